@@ -12,8 +12,8 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
 )
 
 func newAgent(a *app) *cobra.Command {
@@ -57,7 +57,7 @@ discarded in any case.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if id {
-				self, err := rsh.ThisBinary()
+				self, err := sshexec.ThisBinary()
 				if err != nil {
 					return err
 				}
@@ -71,7 +71,7 @@ discarded in any case.`,
 				return err
 			}
 			if relay != "" {
-				return rsh.ServeRelay(cmd.Context(), relay, a.stdin, a.stdout)
+				return sshexec.ServeRelay(cmd.Context(), relay, a.stdin, a.stdout)
 			}
 			return serveAgent(cmd.Context(), a, &r)
 		},
@@ -88,7 +88,7 @@ func serveAgent(ctx context.Context, a *app, r *restriction) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// Of an account that always starts its agent, sshd tells what the client asked for.
 	s := &agent.Server{Version: buildVersion(), Note: otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))}
-	s.Site = site.NewLocal(buildVersion(), s.Log)
+	s.Site = hosts.NewLocal(buildVersion(), s.Log)
 	if !r.given() {
 		return s.Serve(ctx, a.stdin, a.stdout)
 	}

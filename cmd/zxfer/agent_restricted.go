@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/rsh"
+	"zxfer/pkg/sshexec"
 )
 
 // restriction are the flags of a restricted agent.
@@ -30,7 +30,7 @@ type restriction struct {
 
 func (r *restriction) define(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: "+policy.Grants+"; may be repeated")
+	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: "+authz.Grants+"; may be repeated")
 	f.BoolVar(&r.appendOnly, "append-only", false, "with --allow: destroy nothing, release only holds of zxfer's jobs")
 	f.StringArrayVar(&r.peers, "peer", nil, "with --allow: `ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	f.StringVar(&r.audit, "audit", "", "with --allow: append what is refused and done to `FILE` instead of the system's log")
@@ -50,9 +50,9 @@ func (r *restriction) check(relay bool) error {
 	case relay:
 		return fault.Usagef("", "a restricted agent relays no connections")
 	case len(r.allow) == 0:
-		return fault.Usagef("write --allow "+policy.Grants, "a restricted agent that may do nothing: --allow is missing")
+		return fault.Usagef("write --allow "+authz.Grants, "a restricted agent that may do nothing: --allow is missing")
 	}
-	_, err := policy.Parse(r.allow, r.peers, r.appendOnly)
+	_, err := authz.Parse(r.allow, r.peers, r.appendOnly)
 	return err
 }
 
@@ -64,7 +64,7 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	if len(peers) == 0 && len(client) == 4 {
 		peers = client[:1]
 	}
-	p, err := policy.Parse(r.allow, peers, r.appendOnly)
+	p, err := authz.Parse(r.allow, peers, r.appendOnly)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	}
 	defer audit.Close()
 	audit.log("session begins: " + p.String())
-	s.Guard = policy.NewGuard(p, s.Site, audit.log)
+	s.Guard = authz.NewGuard(p, s.Site, audit.log)
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {
 		audit.log("session ends: refused: " + err.Error())
@@ -96,7 +96,7 @@ func otherBuild(command string) string {
 		return ""
 	}
 	wanted := regexp.MustCompile(`' zxfer ([0-9a-f]{64}) (?:([0-9a-z.+-]{1,40}/[0-9]{1,9}) )?`).FindStringSubmatch(command)
-	self, err := rsh.ThisBinary()
+	self, err := sshexec.ThisBinary()
 	if wanted == nil || err != nil || wanted[1] == self.ID || wanted[2] != "" && wanted[2] == releaseAndProtocol() {
 		return ""
 	}

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // compareOptions are the flags of compare.
@@ -62,7 +62,7 @@ them for longer than its source.`,
 		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, "all datasets below both, too; --recursive=false compares A and B alone")
 		f.BoolVar(&o.req.Newest, "newest", false, "older snapshots that only one side has are no difference")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, way.Query) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, transport.Query) })
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		o.define(f, "")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "name each snapshot that only one side has")
@@ -85,7 +85,7 @@ func (o *compareOptions) request(args []string) error {
 		}
 		*into = e
 	}
-	return checkWay(&o.req.Settings, way.Query, o.req.A, o.req.B)
+	return checkWay(&o.req.Settings, transport.Query, o.req.A, o.req.B)
 }
 
 func (o *compareOptions) run(cmd *cobra.Command, a *app) error {

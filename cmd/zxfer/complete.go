@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/policy"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/rsh"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/zfs"
 )
 
@@ -100,7 +100,7 @@ func soon(ctx context.Context, looks ...func(context.Context) []string) [][]stri
 
 // hosts are those that ssh knows, for a user.
 func (k end) hosts(shell, user string) (out []string) {
-	for _, h := range rsh.Hosts(shell) {
+	for _, h := range sshexec.Hosts(shell) {
 		if _, err := endpoint.Parse(h + ":x"); err != nil {
 			continue
 		}
@@ -126,7 +126,7 @@ func (k end) list(ctx context.Context, host, shell, before, name string) (out []
 		}
 		line = "exec zfs list -H -o name -s name -t snapshot -d 1 " + dataset
 	}
-	text, err := rsh.Ask(ctx, (&opener{}).options(hosts.Address{Host: host, RSH: shell}), line)
+	text, err := sshexec.Ask(ctx, (&opener{}).options(hosts.Address{Host: host, RSH: shell}), line)
 	if err != nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 // completeGrants completes what --allow takes, but for the datasets.
 func completeGrants(cmd *cobra.Command) {
 	words := []string{statusGrant}
-	for _, verb := range policy.Verbs() {
+	for _, verb := range authz.Verbs() {
 		words = append(words, verb+"=")
 	}
 	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))

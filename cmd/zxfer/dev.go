@@ -16,11 +16,11 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/report/page"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/report/html"
 	"zxfer/pkg/size"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
 )
 
 // devOptions are the flags of dev that need more than their own parsing.
@@ -109,14 +109,14 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
-	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Device(about, r, course.Course()) })
+	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Device(about, r, course.Course()) })
 	return o.ended(err, rep.DeviceDone(r, err), "the copy is complete, but its report could not be written: ")
 }
 
 // request checks what single flags could not and returns the job's request.
 func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
 	req := o.req
-	req.Options.Block = int(min(o.block, wire.MaxRaw+1))
+	req.Options.Block = int(min(o.block, tcp.MaxRaw+1))
 	var err error
 	if req.Source, err = parseEnd(src); err != nil {
 		return req, err
@@ -126,7 +126,7 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	}
 	b := req.Options.Block
 	switch {
-	case b != 0 && (b < device.MinBlock || b > wire.MaxRaw || bits.OnesCount(uint(b)) != 1):
+	case b != 0 && (b < device.MinBlock || b > tcp.MaxRaw || bits.OnesCount(uint(b)) != 1):
 		return req, fault.Usagef("", "--bs must be a power of two from 64KiB to 16MiB")
 	case req.Allow.Confirm != "" && !req.Allow.Overwrite:
 		return req, fault.Usagef("add --overwrite, or leave --confirm out", "--confirm has no effect without --overwrite")
@@ -142,11 +142,11 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	}
 	if req.Compare {
 		const because = "with --verify-only, which copies nothing"
-		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.RefuseIneffective(way.NothingMoved, because)); err != nil {
+		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.RefuseIneffective(transport.NothingMoved, because)); err != nil {
 			return req, err
 		}
 	}
-	return req, checkWay(&req.Settings, way.Dev, req.Source, req.Target)
+	return req, checkWay(&req.Settings, transport.Dev, req.Source, req.Target)
 }
 
 // copyFlags are those that say what to copy and how, which a comparison does
@@ -174,11 +174,11 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		wayFlags(f, &req.Settings, way.Dev)
+		wayFlags(f, &req.Settings, transport.Dev)
 		f.Var(option.Size(&o.block, size.Max), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
 	})
 	flagGroup(cmd, "How to run", o.defineRun)
-	completeWay(cmd, way.Dev)
+	completeWay(cmd, transport.Dev)
 	completeWords(cmd, "digest", device.XXH3, device.BLAKE3)
 	completeChecks(cmd)
 }
@@ -189,8 +189,8 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
 	f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and an image file's disk, and tell the rate to expect and what limits it")
 	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
-	req.Retries = way.Retries
-	f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut before giving up with exit code 4")
+	req.Retries = transport.Retries
+	f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut before giving up with exit code 4")
 	o.output.define(f, "show the plan first and the copy's stages afterwards")
 }
 
@@ -211,5 +211,5 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if err := device.WriteMapfile(&text, int64(r.Size), r.Results[len(r.Results)-1].BadRanges); err != nil {
 		return err
 	}
-	return record.Put(o.mapFile, text.Bytes())
+	return statedir.Put(o.mapFile, text.Bytes())
 }

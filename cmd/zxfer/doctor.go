@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
-	"zxfer/pkg/report/page"
-	"zxfer/pkg/way"
+	"zxfer/pkg/report/html"
+	"zxfer/pkg/transport"
 )
 
 type doctorOptions struct {
@@ -88,7 +88,7 @@ It exits 3 when a check fails, 0 when none does.`,
 		},
 	}
 	o.define(cmd)
-	completeWay(cmd, way.Doctor)
+	completeWay(cmd, transport.Doctor)
 	for _, flag := range []string{"only", "skip"} {
 		completeWords(cmd, flag, doctorIDs()...)
 	}
@@ -109,7 +109,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		s := &req.Send
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
-		wayFlags(f, &s.Settings, way.Doctor)
+		wayFlags(f, &s.Settings, transport.Doctor)
 	})
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
@@ -181,15 +181,15 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	for _, c := range []struct {
 		when    bool
 		because string
-		way     way.Condition
+		way     transport.Condition
 		names   []string
 	}{
-		{o.facts != "", "with --facts: the file holds what was looked at", way.OneHost | way.NothingMoved | way.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
+		{o.facts != "", "with --facts: the file holds what was looked at", transport.OneHost | transport.NothingMoved | transport.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
 		{o.printAllow, "with --print-allow", 0, []string{"json", "time", "report"}},
 		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
-		{source == target, "on one host, where data crosses no link", way.OneHost, nil},
-		{source == "" && target == "", "where no other host is named", way.NoRemoteHost, nil},
-		{args == 0, "without a TARGET", way.NothingMoved, nil},
+		{source == target, "on one host, where data crosses no link", transport.OneHost, nil},
+		{source == "" && target == "", "where no other host is named", transport.NoRemoteHost, nil},
+		{args == 0, "without a TARGET", transport.NothingMoved, nil},
 		{o.req.Quick, "with --quick, which measures nothing", 0, []string{"time"}},
 	} {
 		if !c.when {
@@ -199,7 +199,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 			return err
 		}
 	}
-	for _, err := range o.req.Send.Check(way.Doctor) {
+	for _, err := range o.req.Send.Check(transport.Doctor) {
 		return err
 	}
 	for _, id := range o.req.Only {
@@ -241,7 +241,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	r, err := diagnose(ctx, a, o)
 	if r != nil {
 		failure := err
-		err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Doctor(about, o.of, r, failure) })
+		err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Doctor(about, o.of, r, failure) })
 	}
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 func newGendocs() *cobra.Command {
@@ -75,8 +75,8 @@ the job's. What a key would do nothing with, such as ` + "`ports` with `wire = \
 	row := func(key, flag, takes, meaning string) {
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", key, flag, strings.ReplaceAll(takes, "|", ", "), meaning)
 	}
-	for _, o := range way.Options(way.JobFile) {
-		takes := o.Value(&way.Settings{}).Type()
+	for _, o := range transport.Options(transport.JobFile) {
+		takes := o.Value(&transport.Settings{}).Type()
 		if takes == "bool" {
 			takes = "true, false"
 		}

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // healOptions are the flags of heal.
@@ -69,20 +69,20 @@ the last lines say how to bring them back.`,
 			return o.run(cmd, a)
 		},
 	}
-	o.req.Retries = way.Retries
+	o.req.Retries = transport.Retries
 	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, "the job `FILE` that names copies")
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
 		f.StringVar(&o.config.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, way.Send) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, transport.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
 		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
-		f.Var(option.Count(&o.req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.Var(option.Count(&o.req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		o.define(f, "")
 	})
-	completeWay(cmd, way.Send)
+	completeWay(cmd, transport.Send)
 	return cmd
 }
 
@@ -101,12 +101,12 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 		ends[i] = e
 	}
 	o.req.At = ends[0]
-	if o.req.Wire == way.NC {
+	if o.req.Wire == transport.NC {
 		return fault.Usagef("choose another --wire", "--wire nc cannot heal: no zxfer runs on the other host")
 	}
 	if len(ends) == 2 {
 		o.req.Copy = &ends[1]
-		if err := checkWay(&o.req.Settings, way.Send, ends[0], ends[1]); err != nil {
+		if err := checkWay(&o.req.Settings, transport.Send, ends[0], ends[1]); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/option"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // Texts below the command line name an option as {{ID}}, as who reads them may
@@ -75,7 +75,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, named, 40)
-	for _, o := range way.Options(way.JobFile) {
+	for _, o := range transport.Options(transport.JobFile) {
 		require.True(t, option.Named(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/netcat"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
+	"zxfer/pkg/sshexec"
 )
 
 // opener reaches hosts for a job: this one in the process itself, others by
@@ -27,21 +26,21 @@ type opener struct {
 // remoteShell is the one that was asked for, or the environment's.
 func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
 
-func (o *opener) options(l hosts.Address) rsh.Options {
-	return rsh.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.doing}
+func (o *opener) options(l hosts.Address) sshexec.Options {
+	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.doing}
 }
 
 // Open returns the Site of a host, "" for this one.
-func (o *opener) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
+func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "" {
-		here := site.NewLocal(buildVersion(), o.log)
+		here := hosts.NewLocal(buildVersion(), o.log)
 		here.SetStandard(o.std)
 		return here, nil
 	}
 	if l.Plain {
 		return netcat.Open(ctx, o.options(l))
 	}
-	c, err := rsh.Agent(ctx, o.options(l))
+	c, err := sshexec.Agent(ctx, o.options(l))
 	if err != nil {
 		return nil, err
 	}
@@ -57,5 +56,5 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
 
 // Relay opens a listener here that leads to a loopback address of the line's host.
 func (o *opener) Relay(ctx context.Context, l hosts.Address, address string, refused func(error)) (string, error) {
-	return rsh.ListenRelay(ctx, o.options(l), address, refused)
+	return sshexec.ListenRelay(ctx, o.options(l), address, refused)
 }

@@ -11,10 +11,10 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report/history"
-	"zxfer/pkg/report/page"
+	"zxfer/pkg/report/html"
 )
 
 // pageFile is where a verb writes the page that shows its work.
@@ -62,13 +62,13 @@ func (p *pageFile) recorder(a *app) *history.Recorder {
 
 // write writes the page, whatever became of the verb: its error comes back, with
 // that of writing.
-func (p *pageFile) write(a *app, failure error, render func(page.About) ([]byte, error)) error {
+func (p *pageFile) write(a *app, failure error, render func(html.About) ([]byte, error)) error {
 	if p.name == "" {
 		return failure
 	}
 	htmlFile, err := render(about(a))
 	if err == nil {
-		err = record.Put(p.name, htmlFile)
+		err = statedir.Put(p.name, htmlFile)
 	}
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("the report was not written: %w", err))
@@ -77,12 +77,12 @@ func (p *pageFile) write(a *app, failure error, render func(page.About) ([]byte,
 }
 
 // about is what a page says of its making.
-func about(a *app) page.About {
+func about(a *app) html.About {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this host"
 	}
-	return page.About{Version: buildVersion(), Host: host, Made: a.now()}
+	return html.About{Version: buildVersion(), Host: host, Made: a.now()}
 }
 
 // writable refuses a file that cannot be written, as a whole, beside what it is to

@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report"
-	"zxfer/pkg/report/page"
+	"zxfer/pkg/report/html"
 	"zxfer/pkg/zfs"
 )
 
@@ -258,15 +258,15 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	defer live(text)()
 	course := show.recorder(a)
 	watch(r, course, len(jobs) > 1)
-	records, errs := each(ctx, o, jobs, func(j *replicate.Job) (*record.Run, error) { return r.Run(ctx, j, wait) }, func(rec *record.Run) error {
+	records, errs := each(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, wait) }, func(rec *statedir.Run) error {
 		return report.RunText(a.stdout, rec)
 	}, text.Over)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
-	return show.write(a, outcome.Join(errs...), func(about page.About) ([]byte, error) {
-		return page.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Course(), errs)
+	return show.write(a, outcome.Join(errs...), func(about html.About) ([]byte, error) {
+		return html.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Course(), errs)
 	})
 }
 

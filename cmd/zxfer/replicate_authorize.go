@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/policy"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
 )
@@ -69,7 +69,7 @@ the other host's version of it, as a restricted account takes no copy.`,
       encrypted leaves raw only, unless it says send-decrypted=tank/vm`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.Usagef("name datasets: --allow "+policy.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
+				return fault.Usagef("name datasets: --allow "+authz.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
 					"authorize takes no job: %q", args[0])
 			}
 			return nil
@@ -77,7 +77,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(allow) == 0 {
-				return fault.Usagef("write --allow "+policy.Grants, "what the key may do is missing: --allow")
+				return fault.Usagef("write --allow "+authz.Grants, "what the key may do is missing: --allow")
 			}
 			public, err := readKey(typed{cmd.Context(), a.stdin}, key)
 			if err != nil {
@@ -103,7 +103,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 		},
 	}
 	flagGroup(cmd, "What the key may do", func(f *pflag.FlagSet) {
-		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+policy.Grants+"; may be repeated. Or status")
+		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+authz.Grants+"; may be repeated. Or status")
 		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
 		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
 	})
@@ -127,7 +127,7 @@ func forcedCommand(given *pflag.FlagSet, allow, peers []string, appendOnly bool,
 		}
 		return strings.Fields(statusOfHost), ineffective(given, "with --allow status, which starts no agent", "append-only", "peer", "audit")
 	}
-	p, err := policy.Parse(allow, peers, appendOnly)
+	p, err := authz.Parse(allow, peers, appendOnly)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/kballard/go-shellquote"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/policy"
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/replicate"
 )
 
@@ -44,7 +44,7 @@ func FuzzAuthorizedKey(f *testing.F) {
 		f.Add("/usr/bin/zxfer", "", "tank", "ssh-ed25519"+odd+" AAAA"+odd)
 	}
 	f.Fuzz(func(t *testing.T, program, audit, dataset, public string) {
-		p, err := policy.Parse([]string{"receive=" + dataset, "send-decrypted=" + dataset}, []string{"10.0.0.0/8"}, true)
+		p, err := authz.Parse([]string{"receive=" + dataset, "send-decrypted=" + dataset}, []string{"10.0.0.0/8"}, true)
 		if err != nil || replicate.CheckPath(program) != nil || replicate.CheckPath(audit) != nil {
 			return
 		}

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report"
 )
 
@@ -80,12 +80,12 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	}
 	r, text := o.runner(a)
 	defer live(text)()
-	records, errs := each(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*record.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *record.Drill) error {
+	records, errs := each(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
 		return report.DrillText(a.stdout, rec)
 	}, text.Over)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
-		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*record.Drill{}, records...)}))
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*statedir.Drill{}, records...)}))
 	}
 	return outcome.Join(errs...)
 }

@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/replicate/fleet"
 	"zxfer/pkg/replicate/runner"
 	"zxfer/pkg/report"
-	"zxfer/pkg/report/page"
-	"zxfer/pkg/rsh"
+	"zxfer/pkg/report/html"
+	"zxfer/pkg/sshexec"
 )
 
 // statusOfHost is what a host is asked, and what a key for that starts whatever is
@@ -67,7 +67,7 @@ func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short
 	}
 	switch {
 	case htmlFile != "":
-		err = writeHTML(a, htmlFile, func() ([]byte, error) { return page.Hosts(about(a), f) })
+		err = writeHTML(a, htmlFile, func() ([]byte, error) { return html.Hosts(about(a), f) })
 	case o.json:
 		err = writeJSON(a.stdout, f)
 	default:
@@ -117,7 +117,7 @@ func (o *hostsOptions) ask(ctx context.Context, a fleet.Asked) ([]byte, error) {
 	if shell == "" {
 		shell = remoteShell(o.rsh)
 	}
-	return rsh.Output(ctx, rsh.Options{Host: a.Address, Command: shell}, "exec zxfer "+statusOfHost, fleet.MaxAnswer)
+	return sshexec.Output(ctx, sshexec.Options{Host: a.Address, Command: shell}, "exec zxfer "+statusOfHost, fleet.MaxAnswer)
 }
 
 // meant are the hosts of those names: of the job file, of a group of it, or any other

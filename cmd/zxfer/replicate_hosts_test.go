@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/fleet"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -93,14 +93,14 @@ func (m *manyHosts) host(name, address, jobs, authorized string, lines ...string
 // ran writes the record of a run of a host's job.
 func (m *manyHosts) ran(name, job, ended string, at time.Time) {
 	m.t.Helper()
-	store, err := record.Open(m.at(name+"/state"), job)
+	store, err := statedir.Open(m.at(name+"/state"), job)
 	require.NoError(m.t, err)
 	a := &replicate.CopyState{Attempt: replicate.Attempt{Tried: at, Success: at}}
-	last := &record.Run{Job: job, Source: "tank/" + job, Started: at, Ended: at.Add(time.Second), Outcome: ended}
+	last := &statedir.Run{Job: job, Source: "tank/" + job, Started: at, Ended: at.Add(time.Second), Outcome: ended}
 	if ended != outcome.Done {
 		a.Success, a.Outcome, a.Error, last.Error = time.Time{}, ended, "no space left", "no space left"
 	}
-	st := &record.State{LastRun: last}
+	st := &statedir.State{LastRun: last}
 	st.Datasets = map[string]*replicate.DatasetState{"tank/" + job: {Targets: map[string]*replicate.CopyState{"vault": a}}}
 	require.NoError(m.t, store.Save(st))
 }

@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/importer"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/report"
 )
 
@@ -143,9 +143,9 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 
 // save writes the job file.
 func (o *importOptions) save(text string) error {
-	put := record.Create
+	put := statedir.Create
 	if o.overwrite {
-		put = record.Replace
+		put = statedir.Replace
 	}
 	err := os.MkdirAll(filepath.Dir(o.output), 0o755)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 func newReplicateInit(a *app) *cobra.Command {
@@ -54,7 +54,7 @@ func writeNew(name, text string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return record.Create(name, []byte(text), 0o644)
+	return statedir.Create(name, []byte(text), 0o644)
 }
 
 // interview asks and returns the text of a job file.

@@ -18,7 +18,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/unit"
 )
 
@@ -147,7 +147,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 			same++
 			continue
 		}
-		if err := record.Replace(path, []byte(files[name]), 0o644); err != nil {
+		if err := statedir.Replace(path, []byte(files[name]), 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.stdout, "wrote %s\n", path)

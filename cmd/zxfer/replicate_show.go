@@ -17,11 +17,11 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
-	"zxfer/pkg/report/page"
+	"zxfer/pkg/report/html"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -95,7 +95,7 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 			}
 			switch {
 			case htmlFile != "":
-				err = writeHTML(a, htmlFile, func() ([]byte, error) { return page.Status(about(a), s) })
+				err = writeHTML(a, htmlFile, func() ([]byte, error) { return html.Status(about(a), s) })
 			case o.json:
 				err = writeJSON(a.stdout, s)
 			default:
@@ -158,7 +158,7 @@ func writeHTML(a *app, name string, draw func() ([]byte, error)) error {
 	if err := writable("--html", name); err != nil {
 		return err
 	}
-	return record.Put(name, htmlFile)
+	return statedir.Put(name, htmlFile)
 }
 
 // nagios shows how jobs stand as a monitoring plugin does. A rule of sudo that lets an
@@ -253,7 +253,7 @@ with every copy. The job need not be in the file any more.`,
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
 				return fault.Usagef("", "%q is not the name of a job", args[0])
 			}
-			log := record.Peek(o.stateDir, args[0])
+			log := statedir.Peek(o.stateDir, args[0])
 			if drills {
 				all, err := log.DrillLog(n)
 				return cmp.Or(err, showLog(a, o, args[0], all, report.DrillLogText))

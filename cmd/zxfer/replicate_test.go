@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -68,7 +68,7 @@ func TestRunAsService(t *testing.T) {
 		dir := t.TempDir()
 		config := filepath.Join(dir, "jobs.toml")
 		require.NoError(t, os.WriteFile(config, []byte("[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { take = \"s%Y%m%d%H%M%S\" }\n"), 0o600))
-		store, err := record.Open(dir, "a")
+		store, err := statedir.Open(dir, "a")
 		require.NoError(t, err)
 		unlock, err := store.Lock(t.Context(), false)
 		require.NoError(t, err)

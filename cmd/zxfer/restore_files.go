@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // filesOptions are the flags of restore that are for files.
@@ -57,7 +57,7 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", send.Plan.Snapshot)
 	case req.KeyFile != "" && !path.IsAbs(req.KeyFile):
 		return req, fault.Usagef("write the path as it is on COPY's host", "--key-file %q is no absolute path", req.KeyFile)
-	case send.Wire == way.NC:
+	case send.Wire == transport.NC:
 		return req, fault.Usagef("choose another --wire", "--wire nc moves datasets: files need zxfer on both hosts")
 	}
 	if err := (files.Archive{Paths: req.Paths}).Check(); err != nil {
@@ -69,7 +69,7 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 		}
 	}
 	req.Settings = send.Settings
-	return req, checkWay(&req.Settings, way.Send, req.Source, req.Target)
+	return req, checkWay(&req.Settings, transport.Send, req.Source, req.Target)
 }
 
 // runFiles runs the job and shows it.

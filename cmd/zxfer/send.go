@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/report/page"
-	"zxfer/pkg/way"
+	"zxfer/pkg/report/html"
+	"zxfer/pkg/transport"
 )
 
 // sendOptions are the flags of send that need more than their own parsing;
@@ -106,7 +106,7 @@ func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(co
 		r.Hint = fault.HintOf(err)
 	}
 
-	err = o.page.write(a, err, func(about page.About) ([]byte, error) { return page.Send(about, r, course.Course()) })
+	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Send(about, r, course.Course()) })
 	return o.ended(err, rep.Done(r, err), "the transfer is complete, but its report could not be written: ")
 }
 
@@ -192,16 +192,16 @@ func (o *sendOptions) defineArrival(f *pflag.FlagSet) {
 
 func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	req := &o.req
-	req.Parallel, req.Retries = 1, way.Retries
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Settings, way.Send) })
+	req.Parallel, req.Retries = 1, transport.Retries
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Settings, transport.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
-		f.Var(option.Count(&req.Parallel, 1, way.MaxParallel), "parallel", "datasets at once")
-		f.Var(option.Count(&req.Retries, 0, way.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+		f.Var(option.Count(&req.Parallel, 1, transport.MaxParallel), "parallel", "datasets at once")
+		f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 		o.output.define(f, "show the plan first and each stream's stages afterwards")
 	})
-	completeWay(cmd, way.Send)
+	completeWay(cmd, transport.Send)
 	completeChecks(cmd)
 }

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // parseSend returns the request of a command line of send.
@@ -61,8 +61,8 @@ func TestSendFlags(t *testing.T) {
 			CarryProperties: true, CarryNamed: []string{"org.example:a", "org.example:b"}, Set: map[string]string{"compression": "zstd", "zxfer:note": "a=b,c"}, Exclude: []string{"quota", "atime"},
 		},
 		Hold: "keep", Bookmark: true, Verify: true, DryRun: true,
-		Settings: way.Settings{
-			Wire: "plain", TrustedLink: true, Streams: 4, Socket: way.Socket{Window: 4 << 20}, Dial: "target", DataAddress: "10.0.0.2", Ports: way.Ports{Low: 9000, High: 9010},
+		Settings: transport.Settings{
+			Wire: "plain", TrustedLink: true, Streams: 4, Socket: transport.Socket{Window: 4 << 20}, Dial: "target", DataAddress: "10.0.0.2", Ports: transport.Ports{Low: 9000, High: 9010},
 			Buffer: 1 << 30, Bandwidth: 100 << 20, Compress: "zstd:3", CompressThreads: 2, RSH: "ssh -p 22", NoBootstrap: true,
 		},
 		Parallel: 3, Retries: 0, SkipChecks: []string{"space", "keys"},

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // isDevice tells a device that was given where a dataset may be.
@@ -28,7 +28,7 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 			"%s is a device, and the other end is not", device)
 	}
 	ours := newSet()
-	wayFlags(ours, &way.Settings{}, way.Dev)
+	wayFlags(ours, &transport.Settings{}, transport.Dev)
 	(&devOptions{}).defineRun(ours)
 	var err error
 	flags.Visit(func(f *pflag.Flag) {

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -34,7 +34,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		func(r *job.Send) error { return o.nameSnapshot(r, flags) },
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return checkWay(&r.Settings, way.Send, r.Source, r.Target) },
+		func(r *job.Send) error { return checkWay(&r.Settings, transport.Send, r.Source, r.Target) },
 		func(r *job.Send) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {
@@ -158,7 +158,7 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 
 // checkNames checks what is named on both ends.
 func checkNames(req *job.Send, flags *pflag.FlagSet) error {
-	if req.Wire == way.NC {
+	if req.Wire == transport.NC {
 		if err := ineffective(flags, "with --wire nc, which uses no zxfer on the other host", "verify", "measure"); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/rsh"
+	"zxfer/pkg/sshexec"
 )
 
 // didYouMean is the first line of a hint, "" where there is nothing to suggest.
@@ -49,7 +49,7 @@ func flagsLike(cmd *cobra.Command, err error) (near []string) {
 // this host is none.
 func poolOrHost(ctx context.Context, err error, shell string) error {
 	var none *job.NoPool
-	if !errors.As(err, &none) || !none.Local || !rsh.Known(ctx, remoteShell(shell), none.Pool) {
+	if !errors.As(err, &none) || !none.Local || !sshexec.Known(ctx, remoteShell(shell), none.Pool) {
 		return err
 	}
 	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}

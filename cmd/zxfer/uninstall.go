@@ -25,9 +25,8 @@ import (
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/unit"
 	"zxfer/pkg/report"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
 	"zxfer/pkg/size"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/zfs"
 )
 
@@ -73,8 +72,8 @@ The host needs no zxfer for it. A restricted key cannot do it.`,
 
 // visited is a host that is looked at.
 type visited struct {
-	site.Datasets
-	shell rsh.Options
+	hosts.Datasets
+	shell sshexec.Options
 	Close func() error
 }
 
@@ -82,8 +81,8 @@ type visited struct {
 func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*visited, error) {
 	log := func(line string) { _, _ = fmt.Fprintln(a.stderr, report.Line(line)) }
 	if host == "" {
-		here := site.NewLocal(buildVersion(), log)
-		return &visited{here, rsh.Options{}, here.Close}, nil
+		here := hosts.NewLocal(buildVersion(), log)
+		return &visited{here, sshexec.Options{}, here.Close}, nil
 	}
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
 		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
@@ -125,10 +124,10 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 			return err
 		}
 	}
-	if err := rsh.RemoveKept(ctx, at.shell); err != nil {
+	if err := sshexec.RemoveKept(ctx, at.shell); err != nil {
 		return err
 	}
-	kept, err := rsh.Keeps(ctx, at.shell)
+	kept, err := sshexec.Keeps(ctx, at.shell)
 	for _, k := range kept {
 		if k.Bytes > 0 {
 			return fault.Failf("", "%s could not be removed", k.Dir)
@@ -158,7 +157,7 @@ func (o *uninstallOptions) agreed(a *app) error {
 
 // remains are what zxfer left on a host.
 type remains struct {
-	kept      []rsh.Kept
+	kept      []sshexec.Kept
 	datasets  map[string]*[2]int  // with how many holds and bookmarks
 	tags      map[string][]string // snapshots by the tag that holds them
 	bookmarks []string
@@ -171,10 +170,10 @@ type remains struct {
 func (at *visited) look(ctx context.Context) (*remains, error) {
 	left := &remains{datasets: map[string]*[2]int{}, tags: map[string][]string{}}
 	var err error
-	if left.kept, err = rsh.Keeps(ctx, at.shell); err != nil {
+	if left.kept, err = sshexec.Keeps(ctx, at.shell); err != nil {
 		return nil, err
 	}
-	text, err := rsh.Ask(ctx, at.shell, `grep -E `+inQuotes(ourLines)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
+	text, err := sshexec.Ask(ctx, at.shell, `grep -E `+inQuotes(ourLines)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
 		`cd /etc/systemd/system 2>/dev/null && grep -lxF `+inQuotes(unit.Marker)+` `+unit.Name("*")+` `+unit.DrillName("*")+` 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `+
 		`command -v zxfer >/dev/null && echo zxfer-installed; `+
 		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
@@ -201,11 +200,11 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 }
 
 // pool finds the holds and bookmarks of jobs in a pool.
-func (left *remains) pool(ctx context.Context, at site.Lister, pool string) error {
+func (left *remains) pool(ctx context.Context, at hosts.Lister, pool string) error {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return err
 	}
-	l, err := at.List(ctx, site.ListQuery{Dataset: pool, Recursive: true, Versions: true})
+	l, err := at.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true, Versions: true})
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"zxfer/pkg/agent"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/report"
-	"zxfer/pkg/site"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // versionReport is what `zxfer version --json` prints. Fields are only ever added.
@@ -48,7 +48,7 @@ or the zfs command line is used, and why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := buildReport()
 			if verbose || asJSON {
-				local := site.NewLocal(buildVersion(), func(string) {})
+				local := hosts.NewLocal(buildVersion(), func(string) {})
 				defer local.Close()
 				f, err := local.Facts(cmd.Context())
 				r.ZFS = f.ZFS
@@ -101,7 +101,7 @@ func buildReport() versionReport {
 func reportOf(b *debug.BuildInfo) versionReport {
 	r := versionReport{
 		Schema: "zxfer.version/v1", Version: strings.TrimPrefix(b.Main.Version, "v"),
-		Protocol: agent.Protocol, Wire: wire.Protocol,
+		Protocol: agent.Protocol, Wire: tcp.Protocol,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 	}
 	if r.Version == "" || r.Version == "(devel)" {

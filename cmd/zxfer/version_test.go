@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/agent"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/sshexec"
+	"zxfer/pkg/transport/tcp"
 )
 
 func TestVersionIsThatOfTheBuild(t *testing.T) {
@@ -53,7 +53,7 @@ func TestProtocolPageHasTheVersions(t *testing.T) {
 	require.NoError(t, err)
 	for _, words := range []string{
 		fmt.Sprintf("with PROTOCOL `%d`", agent.Protocol), fmt.Sprintf("`agent.Protocol` (%d)", agent.Protocol),
-		fmt.Sprintf("| `%s\\n` (8)", wire.Protocol), fmt.Sprintf("every label (`%s`)", wire.Protocol),
+		fmt.Sprintf("| `%s\\n` (8)", tcp.Protocol), fmt.Sprintf("every label (`%s`)", tcp.Protocol),
 	} {
 		require.Contains(t, strings.ReplaceAll(string(raw), "\n", " "), words)
 	}
@@ -83,7 +83,7 @@ func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
 // An account that always starts its agent tells whose client is of another build.
 func TestAnotherBuildIsTold(t *testing.T) {
 	t.Parallel()
-	self, err := rsh.ThisBinary()
+	self, err := sshexec.ThisBinary()
 	require.NoError(t, err)
 	id := strings.Repeat("ab", 32)
 	for command, want := range map[string]string{

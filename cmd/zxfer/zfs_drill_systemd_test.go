@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // A drill's unit may do what a drill of copies on its own host needs: mount, load a
@@ -42,7 +42,7 @@ drill = { schedule = "weekly", command = ["/bin/sh", "-c", "ls -A; id -u"], key_
 	if out, err := m.command("systemctl", "start", "zxfer-drill-home.service").CombinedOutput(); err != nil {
 		t.Fatalf("%s%s", out, m.journal("zxfer-drill-home"))
 	}
-	all, err := record.Peek(stateDir, "home").DrillLog(1)
+	all, err := statedir.Peek(stateDir, "home").DrillLog(1)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Len(t, all[0].Copies, 3)

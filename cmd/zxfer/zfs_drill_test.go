@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -43,10 +43,10 @@ func (r *replication) do(t *testing.T, verb string, args ...string) ending {
 }
 
 // drill drills, and returns what came of it.
-func (r *replication) drill(t *testing.T, args ...string) (*record.Drill, ending) {
+func (r *replication) drill(t *testing.T, args ...string) (*statedir.Drill, ending) {
 	t.Helper()
 	o := r.do(t, "drill", append(args, "--json", "home")...)
-	var out struct{ Drills []*record.Drill }
+	var out struct{ Drills []*statedir.Drill }
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &out), o)
 	require.Len(t, out.Drills, 1, o)
 	return out.Drills[0], o
@@ -124,7 +124,7 @@ func TestZFSDrill(t *testing.T) {
 	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // which nothing can run
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, record.Unproved, d.Outcome, o)
+	require.Equal(t, statedir.Unproved, d.Outcome, o)
 
 	zfsCmd(t, "set", "readonly=on", betaPool) // which a clone that is written to does not inherit
 	t.Cleanup(func() { zfsCmd(t, "inherit", "readonly", betaPool) })
@@ -173,9 +173,9 @@ func TestZFSDrillEncrypted(t *testing.T) {
 	r := drilledJob(t, src, "beta:"+dst, "", "")
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, record.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unproved, d.Outcome)
 	for _, c := range d.Copies {
-		require.Equal(t, record.Unproved, c.Outcome, c)
+		require.Equal(t, statedir.Unproved, c.Outcome, c)
 		require.Equal(t, "stream", c.Read, c)
 		require.True(t, c.Compared, c)
 	}
@@ -211,7 +211,7 @@ func TestZFSDrillVolumeEncryptedThere(t *testing.T) {
 	run(t, "sh", "-c", "zfs unmount -f "+dst+"; zfs unmount "+dst+"/copy; zfs unload-key -r "+dst)
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, record.Unproved, d.Outcome, o)
+	require.Equal(t, statedir.Unproved, d.Outcome, o)
 	r.drillAs(t, src, dst+"/copy", fmt.Sprintf("key_file = %q", key), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
@@ -243,7 +243,7 @@ func TestZFSDrillCommands(t *testing.T) {
 		{"leaves daemons that use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
 		{"mounts over itself", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
 		{"dies of a signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
-		{"says that it cannot tell", "echo no database here; exit 125", record.Unproved, ""},
+		{"says that it cannot tell", "echo no database here; exit 125", statedir.Unproved, ""},
 	} {
 		script(test.script)
 		d, o := r.drill(t)
@@ -351,7 +351,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	r.drillAs(t, src, "beta:"+dst, `command = ["/bin/true"]`, with)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, record.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unproved, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "a restricted key runs no command")
 	require.Empty(t, clones(t))
 
@@ -363,7 +363,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	r.drillAs(t, src, "beta:"+dst, "", with)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, record.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unproved, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "there are 16 clones already")
 	require.Len(t, clones(t), zfs.MaxDrillClones)
 

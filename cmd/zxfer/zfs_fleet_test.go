@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -216,7 +216,7 @@ all:
 	require.NotContains(t, string(out), "uid=", err)
 	const unit = "zxfer-replicate-home.service"
 	require.Eventually(t, func() bool {
-		runs, err := record.Peek(stateDir, "home").Runs(1)
+		runs, err := statedir.Peek(stateDir, "home").Runs(1)
 		return err == nil && len(runs) == 1 && runs[0].Succeeded()
 	}, testenv.Timeout(), time.Second, "the timer starts the job: %s", m.journal(unit))
 	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))

@@ -70,7 +70,7 @@ func TestHostileReadsNothing(t *testing.T) {
 }
 
 // TestHostileTokens sends resume tokens with a granted name and the GUIDs of another
-// dataset. pkg/policy has more of them.
+// dataset. pkg/agent/authz has more of them.
 func TestHostileTokens(t *testing.T) {
 	lab(t)
 	p := newPrey(t, routes()[0]).over(t, routes()[0])

@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
 // datasetRecord is a dataset's part of the newest record, nil where it had
 // nothing to send.
-func datasetRecord(r *record.Run, source string) *record.DatasetRun {
+func datasetRecord(r *statedir.Run, source string) *statedir.DatasetRun {
 	for i := range r.Targets[0].Datasets {
 		if r.Targets[0].Datasets[i].Source == source {
 			return &r.Targets[0].Datasets[i]

@@ -17,7 +17,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -194,7 +194,7 @@ transfer = { rsh = "%s" }
 	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)
 
 	// What the grid says of all snapshots that were ever taken.
-	log, err := record.Peek(r.state, "month").Runs(1 << 20)
+	log, err := statedir.Peek(r.state, "month").Runs(1 << 20)
 	require.NoError(t, err)
 	fulls := map[string]int{}
 	var points []replicate.Point

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // mainAt is zxfer with another clock: it begins at ZXFER_TEST_NOW (Unix
@@ -77,9 +77,9 @@ func (r *replication) must(t *testing.T, at time.Time, verb string, args ...stri
 }
 
 // last is the newest record of a job.
-func (r *replication) last(t *testing.T, job string) *record.Run {
+func (r *replication) last(t *testing.T, job string) *statedir.Run {
 	t.Helper()
-	runs, err := record.Peek(r.state, job).Runs(1)
+	runs, err := statedir.Peek(r.state, job).Runs(1)
 	require.NoError(t, err)
 	require.Len(t, runs, 1)
 	return runs[0]

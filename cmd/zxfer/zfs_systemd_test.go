@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/testenv"
 )
 
@@ -176,7 +176,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 
 	const timed, slow, user = "zxfer-replicate-timed.service", "zxfer-replicate-slow.service", "zxfer-replicate-user.service"
 	require.Eventually(t, func() bool {
-		runs, err := record.Peek(stateDir, "timed").Runs(10)
+		runs, err := statedir.Peek(stateDir, "timed").Runs(10)
 		return err == nil && len(runs) >= 2
 	}, testenv.Timeout(), time.Second, "the timer starts the job again and again")
 	require.Equal(t, "success", m.show(t, timed, "Result"), m.journal(timed))
@@ -198,7 +198,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
 	require.Contains(t, m.journal(slow), "stopped; the next run resumes")
-	runs, err := record.Peek(stateDir, "slow").Runs(10)
+	runs, err := statedir.Peek(stateDir, "slow").Runs(10)
 	require.NoError(t, err)
 	require.Len(t, runs, 1)
 	require.Equal(t, outcome.Interrupted, runs[0].Outcome)
@@ -218,7 +218,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "it ends well when it is started again")
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
 	require.Regexp(t, `(?s)slow: interrupted in .*slow: interrupted in .*slow: done in `, m.journal(slow))
-	runs, err = record.Peek(stateDir, "slow").Runs(1)
+	runs, err = statedir.Peek(stateDir, "slow").Runs(1)
 	require.NoError(t, err)
 	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the rest of what came before")
 	sameFiles(t, src+"/slow", dst+"/slow")

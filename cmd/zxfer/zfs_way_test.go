@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport/connect"
 )
 
 // closed has the packet filters of hosts take no new connection but ssh's, until the
@@ -44,7 +44,7 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 	t.Helper()
 	o := mustZxfer(t, append([]string{args[0], "--json"}, args[1:]...)...)
 	var r struct { // what reports of datasets and of devices have in common
-		Wire     meet.Report
+		Wire     connect.Report
 		Findings []finding.Finding
 		Results  []struct{ Wire string }
 	}

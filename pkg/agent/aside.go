@@ -3,16 +3,16 @@ package agent
 import (
 	"context"
 
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
 var opCreateDrillClone = operation[zfs.DrillClone, string]{
 	name:  "clone-aside",
-	do:    asks(site.DrillHost.CreateDrillClone),
-	rule:  policy.Changes(policy.CreateDrillClone, policy.Cloned),
-	check: site.CheckDrillClone,
+	do:    asks(hosts.DrillHost.CreateDrillClone),
+	rule:  authz.Changes(authz.CreateDrillClone, authz.Cloned),
+	check: hosts.CheckDrillClone,
 }
 
 // CreateDrillClone asks the agent.
@@ -22,8 +22,8 @@ func (r *Remote) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string
 
 var opDestroyDrillClones = operation[zfs.DrillClones, none]{
 	name:    "remove-aside",
-	do:      does(site.DrillHost.DestroyDrillClones),
-	rule:    policy.Changes(policy.DestroyDrillClones, policy.Clones),
+	do:      does(hosts.DrillHost.DestroyDrillClones),
+	rule:    authz.Changes(authz.DestroyDrillClones, authz.Clones),
 	request: manyNames,
 }
 
@@ -34,10 +34,10 @@ func (r *Remote) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) erro
 
 var opRunInDrillClone = operation[zfs.DrillCommand, zfs.DrillResult]{
 	name:   "run-aside",
-	do:     asks(site.DrillHost.RunInDrillClone),
-	rule:   policy.Never[zfs.DrillCommand]("a restricted key runs no command"),
+	do:     asks(hosts.DrillHost.RunInDrillClone),
+	rule:   authz.Never[zfs.DrillCommand]("a restricted key runs no command"),
 	answer: func(zfs.DrillCommand, int) int { return 4 * zfs.MaxDrillOutput },
-	check:  site.CheckDrillResult,
+	check:  hosts.CheckDrillResult,
 	long:   true,
 }
 

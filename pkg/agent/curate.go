@@ -3,15 +3,15 @@ package agent
 import (
 	"context"
 
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
 var opRenameDiverged = operation[[]zfs.DivergedCopy, none]{
 	name: "set-aside",
-	do:   does(site.Retention.RenameDiverged),
-	rule: policy.Changes(policy.RenameDiverged, policy.DivergedNames),
+	do:   does(hosts.Retention.RenameDiverged),
+	rule: authz.Changes(authz.RenameDiverged, authz.DivergedNames),
 }
 
 // RenameDiverged asks the agent.
@@ -21,8 +21,8 @@ func (r *Remote) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) err
 
 var opDestroyOrphans = operation[[]zfs.Orphan, none]{
 	name:    "remove-gone",
-	do:      does(site.Retention.DestroyOrphans),
-	rule:    policy.Changes(policy.DestroyOrphans, policy.OrphanNames),
+	do:      does(hosts.Retention.DestroyOrphans),
+	rule:    authz.Changes(authz.DestroyOrphans, authz.OrphanNames),
 	request: manyNames,
 }
 

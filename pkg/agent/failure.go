@@ -8,10 +8,10 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -44,16 +44,16 @@ func sentinels() []sentinel {
 	return []sentinel{
 		{"canceled", context.Canceled},
 		{"deadline", context.DeadlineExceeded},
-		{"cut", wire.ErrCut},
-		{"truncated", wire.ErrTruncated},
-		{"tampered", wire.ErrTampered},
-		{"dial", wire.ErrDial},
-		{"nobody", wire.ErrNobody},
+		{"cut", tcp.ErrCut},
+		{"truncated", tcp.ErrTruncated},
+		{"tampered", tcp.ErrTampered},
+		{"dial", tcp.ErrDial},
+		{"nobody", tcp.ErrNobody},
 		{"stall", transfer.ErrStall},
 		{"miscounted", transfer.ErrMiscounted},
 		{"corrupt", device.ErrCorrupt},
-		{"lost", site.ErrLost},
-		{"forbidden", site.ErrForbidden},
+		{"lost", hosts.ErrLost},
+		{"forbidden", hosts.ErrForbidden},
 		{"operation", ErrUnknownOperation},
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -61,7 +61,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		hint  string
 	}{
 		"plain": {err: errors.New("no luck"), text: "beta: no luck", class: fault.Failed,
-			isNot: []error{context.Canceled, wire.ErrCut, site.ErrLost}},
+			isNot: []error{context.Canceled, tcp.ErrCut, hosts.ErrLost}},
 		"zfs":         {err: busy, text: "beta: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, isNot: []error{&zfs.Error{Kind: zfs.NotFound}}, class: fault.Failed, hint: busy.Hint},
 		"zfs wrapped": {err: fmt.Errorf("digest of x: %w", busy), text: "beta: digest of x: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Failed, hint: busy.Hint},
 		"zfs of a third host": {err: elsewhere, text: "beta: gamma: zfs receive: out of space",
@@ -69,18 +69,18 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
 		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},
 		"failed, hint":     {err: fault.Failf("try again", "wrong"), text: "beta: wrong", class: fault.Failed, hint: "try again"},
-		"interrupted":      {err: fault.Interrupt("again", wire.ErrCut), text: "beta: connection was cut", is: []error{wire.ErrCut}, class: fault.Interrupted, hint: "again"},
+		"interrupted":      {err: fault.Interrupt("again", tcp.ErrCut), text: "beta: connection was cut", is: []error{tcp.ErrCut}, class: fault.Interrupted, hint: "again"},
 		"cancelled":        {err: fmt.Errorf("x: %w", context.Canceled), text: "beta: x: context canceled", is: []error{context.Canceled}, class: fault.Failed},
 		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
-		"cut":              {err: wire.ErrCut, text: "beta: connection was cut", is: []error{wire.ErrCut}, isNot: []error{wire.ErrTruncated, wire.ErrTampered}, class: fault.Failed},
-		"truncated":        {err: wire.ErrTruncated, text: "beta: " + wire.ErrTruncated.Error(), is: []error{wire.ErrTruncated, wire.ErrCut}, class: fault.Failed},
-		"tampered":         {err: &wire.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: wire.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was changed on the way", is: []error{wire.ErrTampered}, isNot: []error{wire.ErrCut}, class: fault.Failed},
-		"dial":             {err: wire.ErrDial, text: "beta: cannot connect", is: []error{wire.ErrDial}, class: fault.Failed},
-		"nobody":           {err: wire.ErrNobody, text: "beta: nobody connected", is: []error{wire.ErrNobody}, class: fault.Failed},
-		"stall on the net": {err: fmt.Errorf("%w: %w", wire.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{wire.ErrCut, transfer.ErrStall}, class: fault.Failed},
+		"cut":              {err: tcp.ErrCut, text: "beta: connection was cut", is: []error{tcp.ErrCut}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
+		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrCut}, class: fault.Failed},
+		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was changed on the way", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
+		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
+		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
+		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
 		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the stream's end does not match what arrived", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
-		"forbidden":        {err: fault.Refusef("", "%w: no", site.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{site.ErrForbidden}, class: fault.Refused},
-		"lost":             {err: site.ErrLost, text: "beta: connection to the host was lost", is: []error{site.ErrLost}, class: fault.Failed},
+		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
+		"lost":             {err: hosts.ErrLost, text: "beta: connection to the host was lost", is: []error{hosts.ErrLost}, class: fault.Failed},
 		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,5 +155,5 @@ func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))
 	err := f.unpack("beta")
 	require.EqualError(t, err, "beta: odd")
-	require.ErrorIs(t, err, wire.ErrCut)
+	require.ErrorIs(t, err, tcp.ErrCut)
 }

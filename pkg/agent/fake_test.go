@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
 // host is one in memory, which remembers the last that it was asked.
 type host struct {
-	site.FullHost
+	hosts.FullHost
 	zfs *zfsmem.Host
 	do  func(context.Context) error // in place of what it is asked
 
@@ -32,7 +32,7 @@ type host struct {
 	asked  []any // the operation's name, then what it is about
 	closed atomic.Bool
 
-	transfer func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error)
+	transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)
 }
 
 // newHost makes a host with datasets. do may be nil.
@@ -42,7 +42,7 @@ func newHost(do func(context.Context) error) *host {
 		_ = h.zfs.Snapshot(context.Background(), []string{name})
 	}
 	_ = h.zfs.Bookmark(context.Background(), map[string]string{"tank/vm/x#b": "tank/vm/x@x"})
-	h.FullHost = site.On(h.zfs, "1.0 test", func(string) {})
+	h.FullHost = hosts.On(h.zfs, "1.0 test", func(string) {})
 	h.zfs.Around = func(ctx context.Context, op string, names []string, do func() error) error {
 		return h.note(ctx, do, op, names)
 	}
@@ -63,7 +63,7 @@ func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Res
 }
 
 // moving is a host whose transfers a test carries out.
-func moving(transfer func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error)) *host {
+func moving(transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)) *host {
 	h := newHost(nil)
 	h.transfer = transfer
 	return h
@@ -85,16 +85,16 @@ func (h *host) Release(ctx context.Context, tag string, snapshots []string) erro
 	return h.note(ctx, func() error { return h.FullHost.Release(ctx, tag, snapshots) }, opRelease.name, snapshots, tag)
 }
 
-func (h *host) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+func (h *host) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	return ticketFor(o), h.note(ctx, func() error { return nil }, opOffer.name, o)
 }
 
-func ticketFor(o wire.Offer) wire.Ticket {
-	return wire.Ticket{Mode: o.Mode, Address: net.JoinHostPort(o.Address, "7777"), Session: strings.Repeat("5e", 16), Secret: bytes.Repeat([]byte{0, 255}, 16),
+func ticketFor(o tcp.Offer) tcp.Ticket {
+	return tcp.Ticket{Mode: o.Mode, Address: net.JoinHostPort(o.Address, "7777"), Session: strings.Repeat("5e", 16), Secret: bytes.Repeat([]byte{0, 255}, 16),
 		Streams: o.Streams, Deadline: o.Deadline, ServerPin: bytes.Repeat([]byte{7}, 32)}
 }
 
-func (h *host) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (res site.Result, err error) {
+func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (res hosts.Result, err error) {
 	err = h.note(ctx, func() error {
 		if h.transfer != nil {
 			res, err = h.transfer(ctx, t, progress)

@@ -21,10 +21,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -35,10 +35,10 @@ const floodedEnv = "ZXFER_TEST_FLOODED"
 // once that many times: measured in a process of its own.
 func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
-		p, err := policy.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
+		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
 		require.NoError(t, err)
 		s := newHost(func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil })
-		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: policy.NewGuard(p, s, func(string) {})}
+		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: authz.NewGuard(p, s, func(string) {})}
 		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
 		// What the heap has taken from the system: of the memory of the process
 		// the part that the race detector leaves alone.
@@ -118,7 +118,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 // Processes, too, are bounded: what takes moments waits for its turn.
 func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
 		var running, most atomic.Int64
 		s := newHost(func(ctx context.Context) error {
@@ -129,7 +129,7 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 			running.Add(-1)
 			return nil
 		})
-		c := newSession(t.Context(), s, policy.NewGuard(p, newHost(nil), func(string) {}))
+		c := newSession(t.Context(), s, authz.NewGuard(p, newHost(nil), func(string) {}))
 		go c.write(io.Discard)
 		for id := range uint64(100) {
 			require.NoError(t, c.start(&message{ID: id, Op: opList.name, Body: json.RawMessage(`{"dataset":"vault"}`)}))
@@ -144,9 +144,9 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 // session may have.
 func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
-		c := newSession(t.Context(), newHost(nil), policy.NewGuard(p, newHost(nil), func(string) {}))
+		c := newSession(t.Context(), newHost(nil), authz.NewGuard(p, newHost(nil), func(string) {}))
 		for id := range uint64(10 * maxGated) {
 			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{}`)}); err != nil {
 				break
@@ -163,12 +163,12 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 // audit, one line each.
 func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
 		s := newHost(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		var mu sync.Mutex
 		audit := ""
-		c := newSession(t.Context(), s, policy.NewGuard(p, newHost(nil), func(line string) {
+		c := newSession(t.Context(), s, authz.NewGuard(p, newHost(nil), func(line string) {
 			mu.Lock()
 			defer mu.Unlock()
 			audit += line + "\n"
@@ -195,9 +195,9 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 // the answers that are.
 func TestTheLargestLogLineIsWritten(t *testing.T) {
 	t.Parallel()
-	p, err := policy.Parse([]string{"receive=vault"}, nil, false)
+	p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 	require.NoError(t, err)
-	c := newSession(t.Context(), newHost(nil), policy.NewGuard(p, newHost(nil), func(string) {}))
+	c := newSession(t.Context(), newHost(nil), authz.NewGuard(p, newHost(nil), func(string) {}))
 	bare, err := encode(&message{Kind: logged, Text: "x"}, budget.Small)
 	require.NoError(t, err)
 	c.offer(&message{Kind: logged, Text: strings.Repeat("x", budget.Small-len(bare)+lengthSize+1)})
@@ -232,17 +232,17 @@ func FuzzARestrictedAgent(f *testing.F) {
 		f.Add(op, []byte(body), true)
 	}
 	f.Fuzz(func(t *testing.T, op string, body []byte, appendOnly bool) {
-		p, err := policy.Parse([]string{"receive=vault", "send=tank/vm"}, []string{"192.0.2.1"}, appendOnly)
+		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, []string{"192.0.2.1"}, appendOnly)
 		require.NoError(t, err)
 		s := newHost(nil)
-		c := newSession(t.Context(), s, policy.NewGuard(p, newHost(nil), func(line string) {
+		c := newSession(t.Context(), s, authz.NewGuard(p, newHost(nil), func(line string) {
 			require.Less(t, len(line), 1<<10)
 			require.NotContains(t, line, "\n")
 		}))
 		c.site = struct { // the others panic
 			*host
-			site.Devices
-			site.Measurer
+			hosts.Devices
+			hosts.Measurer
 		}{host: s}
 		var m message
 		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
@@ -297,15 +297,15 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 	case zfs.OpRelease:
 		require.True(t, !appendOnly || strings.HasPrefix(args[1].(string), "zxfer:"))
 	case opOffer.name:
-		o := args[0].(wire.Offer)
+		o := args[0].(tcp.Offer)
 		require.True(t, o.Peer == "" || o.Peer == "192.0.2.1", o.Peer)
 	case opTransfer.name:
-		task := args[0].(site.Task)
+		task := args[0].(hosts.Task)
 		require.NotContains(t, []string{"device", "noise"}, task.Moves())
-		if from, ok := task.From.(site.SendStream); ok {
+		if from, ok := task.From.(hosts.SendStream); ok {
 			sends(from.Spec, "tank/vm")
 		}
-		if to, ok := task.To.(site.ReceiveStream); ok {
+		if to, ok := task.To.(hosts.ReceiveStream); ok {
 			r := to.Spec
 			in(r.Target, "vault")
 			require.False(t, r.Rollback)
@@ -317,7 +317,7 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 			}
 		}
 		for _, end := range []any{task.From, task.To} {
-			if d, ok := end.(site.Dial); ok {
+			if d, ok := end.(hosts.Dial); ok {
 				require.Contains(t, d.Ticket.Address, "192.0.2.1")
 			}
 		}

@@ -3,18 +3,18 @@ package agent
 import (
 	"context"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 )
 
 // It runs commands, and clients of databases.
 var opSnapshotFrozen = operation[freeze.Request, freeze.Result]{
 	name:    "snapshot-frozen",
-	do:      asks(site.Freezer.SnapshotFrozen),
+	do:      asks(hosts.Freezer.SnapshotFrozen),
 	request: manyNames,
 	answer:  func(q freeze.Request, _ int) int { return (len(q.Wanted) + 1) * 16 << 10 },
-	rule:    policy.Never[freeze.Request]("a restricted key freezes nothing, as that runs programs"),
+	rule:    authz.Never[freeze.Request]("a restricted key freezes nothing, as that runs programs"),
 	check:   freeze.CheckResult,
 	long:    true,
 }

@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -23,11 +23,11 @@ import (
 // at another that is the same.
 func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
 	t.Helper()
-	p, err := policy.Parse(grants, []string{"192.0.2.1"}, appendOnly)
+	p, err := authz.Parse(grants, []string{"192.0.2.1"}, appendOnly)
 	require.NoError(t, err)
 	s := newHost(nil)
 	var audit []string
-	c := newSession(context.Background(), s, policy.NewGuard(p, newHost(nil), func(line string) { audit = append(audit, line) }))
+	c := newSession(context.Background(), s, authz.NewGuard(p, newHost(nil), func(line string) { audit = append(audit, line) }))
 	return c, s, &audit
 }
 
@@ -55,7 +55,7 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 			continue
 		}
 		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
-		c.site = struct{ site.FullHost }{} // a panic to ask
+		c.site = struct{ hosts.FullHost }{} // a panic to ask
 		body, known := outside[op]
 		if !known {
 			body = `{}` // an operation that came later: no rule may let it in
@@ -74,7 +74,7 @@ func TestGateNever(t *testing.T) {
 		opInheritKeyAsserted.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunInDrillClone.name: "a restricted key runs no command",
 	} {
 		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
-		c.site = struct{ site.FullHost }{} // a panic to ask
+		c.site = struct{ hosts.FullHost }{} // a panic to ask
 		f := put(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
@@ -118,20 +118,20 @@ func intoText(target string) string {
 func TestGateKnowsEveryField(t *testing.T) {
 	t.Parallel()
 	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
-	into := site.ReceiveStream{
+	into := hosts.ReceiveStream{
 		Spec: zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
 			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
 		Options: transfer.Options{Buffer: 1, Block: 2, BandLimit: 3, Compress: "zstd", CompressThreads: 1, Stall: 5},
 	}
-	full := site.Task{To: into,
-		From: site.Dial{Ticket: wire.Ticket{Mode: wire.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: way.Socket{Window: 3, Congestion: "reno"}, Deadline: 4,
+	full := hosts.Task{To: into,
+		From: hosts.Dial{Ticket: tcp.Ticket{Mode: tcp.TLS, Address: "192.0.2.1:7", Session: "s", Secret: []byte{1}, Streams: 2, Socket: transport.Socket{Window: 3, Congestion: "reno"}, Deadline: 4,
 			ServerPin: []byte{5}, ClientCert: []byte{6}, ClientKey: []byte{7}}},
 	}
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
 	require.Nil(t, put(t, c, opTransfer.name, string(body)))
-	got := s.asked[1].(site.Task)
-	set := got.To.(site.ReceiveStream).Spec.Set
+	got := s.asked[1].(hosts.Task)
+	set := got.To.(hosts.ReceiveStream).Spec.Set
 	require.Equal(t, "noauto", set["canmount"], "a new dataset is not mounted")
 	delete(set, "canmount")
 	require.Equal(t, full, got)
@@ -142,7 +142,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 // being refused.
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
-	guard := policy.NewGuard(&policy.Policy{}, newHost(nil), func(string) {})
+	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
 	judged := func(o servable, args reflect.Value) string {
 		body, err := json.Marshal(args.Interface())
 		require.NoError(t, err)
@@ -152,24 +152,24 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	}
 	for _, o := range all() {
 		args := reflect.New(reflect.TypeOf(o).Field(1).Type.In(2)).Elem()
-		if args.Type() == reflect.TypeFor[site.Task]() {
+		if args.Type() == reflect.TypeFor[hosts.Task]() {
 			continue
 		}
 		fill(args)
 		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.served().name)
 	}
-	send, receive, dial := site.SendStream{}, site.ReceiveStream{}, site.Dial{}
-	device, noise, reads, writes := site.WriteDevice{}, site.Noise{}, site.SendFiles{}, site.ReceiveFiles{}
+	send, receive, dial := hosts.SendStream{}, hosts.ReceiveStream{}, hosts.Dial{}
+	device, noise, reads, writes := hosts.WriteDevice{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
 	for _, end := range []any{&send, &receive, &dial, &device, &noise, &reads, &writes} {
 		fill(reflect.ValueOf(end).Elem())
 	}
-	accept := site.Accept{Session: "s"}
-	for _, task := range []site.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
+	accept := hosts.Accept{Session: "s"}
+	for _, task := range []hosts.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
 		require.Empty(t, judged(opTransfer, reflect.ValueOf(task)), "decide about it in package policy")
 	}
-	require.Equal(t, "site.WriteDevice.Task", judged(opTransfer, reflect.ValueOf(site.Task{From: accept, To: device})), "devices are not for restricted keys")
-	require.Equal(t, "site.ReceiveFiles.Into", judged(opTransfer, reflect.ValueOf(site.Task{From: accept, To: writes})), "nor is bringing files into a directory")
-	require.Equal(t, "site.Noise.Time", judged(opTransfer, reflect.ValueOf(site.Task{From: noise, To: accept})), "nor is measuring")
+	require.Equal(t, "hosts.WriteDevice.Task", judged(opTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "devices are not for restricted keys")
+	require.Equal(t, "hosts.ReceiveFiles.Into", judged(opTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "nor is bringing files into a directory")
+	require.Equal(t, "hosts.Noise.Time", judged(opTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
 }
 
 // fill sets every field that crosses.

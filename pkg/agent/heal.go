@@ -3,17 +3,17 @@ package agent
 import (
 	"context"
 
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
 var opDamage = operation[string, zfs.Damage]{
 	name:   "damage",
-	do:     asks(site.Healer.Damage),
-	rule:   policy.Reads(policy.Damage),
+	do:     asks(hosts.Healer.Damage),
+	rule:   authz.Reads(authz.Damage),
 	answer: func(string, int) int { return 2 * maxAnswer },
-	check:  site.CheckDamage,
+	check:  hosts.CheckDamage,
 }
 
 // Damage asks the agent.
@@ -23,8 +23,8 @@ func (r *Remote) Damage(ctx context.Context, dataset string) (zfs.Damage, error)
 
 var opScrub = operation[string, none]{
 	name: "scrub",
-	do:   does(site.Healer.Scrub),
-	rule: policy.Changes(policy.Scrub, policy.Name),
+	do:   does(hosts.Healer.Scrub),
+	rule: authz.Changes(authz.Scrub, authz.Name),
 }
 
 // Scrub asks the agent.
@@ -34,8 +34,8 @@ func (r *Remote) Scrub(ctx context.Context, dataset string) error {
 
 var opSync = operation[string, none]{
 	name: "sync",
-	do:   does(site.Healer.Sync),
-	rule: policy.Reads(policy.Sync),
+	do:   does(hosts.Healer.Sync),
+	rule: authz.Reads(authz.Sync),
 }
 
 // Sync asks the agent.
@@ -45,8 +45,8 @@ func (r *Remote) Sync(ctx context.Context, dataset string) error {
 
 var opRevert = operation[string, none]{
 	name: "revert",
-	do:   does(site.Healer.Revert),
-	rule: policy.Changes(policy.Revert, policy.Name),
+	do:   does(hosts.Healer.Revert),
+	rule: authz.Changes(authz.Revert, authz.Name),
 }
 
 // Revert asks the agent.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 )
 
 // TestRestrictedKeyIsRefused sends requests that an append-only key with one receive and
@@ -72,7 +72,7 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c, _, audit := gated(t, true, "receive="+b, "send="+vm)
-			c.site = struct{ site.FullHost }{} // panics if it is used
+			c.site = struct{ hosts.FullHost }{} // panics if it is used
 			f := put(t, c, tt.op, tt.body)
 			require.NotNil(t, f)
 			require.Equal(t, fault.Refused, f.Class)

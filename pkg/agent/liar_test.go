@@ -22,11 +22,11 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/files"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -75,7 +75,7 @@ func answer(m *message, body string) [][]byte {
 // question is one operation of a Site, and an answer to it that is one.
 type question struct {
 	op     string
-	ask    func(context.Context, site.FullHost) (any, error)
+	ask    func(context.Context, hosts.FullHost) (any, error)
 	honest any
 }
 
@@ -90,12 +90,12 @@ func questions() []question {
 	var options device.Options
 	options.Block = 1 << 20
 	copies := device.Task{Source: disk, Target: image, Write: true, Request: device.Request{Options: options}}
-	network := &wire.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
+	network := &tcp.Network{Streams: 1, RTT: 5, Congestion: "cubic", BusyTime: 9}
 	moment := transfer.Progress{Bytes: 7, Elapsed: 8, Stages: []transfer.Stage{{Name: transfer.StageRead, Bytes: 7, Busy: 1, WaitIn: 2, WaitOut: 3}}, Network: network}
-	offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
+	offer := tcp.Offer{Mode: tcp.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 	digest, sum := strings.Repeat("ab", 32), strings.Repeat("ab", 16)
 	copied := device.Account{Size: 3 << 20, Block: 1 << 20, SourceDigest: digest, TargetDigest: digest, BadRanges: []device.Range{{Start: 1, Length: 2}}}
-	facts := site.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCP: wire.TCP{TCPReadMax: 6 << 20}}
+	facts := hosts.Facts{Hostname: "beta", CPUs: 3, SSHLocal: "192.0.2.1", SSHPeer: "2001:db8::1", TCP: tcp.TCP{TCPReadMax: 6 << 20}}
 	listing := zfs.Listing{Root: "tank/a", Pool: zfs.Pool{Name: "tank", Properties: map[string]string{"free": "7"}, Features: map[string]string{"lz4_compress": "active"}},
 		Ancestors: []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem, Properties: map[string]zfs.Property{}}},
 		Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Filesystem, GUID: 7, Properties: map[string]zfs.Property{"used": {Value: "1", Source: "-"}},
@@ -105,103 +105,103 @@ func questions() []question {
 		_ = transfer.LimitedBy(p.Stages, p.Stages, p.Network)
 	}
 	return []question{
-		{opFacts.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Facts(ctx) }, facts},
-		{opHostFacts.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.HostFacts(ctx) }, facts},
-		{opList.name, func(ctx context.Context, s site.FullHost) (any, error) {
-			return s.List(ctx, site.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
+		{opFacts.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.Facts(ctx) }, facts},
+		{opHostFacts.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.HostFacts(ctx) }, facts},
+		{opList.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
+			return s.List(ctx, hosts.ListQuery{Dataset: "tank/a", Recursive: true, Versions: true})
 		}, listing},
-		{opDatasetOf.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
-		{opProperties.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opDatasetOf.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.DatasetOf(ctx, "/mnt") }, "tank/a"},
+		{opProperties.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.Properties(ctx, names, []string{"guid", "used"})
 		},
 			map[string]map[string]zfs.Property{"tank/a@w": {"guid": {Value: "8", Source: "-"}}}},
-		{opEstimate.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opEstimate.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.Estimate(ctx, []zfs.SendSpec{send, send})
 		}, []uint64{7, 1<<64 - 1}},
-		{opSnapshot.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
-		{opHold.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
-		{opRelease.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
-		{opHolds.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
-		{opBookmark.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opSnapshot.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Snapshot(ctx, names) }, none{}},
+		{opHold.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Hold(ctx, "t", names) }, none{}},
+		{opRelease.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Release(ctx, "t", names) }, none{}},
+		{opHolds.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.Holds(ctx, names) }, map[string][]string{"tank/a@x": {"zxfer:t"}}},
+		{opBookmark.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.Bookmark(ctx, map[string]string{"tank/a#w": "tank/a@w"})
 		}, none{}},
-		{opDestroy.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
-		{opCreateParents.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
-		{opDiscard.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
-		{opSetProperties.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opDestroy.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Destroy(ctx, names) }, none{}},
+		{opCreateParents.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.CreateParents(ctx, "tank/a/b") }, none{}},
+		{opDiscard.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.DiscardPartial(ctx, "tank/a") }, none{}},
+		{opSetProperties.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.SetProperties(ctx, zfs.PropertyChange{Dataset: "tank/a", Set: map[string]string{"readonly": "off"}})
 		}, none{}},
-		{opMount.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
-		{opUnmount.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
-		{opInheritKey.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.InheritKey(ctx, "tank/a") }, none{}},
-		{opInheritKeyAsserted.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opMount.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Mount(ctx, "tank/a") }, none{}},
+		{opUnmount.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Unmount(ctx, "tank/a") }, none{}},
+		{opInheritKey.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.InheritKey(ctx, "tank/a") }, none{}},
+		{opInheritKeyAsserted.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: "tank/a", Root: "tank"})
 		}, none{}},
-		{opRollback.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opRollback.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.Rollback(ctx, zfs.Rollback{Dataset: "tank/a", To: zfs.SnapshotID{Name: "x", GUID: 1}})
 		}, none{}},
-		{opMakeEncryptionRoot.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opMakeEncryptionRoot.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.MakeEncryptionRoot(ctx, "tank/a")
 		}, none{}},
-		{opInUse.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.InUse(ctx, []string{"/tank/a"}) },
+		{opInUse.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.InUse(ctx, []string{"/tank/a"}) },
 			map[string]string{"/tank/a": "is not empty (x)"}},
-		{opDigest.name, func(ctx context.Context, s site.FullHost) (any, error) {
-			return s.Digest(ctx, site.ContentQuery{SendSpec: send}, progress)
-		}, site.Digest{Sum: sum, Bytes: 7}},
-		{opOffer.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
-		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
-			return s.Transfer(ctx, site.Task{From: site.SendStream{Spec: send}, To: site.Accept{Session: "s"}}, progress)
+		{opDigest.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
+			return s.Digest(ctx, hosts.ContentQuery{SendSpec: send}, progress)
+		}, hosts.Digest{Sum: sum, Bytes: 7}},
+		{opOffer.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.Offer(ctx, offer) }, ticketFor(offer)},
+		{opTransfer.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
+			return s.Transfer(ctx, hosts.Task{From: hosts.SendStream{Spec: send}, To: hosts.Accept{Session: "s"}}, progress)
 		},
-			site.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
-		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
-			return s.Transfer(ctx, site.Task{From: site.Accept{Session: "s"}, To: site.WriteDevice{Task: copies}}, progress)
+			hosts.Result{Result: transfer.Result{Progress: moment, WireBytes: 9, Frames: 1, Digest: sum}}},
+		{opTransfer.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
+			return s.Transfer(ctx, hosts.Task{From: hosts.Accept{Session: "s"}, To: hosts.WriteDevice{Task: copies}}, progress)
 		},
-			site.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
-		{opTransfer.name, func(ctx context.Context, s site.FullHost) (any, error) {
-			return s.Transfer(ctx, site.Task{From: site.SendFiles{Archive: files.Archive{Snapshot: "tank/a@x", Paths: []string{"b"}}}, To: site.Accept{Session: "s"}}, progress)
+			hosts.Result{Result: transfer.Result{Progress: moment}, Device: &copied}},
+		{opTransfer.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
+			return s.Transfer(ctx, hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: "tank/a@x", Paths: []string{"b"}}}, To: hosts.Accept{Session: "s"}}, progress)
 		},
-			site.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"},
+			hosts.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"},
 				Failures: files.Failures{Failed: 1, Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}}},
-		{opInspectDevice.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
-		{opDeviceState.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
-		{opDigestDevice.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opInspectDevice.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.InspectDevice(ctx, devicePath) }, disk},
+		{opDeviceState.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.DeviceState(ctx, copies) }, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}},
+		{opDigestDevice.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.DigestDevice(ctx, device.DigestQuery{Device: disk, Options: options}, progress)
 		}, device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}},
-		{opReadFiles.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opReadFiles.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.ReadFiles(ctx, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1}, progress)
 		}, files.Digest{Files: 2, Size: 3, Read: 1, Bytes: 3, Parts: slices.Repeat([]string{sum}, files.Parts),
 			Listed:   []files.File{{Path: "a/b", Type: files.Regular, Size: 3, Mode: 0o644, Sum: sum, Meta: sum}},
 			Failures: files.Failures{Failed: 2, Problems: []files.Problem{{Path: "a/c", Why: "damaged: input/output error"}}}}},
-		{opCreateDrillClone.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opCreateDrillClone.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.CreateDrillClone(ctx, zfs.DrillClone{Snapshot: "tank/a@x", Job: "j"})
 		}, zfs.DrillCloneName("tank", "1")},
-		{opDestroyDrillClones.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opDestroyDrillClones.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.DestroyDrillClones(ctx, zfs.DrillClones{Job: "j", Datasets: []string{"tank/a"}})
 		}, none{}},
-		{opRunInDrillClone.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opRunInDrillClone.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.RunInDrillClone(ctx, zfs.DrillCommand{Clone: zfs.DrillCloneName("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1})
 		}, zfs.DrillResult{Output: "well"}},
-		{opSnapshotFrozen.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opSnapshotFrozen.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.SnapshotFrozen(ctx, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []freeze.Wanted{{Datasets: []string{"tank/a"}}}})
 		}, freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", Left: true}}, Unmarked: "no rights"}},
-		{opRenameDiverged.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opRenameDiverged.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.RenameDiverged(ctx, []zfs.DivergedCopy{{Dataset: "tank/a", GUID: 1, As: "tank/a" + zfs.DivergedSuffix(time.Unix(0, 0))}})
 		}, none{}},
-		{opDestroyOrphans.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opDestroyOrphans.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.DestroyOrphans(ctx, []zfs.Orphan{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}})
 		}, none{}},
-		{opCapture.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
-		{opMeasure.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opCapture.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.Capture(ctx, true) }, []byte("-- a --\n")},
+		{opMeasure.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return s.Measure(ctx, probe.Request{ID: probe.Memory})
 		},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}},
-		{opDamage.name, func(ctx context.Context, s site.FullHost) (any, error) { return s.Damage(ctx, "tank/a") },
+		{opDamage.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return s.Damage(ctx, "tank/a") },
 			zfs.Damage{Things: []zfs.Damaged{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}},
-		{opScrub.name, func(ctx context.Context, s site.FullHost) (any, error) {
+		{opScrub.name, func(ctx context.Context, s hosts.FullHost) (any, error) {
 			return nil, s.Scrub(ctx, "tank/a")
 		}, none{}},
-		{opSync.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Sync(ctx, "tank/a") }, none{}},
-		{opRevert.name, func(ctx context.Context, s site.FullHost) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
+		{opSync.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Sync(ctx, "tank/a") }, none{}},
+		{opRevert.name, func(ctx context.Context, s hosts.FullHost) (any, error) { return nil, s.Revert(ctx, "tank/a@x") }, none{}},
 	}
 }
 
@@ -312,10 +312,10 @@ func replaced(body string, i int, lie string) (text string, done bool) {
 func requirePlausible(t testing.TB, q question, got any, text string) {
 	t.Helper()
 	switch got := got.(type) {
-	case wire.Ticket:
+	case tcp.Ticket:
 		require.Contains(t, got.Address, "192.0.2.1:", text)
 		require.NoError(t, got.Check(), text)
-		require.Equal(t, []any{wire.TLS, 2, time.Minute}, []any{got.Mode, got.Streams, got.Deadline}, text)
+		require.Equal(t, []any{tcp.TLS, 2, time.Minute}, []any{got.Mode, got.Streams, got.Deadline}, text)
 	case device.Digest:
 		require.NotNil(t, got.Result.Device, text)
 		require.Len(t, got.Result.Device.SourceDigest, 64, text)
@@ -324,9 +324,9 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 		require.LessOrEqual(t, got.Stored, int64(3<<20), text)
 	case device.Facts:
 		require.Equal(t, devicePath, got.Path, text)
-	case site.Result:
+	case hosts.Result:
 		_ = transfer.LimitedBy(got.Stages, got.Stages, got.Network)
-	case site.Digest:
+	case hosts.Digest:
 		require.Len(t, got.Sum, 32, text)
 	case zfs.Listing:
 		require.Equal(t, "tank/a", got.Root)
@@ -338,7 +338,7 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 		require.Len(t, got, 2, text)
 	}
 	switch got.(type) {
-	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, wire.Ticket: // values are ZFS'
+	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, tcp.Ticket: // values are ZFS'
 	default:
 		requireSane(t, reflect.ValueOf(got), q.op != opInspectDevice.name, q.op+": "+text)
 	}

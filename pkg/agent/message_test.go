@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/hosts"
 )
 
 func TestReadMessage(t *testing.T) {
@@ -90,13 +90,13 @@ func TestDecodeStrictly(t *testing.T) {
 		`{"tag":"t"}`:              "",
 		`{"tag":"t","force":true}`: `json: unknown field "force"`,
 		`{"tag":"t"} {}`:           "more than one value",
-		`[]`:                       "json: cannot unmarshal array into Go value of type policy.Tagged",
+		`[]`:                       "json: cannot unmarshal array into Go value of type authz.Tagged",
 		``:                         "EOF",
 	} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
-			var a policy.Tagged
-			err := site.Decode([]byte(in), &a)
+			var a authz.Tagged
+			err := hosts.Decode([]byte(in), &a)
 			if want == "" {
 				require.NoError(t, err)
 				return

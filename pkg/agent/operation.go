@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 )
 
@@ -17,9 +17,9 @@ import (
 // agent takes are made of it.
 type operation[A, R any] struct {
 	name string // on the wire
-	do   func(ctx context.Context, s site.Host, args A, progress func(transfer.Progress)) (R, error)
+	do   func(ctx context.Context, s hosts.Host, args A, progress func(transfer.Progress)) (R, error)
 	// rule is what a restricted agent judges, and tells its audit.
-	rule policy.Rule[A]
+	rule authz.Rule[A]
 	// request is the most that the arguments may cost, in bytes of memory; 0 = budget.Small.
 	request int
 	// answer is what an answer to a question of so many bytes may cost besides
@@ -41,19 +41,19 @@ type none struct{}
 var ErrUnknownOperation = errors.New("unknown operation")
 
 // asks makes an operation of a method of a Site's role that answers.
-func asks[S, A, R any](f func(S, context.Context, A) (R, error)) func(context.Context, site.Host, A, func(transfer.Progress)) (R, error) {
+func asks[S, A, R any](f func(S, context.Context, A) (R, error)) func(context.Context, hosts.Host, A, func(transfer.Progress)) (R, error) {
 	return lasts(func(s S, ctx context.Context, args A, _ func(transfer.Progress)) (R, error) { return f(s, ctx, args) })
 }
 
 // does makes an operation of one that only succeeds or fails.
-func does[S, A any](f func(S, context.Context, A) error) func(context.Context, site.Host, A, func(transfer.Progress)) (none, error) {
+func does[S, A any](f func(S, context.Context, A) error) func(context.Context, hosts.Host, A, func(transfer.Progress)) (none, error) {
 	return asks(func(s S, ctx context.Context, args A) (none, error) { return none{}, f(s, ctx, args) })
 }
 
 // lasts makes an operation of one that tells of its progress.
-func lasts[S, A, R any](f func(S, context.Context, A, func(transfer.Progress)) (R, error)) func(context.Context, site.Host, A, func(transfer.Progress)) (R, error) {
-	return func(ctx context.Context, s site.Host, args A, progress func(transfer.Progress)) (none R, err error) {
-		role, err := site.RoleOf[S](s)
+func lasts[S, A, R any](f func(S, context.Context, A, func(transfer.Progress)) (R, error)) func(context.Context, hosts.Host, A, func(transfer.Progress)) (R, error) {
+	return func(ctx context.Context, s hosts.Host, args A, progress func(transfer.Progress)) (none R, err error) {
+		role, err := hosts.RoleOf[S](s)
 		if err != nil {
 			return none, err
 		}
@@ -80,33 +80,33 @@ type served struct {
 	long    bool
 	// carryOut reads arguments, has them judged, where there is a guard, and
 	// does what they say.
-	carryOut func(context.Context, site.Host, *policy.Guard, json.RawMessage, func(transfer.Progress)) (any, error)
+	carryOut func(context.Context, hosts.Host, *authz.Guard, json.RawMessage, func(transfer.Progress)) (any, error)
 }
 
 func (o operation[A, R]) served() served {
-	return served{o.name, max(o.request, budget.Small), o.long, func(ctx context.Context, s site.Host, g *policy.Guard, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
+	return served{o.name, max(o.request, budget.Small), o.long, func(ctx context.Context, s hosts.Host, g *authz.Guard, body json.RawMessage, progress func(transfer.Progress)) (any, error) {
 		args, err := o.arguments(ctx, g, body)
 		if err != nil {
 			return nil, err
 		}
 		answer, err := o.do(ctx, s, args, progress)
 		if err != nil && g != nil {
-			policy.Failed(g, o.asked(body), o.rule, args, err)
+			authz.Failed(g, o.asked(body), o.rule, args, err)
 		}
 		return answer, err
 	}}
 }
 
 // asked returns a request for the policy.
-func (o operation[A, R]) asked(body json.RawMessage) policy.Request {
-	return policy.Request{Op: o.name, Body: body, Secret: o.secret}
+func (o operation[A, R]) asked(body json.RawMessage) authz.Request {
+	return authz.Request{Op: o.name, Body: body, Secret: o.secret}
 }
 
-func (o operation[A, R]) arguments(ctx context.Context, g *policy.Guard, body json.RawMessage) (args A, err error) {
+func (o operation[A, R]) arguments(ctx context.Context, g *authz.Guard, body json.RawMessage) (args A, err error) {
 	if g != nil {
-		return policy.Admit(ctx, g, o.asked(body), o.rule)
+		return authz.Admit(ctx, g, o.asked(body), o.rule)
 	}
-	if err := site.Decode(body, &args); err != nil {
+	if err := hosts.Decode(body, &args); err != nil {
 		return args, fmt.Errorf("malformed arguments: %w", err)
 	}
 	return args, nil

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
 	"zxfer/pkg/device"
 	"zxfer/pkg/files"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
-	"zxfer/pkg/policy"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -37,7 +37,7 @@ const (
 	manyStreams = maxRequest
 )
 
-var _ site.FullHost = (*Remote)(nil)
+var _ hosts.FullHost = (*Remote)(nil)
 
 // Name is the host as it was typed.
 func (r *Remote) Name() string { return r.host }
@@ -45,48 +45,48 @@ func (r *Remote) Name() string { return r.host }
 // RTT is the shortest round trip of the control connection so far.
 func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
 
-var opFacts = operation[none, site.Facts]{
+var opFacts = operation[none, hosts.Facts]{
 	name:  "facts",
-	do:    asks(func(s site.Host, ctx context.Context, _ none) (site.Facts, error) { return s.Facts(ctx) }),
-	rule:  policy.Reads(policy.Anything[none]),
-	check: func(_ none, f *site.Facts) error { return site.CheckFacts(f) },
+	do:    asks(func(s hosts.Host, ctx context.Context, _ none) (hosts.Facts, error) { return s.Facts(ctx) }),
+	rule:  authz.Reads(authz.Anything[none]),
+	check: func(_ none, f *hosts.Facts) error { return hosts.CheckFacts(f) },
 }
 
 // Facts asks the agent.
-func (r *Remote) Facts(ctx context.Context) (site.Facts, error) {
+func (r *Remote) Facts(ctx context.Context) (hosts.Facts, error) {
 	return ask(ctx, r, opFacts, none{}, nil)
 }
 
-var opHostFacts = operation[none, site.Facts]{
+var opHostFacts = operation[none, hosts.Facts]{
 	name:  "host-facts",
-	do:    asks(func(s site.Host, ctx context.Context, _ none) (site.Facts, error) { return s.HostFacts(ctx) }),
-	rule:  policy.Reads(policy.Anything[none]), // less than facts
+	do:    asks(func(s hosts.Host, ctx context.Context, _ none) (hosts.Facts, error) { return s.HostFacts(ctx) }),
+	rule:  authz.Reads(authz.Anything[none]), // less than facts
 	check: opFacts.check,
 }
 
 // HostFacts asks the agent.
-func (r *Remote) HostFacts(ctx context.Context) (site.Facts, error) {
+func (r *Remote) HostFacts(ctx context.Context) (hosts.Facts, error) {
 	return ask(ctx, r, opHostFacts, none{}, nil)
 }
 
-var opList = operation[site.ListQuery, zfs.Listing]{
+var opList = operation[hosts.ListQuery, zfs.Listing]{
 	name:    "list",
-	do:      asks(site.Lister.List),
-	rule:    policy.Reads(policy.List),
+	do:      asks(hosts.Lister.List),
+	rule:    authz.Reads(authz.List),
 	request: manyNames,
-	answer:  func(site.ListQuery, int) int { return 6 * maxAnswer },
-	check:   site.CheckListing,
+	answer:  func(hosts.ListQuery, int) int { return 6 * maxAnswer },
+	check:   hosts.CheckListing,
 }
 
 // List asks the agent.
-func (r *Remote) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+func (r *Remote) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
 	return ask(ctx, r, opList, q, nil)
 }
 
 var opDatasetOf = operation[string, string]{
 	name: "dataset-of",
-	do:   asks(site.Lister.DatasetOf),
-	rule: policy.Reads(policy.DatasetOf),
+	do:   asks(hosts.Lister.DatasetOf),
+	rule: authz.Reads(authz.DatasetOf),
 	check: func(_ string, dataset *string) error {
 		_, err := zfs.ParseDataset(*dataset)
 		return err
@@ -100,31 +100,31 @@ func (r *Remote) DatasetOf(ctx context.Context, path string) (string, error) {
 
 type properties = map[string]map[string]zfs.Property
 
-var opProperties = operation[policy.PropertyQuery, properties]{
+var opProperties = operation[authz.PropertyQuery, properties]{
 	name: "properties",
-	do: asks(func(s site.Lister, ctx context.Context, q policy.PropertyQuery) (properties, error) {
+	do: asks(func(s hosts.Lister, ctx context.Context, q authz.PropertyQuery) (properties, error) {
 		return s.Properties(ctx, q.Names, q.Properties)
 	}),
-	rule:    policy.Reads(policy.Properties),
+	rule:    authz.Reads(authz.Properties),
 	request: manyNames,
 	// Values have up to 8 KiB; without names it is those that are set.
-	answer: func(q policy.PropertyQuery, _ int) int {
+	answer: func(q authz.PropertyQuery, _ int) int {
 		return min(6*maxAnswer, len(q.Names)*(len(q.Properties)+8)*(10<<10))
 	},
-	check: func(q policy.PropertyQuery, m *properties) error {
-		return site.CheckProperties(q.Names, q.Properties, *m)
+	check: func(q authz.PropertyQuery, m *properties) error {
+		return hosts.CheckProperties(q.Names, q.Properties, *m)
 	},
 }
 
 // Properties asks the agent.
 func (r *Remote) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	return ask(ctx, r, opProperties, policy.PropertyQuery{Names: names, Properties: properties}, nil)
+	return ask(ctx, r, opProperties, authz.PropertyQuery{Names: names, Properties: properties}, nil)
 }
 
 var opEstimate = operation[[]zfs.SendSpec, []uint64]{
 	name:    "estimate",
-	do:      asks(site.Lister.Estimate),
-	rule:    policy.Reads(policy.Estimate),
+	do:      asks(hosts.Lister.Estimate),
+	rule:    authz.Reads(authz.Estimate),
 	request: manyStreams,
 	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * budget.One },
 	check: func(streams []zfs.SendSpec, sizes *[]uint64) error {
@@ -150,8 +150,8 @@ func (r *Remote) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []
 
 var opSnapshot = operation[[]string, none]{
 	name:    "snapshot",
-	do:      does(site.Snapshots.Snapshot),
-	rule:    policy.Changes(policy.Snapshot, policy.Names),
+	do:      does(hosts.Snapshots.Snapshot),
+	rule:    authz.Changes(authz.Snapshot, authz.Names),
 	request: manyNames,
 }
 
@@ -160,41 +160,41 @@ func (r *Remote) Snapshot(ctx context.Context, snapshots []string) error {
 	return tell(ctx, r, opSnapshot, snapshots)
 }
 
-var opHold = operation[policy.Tagged, none]{
+var opHold = operation[authz.Tagged, none]{
 	name: "hold",
-	do: does(func(s site.Snapshots, ctx context.Context, h policy.Tagged) error {
+	do: does(func(s hosts.Snapshots, ctx context.Context, h authz.Tagged) error {
 		return s.Hold(ctx, h.Tag, h.Snapshots)
 	}),
-	rule:    policy.Changes(policy.Hold, policy.Tags),
+	rule:    authz.Changes(authz.Hold, authz.Tags),
 	request: manyNames,
 }
 
 // Hold asks the agent.
 func (r *Remote) Hold(ctx context.Context, tag string, snapshots []string) error {
-	return tell(ctx, r, opHold, policy.Tagged{Tag: tag, Snapshots: snapshots})
+	return tell(ctx, r, opHold, authz.Tagged{Tag: tag, Snapshots: snapshots})
 }
 
-var opRelease = operation[policy.Tagged, none]{
+var opRelease = operation[authz.Tagged, none]{
 	name: "release",
-	do: does(func(s site.Snapshots, ctx context.Context, h policy.Tagged) error {
+	do: does(func(s hosts.Snapshots, ctx context.Context, h authz.Tagged) error {
 		return s.Release(ctx, h.Tag, h.Snapshots)
 	}),
-	rule:    policy.Changes(policy.Release, policy.Tags),
+	rule:    authz.Changes(authz.Release, authz.Tags),
 	request: manyNames,
 }
 
 // Release asks the agent.
 func (r *Remote) Release(ctx context.Context, tag string, snapshots []string) error {
-	return tell(ctx, r, opRelease, policy.Tagged{Tag: tag, Snapshots: snapshots})
+	return tell(ctx, r, opRelease, authz.Tagged{Tag: tag, Snapshots: snapshots})
 }
 
 var opHolds = operation[[]string, map[string][]string]{
 	name:    "holds",
-	do:      asks(site.Lister.Holds),
-	rule:    policy.Reads(policy.Holds),
+	do:      asks(hosts.Lister.Holds),
+	rule:    authz.Reads(authz.Holds),
 	request: manyNames,
 	answer:  func(_ []string, question int) int { return 4 * question },
-	check:   func(snapshots []string, tags *map[string][]string) error { return site.CheckHolds(snapshots, *tags) },
+	check:   func(snapshots []string, tags *map[string][]string) error { return hosts.CheckHolds(snapshots, *tags) },
 }
 
 // Holds asks the agent.
@@ -204,8 +204,8 @@ func (r *Remote) Holds(ctx context.Context, snapshots []string) (map[string][]st
 
 var opBookmark = operation[map[string]string, none]{
 	name:    "bookmark",
-	do:      does(site.Snapshots.Bookmark),
-	rule:    policy.Changes(policy.Bookmark, policy.Marks),
+	do:      does(hosts.Snapshots.Bookmark),
+	rule:    authz.Changes(authz.Bookmark, authz.Marks),
 	request: manyNames,
 }
 
@@ -216,8 +216,8 @@ func (r *Remote) Bookmark(ctx context.Context, bookmarks map[string]string) erro
 
 var opDestroy = operation[[]string, none]{
 	name:    "destroy",
-	do:      does(site.Snapshots.Destroy),
-	rule:    policy.Changes(policy.Destroy, policy.Names),
+	do:      does(hosts.Snapshots.Destroy),
+	rule:    authz.Changes(authz.Destroy, authz.Names),
 	request: manyNames,
 }
 
@@ -228,8 +228,8 @@ func (r *Remote) Destroy(ctx context.Context, versions []string) error {
 
 var opCreateParents = operation[string, none]{
 	name: "create-parents",
-	do:   does(site.Snapshots.CreateParents),
-	rule: policy.Changes(policy.CreateParents, policy.Name),
+	do:   does(hosts.Snapshots.CreateParents),
+	rule: authz.Changes(authz.CreateParents, authz.Name),
 }
 
 // CreateParents asks the agent.
@@ -239,8 +239,8 @@ func (r *Remote) CreateParents(ctx context.Context, dataset string) error {
 
 var opDiscard = operation[string, none]{
 	name: "discard-partial",
-	do:   does(site.Snapshots.DiscardPartial),
-	rule: policy.Changes(policy.DiscardPartial, policy.Name),
+	do:   does(hosts.Snapshots.DiscardPartial),
+	rule: authz.Changes(authz.DiscardPartial, authz.Name),
 }
 
 // DiscardPartial asks the agent.
@@ -248,38 +248,38 @@ func (r *Remote) DiscardPartial(ctx context.Context, dataset string) error {
 	return tell(ctx, r, opDiscard, dataset)
 }
 
-var opDigest = operation[site.ContentQuery, site.Digest]{
+var opDigest = operation[hosts.ContentQuery, hosts.Digest]{
 	name:    "digest",
-	do:      lasts(site.Digester.Digest),
-	rule:    policy.Reads(policy.Digest),
+	do:      lasts(hosts.Digester.Digest),
+	rule:    authz.Reads(authz.Digest),
 	request: manyStreams,
-	check:   func(_ site.ContentQuery, d *site.Digest) error { return site.CheckDigest(d) },
+	check:   func(_ hosts.ContentQuery, d *hosts.Digest) error { return hosts.CheckDigest(d) },
 	long:    true,
 }
 
 // Digest asks the agent.
-func (r *Remote) Digest(ctx context.Context, q site.ContentQuery, report func(transfer.Progress)) (site.Digest, error) {
+func (r *Remote) Digest(ctx context.Context, q hosts.ContentQuery, report func(transfer.Progress)) (hosts.Digest, error) {
 	return ask(ctx, r, opDigest, q, report)
 }
 
-var opOffer = operation[wire.Offer, wire.Ticket]{
+var opOffer = operation[tcp.Offer, tcp.Ticket]{
 	name:  "offer",
-	do:    asks(site.Mover.Offer),
-	rule:  policy.Reads(policy.Offer),
-	check: site.CheckTicket,
+	do:    asks(hosts.Mover.Offer),
+	rule:  authz.Reads(authz.Offer),
+	check: hosts.CheckTicket,
 }
 
 // Offer asks the agent.
-func (r *Remote) Offer(ctx context.Context, o wire.Offer) (wire.Ticket, error) {
+func (r *Remote) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	return ask(ctx, r, opOffer, o, nil)
 }
 
-var opTransfer = operation[site.Task, site.Result]{
+var opTransfer = operation[hosts.Task, hosts.Result]{
 	name:    "transfer",
-	do:      lasts(site.Mover.Transfer),
-	rule:    policy.Changes(policy.Transfer, policy.Streams),
+	do:      lasts(hosts.Mover.Transfer),
+	rule:    authz.Changes(authz.Transfer, authz.Streams),
 	request: manyStreams,
-	answer: func(t site.Task, _ int) int {
+	answer: func(t hosts.Task, _ int) int {
 		switch t.Moves() {
 		case "device":
 			return 64 << 20 // what could not be read of it
@@ -288,20 +288,20 @@ var opTransfer = operation[site.Task, site.Result]{
 		}
 		return 0
 	},
-	check:  site.CheckResult,
+	check:  hosts.CheckResult,
 	long:   true,
 	secret: true,
 }
 
 // Transfer asks the agent.
-func (r *Remote) Transfer(ctx context.Context, t site.Task, report func(transfer.Progress)) (site.Result, error) {
+func (r *Remote) Transfer(ctx context.Context, t hosts.Task, report func(transfer.Progress)) (hosts.Result, error) {
 	return ask(ctx, r, opTransfer, t, report)
 }
 
 var opInspectDevice = operation[string, device.Facts]{
 	name:  "inspect-device",
-	do:    asks(site.Devices.InspectDevice),
-	check: site.CheckDevice,
+	do:    asks(hosts.Devices.InspectDevice),
+	check: hosts.CheckDevice,
 }
 
 // InspectDevice asks the agent.
@@ -311,12 +311,12 @@ func (r *Remote) InspectDevice(ctx context.Context, path string) (device.Facts, 
 
 var opDeviceState = operation[device.Task, device.State]{
 	name: "device-state",
-	do: asks(func(s site.Devices, ctx context.Context, t device.Task) (device.State, error) {
+	do: asks(func(s hosts.Devices, ctx context.Context, t device.Task) (device.State, error) {
 		state, err := s.DeviceState(ctx, t)
 		state.Unusable = option.Flags(state.Unusable) // no job file has devices
 		return state, err
 	}),
-	check: site.CheckDeviceState,
+	check: hosts.CheckDeviceState,
 }
 
 // DeviceState asks the agent.
@@ -326,8 +326,8 @@ func (r *Remote) DeviceState(ctx context.Context, t device.Task) (device.State, 
 
 var opDigestDevice = operation[device.DigestQuery, device.Digest]{
 	name:  "digest-device",
-	do:    lasts(site.Devices.DigestDevice),
-	check: site.CheckDeviceDigest,
+	do:    lasts(hosts.Devices.DigestDevice),
+	check: hosts.CheckDeviceDigest,
 	long:  true,
 }
 
@@ -338,15 +338,15 @@ func (r *Remote) DigestDevice(ctx context.Context, q device.DigestQuery, report 
 
 var opReadFiles = operation[files.Query, files.Digest]{
 	name: "read-files",
-	do:   lasts(site.FileReader.ReadFiles),
-	rule: policy.Reads(policy.ReadFiles),
+	do:   lasts(hosts.FileReader.ReadFiles),
+	rule: authz.Reads(authz.ReadFiles),
 	answer: func(q files.Query, _ int) int {
 		if q.Within == 0 {
 			return files.Parts*budget.One + files.MaxProblems*(8<<10)
 		}
 		return 6 * maxAnswer
 	},
-	check: site.CheckFiles,
+	check: hosts.CheckFiles,
 	long:  true,
 }
 
@@ -357,8 +357,8 @@ func (r *Remote) ReadFiles(ctx context.Context, q files.Query, report func(trans
 
 var opCapture = operation[bool, []byte]{
 	name:   "capture",
-	do:     asks(site.Measurer.Capture),
-	rule:   policy.Reads(policy.HostFacts[bool]),
+	do:     asks(hosts.Measurer.Capture),
+	rule:   authz.Reads(authz.HostFacts[bool]),
 	answer: func(bool, int) int { return 32 << 20 },
 }
 
@@ -369,9 +369,9 @@ func (r *Remote) Capture(ctx context.Context, brief bool) ([]byte, error) {
 
 var opMeasure = operation[probe.Request, probe.Ceiling]{
 	name:    "measure",
-	do:      asks(site.Measurer.Measure),
+	do:      asks(hosts.Measurer.Measure),
 	request: manyStreams,
-	check:   site.CheckCeiling,
+	check:   hosts.CheckCeiling,
 	long:    true,
 	secret:  true,
 }

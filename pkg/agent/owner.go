@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"slices"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
 var opSetProperties = operation[zfs.PropertyChange, none]{
 	name: "adjust",
-	do:   does(site.Restorer.SetProperties),
-	rule: policy.Changes(policy.SetProperties, policy.PropertyNames),
+	do:   does(hosts.Restorer.SetProperties),
+	rule: authz.Changes(authz.SetProperties, authz.PropertyNames),
 }
 
 // SetProperties asks the agent.
@@ -24,8 +24,8 @@ func (r *Remote) SetProperties(ctx context.Context, a zfs.PropertyChange) error 
 
 var opMount = operation[string, none]{
 	name: "mount",
-	do:   does(site.Restorer.Mount),
-	rule: policy.Changes(policy.Mount, policy.Name),
+	do:   does(hosts.Restorer.Mount),
+	rule: authz.Changes(authz.Mount, authz.Name),
 }
 
 // Mount asks the agent.
@@ -34,7 +34,7 @@ func (r *Remote) Mount(ctx context.Context, dataset string) error {
 }
 
 // A restricted agent has no rule for it: what is in use stays so.
-var opUnmount = operation[string, none]{name: "unmount", do: does(site.Restorer.Unmount)}
+var opUnmount = operation[string, none]{name: "unmount", do: does(hosts.Restorer.Unmount)}
 
 // Unmount asks the agent.
 func (r *Remote) Unmount(ctx context.Context, dataset string) error {
@@ -43,8 +43,8 @@ func (r *Remote) Unmount(ctx context.Context, dataset string) error {
 
 var opRollback = operation[zfs.Rollback, none]{
 	name:    "rollback",
-	do:      does(site.Restorer.Rollback),
-	rule:    policy.Never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back"),
+	do:      does(hosts.Restorer.Rollback),
+	rule:    authz.Never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back"),
 	request: manyNames,
 }
 
@@ -55,8 +55,8 @@ func (r *Remote) Rollback(ctx context.Context, to zfs.Rollback) error {
 
 var opInheritKey = operation[string, none]{
 	name: "join-key",
-	do:   does(site.Restorer.InheritKey),
-	rule: policy.Changes(policy.InheritKey, policy.Name),
+	do:   does(hosts.Restorer.InheritKey),
+	rule: authz.Changes(authz.InheritKey, authz.Name),
 }
 
 // InheritKey asks the agent.
@@ -66,8 +66,8 @@ func (r *Remote) InheritKey(ctx context.Context, dataset string) error {
 
 var opInheritKeyAsserted = operation[zfs.AssertedKey, none]{
 	name: "take-key",
-	do:   does(site.Restorer.InheritKeyAsserted),
-	rule: policy.Never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed"),
+	do:   does(hosts.Restorer.InheritKeyAsserted),
+	rule: authz.Never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed"),
 }
 
 // InheritKeyAsserted asks the agent.
@@ -77,8 +77,8 @@ func (r *Remote) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) erro
 
 var opMakeEncryptionRoot = operation[string, none]{
 	name: "part-key",
-	do:   does(site.Restorer.MakeEncryptionRoot),
-	rule: policy.Changes(policy.MakeEncryptionRoot, policy.Name),
+	do:   does(hosts.Restorer.MakeEncryptionRoot),
+	rule: authz.Changes(authz.MakeEncryptionRoot, authz.Name),
 }
 
 // MakeEncryptionRoot asks the agent.
@@ -89,8 +89,8 @@ func (r *Remote) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 // A restricted agent tells nothing of its host's directories and devices.
 var opInUse = operation[[]string, map[string]string]{
 	name:    "occupied",
-	do:      asks(site.Restorer.InUse),
-	rule:    policy.Reads(policy.HostFacts[[]string]),
+	do:      asks(hosts.Restorer.InUse),
+	rule:    authz.Reads(authz.HostFacts[[]string]),
 	request: manyNames,
 	answer:  func(paths []string, question int) int { return 4*question + len(paths)*budget.One },
 	check: func(paths []string, found *map[string]string) error {

@@ -14,7 +14,7 @@ import (
 
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 )
 
@@ -150,7 +150,7 @@ func (r *Remote) lose(err error) {
 			}
 		case <-time.After(lastWords):
 		}
-		r.err = fmt.Errorf("%s: %w: %w", r.host, site.ErrLost, err)
+		r.err = fmt.Errorf("%s: %w: %w", r.host, hosts.ErrLost, err)
 		close(r.done)
 	})
 }
@@ -233,7 +233,7 @@ func (r *Remote) handle(m *message) {
 		p.settle(m)
 	case progress:
 		var pr transfer.Progress
-		if p.progress == nil || json.Unmarshal(m.Body, &pr) != nil || site.CheckProgress(&pr) != nil {
+		if p.progress == nil || json.Unmarshal(m.Body, &pr) != nil || hosts.CheckProgress(&pr) != nil {
 			return
 		}
 		select { // a slow consumer sees the newest only

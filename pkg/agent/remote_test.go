@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -51,12 +51,12 @@ func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 func TestWhatToMoveCrosses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
-		task := site.Task{From: site.SendStream{Spec: zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"},
-			Options: transfer.Options{Buffer: 5, Stall: time.Second}}, To: site.Dial{Ticket: wire.Ticket{Secret: []byte{1, 2}}}}
+		task := hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"},
+			Options: transfer.Options{Buffer: 5, Stall: time.Second}}, To: hosts.Dial{Ticket: tcp.Ticket{Secret: []byte{1, 2}}}}
 		_, err := g.Transfer(t.Context(), task, nil)
 		require.NoError(t, err)
 		require.Equal(t, []any{opTransfer.name, task}, g.site.asked)
-		offer := wire.Offer{Mode: wire.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
+		offer := tcp.Offer{Mode: tcp.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
 		ticket, err := g.Offer(t.Context(), offer)
 		require.NoError(t, err)
 		require.Equal(t, []any{opOffer.name, offer}, g.site.asked)
@@ -95,8 +95,8 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 }
 
 // receiving is a task of an offer.
-func receiving(session string) site.Task {
-	return site.Task{From: site.Accept{Session: session}, To: site.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
+func receiving(session string) hosts.Task {
+	return hosts.Task{From: hosts.Accept{Session: session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
 }
 
 func TestManyCallsRunSideBySide(t *testing.T) {
@@ -104,13 +104,13 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 		const n = 100
 		all := make(chan struct{})
 		var running atomic.Int32
-		g := start(t, moving(func(_ context.Context, task site.Task, _ func(transfer.Progress)) (site.Result, error) {
+		g := start(t, moving(func(_ context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
 			if running.Add(1) == n {
 				close(all)
 			}
 			<-all
-			n, err := strconv.Atoi(task.From.(site.Accept).Session)
-			return site.Result{Result: transfer.Result{Frames: int64(n)}}, err
+			n, err := strconv.Atoi(task.From.(hosts.Accept).Session)
+			return hosts.Result{Result: transfer.Result{Frames: int64(n)}}, err
 		}))
 		var wg sync.WaitGroup
 		for i := range n {
@@ -127,12 +127,12 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 
 func TestProgressComesInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (site.Result, error) {
+		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 5 {
 				progress(transfer.Progress{Bytes: int64(i), Network: &transfer.Network{}})
 				time.Sleep(time.Second)
 			}
-			return site.Result{}, nil
+			return hosts.Result{}, nil
 		}))
 		var got []int64
 		_, err := g.Transfer(t.Context(), receiving("s"), func(p transfer.Progress) { got = append(got, p.Bytes) })
@@ -143,11 +143,11 @@ func TestProgressComesInOrder(t *testing.T) {
 
 func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ site.Task, progress func(transfer.Progress)) (site.Result, error) {
+		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 10_000 {
 				progress(transfer.Progress{Bytes: int64(i)})
 			}
-			return site.Result{Result: transfer.Result{Frames: 1}}, nil
+			return hosts.Result{Result: transfer.Result{Frames: 1}}, nil
 		}))
 		blocked, release := make(chan struct{}), make(chan struct{})
 		transferred := make(chan error, 1)
@@ -228,14 +228,14 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		require.Empty(t, lost)
 		g.line.cut.Store(true)
 		began := time.Now()
-		require.ErrorIs(t, <-lost, site.ErrLost)
+		require.ErrorIs(t, <-lost, hosts.ErrLost)
 		require.LessOrEqual(t, time.Since(began), silence)
 		<-cancelled
 		require.ErrorContains(t, <-g.served, "heard nothing for 30s")
 		require.LessOrEqual(t, time.Since(began), silence+pingEvery)
 
 		_, err := g.Facts(t.Context())
-		require.ErrorIs(t, err, site.ErrLost, "nor do later calls wait")
+		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
 		require.ErrorContains(t, err, "beta: connection to the host was lost: it said nothing for 30s")
 	})
 }
@@ -266,7 +266,7 @@ func TestTheTransportsLastWordsExplainALoss(t *testing.T) {
 		g.server.session.Load().end(errors.New("killed"))
 		close(block)
 		err := <-lost
-		require.ErrorIs(t, err, site.ErrLost)
+		require.ErrorIs(t, err, hosts.ErrLost)
 		require.EqualError(t, err, "beta: connection to the host was lost: ssh: broken pipe")
 	})
 }
@@ -280,7 +280,7 @@ func TestCallsDoNotWaitForATransportThatIsSlowToClose(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, g.Close())
 		require.Equal(t, 15*time.Second, time.Since(began), "Close waits until the agent has ended")
-		require.ErrorIs(t, <-lost, site.ErrLost)
+		require.ErrorIs(t, <-lost, hosts.ErrLost)
 	})
 }
 

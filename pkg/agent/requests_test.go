@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
@@ -43,15 +43,15 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 		}
 		l.Datasets = append(l.Datasets, d)
 	}
-	require.Less(t, cost(l), opList.answer(site.ListQuery{}, 0))
+	require.Less(t, cost(l), opList.answer(hosts.ListQuery{}, 0))
 	holds, properties := map[string][]string{}, map[string]map[string]zfs.Property{}
 	for _, n := range names[:2000] {
 		holds[n] = []string{"zxfer:job:target", "a hold", "another"}
 		properties[n] = map[string]zfs.Property{"guid": {Value: "18446744073709551615", Source: "-"}, "org:note": {Value: strings.Repeat("x", 8<<10), Source: "local"}}
 	}
 	require.Less(t, cost(holds), budget.Small+4*cost(names[:2000])+opHolds.answer(names[:2000], cost(names[:2000])))
-	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000], Properties: []string{"guid", "org:note"}}, 0))
-	require.Less(t, cost(properties), opProperties.answer(policy.PropertyQuery{Names: names[:2000]}, 0))
+	require.Less(t, cost(properties), opProperties.answer(authz.PropertyQuery{Names: names[:2000], Properties: []string{"guid", "org:note"}}, 0))
+	require.Less(t, cost(properties), opProperties.answer(authz.PropertyQuery{Names: names[:2000]}, 0))
 	sizes := slices.Repeat([]uint64{1 << 30}, 100_000)
 	require.Less(t, cost(sizes), budget.Small+opEstimate.answer(make([]zfs.SendSpec, len(sizes)), 0))
 }

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/policy"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 )
 
@@ -37,10 +37,10 @@ const (
 
 // Server serves one Site to one client.
 type Server struct {
-	Site    site.Host
+	Site    hosts.Host
 	Version string
 	// Guard, where set, judges every call before it is carried out.
-	Guard *policy.Guard
+	Guard *authz.Guard
 	// Note, where not "", is a line that the client's user is told at the start.
 	Note string
 	// Silence is how long the agent waits for a sign of life; 0 = 30 seconds.
@@ -99,8 +99,8 @@ func (s *Server) Log(text string) {
 
 // session is one client's.
 type session struct {
-	site  site.Host
-	guard *policy.Guard
+	site  hosts.Host
+	guard *authz.Guard
 	ops   map[string]served
 	heard *time.Timer
 	queue chan []byte // what is to be written: a client that does not read must not stop the reading of its cancels
@@ -122,7 +122,7 @@ type session struct {
 	unread *semaphore.Weighted // of bytes in answers
 }
 
-func newSession(ctx context.Context, s site.Host, guard *policy.Guard) *session {
+func newSession(ctx context.Context, s hosts.Host, guard *authz.Guard) *session {
 	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
 	if guard != nil {
@@ -299,7 +299,7 @@ func (c *session) carryOut(ctx context.Context, m *message) (any, error) {
 			}
 		})
 	case c.guard != nil: // also of what the agent does not have: that is for the audit to know
-		return nil, c.guard.Unknown(policy.Request{Op: m.Op, Body: m.Body})
+		return nil, c.guard.Unknown(authz.Request{Op: m.Op, Body: m.Body})
 	}
 	return nil, fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
 }

@@ -15,7 +15,7 @@ import (
 
 	"zxfer/pkg/budget"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 )
 
@@ -128,8 +128,8 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 		t.Skip("not at the quick level: encodes messages of the maximum size")
 	}
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(context.Context, site.Task, func(transfer.Progress)) (site.Result, error) {
-			return site.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
+		g := start(t, moving(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
+			return hosts.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
 		}))
 		_, err := g.Transfer(t.Context(), receiving("s"), nil)
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
@@ -264,7 +264,7 @@ func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
 			r, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(hello("v") + says), nil}, func(string) {})
 			require.NoError(t, err)
 			_, err = r.Facts(t.Context())
-			require.ErrorIs(t, err, site.ErrLost)
+			require.ErrorIs(t, err, hosts.ErrLost)
 			require.ErrorContains(t, err, "message")
 			require.NoError(t, r.Close())
 		})

@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // BenchmarkDevice copies an image file on a tmpfs to another one, over
@@ -27,11 +27,11 @@ func BenchmarkDevice(b *testing.B) {
 	b.Cleanup(func() { _ = os.Remove(from); _ = os.Remove(to) })
 	for _, c := range []struct {
 		name     string
-		mode     wire.Mode
+		mode     tcp.Mode
 		noVerify bool
 	}{
 		{"local", "", false}, {"local-unverified", "", true},
-		{"plain", wire.Plain, false}, {"plain-unverified", wire.Plain, true}, {"signed", wire.Signed, false}, {"tls", wire.TLS, false},
+		{"plain", tcp.Plain, false}, {"plain-unverified", tcp.Plain, true}, {"signed", tcp.Signed, false}, {"tls", tcp.TLS, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			opt := Options{Options: transfer.Options{Block: 1 << 20, Compress: "off"}, NoVerify: c.noVerify}

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"unsafe"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // AlignedBuffer returns n bytes at an address that O_DIRECT accepts.
-func AlignedBuffer(n int) []byte { return wire.NewAlignedBlock(n).Room() }
+func AlignedBuffer(n int) []byte { return tcp.NewAlignedBlock(n).Room() }
 
 // aligned tells whether O_DIRECT accepts p as memory.
 func aligned(p []byte, to int64) bool {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // copyWithin copies within one host, without a wire. Each block is read, hashed
@@ -86,7 +86,7 @@ func (c *copying) commit(context.Context) error {
 	return nil
 }
 
-func (c *copying) block(ctx context.Context, w int, first, count int64, b *wire.Block) error {
+func (c *copying) block(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
 	sums := c.scan.sums[first : first+count]
 	if b == nil {
 		return c.store.zeros(w, first, sums)

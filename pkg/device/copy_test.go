@@ -16,7 +16,7 @@ import (
 
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // deviceBlock is the block size of these tests.
@@ -54,7 +54,7 @@ func deviceOptions(change ...func(*Options)) Options {
 }
 
 // moveDevice runs both ends over a link.
-func moveDevice(t testing.TB, mode wire.Mode, streams int, via func(string) string, src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
+func moveDevice(t testing.TB, mode tcp.Mode, streams int, via func(string) string, src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
 	t.Helper()
 	sender, receiver := transfertest.Links(t, mode, streams, via)
 	done := make(chan struct{})
@@ -99,27 +99,27 @@ func quickDigest(p []byte, block int) string {
 func TestDevicesArriveWhole(t *testing.T) {
 	t.Parallel()
 	type way struct {
-		mode    wire.Mode // "" = local
+		mode    tcp.Mode // "" = local
 		streams int
 		change  func(*Options)
 	}
 	for name, w := range map[string]way{
 		"local":           {change: func(*Options) {}},
 		"local, delta":    {change: func(o *Options) { o.Delta = true }},
-		"signed":          {wire.Signed, 1, func(*Options) {}},
-		"tls, 3":          {wire.TLS, 3, func(*Options) {}},
-		"plain, 2":        {wire.Plain, 2, func(*Options) {}},
+		"signed":          {tcp.Signed, 1, func(*Options) {}},
+		"tls, 3":          {tcp.TLS, 3, func(*Options) {}},
+		"plain, 2":        {tcp.Plain, 2, func(*Options) {}},
 		"local, unread":   {change: func(o *Options) { o.NoVerify = true }},
-		"unread, delta":   {wire.Signed, 1, func(o *Options) { o.NoVerify, o.Delta = true, true }},
-		"plain, unread":   {wire.Plain, 1, func(o *Options) { o.NoVerify = true }},
-		"signed, delta":   {wire.Signed, 2, func(o *Options) { o.Delta = true }},
-		"signed, zstd":    {wire.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
-		"tls, auto":       {wire.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
+		"unread, delta":   {tcp.Signed, 1, func(o *Options) { o.NoVerify, o.Delta = true, true }},
+		"plain, unread":   {tcp.Plain, 1, func(o *Options) { o.NoVerify = true }},
+		"signed, delta":   {tcp.Signed, 2, func(o *Options) { o.Delta = true }},
+		"signed, zstd":    {tcp.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
+		"tls, auto":       {tcp.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
 		"local, xxh3":     {change: func(o *Options) { o.Quick = true }},
-		"signed, xxh3":    {wire.Signed, 2, func(o *Options) { o.Quick = true }},
-		"xxh3, delta":     {wire.Signed, 1, func(o *Options) { o.Quick, o.Delta = true, true }},
-		"signed, later":   {wire.Signed, 1, func(o *Options) { o.VerifyLater = true }},
-		"signed, limited": {wire.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
+		"signed, xxh3":    {tcp.Signed, 2, func(o *Options) { o.Quick = true }},
+		"xxh3, delta":     {tcp.Signed, 1, func(o *Options) { o.Quick, o.Delta = true, true }},
+		"signed, later":   {tcp.Signed, 1, func(o *Options) { o.VerifyLater = true }},
+		"signed, limited": {tcp.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +170,7 @@ func TestZerosAreNotSent(t *testing.T) {
 	for _, holes := range []int64{0, 4096} {
 		src, dst := newMemory(data), newMemory(transfertest.Random(len(data)))
 		src.Holes = holes
-		o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions())
+		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions())
 		require.NoError(t, o.sendErr)
 		require.NoError(t, o.receiveErr)
 		require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -190,7 +190,7 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 		copy(old[(100*i+7)*deviceBlock:], transfertest.Random(4096))
 	}
 	src, dst := newMemory(data), newMemory(old)
-	o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
+	o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -205,7 +205,7 @@ func TestDeltaOfEqualDevices(t *testing.T) {
 	data := mixed(100*deviceBlock + 5)
 	src, dst := newMemory(data), newMemory(data)
 	src.Holes, dst.Holes = 4096, 4096
-	o := moveDevice(t, wire.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
+	o := moveDevice(t, tcp.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.Zero(t, dst.Written)
@@ -227,9 +227,9 @@ func TestDeviceResumes(t *testing.T) {
 			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
 				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 			})
-			o := moveDevice(t, wire.Signed, 1, cut, newMemory(data), dst, j, deviceOptions())
-			require.ErrorIs(t, o.sendErr, wire.ErrCut)
-			require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+			o := moveDevice(t, tcp.Signed, 1, cut, newMemory(data), dst, j, deviceOptions())
+			require.ErrorIs(t, o.sendErr, tcp.ErrCut)
+			require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
 			require.False(t, dst.Committed)
 			require.NotZero(t, j.Len(), "what arrived was noted")
 			if power {
@@ -237,7 +237,7 @@ func TestDeviceResumes(t *testing.T) {
 			}
 			before := j.Len()
 			dst.Closed, dst.Written = false, 0
-			o = moveDevice(t, wire.Signed, 1, nil, newMemory(data), dst, j, deviceOptions())
+			o = moveDevice(t, tcp.Signed, 1, nil, newMemory(data), dst, j, deviceOptions())
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
 			require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -288,7 +288,7 @@ func TestDeviceFaults(t *testing.T) {
 			}
 		}, is: ErrCorrupt},
 	} {
-		for _, mode := range []wire.Mode{"", wire.Signed, wire.Plain} {
+		for _, mode := range []tcp.Mode{"", tcp.Signed, tcp.Plain} {
 			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
 				t.Parallel()
 				src, dst, j := newMemory(data), newMemory(make([]byte, len(data))), &memoryJournal{}
@@ -315,7 +315,7 @@ func TestDeviceFaults(t *testing.T) {
 					require.ErrorIs(t, own, c.is)
 				}
 				// A sender that gives up within a frame cannot say why any more.
-				torn := c.src != nil && errors.Is(echo, wire.ErrCut)
+				torn := c.src != nil && errors.Is(echo, tcp.ErrCut)
 				if mode != "" && !torn {
 					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
 				}
@@ -343,7 +343,7 @@ func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 				return out, false
 			})
 		})
-		o := moveDevice(t, wire.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *Options) { o.NoVerify = unread }))
+		o := moveDevice(t, tcp.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *Options) { o.NoVerify = unread }))
 		require.Error(t, o.receiveErr)
 		require.Error(t, o.sendErr)
 		require.False(t, dst.Committed)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // DigestQuery asks for the digest of a device.
@@ -83,7 +83,7 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	opt.NoVerify = false // which leaves the digest out
 	pool := &blockPool{size: opt.Block}
 	s := newScan(src, newGrid(src.Size(), opt.Cut()), pool, opt.workers())
-	s.each = func(_ context.Context, _ int, _, _ int64, b *wire.Block) error { pool.put(b); return nil }
+	s.each = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }
 	life := &transfer.Life{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
 		Commit:  func(context.Context) error { return src.Unchanged() },
 		Account: func(life time.Duration) (int64, []transfer.Stage) { return s.hash.bytes.Load(), s.stages(life) },

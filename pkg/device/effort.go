@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // effort meters a stage of several goroutines by the time that they work, not
@@ -24,7 +24,7 @@ func newEffort(name string, n int) *effort {
 
 // running tells whether any of its goroutines works.
 func (e *effort) running() bool {
-	return slices.ContainsFunc(e.watch, (*wire.WaitTimer).Running)
+	return slices.ContainsFunc(e.watch, (*tcp.WaitTimer).Running)
 }
 
 // stage is what the stage did. What it did not spend on work counts as waiting

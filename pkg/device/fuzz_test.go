@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Whatever a journal holds, it vouches only for blocks that there are, each in
@@ -84,9 +84,9 @@ func FuzzParseTools(f *testing.F) {
 // Frames that tell what a target holds tell only of blocks that there are, in
 // rising order.
 func FuzzHoldings(f *testing.F) {
-	f.Add(uint64(0), make([]byte, 2*wire.SumSize), uint64(2), make([]byte, wire.SumSize))
-	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, wire.SumSize))
-	f.Add(uint64(3), make([]byte, wire.SumSize), uint64(3), make([]byte, wire.SumSize))
+	f.Add(uint64(0), make([]byte, 2*tcp.SumSize), uint64(2), make([]byte, tcp.SumSize))
+	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, tcp.SumSize))
+	f.Add(uint64(3), make([]byte, tcp.SumSize), uint64(3), make([]byte, tcp.SumSize))
 	f.Add(uint64(1<<64-1), make([]byte, 5), uint64(0), []byte{1})
 	f.Fuzz(func(t *testing.T, at uint64, one []byte, then uint64, two []byte) {
 		const count = 7
@@ -97,13 +97,13 @@ func FuzzHoldings(f *testing.F) {
 		}
 		for _, err := range []error{first, second} {
 			if err != nil {
-				require.ErrorIs(t, err, wire.ErrTampered)
+				require.ErrorIs(t, err, tcp.ErrTampered)
 			}
 		}
 		require.LessOrEqual(t, h.known, int64(count))
 		require.True(t, h.sums == nil || len(h.sums) == count)
 		if first == nil && second == nil {
-			require.GreaterOrEqual(t, then, at+uint64(len(one)/wire.SumSize))
+			require.GreaterOrEqual(t, then, at+uint64(len(one)/tcp.SumSize))
 		}
 	})
 }

@@ -3,7 +3,7 @@ package device
 import (
 	"sync"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // grid divides a device into blocks.
@@ -34,13 +34,13 @@ func (g grid) sum(i int64, p []byte) Sum { return g.cut.Sum(p, i*g.block, g.size
 // mark is that of a block whose hash is known.
 func (g grid) mark(p []byte, sum Sum) Mark {
 	if g.cut.Quick {
-		return Mark(sum[:wire.MarkSize])
+		return Mark(sum[:tcp.MarkSize])
 	}
 	return MarkOf(p)
 }
 
 // trail appends hashes and a mark to a payload in b.
-func trail(b *wire.Block, n int, sums []Sum, mark Mark) {
+func trail(b *tcp.Block, n int, sums []Sum, mark Mark) {
 	room := b.Room()
 	for _, s := range sums {
 		n += copy(room[n:], s[:])
@@ -50,27 +50,27 @@ func trail(b *wire.Block, n int, sums []Sum, mark Mark) {
 
 // cutSums takes hashes out of a payload.
 func cutSums(p []byte) []Sum {
-	sums := make([]Sum, len(p)/wire.SumSize)
+	sums := make([]Sum, len(p)/tcp.SumSize)
 	for i := range sums {
-		copy(sums[i][:], p[i*wire.SumSize:])
+		copy(sums[i][:], p[i*tcp.SumSize:])
 	}
 	return sums
 }
 
 // cutTrail takes a payload apart; the header said that it is long enough.
 func cutTrail(p []byte) (data []byte, sum Sum, mark Mark) {
-	n := len(p) - wire.TrailSize
-	return p[:n], Sum(p[n:]), Mark(p[n+wire.SumSize:])
+	n := len(p) - tcp.TrailSize
+	return p[:n], Sum(p[n:]), Mark(p[n+tcp.SumSize:])
 }
 
 // blockPool keeps blocks for reuse, the last used on top: it is the warmest.
 type blockPool struct {
 	mu   sync.Mutex
 	size int
-	free []*wire.Block
+	free []*tcp.Block
 }
 
-func (p *blockPool) get() *wire.Block {
+func (p *blockPool) get() *tcp.Block {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.free); n > 0 {
@@ -78,11 +78,11 @@ func (p *blockPool) get() *wire.Block {
 		p.free = p.free[:n-1]
 		return b
 	}
-	return wire.NewAlignedBlock(p.size)
+	return tcp.NewAlignedBlock(p.size)
 }
 
 // put takes a block back, nil for none.
-func (p *blockPool) put(b *wire.Block) {
+func (p *blockPool) put(b *tcp.Block) {
 	if b == nil {
 		return
 	}

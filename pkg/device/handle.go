@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // handle is an open device or file whose reads and writes go past the page
@@ -34,7 +34,7 @@ func openHandle(facts Facts, flags int) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{facts: facts, size: facts.Size, f: f, align: int64(wire.Alignment())}
+	h := &handle{facts: facts, size: facts.Size, f: f, align: int64(tcp.Alignment())}
 	if !facts.IsFile() && facts.LogicalSector > 0 {
 		h.align = int64(facts.LogicalSector)
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/zeebo/xxh3"
 	"lukechampine.com/blake3/guts"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Sum is the hash of one block at its place in a device: its BLAKE3 chaining
 // value, of which the digest of the whole device follows, or, where nobody asks
 // for a digest, something quicker: see Cut.
-type Sum = [wire.SumSize]byte
+type Sum = [tcp.SumSize]byte
 
 // Mark is the xxh3-128 of what a block holds. It travels with the block and is
 // compared with what the target reads back: that is BLAKE3's work at a twentieth
@@ -21,7 +21,7 @@ type Sum = [wire.SumSize]byte
 // whoever wants two blocks to have the same one can make such blocks, and is
 // kept off by the wire.
 // https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
-type Mark = [wire.MarkSize]byte
+type Mark = [tcp.MarkSize]byte
 
 // simdBytes is what the assembly hashes at once.
 const simdBytes = guts.MaxSIMD * guts.ChunkSize

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // pattern is the input of BLAKE3's own test vectors: bytes 0 to 250, again and
@@ -105,7 +105,7 @@ func TestAlignedBuffer(t *testing.T) {
 		p := AlignedBuffer(n)
 		require.Len(t, p, n)
 		require.Equal(t, n, cap(p))
-		require.True(t, aligned(p, int64(wire.Alignment())))
+		require.True(t, aligned(p, int64(tcp.Alignment())))
 		if n > 1 {
 			require.NotZero(t, uintptr(unsafe.Pointer(&p[1]))%4096)
 			require.False(t, aligned(p[1:], 512))

@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // presentBlocks are the hashes of what the target holds already, as they become
@@ -29,7 +29,7 @@ type presentBlocks struct {
 }
 
 // perHave is how many hashes a frame holds.
-const perHave = wire.MaxControl / wire.SumSize
+const perHave = tcp.MaxControl / tcp.SumSize
 
 func newPresentBlocks(count int64) *presentBlocks {
 	h := &presentBlocks{count: count}
@@ -42,7 +42,7 @@ func (h *presentBlocks) tell(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first < h.known || first+int64(len(sums)) > h.count {
-		return fmt.Errorf("%w: hashes of blocks %d to %d of %d, after those to %d", wire.ErrTampered, first, first+int64(len(sums)), h.count, h.known)
+		return fmt.Errorf("%w: hashes of blocks %d to %d of %d, after those to %d", tcp.ErrTampered, first, first+int64(len(sums)), h.count, h.known)
 	}
 	if h.sums == nil && len(sums) > 0 {
 		h.sums = make([]Sum, h.count)
@@ -55,8 +55,8 @@ func (h *presentBlocks) tell(first int64, sums []Sum) error {
 
 // parse takes a frame in.
 func (h *presentBlocks) parse(position uint64, payload []byte) error {
-	if position > uint64(h.count) || len(payload)%wire.SumSize != 0 {
-		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", wire.ErrTampered, len(payload), position, h.count)
+	if position > uint64(h.count) || len(payload)%tcp.SumSize != 0 {
+		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", tcp.ErrTampered, len(payload), position, h.count)
 	}
 	return h.tell(int64(position), cutSums(payload))
 }
@@ -71,7 +71,7 @@ func (h *presentBlocks) fail(err error) {
 
 // has waits until it is decided whether the target holds a block, and tells
 // whether it holds this one.
-func (h *presentBlocks) has(i int64, sum Sum, wait *wire.WaitTimer) (bool, error) {
+func (h *presentBlocks) has(i int64, sum Sum, wait *tcp.WaitTimer) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.known <= i && h.err == nil {
@@ -125,7 +125,7 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 	var mu sync.Mutex
 	told := int64(0)
 	// As ordered telling needs a lock anyway, whoever completes the prefix tells.
-	scanner.each = func(_ context.Context, _ int, first, count int64, b *wire.Block) error {
+	scanner.each = func(_ context.Context, _ int, first, count int64, b *tcp.Block) error {
 		s.pool.put(b)
 		mu.Lock()
 		defer mu.Unlock()

@@ -7,7 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Options shape a copy. Both ends must be given the same Block, a power of two
@@ -102,7 +102,7 @@ func (o Options) digest(root [32]byte) string {
 	case BLAKE3:
 		return hex.EncodeToString(root[:])
 	case XXH3:
-		return hex.EncodeToString(root[:wire.MarkSize])
+		return hex.EncodeToString(root[:tcp.MarkSize])
 	}
 	return ""
 }
@@ -114,7 +114,7 @@ func (o Options) queue(held int) int { return max(2, int(o.Buffer/int64(o.Block)
 // room is what the largest frame of a block takes. What cannot be compressed
 // becomes 3 bytes longer with every block of zstd's own, of 64 KiB or more, and
 // that is known when it is done: RFC 8878, section 3.1.1.2.
-func (o Options) room() int { return o.Block + o.Block>>14 + 64 + wire.TrailSize }
+func (o Options) room() int { return o.Block + o.Block>>14 + 64 + tcp.TrailSize }
 
 // Result is one end's account of a copy.
 type Result struct {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Range is a part of a device in bytes.
@@ -84,7 +84,7 @@ func (s *Source) unit() int64 {
 	if s.direct.Load() {
 		return s.align
 	}
-	return int64(wire.Alignment())
+	return int64(tcp.Alignment())
 }
 
 // badRanges are ranges that come in any order, but mostly next to each other.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // receive copies a device from a link into a target: it tells the sender what
@@ -20,9 +20,9 @@ import (
 // ErrCorrupt.
 //
 // progress may be nil; it is called about twice a second and once at the end.
-func receive(ctx context.Context, link *wire.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
+func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
-	pool := &blockPool{size: opt.Block + wire.TrailSize}
+	pool := &blockPool{size: opt.Block + tcp.TrailSize}
 	held := len(link.Conns())
 	if opt.Delta { // the scan of what is there
 		held += opt.workers()
@@ -47,7 +47,7 @@ func receive(ctx context.Context, link *wire.Link, dst blockTarget, journal bloc
 
 // receiving is the state of one receive.
 type receiving struct {
-	link *wire.Link
+	link *tcp.Link
 	life *transfer.Life
 	in   *transfer.Incoming
 	opt  Options
@@ -99,15 +99,15 @@ func (r *receiving) commit(context.Context) error {
 
 // tell sends the hashes of what the target holds.
 func (r *receiving) tell(first int64, sums []Sum) error {
-	text := make([]byte, 0, len(sums)*wire.SumSize)
+	text := make([]byte, 0, len(sums)*tcp.SumSize)
 	for _, s := range sums {
 		text = append(text, s[:]...)
 	}
-	return r.link.Conns()[0].WriteControl(wire.Have, uint64(first), text)
+	return r.link.Conns()[0].WriteControl(tcp.Have, uint64(first), text)
 }
 
 // copy writes what comes over all connections.
-func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
+func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 	var writers sync.WaitGroup
 	for w := range r.store.workers {
 		writers.Add(1)
@@ -131,7 +131,7 @@ func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
 }
 
 // take hands a frame to the writers.
-func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error {
+func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if err := r.check(h, b); err != nil {
 		return err
 	}
@@ -153,33 +153,33 @@ func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wi
 }
 
 // check refuses frames that do not stand for whole blocks of the device.
-func (r *receiving) check(h wire.Header, b *wire.Block) error {
+func (r *receiving) check(h tcp.Header, b *tcp.Block) error {
 	g := r.store.grid
 	first := int64(h.Position / uint64(g.block))
 	count := int64(1)
-	if h.Flags&wire.Zero != 0 {
-		count = int64((len(b.Payload()) - wire.MarkSize) / wire.SumSize)
+	if h.Flags&tcp.Zero != 0 {
+		count = int64((len(b.Payload()) - tcp.MarkSize) / tcp.SumSize)
 	}
-	if h.Flags&wire.Summed == 0 || h.Position%uint64(g.block) != 0 || count < 1 || first < 0 || first >= g.count || count > g.count-first ||
+	if h.Flags&tcp.Summed == 0 || h.Position%uint64(g.block) != 0 || count < 1 || first < 0 || first >= g.count || count > g.count-first ||
 		int64(h.Raw) != g.bytes(first, count) {
-		return fmt.Errorf("%w: a frame of %d bytes at byte %d does not fit a device of %d bytes in blocks of %d", wire.ErrTampered, h.Raw, h.Position, g.size, g.block)
+		return fmt.Errorf("%w: a frame of %d bytes at byte %d does not fit a device of %d bytes in blocks of %d", tcp.ErrTampered, h.Raw, h.Position, g.size, g.block)
 	}
 	return nil
 }
 
 // writer stores frames until there are no more.
 func (r *receiving) writer(ctx context.Context, w int) error {
-	var spare *wire.Block
+	var spare *tcp.Block
 	for p := range r.queue {
-		if errors.Is(context.Cause(ctx), wire.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*transfer.TargetError)) {
+		if errors.Is(context.Cause(ctx), tcp.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*transfer.TargetError)) {
 			continue // drained
 		}
 		first := int64(p.header.Position) / r.store.block
 		payload := p.block.Payload()
-		if p.header.Flags&wire.Zero != 0 {
-			sums := cutSums(payload[:len(payload)-wire.MarkSize])
-			if foldSums(sums) != Mark(payload[len(sums)*wire.SumSize:]) {
-				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", wire.ErrTampered, p.header.Position)
+		if p.header.Flags&tcp.Zero != 0 {
+			sums := cutSums(payload[:len(payload)-tcp.MarkSize])
+			if foldSums(sums) != Mark(payload[len(sums)*tcp.SumSize:]) {
+				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", tcp.ErrTampered, p.header.Position)
 			}
 			if err := r.store.zeros(w, first, sums); err != nil {
 				return err
@@ -188,7 +188,7 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 			continue
 		}
 		data, sum, mark := cutTrail(payload)
-		if p.header.Flags&wire.Compressed != 0 {
+		if p.header.Flags&tcp.Compressed != 0 {
 			if spare == nil {
 				spare = r.pool.get()
 			}
@@ -199,13 +199,13 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 				err = fmt.Errorf("%d bytes instead of %d", len(out), p.header.Raw)
 			}
 			if err != nil {
-				return fmt.Errorf("%w: the block at byte %d cannot be decompressed: %w", wire.ErrTampered, p.header.Position, err)
+				return fmt.Errorf("%w: the block at byte %d cannot be decompressed: %w", tcp.ErrTampered, p.header.Position, err)
 			}
 			r.expand.bytes.Add(int64(len(out)))
 			data = out
 		}
 		if MarkOf(data) != mark {
-			return fmt.Errorf("%w: the block at byte %d does not match its mark", wire.ErrTampered, p.header.Position)
+			return fmt.Errorf("%w: the block at byte %d does not match its mark", tcp.ErrTampered, p.header.Position)
 		}
 		if err := r.store.data(w, first, data, sum, mark); err != nil {
 			return err

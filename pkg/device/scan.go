@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // holeRun bounds the blocks of a hole that are handled at once, so that
@@ -26,7 +26,7 @@ type scan struct {
 	// each receives every block that holds data, and owns b, whose payload that
 	// is; and every run of blocks that hold none, with b nil. w is the
 	// goroutine's number.
-	each func(ctx context.Context, w int, first, count int64, b *wire.Block) error
+	each func(ctx context.Context, w int, first, count int64, b *tcp.Block) error
 	pool *blockPool
 
 	// What a target is known to hold each does not receive; nil for none.
@@ -168,7 +168,7 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 }
 
 // give hands on what the target does not hold.
-func (s *scan) give(ctx context.Context, w int, first, count int64, b *wire.Block) error {
+func (s *scan) give(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
 	if s.held == nil {
 		return s.each(ctx, w, first, count, b)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // send copies a device onto a link and waits until the receiver has stored and,
@@ -18,7 +18,7 @@ import (
 // in any case.
 //
 // progress may be nil; it is called about twice a second and once at the end.
-func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, progress func(transfer.Progress)) (Result, error) {
+func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	s := &sending{src: src, link: link, out: transfer.NewOutgoing(link, "device", opt.Options), pool: &blockPool{size: opt.room()}}
 	var err error
@@ -30,7 +30,7 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 	if s.pack != nil {
 		held += min(workers, s.pack.Threads)
 		s.packing = newEffort(transfer.StageCompress, s.pack.Threads)
-		s.packers = make(chan *wire.WaitTimer, s.pack.Threads)
+		s.packers = make(chan *tcp.WaitTimer, s.pack.Threads)
 		for _, w := range s.packing.watch {
 			s.packers <- w
 		}
@@ -42,7 +42,7 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// How long the receiver may look at what it holds is its to say.
-		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*wire.WaitTimer).Running) },
+		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*tcp.WaitTimer).Running) },
 		Stalled: func() (string, bool) {
 			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
 		}}
@@ -63,14 +63,14 @@ func send(ctx context.Context, src blockSource, link *wire.Link, opt Options, pr
 
 // piece is a frame on its way between a connection and the device.
 type piece struct {
-	header wire.Header
-	block  *wire.Block
+	header tcp.Header
+	block  *tcp.Block
 }
 
 // sending is the state of one send.
 type sending struct {
 	src  blockSource
-	link *wire.Link
+	link *tcp.Link
 	life *transfer.Life
 	out  *transfer.Outgoing
 
@@ -79,7 +79,7 @@ type sending struct {
 	queue   chan piece
 	pack    *transfer.Compressor // nil without compression
 	packing *effort
-	packers chan *wire.WaitTimer // as many as may compress at once
+	packers chan *tcp.WaitTimer // as many as may compress at once
 
 	written, zeroed atomic.Int64 // bytes
 
@@ -111,16 +111,16 @@ func (s *sending) move(ctx context.Context) (err error) {
 		return err
 	}
 	s.root = s.scan.cut.Root(s.scan.sums)
-	s.ack, err = s.out.End(ctx, wire.Account{Bytes: uint64(s.out.Bytes()), Digested: true, Digest: [16]byte(s.root[:16])})
+	s.ack, err = s.out.End(ctx, tcp.Account{Bytes: uint64(s.out.Bytes()), Digested: true, Digest: [16]byte(s.root[:16])})
 	return err
 }
 
 // block sends a block, or tells of a run of zeros.
-func (s *sending) block(ctx context.Context, _ int, first, count int64, b *wire.Block) error {
+func (s *sending) block(ctx context.Context, _ int, first, count int64, b *tcp.Block) error {
 	sums := s.scan.sums[first : first+count]
-	h := wire.Header{Kind: wire.Data, Flags: wire.Summed, Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, count))}
+	h := tcp.Header{Kind: tcp.Data, Flags: tcp.Summed, Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, count))}
 	if b == nil {
-		h.Flags |= wire.Zero
+		h.Flags |= tcp.Zero
 		b = s.pool.get()
 		trail(b, 0, sums, foldSums(sums))
 		return s.enqueue(ctx, piece{h, b})
@@ -134,7 +134,7 @@ func (s *sending) block(ctx context.Context, _ int, first, count int64, b *wire.
 		s.packers <- watch
 		s.packing.bytes.Add(int64(h.Raw))
 		if packed != nil {
-			h.Flags |= wire.Compressed
+			h.Flags |= tcp.Compressed
 			s.pool.put(b)
 			b = packed
 		}
@@ -153,7 +153,7 @@ func (s *sending) enqueue(ctx context.Context, p piece) error {
 }
 
 // transmit sends frames over one connection until there are no more.
-func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
+func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		empty.Start()
@@ -172,12 +172,12 @@ func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
 	}
 }
 
-func (s *sending) write(ctx context.Context, c *wire.Conn, p piece) error {
+func (s *sending) write(ctx context.Context, c *tcp.Conn, p piece) error {
 	if err := s.out.Write(ctx, c, p.header, p.block); err != nil {
 		return err
 	}
 	count := &s.written
-	if p.header.Flags&wire.Zero != 0 {
+	if p.header.Flags&tcp.Zero != 0 {
 		count = &s.zeroed
 	}
 	count.Add(int64(p.header.Raw))

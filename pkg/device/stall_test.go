@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 const (
@@ -45,7 +45,7 @@ func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 		dst.FailWrite, dst.Closed = nil, false
 		src := newMemory(data)
 		src.FailRead = slowly(stall)
-		o := moveDevice(t, wire.Signed, 1, nil, src, dst, j, deviceOptions(stalling(stall)))
+		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, j, deviceOptions(stalling(stall)))
 		if err := errors.Join(o.receiveErr, o.sendErr); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
 		src, dst := newMemory(data), newMemory(data)
 		dst.FailRead = slowly(stall)
-		o := moveDevice(t, wire.Signed, 1, nil, src, dst, nil, deviceOptions(stalling(stall), func(o *Options) { o.Delta = true }))
+		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(stalling(stall), func(o *Options) { o.Delta = true }))
 		require.Zero(t, dst.Written)
 		return errors.Join(o.receiveErr, o.sendErr)
 	})
@@ -104,7 +104,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			testenv.Widen(t, firstStall, func(stall time.Duration) error {
 				src, dst, reached, free := prepare()
 				defer free()
-				sender, receiver := transfertest.Links(t, wire.Signed, 2, nil)
+				sender, receiver := transfertest.Links(t, tcp.Signed, 2, nil)
 				sent, received := make(chan error, 1), make(chan error, 1)
 				go func() {
 					_, err := send(context.Background(), src, sender, opt(stall), nil)
@@ -131,7 +131,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 				}
 				free()
 				err := <-own
-				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, wire.ErrCut) || !strings.Contains(err.Error(), c.says) {
+				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, tcp.ErrCut) || !strings.Contains(err.Error(), c.says) {
 					return err
 				}
 				if !errors.As(told, new(*transfer.PeerError)) || !strings.Contains(told.Error(), c.says) {

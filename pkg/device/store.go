@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // What the store knows of a block.
@@ -37,8 +37,8 @@ type store struct {
 
 	write  *effort
 	verify *effort
-	look   *effort        // reads what the target held before
-	flush  wire.WaitTimer // of syncs
+	look   *effort       // reads what the target held before
+	flush  tcp.WaitTimer // of syncs
 
 	mu       sync.Mutex
 	sums     []Sum
@@ -172,7 +172,7 @@ func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 // data writes one block. w is the goroutine's number.
 func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	if s.writeLast(i) {
-		keep := wire.NewAlignedBlock(len(p))
+		keep := tcp.NewAlignedBlock(len(p))
 		copy(keep.Room(), p)
 		s.mu.Lock()
 		s.last[i] = lastBlock{keep.Room(), sum, mark}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // zeroDevice is a target that holds zeros, and is only asked to.
@@ -34,34 +34,34 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	const block = 64 << 10
 	// A block that reads as hashes, so that it passes for a run of zeros.
 	data := bytes.Repeat([]byte("x"), block)
-	frame := func() *wire.Block {
-		b := wire.NewBlock(block+wire.TrailSize, 0)
+	frame := func() *tcp.Block {
+		b := tcp.NewBlock(block+tcp.TrailSize, 0)
 		copy(b.Room(), data)
 		trail(b, block, []Sum{{1}}, MarkOf(data))
 		return b
 	}
 	for name, c := range map[string]struct {
-		flags  wire.Flags
+		flags  tcp.Flags
 		change func(p []byte)
 	}{
-		"a byte of data":       {wire.Summed, func(p []byte) { p[77]++ }},
-		"a byte of the mark":   {wire.Summed, func(p []byte) { p[len(p)-1]++ }},
-		"data shown as zeros":  {wire.Summed | wire.Zero, func([]byte) {}},
-		"data shown as packed": {wire.Summed | wire.Compressed, func([]byte) {}},
+		"a byte of data":       {tcp.Summed, func(p []byte) { p[77]++ }},
+		"a byte of the mark":   {tcp.Summed, func(p []byte) { p[len(p)-1]++ }},
+		"data shown as zeros":  {tcp.Summed | tcp.Zero, func([]byte) {}},
+		"data shown as packed": {tcp.Summed | tcp.Compressed, func([]byte) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const size = (block/wire.SumSize + 1) * block
+			const size = (block/tcp.SumSize + 1) * block
 			opt := Options{Options: transfer.Options{Block: block}}.filled()
-			pool := &blockPool{size: block + wire.TrailSize}
+			pool := &blockPool{size: block + tcp.TrailSize}
 			r := &receiving{opt: opt, pool: pool, queue: make(chan piece, 1), decode: transfer.NewDecoder(opt.Options)}
 			r.store = newStore(zeroDevice{}, nil, size, opt, pool)
 			r.expand = newEffort(transfer.StageExpand, r.store.workers)
 			b := frame()
 			c.change(b.Payload())
-			r.queue <- piece{wire.Header{Kind: wire.Data, Flags: c.flags, Raw: block}, b}
+			r.queue <- piece{tcp.Header{Kind: tcp.Data, Flags: c.flags, Raw: block}, b}
 			close(r.queue)
-			require.ErrorIs(t, r.writer(t.Context(), 0), wire.ErrTampered)
+			require.ErrorIs(t, r.writer(t.Context(), 0), tcp.ErrTampered)
 			require.Zero(t, r.store.write.bytes.Load())
 		})
 	}
@@ -94,7 +94,7 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	t.Helper()
 	const block = 64 << 10
 	opt := Options{Options: transfer.Options{Block: block}}.filled()
-	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + wire.TrailSize})
+	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + tcp.TrailSize})
 	ctx, fail := context.WithCancelCause(t.Context())
 	s.start(ctx, func(err error) { fail(err) })
 	t.Cleanup(func() { fail(nil) })

@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Standard is the path of standard input as a source and of standard output as
@@ -34,7 +34,7 @@ func (t Task) streamed() bool {
 }
 
 // openStream is open for such a task.
-func (t Task) openStream(ctx context.Context, link *wire.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
+func (t Task) openStream(ctx context.Context, link *tcp.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
 	var src transfer.Source
 	var sink transfer.Sink
 	if t.Read {

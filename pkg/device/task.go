@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Request is what a user asks for and consents to.
@@ -69,7 +69,7 @@ func (t *Task) Choose() error {
 		if t.Source.Rotational || t.Target.Rotational {
 			b = headBlock
 		}
-		for b < wire.MaxRaw && t.Source.Size/int64(b) > mostBlocks {
+		for b < tcp.MaxRaw && t.Source.Size/int64(b) > mostBlocks {
 			b *= 2
 		}
 		t.Options.Block = b
@@ -163,7 +163,7 @@ func (t Task) again(ctx context.Context) (_ Task, state State, err error) {
 // that Standard stands for.
 //
 // progress may be nil; it is called about twice a second and once at the end.
-func Copy(ctx context.Context, t Task, link *wire.Link, std Streams, progress func(transfer.Progress)) (Result, error) {
+func Copy(ctx context.Context, t Task, link *tcp.Link, std Streams, progress func(transfer.Progress)) (Result, error) {
 	run, err := t.open(ctx, link, std, progress)
 	if err != nil {
 		if link != nil {
@@ -175,7 +175,7 @@ func Copy(ctx context.Context, t Task, link *wire.Link, std Streams, progress fu
 }
 
 // open opens what a task needs, and returns what does it.
-func (t Task) open(ctx context.Context, link *wire.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
+func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
 	if t, err = t.filled(); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 func TestChoose(t *testing.T) {
@@ -27,7 +27,7 @@ func TestChoose(t *testing.T) {
 	}{
 		"a disk":                   {Task{Source: Facts{Kind: KindDisk, Size: tib}}, mib, false, false},
 		"more blocks than wanted":  {Task{Source: Facts{Kind: KindDisk, Size: 3 * tib}}, 4 * mib, false, false},
-		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, wire.MaxRaw, false, false},
+		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, tcp.MaxRaw, false, false},
 		"a source with one head":   {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
 		"a target with one head":   {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
 		"what was asked for":       {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},

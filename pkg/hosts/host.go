@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
+
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -30,9 +30,9 @@ type Conn struct {
 	attempts   atomic.Int64
 
 	mu    sync.Mutex
-	site  site.Host // nil while it is not open
+	site  Host      // nil while it is not open
 	used  time.Time // when site was last used
-	facts *site.Facts
+	facts *Facts
 }
 
 // Name is the host as it was typed, "" for this one.
@@ -55,7 +55,7 @@ const idleCheckAfter = time.Second
 
 // Connect returns the open Site, opening it if need be. Who calls it instead of Do
 // cannot rely on a Site that is lost being noticed.
-func (h *Conn) Connect(ctx context.Context) (site.Host, error) {
+func (h *Conn) Connect(ctx context.Context) (Host, error) {
 	before := h.attempts.Load()
 	select {
 	case h.connecting <- struct{}{}:
@@ -73,7 +73,7 @@ func (h *Conn) Connect(ctx context.Context) (site.Host, error) {
 	h.attempts.Add(1)
 	if err != nil && h.reached {
 		// It could be reached before: this, too, may pass.
-		err = fmt.Errorf("%w: %w", site.ErrLost, err)
+		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if h.lastError = err; err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (h *Conn) Connect(ctx context.Context) (site.Host, error) {
 
 // alive returns the open Site, nil where there is none or its connection was
 // lost.
-func (h *Conn) alive(ctx context.Context) site.Host {
+func (h *Conn) alive(ctx context.Context) Host {
 	h.mu.Lock()
 	st, ask := h.site, !h.Local() && time.Since(h.used) > idleCheckAfter
 	h.mu.Unlock()
@@ -96,7 +96,7 @@ func (h *Conn) alive(ctx context.Context) site.Host {
 	}
 	_, err := st.HostFacts(ctx)
 	h.noteResult(ctx, st, err)
-	if errors.Is(err, site.ErrLost) {
+	if errors.Is(err, ErrLost) {
 		return nil
 	}
 	return st
@@ -104,9 +104,9 @@ func (h *Conn) alive(ctx context.Context) site.Host {
 
 // noteResult notes how an operation on a Site ended in ctx, and leaves one that turned
 // out to be lost. Another that was opened meanwhile stays.
-func (h *Conn) noteResult(ctx context.Context, st site.Host, err error) {
+func (h *Conn) noteResult(ctx context.Context, st Host, err error) {
 	h.mu.Lock()
-	lost := h.site == st && errors.Is(err, site.ErrLost)
+	lost := h.site == st && errors.Is(err, ErrLost)
 	switch {
 	case lost:
 		h.site, h.facts = nil, nil
@@ -121,7 +121,7 @@ func (h *Conn) noteResult(ctx context.Context, st site.Host, err error) {
 
 // Do calls f with the Site. One that turns out to be lost is left, so that the
 // next call reaches the host anew.
-func (h *Conn) Do(ctx context.Context, f func(site.Host) error) error {
+func (h *Conn) Do(ctx context.Context, f func(Host) error) error {
 	st, err := h.Connect(ctx)
 	if err != nil {
 		return err
@@ -138,13 +138,13 @@ const retryTimeout = 10 * time.Second
 // Retry is Do for what may be done twice, as the idempotent operations of a Site:
 // where the connection is lost meanwhile, f is called once more, with one made anew.
 // What stays lost was interrupted: nothing is known to have failed.
-func (h *Conn) Retry(ctx context.Context, f func(site.Host) error) error {
+func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {
 	var lost time.Time // when it first was
 	for calls, misses := 0, 0; ; {
 		called := false
-		err := h.Do(ctx, func(st site.Host) error { called = true; return f(st) })
+		err := h.Do(ctx, func(st Host) error { called = true; return f(st) })
 		switch {
-		case !errors.Is(err, site.ErrLost), ctx.Err() != nil:
+		case !errors.Is(err, ErrLost), ctx.Err() != nil:
 			return err
 		case called:
 			calls++
@@ -214,15 +214,15 @@ func (h *Conn) RTT() time.Duration {
 }
 
 // Facts are asked for once: the host starts its back end for them.
-func (h *Conn) Facts(ctx context.Context) (f site.Facts, err error) {
+func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
 	h.mu.Lock()
 	known := h.facts
 	h.mu.Unlock()
 	if known != nil {
 		return *known, nil
 	}
-	var of site.Host
-	err = h.Retry(ctx, func(st site.Host) error { of = st; f, err = st.Facts(ctx); return err })
+	var of Host
+	err = h.Retry(ctx, func(st Host) error { of = st; f, err = st.Facts(ctx); return err })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && h.site == of {
@@ -234,7 +234,7 @@ func (h *Conn) Facts(ctx context.Context) (f site.Facts, err error) {
 // System is what the host's files tell; nil where it does not say: to a
 // restricted key, or of another version.
 func (h *Conn) System(ctx context.Context) *sysinfo.System {
-	text, err := site.Call(ctx, h.Retry, site.Measurer.Capture, true)
+	text, err := Call(ctx, h.Retry, Measurer.Capture, true)
 	if err != nil {
 		return nil
 	}
@@ -247,20 +247,20 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 }
 
 // List surveys datasets.
-func (h *Conn) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
-	return site.Call(ctx, h.Retry, site.Lister.List, q)
+func (h *Conn) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
+	return Call(ctx, h.Retry, Lister.List, q)
 }
 
 // Sync has the pool of a dataset write out its open transaction group, so that "written" includes
 // the last changes. A host that may not or cannot do it is looked at as it is: whatever else is
 // asked of it tells why.
 func (h *Conn) Sync(ctx context.Context, dataset string) {
-	_ = h.Do(ctx, site.WithRole(func(p site.Healer) error { return p.Sync(ctx, dataset) }))
+	_ = h.Do(ctx, WithRole(func(p Healer) error { return p.Sync(ctx, dataset) }))
 }
 
 // Holds reads the tags of the holds on snapshots, by their names.
 func (h *Conn) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	return site.Call(ctx, h.Retry, site.Lister.Holds, snapshots)
+	return Call(ctx, h.Retry, Lister.Holds, snapshots)
 }
 
 // Created is when snapshots were taken, by name, of those that are there.
@@ -282,6 +282,6 @@ func (h *Conn) Created(ctx context.Context, snapshots []string) (map[string]time
 
 // Properties reads properties, by name of what has them.
 func (h *Conn) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = h.Retry(ctx, func(st site.Host) error { m, err = st.Properties(ctx, names, properties); return err })
+	err = h.Retry(ctx, func(st Host) error { m, err = st.Properties(ctx, names, properties); return err })
 	return m, err
 }

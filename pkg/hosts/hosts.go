@@ -12,8 +12,7 @@ import (
 	"errors"
 	"sync"
 
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // Address is a way to a host. Two lines that differ are two connections.
@@ -28,7 +27,7 @@ type Address struct {
 type Opener interface {
 	// Open returns the Site at the end of a line. It is called again after a
 	// connection was lost.
-	Open(ctx context.Context, l Address) (site.Host, error)
+	Open(ctx context.Context, l Address) (Host, error)
 	// Relay opens a listener on this host's loopback that forwards every
 	// connection to a loopback address of the line's host, through the remote
 	// shell (wire ssh). It closes when ctx ends. refused is told, where the host
@@ -49,10 +48,10 @@ func New(open Opener) *Set { return &Set{open: open, conns: map[Address]*Conn{}}
 
 // Get returns a host, "" for this one, as a way leads there. It is not reached by
 // that.
-func (s *Set) Get(host string, w *way.Settings) *Conn {
+func (s *Set) Get(host string, w *transport.Settings) *Conn {
 	l := Address{Host: host}
 	if host != "" {
-		l.RSH, l.NoBootstrap, l.Plain = w.RSH, w.NoBootstrap, w.Wire == way.NC
+		l.RSH, l.NoBootstrap, l.Plain = w.RSH, w.NoBootstrap, w.Wire == transport.NC
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

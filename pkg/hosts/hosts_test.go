@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+
+	"zxfer/pkg/transport"
 )
 
 // beta is a host that answers as long as its line holds.
 type beta struct {
-	site.FullHost
+	FullHost
 	cut     error
 	text    string // of its capture
 	facts   int    // how often they were asked for
@@ -29,18 +29,18 @@ type beta struct {
 	slow    time.Duration // to close
 }
 
-func (b *beta) Facts(context.Context) (site.Facts, error) {
+func (b *beta) Facts(context.Context) (Facts, error) {
 	b.facts++
-	return site.Facts{Hostname: "beta"}, b.cut
+	return Facts{Hostname: "beta"}, b.cut
 }
 
-func (b *beta) HostFacts(ctx context.Context) (site.Facts, error) {
+func (b *beta) HostFacts(ctx context.Context) (Facts, error) {
 	b.pings++
 	if b.mute {
 		<-ctx.Done()
-		return site.Facts{}, ctx.Err()
+		return Facts{}, ctx.Err()
 	}
-	return site.Facts{}, b.cut
+	return Facts{}, b.cut
 }
 
 func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
@@ -61,7 +61,7 @@ type opener struct {
 	slow  time.Duration
 }
 
-func (o *opener) Open(_ context.Context, l Address) (site.Host, error) {
+func (o *opener) Open(_ context.Context, l Address) (Host, error) {
 	time.Sleep(o.slow)
 	o.lines = append(o.lines, l)
 	var st *beta
@@ -78,20 +78,20 @@ func (o *opener) Relay(_ context.Context, l Address, address string, _ func(erro
 	return l.Host + " " + address, nil
 }
 
-func noOp(site.Host) error { return nil }
+func noOp(Host) error { return nil }
 
 // Who asks for a host by the same way gets the same one, open once.
 func TestAHostIsReachedOnce(t *testing.T) {
 	t.Parallel()
 	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
 	s := New(o)
-	plain := &way.Settings{Wire: way.NC, RSH: "ssh -p 2", NoBootstrap: true}
-	require.Same(t, s.Get("beta", &way.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &way.Settings{}), "what else a way says does not matter")
-	require.NotSame(t, s.Get("beta", &way.Settings{}), s.Get("beta", plain))
-	require.Same(t, s.Get("", &way.Settings{}), s.Get("", plain))
+	plain := &transport.Settings{Wire: transport.NC, RSH: "ssh -p 2", NoBootstrap: true}
+	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "what else a way says does not matter")
+	require.NotSame(t, s.Get("beta", &transport.Settings{}), s.Get("beta", plain))
+	require.Same(t, s.Get("", &transport.Settings{}), s.Get("", plain))
 	require.Empty(t, o.lines)
 	for range 2 {
-		require.NoError(t, s.Get("beta", &way.Settings{}).Do(t.Context(), noOp))
+		require.NoError(t, s.Get("beta", &transport.Settings{}).Do(t.Context(), noOp))
 		require.NoError(t, s.Get("beta", plain).Do(t.Context(), noOp))
 	}
 	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
@@ -107,31 +107,31 @@ func TestAHostIsReachedOnce(t *testing.T) {
 func TestAHostIsReachedAnew(t *testing.T) {
 	t.Parallel()
 	o := &opener{}
-	h := New(o).Get("beta", &way.Settings{})
+	h := New(o).Get("beta", &transport.Settings{})
 	err := h.Do(t.Context(), noOp)
-	require.NotErrorIs(t, err, site.ErrLost)
+	require.NotErrorIs(t, err, ErrLost)
 	require.Equal(t, "try it by hand", fault.HintOf(err))
 	require.Zero(t, h.RTT())
 
 	first, second := &beta{}, &beta{}
 	o.sites = []*beta{first, second}
-	cut := fmt.Errorf("beta: %w", site.ErrLost)
-	require.ErrorIs(t, h.Do(t.Context(), func(site.Host) error { return cut }), site.ErrLost)
+	cut := fmt.Errorf("beta: %w", ErrLost)
+	require.ErrorIs(t, h.Do(t.Context(), func(Host) error { return cut }), ErrLost)
 	require.Equal(t, 1, first.closed)
-	require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
+	require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
 	require.Equal(t, time.Millisecond, h.RTT())
 	// What was begun before the connection was made anew does not end the new one.
-	require.ErrorIs(t, h.Do(t.Context(), func(site.Host) error {
-		_ = h.Do(t.Context(), func(site.Host) error { return cut })
+	require.ErrorIs(t, h.Do(t.Context(), func(Host) error {
+		_ = h.Do(t.Context(), func(Host) error { return cut })
 		o.sites = []*beta{first}
 		require.NoError(t, h.Do(t.Context(), noOp))
 		return cut
-	}), site.ErrLost)
+	}), ErrLost)
 	require.Equal(t, []int{1, 1}, []int{first.closed, second.closed})
 
-	_ = h.Do(t.Context(), func(site.Host) error { return cut })
+	_ = h.Do(t.Context(), func(Host) error { return cut })
 	err = h.Do(t.Context(), noOp)
-	require.ErrorIs(t, err, site.ErrLost)
+	require.ErrorIs(t, err, ErrLost)
 	require.ErrorContains(t, err, "connection refused")
 	require.Equal(t, "try it by hand", fault.HintOf(err))
 }
@@ -142,7 +142,7 @@ func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := &opener{slow: time.Second}
-		h := New(o).Get("beta", &way.Settings{})
+		h := New(o).Get("beta", &transport.Settings{})
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() { require.ErrorContains(t, h.Do(t.Context(), noOp), "connection refused") })
@@ -160,14 +160,14 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
 		for range 3 {
-			require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, first, st); return nil }))
+			require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, first, st); return nil }))
 		}
 		require.Zero(t, first.pings)
 		time.Sleep(2 * idleCheckAfter)
-		first.cut = fmt.Errorf("beta: %w", site.ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
+		first.cut = fmt.Errorf("beta: %w", ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
 		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
 	})
 }
@@ -178,15 +178,15 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
-		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
 		require.NoError(t, h.Do(t.Context(), noOp))
 		time.Sleep(2 * idleCheckAfter)
 		first.mute = true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, h.Do(ctx, func(site.Host) error { return ctx.Err() }), context.DeadlineExceeded)
-		first.mute, first.cut = false, fmt.Errorf("beta: %w", site.ErrLost)
-		require.NoError(t, h.Do(t.Context(), func(st site.Host) error { require.Same(t, second, st); return nil }))
+		require.ErrorIs(t, h.Do(ctx, func(Host) error { return ctx.Err() }), context.DeadlineExceeded)
+		first.mute, first.cut = false, fmt.Errorf("beta: %w", ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
 	})
 }
 
@@ -195,9 +195,9 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 func TestALostConnectionIsClosedAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &way.Settings{})
+		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &transport.Settings{})
 		began := time.Now()
-		go func() { _ = h.Do(t.Context(), func(site.Host) error { return site.ErrLost }) }()
+		go func() { _ = h.Do(t.Context(), func(Host) error { return ErrLost }) }()
 		synctest.Wait()
 		require.Zero(t, h.RTT())
 		require.NoError(t, h.Do(t.Context(), noOp))
@@ -211,15 +211,15 @@ func TestALostConnectionIsClosedAside(t *testing.T) {
 func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	t.Parallel()
 	for want, ends := range map[string][]error{
-		"done after 1":                    {nil},
-		"done after 2":                    {site.ErrLost, nil},
-		site.ErrLost.Error() + " after 2": {site.ErrLost, site.ErrLost},
-		"busy after 1":                    {errors.New("busy")},
-		"busy after 2":                    {site.ErrLost, errors.New("busy")},
+		"done after 1":               {nil},
+		"done after 2":               {ErrLost, nil},
+		ErrLost.Error() + " after 2": {ErrLost, ErrLost},
+		"busy after 1":               {errors.New("busy")},
+		"busy after 2":               {ErrLost, errors.New("busy")},
 	} {
-		h := New(&opener{sites: []*beta{{}, {}, {}}}).Get("beta", &way.Settings{})
-		var used []site.Host
-		err := h.Retry(t.Context(), func(st site.Host) error {
+		h := New(&opener{sites: []*beta{{}, {}, {}}}).Get("beta", &transport.Settings{})
+		var used []Host
+		err := h.Retry(t.Context(), func(st Host) error {
 			require.NotContains(t, used, st)
 			used = append(used, st)
 			return ends[len(used)-1]
@@ -236,7 +236,7 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 // answered is not waited for, nor what was interrupted.
 func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	lose := func(site.Host) error { return site.ErrLost }
+	lose := func(Host) error { return ErrLost }
 	for name, tt := range map[string]struct {
 		sites []*beta
 		lines int
@@ -245,18 +245,18 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 		"back at once":     {[]*beta{{}, {}}, 2, false},
 		"refuses thrice":   {[]*beta{{}, nil, nil, nil, {}}, 5, false},
 		"stays away":       {[]*beta{{}}, 0, true},
-		"lost once more":   {[]*beta{{}, nil, {cut: site.ErrLost}, {}}, 3, true},
+		"lost once more":   {[]*beta{{}, nil, {cut: ErrLost}, {}}, 3, true},
 		"never was there":  {nil, 1, false},
 		"came back before": {[]*beta{nil, {}}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := &opener{sites: tt.sites}
-				h := New(o).Get("beta", &way.Settings{})
+				h := New(o).Get("beta", &transport.Settings{})
 				began, calls := time.Now(), 0
-				err := h.Retry(t.Context(), func(st site.Host) error {
+				err := h.Retry(t.Context(), func(st Host) error {
 					if calls++; calls == 1 {
-						return site.ErrLost
+						return ErrLost
 					}
 					return st.(*beta).cut
 				})
@@ -265,7 +265,7 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 					require.Less(t, time.Since(began), retryTimeout)
 				}
 				require.LessOrEqual(t, time.Since(began), retryTimeout)
-				require.Equal(t, tt.lost, errors.Is(err, site.ErrLost), "%v", err)
+				require.Equal(t, tt.lost, errors.Is(err, ErrLost), "%v", err)
 				require.Equal(t, tt.lost, fault.ClassOf(err) == fault.Interrupted && err != nil, "%v", err)
 			})
 		})
@@ -273,14 +273,14 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	o := &opener{sites: []*beta{{}, {}}}
-	require.ErrorIs(t, New(o).Get("beta", &way.Settings{}).Retry(ctx, func(site.Host) error { stop(); return site.ErrLost }), site.ErrLost)
+	require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, func(Host) error { stop(); return ErrLost }), ErrLost)
 	require.Len(t, o.lines, 1)
 
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		o := &opener{sites: []*beta{{}}}
-		require.ErrorIs(t, New(o).Get("beta", &way.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
+		require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
 		require.Len(t, o.lines, 2, "who is told to stop does not wait")
 	})
 }
@@ -302,13 +302,13 @@ func TestBackoff(t *testing.T) {
 func TestFactsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
 	first, second := &beta{}, &beta{}
-	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &way.Settings{})
+	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
 	for range 2 {
 		f, err := h.Facts(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "beta", f.Hostname)
 	}
-	_ = h.Do(t.Context(), func(site.Host) error { return site.ErrLost })
+	_ = h.Do(t.Context(), func(Host) error { return ErrLost })
 	_, err := h.Facts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1}, []int{first.facts, second.facts})
@@ -318,7 +318,7 @@ func TestFactsAreAskedForOnce(t *testing.T) {
 func TestSystem(t *testing.T) {
 	t.Parallel()
 	system := func(b ...*beta) string {
-		s := New(&opener{sites: b}).Get("beta", &way.Settings{}).System(t.Context())
+		s := New(&opener{sites: b}).Get("beta", &transport.Settings{}).System(t.Context())
 		if s == nil {
 			return "unknown"
 		}

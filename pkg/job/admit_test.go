@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +36,7 @@ func TestPartOff(t *testing.T) {
 // waits for one that failed is not.
 func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	t.Parallel()
-	for class, why := range map[fault.Class]error{fault.Interrupted: wire.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
+	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.before = failing("receive", why)
 		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})

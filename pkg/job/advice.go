@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -34,7 +34,7 @@ type adviser struct {
 	machines machines
 	pools    map[string]string // of the transfer, by host
 	// way is what was asked for, sealable that the source's data is encrypted.
-	way      way.Settings
+	way      transport.Settings
 	sealable bool
 	decrypt  bool
 	hidden   bool // a restricted key hides parts of the way
@@ -121,7 +121,7 @@ func of(host string, ids ...string) func(finding.Finding) bool {
 // network is the advice where the link limits.
 func (a *adviser) network() *Advice {
 	why := "it is the link"
-	if a.way.Wire == way.NC {
+	if a.way.Wire == transport.NC {
 		why = "{{wire nc}} does not tell more"
 	}
 	return cmp.Or(
@@ -176,7 +176,7 @@ func (a *adviser) signed() *Advice {
 		return nil
 	case a.decrypt:
 		return &Advice{Remedy: "leave {{decrypt}} out", Why: "encrypted data goes raw and signed then, which costs processors less than TLS"}
-	case a.way.Wire == string(wire.TLS):
+	case a.way.Wire == string(tcp.TLS):
 		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
 	}
 	return nil
@@ -184,7 +184,7 @@ func (a *adviser) signed() *Advice {
 
 // port is the advice to let data take a port of its own.
 func (a *adviser) port() *Advice {
-	if a.way.Wire != way.SSH {
+	if a.way.Wire != transport.SSH {
 		return nil
 	}
 	return &Advice{Remedy: "leave {{wire ssh}} out, where a port can be opened", Why: "ssh moves it all by one processor at each end"}

@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // The advice follows the limit: a fault that does not bear on it is none.
@@ -48,9 +48,9 @@ func TestAdvice(t *testing.T) {
 		"processors of all":             {adviser{expected: all, machines: idle, found: []finding.Finding{warn("fletcher", "local")}}, "mend fletcher", ""},
 		"more streams":                  {adviser{expected: sender, found: []finding.Finding{warn("link", "local")}}, "mend link", ""},
 		"a busy machine":                {adviser{expected: all, machines: machines{"local": {cpus: 2, other: 1}}}, "end what else runs there, or wait for it", "1.0 of 2 processors are busy with other things"},
-		"tls by hand":                   {adviser{expected: sender, sealable: true, way: way.Settings{Wire: "tls"}}, "leave {{wire tls}} out", ""},
+		"tls by hand":                   {adviser{expected: sender, sealable: true, way: transport.Settings{Wire: "tls"}}, "leave {{wire tls}} out", ""},
 		"tls by decryption":             {adviser{expected: all, sealable: true, decrypt: true}, "leave {{decrypt}} out", ""},
-		"tls of open data":              {adviser{expected: sender, machines: idle, way: way.Settings{Wire: "tls"}}, "", "it is what the one processor of local does"},
+		"tls of open data":              {adviser{expected: sender, machines: idle, way: transport.Settings{Wire: "tls"}}, "", "it is what the one processor of local does"},
 		"disks":                         {adviser{expected: target, ceilings: part(probe.TargetWrite, 1, 2), pools: map[string]string{"beta": "tank"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "", "it is the disks of pool tank on beta"},
 		"a pool at fault":               {adviser{expected: target, ceilings: part(probe.TargetWrite, 0.2, 0), pools: map[string]string{"beta": "vault"}, found: []finding.Finding{warn("fletcher", "beta"), warn("pools", "beta")}}, "mend pools", ""},
 		"slow checksums":                {adviser{expected: target, machines: idle, ceilings: part(probe.TargetWrite, 1.1, 0), found: []finding.Finding{warn("fletcher", "beta"), warn("aes", "beta")}}, "mend fletcher", ""},
@@ -59,9 +59,9 @@ func TestAdvice(t *testing.T) {
 		"this host alone":               {adviser{expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "this host alone was looked at; name a TARGET"},
 		"behind a restricted key":       {adviser{expected: limit(transfer.LimitSource, "local", probe.PathRead), ceilings: part(probe.PathRead, 1, 0), hidden: true}, "use a key that is not restricted, to measure all of the way", "this one does not allow it"},
 		"a stream that is over at once": {adviser{expected: &Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 1000, Seconds: 0.001}}, "", "so little is there at once"},
-		"ssh by hand":                   {adviser{expected: limit("ssh or network", "local", linkOut), way: way.Settings{Wire: "ssh"}}, "leave {{wire ssh}} out, where a port can be opened", ""},
+		"ssh by hand":                   {adviser{expected: limit("ssh or network", "local", linkOut), way: transport.Settings{Wire: "ssh"}}, "leave {{wire ssh}} out, where a port can be opened", ""},
 		"only ssh":                      {adviser{expected: sender, machines: idle, found: []finding.Finding{warn(preflight.WayID, "beta")}}, "mend way", ""},
-		"what nobody tells":             {adviser{expected: limit("network or target", "local", linkOut), way: way.Settings{Wire: "nc"}}, "", "{{wire nc}} does not tell more"},
+		"what nobody tells":             {adviser{expected: limit("network or target", "local", linkOut), way: transport.Settings{Wire: "nc"}}, "", "{{wire nc}} does not tell more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

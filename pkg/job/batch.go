@@ -8,7 +8,6 @@ import (
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -134,7 +133,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 // what they should be, all that the target has. After a plan was carried out the pool
 // is of no concern any more.
 func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
-	q := site.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, Alone: after != nil}
+	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, Alone: after != nil}
 	some := q
 	some.Only = b.Copies
 	l, err := e.target.List(ctx, some)

@@ -12,9 +12,8 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -54,7 +53,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
-		cut, refused := failing("receive dst/a/b", wire.ErrCut), failing("receive", forbidden)
+		cut, refused := failing("receive dst/a/b", tcp.ErrCut), failing("receive", forbidden)
 		w.before = func(op string) error { return cmp.Or(cut(op), refused(op)) }
 		_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
@@ -176,7 +175,7 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 				return nil
 			}
 			lost--
-			return fmt.Errorf("beta: %w", site.ErrLost)
+			return fmt.Errorf("beta: %w", hosts.ErrLost)
 		}
 		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
 		require.Equal(t, []string{"receive dst/a@x"}, w.did)

@@ -11,8 +11,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -22,7 +21,7 @@ type Compare struct {
 	A, B      endpoint.Endpoint
 	Recursive bool
 	Newest    bool // --newest: older snapshots that only one side has are no difference
-	way.Settings
+	transport.Settings
 }
 
 // The outcomes of a comparison.
@@ -114,7 +113,7 @@ func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
 	list := func(at *end, dataset string, into *zfs.Listing) func() error {
 		return func() (err error) {
 			at.Sync(gctx, dataset)
-			*into, err = at.List(gctx, site.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
+			*into, err = at.List(gctx, hosts.ListQuery{Dataset: dataset, Recursive: c.req.Recursive, Versions: true})
 			if err = MissingPool(at.Conn, dataset, err); err == nil && len(into.Datasets) == 0 {
 				err = noDataset(at, dataset)
 			}
@@ -154,7 +153,7 @@ func (c *comparing) sizes(ctx context.Context) error {
 		}
 		bytes, err := streamSizes(ctx, by.at, specs, true)
 		switch {
-		case err != nil && (ctx.Err() != nil || errors.Is(err, site.ErrLost)):
+		case err != nil && (ctx.Err() != nil || errors.Is(err, hosts.ErrLost)):
 			return err
 		case err != nil:
 			r.Notes = append(r.Notes, "what "+by.name+" would have to send is not known: "+err.Error())

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -74,12 +74,12 @@ func (p pair) full() pair {
 }
 
 // digests asks both sides.
-func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (source, target site.Digest, err error) {
+func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (source, target hosts.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
-	ask := func(e *end, of zfs.SendSpec, into *site.Digest) func() error {
+	ask := func(e *end, of zfs.SendSpec, into *hosts.Digest) func() error {
 		return func() error {
-			return e.Do(ctx, site.WithRole(func(st site.Digester) (err error) {
-				*into, err = st.Digest(ctx, site.ContentQuery{SendSpec: of, Within: within}, nil)
+			return e.Do(ctx, hosts.WithRole(func(st hosts.Digester) (err error) {
+				*into, err = st.Digest(ctx, hosts.ContentQuery{SendSpec: of, Within: within}, nil)
 				return err
 			}))
 		}
@@ -93,7 +93,7 @@ func (c *comparison) digests(ctx context.Context, p pair, within zfs.Within) (so
 // increments may differ where the snapshots do not, by what a side had to write
 // again: what counts is what each snapshot holds. The first that differs is the
 // error, with where in it.
-func (c *comparison) differ(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest, target *zfs.Dataset) error {
+func (c *comparison) differ(ctx context.Context, d *plan.Dataset, p pair, a, b hosts.Digest, target *zfs.Dataset) error {
 	for _, hop := range c.hops(d, p, target) {
 		var err error
 		if len(p.source.Through) > 0 {
@@ -160,7 +160,7 @@ func targetsName(source, target *zfs.Dataset, name string) string {
 const maxNarrowing = 4
 
 // locate is the error of two snapshots that differ.
-func (c *comparison) locate(ctx context.Context, d *plan.Dataset, p pair, a, b site.Digest) error {
+func (c *comparison) locate(ctx context.Context, d *plan.Dataset, p pair, a, b hosts.Digest) error {
 	from, to, err := zfs.FirstDifference(a, b)
 	for i := 0; err == nil && to-from > 1 && i < maxNarrowing; i++ {
 		if a, b, err = c.digests(ctx, p, zfs.Within{From: from, To: to}); err != nil {

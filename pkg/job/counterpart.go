@@ -9,8 +9,8 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,7 +19,7 @@ type Copy struct {
 	Source, Target endpoint.Endpoint
 	Recursive      bool
 	Job            string
-	way.Settings
+	transport.Settings
 }
 
 // healPair is a damaged dataset and one that holds the same.
@@ -33,7 +33,7 @@ type healPair struct {
 	shared []commonSnapshot
 	raw    bool // how the good one is sent
 	left   bool // a heal that was cut off left something in the good one
-	way.Settings
+	transport.Settings
 }
 
 // commonSnapshot is a snapshot that both have.
@@ -177,7 +177,7 @@ func (h *healJob) fit(ctx context.Context, out *HealedDataset) error {
 	if out.Note, err = h.ill(ctx, p); err != nil && target == p.good {
 		return err // who may not ask may not remove the snapshot there either
 	}
-	sizes, err := site.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, site.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
+	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
 	if err == nil && len(sizes) == 1 {
 		out.Bytes = sizes[0]
 	}
@@ -221,7 +221,7 @@ func (p *healPair) turn(bad, good *zfs.Dataset) error {
 
 // free refuses a copy into which something is received: a job that is not locked may
 // run. While that is so its newest snapshot has a clone, which shows whoever receives.
-func (h *healJob) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *way.Settings) error {
+func (h *healJob) free(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *transport.Settings) error {
 	if halfHealed(d) {
 		return nil // of a heal that was cut off, or holds on to it when that is swept
 	}

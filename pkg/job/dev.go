@@ -16,11 +16,10 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 )
 
 // RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
@@ -118,7 +117,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	}
 	var from, to device.Facts
 	look := func(ctx context.Context, e *end, name string, into *device.Facts) error {
-		return e.Do(ctx, site.WithRole(func(st site.FullHost) (err error) {
+		return e.Do(ctx, hosts.WithRole(func(st hosts.FullHost) (err error) {
 			if e.facts, err = st.HostFacts(ctx); err == nil && name == device.Standard {
 				*into = device.Facts{Path: name, Kind: device.KindStream}
 			} else if err == nil {
@@ -141,7 +140,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	d.report.From, d.report.To, d.report.Size = &from, &to, uint64(from.Size)
 	d.task = device.Task{Source: from, Target: to, Request: d.req.Request}
 	o := &d.task.Options
-	o.Options = meet.Options(&d.req.Settings, time.Now())
+	o.Options = connect.Options(&d.req.Settings, time.Now())
 	o.Block = d.req.Options.Block
 	o.Quick = d.req.Digest != device.BLAKE3 && !o.Delta && !o.NoVerify
 	if err := d.task.Choose(); err != nil {
@@ -207,7 +206,7 @@ func (d *deviceJob) judge(ctx context.Context) error {
 		d.report.Problems = append(d.report.Problems, d.task.CheckSource()...)
 		return nil
 	}
-	err := d.target.Do(ctx, site.WithRole(func(st site.Devices) (err error) {
+	err := d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
 		if d.streams() {
 			return nil // nothing of it is kept
 		}
@@ -241,13 +240,13 @@ func (d *deviceJob) compare(ctx context.Context) error {
 		size = d.task.Source.Size
 		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, size))
 	}
-	onSource, onTarget := meet.Watch(d.report.Size, func(p meet.Progress) { d.rep.Progress(1, p) })
+	onSource, onTarget := connect.Watch(d.report.Size, func(p connect.Progress) { d.rep.Progress(1, p) })
 	d.rep.DeviceStarted(d.report, 0)
 	var a, b device.Digest
 	g, gctx := errgroup.WithContext(ctx)
 	digest := func(e *end, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
 		g.Go(func() error {
-			return e.Do(gctx, site.WithRole(func(st site.Devices) (err error) {
+			return e.Do(gctx, hosts.WithRole(func(st hosts.Devices) (err error) {
 				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
 				return err
 			}))

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/meet"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/connect"
 )
 
 // copy copies the device, anew after a cut.
@@ -57,7 +57,7 @@ func (d *deviceJob) once(ctx context.Context, name string) error {
 // look looks at both ends anew before a try: hosts that were started again may
 // have given their devices other names.
 func (d *deviceJob) look(ctx context.Context) error {
-	same := func(st site.Devices, planned *device.Facts, end endpoint.Endpoint) error {
+	same := func(st hosts.Devices, planned *device.Facts, end endpoint.Endpoint) error {
 		now, err := st.InspectDevice(ctx, planned.Path)
 		switch {
 		case err != nil:
@@ -75,11 +75,11 @@ func (d *deviceJob) look(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := d.source.Do(ctx, site.WithRole(func(st site.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
+	err := d.source.Do(ctx, hosts.WithRole(func(st hosts.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
 	if err != nil {
 		return err
 	}
-	return d.target.Do(ctx, site.WithRole(func(st site.Devices) (err error) {
+	return d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
 		// What there is now, this job left.
 		d.task.NoResume = false
 		if err = same(st, &d.task.Target, d.req.Target); err == nil {
@@ -111,10 +111,10 @@ func (d *deviceJob) try(ctx context.Context, tries int) error {
 		done = 0
 	}
 	d.rep.DeviceStarted(d.report, done)
-	res, err := meet.Run(ctx, d.link,
-		meet.From{Host: d.source.Conn, What: site.ReadDevice{Task: d.task}},
-		meet.To{Host: d.target.Conn, What: site.WriteDevice{Task: d.task}},
-		meet.Count{Done: done, Total: d.report.Size}, func(p meet.Progress) { d.rep.Progress(1, p) })
+	res, err := connect.Run(ctx, d.link,
+		connect.From{Host: d.source.Conn, What: hosts.ReadDevice{Task: d.task}},
+		connect.To{Host: d.target.Conn, What: hosts.WriteDevice{Task: d.task}},
+		connect.Count{Done: done, Total: d.report.Size}, func(p connect.Progress) { d.rep.Progress(1, p) })
 	r := d.result(res)
 	if err == nil {
 		err = d.agree(r)
@@ -137,7 +137,7 @@ func (d *deviceJob) agree(r *DevResult) error {
 }
 
 // result joins both ends' accounts.
-func (d *deviceJob) result(res meet.Result) *DevResult {
+func (d *deviceJob) result(res connect.Result) *DevResult {
 	sent, received := res.Sent, res.Received
 	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
 		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}

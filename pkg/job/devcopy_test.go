@@ -15,22 +15,21 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
 )
 
 // renamed is a host on which a path leads to something else after every cut.
 type renamed struct {
-	site.FullHost
+	hosts.FullHost
 	mu    sync.Mutex                // both ends are looked at at once
 	looks map[string][]device.Facts // by path, the next one first
 	held  int                       // tries that are refused after the cut
 	tries []device.Task
 }
 
-func (h *renamed) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
+func (h *renamed) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
 func (h *renamed) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", nil
@@ -55,21 +54,21 @@ func (h *renamed) DeviceState(context.Context, device.Task) (device.State, error
 	return device.State{}, nil
 }
 
-func (h *renamed) Transfer(_ context.Context, t site.Task, _ func(transfer.Progress)) (site.Result, error) {
-	h.tries = append(h.tries, t.To.(site.WriteDevice).Task)
+func (h *renamed) Transfer(_ context.Context, t hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+	h.tries = append(h.tries, t.To.(hosts.WriteDevice).Task)
 	if len(h.tries) == 1 {
-		return site.Result{}, fmt.Errorf("%w: in the middle", wire.ErrCut)
+		return hosts.Result{}, fmt.Errorf("%w: in the middle", tcp.ErrCut)
 	}
 	if len(h.tries) <= 1+h.held {
-		return site.Result{}, fault.Refusef("wait for it to end", "another copy is running")
+		return hosts.Result{}, fault.Refusef("wait for it to end", "another copy is running")
 	}
-	return site.Result{Device: &device.Account{}}, nil
+	return hosts.Result{Device: &device.Account{}}, nil
 }
 
 // within is from a host to itself.
 func within(t *testing.T, h *renamed) *ends {
-	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &way.Settings{})
-	require.NoError(t, e.choose(way.Settings{}))
+	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
+	require.NoError(t, e.choose(transport.Settings{}))
 	return e
 }
 
@@ -188,9 +187,9 @@ func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
 // begun is a host with what is left of a copy by BLAKE3.
 type begun struct{ renamed }
 
-func (h *begun) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
+func (h *begun) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
-func (h *begun) HostFacts(context.Context) (site.Facts, error) { return site.Facts{}, nil }
+func (h *begun) HostFacts(context.Context) (hosts.Facts, error) { return hosts.Facts{}, nil }
 
 func (h *begun) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
@@ -206,11 +205,11 @@ func (h *begun) DeviceState(_ context.Context, t device.Task) (device.State, err
 // slow is a host that takes an hour to tell of itself, and two seconds to read.
 type slow struct{ renamed }
 
-func (h *slow) Open(context.Context, hosts.Address) (site.Host, error) { return h, nil }
+func (h *slow) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
-func (h *slow) HostFacts(context.Context) (site.Facts, error) {
+func (h *slow) HostFacts(context.Context) (hosts.Facts, error) {
 	time.Sleep(time.Hour)
-	return site.Facts{}, nil
+	return hosts.Facts{}, nil
 }
 
 func (h *slow) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }

@@ -4,10 +4,10 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 )
 
 // Dev is a request for `zxfer dev`.
@@ -22,7 +22,7 @@ type Dev struct {
 	// interrupted copy that goes on and for one of what differs.
 	Digest string
 
-	way.Settings
+	transport.Settings
 	device.Request // what the way says is not in its Options
 
 	SkipChecks []string // findings to pass over, by id
@@ -38,7 +38,7 @@ type DevReporter interface {
 	// DeviceStarted is called for every try.
 	DeviceStarted(r *DevReport, done uint64)
 	// Progress is called about twice a second; id is 1.
-	Progress(id int, p meet.Progress)
+	Progress(id int, p connect.Progress)
 	// DeviceFinished is called for every try that was started.
 	DeviceFinished(r *DevReport, result *DevResult)
 }
@@ -51,7 +51,7 @@ type DevReport struct {
 	Target    string            `json:"target"`
 	DryRun    bool              `json:"dry_run"`
 	Compare   bool              `json:"compare,omitempty"`
-	Wire      meet.Report       `json:"wire"`
+	Wire      connect.Report    `json:"wire"`
 	From      *device.Facts     `json:"source_device,omitempty"`
 	To        *device.Facts     `json:"target_device,omitempty"`
 	Problems  []finding.Finding `json:"problems"`

@@ -16,7 +16,6 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -222,13 +221,13 @@ func (d *doctor) look(ctx context.Context) error {
 	for i, e := range all {
 		g.Go(func() error {
 			var text []byte
-			err := e.Do(gctx, func(st site.Host) (err error) {
+			err := e.Do(gctx, func(st hosts.Host) (err error) {
 				// A host without ZFS is what the checks tell.
 				e.facts, err = st.HostFacts(gctx)
-				if p, ok := st.(site.Measurer); ok && err == nil {
+				if p, ok := st.(hosts.Measurer); ok && err == nil {
 					text, err = p.Capture(gctx, false)
 				}
-				if errors.Is(err, site.ErrForbidden) { // each check that needs it says so
+				if errors.Is(err, hosts.ErrForbidden) { // each check that needs it says so
 					e.unseen, e.grant, err = err.Error(), fault.HintOf(err), nil
 				}
 				return err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -20,7 +20,7 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	if !src.Path() {
 		return false, nil
 	}
-	err := d.source.Do(ctx, func(st site.Host) error {
+	err := d.source.Do(ctx, func(st hosts.Host) error {
 		_, err := st.DatasetOf(ctx, src.Name)
 		return err
 	})
@@ -65,7 +65,7 @@ func (d *doctor) readRequest(ctx context.Context, name string) (probe.Request, e
 		return probe.Request{ID: probe.PathRead, Dataset: name}, nil
 	}
 	dataset := d.req.Send.Plan.Source
-	l, err := d.source.List(ctx, site.ListQuery{Dataset: dataset, Versions: true})
+	l, err := d.source.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
 	if err != nil || len(l.Datasets) == 0 {
 		return probe.Request{}, err
 	}
@@ -84,7 +84,7 @@ func (d *doctor) writeRequest(ctx context.Context, name string) (probe.Request, 
 	if name[0] == '/' {
 		return probe.Request{ID: probe.PathWrite, Dataset: name}, nil
 	}
-	l, err := d.target.List(ctx, site.ListQuery{Dataset: zfs.PoolOf(name)})
+	l, err := d.target.List(ctx, hosts.ListQuery{Dataset: zfs.PoolOf(name)})
 	if err != nil {
 		return probe.Request{}, err
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -87,7 +87,7 @@ func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 
 // streamSizes finds what cannot be estimated by halves.
 func streamSizes(ctx context.Context, source *end, specs []zfs.SendSpec, each bool) ([]uint64, error) {
-	sizes, err := site.Call(ctx, source.Do, site.Lister.Estimate, specs)
+	sizes, err := hosts.Call(ctx, source.Do, hosts.Lister.Estimate, specs)
 	if err == nil || !each || !vanished(err) {
 		return sizes, err
 	}

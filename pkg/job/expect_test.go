@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
 )
 
@@ -16,11 +16,11 @@ func TestExpect(t *testing.T) {
 	read := probe.Ceiling{ID: probe.SourceRead, Host: "local", BytesPerSecond: 400e6, CPU: 1}
 	link := probe.Ceiling{ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 2, Limit: transfer.LimitNetwork}
 	write := probe.Ceiling{ID: probe.TargetWrite, Host: "beta", BytesPerSecond: 200e6, CPU: 1}
-	eight := func(boot string) site.Facts { return site.Facts{CPUs: 8, Boot: boot} }
+	eight := func(boot string) hosts.Facts { return hosts.Facts{CPUs: 8, Boot: boot} }
 	tests := []struct {
 		name      string
 		ceilings  []probe.Ceiling
-		a, b      site.Facts
+		a, b      hosts.Facts
 		bandLimit int64
 		others    map[string]float64
 		rate      uint64
@@ -36,14 +36,14 @@ func TestExpect(t *testing.T) {
 		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, "", ""},
 		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
 		// 2/300e6 + 1/200e6 s a byte on the receiver's one processor.
-		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), site.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta", ""},
+		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), hosts.Facts{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta", ""},
 		// 1/400e6 + 1/300e6 s a byte on the sender's.
-		{"a sender with one", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
+		{"a sender with one", []probe.Ceiling{read, link, write}, hosts.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
 		// 1/50e6 + 1/400e6 s a byte: the link still limits.
 		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
-			site.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", linkOut},
+			hosts.Facts{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", linkOut},
 		// What both ends of a link used was counted by both: once is enough.
-		{"two containers of one machine", []probe.Ceiling{read, link, write}, site.Facts{CPUs: 1, Boot: "1"}, site.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local", ""},
+		{"two containers of one machine", []probe.Ceiling{read, link, write}, hosts.Facts{CPUs: 1, Boot: "1"}, hosts.Facts{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local", ""},
 		// Each of the two took half a processor, and half a one is free.
 		{"a busy machine", []probe.Ceiling{{ID: probe.SourceRead, Host: "local", BytesPerSecond: 100e6, CPU: 8}, {ID: linkOut, Host: "local", Peer: "beta", BytesPerSecond: 100e6, CPU: 8, Limit: transfer.LimitNetwork}},
 			eight("1"), eight("2"), 0, map[string]float64{"local": 7.5}, 50e6, transfer.LimitSenderCPU, "local", ""},
@@ -79,6 +79,6 @@ func TestExpect(t *testing.T) {
 }
 
 // between are this host and beta, which say that of themselves.
-func between(a, b site.Facts) *ends {
+func between(a, b hosts.Facts) *ends {
 	return &ends{source: end{Conn: host(nil, ""), facts: a}, target: end{Conn: host(nil, "beta"), facts: b}}
 }

@@ -15,11 +15,10 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -34,7 +33,7 @@ type Files struct {
 	Overwrite bool
 	DryRun    bool
 
-	way.Settings
+	transport.Settings
 	Retries int // after a cut, without progress between
 }
 
@@ -46,7 +45,7 @@ type FilesReporter interface {
 	// FilesStarted is called for every try, which is to move so many bytes.
 	FilesStarted(r *FilesReport, bytes uint64)
 	// Progress is called about twice a second; id is 1.
-	Progress(id int, p meet.Progress)
+	Progress(id int, p connect.Progress)
 	// FilesFinished is called for every try that was started.
 	FilesFinished(r *FilesReport, bytes uint64, err error)
 }
@@ -59,7 +58,7 @@ type FilesReport struct {
 	DryRun   bool              `json:"dry_run"`
 	Snapshot string            `json:"snapshot"` // "pool/a@x" that the files are from
 	Notes    []string          `json:"notes,omitempty"`
-	Wire     meet.Report       `json:"wire"`
+	Wire     connect.Report    `json:"wire"`
 	Findings []finding.Finding `json:"findings"` // of the hosts and the way between them
 	// Plan is what would come of it, before anything was changed.
 	Plan files.Account `json:"plan"`
@@ -134,7 +133,7 @@ func (f *filesJob) survey(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { f.source.facts, err = f.source.Facts(gctx); return })
 	g.Go(func() error { // which may have no ZFS
-		return f.target.Do(gctx, func(st site.Host) (err error) { f.target.facts, err = st.HostFacts(gctx); return })
+		return f.target.Do(gctx, func(st hosts.Host) (err error) { f.target.facts, err = st.HostFacts(gctx); return })
 	})
 	g.Go(func() error { f.source.system = f.source.System(gctx); return nil })
 	g.Go(func() error { f.target.system = f.target.System(gctx); return nil })
@@ -150,7 +149,7 @@ func (f *filesJob) survey(ctx context.Context) error {
 		return nil
 	}
 	dataset := f.req.Source.Name
-	listed, err := f.source.List(ctx, site.ListQuery{Dataset: dataset, Alone: true, Versions: true})
+	listed, err := f.source.List(ctx, hosts.ListQuery{Dataset: dataset, Alone: true, Versions: true})
 	if err != nil {
 		return err
 	}
@@ -174,13 +173,13 @@ func (f *filesJob) survey(ctx context.Context) error {
 }
 
 // move has files cross, or what there is to say of them.
-func (f *filesJob) move(ctx context.Context, a files.Archive, into files.Into, count meet.Count, progress func(meet.Progress)) (meet.Result, files.Account, error) {
+func (f *filesJob) move(ctx context.Context, a files.Archive, into files.Into, count connect.Count, progress func(connect.Progress)) (connect.Result, files.Account, error) {
 	a.Snapshot, a.Paths, a.KeyFile = f.report.Snapshot, f.req.Paths, f.req.KeyFile
 	into.Directory, into.Overwrite = path.Clean(f.req.Target.Name), f.req.Overwrite
-	options := meet.Options(&f.req.Settings, time.Now())
-	r, err := meet.Run(ctx, f.link,
-		meet.From{Host: f.source.Conn, What: site.SendFiles{Archive: a, Options: options}},
-		meet.To{Host: f.target.Conn, What: site.ReceiveFiles{Into: into, Options: options}}, count, progress)
+	options := connect.Options(&f.req.Settings, time.Now())
+	r, err := connect.Run(ctx, f.link,
+		connect.From{Host: f.source.Conn, What: hosts.SendFiles{Archive: a, Options: options}},
+		connect.To{Host: f.target.Conn, What: hosts.ReceiveFiles{Into: into, Options: options}}, count, progress)
 	var account files.Account
 	if r.Received.Files != nil {
 		account = *r.Received.Files
@@ -193,7 +192,7 @@ func (f *filesJob) move(ctx context.Context, a files.Archive, into files.Into, c
 
 // look finds out what would come, by names alone.
 func (f *filesJob) look(ctx context.Context) (err error) {
-	_, f.now, err = f.move(ctx, files.Archive{Names: true}, files.Into{Look: true}, meet.Count{}, nil)
+	_, f.now, err = f.move(ctx, files.Archive{Names: true}, files.Into{Look: true}, connect.Count{}, nil)
 	return err
 }
 
@@ -220,8 +219,8 @@ func (f *filesJob) bring(ctx context.Context) error {
 		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
 		try: func(ctx context.Context, _ int) error {
 			f.rep.FilesStarted(f.report, f.now.Rest)
-			r, a, err := f.move(ctx, files.Archive{After: f.now.After}, files.Into{}, meet.Count{Total: f.now.Rest},
-				func(p meet.Progress) { f.rep.Progress(1, p) })
+			r, a, err := f.move(ctx, files.Archive{After: f.now.After}, files.Into{}, connect.Count{Total: f.now.Rest},
+				func(p connect.Progress) { f.rep.Progress(1, p) })
 			f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
 			f.report.Result, total = &total, a
 			// What earlier tries brought, of which a try that failed cannot tell.

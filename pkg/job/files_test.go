@@ -13,10 +13,9 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
 )
 
 // filesWorld is a world whose src/a@x has some files.
@@ -39,7 +38,7 @@ func (filesSilent) Log(string)                                {}
 func (filesSilent) Activity(string) func()                    { return func() {} }
 func (filesSilent) FilesPlanned(*FilesReport)                 {}
 func (filesSilent) FilesStarted(*FilesReport, uint64)         {}
-func (filesSilent) Progress(int, meet.Progress)               {}
+func (filesSilent) Progress(int, connect.Progress)            {}
 func (filesSilent) FilesFinished(*FilesReport, uint64, error) {}
 
 func filesRequest(to string, change func(*Files)) Files {
@@ -101,23 +100,23 @@ type cutting struct {
 	cuts int
 }
 
-func (c *cutting) Open(context.Context, hosts.Address) (site.Host, error) { return c, nil }
+func (c *cutting) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
-func (c *cutting) Transfer(ctx context.Context, t site.Task, progress func(transfer.Progress)) (site.Result, error) {
-	to, ok := t.To.(site.ReceiveFiles)
+func (c *cutting) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
+	to, ok := t.To.(hosts.ReceiveFiles)
 	if !ok || to.Into.Look || c.cuts == 0 {
 		return c.world.Transfer(ctx, t, progress)
 	}
 	c.cuts--
-	from := t.From.(site.SendFiles)
+	from := t.From.(hosts.SendFiles)
 	from.Archive.Paths = from.Archive.Paths[:1] // more does not come
 	t.From = from
 	r, err := c.world.Transfer(ctx, t, nil)
 	if err != nil {
-		return site.Result{}, err
+		return hosts.Result{}, err
 	}
 	r.Files.Problems, r.Files.Failed = []files.Problem{{Path: "alice/one", Why: "its owner could not be kept"}}, 1
-	return r, fmt.Errorf("%w: in the middle", wire.ErrCut)
+	return r, fmt.Errorf("%w: in the middle", tcp.ErrCut)
 }
 
 func TestFilesGoOnBehindACut(t *testing.T) {

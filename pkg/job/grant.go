@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
 )
 
 // Grant is what the restricted key of a host lets a doctor see.
@@ -42,7 +42,7 @@ func (d *doctor) grants() (all []Grant) {
 		}
 		for _, c := range d.report.Ceilings {
 			if c.Host == g.Host || c.Peer == g.Host {
-				sort(c.ID, strings.Contains(c.Skipped, site.ErrForbidden.Error()))
+				sort(c.ID, strings.Contains(c.Skipped, hosts.ErrForbidden.Error()))
 			}
 		}
 		all = append(all, g)

@@ -8,15 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
 // handOver is a restore's last stage. It bears to be repeated: what it has done it
 // finds done, and the mark that a restore is due goes last.
 func (t *restoreJob) handOver(ctx context.Context) error {
-	there, err := t.target.List(ctx, site.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
+	there, err := t.target.List(ctx, hosts.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *handover) giveBack(ctx context.Context, d *plan.Dataset, at *zfs.Datase
 		}
 	}
 	h.changed = true
-	return h.own(ctx, func(o site.Restorer) error { return o.SetProperties(ctx, a) })
+	return h.own(ctx, func(o hosts.Restorer) error { return o.SetProperties(ctx, a) })
 }
 
 // joinKey makes one encryption root again of what was one, where that is proved.
@@ -69,7 +69,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
 	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		err := h.own(ctx, func(o site.Restorer) error { return o.InheritKey(ctx, d.Target) })
+		err := h.own(ctx, func(o hosts.Restorer) error { return o.InheritKey(ctx, d.Target) })
 		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) alone needs both keys
 			return nil
@@ -81,10 +81,10 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
 	case d.Restore.Takes == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
-		err := h.own(ctx, func(o site.Restorer) error {
+		err := h.own(ctx, func(o hosts.Restorer) error {
 			return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		})
-		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, site.ErrForbidden) {
+		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, hosts.ErrForbidden) {
 			h.joins = append(h.joins, joinByHand(d, above))
 			return nil
 		}
@@ -171,7 +171,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
 		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
 		return nil
 	}
-	if err := h.own(ctx, func(o site.Restorer) error { return o.Mount(ctx, at.Name) }); err != nil {
+	if err := h.own(ctx, func(o hosts.Restorer) error { return o.Mount(ctx, at.Name) }); err != nil {
 		return err
 	}
 	h.changed = true
@@ -195,7 +195,7 @@ func (h *handover) unmark(ctx context.Context, d *plan.Dataset, _ *zfs.Dataset) 
 	if !d.Restore.Due {
 		return nil
 	}
-	return h.own(ctx, func(o site.Restorer) error {
+	return h.own(ctx, func(o hosts.Restorer) error {
 		return o.SetProperties(ctx, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
 	})
 }

@@ -14,8 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -32,7 +31,7 @@ type Heal struct {
 	Stamp string
 	// Lock keeps a job of the job file from running, until it is unlocked.
 	Lock func(ctx context.Context, job string) (unlock func(), err error)
-	way.Settings
+	transport.Settings
 }
 
 // HealReport is the account of a heal; --json prints it.
@@ -243,7 +242,7 @@ func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
 // damage is what a host tells of what is damaged in a dataset, and below it, but for
 // what was healed through, which goes.
 func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
-	d, err = site.Call(ctx, at.Retry, site.Healer.Damage, dataset)
+	d, err = hosts.Call(ctx, at.Retry, hosts.Healer.Damage, dataset)
 	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return healsThrough(t.Snapshot) })
 	return d, err
 }
@@ -305,7 +304,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	if reason != "" && reason != zfs.KeyNotLoaded {
 		return nil, fault.Refusef("as root\n"+h.onPool("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
-	l, err := h.host.List(ctx, site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
+	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
 	if err != nil {
 		return nil, err
 	}

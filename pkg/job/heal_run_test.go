@@ -16,7 +16,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -331,7 +330,7 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 // partly is a world of which some hosts cannot be reached.
 type partly struct{ *world }
 
-func (p partly) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
+func (p partly) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "gone" {
 		return nil, errors.New("no route to host")
 	}

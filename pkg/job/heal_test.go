@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -96,7 +95,7 @@ func TestWhatAScrubTells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pools := &sickPools{Host: zfsmem.New("src/a"), damage: tt.after}
-			local := site.On(pools, "test", func(string) {})
+			local := hosts.On(pools, "test", func(string) {})
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
 			at := hosts.New(&world{Local: local})
 			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
@@ -151,7 +150,7 @@ func TestSweepLosesNothing(t *testing.T) {
 				require.NoError(t, pools.Snapshot(t.Context(), []string{dataset + "@" + s}))
 			}
 		}
-		local := site.On(pools, "test", func(string) {})
+		local := hosts.On(pools, "test", func(string) {})
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
 		h := &healJob{at: hosts.New(&world{Local: local}), rep: silent{}}
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}

@@ -14,11 +14,11 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 )
 
 // Send is a request for `zxfer send`.
@@ -34,7 +34,7 @@ type Send struct {
 	DryRun       bool
 	Measure      bool // --measure: measure what limits the transfer before it starts
 
-	way.Settings
+	transport.Settings
 
 	Parallel int // datasets at once
 	// Gate, where not nil, is asked instead of Parallel before each dataset:
@@ -72,7 +72,7 @@ type Reporter interface {
 	// Started is called for every stream; id is unique within the job.
 	Started(id int, d *plan.Dataset, step int)
 	// Progress is called about twice a second for every running stream.
-	Progress(id int, p meet.Progress)
+	Progress(id int, p connect.Progress)
 	// Finished is called for every stream that was started.
 	Finished(id int, r *StepResult)
 	// Ended is called once for every dataset of the plan, when no more is tried: with
@@ -87,7 +87,7 @@ func (Quiet) Log(string)                      {}
 func (Quiet) Activity(string) func()          { return func() {} }
 func (Quiet) Planned(*Report)                 {}
 func (Quiet) Started(int, *plan.Dataset, int) {}
-func (Quiet) Progress(int, meet.Progress)     {}
+func (Quiet) Progress(int, connect.Progress)  {}
 func (Quiet) Finished(int, *StepResult)       {}
 func (Quiet) Ended(*plan.Dataset, error)      {}
 
@@ -119,7 +119,7 @@ type Report struct {
 	Target   string            `json:"target"`
 	DryRun   bool              `json:"dry_run"`
 	Plan     *plan.Plan        `json:"plan"`
-	Wire     meet.Report       `json:"wire"`
+	Wire     connect.Report    `json:"wire"`
 	Hosts    []HostReport      `json:"hosts"`
 	Findings []finding.Finding `json:"findings"`
 	Commands []string          `json:"commands"` // the equivalent zfs command lines

@@ -11,8 +11,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -21,7 +21,7 @@ func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.S
 	if req.Recursive || !plan.NeedInheritors(req, *state) {
 		return nil
 	}
-	below, err := e.target.List(ctx, site.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true})
+	below, err := e.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true})
 	for _, d := range below.Datasets {
 		if state.Target.Find(d.Name) == nil {
 			state.Target.Datasets = append(state.Target.Datasets, d)
@@ -35,7 +35,7 @@ func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.S
 // stay where the host cannot do it: it is locked only until then.
 func (m *mover) partKeys(ctx context.Context, d *plan.Dataset, names []string) error {
 	for _, name := range names {
-		err := m.target.Retry(ctx, site.WithRole(func(o site.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
+		err := m.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
 		switch {
 		case err == nil:
 			m.parted.Store(name, true)
@@ -89,7 +89,7 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		root, told := cmp.Or(d.Joins, d.Takes()), d.Takes() != ""
 		err := cannot
 		if err == nil {
-			err = t.target.Retry(ctx, site.WithRole(func(o site.Restorer) error {
+			err = t.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error {
 				if told {
 					return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: root})
 				}
@@ -104,7 +104,7 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		switch {
 		case err == nil:
 			joined[root]++
-		case errors.Is(err, site.ErrLost): // what follows tells of that
+		case errors.Is(err, hosts.ErrLost): // what follows tells of that
 			return
 		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // of others it was said
 			kept[root+": "+whyNotJoined(err, root, told)]++
@@ -127,7 +127,7 @@ func (t *sendJob) hasParted(d *plan.Dataset) bool {
 // whyNotJoined tells why a dataset stays an encryption root of its own; told says that
 // its key is the source's word.
 func whyNotJoined(err error, root string, told bool) string {
-	if told && errors.Is(err, site.ErrForbidden) {
+	if told && errors.Is(err, hosts.ErrForbidden) {
 		return "of a key that is no passphrase a restricted key is not believed; to open all of them, there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
 	}
 	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {

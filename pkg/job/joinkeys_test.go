@@ -7,7 +7,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -91,7 +90,7 @@ func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
 // Who is not believed is told what opens the copies.
 func TestWhyNotJoined(t *testing.T) {
 	t.Parallel()
-	forbidden := fault.Refusef("what the account of this key may do", "%w: not believed", site.ErrForbidden)
+	forbidden := fault.Refusef("what the account of this key may do", "%w: not believed", hosts.ErrForbidden)
 	require.Contains(t, whyNotJoined(forbidden, "vault/k", true), "not believed; to open all of them, there: zfs load-key -r vault/k")
 	require.Contains(t, whyNotJoined(forbidden, "vault/k", false), "(what the account of this key may do)")
 }

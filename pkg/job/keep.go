@@ -3,7 +3,7 @@ package job
 import (
 	"context"
 
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 )
 
 // placeHolds places the holds and bookmarks that were asked for.
@@ -17,7 +17,7 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
 	}
 	var done bool
-	place := func(at *end, f func(site.Host) error) error {
+	place := func(at *end, f func(hosts.Host) error) error {
 		err := at.Retry(ctx, f)
 		if done {
 			err = changed(err)
@@ -26,15 +26,15 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 		return err
 	}
 	if tag := req.Hold; tag != "" {
-		if err := place(&e.source, func(st site.Host) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := place(&e.source, func(st hosts.Host) error { return st.Hold(ctx, tag, source) }); err != nil {
 			return err
 		}
-		if err := place(&e.target, func(st site.Host) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := place(&e.target, func(st hosts.Host) error { return st.Hold(ctx, tag, target) }); err != nil {
 			return err
 		}
 	}
 	if !req.Bookmark {
 		return nil
 	}
-	return place(&e.source, func(st site.Host) error { return st.Bookmark(ctx, bookmarks) })
+	return place(&e.source, func(st hosts.Host) error { return st.Bookmark(ctx, bookmarks) })
 }

@@ -20,7 +20,6 @@ import (
 	"zxfer/pkg/agent"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/testenv"
 )
 
@@ -34,7 +33,7 @@ func (h *lying) Relay(context.Context, hosts.Address, string, func(error)) (stri
 	return "", errors.ErrUnsupported
 }
 
-func (h *lying) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
+func (h *lying) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	client, here := net.Pipe()
 	there, server := net.Pipe()
 	go func() {

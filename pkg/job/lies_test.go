@@ -14,22 +14,21 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
-	"zxfer/pkg/site"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
 )
 
 // liarHost is a host that says what it likes of its devices, beside this one.
 type liarHost struct {
-	site.FullHost
+	hosts.FullHost
 	t      *testing.T
-	facts  site.Facts
+	facts  hosts.Facts
 	device device.Facts
 }
 
-func (h *liarHost) Open(_ context.Context, l hosts.Address) (site.Host, error) {
+func (h *liarHost) Open(_ context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "" {
-		return site.NewLocal("test", func(string) {}), nil
+		return hosts.NewLocal("test", func(string) {}), nil
 	}
 	return h, nil
 }
@@ -39,7 +38,7 @@ func (h *liarHost) Relay(context.Context, hosts.Address, string, func(error)) (s
 }
 func (h *liarHost) Close() error { return nil }
 
-func (h *liarHost) HostFacts(context.Context) (site.Facts, error) { return h.facts, nil }
+func (h *liarHost) HostFacts(context.Context) (hosts.Facts, error) { return h.facts, nil }
 
 func (h *liarHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
@@ -48,14 +47,14 @@ func (h *liarHost) InspectDevice(_ context.Context, path string) (device.Facts, 
 	return h.device, nil
 }
 
-func (h *liarHost) Offer(_ context.Context, o wire.Offer) (wire.Ticket, error) {
-	return wire.Ticket{}, errors.New("it was believed")
+func (h *liarHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
+	return tcp.Ticket{}, errors.New("it was believed")
 }
 
 type quiet struct{ mute }
 
-func (quiet) DevicePlanned(*DevReport)    {}
-func (quiet) Progress(int, meet.Progress) {}
+func (quiet) DevicePlanned(*DevReport)       {}
+func (quiet) Progress(int, connect.Progress) {}
 
 // A size that another host made up was a panic, after an empty target file was
 // made.
@@ -63,9 +62,9 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
 		image := filepath.Join(t.TempDir(), "image")
-		h := &liarHost{t: t, facts: site.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
+		h := &liarHost{t: t, facts: hosts.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
 		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Request: device.Request{Sparse: true}}
-		req.Options.Block = wire.MaxRaw
+		req.Options.Block = tcp.MaxRaw
 		_, err := RunDev(t.Context(), req, hosts.New(h), quiet{})
 		require.Error(t, err, size)
 		require.ErrorContains(t, err, "beta", size)
@@ -73,11 +72,11 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 		require.NoFileExists(t, image)
 
 		// Nor does the end that writes rely on the plan.
-		local := site.NewLocal("test", func(string) {})
+		local := hosts.NewLocal("test", func(string) {})
 		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Request: req.Request}
 		_, err = local.DeviceState(t.Context(), task)
 		require.Error(t, err, size)
-		_, err = local.Transfer(t.Context(), site.Task{From: site.Accept{}, To: site.WriteDevice{Task: task}}, nil)
+		_, err = local.Transfer(t.Context(), hosts.Task{From: hosts.Accept{}, To: hosts.WriteDevice{Task: task}}, nil)
 		require.Error(t, err, size)
 		_, err = local.DigestDevice(t.Context(), device.DigestQuery{Device: h.device, Options: req.Options}, nil)
 		require.Error(t, err, size)

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,7 +19,7 @@ func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it meas
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)
 		s := newSendJob(Send{Source: endpoint.Endpoint{Name: "src"}, Target: endpoint.Endpoint{Name: "dst"}}, at, silent{})
-		s.target = end{Conn: at.Get("", &way.Settings{})}
+		s.target = end{Conn: at.Get("", &transport.Settings{})}
 		s.report.Plan = &plan.Plan{}
 		var there zfs.Listing
 		for i := range n {

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/meet"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -45,7 +45,7 @@ const (
 // are worth having.
 type measurer struct {
 	*ends
-	link meet.Link // as the streams cross it
+	link connect.Link // as the streams cross it
 	time time.Duration
 	// doing is told what is measured, as Reporter.Doing.
 	doing func(what string) (done func())
@@ -66,7 +66,7 @@ func (m *measurer) idle(ctx context.Context) error {
 	for i, e := range m.all() {
 		g.Go(func() error {
 			// Of a host that does not say nothing else is known to run.
-			_ = e.Do(gctx, site.WithRole(func(st site.Measurer) error {
+			_ = e.Do(gctx, hosts.WithRole(func(st hosts.Measurer) error {
 				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
 				busy[i] = c.CPU
 				return err
@@ -82,7 +82,7 @@ func (m *measurer) idle(ctx context.Context) error {
 }
 
 // measures tells a host that zxfer runs on.
-func measures(wire string, e *end) bool { return wire != way.NC || e.Local() }
+func measures(wire string, e *end) bool { return wire != transport.NC || e.Local() }
 
 // one makes a measurement of one host.
 func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {
@@ -91,11 +91,11 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Cei
 	}
 	r.Time = m.time
 	var c probe.Ceiling
-	err := e.Do(ctx, site.WithRole(func(st site.Measurer) (err error) { c, err = st.Measure(ctx, r); return err }))
+	err := e.Do(ctx, hosts.WithRole(func(st hosts.Measurer) (err error) { c, err = st.Measure(ctx, r); return err }))
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
 	}
-	if fault.ClassOf(err) == fault.Refused && !errors.Is(err, site.ErrForbidden) {
+	if fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden) {
 		return nil, err
 	}
 	if err != nil {
@@ -144,7 +144,7 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 }
 
 // try measures one direction; nil where it could not be measured.
-func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, to *end) (*preflight.Link, error) {
+func (m *measurer) try(ctx context.Context, choice connect.Link, id string, from, to *end) (*preflight.Link, error) {
 	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
 		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
 	if choice.Streams != m.link.Streams {
@@ -163,7 +163,7 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)
 		}
 		c.Network, c.Limit = res.Sent.Network, res.LimitedBy
-		if choice.Wire == way.SSH {
+		if choice.Wire == transport.SSH {
 			c.Network = nil // of the way to ssh on one host, or from it on the other
 		}
 	}
@@ -176,7 +176,7 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 	}
 	n, peer := c.Network, res.Received.Network
 	if peer == nil {
-		peer = &wire.Network{}
+		peer = &tcp.Network{}
 	}
 	spare := float64(from.facts.CPUs) - c.CPU
 	if c.Limit == transfer.LimitReceiverCPU || c.Limit == transfer.LimitTarget {
@@ -192,10 +192,10 @@ func (m *measurer) try(ctx context.Context, choice meet.Link, id string, from, t
 }
 
 // cross moves noise over a link.
-func (m *measurer) cross(ctx context.Context, choice meet.Link, from, to *end) (meet.Result, error) {
+func (m *measurer) cross(ctx context.Context, choice connect.Link, from, to *end) (connect.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
-	return meet.Run(ctx, choice, meet.From{Host: from.Conn, What: site.Noise{Time: m.time}}, meet.To{Host: to.Conn, What: site.Nowhere{}}, meet.Count{}, nil)
+	return connect.Run(ctx, choice, connect.From{Host: from.Conn, What: hosts.Noise{Time: m.time}}, connect.To{Host: to.Conn, What: hosts.Nowhere{}}, connect.Count{}, nil)
 }
 
 // measure measures what a planned stream passes: the link, the source's zfs
@@ -220,7 +220,7 @@ func (t *sendJob) measure(ctx context.Context, taken bool) error {
 }
 
 // crossed is the link as the largest of planned streams crosses it.
-func crossed(e *ends, p *plan.Plan) meet.Link {
+func crossed(e *ends, p *plan.Plan) connect.Link {
 	return e.link.Resolve(p.Encrypted()).ForSize(largest(p).Bytes)
 }
 

@@ -10,16 +10,16 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/meet"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
-func (h *healJob) look(ctx context.Context, e endpoint.Endpoint, w *way.Settings) (*zfs.Dataset, error) {
-	l, err := h.at.Get(e.Host, w).List(ctx, site.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+func (h *healJob) look(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
+	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		}
 		err := h.correct(ctx, d, of)
 		switch failed := (*zfs.Error)(nil); {
-		case !errors.As(err, &failed) || errors.Is(err, wire.ErrCut):
+		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrCut):
 		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
 			h.newer(ctx, d, of)
 			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
@@ -85,7 +85,7 @@ type backgroundReporter struct {
 
 func (s *backgroundReporter) Planned(*Report)                 {}
 func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.what) }
-func (s *backgroundReporter) Progress(int, meet.Progress)     {}
+func (s *backgroundReporter) Progress(int, connect.Progress)  {}
 func (s *backgroundReporter) Finished(int, *StepResult)       { s.done() }
 func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
@@ -109,15 +109,15 @@ func (h *healJob) sweep(ctx context.Context, p *healPair) error {
 		byHand := ""
 		if e == target && halfHealed(d) {
 			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s site.Host) error { return s.DiscardPartial(ctx, e.Name) })
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.DiscardPartial(ctx, e.Name) })
 		}
 		if len(older) > 0 && err == nil {
 			byHand = "zfs destroy " + zfs.CommandLine(older)
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s site.Host) error { return s.Destroy(ctx, older) })
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.Destroy(ctx, older) })
 		}
 		if len(newer) > 0 && err == nil {
 			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, site.WithRole(func(s site.Healer) error { return s.Revert(ctx, base) }))
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Revert(ctx, base) }))
 		}
 		if err != nil {
 			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
@@ -129,7 +129,7 @@ func (h *healJob) sweep(ctx context.Context, p *healPair) error {
 // leftovers removes what heals that were cut off left where nothing is damaged any more.
 func (h *healJob) leftovers(ctx context.Context) error {
 	defer h.rep.Activity("looking for what a heal that was cut off left in " + h.req.At.String())()
-	q := site.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
+	q := hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
 	l, err := h.host.List(ctx, q)
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (h *healJob) correct(ctx context.Context, out *HealedDataset, of *plan.Data
 		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
 		// All of it again: what was healed is passed over by the kernel.
 		curable: func(err, _ error) bool {
-			return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+			return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
 		},
 	}).run(ctx)
 }

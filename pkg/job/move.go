@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/meet"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +36,7 @@ type mover struct {
 }
 
 // change does something on the target that no stream does.
-func (m *mover) change(ctx context.Context, f func(site.Host) error) error {
+func (m *mover) change(ctx context.Context, f func(hosts.Host) error) error {
 	return m.noted(m.target.Do(ctx, f), 0)
 }
 
@@ -234,7 +234,7 @@ func advanced(before, after *plan.Dataset) bool {
 func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
 	if a := d.Aside; a != nil {
 		set := []zfs.DivergedCopy{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
-		if err := m.change(ctx, site.WithRole(func(st site.Retention) error { return st.RenameDiverged(ctx, set) })); err != nil {
+		if err := m.change(ctx, hosts.WithRole(func(st hosts.Retention) error { return st.RenameDiverged(ctx, set) })); err != nil {
 			return err
 		}
 		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s; to give it up, once you do not need it: %s",
@@ -242,23 +242,23 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
-		if err := m.change(ctx, func(st site.Host) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st hosts.Host) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if d.CreateParents {
-		if err := m.change(ctx, func(st site.Host) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+		if err := m.change(ctx, func(st hosts.Host) error { return st.CreateParents(ctx, d.Target) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Clears) > 0 {
 		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := m.change(ctx, func(st site.Host) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+		if err := m.change(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Clears) }); err != nil {
 			return err
 		}
 	}
 	if len(d.Moves) > 0 {
-		if err := m.change(ctx, func(st site.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := m.change(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 
 // moveHolds moves holds of zxfer's jobs off snapshots that are about to be lost. Each is placed
 // first: cut off in between, it is on both, and the same command goes on. It is idempotent.
-func moveHolds(ctx context.Context, st site.Host, moves []plan.MovedHold) error {
+func moveHolds(ctx context.Context, st hosts.Host, moves []plan.MovedHold) error {
 	for _, m := range moves {
 		if err := st.Hold(ctx, m.Tag, []string{m.To}); err != nil {
 			return err
@@ -299,7 +299,7 @@ func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset)
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
-	l, err := m.target.List(ctx, site.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	l, err := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (m *mover) modified(ctx context.Context, d *plan.Dataset, err error) error 
 	if !errors.Is(err, &zfs.Error{Kind: zfs.Modified}) {
 		return err
 	}
-	l, failed := m.target.List(ctx, site.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	l, failed := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
 	if t := l.Find(d.Target); failed == nil && t != nil && len(t.Versions) > 0 {
 		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.LoseChanges(t), Err: err}
 	}
@@ -328,7 +328,7 @@ func (m *mover) modified(ctx context.Context, d *plan.Dataset, err error) error 
 // stream moves one step and returns what happened.
 func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*StepResult, error) {
 	step := &d.Steps[i]
-	count := meet.Count{Done: step.Done}
+	count := connect.Count{Done: step.Done}
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
 	}
@@ -336,10 +336,10 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 	if step.Send.Flags.Raw {
 		options.Compress = "off" // encrypted blocks do not compress
 	}
-	res, err := meet.Run(ctx, m.link,
-		meet.From{Host: m.source.Conn, What: site.SendStream{Spec: step.Send, Options: options}},
-		meet.To{Host: m.target.Conn, What: site.ReceiveStream{Spec: step.Receive, Options: options}},
-		count, func(p meet.Progress) { m.rep.Progress(id, p) })
+	res, err := connect.Run(ctx, m.link,
+		connect.From{Host: m.source.Conn, What: hosts.SendStream{Spec: step.Send, Options: options}},
+		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: options}},
+		count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
 		Bytes: res.Bytes, Seconds: res.Elapsed.Seconds(), Rate: res.Rate(), Resumed: step.Kind == plan.Resume,
@@ -373,5 +373,5 @@ func streamOptions(req *Send) transfer.Options {
 	if req.Clock != nil {
 		now = req.Clock
 	}
-	return meet.Options(&req.Settings, now())
+	return connect.Options(&req.Settings, now())
 }

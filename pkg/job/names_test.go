@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // A name that one of the datasets has already is refused before anything is touched,
@@ -31,7 +31,7 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
-	w.before = failing("receive", wire.ErrCut)
+	w.before = failing("receive", tcp.ErrCut)
 	req := request(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
 	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)

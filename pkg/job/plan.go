@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,7 +31,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 		p = plan.Make(req, *state)
 	}
 	for _, name := range plan.NeedBelow(&p, req) {
-		l, err := e.target.List(ctx, site.ListQuery{Dataset: name, Recursive: true, Versions: true, Alone: true})
+		l, err := e.target.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, Alone: true})
 		if err != nil {
 			return p, err
 		}
@@ -98,7 +98,7 @@ func wholeHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []str
 		return nil
 	}
 	slices.Sort(datasets)
-	whole, err := e.target.List(ctx, site.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, Alone: true})
+	whole, err := e.target.List(ctx, hosts.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, Alone: true})
 	known := whole.ByName()
 	for i, d := range l.Datasets {
 		if w := known[d.Name]; w != nil {

@@ -12,18 +12,17 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 )
 
 // end is a host of a job with what it says about itself.
 type end struct {
 	*hosts.Conn
-	facts site.Facts
+	facts hosts.Facts
 	// system is what its files tell; nil where that is not known.
 	system *sysinfo.System
 	unseen string // why, where that was asked for
@@ -33,11 +32,11 @@ type end struct {
 // ends are the two hosts of a job, and the link between them.
 type ends struct {
 	source, target end
-	link           meet.Link
+	link           connect.Link
 	links          []preflight.Measured // what was measured of it
 }
 
-func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *way.Settings) *ends {
+func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *transport.Settings) *ends {
 	return &ends{source: end{Conn: at.Get(source.Host, w)}, target: end{Conn: at.Get(target.Host, w)}}
 }
 
@@ -84,8 +83,8 @@ func (e *ends) reach(ctx context.Context) error {
 // choose decides how bytes are to cross; open, once for all that a job moves, which
 // way they take: the one that was chosen if it passes, or else what package meet has
 // instead.
-func (e *ends) choose(w way.Settings) (err error) {
-	e.link, err = meet.Choose(w, meet.NewSide(e.source.Conn, e.source.facts), meet.NewSide(e.target.Conn, e.target.facts))
+func (e *ends) choose(w transport.Settings) (err error) {
+	e.link, err = connect.Choose(w, connect.NewSide(e.source.Conn, e.source.facts), connect.NewSide(e.target.Conn, e.target.facts))
 	return err
 }
 
@@ -93,10 +92,10 @@ func (e *ends) choose(w way.Settings) (err error) {
 func (e *ends) open(ctx context.Context, rep Watcher) error {
 	defer rep.Activity("finding out which way data can take")()
 	link, err := e.link.Open(ctx, rep.Log)
-	if errors.Is(err, site.ErrLost) { // the host may be there again
+	if errors.Is(err, hosts.ErrLost) { // the host may be there again
 		link, err = link.Open(ctx, rep.Log)
 	}
-	if errors.Is(err, site.ErrLost) {
+	if errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}
 	if err == nil {
@@ -137,7 +136,7 @@ func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = e.source.Do(ctx, func(st site.Host) error {
+		_ = e.source.Do(ctx, func(st hosts.Host) error {
 			_, err := st.Estimate(ctx, nil)
 			return err
 		})

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // What is not encrypted below an encrypted replica is planned after a cut as it
@@ -20,7 +20,7 @@ func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 	w.before = func(op string) error {
 		if op == "receive dst/a/plain" {
 			if cuts++; cuts%2 == 1 { // each of its streams, once
-				return wire.ErrCut
+				return tcp.ErrCut
 			}
 		}
 		return nil

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -122,7 +122,7 @@ func (h *healJob) read(ctx context.Context, of, path string, left *uint64) (dama
 }
 
 func (h *healJob) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
-	err = h.host.Retry(ctx, site.WithRole(func(s site.FileReader) error {
+	err = h.host.Retry(ctx, hosts.WithRole(func(s hosts.FileReader) error {
 		d, err = s.ReadFiles(ctx, q, nil)
 		return err
 	}))
@@ -172,7 +172,7 @@ func (h *healJob) narrow(ctx context.Context, d *HealedDataset) error {
 		return ctx.Err()
 	}
 	p := d.pair
-	sizes, err := site.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, site.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
+	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
 		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}

@@ -14,7 +14,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -101,13 +100,13 @@ func (t *restoreJob) ahead() string {
 }
 
 // own has f called with the target as what hands datasets over.
-func (t *restoreJob) own(ctx context.Context, f func(site.Restorer) error) error {
-	return t.target.Do(ctx, site.WithRole(f))
+func (t *restoreJob) own(ctx context.Context, f func(hosts.Restorer) error) error {
+	return t.target.Do(ctx, hosts.WithRole(f))
 }
 
 // survey is that of a send, with what a restore depends on besides.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := t.own(ctx, func(site.Restorer) error { return nil }); err != nil {
+	if err := t.own(ctx, func(hosts.Restorer) error { return nil }); err != nil {
 		return state, err
 	}
 	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
@@ -130,7 +129,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	}
 	below := state.Target
 	if !t.req.Plan.Recursive {
-		if below, err = t.target.List(ctx, site.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true}); err != nil {
+		if below, err = t.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true}); err != nil {
 			return state, err
 		}
 	}
@@ -213,8 +212,8 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	found, err := site.Call(ctx, t.target.Do, site.Restorer.InUse, paths)
-	if errors.Is(err, site.ErrForbidden) {
+	found, err := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths)
+	if errors.Is(err, hosts.ErrForbidden) {
 		return nil
 	}
 	for _, path := range paths {
@@ -278,7 +277,7 @@ func (t *restoreJob) inUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	found, _ := site.Call(ctx, t.target.Do, site.Restorer.InUse, paths) // it may not tell
+	found, _ := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths) // it may not tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
@@ -295,7 +294,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 			continue
 		}
 		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
-		if err := t.own(ctx, func(o site.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
+		if err := t.own(ctx, func(o hosts.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
 			return err
 		}
 		t.changed = true
@@ -305,7 +304,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 
 // asPlanned refuses a rollback that would destroy something that was made after the plan.
 func (t *restoreJob) asPlanned(ctx context.Context, to zfs.Rollback) error {
-	l, err := t.target.List(ctx, site.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
+	l, err := t.target.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
 	if err != nil {
 		return err
 	}
@@ -332,10 +331,10 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed = true
-		if err := t.target.Do(ctx, func(st site.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := t.target.Do(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
 			return err
 		}
-		if err := t.own(ctx, func(o site.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
+		if err := t.own(ctx, func(o hosts.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -373,7 +372,7 @@ type timeless struct {
 	snapshot, says string
 }
 
-func (c timeless) Open(context.Context, hosts.Address) (site.Host, error) { return c, nil }
+func (c timeless) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
 func (c timeless) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	found, err := c.world.Properties(ctx, names, properties)
@@ -424,7 +423,7 @@ func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
 	_, err := RunRestore(t.Context(), Restore{Send: request(nil)}, hosts.New(w), silent{})
 	require.NoError(t, err)
-	l, err := w.List(t.Context(), site.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
+	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
 	var names []string
 	for _, d := range l.Datasets {
@@ -442,7 +441,7 @@ type occupied struct {
 	asked [][]string
 }
 
-func (o *occupied) Open(context.Context, hosts.Address) (site.Host, error) { return o, nil }
+func (o *occupied) Open(context.Context, hosts.Address) (hosts.Host, error) { return o, nil }
 
 func (o *occupied) InUse(_ context.Context, paths []string) (map[string]string, error) {
 	o.asked = append(o.asked, paths)

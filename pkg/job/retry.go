@@ -8,8 +8,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -97,7 +96,7 @@ func (d *permanentError) Unwrap() error { return d.error }
 
 // transient tells whether another try may succeed without anybody's help.
 func transient(err error) bool {
-	if errors.Is(err, wire.ErrTampered) {
+	if errors.Is(err, tcp.ErrTampered) {
 		return false
 	}
 	for _, kind := range append(overtaken(), zfs.Killed, zfs.Incomplete, zfs.Busy) {
@@ -105,7 +104,7 @@ func transient(err error) bool {
 			return true
 		}
 	}
-	return errors.Is(err, wire.ErrCut) || errors.Is(err, site.ErrLost)
+	return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost)
 }
 
 // overtaken are what a receive hears where the target changed since the plan: of

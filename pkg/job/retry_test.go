@@ -13,18 +13,17 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
 func TestTransient(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{wire.ErrCut, site.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
+	for _, err := range []error{tcp.ErrCut, hosts.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
 		require.True(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
-	for _, err := range []error{wire.ErrTampered, wire.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
-		errors.Join(wire.ErrTampered, wire.ErrCut)} {
+	for _, err := range []error{tcp.ErrTampered, tcp.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
+		errors.Join(tcp.ErrTampered, tcp.ErrCut)} {
 		require.False(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
 }
@@ -55,7 +54,7 @@ func tried(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) 
 // tries in a row as it has brought nothing.
 func TestEffort(t *testing.T) {
 	t.Parallel()
-	cut, away, never := fmt.Errorf("in the middle: %w", wire.ErrCut), errors.New("no route"), errors.New("no space")
+	cut, away, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no route"), errors.New("no space")
 	for _, tt := range []struct {
 		name    string
 		retries int
@@ -107,7 +106,7 @@ func TestAnEffortIsInterrupted(t *testing.T) {
 				if at == "try" {
 					stop()
 				}
-				return wire.ErrCut
+				return tcp.ErrCut
 			}
 			e.log = func(string) {
 				if at == "pause" {
@@ -150,7 +149,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 			return nil
 		}
 		tries++
-		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), wire.ErrCut)
+		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrCut)
 	}
 	_, err = RunSend(t.Context(), request(retries), hosts.New(w), silent{})
 	require.ErrorContains(t, err, "@theirs")

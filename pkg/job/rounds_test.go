@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/site"
 )
 
 // Two machines are measured at once; two hosts of one kernel, or of who knows
@@ -29,7 +29,7 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told []string
-			m := &measurer{ends: between(site.Facts{Boot: c.a}, site.Facts{Boot: c.b}),
+			m := &measurer{ends: between(hosts.Facts{Boot: c.a}, hosts.Facts{Boot: c.b}),
 				doing: func(what string) func() {
 					told = append(told, what)
 					return func() {}

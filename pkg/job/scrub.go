@@ -14,7 +14,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -29,7 +28,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
-	if err := h.host.Do(ctx, site.WithRole(func(s site.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
+	if err := h.host.Do(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
 		return err
 	}
 	defer h.rep.Activity("scrubbing " + zfs.PoolOf(h.req.At.Name))()

@@ -14,7 +14,6 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 )
 
 // RunSend runs `zxfer send`. The Report is returned, as far as it got, with
@@ -132,7 +131,7 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 		}
 	}
 	taken := t.rep.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
-	err := t.source.Do(ctx, func(st site.Host) error { return st.Snapshot(ctx, names) })
+	err := t.source.Do(ctx, func(st hosts.Host) error { return st.Snapshot(ctx, names) })
 	taken()
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/site"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -151,7 +150,7 @@ func (t *sendJob) judge() {
 func (t *sendJob) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
 
 // wireReport says how a plan's streams will cross.
-func wireReport(l meet.Link, p *plan.Plan) meet.Report {
+func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 	var sealed, open, unknown bool
 	var largest uint64
 	for d, st := range p.Streams() {
@@ -187,7 +186,7 @@ func (t *sendJob) persist(ctx context.Context, f func(context.Context) error) er
 	e := &retrier{
 		retries: t.req.Retries, log: t.rep.Log,
 		try:     func(ctx context.Context, _ int) error { return f(ctx) },
-		curable: func(err, _ error) bool { return errors.Is(err, site.ErrLost) },
+		curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
 	}
 	return e.run(ctx)
 }

@@ -11,7 +11,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -25,7 +24,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		state.Source, err = e.source.List(gctx, site.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
+		state.Source, err = e.source.List(gctx, hosts.ListQuery{Dataset: req.Source, Recursive: req.Recursive, Versions: true})
 		err = MissingPool(e.source.Conn, req.Source, err)
 		if err == nil && req.Carries().All {
 			state.Source, err = localProperties(gctx, &e.source, state.Source)
@@ -33,7 +32,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 		return err
 	})
 	g.Go(func() (err error) {
-		state.Target, err = e.target.List(gctx, site.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
+		state.Target, err = e.target.List(gctx, hosts.ListQuery{Dataset: target, Recursive: req.Recursive, Newest: true})
 		return MissingPool(e.target.Conn, target, err)
 	})
 	if err := g.Wait(); err != nil {
@@ -83,7 +82,7 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	dataset, err := site.Call(ctx, e.source.Do, site.Lister.DatasetOf, req.Source.Name)
+	dataset, err := hosts.Call(ctx, e.source.Do, hosts.Lister.DatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
 			"%s is not on a ZFS filesystem", req.Source)

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,7 +31,7 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 // plan, or at all that it has where it lacks one of these by name, as when
 // somebody renamed it, and where contents are to be compared.
 func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
-	all := site.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, Alone: true}
+	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, Alone: true}
 	if req.Verify {
 		return e.target.List(ctx, all)
 	}
@@ -105,7 +105,7 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // or what was below it before is not known
 	}
-	after, err := e.target.List(ctx, site.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
+	after, err := e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if len(unknown) == 0 {
 		return nil
 	}
-	if after, err = e.target.List(ctx, site.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
+	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
 		return err
 	}
 	return unplanned(e.target.Label(), p, before, &after)

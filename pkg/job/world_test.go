@@ -13,10 +13,9 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -24,7 +23,7 @@ import (
 // world is a host in memory with the pools src and dst: both ends of a copy
 // within one host.
 type world struct {
-	*site.Local
+	*hosts.Local
 	host *zfsmem.Host
 	// before is asked before each operation on each name, "snapshot src/a@x".
 	before func(op string) error
@@ -44,7 +43,7 @@ func newWorld(t *testing.T, datasets map[string][]string) *world {
 		}
 	}
 	w.host.Around = w.around
-	w.Local = site.On(w.host, "test", func(string) {})
+	w.Local = hosts.On(w.host, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return w
 }
@@ -79,13 +78,15 @@ func failing(what string, why error) func(string) error {
 	}
 }
 
-func (w *world) Open(context.Context, hosts.Address) (site.Host, error) { return w, nil }
+func (w *world) Open(context.Context, hosts.Address) (hosts.Host, error) { return w, nil }
 func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
 // host is one that is reached by an Opener, "" for this one.
-func host(o hosts.Opener, name string) *hosts.Conn { return hosts.New(o).Get(name, &way.Settings{}) }
+func host(o hosts.Opener, name string) *hosts.Conn {
+	return hosts.New(o).Get(name, &transport.Settings{})
+}
 
 // request is to send src/a and all below it to dst.
 func request(change func(*Send)) Send {
@@ -102,7 +103,7 @@ func request(change func(*Send)) Send {
 // batch is the same as a Batch, of a survey that was made for it.
 func (w *world) batch(t *testing.T, change func(*Send)) Batch {
 	t.Helper()
-	l, err := w.List(t.Context(), site.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
+	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
 	require.NoError(t, err)
 	return Batch{Send: request(change), Survey: l}
 }
@@ -114,6 +115,6 @@ func (silent) Log(string)                      {}
 func (silent) Activity(string) func()          { return func() {} }
 func (silent) Planned(*Report)                 {}
 func (silent) Started(int, *plan.Dataset, int) {}
-func (silent) Progress(int, meet.Progress)     {}
+func (silent) Progress(int, connect.Progress)  {}
 func (silent) Finished(int, *StepResult)       {}
 func (silent) Ended(*plan.Dataset, error)      {}

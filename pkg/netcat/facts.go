@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/sysinfo"
 )
 
@@ -36,7 +36,7 @@ type tools struct {
 }
 
 // parseSurvey reads what survey printed.
-func parseSurvey(text string) (f site.Facts, t tools) {
+func parseSurvey(text string) (f hosts.Facts, t tools) {
 	text, helps, _ := strings.Cut(text, "\nhelp ")
 	for section := range strings.SplitSeq(helps, "\nhelp ") {
 		name, help, _ := strings.Cut(section, "\n")

@@ -15,19 +15,19 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // Host is such a host.
 type Host struct {
-	site.Datasets
-	cli   *zfsexec.CLI
+	hosts.Datasets
+	cli   *cli.CLI
 	name  string
-	held  *rsh.Held
-	facts site.Facts
+	held  *sshexec.Held
+	facts hosts.Facts
 	tools tools
 	log   func(string)
 
@@ -35,11 +35,11 @@ type Host struct {
 	ending  time.Duration // limit for the tools to end after their connection, see endWithin
 }
 
-var _ site.Host = (*Host)(nil)
+var _ hosts.Host = (*Host)(nil)
 
 // Open looks at a host. It refuses one without zfs or without an nc that it
 // knows.
-func Open(ctx context.Context, o rsh.Options) (*Host, error) {
+func Open(ctx context.Context, o sshexec.Options) (*Host, error) {
 	h, err := Reach(ctx, o)
 	if err != nil {
 		return nil, err
@@ -52,15 +52,15 @@ func Open(ctx context.Context, o rsh.Options) (*Host, error) {
 }
 
 // Reach looks at a host, for what needs no stream: what it lacks is not asked for.
-func Reach(ctx context.Context, o rsh.Options) (*Host, error) {
-	h := &Host{name: o.Host, log: o.Log, silence: rsh.BeatTimeout, ending: endWithin}
+func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
+	h := &Host{name: o.Host, log: o.Log, silence: sshexec.BeatTimeout, ending: endWithin}
 	if h.log == nil {
 		h.log = func(string) {}
 	}
-	h.cli = zfsexec.NewElsewhere(elsewhere{h}, h.log)
+	h.cli = cli.NewElsewhere(elsewhere{h}, h.log)
 	h.Datasets = h.cli
 	var err error
-	if h.held, err = rsh.Hold(ctx, o); err != nil {
+	if h.held, err = sshexec.Hold(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := h.look(ctx); err != nil {
@@ -71,7 +71,7 @@ func Reach(ctx context.Context, o rsh.Options) (*Host, error) {
 }
 
 // Shell is the way to the host that was made, for scripts.
-func (h *Host) Shell() rsh.Options { return h.held.Options }
+func (h *Host) Shell() sshexec.Options { return h.held.Options }
 
 // look surveys the host.
 func (h *Host) look(ctx context.Context) error {
@@ -80,7 +80,7 @@ func (h *Host) look(ctx context.Context) error {
 		return err
 	}
 	h.facts, h.tools = parseSurvey(string(out.Stdout))
-	if err := site.CheckFacts(&h.facts); err != nil {
+	if err := hosts.CheckFacts(&h.facts); err != nil {
 		return fault.Failf("", "%s: what it says of itself cannot be: %w", h.name, err)
 	}
 	return nil
@@ -112,16 +112,16 @@ func (elsewhere) script(argv []string) string { return "exec " + zfs.CommandLine
 
 // Run runs one command. That the way to it failed is site.ErrLost, but not that more
 // was said than is read: it would be again.
-func (e elsewhere) Run(ctx context.Context, argv []string) (zfsexec.Ran, error) {
+func (e elsewhere) Run(ctx context.Context, argv []string) (cli.Ran, error) {
 	r, err := e.host.run(ctx, e.script(argv))
-	if err != nil && ctx.Err() == nil && !errors.Is(err, rsh.ErrOutput) {
-		err = fmt.Errorf("%w: %w", site.ErrLost, err)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
+		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)
 	}
 	return r, err
 }
 
-func (h *Host) run(ctx context.Context, script string) (r zfsexec.Ran, err error) {
-	s, err := rsh.Run(ctx, h.held.Options, script)
+func (h *Host) run(ctx context.Context, script string) (r cli.Ran, err error) {
+	s, err := sshexec.Run(ctx, h.held.Options, script)
 	if err != nil {
 		return r, err
 	}
@@ -139,16 +139,16 @@ func (h *Host) RTT() time.Duration { return 0 }
 func (h *Host) Close() error { return errors.Join(h.cli.Close(), h.held.Close()) }
 
 // Facts returns what Open saw.
-func (h *Host) Facts(context.Context) (site.Facts, error) { return h.facts, nil }
+func (h *Host) Facts(context.Context) (hosts.Facts, error) { return h.facts, nil }
 
 // HostFacts is Facts.
-func (h *Host) HostFacts(ctx context.Context) (site.Facts, error) { return h.Facts(ctx) }
+func (h *Host) HostFacts(ctx context.Context) (hosts.Facts, error) { return h.Facts(ctx) }
 
 // List surveys a dataset.
-func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+func (h *Host) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
 	l, err := h.cli.List(ctx, q)
 	if err == nil {
-		err = h.checked("list", site.CheckListing(q, &l))
+		err = h.checked("list", hosts.CheckListing(q, &l))
 	}
 	return l, err
 }
@@ -157,7 +157,7 @@ func (h *Host) List(ctx context.Context, q site.ListQuery) (zfs.Listing, error) 
 func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	m, err := h.cli.Properties(ctx, names, properties)
 	if err == nil {
-		err = h.checked("get", site.CheckProperties(names, properties, m))
+		err = h.checked("get", hosts.CheckProperties(names, properties, m))
 	}
 	return m, err
 }
@@ -166,7 +166,7 @@ func (h *Host) Properties(ctx context.Context, names, properties []string) (map[
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	m, err := h.cli.Holds(ctx, snapshots)
 	if err == nil {
-		err = h.checked("holds", site.CheckHolds(snapshots, m))
+		err = h.checked("holds", hosts.CheckHolds(snapshots, m))
 	}
 	return m, err
 }

@@ -8,21 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/meet"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 )
 
 // at is where an end is.
 type at struct {
 	local bool
-	site  site.Host
+	site  hosts.Host
 }
 
 func (a *at) Local() bool                                                { return a.local }
 func (a *at) Label() string                                              { return a.site.Name() }
-func (a *at) Do(_ context.Context, f func(site.Host) error) error        { return f(a.site) }
+func (a *at) Do(_ context.Context, f func(hosts.Host) error) error       { return f(a.site) }
 func (a *at) RTT() time.Duration                                         { return 0 }
 func (a *at) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
@@ -34,16 +34,16 @@ func TestNoise(t *testing.T) {
 		t.Run(nc, func(t *testing.T) {
 			t.Parallel()
 			_, h := open(t, nc, keeps)
-			local := site.NewLocal("test", func(string) {})
+			local := hosts.NewLocal("test", func(string) {})
 			t.Cleanup(func() { _ = local.Close() })
 			here, there := &at{true, local}, &at{false, h}
-			link, err := meet.Choose(way.Settings{Wire: way.NC, DataAddress: "127.0.0.1"}, meet.Side{Host: here}, meet.Side{Host: there})
+			link, err := connect.Choose(transport.Settings{Wire: transport.NC, DataAddress: "127.0.0.1"}, connect.Side{Host: here}, connect.Side{Host: there})
 			require.NoError(t, err)
 			for _, c := range []struct{ from, to *at }{{here, there}, {there, here}} {
 				testenv.Widen(t, 200*time.Millisecond, func(asked time.Duration) error {
 					began := time.Now()
-					res, err := meet.Run(t.Context(), link, meet.From{Host: c.from, What: site.Noise{Time: asked}},
-						meet.To{Host: c.to, What: site.Nowhere{}}, meet.Count{}, nil)
+					res, err := connect.Run(t.Context(), link, connect.From{Host: c.from, What: hosts.Noise{Time: asked}},
+						connect.To{Host: c.to, What: hosts.Nowhere{}}, connect.Count{}, nil)
 					require.NoError(t, err)
 					require.Greater(t, time.Since(began), asked)
 					require.Equal(t, "nc", res.Wire)
@@ -62,8 +62,8 @@ func TestNoise(t *testing.T) {
 func TestEndsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, anyNC(t), keeps)
-	_, err := h.OpenFrom(t.Context(), site.ReadDevice{}, offer(), 0)
+	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, offer(), 0)
 	require.ErrorContains(t, err, "beta: without zxfer there it cannot copy devices")
-	_, err = h.OpenTo(t.Context(), site.WriteDevice{}, offer(), 0)
+	_, err = h.OpenTo(t.Context(), hosts.WriteDevice{}, offer(), 0)
 	require.ErrorContains(t, err, "beta: without zxfer there it cannot copy devices")
 }

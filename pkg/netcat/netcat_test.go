@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -93,7 +93,7 @@ func TestParseSurvey(t *testing.T) {
 	// Debian 13, over ssh.
 	f, tools := parseSurvey("hostname beta\nkernel 6.12.90\nuser root\nuid 0\nboot 5c0b9b66\nconnection 10.77.0.1 54968 10.77.0.2 22\n" +
 		"cpus 4\nzfs 2.3.9-0+deb13u1\ntool /usr/sbin/zfs\nmbuffer /usr/bin/mbuffer\nhelp nc\nOpenBSD netcat (Debian patchlevel 1.229-1)\n")
-	require.Equal(t, site.Facts{Hostname: "beta", Kernel: "6.12.90", User: "root", Root: true, Boot: "5c0b9b66", SSHPeer: "10.77.0.1",
+	require.Equal(t, hosts.Facts{Hostname: "beta", Kernel: "6.12.90", User: "root", Root: true, Boot: "5c0b9b66", SSHPeer: "10.77.0.1",
 		SSHLocal: "10.77.0.2", CPUs: 4, ZFS: "2.3.9-0+deb13u1", Backend: "zfs command line through the remote shell"}, f)
 	require.Equal(t, toolsOf("nc", sysinfo.OpenBSD), tools)
 
@@ -111,7 +111,7 @@ func TestParseSurvey(t *testing.T) {
 	require.Equal(t, toolsOf("ncat", sysinfo.Ncat), tools)
 
 	f, tools = parseSurvey("hostname x\nuid 1000\nconnection \ncpus \nzfs \ntool \nmbuffer \n")
-	require.Equal(t, site.Facts{Hostname: "x", Backend: f.Backend}, f)
+	require.Equal(t, hosts.Facts{Hostname: "x", Backend: f.Backend}, f)
 	require.False(t, tools.zfs || tools.mbuffer || tools.nc != "")
 }
 
@@ -121,7 +121,7 @@ func toolsOf(nc, dialect string) tools {
 
 // plainHost is a host that is a directory of programs: a zfs that does what a
 // test says, and an nc.
-func plainHost(t *testing.T, nc, zfs string) (dir string, o rsh.Options) {
+func plainHost(t *testing.T, nc, zfs string) (dir string, o sshexec.Options) {
 	t.Helper()
 	dir = t.TempDir()
 	program := func(name, text string) {
@@ -132,7 +132,7 @@ func plainHost(t *testing.T, nc, zfs string) (dir string, o rsh.Options) {
 	}
 	program("zfs", "cd "+shellquote.Join(dir)+"\n"+zfs)
 	program("login", "command=$2; PATH="+shellquote.Join(dir)+":/usr/bin:/bin; export PATH\nexec sh -c \"$command\"")
-	return dir, rsh.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(filepath.Join(dir, "login"))}
+	return dir, sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(filepath.Join(dir, "login"))}
 }
 
 func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
@@ -156,7 +156,7 @@ func inPath(t *testing.T, command string) string {
 	return strings.TrimSpace(path + " " + args)
 }
 
-func offer() wire.Offer { return wire.Offer{Address: "127.0.0.1", Deadline: testenv.Timeout()} }
+func offer() tcp.Offer { return tcp.Offer{Address: "127.0.0.1", Deadline: testenv.Timeout()} }
 
 func random(n int) []byte {
 	b := make([]byte, n)
@@ -257,7 +257,7 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, opened.(*sink).conn.Close())
 	_, err = opened.Write(random(1000))
-	require.ErrorIs(t, err, wire.ErrCut)
+	require.ErrorIs(t, err, tcp.ErrCut)
 	require.NoError(t, opened.Abort(err))
 	stored, err := os.ReadFile(filepath.Join(dir, "stream"))
 	require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 		"fails":     {`head -c 5000 /dev/zero; echo "warning: cannot send 'pool/a@x': Input/output error" >&2; exit 1`, &zfs.Error{Kind: zfs.PoolFault}},
 		"killed":    {`head -c 5000 /dev/zero; kill -9 $$`, &zfs.Error{Kind: zfs.Killed}},
 		"at once":   {`echo "cannot open 'pool/a@x': dataset does not exist" >&2; exit 1`, &zfs.Error{Kind: zfs.NotFound}},
-		"nc killed": {`head -c 5000 /dev/zero; while [ ! -e connected ]; do sleep 0.01; done; kill -9 $(cat nc.pid); exec yes`, wire.ErrCut},
+		"nc killed": {`head -c 5000 /dev/zero; while [ ! -e connected ]; do sleep 0.01; done; kill -9 $(cat nc.pid); exec yes`, tcp.ErrCut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -318,11 +318,11 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.NoError(t, src.Close())
 	cut, short := errors.New("cut"), &zfs.Error{Kind: zfs.BadStream, Op: zfs.OpReceive}
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "not planned", Hint: "look"}
-	require.ErrorIs(t, site.CauseOf(src, cut), cut)
-	err = site.CauseOf(src, short)
+	require.ErrorIs(t, hosts.CauseOf(src, cut), cut)
+	err = hosts.CauseOf(src, short)
 	require.EqualError(t, err, "beta: zfs send pool/a@c: warning: cannot send 'pool/a@b': signal received")
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
-	err = site.CauseOf(src, gate)
+	err = hosts.CauseOf(src, gate)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
 	require.ErrorContains(t, err, "signal received; the target says: zfs receive: not planned")
 	require.Equal(t, "look", fault.HintOf(err))
@@ -338,7 +338,7 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 get*) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
 holds*) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
 esac`)
-	_, list := h.List(t.Context(), site.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
+	_, list := h.List(t.Context(), hosts.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
 	_, properties := h.Properties(t.Context(), []string{"pool/a"}, nil)
 	_, holds := h.Holds(t.Context(), []string{"pool/a@x"})
 	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {
@@ -416,10 +416,10 @@ func TestHostsThatLackSomething(t *testing.T) {
 	h.tools.nc = "false"
 	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
-	_, digests := site.RoleOf[site.Digester](h)
-	_, devices := site.RoleOf[site.Devices](h)
-	_, moves := site.RoleOf[site.Mover](h)
-	_, tells := site.RoleOf[site.Measurer](h)
+	_, digests := hosts.RoleOf[hosts.Digester](h)
+	_, devices := hosts.RoleOf[hosts.Devices](h)
+	_, moves := hosts.RoleOf[hosts.Mover](h)
+	_, tells := hosts.RoleOf[hosts.Measurer](h)
 	for _, err := range []error{digests, devices, moves, tells} {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.ErrorContains(t, err, "beta: without zxfer there it cannot ")

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/rsh"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/sshexec"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 const (
@@ -40,13 +40,13 @@ type far struct {
 	host *Host
 	name string
 	conn *net.TCPConn
-	run  *rsh.Script
+	run  *sshexec.Script
 }
 
 // open starts a script that dials in, and waits for its connection. offer is
 // of the listener here.
-func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name string, sends bool, script func(dialer) string) (f *far, err error) {
-	l, err := wire.ListenUnauthenticated(ctx, offer, h.log)
+func (h *Host) open(ctx context.Context, offer tcp.Offer, buffer int64, name string, sends bool, script func(dialer) string) (f *far, err error) {
+	l, err := tcp.ListenUnauthenticated(ctx, offer, h.log)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name st
 	}
 	f = &far{host: h, name: name}
 	// It is ended by Abort and Close, which let it wind down.
-	if f.run, err = rsh.Run(context.WithoutCancel(ctx), h.held.Options, script(d)); err != nil {
+	if f.run, err = sshexec.Run(context.WithoutCancel(ctx), h.held.Options, script(d)); err != nil {
 		return nil, err
 	}
 	waiting, stop := context.WithCancel(ctx)
@@ -90,7 +90,7 @@ func (h *Host) open(ctx context.Context, offer wire.Offer, buffer int64, name st
 		return f, nil
 	}
 	f.run.End(quitWithin)
-	if ctx.Err() != nil || errors.Is(err, wire.ErrNobody) {
+	if ctx.Err() != nil || errors.Is(err, tcp.ErrNobody) {
 		return nil, err
 	}
 	_, stderr, _, lost := f.run.Result()
@@ -109,7 +109,7 @@ func orNothing(said string) string {
 }
 
 // cut is an error that another try may cure.
-func (f *far) cut(why error) error { return fmt.Errorf("%s: %w: %w", f.name, wire.ErrCut, why) }
+func (f *far) cut(why error) error { return fmt.Errorf("%s: %w: %w", f.name, tcp.ErrCut, why) }
 
 // ended waits a while for the script's end; ok tells that it came.
 func (f *far) ended(within time.Duration) (ok bool) {
@@ -150,22 +150,22 @@ var (
 // OpenTo opens an end there. offer is of the listener here; buffer is the memory
 // of the host's mbuffer in bytes, if it has one. What was opened ends by Commit
 // or Abort.
-func (h *Host) OpenTo(ctx context.Context, what site.To, offer wire.Offer, buffer int64) (transfer.Sink, error) {
+func (h *Host) OpenTo(ctx context.Context, what hosts.To, offer tcp.Offer, buffer int64) (transfer.Sink, error) {
 	switch to := what.(type) {
-	case site.ReceiveStream:
+	case hosts.ReceiveStream:
 		return h.openReceive(ctx, to.Spec, offer, buffer)
-	case site.Nowhere:
+	case hosts.Nowhere:
 		s, err := h.openSink(ctx, "cat >/dev/null", zfs.Failure{Op: "cat", Subject: "/dev/null", Argv: []string{"sh", "-c", "exec cat >/dev/null"}}, offer, 0)
 		if err != nil {
 			return nil, err
 		}
 		return &nowhere{s}, nil
 	}
-	_, err := site.RoleOf[site.Devices](h)
+	_, err := hosts.RoleOf[hosts.Devices](h)
 	return nil, err
 }
 
-func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Offer, buffer int64) (transfer.Sink, error) {
+func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer tcp.Offer, buffer int64) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
 	if err == nil && r.KeepKey && r.Arrival.Raw {
 		err = fault.Refusef("there, have it be an encryption root of its own: zfs change-key "+zfs.CommandLine([]string{r.Target}), "%s: whether %s keeps its key cannot be seen without zxfer there", h.name, r.Target)
@@ -178,7 +178,7 @@ func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer wire.Of
 }
 
 // openSink starts a command that reads, and whose failure is told so.
-func (h *Host) openSink(ctx context.Context, name string, failed zfs.Failure, offer wire.Offer, buffer int64) (*sink, error) {
+func (h *Host) openSink(ctx context.Context, name string, failed zfs.Failure, offer tcp.Offer, buffer int64) (*sink, error) {
 	f, err := h.open(ctx, offer, buffer, h.name+": "+name, false, func(d dialer) string { return d.receive(failed.Argv) })
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (s *sink) result() error {
 	case lost != nil:
 		return s.cut(lost)
 	case status != 0:
-		return zfsexec.Ran{Stderr: stderr, Status: status}.Err(s.failed, elsewhere{s.host})
+		return cli.Ran{Stderr: stderr, Status: status}.Err(s.failed, elsewhere{s.host})
 	}
 	for line := range strings.Lines(stderr) {
 		s.host.log(s.name + ": " + strings.TrimSpace(line))
@@ -252,7 +252,7 @@ func (s *sink) Abort(error) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
-	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, wire.ErrCut):
+	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, tcp.ErrCut):
 		return nil
 	}
 	return err
@@ -265,25 +265,25 @@ type source struct {
 	over   error // what Read ended with, and ends with
 }
 
-var _ zfsexec.Stream = (*source)(nil)
+var _ cli.Stream = (*source)(nil)
 
 // OpenFrom opens an end there; see OpenTo. What was opened ends by Close.
-func (h *Host) OpenFrom(ctx context.Context, what site.From, offer wire.Offer, buffer int64) (transfer.Source, error) {
+func (h *Host) OpenFrom(ctx context.Context, what hosts.From, offer tcp.Offer, buffer int64) (transfer.Source, error) {
 	switch from := what.(type) {
-	case site.SendStream:
+	case hosts.SendStream:
 		return h.openSend(ctx, from.Spec, offer, buffer)
-	case site.Noise:
+	case hosts.Noise:
 		s, err := h.openSource(ctx, "cat /dev/zero", zfs.Failure{Op: "cat", Subject: "/dev/zero", Argv: []string{"cat", "/dev/zero"}}, offer, 0)
 		if err != nil {
 			return nil, err
 		}
 		return &noise{s, time.Now().Add(from.Time)}, nil
 	}
-	_, err := site.RoleOf[site.Devices](h)
+	_, err := hosts.RoleOf[hosts.Devices](h)
 	return nil, err
 }
 
-func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer, buffer int64) (transfer.Source, error) {
+func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer tcp.Offer, buffer int64) (transfer.Source, error) {
 	args, err := zfs.SendArgs(spec)
 	if err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer wire.Offer
 }
 
 // openSource starts a command that writes, and whose failure is told so.
-func (h *Host) openSource(ctx context.Context, name string, failed zfs.Failure, offer wire.Offer, buffer int64) (*source, error) {
+func (h *Host) openSource(ctx context.Context, name string, failed zfs.Failure, offer tcp.Offer, buffer int64) (*source, error) {
 	f, err := h.open(ctx, offer, buffer, h.name+": "+name, true, func(d dialer) string { return d.send(failed.Argv) })
 	if err != nil {
 		return nil, err
@@ -340,7 +340,7 @@ func (s *source) result() error {
 	case lost != nil:
 		return s.cut(lost)
 	case told && sent != 0 && status == 0:
-		return zfsexec.Ran{Stderr: stderr, Status: sent}.Err(s.failed, elsewhere{s.host})
+		return cli.Ran{Stderr: stderr, Status: sent}.Err(s.failed, elsewhere{s.host})
 	case !told || status != 0:
 		return s.cut(fmt.Errorf("%s ended with status %d: %s", s.host.tools.nc, status, orNothing(stderr)))
 	}
@@ -352,8 +352,8 @@ func (s *source) result() error {
 // nothing.
 func (s *source) Cause(err error) error {
 	_, stderr, _, lost := s.run.Result()
-	if lost == nil && zfsexec.Explains(stderr, err) {
-		return zfsexec.Ran{Stderr: stderr}.Err(s.failed, elsewhere{s.host})
+	if lost == nil && cli.Explains(stderr, err) {
+		return cli.Ran{Stderr: stderr}.Err(s.failed, elsewhere{s.host})
 	}
 	return err
 }

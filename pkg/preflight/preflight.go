@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -53,7 +53,7 @@ type Input struct {
 	RTT     time.Duration `json:"rtt_ns"`
 	Streams int           `json:"streams"`
 	// Way is how it went to find a way between the hosts that passes.
-	Way way.PathSearch `json:"-"`
+	Way transport.PathSearch `json:"-"`
 	// Links are what was measured of the network, in order.
 	Links []Measured `json:"-"`
 	// Holds are tags by the full names of the source's snapshots; nil where

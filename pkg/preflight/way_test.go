@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/finding"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // Which way data takes is said where it is not the first, and stops a job where
@@ -17,16 +17,16 @@ func TestWay(t *testing.T) {
 	shut := []string{"from alpha to beta: timeout"}
 	for _, tt := range []struct {
 		name            string
-		way             way.PathSearch
+		way             transport.PathSearch
 		severity        finding.Severity
 		summary, remedy string
 	}{
-		{"not looked for", way.PathSearch{}, "", "", ""},
-		{"the first", way.PathSearch{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
-		{"the other direction", way.PathSearch{Path: "from beta to alpha", Rejected: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
-		{"the other direction, as an address leads nowhere", way.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
-		{"ssh", way.PathSearch{Path: "through ssh", Rejected: shut, OverSSH: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
-		{"none", way.PathSearch{Path: "from alpha to beta", Rejected: shut, NoPath: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
+		{"not looked for", transport.PathSearch{}, "", "", ""},
+		{"the first", transport.PathSearch{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
+		{"the other direction", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, as none was made in the other direction", "open ports for the other host, and name them: {{port-range LOW-HIGH}}\nor spare the search: {{dial target}}"},
+		{"the other direction, as an address leads nowhere", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that leads there: {{data-address ADDRESS}}\nor spare the search: {{dial target}}"},
+		{"ssh", transport.PathSearch{Path: "through ssh", Rejected: shut, OverSSH: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
+		{"none", transport.PathSearch{Path: "from alpha to beta", Rejected: shut, NoPath: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

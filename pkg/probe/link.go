@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Of a link that is measured: frames small enough that all of many streams get
@@ -31,18 +31,18 @@ const loopbackLeast = 32 << 20 // bytes
 
 // SendNoise measures one direction of an open link with the stages of a real
 // transfer, from memory to ReceiveNoise's, for a time.
-func SendNoise(ctx context.Context, link *wire.Link, d time.Duration) (transfer.Result, error) {
+func SendNoise(ctx context.Context, link *tcp.Link, d time.Duration) (transfer.Result, error) {
 	return watched(ctx, link, func() (transfer.Result, error) { return sendLink(ctx, link, d, linkBlocks*linkBlock) })
 }
 
 // ReceiveNoise is the other half of SendNoise, which decides how long.
-func ReceiveNoise(ctx context.Context, link *wire.Link) (transfer.Result, error) {
+func ReceiveNoise(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	return watched(ctx, link, func() (transfer.Result, error) { return receiveLink(ctx, link) })
 }
 
 // watched adds to the result of a measurement what the host was and did
 // meanwhile.
-func watched(ctx context.Context, link *wire.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
+func watched(ctx context.Context, link *tcp.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
 	res, err := measure()
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
@@ -90,7 +90,7 @@ func Noise(d time.Duration) transfer.Source { return &timedSource{data: noise(li
 func Nowhere() transfer.Sink { return &discard{arrived: func() uint64 { return 0 }} }
 
 // sendLink sends for a time, and not less than some bytes.
-func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint64) (transfer.Result, error) {
+func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, least uint64) (transfer.Result, error) {
 	src := &timedSource{data: noise(linkBlock), time: d, least: least}
 	defer src.Close()
 	res, err := transfer.Send(ctx, src, link, Options(len(link.Conns())), nil)
@@ -98,7 +98,7 @@ func sendLink(ctx context.Context, link *wire.Link, d time.Duration, least uint6
 	return res, err
 }
 
-func receiveLink(ctx context.Context, link *wire.Link) (transfer.Result, error) {
+func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
 	opt := Options(len(link.Conns()))
 	opt.Buffer = transfer.DefaultBuffer // as what it stands for: what comes early on one stream waits there
@@ -111,15 +111,15 @@ func receiveLink(ctx context.Context, link *wire.Link) (transfer.Result, error) 
 }
 
 // loopback measures a wire from this process to itself.
-func loopback(ctx context.Context, mode wire.Mode, d time.Duration) (t tally, err error) {
-	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: 1, Address: "127.0.0.1", Peer: "127.0.0.1", Deadline: 5 * time.Second}, nil)
+func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err error) {
+	l, err := tcp.Listen(ctx, tcp.Offer{Mode: mode, Streams: 1, Address: "127.0.0.1", Peer: "127.0.0.1", Deadline: 5 * time.Second}, nil)
 	if err != nil {
 		return t, err
 	}
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		link, err := wire.Dial(ctx, l.Ticket())
+		link, err := tcp.Dial(ctx, l.Ticket())
 		if err != nil {
 			return err
 		}

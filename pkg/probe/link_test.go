@@ -10,20 +10,20 @@ import (
 
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // TestLink measures a link over loopback. Both ends report what they moved and how long
 // each stage took; how fast that was is no matter of a test.
 func TestLink(t *testing.T) {
 	t.Parallel()
-	l, err := wire.Listen(t.Context(), wire.Offer{Mode: wire.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
+	l, err := tcp.Listen(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	sent := make(chan transfer.Result, 1)
 	go func() {
 		defer close(sent)
-		link, err := wire.Dial(t.Context(), l.Ticket())
+		link, err := tcp.Dial(t.Context(), l.Ticket())
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
@@ -84,8 +84,8 @@ type Ceiling struct {
 	Peer    string  `json:"peer,omitempty"`
 	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
 	// Note says what matters to read the rate: the dialect of nc.
-	Note    string        `json:"note,omitempty"`
-	Network *wire.Network `json:"network,omitempty"`
+	Note    string       `json:"note,omitempty"`
+	Network *tcp.Network `json:"network,omitempty"`
 	// Stages are those of the transfer that measured a link.
 	Stages []transfer.Stage `json:"stages,omitempty"`
 	// Limit says what limited the link, in the words of package transfer.
@@ -106,9 +106,9 @@ func skip(format string, args ...any) error {
 func Run(ctx context.Context, r Request) (Ceiling, error) {
 	run, ok := map[string]func(context.Context, time.Duration) (tally, error){
 		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
-		LoopbackPlain:  func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Plain, d) },
-		LoopbackSigned: func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.Signed, d) },
-		LoopbackTLS:    func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, wire.TLS, d) },
+		LoopbackPlain:  func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.Plain, d) },
+		LoopbackSigned: func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.Signed, d) },
+		LoopbackTLS:    func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.TLS, d) },
 		NCYes:          func(ctx context.Context, d time.Duration) (tally, error) { return netcat(ctx, d, "yes") },
 		NCZero: func(ctx context.Context, d time.Duration) (tally, error) {
 			return netcat(ctx, d, "dd", "if=/dev/zero", "bs=1M", "status=none")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"zxfer/pkg/plan"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // File is a job file, or a host's part of one.
@@ -214,7 +214,7 @@ func (p *Properties) Carries() (all bool, named []string) {
 
 // Transfer is how data crosses.
 type Transfer struct {
-	way.Settings
+	transport.Settings
 	Decrypt    bool     `toml:"decrypt,omitempty"`     // send encrypted datasets decrypted; never without this
 	SkipChecks []string `toml:"skip_checks,omitempty"` // preflight checks to pass over, by id
 }
@@ -296,7 +296,7 @@ func (j *Job) PruneAtMost() int {
 // Tries is how often what was cut is tried again.
 func (j *Job) Tries() int {
 	if j.Retries == nil {
-		return way.Retries
+		return transport.Retries
 	}
 	return *j.Retries
 }

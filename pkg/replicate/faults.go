@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate/calendar"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -173,7 +173,7 @@ func (f *faults) drill(d *Drill) {
 }
 
 func (f *faults) transfer(t *Transfer) {
-	for _, err := range t.Settings.Check(way.JobFile) {
+	for _, err := range t.Settings.Check(transport.JobFile) {
 		f.add(InKeys(err))
 	}
 	for _, id := range t.SkipChecks {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/size"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // A value of a job file is none or is within bounds, and what is written of it
@@ -36,13 +36,13 @@ func FuzzValues(f *testing.F) {
 				require.Equal(t, n, n2)
 			}
 		}
-		var at, at2 way.TimeOfDay
+		var at, at2 transport.TimeOfDay
 		if at.UnmarshalText([]byte(s)) == nil {
-			require.Less(t, at, way.TimeOfDay(24*60))
+			require.Less(t, at, transport.TimeOfDay(24*60))
 			again(at, &at2)
 			require.Equal(t, at, at2)
 		}
-		var p, p2 way.Ports
+		var p, p2 transport.Ports
 		if p.UnmarshalText([]byte(s)) == nil {
 			require.True(t, 0 < p.Low && p.Low <= p.High && p.High < 1<<16)
 			again(p, &p2)

@@ -7,7 +7,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/option"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // Keys writes the options that a text names as the keys of a job file.
@@ -71,9 +71,9 @@ func tomlText(s string) string {
 
 // ofJob is the key of an option, and the kind of its value.
 func ofJob(id string) (key, kind string) {
-	for _, o := range way.Options(way.JobFile) {
+	for _, o := range transport.Options(transport.JobFile) {
 		if o.ID == id {
-			return "transfer." + o.Key, o.Value(&way.Settings{}).Type()
+			return "transfer." + o.Key, o.Value(&transport.Settings{}).Type()
 		}
 	}
 	switch id {

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate/calendar"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // maxKept bounds the snapshots of one rule.
@@ -100,9 +100,9 @@ func (j *Job) faults() []error {
 	f.grid("retention", j.Retention)
 	f.number("prune_limit", j.PruneAtMost(), 0, maxKept)
 	if j.Parallel != 0 {
-		f.number("parallel", j.Parallel, 1, way.MaxParallel)
+		f.number("parallel", j.Parallel, 1, transport.MaxParallel)
 	}
-	f.number("retries", j.Tries(), 0, way.MaxRetries)
+	f.number("retries", j.Tries(), 0, transport.MaxRetries)
 	f.first(j.First)
 	f.word("holds", j.Holds, "both", "source", "target", "none")
 	f.word("bookmarks", j.Bookmarks, "sent", "none")
@@ -200,7 +200,7 @@ func (j *Job) aloneFaults(f *faults) {
 	}
 	transfer := j.Transfer
 	transfer.RSH, transfer.NoBootstrap = "", false // these reach the source
-	if transfer.Wire == way.NC {
+	if transfer.Wire == transport.NC {
 		transfer.Wire, transfer.TrustedLink = "", false // by its plain tools
 	}
 	for _, k := range []struct {

@@ -9,13 +9,13 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/replicate/record"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
 )
 
 // DrillText writes for a person what came of a drill.
-func DrillText(w io.Writer, d *record.Drill) error {
+func DrillText(w io.Writer, d *statedir.Drill) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: drill %s in %s, seed %d\n", oneLine(d.Job), oneLine(d.Outcome), Seconds(d.Ended.Sub(d.Started).Seconds()), d.Seed)
 	errorText(&b, "  error: ", d.Error, d.Hint)
@@ -36,7 +36,7 @@ func DrillText(w io.Writer, d *record.Drill) error {
 }
 
 // DrillLogText writes for a person the record of a past drill.
-func DrillLogText(w io.Writer, d *record.Drill) error {
+func DrillLogText(w io.Writer, d *statedir.Drill) error {
 	if err := writeString(w, stamp(d.Started)+" "); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func DrillLogText(w io.Writer, d *record.Drill) error {
 }
 
 // drillFacts are what was done with a copy.
-func drillFacts(c *record.DrilledRun) (facts []string) {
+func drillFacts(c *statedir.DrilledRun) (facts []string) {
 	switch c.Read {
 	case "files":
 		facts = append(facts, fmt.Sprintf("%s read (%s)", english.Plural(int(min(c.Files, 1<<31)), "file", ""), size.Text(c.Bytes)))

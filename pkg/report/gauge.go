@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/meet"
 	"zxfer/pkg/size"
+	"zxfer/pkg/transport/connect"
 )
 
 // maxETA bounds the time that is foretold; beyond it only "more" is said.
@@ -21,7 +21,7 @@ type gauge struct {
 	rate  uint64 // bytes per second, 0 = unknown
 }
 
-func gaugeOf(p meet.Progress) gauge {
+func gaugeOf(p connect.Progress) gauge {
 	g := gauge{bytes: p.Bytes, total: p.Total, rate: p.Rate}
 	if g.rate > maxRate {
 		g.rate = 0

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -19,22 +19,22 @@ func TestGauge(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		p      meet.Progress
+		p      connect.Progress
 		amount string
 		pct    int // -1: none
 		eta    string
 	}{
-		{"nothing known", meet.Progress{}, "0 B", -1, ""},
-		{"no estimate", meet.Progress{Bytes: 5 << 20, Rate: 1 << 20}, "5.0 MiB", -1, ""},
-		{"start", meet.Progress{Total: 1 << 30}, "0 B of 1.0 GiB", 0, ""},
-		{"half", meet.Progress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
-		{"stalled", meet.Progress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
-		{"all bytes, still running", meet.Progress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
-		{"a little more than the estimate", meet.Progress{Bytes: 103 << 20, Total: 100 << 20, Rate: 1 << 20}, "103 MiB of 103 MiB", 99, "ETA 1 s"},
-		{"estimate exceeded", meet.Progress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
-		{"crawling", meet.Progress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
-		{"counter went backwards", meet.Progress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},
-		{"estimate of 2^64-1", meet.Progress{Bytes: 1 << 30, Total: math.MaxUint64, Rate: 1 << 30}, "1.0 GiB of 16 EiB", 0, "ETA >99 d"},
+		{"nothing known", connect.Progress{}, "0 B", -1, ""},
+		{"no estimate", connect.Progress{Bytes: 5 << 20, Rate: 1 << 20}, "5.0 MiB", -1, ""},
+		{"start", connect.Progress{Total: 1 << 30}, "0 B of 1.0 GiB", 0, ""},
+		{"half", connect.Progress{Bytes: 512 << 20, Total: 1 << 30, Rate: 256 << 20}, "512 MiB of 1.0 GiB", 50, "ETA 2 s"},
+		{"stalled", connect.Progress{Bytes: 512 << 20, Total: 1 << 30}, "512 MiB of 1.0 GiB", 50, ""},
+		{"all bytes, still running", connect.Progress{Bytes: 1 << 30, Total: 1 << 30, Rate: 1 << 20}, "1.0 GiB of 1.0 GiB", 99, "ETA 1 s"},
+		{"a little more than the estimate", connect.Progress{Bytes: 103 << 20, Total: 100 << 20, Rate: 1 << 20}, "103 MiB of 103 MiB", 99, "ETA 1 s"},
+		{"estimate exceeded", connect.Progress{Bytes: 2 << 30, Total: 1 << 30, Rate: 1 << 20}, "2.0 GiB (estimate was 1.0 GiB)", -1, ""},
+		{"crawling", connect.Progress{Total: 1 << 50, Rate: 1}, "0 B of 1.0 PiB", 0, "ETA >99 d"},
+		{"counter went backwards", connect.Progress{Bytes: 1, Total: 1 << 30, Rate: 1 << 63}, "1 B of 1.0 GiB", 0, ""},
+		{"estimate of 2^64-1", connect.Progress{Bytes: 1 << 30, Total: math.MaxUint64, Rate: 1 << 30}, "1.0 GiB of 16 EiB", 0, "ETA >99 d"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,11 +72,11 @@ func TestTotal(t *testing.T) {
 	is(0, 200, "0 of 2 datasets done")
 	first, second, third := streamID{id: 1}, streamID{id: 2}, streamID{id: 3}
 	s.start(first, a, 0, c.Now())
-	s.progress(first, meet.Progress{Bytes: 60, Total: 100}, c.Now())
+	s.progress(first, connect.Progress{Bytes: 60, Total: 100}, c.Now())
 	s.start(second, b, 0, c.Now())
 	is(70, 200, "0 of 2 datasets done")
 	c.add(time.Second)
-	s.progress(second, meet.Progress{Bytes: 30, Total: 50}, c.Now())
+	s.progress(second, connect.Progress{Bytes: 30, Total: 50}, c.Now())
 	is(90, 200, "0 of 2 datasets done")
 	require.EqualValues(t, 80, s.total.gauge(c.Now()).rate, "what moved since it began to be looked at, in all streams")
 	s.finish(second, 35, false)
@@ -91,7 +91,7 @@ func TestTotal(t *testing.T) {
 	is(125, 195, "1 of 2 datasets done")
 	s.finish(third, 20, false)
 	s.start(first, again, 1, c.Now())
-	s.progress(first, meet.Progress{Bytes: 60, Total: 50}, c.Now())
+	s.progress(first, connect.Progress{Bytes: 60, Total: 50}, c.Now())
 	is(205, 205, "1 of 2 datasets done")
 	s.finish(first, 60, false)
 	s.total.ended(datasetID{source: "a"}, false)
@@ -116,7 +116,7 @@ func TestTotalWithoutWhatFailed(t *testing.T) {
 	text.Planned(&job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{fails, skipped, arrives}}})
 	for id, d := range map[int]*plan.Dataset{1: fails, 2: arrives} {
 		text.Started(id, d, 0)
-		text.Progress(id, meet.Progress{Bytes: 60, Total: 100})
+		text.Progress(id, connect.Progress{Bytes: 60, Total: 100})
 		text.Finished(id, &job.StepResult{Bytes: 60, Error: "cut"})
 	}
 	total := &text.streams.total
@@ -156,10 +156,10 @@ func TestStreamTotals(t *testing.T) {
 	r := planned()
 	resume := r.Plan.Datasets[1]
 	st := s.start(streamID{id: 1}, resume, 0, time.Time{})
-	require.Equal(t, meet.Progress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
+	require.Equal(t, connect.Progress{Bytes: 5 << 30, Total: 6 << 30}, st.last)
 	resume.Steps[0].Bytes = 0
 	s.start(streamID{id: 2}, resume, 0, time.Time{})
-	require.Zero(t, s.progress(streamID{id: 2}, meet.Progress{Bytes: 6 << 30, Total: 5 << 30}, time.Time{}).last.Total)
-	require.Nil(t, s.progress(streamID{id: 3}, meet.Progress{}, time.Time{}), "never started")
+	require.Zero(t, s.progress(streamID{id: 2}, connect.Progress{Bytes: 6 << 30, Total: 5 << 30}, time.Time{}).last.Total)
+	require.Nil(t, s.progress(streamID{id: 3}, connect.Progress{}, time.Time{}), "never started")
 	require.Nil(t, s.finish(streamID{id: 3}, 0, false))
 }

@@ -10,9 +10,9 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -46,7 +46,7 @@ func planned() *job.Report {
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
 			{Name: "backup1", Role: "target", ZFS: "2.1.11-1", Backend: "zfs command line (no pyzfs)", Version: "v0.1.0"},
 		},
-		Wire: meet.Report{Mode: "signed", Why: "raw streams of encrypted data: contents are secret already", Streams: 2, Dial: "source", Address: "10.0.0.2"},
+		Wire: connect.Report{Mode: "signed", Why: "raw streams of encrypted data: contents are secret already", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Plan: &plan.Plan{
 			Notes: []string{"tank/home/vol: mountpoint is not carried: volumes have none"},
 			Datasets: []*plan.Dataset{
@@ -124,13 +124,13 @@ func replay(rep job.Reporter, c *clock, r *job.Report) {
 	rep.Started(1, home, 0)
 	for i := range 24 {
 		c.add(500 * time.Millisecond)
-		rep.Progress(1, meet.Progress{Bytes: uint64(i+1) << 26, Total: 3 << 30, Rate: 128 << 20, Elapsed: time.Duration(i+1) * 500 * time.Millisecond, LimitedBy: "write on the target"})
+		rep.Progress(1, connect.Progress{Bytes: uint64(i+1) << 26, Total: 3 << 30, Rate: 128 << 20, Elapsed: time.Duration(i+1) * 500 * time.Millisecond, LimitedBy: "write on the target"})
 	}
 	rep.Finished(1, r.Results[0])
 	rep.Log("tank/home: connection cut; try 1 of 5 in 1s")
 	rep.Started(2, home, 0)
 	c.add(61 * time.Second)
-	rep.Progress(2, meet.Progress{Bytes: 4 << 30, Total: 3 << 30, Rate: 200 << 20, Elapsed: 61 * time.Second})
+	rep.Progress(2, connect.Progress{Bytes: 4 << 30, Total: 3 << 30, Rate: 200 << 20, Elapsed: 61 * time.Second})
 	rep.Finished(2, r.Results[1])
 	rep.Started(3, home, 1)
 	rep.Finished(3, r.Results[2])

@@ -10,9 +10,9 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport/connect"
 )
 
 // ProgressSchema names the shape of the lines that JSON writes to standard
@@ -138,7 +138,7 @@ func (j *JSON) Started(id int, d *plan.Dataset, step int) {
 }
 
 // Progress writes how far a stream is, and how far all are, at most once a second.
-func (j *JSON) Progress(id int, p meet.Progress) {
+func (j *JSON) Progress(id int, p connect.Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.opts.now()

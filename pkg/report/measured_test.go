@@ -9,9 +9,9 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 )
 
 func measuredCeilings() []probe.Ceiling {
@@ -47,7 +47,7 @@ func TestMeasured(t *testing.T) {
 // Of a device the same is shown, and what is wrong with a host.
 func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
-	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: meet.Report{Mode: "tls"},
+	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: connect.Report{Mode: "tls"},
 		From: &device.Facts{Path: "/dev/sda", Kind: "disk", Size: 5 << 30}, To: &device.Facts{Path: "/img", Kind: device.KindMissing},
 		Findings: []finding.Finding{{ID: "nic", Host: "local", Severity: finding.Warn, Summary: "eth0 runs in half duplex", Evidence: "/sys/class/net/eth0", Remedy: "ethtool eth0"}},
 		Ceilings: measuredCeilings(), Expected: expectation()}

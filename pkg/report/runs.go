@@ -7,19 +7,19 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
 )
 
 // RunText writes for a person what came of a job's run.
-func RunText(w io.Writer, r *record.Run) error {
+func RunText(w io.Writer, r *statedir.Run) error {
 	var b strings.Builder
 	runText(&b, r)
 	return writeString(w, b.String())
 }
 
 // RunLine says in one line what came of it.
-func RunLine(r *record.Run) string {
+func RunLine(r *statedir.Run) string {
 	line := fmt.Sprintf("%s: %s in %s", oneLine(r.Job), oneLine(r.Outcome), Seconds(r.Ended.Sub(r.Started).Seconds()))
 	if r.Snapshots > 0 {
 		line += fmt.Sprintf(", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
@@ -30,7 +30,7 @@ func RunLine(r *record.Run) string {
 	return line
 }
 
-func runText(b *strings.Builder, r *record.Run) {
+func runText(b *strings.Builder, r *statedir.Run) {
 	b.WriteString(RunLine(r) + "\n")
 	for _, t := range r.Targets {
 		if t.Outcome == "" {
@@ -42,7 +42,7 @@ func runText(b *strings.Builder, r *record.Run) {
 }
 
 // LogText writes for a person the record of a past run.
-func LogText(w io.Writer, r *record.Run) error {
+func LogText(w io.Writer, r *statedir.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s ", stamp(r.Started))
 	runText(&b, r)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -112,8 +112,8 @@ func TestTerminal(t *testing.T) {
 			text.Started(2, r.Plan.Datasets[1], 0)
 			for i := range 10 {
 				c.add(time.Second)
-				text.Progress(1, meet.Progress{Bytes: uint64(i) << 28, Total: 3 << 30, Rate: 256 << 20, LimitedBy: "write on the target"})
-				text.Progress(2, meet.Progress{Bytes: uint64(i) << 30, Total: 4 << 30, Rate: 1 << 30})
+				text.Progress(1, connect.Progress{Bytes: uint64(i) << 28, Total: 3 << 30, Rate: 256 << 20, LimitedBy: "write on the target"})
+				text.Progress(2, connect.Progress{Bytes: uint64(i) << 30, Total: 4 << 30, Rate: 1 << 30})
 			}
 			require.False(t, term.wrapped, "no live line may wrap")
 			require.Len(t, term.rows, 3, "two live lines and the cursor's")
@@ -158,13 +158,13 @@ func TestTerminalColumns(t *testing.T) {
 	near.Started(1, datasets[0], 0)
 	far.Started(1, datasets[0], 0)
 	show()
-	near.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 2 << 30, Rate: 100 << 20, LimitedBy: "network"})
-	far.Progress(1, meet.Progress{Bytes: 1000, Total: 2 << 30, Rate: 9 << 20, LimitedBy: "target"})
+	near.Progress(1, connect.Progress{Bytes: 1 << 30, Total: 2 << 30, Rate: 100 << 20, LimitedBy: "network"})
+	far.Progress(1, connect.Progress{Bytes: 1000, Total: 2 << 30, Rate: 9 << 20, LimitedBy: "target"})
 	show()
 	near.Finished(1, &job.StepResult{Bytes: 2 << 30})
 	near.Ended(datasets[0], nil)
 	near.Started(2, datasets[1], 0)
-	near.Progress(2, meet.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})
+	near.Progress(2, connect.Progress{Bytes: 1 << 20, Total: 2 << 30, Rate: 1 << 20})
 	done := text.Activity("releasing holds")
 	show()
 	show()
@@ -199,10 +199,10 @@ func TestTerminalShrinks(t *testing.T) {
 	text.Log("before")
 	text.Started(1, planned().Plan.Datasets[0], 0)
 	c.add(time.Second)
-	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
+	text.Progress(1, connect.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
 	term.resize(50)
 	c.add(time.Second)
-	text.Progress(1, meet.Progress{Bytes: 2 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
+	text.Progress(1, connect.Progress{Bytes: 2 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "write on the target"})
 	require.Len(t, term.rows, 3)
 	require.Equal(t, "before", term.rows[0])
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
@@ -238,7 +238,7 @@ func TestTerminalRepaintsSeldom(t *testing.T) {
 	text.Started(1, planned().Plan.Datasets[0], 0)
 	for range 1000 {
 		c.add(time.Millisecond)
-		text.Progress(1, meet.Progress{Bytes: 1})
+		text.Progress(1, connect.Progress{Bytes: 1})
 	}
 	require.LessOrEqual(t, term.sequences, 2*4)
 	require.Positive(t, term.sequences)
@@ -256,7 +256,7 @@ func FuzzLiveLine(f *testing.F) {
 			d := &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: uint64(id), Send: zfs.SendSpec{To: "s"}}}}
 			s.total.plan("", &plan.Plan{Datasets: []*plan.Dataset{d}})
 			s.start(streamID{id: id}, d, 0, time.Time{})
-			s.progress(streamID{id: id}, meet.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited}, time.Time{})
+			s.progress(streamID{id: id}, connect.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited}, time.Time{})
 			for _, line := range tab.lines(s.rows(time.Time{}), width) {
 				fits(t, line, width)
 			}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/size"
+	"zxfer/pkg/transport/connect"
 )
 
 // streamID names a stream among those of several transfers.
@@ -26,7 +26,7 @@ type stream struct {
 	source string // dataset
 	target string
 	step   plan.Step
-	last   meet.Progress
+	last   connect.Progress
 	shown  time.Time // when a line of JSON about it was last written
 }
 
@@ -45,7 +45,7 @@ func (s *streams) start(id streamID, d *plan.Dataset, step int, now time.Time) *
 	if step >= 0 && step < len(d.Steps) {
 		st.step, left = d.Steps[step], d.Steps[step+1:]
 		st.name += "@" + st.step.Send.To
-		st.last = meet.Progress{Bytes: st.step.Done}
+		st.last = connect.Progress{Bytes: st.step.Done}
 		if st.step.Bytes > 0 {
 			st.last.Total = st.step.Done + st.step.Bytes
 		}
@@ -59,7 +59,7 @@ func (s *streams) start(id streamID, d *plan.Dataset, step int, now time.Time) *
 // begin is start for a device, which has total bytes, of which done are there.
 func (s *streams) begin(source, target string, total, done uint64, now time.Time) {
 	s.add(&stream{streamID: streamID{id: deviceID}, name: source, source: source, target: target, shown: now,
-		step: plan.Step{Bytes: total}, last: meet.Progress{Bytes: done, Total: total}}, nil)
+		step: plan.Step{Bytes: total}, last: connect.Progress{Bytes: done, Total: total}}, nil)
 }
 
 // deviceID is the id of a device's only stream.
@@ -86,7 +86,7 @@ func (s *streams) find(id streamID) *stream {
 }
 
 // progress notes p and returns its stream, nil if it is not running.
-func (s *streams) progress(id streamID, p meet.Progress, now time.Time) *stream {
+func (s *streams) progress(id streamID, p connect.Progress, now time.Time) *stream {
 	st := s.find(id)
 	if st == nil {
 		return nil
@@ -99,7 +99,7 @@ func (s *streams) progress(id streamID, p meet.Progress, now time.Time) *stream 
 	return st
 }
 
-func (s *streams) arriving(st *stream, p meet.Progress) {
+func (s *streams) arriving(st *stream, p connect.Progress) {
 	s.total.moved += p.Bytes - min(p.Bytes, st.last.Bytes)
 	s.total.at(st.dataset(), gaugeOf(p))
 	st.last = p

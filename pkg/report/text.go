@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport/connect"
 )
 
 // Options say where and how a job is shown.
@@ -121,7 +121,7 @@ func (t part) Started(id int, d *plan.Dataset, step int) {
 }
 
 // Progress shows how far a stream is, now and then.
-func (t part) Progress(id int, p meet.Progress) {
+func (t part) Progress(id int, p connect.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.streams.progress(streamID{t.name, id}, p, t.opts.now()) != nil {

@@ -12,7 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
+	"zxfer/pkg/transport/connect"
 )
 
 func TestTextDryRun(t *testing.T) {
@@ -153,7 +153,7 @@ func TestStatus(t *testing.T) {
 	done()
 	text.Started(1, r.Plan.Datasets[0], 0)
 	c.add(time.Second)
-	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
+	text.Progress(1, connect.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
 	require.Equal(t, "tank/home@a: 1.0 GiB of 3.0 GiB (33 %), 1.0 GiB/s, ETA 2 s, limited by read\n", status())
 
 	text = NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now})
@@ -161,7 +161,7 @@ func TestStatus(t *testing.T) {
 	text.Planned(r)
 	text.Started(1, r.Plan.Datasets[0], 0)
 	c.add(time.Second)
-	text.Progress(1, meet.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
+	text.Progress(1, connect.Progress{Bytes: 1 << 30, Total: 3 << 30, Rate: 1 << 30, LimitedBy: "read"})
 	require.Equal(t, "0 of 2 datasets done, 1.0 GiB of 9.0 GiB (11 %), 1.0 GiB/s, ETA 8 s: tank/home@a 33 %, limited by read\n", status())
 	text.Started(2, r.Plan.Datasets[1], 0)
 	require.Equal(t, "0 of 2 datasets done, 6.0 GiB of 9.0 GiB (66 %), 1.0 GiB/s, ETA 3 s: tank/home@a 33 %, tank/home/ann@d 83 %\n", status())
@@ -196,7 +196,7 @@ func TestTextALineAMinute(t *testing.T) {
 		require.Equal(t, started, errs.String())
 		require.Equal(t, "tank/home@a: 0 B of 3.0 GiB (0 %), 1.0 MiB/s, ETA 51 min 12 s\n"+
 			"tank/home@a: 60 MiB of 3.0 GiB (1 %), 1.0 MiB/s, ETA 50 min 12 s\n",
-			wait(62, func(i int) { text.Progress(1, meet.Progress{Bytes: uint64(i) << 20, Total: 3 << 30, Rate: 1 << 20}) }))
+			wait(62, func(i int) { text.Progress(1, connect.Progress{Bytes: uint64(i) << 20, Total: 3 << 30, Rate: 1 << 20}) }))
 		errs.Reset()
 		text.Finished(1, &job.StepResult{Bytes: 3 << 30, Wire: "tls"})
 		require.Equal(t, often, errs.Len() == 0, "%s", errs.String())
@@ -279,7 +279,7 @@ func TestReportersAreConcurrent(t *testing.T) {
 					defer func() { done <- struct{}{} }()
 					rep.Started(id, r.Plan.Datasets[0], 0)
 					for i := range 50 {
-						rep.Progress(id, meet.Progress{Bytes: uint64(i), Elapsed: time.Second})
+						rep.Progress(id, connect.Progress{Bytes: uint64(i), Elapsed: time.Second})
 						rep.Log("x")
 						rep.Status()
 					}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Bandwidth is one token bucket for all streams of a transfer; nil is none.
@@ -38,7 +38,7 @@ func NewBandwidth(o Options, watches WaitTimers) *Bandwidth {
 }
 
 // Wait waits until n bytes may pass.
-func (b *Bandwidth) Wait(ctx context.Context, n int, w *wire.WaitTimer) error {
+func (b *Bandwidth) Wait(ctx context.Context, n int, w *tcp.WaitTimer) error {
 	if b == nil {
 		return nil
 	}

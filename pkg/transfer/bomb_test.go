@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // zstdFrame returns a zstd frame with a header of its own making, and blocks of zeroes.
@@ -64,16 +64,16 @@ func TestCompressionBombs(t *testing.T) {
 		"a claim above the block":            {honest, 16 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := transfertest.Links(t, wire.Signed, 1, nil)
+			a, b := transfertest.Links(t, tcp.Signed, 1, nil)
 			packed := tt.packed[:min(len(tt.packed), block)]
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				f := wire.NewBlock(block, 0)
+				f := tcp.NewBlock(block, 0)
 				f.SetLen(copy(f.Room(), packed))
 				c := a.Conns()[0]
-				_ = c.WriteFrame(wire.Header{Kind: wire.Data, Flags: wire.Compressed, Raw: tt.raw}, f)
-				_ = c.WriteEnd(wire.Account{Bytes: uint64(tt.raw), Frames: 1, StreamBytes: uint64(tt.raw), StreamFrames: 1})
+				_ = c.WriteFrame(tcp.Header{Kind: tcp.Data, Flags: tcp.Compressed, Raw: tt.raw}, f)
+				_ = c.WriteEnd(tcp.Account{Bytes: uint64(tt.raw), Frames: 1, StreamBytes: uint64(tt.raw), StreamFrames: 1})
 			}()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

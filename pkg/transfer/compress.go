@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Compression works frame by frame: each payload is a whole zstd frame, so
@@ -88,7 +88,7 @@ func (o Options) threads() int {
 // Encode compresses a block's payload into a spare block, unless that is not
 // worth it: then it returns nil. backlog is how many compressed blocks wait
 // for the network.
-func (k *Compressor) Encode(b *wire.Block, backlog int64, get func() *wire.Block, release func(*wire.Block)) *wire.Block {
+func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, release func(*tcp.Block)) *tcp.Block {
 	raw := b.Payload()
 	level, try := 0, true
 	if k.adaptive {
@@ -172,7 +172,7 @@ func (c *chooser) learn(good bool) {
 
 // maxWindow bounds the window that a zstd frame declares, in bytes. A compressor declares at
 // most twice the size of a block.
-const maxWindow = 2 * wire.MaxRaw
+const maxWindow = 2 * tcp.MaxRaw
 
 // NewDecoder returns a function that decompresses a block into room. It starts with the first
 // block, because most transfers have none. It never returns more bytes than the capacity of

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 func TestCompression(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCompressionMustBeKnown(t *testing.T) {
 	for _, bad := range []string{"gzip", "zstd:0", "zstd:23", "zstd:", "zstd:x", "auto:3"} {
 		t.Run(bad, func(t *testing.T) {
 			t.Parallel()
-			a, b := transfertest.Links(t, wire.Signed, 1, nil)
+			a, b := transfertest.Links(t, tcp.Signed, 1, nil)
 			sink := newSink()
 			o := move(t, a, b, transfertest.NewSource(nil), sink, transfer.Options{Compress: bad})
 			require.Equal(t, fault.Usage, fault.ClassOf(o.sendErr))

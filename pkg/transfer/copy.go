@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Copy moves a Source into a Sink on one host, through a ring. The Sink is
@@ -38,7 +38,7 @@ type copying struct {
 	life    *Life
 	reader  *reader
 	limit   *Bandwidth
-	limited wire.WaitTimer
+	limited tcp.WaitTimer
 }
 
 func (c *copying) unwind(cause error) {

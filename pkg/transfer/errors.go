@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // PeerError is a failure that the other end reported over the wire: its own
@@ -26,7 +26,7 @@ var ErrMiscounted = errors.New("the stream's end does not match what arrived")
 func stalled(what string, network bool, after time.Duration) error {
 	err := fmt.Errorf("%w for %s: %s", ErrStall, after, what)
 	if network {
-		return fmt.Errorf("%w: %w", wire.ErrCut, err)
+		return fmt.Errorf("%w: %w", tcp.ErrCut, err)
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // expander decompresses pieces between the connections and the sink. It starts
@@ -25,7 +25,7 @@ func newExpander(o Options, r *ring) *expander {
 
 // add hands a piece to the workers. busy meters the time that they have no
 // room. It is called by several goroutines.
-func (x *expander) add(ctx context.Context, p *piece, busy *wire.WaitTimer) error {
+func (x *expander) add(ctx context.Context, p *piece, busy *tcp.WaitTimer) error {
 	x.starts.Do(x.start)
 	p.ready = make(chan struct{})
 	select {

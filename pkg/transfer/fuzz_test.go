@@ -6,7 +6,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // A compressed frame becomes exactly the bytes that its header says, in the
@@ -25,7 +25,7 @@ func FuzzExpand(f *testing.F) {
 		r := newRing(4*MinBlock, MinBlock, 0)
 		x := newExpander(Options{Block: MinBlock, CompressThreads: 1}, r)
 		defer x.stop()
-		p := &piece{header: wire.Header{Kind: wire.Data, Flags: wire.Compressed, Raw: raw}, block: r.get()}
+		p := &piece{header: tcp.Header{Kind: tcp.Data, Flags: tcp.Compressed, Raw: raw}, block: r.get()}
 		copy(p.block.Room(), packed)
 		p.block.SetLen(len(packed))
 		x.piece(p)

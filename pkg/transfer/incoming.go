@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // aliveEvery is how often a receiver says that it is at work.
@@ -16,7 +16,7 @@ const aliveEvery = 5 * time.Second
 // Incoming is the receiver's end of a link: it reads frames until their end,
 // says that it is at work meanwhile, and at last how it went.
 type Incoming struct {
-	link *wire.Link
+	link *tcp.Link
 	// Full meter, for each connection, the time that there was no room for what
 	// came.
 	Full WaitTimers
@@ -29,7 +29,7 @@ type Incoming struct {
 }
 
 // NewIncoming is the end that receives.
-func NewIncoming(link *wire.Link) *Incoming {
+func NewIncoming(link *tcp.Link) *Incoming {
 	link.Receiving()
 	in := &Incoming{link: link, Full: NewWaitTimers(len(link.Conns()))}
 	var read WaitTimers
@@ -40,7 +40,7 @@ func NewIncoming(link *wire.Link) *Incoming {
 	return in
 }
 
-func (in *Incoming) wire() *wire.Link { return in.link }
+func (in *Incoming) wire() *tcp.Link { return in.link }
 
 func (in *Incoming) begin(l *Life) {
 	in.life = l
@@ -53,7 +53,7 @@ func (in *Incoming) end(err error) {
 	in.quiet()
 	if err != nil {
 		in.life.tell(err)
-	} else if in.link.Conns()[0].WriteControl(wire.Ack, 0, in.Ack) == nil {
+	} else if in.link.Conns()[0].WriteControl(tcp.Ack, 0, in.Ack) == nil {
 		in.link.Finish()
 	}
 }
@@ -72,7 +72,7 @@ func (in *Incoming) keepAlive() (stop func()) {
 			case <-tick.C:
 				stored, _ := in.life.Account(time.Since(in.life.started))
 				// If it fails, so do the reads.
-				_ = in.link.Conns()[0].WriteControl(wire.Alive, uint64(stored), nil)
+				_ = in.link.Conns()[0].WriteControl(tcp.Alive, uint64(stored), nil)
 			case <-quit:
 				return
 			}
@@ -83,13 +83,13 @@ func (in *Incoming) keepAlive() (stop func()) {
 
 // Room gives a block to read a frame into, and Take takes it with the frame.
 type (
-	Room func() *wire.Block
-	Take func(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error
+	Room func() *tcp.Block
+	Take func(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error
 )
 
 // connEnd is how one connection ended.
 type connEnd struct {
-	account wire.Account
+	account tcp.Account
 	err     error
 }
 
@@ -102,7 +102,7 @@ type connEnd struct {
 // before. cut, which may be nil, is called with the error when that moment has
 // passed. All that came until then is genuine; early tells that it is not the
 // whole. err means that nothing may be trusted, and has failed the life.
-func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(early error)) (whole wire.Account, early, err error) {
+func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(early error)) (whole tcp.Account, early, err error) {
 	var readers sync.WaitGroup
 	ends := make(chan connEnd, len(in.link.Conns()))
 	for _, c := range in.link.Conns() {
@@ -125,41 +125,41 @@ func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(
 }
 
 // read reads frames off one connection until its end.
-func (in *Incoming) read(ctx context.Context, c *wire.Conn, room Room, take Take) (wire.Account, error) {
+func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take) (tcp.Account, error) {
 	for {
 		b := room()
 		h, err := c.ReadFrame(b)
 		if err != nil {
-			return wire.Account{}, err
+			return tcp.Account{}, err
 		}
-		if h.Kind != wire.Data {
+		if h.Kind != tcp.Data {
 			a, err := endOf(c, h, b)
 			in.Full[c.Stream()].Start() // from now on it waits for the others
 			return a, err
 		}
 		if err := take(ctx, c, h, b); err != nil {
-			return wire.Account{}, err
+			return tcp.Account{}, err
 		}
 	}
 }
 
 // endOf is what a frame that is not data says of its connection's end.
-func endOf(c *wire.Conn, h wire.Header, b *wire.Block) (wire.Account, error) {
+func endOf(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	switch h.Kind {
-	case wire.End:
-		a, err := wire.ParseAccount(b.Payload())
+	case tcp.End:
+		a, err := tcp.ParseAccount(b.Payload())
 		if err == nil {
 			err = c.CheckEnd(a)
 		}
 		return a, err
-	case wire.Abort:
-		return wire.Account{}, &PeerError{Text: string(b.Payload())}
+	case tcp.Abort:
+		return tcp.Account{}, &PeerError{Text: string(b.Payload())}
 	}
-	return wire.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", wire.ErrTampered, h.Kind)
+	return tcp.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", tcp.ErrTampered, h.Kind)
 }
 
 // joinEnds waits for the ends of n connections, which must agree.
-func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early error)) (whole wire.Account, early, err error) {
+func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early error)) (whole tcp.Account, early, err error) {
 	var late <-chan time.Time
 	var bytes, frames uint64
 	for have := 0; have < n; {
@@ -175,7 +175,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		have++
 		switch peer := errors.As(e.err, new(*PeerError)); {
 		case e.err == nil:
-		case !peer && !errors.Is(e.err, wire.ErrCut):
+		case !peer && !errors.Is(e.err, tcp.ErrCut):
 			return whole, early, e.err
 		case early == nil:
 			early, late = e.err, time.After(explainWithin)
@@ -195,7 +195,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 }
 
 // Took notes a frame that was found good.
-func (in *Incoming) Took(h wire.Header) { in.meter.bytes.Add(int64(h.Raw)) }
+func (in *Incoming) Took(h tcp.Header) { in.meter.bytes.Add(int64(h.Raw)) }
 
 // Bytes is how much came.
 func (in *Incoming) Bytes() int64 { return in.meter.bytes.Load() }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"zxfer/pkg/sysinfo"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Life is the one course that every transfer takes, whatever moves. It starts
@@ -62,7 +62,7 @@ type Half interface {
 	interrupt()
 	// end tells the other end how it went. The link is closed afterwards.
 	end(err error)
-	wire() *wire.Link
+	wire() *tcp.Link
 }
 
 // Fail gives up with a cause; only the first one counts.
@@ -137,7 +137,7 @@ func (l *Life) abandon(cause error) error {
 // tell tells the other end why this one gives up, unless that said so first,
 // the connections are broken, or the caller gave up, which may not be delayed.
 func (l *Life) tell(err error) {
-	if errors.As(err, new(*PeerError)) || errors.Is(err, wire.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
+	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
 	}
 	l.Over.wire().Abort(err)

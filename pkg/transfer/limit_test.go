@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // stage makes a stage out of percents of ten seconds.
@@ -83,7 +83,7 @@ func TestShortIsNotLimited(t *testing.T) {
 func TestMetersNameTheLimit(t *testing.T) {
 	t.Parallel()
 	opt := transfer.Options{Block: 64 << 10, Buffer: 256 << 10}
-	between := func(t *testing.T, want string, h *hold, a, b *wire.Link, src transfer.Source, sink transfer.Sink) {
+	between := func(t *testing.T, want string, h *hold, a, b *tcp.Link, src transfer.Source, sink transfer.Sink) {
 		t.Helper()
 		requireLimit(t, want, h, func(sender, receiver func(transfer.Progress)) {
 			done := make(chan error, 1)
@@ -122,14 +122,14 @@ func TestMetersNameTheLimit(t *testing.T) {
 				return p, false
 			}
 		})
-		a, b := transfertest.Links(t, wire.Signed, 1, via)
+		a, b := transfertest.Links(t, tcp.Signed, 1, via)
 		sink := newSink()
 		sink.Drop = true
 		between(t, transfer.LimitNetwork, h, a, b, endlessSource{h}, sink)
 	})
 	t.Run("spliced, target", func(t *testing.T) {
 		t.Parallel()
-		a, b := transfertest.Links(t, wire.Plain, 1, nil)
+		a, b := transfertest.Links(t, tcp.Plain, 1, nil)
 		h := newHold(t)
 		between(t, transfer.LimitTarget, h, a, b, newPipeSource(t, make([]byte, 64<<20), 1<<20), newPipeSink(t, 0, func(*pipeSink) { h.wait() }))
 	})

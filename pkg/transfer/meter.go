@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // meter counts what a stage does. Stages take the time only where they have to
@@ -30,13 +30,13 @@ func (m *meter) stage(life time.Duration) Stage {
 }
 
 // WaitTimers are stopwatches of a stage, one for each of its goroutines.
-type WaitTimers []*wire.WaitTimer
+type WaitTimers []*tcp.WaitTimer
 
 // NewWaitTimers returns n of them.
 func NewWaitTimers(n int) WaitTimers {
 	out := make(WaitTimers, n)
 	for i := range out {
-		out[i] = new(wire.WaitTimer)
+		out[i] = new(tcp.WaitTimer)
 	}
 	return out
 }
@@ -54,7 +54,7 @@ func (w WaitTimers) Mean() time.Duration {
 func (w WaitTimers) mean(time.Duration) time.Duration { return w.Mean() }
 
 // allBut is the time of a stage that waits except for what w measures.
-func allBut(w *wire.WaitTimer) func(time.Duration) time.Duration {
+func allBut(w *tcp.WaitTimer) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return life - min(life, w.Elapsed()) }
 }
 

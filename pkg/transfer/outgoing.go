@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // silence is how long a sender that hears nothing waits before it takes the
@@ -22,7 +22,7 @@ const explainWithin = time.Second
 // Outgoing is the sender's end of a link: it writes frames, hears what the
 // receiver says, on connection 0, and ends when that has confirmed.
 type Outgoing struct {
-	link *wire.Link
+	link *tcp.Link
 	what string // is sent: "stream" or "device"
 	// Have, where set, takes what the receiver tells that it holds already.
 	Have func(position uint64, payload []byte) error
@@ -41,7 +41,7 @@ type Outgoing struct {
 }
 
 // NewOutgoing is the end that sends a "stream" or "device".
-func NewOutgoing(link *wire.Link, what string, opt Options) *Outgoing {
+func NewOutgoing(link *tcp.Link, what string, opt Options) *Outgoing {
 	n := len(link.Conns())
 	o := &Outgoing{link: link, what: what, over: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
 	o.limit = NewBandwidth(opt, o.limited)
@@ -53,7 +53,7 @@ func NewOutgoing(link *wire.Link, what string, opt Options) *Outgoing {
 	return o
 }
 
-func (o *Outgoing) wire() *wire.Link { return o.link }
+func (o *Outgoing) wire() *tcp.Link { return o.link }
 
 func (o *Outgoing) begin(l *Life) {
 	o.life = l
@@ -72,7 +72,7 @@ func (o *Outgoing) end(err error) {
 }
 
 // Write sends a block as one frame, when the bandwidth limit allows it.
-func (o *Outgoing) Write(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error {
+func (o *Outgoing) Write(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if err := o.limit.Wait(ctx, len(b.Payload()), o.limited[c.Stream()]); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (o *Outgoing) listen() {
 	defer close(o.over)
 	c := o.link.Conns()[0]
 	c.SetSilence(silence)
-	b := wire.NewBlock(wire.MaxControl, 0)
+	b := tcp.NewBlock(tcp.MaxControl, 0)
 	for {
 		head, err := c.ReadFrame(b)
 		if err != nil {
@@ -97,26 +97,26 @@ func (o *Outgoing) listen() {
 			return
 		}
 		switch {
-		case head.Kind == wire.Alive:
+		case head.Kind == tcp.Alive:
 			if o.ended.Load() {
 				o.alive.Add(1)
 			}
-		case head.Kind == wire.Have && o.Have != nil:
+		case head.Kind == tcp.Have && o.Have != nil:
 			if err := o.Have(head.Position, b.Payload()); err != nil {
 				o.life.Fail(err)
 				return
 			}
-		case head.Kind == wire.Ack:
+		case head.Kind == tcp.Ack:
 			if !o.ended.Load() {
-				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", wire.ErrTampered, o.what))
+				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", tcp.ErrTampered, o.what))
 			}
 			o.ack = b.Payload()
 			return
-		case head.Kind == wire.Abort:
+		case head.Kind == tcp.Abort:
 			o.life.Fail(&PeerError{Text: string(b.Payload())})
 			return
 		default:
-			o.life.Fail(fmt.Errorf("%w: a frame of kind %d from the receiver", wire.ErrTampered, head.Kind))
+			o.life.Fail(fmt.Errorf("%w: a frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
 			return
 		}
 	}
@@ -125,7 +125,7 @@ func (o *Outgoing) listen() {
 // Explain fails with the error of a connection. A receiver that gave up says
 // why and then closes: its word is waited for.
 func (o *Outgoing) Explain(ctx context.Context, err error) {
-	if errors.Is(err, wire.ErrCut) {
+	if errors.Is(err, tcp.ErrCut) {
 		timer := time.NewTimer(explainWithin)
 		defer timer.Stop()
 		select {
@@ -139,7 +139,7 @@ func (o *Outgoing) Explain(ctx context.Context, err error) {
 
 // End writes the end to all connections, and waits for the receiver's last
 // word, which it returns.
-func (o *Outgoing) End(ctx context.Context, a wire.Account) ([]byte, error) {
+func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 	o.ended.Store(true)
 	for _, c := range o.link.Conns() {
 		if err := c.WriteEnd(a); err != nil {

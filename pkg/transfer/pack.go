@@ -3,7 +3,7 @@ package transfer
 import (
 	"sync/atomic"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // packer compresses pieces between the reader and the ring's takers.
@@ -37,7 +37,7 @@ func (k *packer) pack(p *piece) {
 	k.meter.bytes.Add(int64(len(p.block.Payload())))
 	packed := k.Encode(p.block, k.packed.Load()-int64(k.ring.taken()), k.ring.get, k.ring.release)
 	if packed != nil {
-		p.header.Flags |= wire.Compressed
+		p.header.Flags |= tcp.Compressed
 		k.ring.release(p.block)
 		p.block = packed
 	}

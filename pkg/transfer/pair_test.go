@@ -13,7 +13,7 @@ import (
 
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // tailSize is what the test sinks withhold: like a ZFS stream's END record.
@@ -26,12 +26,12 @@ type outcome struct {
 }
 
 // move runs both ends.
-func move(t testing.TB, sender, receiver *wire.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) outcome {
+func move(t testing.TB, sender, receiver *tcp.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) outcome {
 	t.Helper()
 	return moveIn(t, context.Background(), context.Background(), sender, receiver, src, sink, opt)
 }
 
-func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *wire.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
+func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *tcp.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {

@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // pipeSource is what a child process's stdout is: a pipe, and a failure that
@@ -141,7 +141,7 @@ func TestPipes(t *testing.T) {
 						require.True(t, sink.committed)
 						require.True(t, bytes.Equal(want, sink.got.Bytes()))
 						require.EqualValues(t, size, o.received.Bytes)
-						spliced := mode == wire.Plain && streams == 1
+						spliced := mode == tcp.Plain && streams == 1
 						require.Equal(t, spliced, o.sent.Digest == "", "only zero-copy sees no bytes")
 						require.Equal(t, spliced, o.received.Digest == "")
 					})
@@ -162,7 +162,7 @@ func TestSpliceMeetsCopy(t *testing.T) {
 		}
 		t.Run("from pipe "+compress, func(t *testing.T) {
 			t.Parallel()
-			a, b := transfertest.Links(t, wire.Plain, 1, nil)
+			a, b := transfertest.Links(t, tcp.Plain, 1, nil)
 			sink := newSink()
 			o := move(t, a, b, newPipeSource(t, stream, 5000), sink, transfer.Options{Compress: compress})
 			require.NoError(t, o.sendErr)
@@ -172,7 +172,7 @@ func TestSpliceMeetsCopy(t *testing.T) {
 		})
 		t.Run("to pipe "+compress, func(t *testing.T) {
 			t.Parallel()
-			a, b := transfertest.Links(t, wire.Plain, 1, nil)
+			a, b := transfertest.Links(t, tcp.Plain, 1, nil)
 			sink := newPipeSink(t, 0, nil)
 			o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Compress: compress})
 			require.NoError(t, o.sendErr)

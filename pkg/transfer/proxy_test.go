@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // handshakeBytes is more than what a dialler says before its first frame, but
@@ -39,7 +39,7 @@ func TestProxyThatTampers(t *testing.T) {
 		},
 		"truncate": func(before, _ []byte) ([]byte, bool) { return before, true },
 	}
-	for _, mode := range []wire.Mode{wire.Signed, wire.TLS} {
+	for _, mode := range []tcp.Mode{tcp.Signed, tcp.TLS} {
 		for name, kind := range kinds {
 			for _, streams := range []int{1, 3} {
 				t.Run(fmt.Sprintf("%s/%s/%d", mode, name, streams), func(t *testing.T) {
@@ -72,9 +72,9 @@ func TestProxyThatTampers(t *testing.T) {
 						require.Error(t, o.sendErr, "round %d, at %d", round, where)
 						require.Error(t, o.receiveErr)
 						if name == "truncate" {
-							require.ErrorIs(t, o.receiveErr, wire.ErrCut)
-						} else if !errors.Is(o.receiveErr, wire.ErrCut) { // a length that grew cuts
-							require.ErrorIs(t, o.receiveErr, wire.ErrTampered)
+							require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
+						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // a length that grew cuts
+							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
 						requireNothing(t, sink, stream)
 						got, _ := sink.Stored()
@@ -132,7 +132,7 @@ func TestCutNetwork(t *testing.T) {
 				a, b := transfertest.Links(t, mode, streams, via)
 				sink := newSink()
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
-				require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
 				require.Error(t, o.sendErr)
 				requireNothing(t, sink, stream)
 				got, _ := sink.Stored()

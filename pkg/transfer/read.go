@@ -7,7 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // readTimeout is how long a block is filled while the next stage has nothing to
@@ -24,7 +24,7 @@ type reader struct {
 	ring  *ring
 	block int
 	meter meter
-	full  wire.WaitTimer // time that the ring had no room
+	full  tcp.WaitTimer // time that the ring had no room
 	hash  *xxh3.Hasher128
 	// each prepares a piece before it is put; nil where there is nothing to do.
 	each func(*piece)
@@ -48,7 +48,7 @@ func (d *reader) run() error {
 		if n > 0 {
 			b.SetLen(n)
 			_, _ = d.hash.Write(b.Payload()) // never fails
-			p := &piece{block: b, header: wire.Header{Kind: wire.Data, Position: d.pieces, Raw: uint32(n)}}
+			p := &piece{block: b, header: tcp.Header{Kind: tcp.Data, Position: d.pieces, Raw: uint32(n)}}
 			if d.each != nil {
 				d.each(p)
 			}

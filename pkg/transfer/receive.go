@@ -8,7 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Receive moves a stream from a link into a Sink. The Sink is committed only
@@ -18,7 +18,7 @@ import (
 // ErrMiscounted, ErrStall, or the context's. The link is closed in any case.
 //
 // progress may be nil; it is called about twice a second and once at the end.
-func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
+func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
 	r := &receiving{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
 	r.each = func(_ context.Context, p *piece) error {
@@ -26,8 +26,8 @@ func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progr
 		return err
 	}
 	r.expand = newExpander(opt, r.ring)
-	if p, ok := sink.(PipeSink); ok && link.Mode() == wire.Plain && len(link.Conns()) == 1 {
-		full := new(wire.WaitTimer)
+	if p, ok := sink.(PipeSink); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 {
+		full := new(tcp.WaitTimer)
 		r.pipe, r.spliced = p, full
 		r.in.meter.out, r.write.in = WaitTimers{full}.mean, allBut(full)
 	}
@@ -42,22 +42,22 @@ func Receive(ctx context.Context, link *wire.Link, sink Sink, opt Options, progr
 // receiving is the state of one Receive.
 type receiving struct {
 	*writer
-	link   *wire.Link
+	link   *tcp.Link
 	life   *Life
 	in     *Incoming
 	expand *expander
 	hash   *xxh3.Hasher128
 	digest string
 
-	pipe    PipeSink        // on the zero-copy path, else nil
-	spliced *wire.WaitTimer // there: the pipe had no room
-	seen    []byte          // there: what the sink wanted to see
+	pipe    PipeSink       // on the zero-copy path, else nil
+	spliced *tcp.WaitTimer // there: the pipe had no room
+	seen    []byte         // there: what the sink wanted to see
 }
 
 // move brings the stream into the sink: all but its tail, and once the end was
 // verified that, too. It returns when nothing of it runs any more.
 func (r *receiving) move(ctx context.Context) error {
-	var account wire.Account
+	var account tcp.Account
 	var err error
 	if r.pipe != nil {
 		account, err = r.splice()
@@ -77,8 +77,8 @@ func (r *receiving) move(ctx context.Context) error {
 }
 
 // copy receives from all connections into the ring and writes from it.
-func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
-	var account wire.Account
+func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
+	var account tcp.Account
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -102,7 +102,7 @@ func (r *receiving) copy(ctx context.Context) (wire.Account, error) {
 // fill brings what comes into the ring and closes that: with an error after
 // what came in order before an early end, which is genuine and is stored, so
 // that a resume need not send it again.
-func (r *receiving) fill(ctx context.Context) (wire.Account, error) {
+func (r *receiving) fill(ctx context.Context) (tcp.Account, error) {
 	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.cut)
 	switch {
 	case err != nil:
@@ -117,14 +117,14 @@ func (r *receiving) fill(ctx context.Context) (wire.Account, error) {
 }
 
 // take puts a frame into the ring.
-func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wire.Block) error {
-	if h.Flags&^wire.Compressed != 0 {
-		return fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
+func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
+	if h.Flags&^tcp.Compressed != 0 {
+		return fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
 	}
 	r.in.Took(h)
 	full := r.in.Full[c.Stream()]
 	p := &piece{block: b, header: h}
-	if h.Flags&wire.Compressed != 0 {
+	if h.Flags&tcp.Compressed != 0 {
 		if err := r.expand.add(ctx, p, full); err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (r *receiving) take(ctx context.Context, c *wire.Conn, h wire.Header, b *wi
 }
 
 // verify compares the sender's account with what was stored.
-func (r *receiving) verify(a wire.Account) error {
+func (r *receiving) verify(a tcp.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
 		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
 	}

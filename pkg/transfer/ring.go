@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // piece is a block of the stream on its way through a ring.
 type piece struct {
-	block  *wire.Block
-	header wire.Header // Position is its number in the stream
+	block  *tcp.Block
+	header tcp.Header // Position is its number in the stream
 	// ready is closed when a worker has compressed or decompressed the piece;
 	// nil where nobody does.
 	ready chan struct{}
@@ -51,7 +51,7 @@ type ring struct {
 	took   time.Time     // when one was taken last
 	pace   time.Duration // from one that is taken to the next, of late
 
-	free         []*wire.Block // the last used on top: it is the warmest
+	free         []*tcp.Block // the last used on top: it is the warmest
 	block, front int
 }
 
@@ -75,7 +75,7 @@ func newRing(size int64, block, front int) *ring {
 
 // get returns an empty block. A stage takes one, fills it and puts it: so at
 // most one for each goroutine exists beside those in the ring.
-func (r *ring) get() *wire.Block {
+func (r *ring) get() *tcp.Block {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.free); n > 0 {
@@ -83,18 +83,18 @@ func (r *ring) get() *wire.Block {
 		r.free = r.free[:n-1]
 		return b
 	}
-	return wire.NewBlock(r.block, r.front)
+	return tcp.NewBlock(r.block, r.front)
 }
 
 // release takes a block back.
-func (r *ring) release(b *wire.Block) {
+func (r *ring) release(b *tcp.Block) {
 	r.mu.Lock()
 	r.free = append(r.free, b)
 	r.mu.Unlock()
 }
 
 // put waits until there is room for a piece. full meters the wait.
-func (r *ring) put(p *piece, full *wire.WaitTimer) error {
+func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
@@ -122,7 +122,7 @@ func (r *ring) put(p *piece, full *wire.WaitTimer) error {
 
 // take waits for the next piece; nil is the end, with the error that it was
 // closed with. empty meters the wait.
-func (r *ring) take(empty *wire.WaitTimer) (*piece, error) {
+func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting, began := false, time.Time{}

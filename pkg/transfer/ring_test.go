@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // fill puts pieces until one would have to wait, and returns how many the ring
@@ -21,10 +21,10 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 		full := *next-r.next >= r.used
 		held = *next - r.next
 		r.mu.Unlock()
-		p := &piece{header: wire.Header{Position: *next}}
+		p := &piece{header: tcp.Header{Position: *next}}
 		*next++
 		if full {
-			var watch wire.WaitTimer
+			var watch tcp.WaitTimer
 			waiting.Go(func() { _ = r.put(p, &watch) }) // fails at the end of the test only
 			for {
 				r.mu.Lock()
@@ -36,7 +36,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 				synctest.Wait() // until put waits
 			}
 		}
-		var watch wire.WaitTimer
+		var watch tcp.WaitTimer
 		require.NoError(t, r.put(p, &watch))
 	}
 }
@@ -44,7 +44,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 // drain takes n pieces, and then one more that comes only after it was waited for.
 func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	t.Helper()
-	var watch wire.WaitTimer
+	var watch tcp.WaitTimer
 	for range n {
 		_, err := r.take(&watch)
 		require.NoError(t, err)
@@ -53,8 +53,8 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Go(func() { _, _ = r.take(&watch) })
 	synctest.Wait()
 	require.True(t, r.starved())
-	var none wire.WaitTimer
-	require.NoError(t, r.put(&piece{header: wire.Header{Position: *next}}, &none))
+	var none tcp.WaitTimer
+	require.NoError(t, r.put(&piece{header: tcp.Header{Position: *next}}, &none))
 	*next++
 	taker.Wait()
 }
@@ -111,18 +111,18 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		held, waiting := fill(t, r, &next)
 		time.Sleep(stoppedFor)
 		for i := range held + 1 {
-			_, err := r.take(new(wire.WaitTimer))
+			_, err := r.take(new(tcp.WaitTimer))
 			require.NoError(t, err)
 			if i == 0 {
 				waiting.Wait()
 			}
 		}
 		var taker sync.WaitGroup
-		taker.Go(func() { _, _ = r.take(new(wire.WaitTimer)) })
+		taker.Go(func() { _, _ = r.take(new(tcp.WaitTimer)) })
 		synctest.Wait()
 		require.True(t, r.starved())
 		time.Sleep(2*time.Since(r.filled) + stoppedFor) // it lasted no longer than that
-		require.NoError(t, r.put(&piece{header: wire.Header{Position: next}}, new(wire.WaitTimer)))
+		require.NoError(t, r.put(&piece{header: tcp.Header{Position: next}}, new(tcp.WaitTimer)))
 		taker.Wait()
 		require.Greater(t, room(r), uint64(32))
 	})

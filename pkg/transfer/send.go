@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Send moves a Source onto a link and waits until the receiver has stored the
@@ -16,7 +16,7 @@ import (
 // is closed on failure, the link always.
 //
 // progress may be nil; it is called about twice a second and once at the end.
-func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progress func(Progress)) (Result, error) {
+func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
 	s := &sending{src: src, link: link, out: NewOutgoing(link, "stream", opt), most: opt.limitedBlock()}
 	var err error
@@ -26,7 +26,7 @@ func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progres
 	}
 	s.ring = newRing(opt.Buffer, opt.Block, 0)
 	s.reader = newReader(src, s.ring, s.most)
-	if p, ok := src.(PipeSource); ok && link.Mode() == wire.Plain && len(link.Conns()) == 1 && s.pack == nil {
+	if p, ok := src.(PipeSource); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 && s.pack == nil {
 		s.pipe = p
 		s.reader.meter.out = allBut(s.out.Empty[0])
 	}
@@ -41,7 +41,7 @@ func Send(ctx context.Context, src Source, link *wire.Link, opt Options, progres
 // sending is the state of one Send.
 type sending struct {
 	src  Source
-	link *wire.Link
+	link *tcp.Link
 	life *Life
 	out  *Outgoing
 	most int // bytes of a frame
@@ -75,7 +75,7 @@ func (s *sending) move(ctx context.Context) error {
 }
 
 // copy brings the stream onto the connections, but not its end.
-func (s *sending) copy(ctx context.Context) (wire.Account, error) {
+func (s *sending) copy(ctx context.Context) (tcp.Account, error) {
 	var g sync.WaitGroup
 	if s.pack != nil {
 		s.reader.each, s.pack.ring = s.pack.add, s.ring
@@ -99,15 +99,15 @@ func (s *sending) copy(ctx context.Context) (wire.Account, error) {
 	}
 	g.Wait()
 	if ctx.Err() != nil {
-		return wire.Account{}, context.Cause(ctx)
+		return tcp.Account{}, context.Cause(ctx)
 	}
 	sum := s.reader.digest()
 	s.frames, s.digest = s.reader.pieces, hex.EncodeToString(sum[:])
-	return wire.Account{Bytes: uint64(s.reader.meter.bytes.Load()), Frames: s.frames, Digest: sum, Digested: true}, errs[0]
+	return tcp.Account{Bytes: uint64(s.reader.meter.bytes.Load()), Frames: s.frames, Digest: sum, Digested: true}, errs[0]
 }
 
 // transmit sends pieces over one connection until there are no more.
-func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
+func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		p, err := s.ring.take(empty)
@@ -126,7 +126,7 @@ func (s *sending) transmit(ctx context.Context, c *wire.Conn) error {
 }
 
 // wait waits for the worker of a piece.
-func (p *piece) wait(ctx context.Context, w *wire.WaitTimer) error {
+func (p *piece) wait(ctx context.Context, w *tcp.WaitTimer) error {
 	if p.ready == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // The zero-copy path: mode plain over one connection, from a Source's pipe to
@@ -26,33 +26,33 @@ func rawPipe(f *os.File) (syscall.RawConn, error) {
 
 // splice moves the source's pipe onto the only connection. Every frame is as
 // large as what the pipe held at that moment.
-func (s *sending) splice(ctx context.Context) (wire.Account, error) {
+func (s *sending) splice(ctx context.Context) (tcp.Account, error) {
 	src := s.pipe
 	pipe, err := rawPipe(src.Pipe())
 	if err != nil {
-		return wire.Account{}, &sourceError{err}
+		return tcp.Account{}, &sourceError{err}
 	}
 	c := s.link.Conns()[0]
 	empty := s.out.Empty[0]
 	for {
-		n, err := wire.PipeHolds(pipe, empty)
+		n, err := tcp.PipeHolds(pipe, empty)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return wire.Account{}, &sourceError{err}
+			return tcp.Account{}, &sourceError{err}
 		}
 		n = min(n, s.most)
 		s.reader.meter.bytes.Add(int64(n))
 		if err := s.out.limit.Wait(ctx, n, s.out.limited[0]); err != nil {
-			return wire.Account{}, err
+			return tcp.Account{}, err
 		}
-		if err := c.SpliceFrom(wire.Header{Kind: wire.Data, Position: s.frames, Raw: uint32(n)}, pipe); err != nil {
-			if errors.Is(err, wire.ErrPipe) {
-				return wire.Account{}, &sourceError{err}
+		if err := c.SpliceFrom(tcp.Header{Kind: tcp.Data, Position: s.frames, Raw: uint32(n)}, pipe); err != nil {
+			if errors.Is(err, tcp.ErrPipe) {
+				return tcp.Account{}, &sourceError{err}
 			}
 			s.out.Explain(ctx, err)
-			return wire.Account{}, err
+			return tcp.Account{}, err
 		}
 		s.frames++
 		s.out.meter.bytes.Add(int64(n))
@@ -61,19 +61,19 @@ func (s *sending) splice(ctx context.Context) (wire.Account, error) {
 	err = src.Wait()
 	empty.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
-		return wire.Account{}, &sourceError{err}
+		return tcp.Account{}, &sourceError{err}
 	}
-	return wire.Account{Bytes: uint64(s.out.meter.bytes.Load()), Frames: s.frames}, nil
+	return tcp.Account{Bytes: uint64(s.out.meter.bytes.Load()), Frames: s.frames}, nil
 }
 
 // splice moves frames from the only connection into the sink's pipe. The last
 // bytes of each frame are read instead and written before the next one, so
 // that the stream's tail never reaches the pipe before its end was verified.
-func (r *receiving) splice() (wire.Account, error) {
+func (r *receiving) splice() (tcp.Account, error) {
 	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
 	if err != nil {
-		return wire.Account{}, &TargetError{err}
+		return tcp.Account{}, &TargetError{err}
 	}
 	c := r.link.Conns()[0]
 	full := r.spliced
@@ -81,35 +81,35 @@ func (r *receiving) splice() (wire.Account, error) {
 	for {
 		h, err := c.ReadHeader(b)
 		if err != nil {
-			return wire.Account{}, err
+			return tcp.Account{}, err
 		}
-		if h.Kind != wire.Data || h.Flags != 0 {
+		if h.Kind != tcp.Data || h.Flags != 0 {
 			if err := c.ReadPayload(h, b); err != nil {
-				return wire.Account{}, err
+				return tcp.Account{}, err
 			}
 		}
 		switch {
-		case h.Kind != wire.Data:
+		case h.Kind != tcp.Data:
 			return endOf(c, h, b)
 		case h.Position != r.frames:
-			return wire.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
-		case h.Flags&^wire.Compressed != 0:
-			return wire.Account{}, fmt.Errorf("%w: a frame of a device in a stream", wire.ErrTampered)
+			return tcp.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
+		case h.Flags&^tcp.Compressed != 0:
+			return tcp.Account{}, fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
 		case h.Flags != 0:
 			p := &piece{block: b, header: h}
 			if r.expand.piece(p); p.err != nil {
-				return wire.Account{}, p.err
+				return tcp.Account{}, p.err
 			}
 			full.Start()
 			err := r.tail.write(sink, p.block)
 			full.Stop()
 			if err != nil {
-				return wire.Account{}, &TargetError{err}
+				return tcp.Account{}, &TargetError{err}
 			}
 			b = p.block
 		default:
 			if err := r.splicePayload(c, sink, pipe, h.Payload, full); err != nil {
-				return wire.Account{}, err
+				return tcp.Account{}, err
 			}
 		}
 		r.frames++
@@ -119,7 +119,7 @@ func (r *receiving) splice() (wire.Account, error) {
 }
 
 // splicePayload moves one payload of n bytes, all but what must be withheld.
-func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *wire.WaitTimer) error {
+func (r *receiving) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
 	// What is kept after this frame: its own last bytes, and of a short frame
 	// also some of what was kept before.
 	own := min(n, r.tail.keep)
@@ -143,7 +143,7 @@ func (r *receiving) splicePayload(c *wire.Conn, sink PipeSink, pipe syscall.RawC
 			}
 		} else {
 			if err := c.SpliceTo(pipe, m, full); err != nil {
-				if errors.Is(err, wire.ErrPipe) {
+				if errors.Is(err, tcp.ErrPipe) {
 					return &TargetError{err}
 				}
 				return err
@@ -165,7 +165,7 @@ const (
 )
 
 // look copies the next n bytes of a payload to the sink.
-func (r *receiving) look(c *wire.Conn, sink PipeSink, n int, full *wire.WaitTimer) error {
+func (r *receiving) look(c *tcp.Conn, sink PipeSink, n int, full *tcp.WaitTimer) error {
 	if cap(r.seen) < n {
 		r.seen = make([]byte, n)
 	}

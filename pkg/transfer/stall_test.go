@@ -13,13 +13,13 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 func TestLongCommitIsNoStall(t *testing.T) {
 	t.Parallel()
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
-		a, b := transfertest.Links(t, wire.Signed, 2, nil)
+		a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 		sink := newSink()
 		sink.Slow = 2 * stall
 		o := move(t, a, b, transfertest.NewSource(transfertest.Random(1000)), sink, transfer.Options{Stall: stall})
@@ -51,7 +51,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
 				require.Error(t, o.receiveErr)
 				requireNothing(t, sink, transfertest.Random(1000))
-				if errors.Is(o.sendErr, wire.ErrCut) {
+				if errors.Is(o.sendErr, tcp.ErrCut) {
 					return o.sendErr
 				}
 				return stallOf(o.sendErr, "memory source gave nothing")
@@ -105,7 +105,7 @@ func hangForGood(t *testing.T, who string, stall time.Duration) error {
 	opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
 	free := make(chan struct{})
 	source, sink := transfertest.NewSource(transfertest.Random(8<<20)), newSink()
-	a, b := transfertest.Links(t, wire.Signed, 2, nil)
+	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 	sent, received := make(chan error, 1), make(chan error, 1)
 	own, other := sent, received
 	var src transfer.Source = source

@@ -3,7 +3,7 @@ package transfer
 import (
 	"io"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // tail passes a stream on but for its last keep bytes.
@@ -24,7 +24,7 @@ func newTail(s Sink) tail {
 // write writes what a block brought and what was held, but for the last keep
 // bytes of both. The block, which has room for that in front of it, makes it
 // one write.
-func (t *tail) write(w io.Writer, b *wire.Block) error {
+func (t *tail) write(w io.Writer, b *tcp.Block) error {
 	if len(t.held)+len(b.Payload()) <= t.keep {
 		t.held = append(t.held, b.Payload()...)
 		return nil

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Source yields a stream.
@@ -97,7 +97,7 @@ func (o Options) Filled() Options {
 	if o.Block <= 0 {
 		o.Block = DefaultBlock
 	}
-	o.Block = min(max(o.Block, MinBlock), wire.MaxRaw)
+	o.Block = min(max(o.Block, MinBlock), tcp.MaxRaw)
 	if o.Buffer <= 0 {
 		o.Buffer = DefaultBuffer
 	}
@@ -155,7 +155,7 @@ func (p Progress) Busy() float64 {
 }
 
 // Network is what the kernel says of the connections.
-type Network = wire.Network
+type Network = tcp.Network
 
 // Result is one end's account of a finished stream.
 type Result struct {

@@ -18,10 +18,10 @@ import (
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
-var modes = []wire.Mode{wire.Signed, wire.TLS, wire.Plain}
+var modes = []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain}
 
 func TestStreamsArriveWhole(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func (s *trickle) Read(p []byte) (int, error) {
 // receiver has reported bytes: a slow stream must not wait for a full block.
 func TestProgressIsReported(t *testing.T) {
 	t.Parallel()
-	a, b := transfertest.Links(t, wire.Signed, 2, nil)
+	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 	h := newHold(t)
 	src, sink := &trickle{Source: transfertest.NewSource(transfertest.Random(1 << 20)), hold: h}, newSink()
 	hangs := time.AfterFunc(testenv.Timeout(), h.release)
@@ -188,7 +188,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 // TestSlowSinkBoundsMemory looks at what is live on the heap, which does not depend on
 // when the collector runs.
 func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures the heap
-	a, b := transfertest.Links(t, wire.Signed, 2, nil)
+	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 	const buffer = 4 << 20
 	stream := transfertest.Random(64 << 20)
 	sink := newSink()
@@ -266,8 +266,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 					}
 				})
 				o := move(t, a, b, src, sink, transfer.Options{Block: 64 << 10})
-				require.ErrorIs(t, o.sendErr, wire.ErrCut)
-				require.ErrorIs(t, o.receiveErr, wire.ErrCut)
+				require.ErrorIs(t, o.sendErr, tcp.ErrCut)
+				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
 				requireNothing(t, sink, transfertest.Random(5<<20))
 				check()
 			})

@@ -3,7 +3,7 @@ package transfer
 import (
 	"context"
 
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // writer brings what is in a ring into a Sink, but for the stream's tail.
@@ -12,7 +12,7 @@ type writer struct {
 	ring  *ring
 	tail  tail
 	write meter
-	empty wire.WaitTimer // time that the ring had nothing
+	empty tcp.WaitTimer // time that the ring had nothing
 	// each is called with a piece before it is written.
 	each func(context.Context, *piece) error
 

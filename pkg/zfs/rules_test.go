@@ -239,7 +239,7 @@ func TestRecordRules(t *testing.T) {
 	}
 }
 
-// TestSampledStreamsObeyTheRules checks the streams that OpenZFS made. pkg/zfs/zfsexec checks
+// TestSampledStreamsObeyTheRules checks the streams that OpenZFS made. pkg/zfs/cli checks
 // more of them in the guest.
 func TestSampledStreamsObeyTheRules(t *testing.T) {
 	t.Parallel()

@@ -38,11 +38,11 @@ type guestPackage struct {
 // be broken, or a program that only the guest is sure to have, such as every nc.
 func guestPackages() []guestPackage {
 	return []guestPackage{
-		{path: "./pkg/zfs/zfsexec"},
+		{path: "./pkg/zfs/cli"},
 		{path: "./pkg/zfs/zfstest"},
 		{"./pkg/device", `^Test(DevicesHoldWhatIsWritten|ExchangedDevice|FailedWritesAreNotForgotten|FlakeyTarget|FullFileSystem|LVSnapshot|` +
 			`SourceAsTarget|TargetIsHeld|TargetsAreRefused|UnreadableSectors)`},
-		{"./pkg/site/sitetest", `^Test(Local|Remote|Host)IsASite$`},
+		{"./pkg/hosts/hoststest", `^Test(Local|Remote|Host)IsASite$`},
 		{"./pkg/replicate/importer", `^TestPackaged`},
 		{path: "./pkg/netcat"},
 	}
@@ -217,9 +217,9 @@ func (s *suite) raceTests() part {
 // of this list names the packages that it leaves out, and why.
 func racePackages() []string {
 	return []string{
-		"agent", "device", "files", "freeze/guard", "hosts", "job", "meet", "netcat", "policy", "probe",
-		"replicate/fleet", "replicate/runner", "report", "report/history", "rsh", "site", "transfer", "wire",
-		"zfs/lzc", "zfs/zfsexec", "zfs/zfsmem",
+		"agent", "agent/authz", "device", "files", "freeze/guard", "hosts", "job", "netcat", "probe",
+		"replicate/fleet", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/tcp",
+		"zfs/cli", "zfs/lzc", "zfs/zfsmem",
 	}
 }
 

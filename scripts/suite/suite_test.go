@@ -235,7 +235,7 @@ func TestRaceDetector(t *testing.T) {
 		arguments []string
 	}{
 		{options{}, "host", false, []string{"./..."}},
-		{options{}, "race", true, []string{"./pkg/zfs/zfsexec", "./pkg/zfs/zfsmem"}},
+		{options{}, "race", true, []string{"./pkg/zfs/lzc", "./pkg/zfs/zfsmem"}},
 		{options{long: true}, "race", true, []string{"./..."}},
 		{options{on: "race", packages: "./pkg/plan", run: "^TestX$"}, "race", true, []string{"-run", "^TestX$", "./pkg/plan"}},
 	} {
@@ -285,9 +285,6 @@ func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
 	for _, g := range guestPackages() {
 		runs[filepath.Clean(g.path)] = regexp.MustCompile(g.tests)
 	}
-	onHost := []string{ // these skip in the guest
-		"cmd/zxfer.TestAHundredHosts", "cmd/zxfer.TestArm64Dev", "cmd/zxfer.TestManyHosts",
-	}
 	found := map[string]int{}
 	for _, top := range []string{"cmd", "pkg"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(dir string, e fs.DirEntry, err error) error {
@@ -299,16 +296,13 @@ func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
 				return err
 			}
 			for _, test := range guestTests(t, dir) {
-				if slices.Contains(onHost, pkg+"."+test) {
-					continue
-				}
 				found[pkg]++
 				require.True(t, runs[pkg] != nil && runs[pkg].MatchString(test), "no part runs %s of %s in the guest", test, pkg)
 			}
 			return nil
 		}))
 	}
-	for _, pkg := range []string{"cmd/zxfer", "pkg/device", "pkg/site/sitetest", "pkg/zfs/zfsexec"} {
+	for _, pkg := range []string{"cmd/zxfer", "pkg/device", "pkg/hosts/hoststest", "pkg/zfs/cli"} {
 		require.Positive(t, found[pkg], pkg)
 	}
 }
@@ -327,17 +321,30 @@ func guestTests(t *testing.T, dir string) (tests []string) {
 			if !ok || f.Body == nil {
 				continue
 			}
+			name := f.Name.Name
+			if f.Recv != nil { // methods of different types share names, not with functions
+				name = "." + name
+			}
 			ast.Inspect(f.Body, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.SelectorExpr:
 					if x, ok := n.X.(*ast.Ident); ok && x.Name == "zfstest" && slices.Contains([]string{"Require", "NewPool"}, n.Sel.Name) {
-						needs[f.Name.Name] = true
+						needs[name] = true
 					}
-				case *ast.Ident:
-					uses[f.Name.Name] = append(uses[f.Name.Name], n.Name)
-				case *ast.BasicLit:
-					if n.Value == `"ZXFER_GUEST"` {
-						needs[f.Name.Name] = true
+				case *ast.CallExpr:
+					switch called := n.Fun.(type) {
+					case *ast.Ident:
+						uses[name] = append(uses[name], called.Name)
+					case *ast.SelectorExpr:
+						uses[name] = append(uses[name], "."+called.Sel.Name)
+					}
+				case *ast.BinaryExpr: // == "" and != "1" skip outside the guest
+					if call, ok := n.X.(*ast.CallExpr); ok && len(call.Args) == 1 {
+						arg, _ := call.Args[0].(*ast.BasicLit)
+						value, _ := n.Y.(*ast.BasicLit)
+						if arg != nil && value != nil && arg.Value == `"ZXFER_GUEST"` && (n.Op == token.EQL) == (value.Value == `""`) {
+							needs[name] = true
+						}
 					}
 				}
 				return true

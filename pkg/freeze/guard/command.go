@@ -18,7 +18,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // environment is what a command finds beside what zxfer was started with.
@@ -118,7 +118,7 @@ func become(cmd *exec.Cmd, account string) error {
 
 // run runs a program to its end, and returns what it printed.
 func run(ctx context.Context, s *freeze.Spec, argv, env []string) (string, error) {
-	out, said := &zfsexec.Tail{}, &zfsexec.Tail{}
+	out, said := &cli.Tail{}, &cli.Tail{}
 	cmd, err := start(ctx, s, argv, env, nil, out, said)
 	if err != nil {
 		return "", err

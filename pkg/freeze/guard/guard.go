@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // Verb is zxfer's, which starts Serve.
@@ -34,7 +34,7 @@ type Guard struct {
 	request *freeze.Request
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	stderr  *zfsexec.Tail
+	stderr  *cli.Tail
 	note    *os.File // nil where none could be written
 	ended   chan []freeze.Outcome
 }
@@ -59,7 +59,7 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 		return nil, err
 	}
 	thawLeft(dir)
-	g := &Guard{request: q, stderr: &zfsexec.Tail{}, ended: make(chan []freeze.Outcome, 1)}
+	g := &Guard{request: q, stderr: &cli.Tail{}, ended: make(chan []freeze.Outcome, 1)}
 	// A session of its own: what ends the run's terminal or group does not end it.
 	g.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{"zxfer", Verb}, Dir: "/", Env: append(os.Environ(), "LC_ALL=C"),
 		Stderr: g.stderr, SysProcAttr: &syscall.SysProcAttr{Setsid: true}, WaitDelay: grace}

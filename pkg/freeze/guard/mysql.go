@@ -17,7 +17,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // mysql is a server of MySQL or MariaDB, which one session of its own client locks. It
@@ -35,7 +35,7 @@ type mysql struct {
 	wait       func()
 	stdin      io.WriteCloser
 	lines      chan string // closed at the end of its output
-	said       *zfsexec.Tail
+	said       *cli.Tail
 	connection string // its number
 	unlock     string
 }
@@ -120,7 +120,7 @@ func (m *mysql) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.stdin, m.said, m.lines = in, &zfsexec.Tail{}, make(chan string)
+	m.stdin, m.said, m.lines = in, &cli.Tail{}, make(chan string)
 	m.cmd, err = start(ctx, m.spec, argv, nil, stdin, stdout, m.said)
 	_, _ = stdin.Close(), stdout.Close()
 	if err != nil {

@@ -25,7 +25,7 @@ const module = "zxfer/"
 // and the same input always gives the same output.
 func pure() []string {
 	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/budget", "pkg/fault", "pkg/finding",
-		"pkg/outcome", "pkg/printable", "pkg/size", "pkg/option", "pkg/way", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/importer", "pkg/freeze"}
+		"pkg/outcome", "pkg/printable", "pkg/size", "pkg/option", "pkg/transport", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/importer", "pkg/freeze"}
 }
 
 // effectful tells whether a package of the standard library, or a module of
@@ -101,9 +101,9 @@ func TestUnaware(t *testing.T) {
 	t.Parallel()
 	all := imports(t)
 	for pkg, not := range map[string][]string{
-		"pkg/wire":     {"pkg/transfer", "pkg/device", "pkg/zfs"},
-		"pkg/transfer": {"pkg/device", "pkg/zfs"},
-		"pkg/device":   {"pkg/zfs", "pkg/site", "pkg/job"},
+		"pkg/transport/tcp": {"pkg/transfer", "pkg/device", "pkg/zfs"},
+		"pkg/transfer":      {"pkg/device", "pkg/zfs"},
+		"pkg/device":        {"pkg/zfs", "pkg/hosts", "pkg/job"},
 	} {
 		require.NotEmpty(t, all[pkg], "%s is gone: is its name still right?", pkg)
 		reached := map[string]bool{}

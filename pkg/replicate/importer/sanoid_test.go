@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/way"
+	"zxfer/pkg/transport"
 )
 
 // jobsOf imports one text and reads the job file as a user fills it in.
@@ -113,9 +113,9 @@ func TestSyncoidCommands(t *testing.T) {
 		{"sudo and redirections", "sudo -n syncoid tank/a host:pool/a >>/var/log/x 2>&1 | logger", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"unit", "ExecStart=-/usr/sbin/syncoid tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"flags behind names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
-		{"quotes", `syncoid --sshoption="ProxyJump=a b" 'tank/a b' host:pool/a`, "tank/a b", "host:pool/a", "", false, replicate.Transfer{Settings: way.Settings{RSH: "ssh -o 'ProxyJump=a b'"}}},
+		{"quotes", `syncoid --sshoption="ProxyJump=a b" 'tank/a b' host:pool/a`, "tank/a b", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{RSH: "ssh -o 'ProxyJump=a b'"}}},
 		{"a name that is the program's", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
-		{"limits", "syncoid --source-bwlimit 5m --target-bwlimit=1k tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{Settings: way.Settings{Bandwidth: 1024}}},
+		{"limits", "syncoid --source-bwlimit 5m --target-bwlimit=1k tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{Bandwidth: 1024}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

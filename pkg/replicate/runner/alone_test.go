@@ -11,7 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -59,9 +59,9 @@ func TestAlone(t *testing.T) {
 	require.Equal(t, "s20261102-1300", st.Datasets[1].Snapshot)
 	r.now += 120
 	require.True(t, r.status(t).Late, "the snapshot of 14:00 is not there 16 minutes after it was due")
-	state, err := record.Peek(r.dir, "j").State()
+	state, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
-	require.Contains(t, string(record.Metrics([]*record.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
+	require.Contains(t, string(statedir.Metrics([]*statedir.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
 // What is unchanged needs no snapshot and is not late; nor is anything of it

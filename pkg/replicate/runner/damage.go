@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -21,7 +21,7 @@ const damageWithin = 30 * time.Second
 // asked counts what was known before.
 func (w *jobRun) lookForDamage(ctx context.Context) {
 	for i, s := range append([]*side{w.source}, w.targets...) {
-		before := w.damagedBefore(func(d *record.Damage) bool { return d.Target == s.targetName() })
+		before := w.damagedBefore(func(d *statedir.Damage) bool { return d.Target == s.targetName() })
 		asked := true
 		if i > 0 {
 			r := w.run.Targets[i-1]
@@ -34,11 +34,11 @@ func (w *jobRun) lookForDamage(ctx context.Context) {
 }
 
 // damagedBefore are such pools that the run before knew of.
-func (w *jobRun) damagedBefore(such func(*record.Damage) bool) []*record.Damage {
+func (w *jobRun) damagedBefore(such func(*statedir.Damage) bool) []*statedir.Damage {
 	if w.state.LastRun == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(w.state.LastRun.Damaged), func(d *record.Damage) bool { return !such(d) })
+	return slices.DeleteFunc(slices.Clone(w.state.LastRun.Damaged), func(d *statedir.Damage) bool { return !such(d) })
 }
 
 // damage asks for the errors of a side's pool. A host that does not tell, as by a
@@ -46,7 +46,7 @@ func (w *jobRun) damagedBefore(such func(*record.Damage) bool) []*record.Damage 
 func (w *jobRun) damage(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageWithin)
 	defer cancel()
-	found, err := site.Call(ctx, s.host.Do, site.Healer.Damage, s.at.Name)
+	found, err := hosts.Call(ctx, s.host.Do, hosts.Healer.Damage, s.at.Name)
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (w *jobRun) damage(ctx context.Context, s *side) error {
 		pool.Known = s.at.String() // a key may be allowed to heal that, and not the pool
 	}
 	f := preflight.Damaged(&pool, facts.ZFS, w.Flags)
-	d := &record.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
+	d := &statedir.Damage{Target: s.targetName(), Pool: pool.Name, Errors: pool.Errors, Error: f.Summary + " (" + f.Evidence + ")", Hint: f.Remedy}
 	w.run.Damaged = append(w.run.Damaged, d)
 	w.Log(w.job.Name + ": " + d.Error + "\n" + d.Hint)
 	return nil

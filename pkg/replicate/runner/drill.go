@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -28,7 +28,7 @@ type DrillOptions struct {
 type drilling struct {
 	*jobRun
 	DrillOptions
-	rec  *record.Drill
+	rec  *statedir.Drill
 	away bool // the source is
 }
 
@@ -36,13 +36,13 @@ type drilling struct {
 // compared with the source's. The record is returned, as far as it got, with an error
 // too. Runs of the job go on meanwhile: what is cloned ZFS lets nobody destroy, and
 // retention keeps it then.
-func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*record.Drill, error) {
-	store, err := record.Open(r.StateDir, j.Name)
+func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*statedir.Drill, error) {
+	store, err := statedir.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	unlock, err := store.LockDrill(ctx)
-	if errors.Is(err, record.ErrRunning) {
+	if errors.Is(err, statedir.ErrRunning) {
 		err = fault.Refusef("wait for its end", "job %q: a drill of it is under way", j.Name)
 	}
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
 	d := &drilling{jobRun: w, DrillOptions: o,
-		rec: &record.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*record.DrilledRun{}}}
+		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrilledRun{}}}
 	err = d.targetsOf(ctx)
 	d.rec.Notes = w.run.Notes
 	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
@@ -77,7 +77,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 // targetsOf drills all targets, one after the other: a drill is no hurry, and leaves
 // the disks to others.
 func (d *drilling) targetsOf(ctx context.Context) error {
-	_, err := d.jobRun.source.list(ctx, site.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
+	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
 	if d.away = err != nil; d.away {
 		d.note("copies are read, and compared with nothing: %v", err)
 	}
@@ -99,7 +99,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 		return fmt.Errorf("%s holds no copy of %s", t.at, d.jobRun.source.at)
 	}
 	listed := d.doing("listing %s", t.at)
-	there, err := t.list(ctx, site.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
+	there, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
 	listed()
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 	}
 	for _, name := range copies {
 		c := &drillCopy{drilling: d, t: t, as: d.job.DrillAt(t.target),
-			rec: &record.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
+			rec: &statedir.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
 		c.drill(ctx)
 		d.rec.Copies = append(d.rec.Copies, c.rec)
 		if ctx.Err() != nil {
@@ -153,7 +153,7 @@ const clonesWithin = 2 * time.Minute
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clonesWithin)
 	defer cancel()
-	return s.do(ctx, site.WithRole(func(st site.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
+	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
 }
 
 // alert runs the job's alert, where not all is good.
@@ -161,7 +161,7 @@ func (d *drilling) alert(ctx context.Context) {
 	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
 		return
 	}
-	like := &record.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
+	like := &statedir.Run{Started: d.rec.Started, Outcome: d.rec.Outcome, Error: d.rec.FirstError()}
 	env := append(HookEnvironment("alert", d.job, like), "ZXFER_DRILL="+d.rec.Outcome)
 	if err := d.hook(context.WithoutCancel(ctx), d.job.Alert, "alert", env, d.rec); err != nil {
 		d.Log(d.job.Name + ": alert: " + err.Error())

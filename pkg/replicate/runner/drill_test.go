@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -44,7 +44,7 @@ func drilled(t *testing.T, d *replicate.Drill) (r *replica, source, there string
 	return r, source, there
 }
 
-func (r *replica) drill(t *testing.T, o DrillOptions) (*record.Drill, error) {
+func (r *replica) drill(t *testing.T, o DrillOptions) (*statedir.Drill, error) {
 	t.Helper()
 	d, err := r.runner(t).Drill(t.Context(), r.job, o)
 	for _, n := range r.datasets("dst") {
@@ -97,7 +97,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Contains(t, st.Problems[0].Error, "was 8 days ago")
 	require.Less(t, st.Drill.Age, st.Drill.Critical)
 
-	all, err := record.Peek(r.dir, "j").DrillLog(5)
+	all, err := statedir.Peek(r.dir, "j").DrillLog(5)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
@@ -142,11 +142,11 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	}
 	d, err := r.drill(t, DrillOptions{})
 	require.Error(t, err)
-	require.Equal(t, record.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unproved, d.Outcome)
 	require.Equal(t, "stream", d.Copies[0].Read)
 	require.True(t, d.Copies[0].Compared, "its blocks are the source's")
 	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
-	require.Equal(t, record.Unproved, r.standing().State)
+	require.Equal(t, statedir.Unproved, r.standing().State)
 
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
@@ -294,11 +294,11 @@ func TestDrillCannotTell(t *testing.T) {
 		kind zfs.Kind
 		want string
 	}{
-		{zfs.OpClone, zfs.NoSpace, record.Unproved},
-		{zfs.OpClone, zfs.Unknown, record.Unproved},
-		{zfs.OpGet, zfs.Busy, record.Unproved},
+		{zfs.OpClone, zfs.NoSpace, statedir.Unproved},
+		{zfs.OpClone, zfs.Unknown, statedir.Unproved},
+		{zfs.OpGet, zfs.Busy, statedir.Unproved},
 		{zfs.OpGet, zfs.PoolFault, outcome.Failed},
-		{"run", zfs.Unknown, record.Unproved},
+		{"run", zfs.Unknown, statedir.Unproved},
 	} {
 		r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
 		r.failing(c.op, 0, &zfs.Error{Kind: c.kind, Op: zfs.OpMount, Subject: "it"})
@@ -316,7 +316,7 @@ func TestDrillCommandRunsOnce(t *testing.T) {
 	r.Around = func(c context.Context, op string, names []string, do func() error) error {
 		if op == "run" {
 			runs++
-			return site.ErrLost
+			return hosts.ErrLost
 		}
 		return around(c, op, names, do)
 	}
@@ -345,7 +345,7 @@ func TestDrillStatusDoubts(t *testing.T) {
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 	_, err := r.drill(t, DrillOptions{})
 	require.NoError(t, err)
-	st, err := record.Peek(r.dir, "j").Standing()
+	st, err := statedir.Peek(r.dir, "j").Standing()
 	require.NoError(t, err)
 	at := func(days int) *DrillStatus {
 		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour))
@@ -405,21 +405,21 @@ func TestHoldsOfDrills(t *testing.T) {
 // read notes how far a drill is.
 type read struct {
 	told
-	last *meet.Progress
+	last *connect.Progress
 }
 
-func (r read) Progress(_ int, p meet.Progress) { *r.last = p }
+func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
 // How far a copy is read is told as of a transfer, of files and of streams.
 func TestDrillTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
 	var all []string
-	var last meet.Progress
+	var last connect.Progress
 	var mu sync.Mutex
 	drill := func() {
 		t.Helper()
-		all, last = nil, meet.Progress{}
+		all, last = nil, connect.Progress{}
 		run := r.runner(t)
 		run.Reporter = func(_, target string) job.Reporter {
 			if target == "" {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -36,7 +36,7 @@ type drillCopy struct {
 	here          string       // the source's snapshot, by full name; "" = it is compared with nothing
 	clone         string
 	bad           bool // something says that the copy is not good
-	rec           *record.DrilledRun
+	rec           *statedir.DrilledRun
 }
 
 // drill proves the copy, or notes why it is not proved.
@@ -48,7 +48,7 @@ func (c *drillCopy) drill(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	c.rec.Outcome, c.rec.Error, c.rec.Hint = record.Unproved, err.Error(), fault.HintOf(err)
+	c.rec.Outcome, c.rec.Error, c.rec.Hint = statedir.Unproved, err.Error(), fault.HintOf(err)
 	switch {
 	case c.bad:
 		c.rec.Outcome = outcome.Failed
@@ -71,7 +71,7 @@ func (c *drillCopy) unread(ctx context.Context, err error) error {
 	var of *zfs.Error
 	errors.As(err, &of)
 	switch {
-	case err == nil, ctx.Err() != nil, outcome.Of(err) != outcome.Failed, errors.Is(err, site.ErrLost):
+	case err == nil, ctx.Err() != nil, outcome.Of(err) != outcome.Failed, errors.Is(err, hosts.ErrLost):
 	case of == nil: // of zxfer
 	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnload, of.Op == zfs.OpList, slices.Contains(hinders(), of.Kind):
 	default:
@@ -91,7 +91,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
 	defer c.doing("drilling %s of %s", snapshot, c.t.name)()
-	c.clone, err = site.Call(ctx, c.t.do, site.DrillHost.CreateDrillClone,
+	c.clone, err = hosts.Call(ctx, c.t.do, hosts.DrillHost.CreateDrillClone,
 		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
 		if gone := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); gone != nil {
@@ -124,7 +124,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 // look lists both sides as they are now, as runs go on while copies are drilled, and
 // picks the newest snapshot that the source has too, else the newest.
 func (c *drillCopy) look(ctx context.Context) error {
-	there, err := c.t.list(ctx, site.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
+	there, err := c.t.list(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
@@ -133,7 +133,7 @@ func (c *drillCopy) look(ctx context.Context) error {
 		return c.notGood(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
 	}
 	if !c.away {
-		here, err := c.jobRun.source.list(ctx, site.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
+		here, err := c.jobRun.source.list(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
 		if err != nil {
 			c.note("%s is compared with nothing: %v", c.rec.Target, err)
 		}
@@ -192,7 +192,7 @@ func (c *drillCopy) reading(ctx context.Context, size string, share float64, rea
 	total := uint64(float64(all) * share)
 	rep, began := c.reporter(c.job.Name, c.t.name), time.Now()
 	rep.Started(1, &plan.Dataset{Source: c.rec.Target, Steps: []plan.Step{{Send: zfs.SendSpec{To: c.rec.Snapshot}, Bytes: total}}}, 0)
-	_, tell := meet.Watch(total, func(p meet.Progress) { rep.Progress(1, p) })
+	_, tell := connect.Watch(total, func(p connect.Progress) { rep.Progress(1, p) })
 	bytes, err := read(tell)
 	r := &job.StepResult{Bytes: bytes, Seconds: time.Since(began).Seconds()}
 	if err != nil {
@@ -210,13 +210,13 @@ func (c *drillCopy) stream(ctx context.Context) error {
 	if raw {
 		size, keyFile = "referenced", ""
 	}
-	var there, here site.Digest
+	var there, here hosts.Digest
 	err := c.reading(ctx, size, 1, func(progress func(transfer.Progress)) (_ uint64, err error) {
 		there, here, err = both(ctx, c, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress,
-			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d site.Digest, err error) {
+			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d hosts.Digest, err error) {
 				dataset, name, _ := strings.Cut(snapshot, "@")
-				q := site.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
-				err = s.do(ctx, site.WithRole(func(st site.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
+				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
+				err = s.do(ctx, hosts.WithRole(func(st hosts.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
 				return d, err
 			})
 		return there.Bytes, err
@@ -250,10 +250,10 @@ func (c *drillCopy) run(ctx context.Context) error {
 	}
 	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// Not twice, should the connection be lost: the first may still be running.
-	out, err := site.Call(ctx, c.t.host.Do, site.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
+	out, err := hosts.Call(ctx, c.t.host.Do, hosts.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
 			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
-	if err = replicate.InKeys(err); errors.Is(err, site.ErrLost) {
+	if err = replicate.InKeys(err); errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}
 	if err != nil {

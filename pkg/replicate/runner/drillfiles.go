@@ -7,7 +7,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/files"
-	"zxfer/pkg/site"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
@@ -73,7 +73,7 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(tr
 		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
 			q := q
 			q.Snapshot, q.KeyFile = name, keyFile
-			err = s.do(ctx, site.WithRole(func(st site.FileReader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
+			err = s.do(ctx, hosts.WithRole(func(st hosts.FileReader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
 			return d, err
 		})
 }

@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // drillGrace is how long after it was due a drill may end: it reads for hours.
@@ -35,7 +35,7 @@ type DrillStatus struct {
 	Running   bool      `json:"running,omitempty"` // a drill is under way
 	Copies    int       `json:"copies"`
 	// NotGood are those of the last drill that it did not prove good.
-	NotGood []*record.Drilled `json:"not_good,omitempty"`
+	NotGood []*statedir.Drilled `json:"not_good,omitempty"`
 }
 
 // State is the drill's part of its job's.
@@ -50,7 +50,7 @@ func (d *DrillStatus) State() string {
 	return worst(state, stateOf(d.Outcome))
 }
 
-func drillStatusOf(j *replicate.Job, st *record.State, now time.Time) *DrillStatus {
+func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillStatus {
 	known := &st.Drills
 	d := &DrillStatus{Schedule: j.DrillSchedule()}
 	due := deadline{now: now, grace: drillGrace}
@@ -74,7 +74,7 @@ func drillStatusOf(j *replicate.Job, st *record.State, now time.Time) *DrillStat
 			from = good
 		}
 	}
-	known.All(func(c *record.Drilled) {
+	known.All(func(c *statedir.Drilled) {
 		d.Copies++
 		add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		if c.Outcome != outcome.Done {
@@ -113,7 +113,7 @@ func age(now, from time.Time) float64 {
 
 // unreached are the copies, by dataset and target, that arrived and that no drill came
 // to.
-func unreached(j *replicate.Job, st *record.State) (out [][2]string) {
+func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	at, err := endpoint.Parse(j.Source)
 	if err != nil {
 		return nil

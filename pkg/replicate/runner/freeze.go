@@ -9,9 +9,9 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // errNotFrozen tells that no snapshot was taken, as an application could not be held
@@ -55,10 +55,10 @@ func of(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 // snapshotAtOnce takes snapshots in one transaction while applications stand still.
 func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
 	if len(frozen) == 0 {
-		return w.source.host.Do(ctx, func(st site.Host) error { return st.Snapshot(ctx, names) })
+		return w.source.host.Do(ctx, func(st hosts.Host) error { return st.Snapshot(ctx, names) })
 	}
 	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
-	r, err := site.Call(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, q)
+	r, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, q)
 	if err != nil {
 		return notByKey(err)
 	}
@@ -89,7 +89,7 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 
 // notByKey says what to do where a restricted key freezes nothing.
 func notByKey(err error) error {
-	if !errors.Is(err, site.ErrForbidden) {
+	if !errors.Is(err, hosts.ErrForbidden) {
 		return err
 	}
 	return &fault.Error{Class: fault.Refused, Err: err,
@@ -103,8 +103,8 @@ func (w *jobRun) deniedFreezing(ctx context.Context, astray []replicate.Unmatche
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
 	if len(w.job.Freeze) > 0 { // of nothing, which no host does
-		_, err := site.Call(ctx, w.source.host.Do, site.Freezer.SnapshotFrozen, freeze.Request{})
-		if errors.Is(err, site.ErrForbidden) {
+		_, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, freeze.Request{})
+		if errors.Is(err, hosts.ErrForbidden) {
 			deny("freeze", notByKey(err))
 		}
 	}
@@ -134,7 +134,7 @@ func (w *jobRun) strayed(astray []replicate.UnmatchedFreeze, names []string) err
 
 // froze notes what came of one, in the record and of each dataset.
 func (w *jobRun) froze(z *freeze.Wanted, o freeze.Outcome, names []string) {
-	w.run.Frozen = append(w.run.Frozen, record.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
+	w.run.Frozen = append(w.run.Frozen, statedir.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
 	if o.Error != "" {
 		w.note("not consistent: %s: %s", z.Label(), o.Error)
 	}

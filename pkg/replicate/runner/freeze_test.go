@@ -16,8 +16,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -92,9 +91,9 @@ func TestFrozenSnapshots(t *testing.T) {
 	name := r.names("src/a")[0]
 	require.Equal(t, []string{"db,vm", "vm", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name), r.marked(t, "src@"+name)})
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
-	state, err := record.Peek(r.dir, r.job.Name).State()
+	state, err := statedir.Peek(r.dir, r.job.Name).State()
 	require.NoError(t, err)
-	metrics := string(record.Metrics([]*record.State{state}).Bytes())
+	metrics := string(statedir.Metrics([]*statedir.State{state}).Bytes())
 	require.Contains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src/a",target="t"} 1`)
 	require.NotContains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src",`)
 	require.Len(t, run.Frozen, 2)
@@ -266,13 +265,13 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 // keyed is the host as one with a restricted key finds it.
 type keyed struct{ *replica }
 
-type bolted struct{ *site.Local }
+type bolted struct{ *hosts.Local }
 
 func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
-	return r, site.ErrForbidden
+	return r, hosts.ErrForbidden
 }
 
-func (k keyed) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
+func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	st, err := k.replica.Open(ctx, l)
 	return bolted{st.(captured).Local}, err
 }

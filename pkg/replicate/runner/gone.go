@@ -9,8 +9,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -55,7 +55,7 @@ func (w *jobRun) lookLeft(ctx context.Context, v *replicate.RunState) {
 				continue
 			}
 			above = g.Dataset
-			l, err := w.side(t.Name).list(ctx, site.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
+			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
 			if err != nil {
 				w.note("%s: %s is gone from the source, and its copy stays: %v", t.Name, g.Source, err)
 				continue
@@ -78,14 +78,14 @@ func (w *jobRun) removeGone(ctx context.Context, p *replicate.Pruning) (removed 
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.Gone {
-		err := w.side(p.Side).do(ctx, site.WithRole(func(st site.Retention) error { return st.DestroyOrphans(ctx, []zfs.Orphan{g}) }))
+		err := w.side(p.Side).do(ctx, hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, []zfs.Orphan{g}) }))
 		switch {
 		case err == nil:
 			removed++
 			p.Datasets = append(p.Datasets, left[i])
 			w.state.Removed(p.Side, g.Dataset)
 			w.Log(w.job.Name + ": " + g.Dataset + " on " + p.Side + " is removed: its original is gone")
-		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, site.ErrForbidden):
+		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden):
 			w.note("%s: gone from the source: %v", p.Side, err)
 		default:
 			p.Error, p.Hint = "gone from the source: "+err.Error(), fault.HintOf(err)
@@ -111,11 +111,11 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 		for _, may := range []struct {
 			key, when string
 			set       bool
-			asks      func(site.Host) error
+			asks      func(hosts.Host) error
 		}{
-			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", site.WithRole(func(st site.Retention) error { return st.RenameDiverged(ctx, nil) })},
-			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st site.Host) error { return st.Destroy(ctx, nil) }},
-			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), site.WithRole(func(st site.Retention) error { return st.DestroyOrphans(ctx, nil) })},
+			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", hosts.WithRole(func(st hosts.Retention) error { return st.RenameDiverged(ctx, nil) })},
+			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st hosts.Host) error { return st.Destroy(ctx, nil) }},
+			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, nil) })},
 		} {
 			if !may.set {
 				continue

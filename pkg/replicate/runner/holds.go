@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"zxfer/pkg/endpoint"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -89,7 +89,7 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 		if !d.IsDir() || f.Has(d.Name()) {
 			continue
 		}
-		st, err := record.Peek(r.StateDir, d.Name()).State()
+		st, err := statedir.Peek(r.StateDir, d.Name()).State()
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 	out := map[string]map[string]bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		st, err := record.Peek(r.StateDir, j.Name).State()
+		st, err := statedir.Peek(r.StateDir, j.Name).State()
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
 }
 
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
-	l, err := p.list(ctx, site.ListQuery{Dataset: p.at.Name, Recursive: true, Versions: true})
+	l, err := p.list(ctx, hosts.ListQuery{Dataset: p.at.Name, Recursive: true, Versions: true})
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	var out []*HeldSnapshot
 	for _, name := range names {
 		found, err := p.properties(ctx, []string{name}, "origin", zfs.AsideProperty)
-		if err != nil && !errors.Is(err, site.ErrForbidden) { // of what a key may not drill it is told nothing
+		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // of what a key may not drill it is told nothing
 			return out, err
 		}
 		mark := found[name][zfs.AsideProperty]

@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/printable"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs/cli"
 )
 
 const (
@@ -45,7 +45,7 @@ const (
 //
 // Hooks after the run, and the alert, get the run's record on standard input:
 // one JSON object, as "zxfer replicate log --json" prints it.
-func HookEnvironment(kind string, j *replicate.Job, r *record.Run) []string {
+func HookEnvironment(kind string, j *replicate.Job, r *statedir.Run) []string {
 	env := []string{
 		"ZXFER_HOOK=" + kind, "ZXFER_JOB=" + j.Name, "ZXFER_SOURCE=" + j.Source,
 		"ZXFER_STARTED=" + strconv.FormatInt(r.Started.Unix(), 10), "LC_ALL=C",
@@ -105,7 +105,7 @@ func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Read
 	timeout := cmp.Or(time.Duration(h.Timeout), hookTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	out := &zfsexec.Tail{}
+	out := &cli.Tail{}
 	cmd := exec.CommandContext(ctx, h.Command[0], h.Command[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out

@@ -11,14 +11,14 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 func TestHook(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	j := &replicate.Job{Name: "home", Source: "tank/home"}
-	r := &record.Run{Started: time.Unix(1000, 0), Outcome: outcome.Failed, Targets: []*record.TargetRun{{Target: "near", Error: "no way"}}}
+	r := &statedir.Run{Started: time.Unix(1000, 0), Outcome: outcome.Failed, Targets: []*statedir.TargetRun{{Target: "near", Error: "no way"}}}
 	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `env | grep ^ZXFER_ | grep -v ^ZXFER_TEST_ | sort >"$0"; cat >>"$0"`, out}}
 	require.NoError(t, runHook(t.Context(), h, HookEnvironment("alert", j, r), strings.NewReader("{record}")))
 	text, err := os.ReadFile(out)
@@ -34,7 +34,7 @@ func TestHook(t *testing.T) {
 // An error that another host wrote reaches a hook as one printable line.
 func TestHookErrorIsOneLine(t *testing.T) {
 	t.Parallel()
-	r := &record.Run{Targets: []*record.TargetRun{{Target: "near", Error: "no\nZXFER_OUTCOME=done\x1b[2J\x00\r\tway"}}}
+	r := &statedir.Run{Targets: []*statedir.TargetRun{{Target: "near", Error: "no\nZXFER_OUTCOME=done\x1b[2J\x00\r\tway"}}}
 	env := HookEnvironment("alert", &replicate.Job{}, r)
 	require.Contains(t, env, "ZXFER_ERROR=near: no ZXFER_OUTCOME=done?[2J?? way")
 }

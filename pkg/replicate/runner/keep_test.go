@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -31,7 +31,7 @@ func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 
 func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	t.Helper()
-	st, err := record.Peek(r.dir, "j").State()
+	st, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
 	return st.Arrival(source, "t")
 }
@@ -82,7 +82,7 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 								return nil
 							}
 							left--
-							return site.ErrLost
+							return hosts.ErrLost
 						}
 					}
 					run, _ := r.run(t)

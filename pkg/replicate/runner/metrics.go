@@ -7,28 +7,28 @@ import (
 	"time"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // Metrics renders the metrics of all jobs of a file: the results of those that have run,
 // and the due times of those with a schedule. If the records of a job cannot be read, it
 // returns the error of that job, and the metrics of the others.
 func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) {
-	var states []*record.State
+	var states []*statedir.State
 	var due []*JobStatus
 	var errs []error
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		st, err := record.Peek(stateDir, j.Name).Standing()
+		st, err := statedir.Peek(stateDir, j.Name).Standing()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
-			st = &record.State{} // its next run is known
+			st = &statedir.State{} // its next run is known
 		} else {
 			states = append(states, st)
 		}
 		due = append(due, statusOf(j, st, when{now: now}))
 	}
-	e := record.Metrics(states)
+	e := statedir.Metrics(states)
 	at := func(t time.Time, labels ...string) {
 		if !t.IsZero() {
 			e.Sample(float64(t.Unix()), labels...)
@@ -57,9 +57,9 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 // jobs cannot be read. If two jobs end at the same time, neither overwrites the result of
 // the other.
 func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now time.Time) error {
-	err := record.Together(ctx, stateDir, func() error {
+	err := statedir.Together(ctx, stateDir, func() error {
 		text, err := Metrics(f, stateDir, now)
-		return errors.Join(err, record.Replace(f.Metrics.Textfile, text, 0o644))
+		return errors.Join(err, statedir.Replace(f.Metrics.Textfile, text, 0o644))
 	})
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)

@@ -12,7 +12,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -120,7 +120,7 @@ func (r *replica) unhold(snapshot string) {
 }
 
 // passDays runs the job every day.
-func (r *replica) passDays(t *testing.T, days int) (last *record.Run) {
+func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	t.Helper()
 	for range days {
 		r.now += 24 * 3600
@@ -140,7 +140,7 @@ func TestACopyGoesInTime(t *testing.T) {
 	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Gone[0].Target)
 	require.Equal(t, r.now+24*3600, st.Jobs[0].Gone[0].Due.Unix())
-	require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
+	require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
 	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 	require.NoError(t, err)
 	for _, h := range held {

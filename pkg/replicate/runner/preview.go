@@ -9,12 +9,12 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -70,14 +70,14 @@ func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 
 // TargetPreview is a preview's part for one target.
 type TargetPreview struct {
-	Target  string              `json:"target"`
-	To      string              `json:"to"`
-	Plan    *plan.Plan          `json:"plan,omitempty"`
-	Wire    meet.Report         `json:"wire"`
-	LeftOut int                 `json:"left_out,omitempty"` // datasets of the job that it does not take
-	Refused []record.DatasetRun `json:"refused,omitempty"`
-	Error   string              `json:"error,omitempty"`
-	Hint    string              `json:"hint,omitempty"`
+	Target  string                `json:"target"`
+	To      string                `json:"to"`
+	Plan    *plan.Plan            `json:"plan,omitempty"`
+	Wire    connect.Report        `json:"wire"`
+	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that it does not take
+	Refused []statedir.DatasetRun `json:"refused,omitempty"`
+	Error   string                `json:"error,omitempty"`
+	Hint    string                `json:"hint,omitempty"`
 }
 
 // Wrong is why the next run, or one that has more to do, would fail, in any part, as an error for the exit code.
@@ -95,7 +95,7 @@ func (p *Preview) Wrong() error {
 // Preview reaches all hosts of a job and plans its next run; it changes
 // nothing.
 func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
-	w, err := r.work(j, record.Peek(r.StateDir, j.Name))
+	w, err := r.work(j, statedir.Peek(r.StateDir, j.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (b *batch) preview() *TargetPreview {
 	}
 	for _, d := range b.result.Datasets {
 		if d.Err != nil {
-			p.Refused = append(p.Refused, record.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
+			p.Refused = append(p.Refused, statedir.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
 				Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // Problem is why something of a run did not come to a good end. What befell many, as
@@ -22,7 +22,7 @@ type Problem struct {
 
 // problems are those of a run as a whole, of targets, of datasets, and of pools, in this
 // order.
-func problems(last *record.Run, datasets []*DatasetStatus) []*Problem {
+func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 	all := []*Problem{}
 	if last == nil {
 		return all

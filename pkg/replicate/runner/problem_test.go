@@ -9,26 +9,26 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
 // ran is the state of a job of which a run began at eight.
-func ran(ended string, targets ...*record.TargetRun) *record.State {
+func ran(ended string, targets ...*statedir.TargetRun) *statedir.State {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-	return &record.State{LastRun: &record.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
+	return &statedir.State{LastRun: &statedir.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
 		State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 }
 
 // tried notes what came of a dataset in that run.
-func tried(st *record.State, source, to string, err error) {
+func tried(st *statedir.State, source, to string, err error) {
 	a := st.Arrival(source, to)
 	a.Target = "vault/" + source
 	a.Ended(st.LastRun.Started.Add(-time.Hour), nil)
 	a.Ended(st.LastRun.Started, err)
 }
 
-func standing(st *record.State) *JobStatus {
+func standing(st *statedir.State) *JobStatus {
 	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: st.LastRun.Started.Add(10 * time.Minute)})
 }
 
@@ -47,7 +47,7 @@ func TestStatusFailed(t *testing.T) {
 		outcome.Refused:     fault.Refusef("make room", "no space"),
 		outcome.Interrupted: fault.Interrupt("make room", fault.Failf("", "no space")),
 	} {
-		st := ran(ended, &record.TargetRun{Target: "near", Outcome: ended})
+		st := ran(ended, &statedir.TargetRun{Target: "near", Outcome: ended})
 		tried(st, "tank", "near", nil)
 		tried(st, "tank/a", "near", err)
 		js := standing(st)
@@ -73,9 +73,9 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	names := []string{"tank", "tank/a", "tank/b"}
 	away := fault.Failf("is it up? ssh beta", "beta: no route to host")
 	st := ran(outcome.Failed,
-		&record.TargetRun{Target: "far", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)},
-		&record.TargetRun{Target: "near", Outcome: outcome.Done},
-		&record.TargetRun{Target: "other", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)})
+		&statedir.TargetRun{Target: "far", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)},
+		&statedir.TargetRun{Target: "near", Outcome: outcome.Done},
+		&statedir.TargetRun{Target: "other", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)})
 	for _, n := range names {
 		tried(st, n, "far", away)
 		tried(st, n, "near", nil)
@@ -88,7 +88,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.Equal(t, "is it up? ssh beta", js.Problems[0].Hint)
 	require.Equal(t, []string{"failed", "ok", "failed", "failed", "ok", "failed", "failed", "ok", "failed"}, states(js))
 
-	st = ran(outcome.Interrupted, &record.TargetRun{Target: "far", Outcome: outcome.Interrupted})
+	st = ran(outcome.Interrupted, &statedir.TargetRun{Target: "far", Outcome: outcome.Interrupted})
 	for _, n := range names {
 		tried(st, n, "far", fault.Interrupt("the next run resumes", fault.Failf("", "%s: vault/%s: connection lost", n, n)))
 	}
@@ -104,13 +104,13 @@ func TestProblemsAreToldOnce(t *testing.T) {
 // as there is nothing of it to send, did not fail in it, whatever it once did.
 func TestStatusOfWhatWasNotTried(t *testing.T) {
 	t.Parallel()
-	before := func(st *record.State) {
+	before := func(st *statedir.State) {
 		for _, n := range []string{"tank", "tank/a"} {
 			st.Arrival(n, "near").Ended(st.LastRun.Started.Add(-time.Hour), nil)
 		}
 		st.Arrival("tank/a", "near").Ended(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
 	}
-	st := ran(outcome.Failed, &record.TargetRun{Target: "near"})
+	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near"})
 	st.LastRun.Error = "beta: no route to host"
 	before(st)
 	js := standing(st)
@@ -118,7 +118,7 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 	require.Len(t, js.Problems, 1)
 	require.Equal(t, st.LastRun.Error, js.Problems[0].Error)
 
-	st = ran(outcome.Done, &record.TargetRun{Target: "near", Outcome: outcome.UpToDate})
+	st = ran(outcome.Done, &statedir.TargetRun{Target: "near", Outcome: outcome.UpToDate})
 	before(st)
 	js = standing(st)
 	require.Equal(t, OK, js.State)
@@ -128,7 +128,7 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 // What retention could not do is the target's, and of no dataset.
 func TestStatusOfRetention(t *testing.T) {
 	t.Parallel()
-	st := ran(outcome.Failed, &record.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
+	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
 	tried(st, "tank", "near", nil)
 	js := standing(st)
 	require.Equal(t, []string{OK}, states(js))

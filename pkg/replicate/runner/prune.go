@@ -10,12 +10,12 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // Prune applies the retention of a job, without a transfer. With dryRun it
@@ -35,7 +35,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	var errs []error
 	for _, t := range w.targets {
 		b := batch{side: t, result: &job.BatchResult{}}
-		q := site.ListQuery{Recursive: j.Recursive, Versions: true}
+		q := hosts.ListQuery{Recursive: j.Recursive, Versions: true}
 		if q.Dataset, b.err = plan.TargetName(v.Root, t.at.Name); b.err == nil {
 			listed := w.doing("listing %s", t.at)
 			b.result.Target, b.err = t.list(ctx, q)
@@ -64,7 +64,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if !dryRun {
 		errs = append(errs, w.store.Save(w.state))
 	}
-	return all, record.OfJob(errors.Join(errs...))
+	return all, statedir.OfJob(errors.Join(errs...))
 }
 
 // prune applies retention at the end of a run. What fails makes the run fail,
@@ -93,7 +93,7 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 	if len(d.Bookmarks) == 0 {
 		return failed
 	}
-	if err := w.source.do(ctx, func(st site.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+	if err := w.source.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
 		w.note("bookmarks: %v", err)
 		return failed
 	}
@@ -150,7 +150,7 @@ func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
 	there, err := target.place(ctx, tag, h.There.Place)
 	placedThere := done(err)
 	if len(h.Bookmarks) > 0 {
-		done(during("bookmark", w.source.do(ctx, func(st site.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
+		done(during("bookmark", w.source.do(ctx, func(st hosts.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
 	}
 	if placed {
 		source, err = w.source.release(ctx, tag, h.Source.Drop)

@@ -11,10 +11,10 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/transport/connect"
 )
 
 // told notes what a Reporter is told of, but for progress, which may be none.
@@ -34,7 +34,7 @@ func (r told) Log(message string)                    { r.note("log %s", message)
 func (r told) Activity(string) func()                { return func() {} }
 func (r told) Planned(p *job.Report)                 { r.note("planned %d", p.Plan.Steps()) }
 func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
-func (told) Progress(int, meet.Progress)             {}
+func (told) Progress(int, connect.Progress)          {}
 func (r told) Finished(_ int, result *job.StepResult) {
 	r.note("finished %s%s", result.Source, result.Snapshot)
 }

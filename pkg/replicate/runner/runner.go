@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // Runner runs jobs. Runs of one Runner share their connections.
@@ -53,10 +53,10 @@ type jobRun struct {
 	*Runner
 	job     *replicate.Job
 	scope   *replicate.Scope
-	store   *record.Store
+	store   *statedir.Store
 	source  *side
 	targets []*side
-	run     *record.Run
+	run     *statedir.Run
 	// coming are the snapshots that a preview has arrive, by side and full name, as the
 	// source has them; a run has none.
 	coming map[string]map[string]string
@@ -64,12 +64,12 @@ type jobRun struct {
 	unproved error
 	// shared is held for state and run while several targets are served.
 	shared sync.Mutex
-	state  *record.State
+	state  *statedir.State
 }
 
-func (r *Runner) work(j *replicate.Job, store *record.Store) (w *jobRun, err error) {
+func (r *Runner) work(j *replicate.Job, store *statedir.Store) (w *jobRun, err error) {
 	w = &jobRun{Runner: r, job: j, store: store,
-		run: &record.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*record.TargetRun{}}}
+		run: &statedir.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*statedir.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
 		return nil, fault.Usagef("", "job %q: %w", j.Name, err)
 	}
@@ -87,7 +87,7 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *jobRun, err err
 		}
 		s.target = t
 		w.targets = append(w.targets, s)
-		w.run.Targets = append(w.run.Targets, &record.TargetRun{Target: t.Name, To: t.To})
+		w.run.Targets = append(w.run.Targets, &statedir.TargetRun{Target: t.Name, To: t.To})
 	}
 	return w, nil
 }
@@ -96,7 +96,7 @@ func (r *Runner) work(j *replicate.Job, store *record.Store) (w *jobRun, err err
 // job, locked waits for its end, or without wait fails with record.ErrRunning
 // (fault.Refused), which names the command.
 func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *jobRun, unlock func(), err error) {
-	store, err := record.Open(r.StateDir, j.Name)
+	store, err := statedir.Open(r.StateDir, j.Name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -104,7 +104,7 @@ func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint s
 	unlock, err = store.Lock(ctx, wait)
 	waited()
 	switch {
-	case errors.Is(err, record.ErrRunning):
+	case errors.Is(err, statedir.ErrRunning):
 		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
 	case errors.Is(err, context.Canceled):
 		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
@@ -120,7 +120,7 @@ func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint s
 // Run runs a job once. The record is returned, as far as it got, with an error
 // too, and is in the log by then. Where the job runs already, Run waits for its
 // end, or with wait false fails with record.ErrRunning (fault.Refused).
-func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.Run, error) {
+func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
 	w, unlock, err := r.locked(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*record.
 	if err == nil && ctx.Err() == nil {
 		w.lookForDamage(ctx)
 	} else {
-		w.run.Damaged = w.damagedBefore(func(*record.Damage) bool { return true })
+		w.run.Damaged = w.damagedBefore(func(*statedir.Damage) bool { return true })
 	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	w.state.LastRun = w.run.Brief()

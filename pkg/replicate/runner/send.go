@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // defaultParallel is how many datasets move at once: a pool of spinning disks
@@ -127,8 +127,8 @@ func (b *batch) seen() *replicate.TargetState {
 }
 
 // record is the target's part of the run's, which left so many datasets out.
-func (b *batch) record(idle int) *record.TargetRun {
-	r := &record.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
+func (b *batch) record(idle int) *statedir.TargetRun {
+	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
 		for _, d := range b.result.Datasets { // what the whole's end is not the reason of
@@ -158,8 +158,8 @@ func (b *batch) record(idle int) *record.TargetRun {
 	return r
 }
 
-func datasetRun(d *job.DatasetResult) record.DatasetRun {
-	r := record.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
+func datasetRun(d *job.DatasetResult) statedir.DatasetRun {
+	r := statedir.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
 		Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done, Aside: d.Aside}
 	if d.Err != nil {
 		r.Outcome, r.Error, r.Hint, r.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,7 +39,7 @@ func TestCutAndThenAway(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.away = "dst/copy"
-		return site.ErrLost
+		return hosts.ErrLost
 	}
 	run, _ := r.run(t)
 	require.NotEmpty(t, run.Targets[0].Error)
@@ -74,7 +74,7 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 func TestHintsNameTheJobFile(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
-	store, err := record.Open(r.dir, r.job.Name)
+	store, err := statedir.Open(r.dir, r.job.Name)
 	require.NoError(t, err)
 	unlock, err := store.Lock(t.Context(), false)
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	run := r.runner(t)
 	run.Flags = " --config 'my jobs.toml' --state-dir state"
 	_, err = run.Run(t.Context(), r.job, false)
-	require.ErrorIs(t, err, record.ErrRunning)
+	require.ErrorIs(t, err, statedir.ErrRunning)
 	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
@@ -93,7 +93,7 @@ func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
 	r.job.Targets[0].Retention = nil
-	run := func(outcome string, copies ...string) *record.TargetRun {
+	run := func(outcome string, copies ...string) *statedir.TargetRun {
 		t.Helper()
 		got, names := r.run(t)
 		require.Equal(t, outcome, got.Targets[0].Outcome, "%+v", got.Targets[0])

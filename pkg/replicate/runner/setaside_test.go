@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -44,9 +44,9 @@ func (r *replica) asides() (names []string) {
 	return names
 }
 
-func (r *replica) stateOf(t *testing.T) *record.State {
+func (r *replica) stateOf(t *testing.T) *statedir.State {
 	t.Helper()
-	st, err := record.Peek(r.dir, "j").State()
+	st, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
 	return st
 }
@@ -91,7 +91,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Aside[0].As)
 			require.False(t, st.Failed)
-			require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
+			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 
 			r.take("s3") // it is followed, and what was set aside is left alone
 			run, _ = r.run(t)
@@ -103,7 +103,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			r.take("s4")
 			r.run(t)
 			require.Empty(t, r.stateOf(t).Aside)
-			require.Contains(t, string(record.Metrics([]*record.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
+			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestChildrenAreSetAsideAlong(t *testing.T) {
 func TestNoMoreThanAFewAreSetAside(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
-	diverge := func(i int) *record.Run {
+	diverge := func(i int) *statedir.Run {
 		r.snapshot("dst/copy/a", fmt.Sprint("other", i))
 		r.take(fmt.Sprint("s1", i))
 		run, _ := r.run(t)
@@ -258,7 +258,7 @@ func TestWhatWasSetAsideIsBegun(t *testing.T) {
 }
 
 // refusedOf are the datasets that a run did not begin.
-func refusedOf(run *record.Run) (names []string) {
+func refusedOf(run *statedir.Run) (names []string) {
 	for _, d := range run.Targets[0].Datasets {
 		if d.Conflict == plan.FirstRefused {
 			names = append(names, d.Source)
@@ -316,7 +316,7 @@ func TestOthersAreNotSetAsideAlong(t *testing.T) {
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Refused, run.Outcome)
 	d := run.Targets[0].Datasets
-	at := slices.IndexFunc(d, func(d record.DatasetRun) bool { return d.Source == "src/a" })
+	at := slices.IndexFunc(d, func(d statedir.DatasetRun) bool { return d.Source == "src/a" })
 	require.Equal(t, plan.Diverged, d[at].Conflict)
 	require.Contains(t, d[at].Hint, "not of this job: dst/copy/a/mine; move that away")
 	require.Empty(t, r.asides())

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -77,7 +77,7 @@ func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 }
 
 // brief is what a record must tell whether or not anything was left out.
-func brief(r *record.Run) string {
+func brief(r *statedir.Run) string {
 	out := fmt.Sprintln(r.Outcome, r.Error, r.Datasets, r.Snapshots, r.Pruned, r.Notes)
 	for _, t := range r.Targets {
 		out += fmt.Sprintln(t.Outcome, t.Error, t.Sent, t.Unchanged, t.Failed, t.Pruned)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -336,7 +336,7 @@ func TestSettledTaking(t *testing.T) {
 	require.Equal(t, []string{"dst/copy/a", "src/a"}, looked)
 	require.Equal(t, 1, run.Targets[0].Sent)
 	require.Equal(t, 8, run.Targets[0].Unchanged)
-	st, err := record.Peek(r.dir, "j").State()
+	st, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
 	for name, d := range st.Datasets {
 		require.Equal(t, run.Started, d.Targets["t"].Success, name)

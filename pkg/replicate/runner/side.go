@@ -12,7 +12,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 )
 
@@ -44,11 +43,11 @@ func (s *side) targetName() string {
 }
 
 // do does what may be done twice.
-func (s *side) do(ctx context.Context, f func(site.Host) error) error {
+func (s *side) do(ctx context.Context, f func(hosts.Host) error) error {
 	return replicate.InKeys(s.host.Retry(ctx, f))
 }
 
-func (s *side) list(ctx context.Context, q site.ListQuery) (zfs.Listing, error) {
+func (s *side) list(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
 	l, err := s.host.List(ctx, q)
 	return l, replicate.InKeys(err)
 }
@@ -83,7 +82,7 @@ func (s *side) place(ctx context.Context, tag string, names []string) (bare []st
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, func(st site.Host) error { return st.Hold(ctx, tag, names) })
+	err = s.do(ctx, func(st hosts.Host) error { return st.Hold(ctx, tag, names) })
 	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // asked before the first is placed
 		bare = names
 	}
@@ -95,7 +94,7 @@ func (s *side) release(ctx context.Context, tag string, names []string) (bare []
 	if len(names) == 0 {
 		return nil, nil
 	}
-	if err = s.do(ctx, func(st site.Host) error { return st.Release(ctx, tag, names) }); err == nil {
+	if err = s.do(ctx, func(st hosts.Host) error { return st.Release(ctx, tag, names) }); err == nil {
 		bare = names
 	}
 	return bare, during("release", err)
@@ -171,7 +170,7 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := s.do(ctx, func(st site.Host) error { return st.Destroy(ctx, names) })
+	err := s.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, names) })
 	if err == nil {
 		return names, nil
 	}

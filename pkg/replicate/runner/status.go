@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/calendar"
-	"zxfer/pkg/replicate/record"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // StatusSchema names the shape of status' JSON. Fields are only ever added.
@@ -32,7 +32,7 @@ const (
 
 // ranks are the states, the worst last.
 func ranks() []string {
-	return []string{OK, Unknown, outcome.Interrupted, record.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
+	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
 }
 
 // Rank orders states, the worst highest; a word of none of them, in records that are
@@ -185,7 +185,7 @@ type GoneStatus struct {
 }
 
 // goneOf are those of a job.
-func goneOf(j *replicate.Job, st *record.State) (all []GoneStatus) {
+func goneOf(j *replicate.Job, st *statedir.State) (all []GoneStatus) {
 	for _, g := range st.Orphans {
 		s := GoneStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
 		for i := range j.Targets {
@@ -206,13 +206,13 @@ func goneOf(j *replicate.Job, st *record.State) (all []GoneStatus) {
 func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(job string) time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
-		store := record.Peek(stateDir, j.Name)
+		store := statedir.Peek(stateDir, j.Name)
 		st, err := store.Standing()
 		w := when{now: now, run: store.Run()}
 		if since != nil {
 			w.since = since(j.Name)
 		}
-		js := statusOf(j, cmp.Or(st, &record.State{}), w)
+		js := statusOf(j, cmp.Or(st, &statedir.State{}), w)
 		js.Running, js.RunningSince, js.RunningCommand = store.Running(), w.run, store.Holder()
 		if js.Drill != nil {
 			js.Drill.Running = store.Drilling()
@@ -261,7 +261,7 @@ func (w when) judged() time.Time {
 	return w.now
 }
 
-func statusOf(j *replicate.Job, st *record.State, w when) *JobStatus {
+func statusOf(j *replicate.Job, st *statedir.State, w when) *JobStatus {
 	now := w.judged()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
 	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
@@ -319,9 +319,9 @@ func statusOf(j *replicate.Job, st *record.State, w when) *JobStatus {
 
 // outcomeOf is what became of a dataset in the last run, "" where that succeeded, and
 // why.
-func outcomeOf(a *replicate.Attempt, last *record.Run) (ended, why, hint string) {
+func outcomeOf(a *replicate.Attempt, last *statedir.Run) (ended, why, hint string) {
 	if last != nil && a.Tried.Before(last.Started) {
-		reached := slices.ContainsFunc(last.Targets, func(t *record.TargetRun) bool { return t.Outcome != "" })
+		reached := slices.ContainsFunc(last.Targets, func(t *statedir.TargetRun) bool { return t.Outcome != "" })
 		if last.Error != "" && !reached { // it ended before it came to any
 			return last.Outcome, last.Error, last.Hint
 		}

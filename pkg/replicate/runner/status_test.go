@@ -14,8 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -51,8 +50,8 @@ func TestStatusLateness(t *testing.T) {
 			}
 		})
 	}
-	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, when{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
-	require.False(t, statusOf(&replicate.Job{}, &record.State{}, when{now: eight}).Late)
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, when{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
+	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, when{now: eight}).Late)
 }
 
 // What never arrived is late since it was first tried, however often that was cut, and
@@ -80,8 +79,8 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 	require.Equal(t, time.Hour.Seconds(), js.Lag, "as an older version wrote it")
 }
 
-func stateOfOne(a replicate.Attempt) *record.State {
-	s := &record.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
+func stateOfOne(a replicate.Attempt) *statedir.State {
+	s := &statedir.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 	s.Arrival("tank/a", "near").Attempt = a
 	return s
 }
@@ -122,7 +121,7 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.NotEmpty(t, s.Jobs[0].Problems[0].Hint)
 	require.False(t, s.Jobs[1].Failed, "it never ran")
 	require.Equal(t, Unknown, s.Jobs[1].State)
-	j := statusOf(&replicate.Job{}, &record.State{LastRun: &record.Run{Outcome: "\x1b[2J"}}, when{now: time.Now()})
+	j := statusOf(&replicate.Job{}, &statedir.State{LastRun: &statedir.Run{Outcome: "\x1b[2J"}}, when{now: time.Now()})
 	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
 }
 
@@ -146,7 +145,7 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	st := stateOfOne(replicate.Attempt{Success: eight})
 	st.Arrival("tank/b", "near").Ended(eight, context.Canceled)
 	st.DrillSince = eight
-	store, err := record.Open(dir, "home")
+	store, err := statedir.Open(dir, "home")
 	require.NoError(t, err)
 	require.NoError(t, store.Save(st))
 	f := &replicate.File{Jobs: []replicate.Job{
@@ -179,7 +178,7 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	require.Equal(t, []string{Late, Unknown}, []string{s.Jobs[0].State, s.Jobs[1].State})
 	require.Equal(t, []bool{true, false}, []bool{s.Jobs[0].Late, s.Jobs[1].Late})
 
-	store, err := record.Open(dir, "a")
+	store, err := statedir.Open(dir, "a")
 	require.NoError(t, err)
 	unlock, err := store.Lock(t.Context(), false)
 	require.NoError(t, err)
@@ -262,15 +261,15 @@ func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 // older is a replica whose hosts have OpenZFS 2.1.
 type older struct{ *replica }
 
-func (o older) Open(ctx context.Context, l hosts.Address) (site.Host, error) {
+func (o older) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	s, err := o.replica.Open(ctx, l)
 	return &oldHost{s.(captured).Local}, err
 }
 
-type oldHost struct{ *site.Local }
+type oldHost struct{ *hosts.Local }
 
-func (*oldHost) Facts(context.Context) (site.Facts, error) {
-	return site.Facts{ZFS: "2.1.11-1"}, nil
+func (*oldHost) Facts(context.Context) (hosts.Facts, error) {
+	return hosts.Facts{ZFS: "2.1.11-1"}, nil
 }
 
 // TestAJobThatNeverRanIsJudgedAsALateOne covers the time since its schedule applies.
@@ -289,13 +288,13 @@ func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
 		{"for days", "hourly", Late, 72 * time.Hour, 72*time.Hour - 30*time.Minute, true},
 		{"no schedule", "", Unknown, 72 * time.Hour, 0, false},
 	} {
-		js := statusOf(&replicate.Job{Name: "j", Schedule: c.schedule}, &record.State{}, when{now: since.Add(c.after), since: since})
+		js := statusOf(&replicate.Job{Name: "j", Schedule: c.schedule}, &statedir.State{}, when{now: since.Add(c.after), since: since})
 		require.Equal(t, c.state, js.State, c.name)
 		require.Equal(t, c.state == Late, js.Late, c.name)
 		require.Equal(t, c.lag.Seconds(), js.Lag, c.name)
 		require.Equal(t, c.critical, js.LagCritical > 0 && js.Lag > js.LagCritical, c.name)
 	}
-	js := statusOf(&replicate.Job{Schedule: "hourly"}, &record.State{}, when{now: since, since: since.AddDate(1, 0, 0)})
+	js := statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, when{now: since, since: since.AddDate(1, 0, 0)})
 	require.True(t, js.Late, "the clock was wrong when the file was written")
 }
 
@@ -322,7 +321,7 @@ func TestALongRunIsNotLate(t *testing.T) {
 	} {
 		of := st
 		if c.never {
-			of = &record.State{}
+			of = &statedir.State{}
 		}
 		js := statusOf(j, of, c.w)
 		require.Equal(t, c.late, js.Late, c.name)
@@ -336,7 +335,7 @@ func TestUnreadableRecordsStopNoMetrics(t *testing.T) {
 	dir := t.TempDir()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for _, job := range []string{"a", "b"} {
-		store, err := record.Open(dir, job)
+		store, err := statedir.Open(dir, job)
 		require.NoError(t, err)
 		require.NoError(t, store.Save(stateOfOne(replicate.Attempt{Success: eight})))
 	}

@@ -12,10 +12,10 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/zfs"
 )
 
@@ -25,10 +25,10 @@ const worthwhile = 4
 
 // survey lists the source with all its snapshots.
 func (w *jobRun) survey(ctx context.Context) (*replicate.RunState, error) {
-	return w.list(ctx, site.ListQuery{Versions: true, Changed: true})
+	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true})
 }
 
-func (w *jobRun) list(ctx context.Context, q site.ListQuery) (*replicate.RunState, error) {
+func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.RunState, error) {
 	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
 	defer w.doing("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
@@ -74,11 +74,11 @@ func noneLeft(c *replicate.Choice, source *side, of int) error {
 
 // surveyChanged is survey for a run: it leaves out what is settled. Where
 // little is, or where that cannot be told, it lists everything.
-func (w *jobRun) surveyChanged(ctx context.Context, settled *record.Settled) (*replicate.RunState, error) {
+func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (*replicate.RunState, error) {
 	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
-	v, err := w.list(ctx, site.ListQuery{Changed: true, Alone: true})
+	v, err := w.list(ctx, hosts.ListQuery{Changed: true, Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *record.Settled) (*r
 }
 
 // movedCopies finds the datasets of which any copy is not as it was.
-func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, settled *record.Settled, names []string) (map[string]bool, error) {
+func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, settled *statedir.Settled, names []string) (map[string]bool, error) {
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
@@ -141,7 +141,7 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, se
 // look lists anew, with their snapshots, the datasets that are not left out. What is
 // above them is as it was where it was looked at before.
 func (w *jobRun) look(ctx context.Context, v *replicate.RunState) (*replicate.RunState, error) {
-	q := site.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
+	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
 	now, err := *v, error(nil)
 	if len(v.Unchanged) == 0 {
 		var all *replicate.RunState
@@ -175,7 +175,7 @@ func missing(ctx context.Context, source *side, targets []*side, known *replicat
 	if known == nil || known.GUID == 0 {
 		return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
 	}
-	all, err := source.list(ctx, site.ListQuery{Dataset: pool, Recursive: true})
+	all, err := source.list(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/record"
-	"zxfer/pkg/site"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
@@ -88,15 +87,15 @@ func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error
 	return l, err
 }
 
-func (r *replica) Open(context.Context, hosts.Address) (site.Host, error) {
-	l := site.On(r, "test", func(line string) { r.t.Log(line) })
+func (r *replica) Open(context.Context, hosts.Address) (hosts.Host, error) {
+	l := hosts.On(r, "test", func(line string) { r.t.Log(line) })
 	r.t.Cleanup(func() { require.NoError(r.t, l.Close()) })
 	return captured{l, r}, nil
 }
 
 // captured is a host whose facts are read once for all tests.
 type captured struct {
-	*site.Local
+	*hosts.Local
 	r *replica
 }
 
@@ -126,7 +125,7 @@ func (r *replica) runner(t *testing.T) *Runner {
 
 // run runs the job once and returns its record and the datasets whose
 // snapshots were listed, without those of what was sent.
-func (r *replica) run(t *testing.T) (*record.Run, []string) {
+func (r *replica) run(t *testing.T) (*statedir.Run, []string) {
 	t.Helper()
 	r.looked = nil
 	run, err := r.runner(t).Run(t.Context(), r.job, true)

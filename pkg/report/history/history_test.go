@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
 )
 
 // silent is what is told on.
@@ -23,7 +23,7 @@ func (s *silent) Log(m string)                                { s.log = append(s
 func (*silent) Activity(string) func()                        { return func() {} }
 func (*silent) Planned(*job.Report)                           {}
 func (*silent) Started(int, *plan.Dataset, int)               {}
-func (*silent) Progress(int, meet.Progress)                   {}
+func (*silent) Progress(int, connect.Progress)                {}
 func (*silent) Finished(int, *job.StepResult)                 {}
 func (*silent) Ended(*plan.Dataset, error)                    {}
 func (*silent) DevicePlanned(*job.DevReport)                  {}
@@ -64,7 +64,7 @@ func TestCourse(t *testing.T) {
 	rep.Started(1, dataset("tank/a", 0), 0)
 	for i := 1; i <= 4; i++ {
 		at.to(5 + float64(i))
-		rep.Progress(1, meet.Progress{Bytes: uint64(i) * 100, LimitedBy: transfer.LimitNetwork})
+		rep.Progress(1, connect.Progress{Bytes: uint64(i) * 100, LimitedBy: transfer.LimitNetwork})
 	}
 	at.to(12)
 	rep.Finished(1, &job.StepResult{Bytes: 450, Error: "the connection was cut"})
@@ -72,7 +72,7 @@ func TestCourse(t *testing.T) {
 	at.to(13)
 	rep.Started(2, dataset("tank/a", 450), 0)
 	at.to(15)
-	rep.Progress(2, meet.Progress{Bytes: 850, LimitedBy: transfer.LimitTarget})
+	rep.Progress(2, connect.Progress{Bytes: 850, LimitedBy: transfer.LimitTarget})
 	at.to(16)
 	rep.Finished(2, &job.StepResult{Bytes: 550, LimitedBy: transfer.LimitTarget})
 
@@ -107,7 +107,7 @@ func TestDevice(t *testing.T) {
 	report := &job.DevReport{Source: "/dev/a", Target: "beta:/dev/b", Size: 1000}
 	rep.DeviceStarted(report, 200)
 	at.to(2)
-	rep.Progress(1, meet.Progress{Bytes: 600})
+	rep.Progress(1, connect.Progress{Bytes: 600})
 	at.to(3)
 	rep.DeviceFinished(report, &job.DevResult{})
 	c := r.Course()
@@ -129,7 +129,7 @@ func TestBounded(t *testing.T) {
 		at.to(second)
 		bytes += 1 << 30
 		moved += 1 << 30
-		rep.Progress(1, meet.Progress{Bytes: bytes, LimitedBy: transfer.LimitSource})
+		rep.Progress(1, connect.Progress{Bytes: bytes, LimitedBy: transfer.LimitSource})
 		id++
 		name := fmt.Sprintf("tank/%d", id)
 		rep.Started(id, dataset(name, 0), 0)

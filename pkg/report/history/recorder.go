@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/meet"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport/connect"
 )
 
 // How much is kept at most.
@@ -167,7 +167,7 @@ func (w *watch) trim() {
 }
 
 // progress notes how far a stream is.
-func (w *watch) progress(id int, p meet.Progress) {
+func (w *watch) progress(id int, p connect.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if st := w.running[id]; st != nil {
@@ -225,7 +225,7 @@ func (s *sending) Started(id int, d *plan.Dataset, step int) {
 	s.Reporter.Started(id, d, step)
 }
 
-func (s *sending) Progress(id int, p meet.Progress) {
+func (s *sending) Progress(id int, p connect.Progress) {
 	s.progress(id, p)
 	s.Reporter.Progress(id, p)
 }
@@ -254,7 +254,7 @@ func (c *copying) DeviceStarted(r *job.DevReport, done uint64) {
 	c.DevReporter.DeviceStarted(r, done)
 }
 
-func (c *copying) Progress(id int, p meet.Progress) {
+func (c *copying) Progress(id int, p connect.Progress) {
 	c.progress(id, p)
 	c.DevReporter.Progress(id, p)
 }

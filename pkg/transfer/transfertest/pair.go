@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // Random returns n bytes that no compressor shortens, the same for each n.
@@ -24,23 +24,23 @@ func Random(n int) []byte {
 
 // Links returns both ends of a link over loopback. via, if not nil, may put
 // something in between.
-func Links(t testing.TB, mode wire.Mode, streams int, via func(address string) string) (sender, receiver *wire.Link) {
+func Links(t testing.TB, mode tcp.Mode, streams int, via func(address string) string) (sender, receiver *tcp.Link) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Timeout())
 	defer cancel()
-	l, err := wire.Listen(ctx, wire.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
+	l, err := tcp.Listen(ctx, tcp.Offer{Mode: mode, Streams: streams, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
 	require.NoError(t, err)
 	ticket := l.Ticket()
 	if via != nil {
 		ticket.Address = via(ticket.Address)
 	}
 	type dialled struct {
-		link *wire.Link
+		link *tcp.Link
 		err  error
 	}
 	done := make(chan dialled, 1)
 	go func() {
-		link, err := wire.Dial(ctx, ticket)
+		link, err := tcp.Dial(ctx, ticket)
 		done <- dialled{link, err}
 	}()
 	receiver, err = l.Accept(ctx)

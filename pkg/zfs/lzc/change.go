@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // stream is one estimate: the flags as pyzfs names them, and the steps that
@@ -92,7 +92,7 @@ func (c *Client) Snapshot(ctx context.Context, snapshots []string) error {
 	if len(snapshots) == 0 {
 		return nil
 	}
-	if err := zfsexec.CheckSnapshots(snapshots); err != nil {
+	if err := cli.CheckSnapshots(snapshots); err != nil {
 		return err
 	}
 	request := map[string]any{"op": "snapshot", "names": snapshots}
@@ -101,7 +101,7 @@ func (c *Client) Snapshot(ctx context.Context, snapshots []string) error {
 
 // Hold places a hold on each snapshot, pool by pool.
 func (c *Client) Hold(ctx context.Context, tag string, snapshots []string) error {
-	if err := zfsexec.CheckHold(tag, snapshots); err != nil {
+	if err := cli.CheckHold(tag, snapshots); err != nil {
 		return err
 	}
 	var errs []error
@@ -146,7 +146,7 @@ func without(names, gone []string) []string {
 
 // Release removes the holds, pool by pool.
 func (c *Client) Release(ctx context.Context, tag string, snapshots []string) error {
-	if err := zfsexec.CheckHold(tag, snapshots); err != nil {
+	if err := cli.CheckHold(tag, snapshots); err != nil {
 		return err
 	}
 	return c.perPool(ctx, zfs.OpRelease, map[string]any{"op": "release", "tag": tag}, snapshots)
@@ -172,7 +172,7 @@ func (c *Client) perPool(ctx context.Context, op string, request map[string]any,
 
 // Bookmark makes all bookmarks of a pool in one transaction.
 func (c *Client) Bookmark(ctx context.Context, bookmarks map[string]string) error {
-	if err := zfsexec.CheckBookmarks(bookmarks); err != nil {
+	if err := cli.CheckBookmarks(bookmarks); err != nil {
 		return err
 	}
 	var errs []error
@@ -239,7 +239,7 @@ func (c *Client) changeKey(ctx context.Context, op, dataset string) error {
 // Destroy destroys the snapshots of each pool in one transaction, then its
 // bookmarks.
 func (c *Client) Destroy(ctx context.Context, versions []string) error {
-	snapshots, bookmarks, err := zfsexec.ByDataset(versions)
+	snapshots, bookmarks, err := cli.ByDataset(versions)
 	if err != nil {
 		return err
 	}

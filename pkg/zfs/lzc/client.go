@@ -15,27 +15,27 @@ import (
 	"fmt"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // Client is a zfsexec.Backend. Requests are served one at a time.
 type Client struct {
 	life  context.Context
 	end   context.CancelFunc
-	cli   *zfsexec.CLI
+	cli   *cli.CLI
 	hello hello
 	turn  chan struct{} // holds one token; who has it may use helper
 
 	helper *helper // nil once it is of no more use
 }
 
-var _ zfsexec.Backend = (*Client)(nil)
+var _ cli.Backend = (*Client)(nil)
 
 // Start starts the helper, which lives until Close or until ctx ends. The
 // error says what is missing, of Python, pyzfs or ZFS: the command line then does
 // the same, slower.
 func Start(ctx context.Context) (*Client, error) {
-	c := &Client{cli: zfsexec.New(nil), turn: make(chan struct{}, 1)}
+	c := &Client{cli: cli.New(nil), turn: make(chan struct{}, 1)}
 	c.life, c.end = context.WithCancel(ctx)
 	h, greeting, err := startHelper(c.life, c.cli)
 	if err != nil {

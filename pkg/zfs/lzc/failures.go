@@ -10,7 +10,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // failures is why libzfs_core refused a request: by name, as far as it knows.
@@ -68,7 +68,7 @@ func typed(op string, names []string, err error) error {
 	var errs []error
 	for _, x := range f.Failures {
 		k := x.kind(op)
-		hint := zfs.Failure{Op: op, Subject: x.Name, User: zfsexec.UserName()}
+		hint := zfs.Failure{Op: op, Subject: x.Name, User: cli.UserName()}
 		if x.Name == "" && len(names) > 0 {
 			hint.Subject = names[0]
 		}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 //go:embed helper.py
@@ -29,7 +29,7 @@ type helper struct {
 	in      io.WriteCloser
 	out     *os.File
 	replies *json.Decoder // of out
-	stderr  zfsexec.Tail
+	stderr  cli.Tail
 	gone    chan struct{} // closed when the process is reaped
 }
 
@@ -40,7 +40,7 @@ type hello struct {
 
 // startHelper starts Python with the script on its command line: no file is
 // left behind, and -I keeps the user's environment and directory out of it.
-func startHelper(ctx context.Context, cli *zfsexec.CLI) (*helper, hello, error) {
+func startHelper(ctx context.Context, cli *cli.CLI) (*helper, hello, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return nil, hello{}, errors.New("python3 is not installed")

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // OpenSend has the helper write one small increment into a pipe, which it fits into:
 // to start a process takes many times as long as such a stream. All else, and what the
 // helper cannot send, zfs send does, which says best why it fails.
-func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error) {
+func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error) {
 	if _, err := zfs.SendArgs(s); err != nil { // names are checked there
 		return nil, err
 	}
 	if s.Token != "" || len(s.Through) > 0 {
 		return c.cli.OpenSend(ctx, s)
 	}
-	r, w, roomy, err := zfsexec.StreamPipe()
+	r, w, roomy, err := cli.StreamPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, 
 // sendSource is the stream of a helper, or of zfs send in its stead.
 type sendSource struct {
 	ctx  context.Context
-	cli  *zfsexec.CLI
+	cli  *cli.CLI
 	spec zfs.SendSpec
 	r    *os.File
 	stop func() bool
@@ -52,7 +52,7 @@ type sendSource struct {
 
 	mu      sync.Mutex
 	closed  bool
-	instead zfsexec.Stream
+	instead cli.Stream
 }
 
 func (s *sendSource) send(c *Client, w *os.File) {
@@ -106,14 +106,14 @@ func (s *sendSource) Read(b []byte) (int, error) {
 	return other.Read(b)
 }
 
-func (s *sendSource) other() zfsexec.Stream {
+func (s *sendSource) other() cli.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.instead
 }
 
 // begin starts zfs send, unless nobody wants the stream any more.
-func (s *sendSource) begin() (zfsexec.Stream, error) {
+func (s *sendSource) begin() (cli.Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

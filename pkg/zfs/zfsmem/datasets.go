@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 )
 
 // List surveys a dataset.
@@ -279,7 +279,7 @@ func (h *Host) Destroy(ctx context.Context, versions []string) error {
 }
 
 func (h *Host) destroy(versions []string) error {
-	if _, _, err := zfsexec.ByDataset(versions); err != nil {
+	if _, _, err := cli.ByDataset(versions); err != nil {
 		return err
 	}
 	var errs []error

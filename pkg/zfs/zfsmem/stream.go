@@ -10,12 +10,12 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 	"zxfer/pkg/zfs/zfstest"
 )
 
 // OpenSend starts a stream.
-func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (zfsexec.Stream, error) {
+func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error) {
 	if _, err := zfs.SendArgs(s); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transfer/transfertest"
 	"zxfer/pkg/zfs"
-	"zxfer/pkg/zfs/zfsexec"
+	"zxfer/pkg/zfs/cli"
 	"zxfer/pkg/zfs/zfsmem"
 )
 
@@ -23,7 +23,7 @@ func host() (*zfsmem.Host, zfs.SendSpec, zfs.Arrival) {
 
 func TestReceiveIsASink(t *testing.T) {
 	t.Parallel()
-	src, err := func() (zfsexec.Stream, error) { h, spec, _ := host(); return h.OpenSend(t.Context(), spec) }()
+	src, err := func() (cli.Stream, error) { h, spec, _ := host(); return h.OpenSend(t.Context(), spec) }()
 	require.NoError(t, err)
 	whole, err := io.ReadAll(src)
 	require.NoError(t, err)

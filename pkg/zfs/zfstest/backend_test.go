@@ -18,13 +18,13 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
 	"zxfer/pkg/zfs/lzc"
-	"zxfer/pkg/zfs/zfsexec"
 )
 
 func TestBackendCLI(t *testing.T) {
 	Require(t)
-	c := zfsexec.New(nil)
+	c := cli.New(nil)
 	t.Cleanup(func() { _ = c.Close() })
 	conforms(t, c)
 }
@@ -38,8 +38,8 @@ func TestBackendLZC(t *testing.T) {
 }
 
 // conforms is what every zfsexec.Backend promises, on real pools.
-func conforms(t *testing.T, b zfsexec.Backend) {
-	for name, test := range map[string]func(*testing.T, *Pool, zfsexec.Backend){
+func conforms(t *testing.T, b cli.Backend) {
+	for name, test := range map[string]func(*testing.T, *Pool, cli.Backend){
 		"estimate":              testEstimate,
 		"estimate fails":        testEstimateFails,
 		"send":                  testSend,
@@ -62,7 +62,7 @@ func conforms(t *testing.T, b zfsexec.Backend) {
 }
 
 // testSend compares streams with those of zfs(8).
-func testSend(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testSend(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Name + "/a b"
 	p.ZFS("create", ds)
 	p.ZFS("snapshot", ds+"@one")
@@ -127,7 +127,7 @@ func (p *Pool) holds(snapshot string) []string {
 	return tags
 }
 
-func testEstimate(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testEstimate(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Create("d")
 	p.Write(ds, "f", 4<<20, 1)
 	p.Snapshot(ds, "a")
@@ -168,7 +168,7 @@ func (p *Pool) interruptedToken(snapshot string) string {
 	return token
 }
 
-func testEstimateFails(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testEstimateFails(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Create("d")
 	p.Snapshot(ds, "a")
 	for _, s := range []zfs.SendSpec{
@@ -183,13 +183,13 @@ func testEstimateFails(t *testing.T, p *Pool, b zfsexec.Backend) {
 	}
 }
 
-func testSnapshot(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testSnapshot(t *testing.T, p *Pool, b cli.Backend) {
 	one, two := p.Create("one"), p.Create("two")
 	require.NoError(t, b.Snapshot(t.Context(), []string{p.Name + "@x", one + "@x", two + "@y"}))
 	require.Equal(t, []string{one + "@x", two + "@y", p.Name + "@x"}, p.names())
 }
 
-func testSnapshotAtomic(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testSnapshotAtomic(t *testing.T, p *Pool, b cli.Backend) {
 	one, two := p.Create("one"), p.Create("two")
 	p.Snapshot(two, "x")
 	requireKind(t, b.Snapshot(t.Context(), []string{one + "@x", two + "@x"}), zfs.Exists, p.Name)
@@ -203,7 +203,7 @@ func testSnapshotAtomic(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Equal(t, []string{two + "@x"}, p.names())
 }
 
-func testHold(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testHold(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	ds := p.Create("d")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
@@ -225,7 +225,7 @@ func testHold(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.NoError(t, b.Release(ctx, "keep", []string{one}))
 }
 
-func testBookmark(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testBookmark(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	ds := p.Create("d")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
@@ -241,7 +241,7 @@ func testBookmark(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Equal(t, fault.Usage, fault.ClassOf(b.Bookmark(ctx, map[string]string{p.Name + "#x": one})))
 }
 
-func testDestroy(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testDestroy(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	ds, other := p.Create("d"), p.Create("e")
 	for _, s := range []string{"one", "two", "three"} {
@@ -267,7 +267,7 @@ func testDestroy(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Contains(t, p.names(), ds+"@three")
 }
 
-func testDestroyRefuses(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testDestroyRefuses(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Create("d")
 	one := p.Snapshot(ds, "one")
 	for _, wrong := range []string{ds, p.Name, ds + "@", ds + "@one%", ds + "@one,two", "", "-r", ds + "@one@two"} {
@@ -277,7 +277,7 @@ func testDestroyRefuses(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Equal(t, []string{one}, p.names())
 }
 
-func testNothing(t *testing.T, _ *Pool, b zfsexec.Backend) {
+func testNothing(t *testing.T, _ *Pool, b cli.Backend) {
 	ctx := t.Context()
 	sizes, err := b.Estimate(ctx, nil)
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func testNothing(t *testing.T, _ *Pool, b zfsexec.Backend) {
 	require.NoError(t, b.Destroy(ctx, nil))
 }
 
-func testNames(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testNames(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	long := p.Name + "@" + strings.Repeat("x", 260)
 	for _, name := range []string{long, p.Name + "@a*b", p.Name + "@a/b", p.Name + "//d@x", "-x@y"} {
@@ -308,7 +308,7 @@ func testNames(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Error(t, b.Hold(ctx, "-r", []string{p.Name + "@x"}))
 }
 
-func testSpaces(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testSpaces(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	ds := p.Create("with space")
 	p.Write(ds, "f", 1<<20, 1)
@@ -325,7 +325,7 @@ func testSpaces(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Empty(t, p.names())
 }
 
-func testMany(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testMany(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	ds := p.Create("d")
 	var snaps []string
@@ -342,7 +342,7 @@ func testMany(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.Empty(t, p.names())
 }
 
-func testCancelled(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testCancelled(t *testing.T, p *Pool, b cli.Backend) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, b.Snapshot(ctx, []string{p.Name + "@x"}), context.Canceled)
@@ -352,7 +352,7 @@ func testCancelled(t *testing.T, p *Pool, b zfsexec.Backend) {
 	require.NoError(t, b.Snapshot(t.Context(), []string{p.Name + "@x"}), "usable afterwards")
 }
 
-func testReadOnly(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testReadOnly(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	snap := p.Snapshot(p.Name, "x")
 	dir := t.TempDir()
@@ -368,7 +368,7 @@ func testReadOnly(t *testing.T, p *Pool, b zfsexec.Backend) {
 	}
 }
 
-func testAfterFailure(t *testing.T, p *Pool, b zfsexec.Backend) {
+func testAfterFailure(t *testing.T, p *Pool, b cli.Backend) {
 	ctx := t.Context()
 	err := b.Snapshot(ctx, []string{p.Dataset("none") + "@x"})
 	var e *zfs.Error

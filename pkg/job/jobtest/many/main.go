@@ -18,7 +18,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/site"
 	"zxfer/pkg/zfs"
 	"zxfer/pkg/zfs/zfsmem"
 )
@@ -53,7 +52,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 // made is a host with so many datasets, each with so many snapshots.
-func made(datasets, snapshots int) *site.Local {
+func made(datasets, snapshots int) *hosts.Local {
 	h := zfsmem.New("src", "dst")
 	for i := range datasets {
 		name := "src/a"
@@ -74,13 +73,13 @@ func made(datasets, snapshots int) *site.Local {
 			}
 		}
 	})
-	return site.On(h, "test", func(string) {})
+	return hosts.On(h, "test", func(string) {})
 }
 
 // world reaches it.
-type world struct{ *site.Local }
+type world struct{ *hosts.Local }
 
-func (w world) Open(context.Context, hosts.Address) (site.Host, error) { return w.Local, nil }
+func (w world) Open(context.Context, hosts.Address) (hosts.Host, error) { return w.Local, nil }
 func (w world) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
 	return "", errors.ErrUnsupported
 }

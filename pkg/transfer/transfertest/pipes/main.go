@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 func main() {
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return listen(ctx, wire.Offer{Mode: wire.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4])
+		return listen(ctx, tcp.Offer{Mode: tcp.Mode(args[1]), Streams: streams, Address: args[3], Deadline: time.Minute}, args[4])
 	case len(args) == 2 && args[0] == "dial":
 		return dial(ctx, args[1])
 	case (len(args) == 2 || len(args) == 4) && args[0] == "produce":
@@ -94,8 +94,8 @@ func (p *pausing) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-func listen(ctx context.Context, o wire.Offer, path string) error {
-	l, err := wire.Listen(ctx, o, nil)
+func listen(ctx context.Context, o tcp.Offer, path string) error {
+	l, err := tcp.Listen(ctx, o, nil)
 	if err != nil {
 		return err
 	}
@@ -127,11 +127,11 @@ func dial(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	var ticket wire.Ticket
+	var ticket tcp.Ticket
 	if err := json.Unmarshal(text, &ticket); err != nil {
 		return err
 	}
-	link, err := wire.Dial(ctx, ticket)
+	link, err := tcp.Dial(ctx, ticket)
 	if err != nil {
 		return err
 	}

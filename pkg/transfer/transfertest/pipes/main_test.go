@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/testenv"
-	"zxfer/pkg/wire"
+	"zxfer/pkg/transport/tcp"
 )
 
 // TestMain lets the test's binary be the command.
@@ -33,7 +33,7 @@ func pipes(ctx context.Context, args ...string) *exec.Cmd {
 // What is produced is consumed, all of it, by each wire.
 func TestPipes(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []wire.Mode{wire.Plain, wire.Signed, wire.TLS} {
+	for _, mode := range []tcp.Mode{tcp.Plain, tcp.Signed, tcp.TLS} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())

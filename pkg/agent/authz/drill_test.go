@@ -1,0 +1,68 @@
+package authz
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// A grant to drill is one to clone and to read what it names, and nothing else.
+func TestDrillGrant(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("vault/a", "vault/b", "vault/e")
+	h.Set("vault/e", "encryption", "on")
+	require.NoError(t, h.Snapshot(t.Context(), []string{"vault/a@x", "vault/b@x", "vault/e@x"}))
+	clone := func(snapshot string) string {
+		name, err := h.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: "j"})
+		require.NoError(t, err)
+		return name
+	}
+	a, b, e := clone("vault/a@x"), clone("vault/b@x"), clone("vault/e@x")
+	s := hosts.On(h, "test", func(string) {})
+	defer s.Close()
+	p, err := Parse([]string{"drill=vault/a", "drill=vault/e"}, nil, false)
+	require.NoError(t, err)
+	require.Equal(t, "--allow drill=vault/a --allow drill=vault/e", p.String())
+	g := NewGuard(p, s, func(string) {})
+
+	require.NoError(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j"}))
+	asked := zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Among: []string{"vault/none"}}
+	require.NoError(t, CreateDrillClone(t.Context(), g, &asked))
+	require.Equal(t, []string{"vault/a", "vault/e"}, asked.Among, "of all that the key may drill the clones are counted")
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/b@x", Job: "j"}))
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Writable: true}))
+	require.Error(t, CreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", KeyFile: "/etc/key"}))
+	require.NoError(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j", Datasets: []string{"vault/a"}}))
+	require.Error(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j", Datasets: []string{"vault/a", "vault/b"}}))
+	require.Error(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j"}))
+
+	marks := []string{"origin", zfs.AsideProperty}
+	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, e}, Properties: marks}))
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))
+	require.NoError(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1}))
+	for _, name := range []string{b, "vault/a", "vault/a@x", a + "/below", a + "@x"} {
+		require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: name, Sample: 1}), name)
+	}
+	require.ErrorContains(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: e, Sample: 1}), "send-decrypted=vault/e")
+	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1, KeyFile: "/etc/key"}))
+	unmarked := zfs.DrillCloneName("vault", "1")
+	h.Clone("vault/a@x", unmarked)
+	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "no drill made it")
+	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{unmarked}, Properties: marks}))
+	digest := func(dataset string, raw bool) error {
+		return Digest(t.Context(), g, &hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: raw}}})
+	}
+	require.NoError(t, digest("vault/a", false))
+	require.NoError(t, digest("vault/e", true))
+	require.Error(t, digest("vault/e", false))
+	require.Error(t, digest("vault/b", true))
+	require.Error(t, Digest(t.Context(), g, &hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: "vault/a", To: "x"}, KeyFile: "/etc/key"}))
+	require.Error(t, Snapshot(t.Context(), g, &[]string{"vault/a@y"}))
+	require.Error(t, Destroy(t.Context(), g, &[]string{"vault/a@x"}))
+}

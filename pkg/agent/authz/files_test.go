@@ -1,0 +1,44 @@
+package authz
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/hosts"
+)
+
+// Files are read of snapshots of what may be sent, and of what is encrypted only
+// where its plain text may be.
+func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
+	t.Parallel()
+	h, _ := encrypted(map[string]string{"tank/plain": "-", "tank/enc": "tank/enc", "tank/open": "tank/open", "vault/a": "-"})
+	p, err := Parse([]string{"send=tank", "send-decrypted=tank/open", "receive=vault"}, nil, true)
+	require.NoError(t, err)
+	for name, c := range map[string]struct{ snapshot, keyFile, refused string }{
+		"plain":               {"tank/plain@x", "", ""},
+		"encrypted":           {"tank/enc@x", "", "tank/enc is encrypted"},
+		"granted":             {"tank/open@x", "", ""},
+		"of what is received": {"vault/a@x", "", "not below"},
+		"what is there now":   {"tank/plain", "", "snapshot"},
+		"with a key":          {"tank/open@x", "/etc/zxfer/key", "not for who has this one"},
+	} {
+		for op, args := range map[string]any{
+			"read-files": files.Query{Snapshot: c.snapshot, KeyFile: c.keyFile, Sample: 1},
+			"transfer":   hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: c.snapshot, KeyFile: c.keyFile, Paths: []string{"a"}}}, To: hosts.Accept{Session: "s"}},
+		} {
+			body, err := json.Marshal(args)
+			require.NoError(t, err)
+			_, err = admit(t, NewGuard(p, h, func(string) {}), op, string(body))
+			if c.refused == "" {
+				require.NoError(t, err, name)
+				continue
+			}
+			require.ErrorContains(t, err, c.refused, name)
+			require.Equal(t, fault.Refused, fault.ClassOf(err))
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package authz
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+)
+
+// A policy that was read is written so that it is read as the same, and grants
+// nothing outside of what it names.
+func FuzzPolicy(f *testing.F) {
+	f.Add("receive=vault/web1", "10.0.0.0/8", true, "vault/web10")
+	f.Add("send=tank", "::ffff:192.0.2.1", false, "tank/a/../../b")
+	f.Add("receive=vault/web1@x", "fe80::1%eth0", true, "vault")
+	f.Fuzz(func(t *testing.T, grant, peer string, appendOnly bool, dataset string) {
+		p, err := Parse([]string{grant}, []string{peer}, appendOnly)
+		if err != nil {
+			return
+		}
+		root := grant[strings.IndexByte(grant, '=')+1:]
+		require.Equal(t, p.granted(dataset), below(dataset, []string{root}))
+		if p.granted(dataset) {
+			require.True(t, dataset == root || strings.HasPrefix(dataset, root+"/"))
+			require.NotContains(t, strings.Split(dataset, "/"), "..") // which "0.." is not
+		}
+		if strings.ContainsAny(grant, " ") {
+			return // authorized_keys quotes it elsewhere
+		}
+		words, err := shellquote.Split(p.String())
+		require.NoError(t, err)
+		var grants, peers []string
+		for i := 0; i+1 < len(words); i++ {
+			switch words[i] {
+			case "--allow":
+				grants = append(grants, words[i+1])
+			case "--peer":
+				peers = append(peers, words[i+1])
+			}
+		}
+		again, err := Parse(grants, peers, strings.Contains(p.String(), "--append-only"))
+		require.NoError(t, err, p.String())
+		require.Equal(t, p, again)
+	})
+}

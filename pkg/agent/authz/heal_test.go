@@ -1,0 +1,68 @@
+package authz
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// What a key may heal it may look at and mend, through snapshots of zxfer's own;
+// append-only receive keys may nothing of it.
+func TestHealing(t *testing.T) {
+	t.Parallel()
+	guard := func(grants ...string) *Guard {
+		p, err := Parse(grants, nil, true)
+		require.NoError(t, err)
+		return NewGuard(p, hosts.On(zfsmem.New("vault/a/b"), "test", func(string) {}), func(string) {})
+	}
+	corrective := func(target string, bend func(*zfs.ReceiveSpec)) *hosts.Task {
+		r := zfs.ReceiveSpec{Target: target, Corrective: true, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "zxfer-heal-x", GUID: 1}}}}
+		if bend != nil {
+			bend(&r)
+		}
+		return &hosts.Task{From: hosts.Accept{Session: "s"}, To: hosts.ReceiveStream{Spec: r}}
+	}
+	own, dataset := []string{"vault/a/b@zxfer-heal-x"}, "vault/a"
+	ctx := t.Context()
+	healer := guard("heal=vault/a")
+	require.NoError(t, Damage(ctx, healer, &dataset))
+	require.ErrorIs(t, Damage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
+	require.NoError(t, Scrub(ctx, healer, &dataset))
+	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
+	require.NoError(t, Snapshot(ctx, healer, &own))
+	require.NoError(t, Destroy(ctx, healer, &own))
+	base, other := "vault/a/b@daily", "vault/c@daily"
+	require.NoError(t, Revert(ctx, healer, &base))
+	require.Error(t, Revert(ctx, healer, &other))
+	require.NoError(t, List(ctx, healer, &hosts.ListQuery{Dataset: dataset}))
+	require.NoError(t, Sync(ctx, healer, &dataset))
+	require.NoError(t, Sync(ctx, guard("receive=vault/a"), &dataset))
+	require.Error(t, Sync(ctx, guard("receive=vault/c"), &dataset))
+
+	for name, err := range map[string]error{
+		"other":      Transfer(ctx, healer, corrective("vault/ab", nil)),
+		"rollback":   Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
+		"origin":     Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
+		"properties": Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
+		"plain":      Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
+		"send":       Estimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
+		"snapshot":   Snapshot(ctx, healer, &[]string{"vault/a@mine"}),
+		"destroy":    Destroy(ctx, healer, &[]string{"vault/a@daily"}),
+		"elsewhere":  Destroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
+	} {
+		require.Error(t, err, name)
+	}
+	pool := "vault"
+	require.Error(t, Damage(ctx, healer, &pool), "of the whole pool")
+
+	receiver := guard("receive=vault/a")
+	require.Error(t, Damage(ctx, receiver, &dataset))
+	require.Error(t, Scrub(ctx, receiver, &dataset))
+	require.Error(t, Transfer(ctx, receiver, corrective("vault/a", nil)))
+	require.Error(t, Destroy(ctx, receiver, &own))
+	require.Error(t, Revert(ctx, receiver, &base))
+}

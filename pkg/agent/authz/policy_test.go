@@ -1,0 +1,284 @@
+package authz
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"tank/vm": true, "tank/vm/a": true, "tank/vm/a b": true, "tank/vm2": false, "tank": false, "tank/vm/": false,
+		"tank/vm/../x": false, "tank/vm/./x": false, "tank/vm//x": false, "": false, "/tank/vm": false, "TANK/vm": false,
+		"tank/vm@x": false, "tank/vm#x": false, "tank/vm\x00/x": false, "tank/vm\n": false, "-o": false,
+	} {
+		require.Equal(t, want, below(name, []string{"tank/vm"}), "%q", name)
+	}
+	require.False(t, below("tank/vm", nil))
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]string{"receive=vault/a", "send=tank/vm", "send-decrypted=tank/open"}, []string{"10.1.2.3/8", "::1"}, true)
+	require.NoError(t, err)
+	require.Equal(t, "--allow receive=vault/a --allow send=tank/vm --allow send-decrypted=tank/open --append-only --peer 10.0.0.0/8 --peer ::1", p.String())
+	require.True(t, p.peer("10.9.9.9"))
+	require.True(t, p.peer("::ffff:10.9.9.9"))
+	require.False(t, p.peer("11.0.0.1"))
+	require.False(t, p.peer("localhost"))
+	for _, bad := range []string{"", "receive", "receive=", "destroy=tank", "receive=tank/", "receive=tank@x", "receive=/", "Receive=tank", "receive =tank"} {
+		_, err := Parse([]string{bad}, nil, false)
+		require.Error(t, err, "%q", bad)
+		require.Equal(t, fault.Usage, fault.ClassOf(err), "%q", bad)
+	}
+	_, err = Parse(nil, nil, true)
+	require.Error(t, err)
+}
+
+// rules are those of the operations, by the names that package agent gives them.
+func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
+	return map[string]func(context.Context, *Guard, Request) (any, error){
+		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)), "read-files": by(Reads(ReadFiles)),
+		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(HostFacts[bool])),
+		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
+		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),
+		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
+		"adjust": by(Changes(SetProperties, PropertyNames)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(InheritKey, Name)), "part-key": by(Changes(MakeEncryptionRoot, Name)),
+	}
+}
+
+func by[A any](r Rule[A]) func(context.Context, *Guard, Request) (any, error) {
+	return func(ctx context.Context, g *Guard, q Request) (any, error) { return Admit(ctx, g, q, r) }
+}
+
+func admit(t *testing.T, g *Guard, op, body string) (any, error) {
+	t.Helper()
+	return rules()[op](t.Context(), g, Request{Op: op, Body: json.RawMessage(body)})
+}
+
+// The zero policy admits nothing.
+func TestZeroPolicy(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{}, nil, func(string) {})
+	for op := range rules() {
+		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
+			if op == "offer" || body == `null` && op != "transfer" {
+				continue // a list of nothing is about nothing
+			}
+			_, err := admit(t, g, op, body)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
+		}
+	}
+}
+
+// What is not decided about is refused, whatever a rule says.
+func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
+	t.Parallel()
+	type later struct{ Known, Added string }
+	g := NewGuard(&Policy{}, nil, func(string) {})
+	for _, nested := range []any{later{Added: "x"}, []later{{}, {Added: "x"}}, &struct{ Deep *later }{&later{}}, map[string]later{"a": {}}, [1]int{}, func() {}} {
+		require.NotEmpty(t, undecided(reflect.ValueOf(nested)))
+	}
+	require.Empty(t, undecided(reflect.ValueOf(later{})))
+	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(Anything[later]))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "later.Added")
+	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)}, Reads(Anything[hosts.Task]))
+	require.ErrorContains(t, err, "hosts.Noise.Time")
+}
+
+// Nothing is decided about fields that there are not.
+func TestDecidedFieldsAreThere(t *testing.T) {
+	t.Parallel()
+	for of, names := range checkedFields {
+		for _, name := range names {
+			_, there := of.FieldByName(name)
+			require.True(t, there, "%s.%s", of, name)
+		}
+	}
+}
+
+// A list may name datasets one by one: each is judged.
+func TestListOnly(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
+	_, err := admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/vm"],"changed":true}`)
+	require.NoError(t, err)
+	_, err = admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	// Whatever a listing may be asked for, there is a rule for it.
+	q, err := json.Marshal(hosts.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true, User: []string{"zxfer:job"}})
+	require.NoError(t, err)
+	_, err = admit(t, g, "list", string(q))
+	require.NoError(t, err)
+	for _, name := range []string{"all", "mountpoint", "my:x,all", "-r", "my:x y"} {
+		_, err = admit(t, g, "list", fmt.Sprintf(`{"dataset":"tank/vm","user":[%q]}`, name))
+		require.Error(t, err, name)
+	}
+}
+
+// Of what is above a grant only what a plan must know may be read: "all" would
+// be its administrator's own properties too.
+func TestPropertiesAbove(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
+	for body, ok := range map[string]bool{
+		`{"names":["tank","tank/vm"],"properties":["type","encryption","guid","available"]}`: true,
+		`{"names":["tank","tank/vm"],"properties":["type","mountpoint"]}`:                    false,
+		`{"names":["tank"],"properties":["keylocation"]}`:                                    false,
+		`{"names":["tank/vm/a"],"properties":["mountpoint"]}`:                                true,
+		`{"names":["tank/vm/a"],"properties":["all","org.example:note"]}`:                    true,
+		`{"names":["tank/vm/a"],"properties":null}`:                                          true,
+		`{"names":["tank/vm"],"properties":["all"]}`:                                         false,
+		`{"names":["tank/vm"],"properties":["type","org.example:note"]}`:                     false,
+		`{"names":["tank/vm/a","tank"],"properties":["sharenfs"]}`:                           false,
+		`{"names":["tank"],"properties":null}`:                                               false,
+		`{"names":["tank/vm@x"],"properties":["guid"]}`:                                      false,
+		`{"names":["tank/home"],"properties":["type"]}`:                                      false,
+	} {
+		_, err := admit(t, g, "properties", body)
+		if ok {
+			require.NoError(t, err, body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), body)
+		}
+	}
+}
+
+// A listing tells a restricted key no more of the datasets above than a read of their
+// properties does, whatever it asks for.
+func TestListAbove(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/vm/a")
+	for _, d := range []string{"tank", "tank/vm", "tank/vm/a"} {
+		for p, v := range map[string]string{"mountpoint": "/secret", "keylocation": "file:///secret", "available": "7"} {
+			h.Set(d, p, v)
+		}
+	}
+	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, hosts.On(h, "test", func(string) {}), func(string) {})
+	for _, body := range []string{`{"dataset":"tank/vm/a","recursive":true}`, `{"dataset":"tank/vm/a","brief":false,"changed":true}`, `{"dataset":"tank/vm/a","newest":true}`} {
+		q, err := Admit(t.Context(), g, Request{Op: "list", Body: []byte(body)}, Reads(List))
+		require.NoError(t, err)
+		l, err := h.List(t.Context(), q)
+		require.NoError(t, err)
+		require.Len(t, l.Ancestors, 2)
+		for _, d := range l.Ancestors {
+			require.Empty(t, d.Get("mountpoint"), body)
+			require.Empty(t, d.Get("keylocation"), body)
+			require.Equal(t, "7", d.Get("available"))
+		}
+		if !q.Changed {
+			require.Equal(t, "/secret", l.Datasets[0].Get("mountpoint"))
+		}
+	}
+}
+
+// FuzzAdmit looks for a request that names no granted dataset as its target
+// and is admitted all the same.
+func FuzzAdmit(f *testing.F) {
+	for _, spec := range []string{`"target":"vault/a"`, `"target":"vault/a","target":"tank"`, `"Target":"tank","rollback":true`, `"target":"vault/a","set":{"mountpoint":"/"}`} {
+		f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`))
+	}
+	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{"target":"vault/a"}},"device":{}}}`))
+	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
+		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, Streams))
+		if err != nil {
+			return
+		}
+		require.NotContains(t, []string{"device", "noise"}, got.Moves())
+		if got.Moves() == "nothing" {
+			return
+		}
+		require.IsType(t, hosts.ReceiveStream{}, got.To, "nothing may be sent")
+		r := got.To.(hosts.ReceiveStream).Spec
+		require.True(t, below(r.Target, []string{"vault"}))
+		require.False(t, r.Rollback)
+		require.NotContains(t, r.Set, "mountpoint")
+		if r.Arrival.Base == 0 {
+			require.Equal(t, "on", r.Set["readonly"])
+			require.True(t, r.Arrival.Volume || r.Set["canmount"] == "noauto" || r.Set["canmount"] == "off")
+		}
+	})
+}
+
+// A way may be tried by which a stream could come or go, and the audit tells it.
+func TestAWayMayBeTried(t *testing.T) {
+	t.Parallel()
+	dial := func(address string) string {
+		return `{"from":{"nothing":{}},"to":{"dial":{"ticket":{"mode":"tls","address":"` + address + `","session":"","secret":"","streams":1,"deadline":1}}}}`
+	}
+	for body, ok := range map[string]bool{
+		`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`: true,
+		`{"from":{"nothing":{}},"to":{"accept":{"session":"x"}}}`: true,
+		dial("10.0.0.1:7"): true,
+		dial("10.0.0.9:7"): false,
+		`{"from":{"nothing":{}},"to":{"stream":{"spec":{"target":"vault"}}}}`:  false,
+		`{"from":{"nothing":{"time":1}},"to":{"accept":{"session":"x"}}}`:      false,
+		`{"from":{"noise":{"time":0}},"to":{"accept":{"session":"x"}}}`:        false,
+		`{"from":{"accept":{"session":"x"}},"to":{"nothing":{},"nowhere":{}}}`: false,
+	} {
+		var audited []string
+		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
+		_, err := Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true}, Changes(Transfer, Streams))
+		require.Equal(t, ok, err == nil, "%s: %v", body, err)
+		require.Len(t, audited, 1)
+		if ok {
+			require.Equal(t, "admitted transfer: a connection, with nothing on it", audited[0])
+		}
+	}
+}
+
+// Every job asks every host for its facts: that they are refused is no news to
+// who reads the audit, unless it is asked for in another way.
+func TestHostFactsAreRefusedQuietly(t *testing.T) {
+	t.Parallel()
+	var audited []string
+	g := NewGuard(&Policy{}, nil, func(l string) { audited = append(audited, l) })
+	_, err := admit(t, g, "capture", `true`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "facts of the whole host")
+	require.Empty(t, audited)
+	_, err = admit(t, g, "capture", `"x"`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Len(t, audited, 1)
+}
+
+// The rings of one session's streams are bounded together; a stream that ended gives
+// its own back.
+func TestRingsOfASessionAreBounded(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
+	ctx, end := context.WithCancel(t.Context())
+	given := func(asked int64) int64 {
+		task := hosts.Task{From: hosts.Accept{Session: "x"}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
+		require.NoError(t, Transfer(ctx, g, &task))
+		return task.To.(hosts.ReceiveStream).Options.Buffer
+	}
+	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
+	require.EqualValues(t, transfer.DefaultBuffer, given(0), "what would be taken")
+	require.EqualValues(t, transfer.DefaultBuffer, given(1<<40))
+	total := int64(1<<20 + 2*transfer.DefaultBuffer)
+	for range 61 {
+		total += given(0)
+	}
+	require.LessOrEqual(t, total, int64(2<<30))
+	require.EqualValues(t, minRing, given(0), "each has some")
+	end()
+	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.rings == 0 }, testenv.Timeout(), time.Millisecond)
+}

@@ -1,0 +1,185 @@
+package authz
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// A key that may restore gives back what a restore brought, and no more; one that may
+// receive does nothing of it.
+func TestRestoreGrant(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web")
+	h.Set("tank/back", zfs.RestoreProperty, "on")
+	h.Set("vault/web", zfs.RestoreProperty, "on")
+	for name, status := range map[string]string{"vault/copy": "unavailable", "vault/open": "available", "vault/known": "unavailable"} {
+		h.Create(name, map[string]string{"keystatus": status, "keylocation": "prompt"})
+	}
+	h.Set("vault/known", "keylocation", "file:///k")
+	h.Edit(func(all map[string]*zfs.Dataset) {
+		all["tank/back/below"].Properties[zfs.RestoreProperty] = zfs.Property{Value: "on", Source: "inherited from tank/back"}
+	})
+	host := hosts.On(h, "test", func(string) {})
+	p, err := Parse([]string{"restore=tank", "receive=vault"}, nil, true)
+	require.NoError(t, err)
+	require.Equal(t, "--allow receive=vault --allow restore=tank --append-only", p.String())
+	g := NewGuard(p, host, func(string) {})
+	adjust := func(dataset, property, value string) string {
+		body, err := json.Marshal(zfs.PropertyChange{Dataset: dataset, Set: map[string]string{property: value}})
+		require.NoError(t, err)
+		return string(body)
+	}
+	stream := func(target string, base uint64, property, value string) string {
+		body, err := json.Marshal(hosts.Task{From: hosts.Accept{Session: "x"}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{
+			Target: target, Set: map[string]string{property: value}, Arrival: zfs.Arrival{Base: base},
+		}}})
+		require.NoError(t, err)
+		return string(body)
+	}
+	for _, c := range []struct {
+		op, body string
+		allowed  bool
+	}{
+		{"adjust", adjust("tank/back", "readonly", "off"), true},
+		{"adjust", `{"dataset":"tank/back","revert":["readonly","canmount","zxfer:stream","zxfer:restore"]}`, true},
+		{"adjust", adjust("tank/back", "canmount", "off"), true},
+		{"adjust", adjust("tank/back", "mountpoint", "/etc"), false},
+		{"adjust", adjust("tank/back", "readonly", "x"), false},
+		{"adjust", `{"dataset":"tank/back","revert":["quota"]}`, false},
+		{"adjust", adjust("tank/a", "readonly", "off"), false},
+		{"adjust", adjust("tank/back/below", "readonly", "off"), false},
+		{"adjust", adjust("tank/gone", "readonly", "off"), false},
+		{"adjust", adjust("vault/web", "readonly", "off"), false},
+		{"mount", `"tank/back"`, true},
+		{"mount", `"tank/a"`, false},
+		{"mount", `"vault/web"`, false},
+		{"join-key", `"tank/back"`, true},
+		{"join-key", `"tank/a"`, false},
+		{"join-key", `"vault/copy"`, true},
+		{"join-key", `"vault/open"`, false},
+		{"join-key", `"vault/known"`, false},
+		{"join-key", `"other/copy"`, false},
+		{"part-key", `"vault/copy"`, false},
+		{"part-key", `"tank/a"`, false},
+		{"transfer", stream("tank/new", 0, zfs.RestoreProperty, "on"), true},
+		{"transfer", stream("tank/new", 0, "atime", "off"), true},
+		{"transfer", stream("tank/new", 0, "org.example:note", "x"), false},
+		{"transfer", stream("tank/new", 0, "org.example:note", "x\ntank/new\t/root/.ssh\ton"), false},
+		{"transfer", stream("tank/new", 0, "setuid", "on"), false},
+		{"transfer", stream("tank/new", 0, "setuid", "off"), true},
+		{"transfer", stream("tank/new", 0, "org.openzfs.systemd:ignore", "off"), false},
+		{"transfer", stream("tank/new", 0, "mountpoint", "/etc"), false},
+		{"transfer", stream("tank/new", 0, "sharenfs", "on"), false},
+		{"transfer", stream("tank/new", 0, "keylocation", "https://evil"), false},
+		{"transfer", stream("tank/new", 0, "readonly", "off"), false},
+		{"transfer", stream("tank/new", 0, "checksum", "off"), false},
+		{"transfer", stream("tank/a", 7, zfs.RestoreProperty, "on"), false},
+		{"transfer", stream("tank/a", 7, "atime", "off"), false},
+		{"transfer", stream("vault/new", 0, zfs.RestoreProperty, "on"), false},
+		{"transfer", stream("vault/new", 0, "atime", "off"), false},
+	} {
+		_, err := admit(t, g, c.op, c.body)
+		if c.allowed {
+			require.NoError(t, err, "%s %s", c.op, c.body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", c.op, c.body)
+		}
+	}
+}
+
+// A key that may only restore loses nothing of the original, also without --append-only.
+func TestRestoreGrantDestroysNothing(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/home", "vault/web", "pool/src")
+	p, err := Parse([]string{"restore=tank/home", "receive=vault", "send=pool/src"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {})
+	for _, c := range []struct {
+		op, body string
+		allowed  bool
+	}{
+		{"destroy", `["tank/home@a"]`, false},
+		{"destroy", `["vault/web@a", "tank/home@a"]`, false},
+		{"destroy", `["vault/web@a", "pool/src@a"]`, true},
+		{"release", `{"tag":"mine","snapshots":["tank/home@a"]}`, false},
+		{"release", `{"tag":"mine","snapshots":["vault/web@a","tank/home@a"]}`, false},
+		{"release", `{"tag":"zxfer:job","snapshots":["tank/home@a"]}`, true},
+		{"release", `{"tag":"mine","snapshots":["vault/web@a"]}`, true},
+	} {
+		_, err := admit(t, g, c.op, c.body)
+		if c.allowed {
+			require.NoError(t, err, "%s %s", c.op, c.body)
+		} else {
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", c.op, c.body)
+		}
+	}
+	for target, keeps := range map[string]bool{"tank/home": true, "vault/web": false} {
+		spec := zfs.ReceiveSpec{Target: target, Arrival: zfs.Arrival{Base: 7}}
+		require.NoError(t, g.receive(t.Context(), &spec))
+		require.Equal(t, keeps, spec.KeepKey, target)
+	}
+}
+
+// A stream into what is there and whole sets nothing of a restore, whatever origin it
+// is said to have; the rest of one that made it does.
+func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/live", "tank/half")
+	h.Set("tank/half", "inconsistent", "1")
+	p, err := Parse([]string{"restore=tank"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {})
+	for target, allowed := range map[string]bool{"tank/live": false, "tank/half": true, "tank/new": true} {
+		for _, base := range []uint64{0, 7} {
+			spec := zfs.ReceiveSpec{Target: target, Origin: "tank/other@x", Set: map[string]string{zfs.RestoreProperty: "on"}, Arrival: zfs.Arrival{Base: base}}
+			err := g.receive(t.Context(), &spec)
+			require.Equal(t, allowed, err == nil, "%s: %v", target, err)
+		}
+	}
+}
+
+// full is a host whose directories all have files, except one.
+type full struct {
+	hosts.FullHost
+	empty string
+}
+
+func (f full) InUse(_ context.Context, paths []string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, p := range paths {
+		if p != f.empty {
+			found[p] = "is not empty (secret)"
+		}
+	}
+	return found, nil
+}
+
+func TestRestoreGrantHidesNothing(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("tank/back")
+	h.Set("tank/back", zfs.RestoreProperty, "on")
+	h.Set("tank/back", "mountpoint", "/home")
+	p, err := Parse([]string{"restore=tank"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, full{hosts.On(h, "test", func(string) {}), "/srv"}, func(string) {})
+	_, err = admit(t, g, "mount", `"tank/back"`)
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.NotContains(t, err.Error(), "secret")
+	for _, path := range []string{"/srv", "legacy", "none"} {
+		h.Set("tank/back", "mountpoint", path)
+		_, err = admit(t, g, "mount", `"tank/back"`)
+		require.NoError(t, err, path)
+	}
+	h.Set("tank/back", "mountpoint", "/home")
+	h.Set("tank/back", "mounted", "yes")
+	_, err = admit(t, g, "mount", `"tank/back"`)
+	require.NoError(t, err)
+}

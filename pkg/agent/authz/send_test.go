@@ -1,0 +1,101 @@
+package authz
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// encrypted is a host with datasets, each with its encryption root, "-" where it is
+// not encrypted and "" where that is not known. It counts the looks at them.
+func encrypted(roots map[string]string) (host hosts.Host, looks *int) {
+	h, looks := zfsmem.New(), new(int)
+	for name, root := range roots {
+		algorithm := "aes-256-gcm"
+		switch root {
+		case "-":
+			algorithm = "off"
+		case "":
+			algorithm = ""
+		}
+		h.Create(name, map[string]string{"encryption": algorithm, "encryptionroot": root})
+	}
+	h.Around = func(_ context.Context, _ string, _ []string, do func() error) error {
+		*looks++
+		return do()
+	}
+	return hosts.On(h, "test", func(string) {}), looks
+}
+
+// A key with send= read the plain text of a loaded encrypted dataset.
+func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
+	t.Parallel()
+	host := map[string]string{
+		"tank": "-", "tank/plain": "-", "tank/enc": "tank/enc", "tank/enc/child": "tank/enc", "tank/odd": "",
+		"tank/open": "tank/open", "tank/open/a": "tank/open",
+		"vault/web": "vault/web", "vault/web/came-plain": "vault/web", "vault/web/came-raw": "vault/web/came-raw",
+		"both": "both", "both/a": "both",
+	}
+	grants := []string{"send=tank", "send-decrypted=tank/open", "receive=vault/web", "send=both", "receive=both"}
+	for name, c := range map[string]struct {
+		op, dataset string
+		raw         bool
+		refused     string
+	}{
+		"plain":                           {"estimate", "tank/plain", false, ""},
+		"raw":                             {"estimate", "tank/enc", true, ""},
+		"plain text":                      {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
+		"of a child":                      {"transfer", "tank/enc/child", false, "only a raw stream of it may leave"},
+		"its digest":                      {"digest", "tank/enc", false, "only the digest of a raw stream"},
+		"its raw digest":                  {"digest", "tank/enc", true, ""},
+		"encryption that is not known":    {"transfer", "tank/odd", false, "tank/odd is encrypted"},
+		"a dataset that is not there":     {"transfer", "tank/none", false, "tank/none does not exist"},
+		"granted plain text":              {"transfer", "tank/open/a", false, ""},
+		"granted digest":                  {"digest", "tank/open", false, ""},
+		"digest of what came in plain":    {"digest", "vault/web/came-plain", false, ""},
+		"digest of what came in raw":      {"digest", "vault/web/came-raw", false, "only the digest"},
+		"digest of the granted itself":    {"digest", "vault/web", false, "only the digest"},
+		"digest where both are granted":   {"digest", "both/a", false, "only the digest"},
+		"plain text of what was received": {"transfer", "vault/web/came-plain", false, "not below"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := Parse(grants, nil, true)
+			require.NoError(t, err)
+			h, looks := encrypted(host)
+			spec := zfs.SendSpec{Dataset: c.dataset, To: "a", Flags: zfs.StreamFlags{Raw: c.raw}}
+			body := map[string]any{"estimate": []zfs.SendSpec{spec}, "digest": spec, "transfer": hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.Accept{Session: "x"}}}[c.op]
+			raw, err := json.Marshal(body)
+			require.NoError(t, err)
+			_, err = admit(t, NewGuard(p, h, func(string) {}), c.op, string(raw))
+			if c.refused == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.refused)
+				require.Equal(t, fault.Refused, fault.ClassOf(err))
+			}
+			if c.raw {
+				require.Zero(t, *looks, "a raw stream costs no look")
+			}
+		})
+	}
+}
+
+// Estimates of a whole tree cost one look.
+func TestEncryptionIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})
+	p, err := Parse([]string{"send=tank"}, nil, true)
+	require.NoError(t, err)
+	_, err = admit(t, NewGuard(p, h, func(string) {}), "estimate",
+		`[{"dataset":"tank/a","to":"x","flags":{}},{"dataset":"tank/a","to":"y","flags":{}},{"dataset":"tank/b","to":"x","flags":{}}]`)
+	require.NoError(t, err)
+	require.Equal(t, 1, *looks)
+}

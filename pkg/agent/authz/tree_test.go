@@ -1,0 +1,54 @@
+package authz
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// A key that may replace that of a copy has what takes its key from there part from it.
+func TestPartKeyGrant(t *testing.T) {
+	t.Parallel()
+	for grant, allowed := range map[string]bool{"receive=vault": false, "receive-rekey=vault": true, "restore=vault": false, "send=vault": false} {
+		p, err := Parse([]string{grant}, nil, true)
+		require.NoError(t, err)
+		_, err = admit(t, NewGuard(p, hosts.On(zfsmem.New("vault/a"), "test", func(string) {}), func(string) {}), "part-key", `"vault/a"`)
+		require.Equal(t, allowed, err == nil, "%s: %v", grant, err)
+	}
+	p, err := Parse([]string{"receive=vault"}, nil, false)
+	require.NoError(t, err)
+	g := NewGuard(p, hosts.On(zfsmem.New("vault/a", "other/a"), "test", func(string) {}), func(string) {})
+	_, err = admit(t, g, "part-key", `"vault/a"`)
+	require.NoError(t, err, "it may destroy it, too")
+	_, err = admit(t, g, "part-key", `"other/a"`)
+	require.Error(t, err)
+}
+
+// What takes its key from above was plain text to who sent it only where that key is of
+// this host: a tree that came in raw, and is one encryption root, stays secret.
+func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
+	t.Parallel()
+	h := zfsmem.New("vault", "vault/in", "vault/in/a")
+	h.Set("vault/in/a", "encryption", "aes-256-gcm")
+	p, err := Parse([]string{"receive=vault/in"}, nil, true)
+	require.NoError(t, err)
+	g := NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {})
+	for root, known := range map[string]bool{"vault": true, "vault/in": false, "vault/in/a": false} {
+		h.Set("vault/in", zfs.FlagsProperty, "w")
+		h.Set("vault/in/a", "encryptionroot", root)
+		_, err = admit(t, g, "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
+		require.Equal(t, known, err == nil, "%s: %v", root, err)
+	}
+	h.Set("vault/in/a", "encryptionroot", "elsewhere")
+	_, err = admit(t, g, "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
+	require.ErrorContains(t, err, "only the digest of a raw stream", "the root is not above it")
+	p, err = Parse([]string{"restore=vault/in"}, nil, true)
+	require.NoError(t, err)
+	h.Set("vault/in/a", "encryptionroot", "vault")
+	_, err = admit(t, NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {}), "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
+	require.ErrorContains(t, err, "only the digest of a raw stream", "a restore brings back an original, which is secret")
+}

@@ -1,0 +1,29 @@
+package hosts
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs/cli"
+)
+
+// A Python that hangs at its start holds nobody who gives up.
+func TestABackendThatHangs(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	l := NewLocal("test", func(string) {})
+	l.backend = func() (cli.Backend, string) { <-hung; return nil, "" }
+	defer close(hung)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := l.Estimate(ctx, nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	over := make(chan error)
+	go func() { _, err := l.Estimate(t.Context(), nil); over <- err }()
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-over, context.Canceled)
+}

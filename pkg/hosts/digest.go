@@ -1,0 +1,55 @@
+package hosts
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+)
+
+// Digest reads a stream instead of sending it.
+func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transfer.Progress)) (d Digest, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if q.KeyFile != "" {
+		var unload func() error
+		if unload, err = l.useKey(ctx, q.Dataset, q.KeyFile); err != nil {
+			return d, err
+		}
+		defer func() { err = errors.Join(err, unload()) }()
+	}
+	q.Flags = q.Flags.ForDigest()
+	src, err := l.tools.OpenSend(ctx, q.SendSpec)
+	if err != nil {
+		return d, err
+	}
+	defer src.Close()
+	from := &metered{Reader: src, progress: progress, began: time.Now()}
+	if d, err = zfs.ContentDigest(bufio.NewReaderSize(from, 1<<20), q.Within); err != nil {
+		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
+	}
+	return d, nil
+}
+
+// metered tells now and then how much was read.
+type metered struct {
+	io.Reader
+	progress    func(transfer.Progress) // may be nil
+	began, told time.Time
+	bytes       int64
+}
+
+func (m *metered) Read(b []byte) (int, error) {
+	n, err := m.Reader.Read(b)
+	m.bytes += int64(n)
+	if now := time.Now(); m.progress != nil && (err != nil || now.Sub(m.told) >= 500*time.Millisecond) {
+		m.told = now
+		m.progress(transfer.Progress{Bytes: m.bytes, Elapsed: now.Sub(m.began)})
+	}
+	return n, err
+}

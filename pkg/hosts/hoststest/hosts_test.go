@@ -1,0 +1,70 @@
+package hoststest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/agent"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/netcat"
+	"zxfer/pkg/sshexec"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+func TestLocalIsASite(t *testing.T) {
+	conforms(t, func(t *testing.T) hosts.FullHost { return hosts.NewLocal("test", func(line string) { t.Log(line) }) })
+}
+
+// pipes is a Transport to an agent in this process, over real pipes.
+type pipes struct {
+	*os.File // what the agent answers
+	requests *os.File
+	ended    chan struct{}
+}
+
+func (p *pipes) Write(b []byte) (int, error) { return p.requests.Write(b) }
+
+func (p *pipes) Close() error {
+	_ = p.requests.Close()
+	<-p.ended
+	return p.File.Close()
+}
+
+func TestRemoteIsASite(t *testing.T) {
+	conforms(t, func(t *testing.T) hosts.FullHost {
+		requests, requestsW, err := os.Pipe()
+		require.NoError(t, err)
+		answers, answersW, err := os.Pipe()
+		require.NoError(t, err)
+		p := &pipes{answers, requestsW, make(chan struct{})}
+		server := &agent.Server{Version: "test"}
+		server.Site = hosts.NewLocal("test", server.Log)
+		go func() {
+			defer close(p.ended)
+			if err := server.Serve(context.Background(), requests, answersW); err != nil {
+				t.Errorf("agent: %v", err)
+			}
+			_ = requests.Close()
+			_ = answersW.Close()
+		}()
+		r, err := agent.NewRemote(t.Context(), "beta", p, func(line string) { t.Log(line) })
+		require.NoError(t, err)
+		return r
+	})
+}
+
+// A host whose remote shell is a shell of this one keeps what every Site does.
+func TestHostIsASite(t *testing.T) {
+	zfstest.Require(t)
+	login := filepath.Join(t.TempDir(), "login")
+	require.NoError(t, os.WriteFile(login, []byte("#!/bin/sh\nexec sh -c \"$2\"\n"), 0o700))
+	h, err := netcat.Open(t.Context(), sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	run(t, &suite{site: h}, datasets(), onPool)
+}

@@ -1,0 +1,271 @@
+package hoststest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+func (s *suite) testFacts(t *testing.T, _ *zfstest.Pool) {
+	f, err := s.source.Facts(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, f.ZFS)
+	require.NotEmpty(t, f.Kernel)
+	require.NotEmpty(t, f.Version)
+	require.NotEmpty(t, f.Backend)
+	require.Positive(t, f.CPUs)
+	require.True(t, f.Root)
+	require.NotEmpty(t, s.source.Name())
+}
+
+func (s *suite) testList(t *testing.T, p ground) {
+	ds, below := p.Create("a"), p.Create("a/b c")
+	p.Create("other")
+	p.Snapshot(ds, "one")
+	p.ZFS("bookmark", ds+"@one", ds+"#one")
+	p.Snapshot(ds, "two")
+	l, err := s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Recursive: true, Versions: true})
+	require.NoError(t, err)
+	require.Equal(t, ds, l.Root)
+	require.Equal(t, p.Root(), l.Pool.Name)
+	require.Len(t, l.Ancestors, 1)
+	require.Len(t, l.Datasets, 2)
+	require.Equal(t, below, l.Datasets[1].Name)
+	var names []string
+	for _, v := range l.Datasets[0].Versions {
+		names = append(names, v.Short())
+	}
+	require.Equal(t, []string{"#one", "@one", "@two"}, names)
+
+	// A clone's newest snapshot would be its origin: that is of another dataset.
+	clone := p.Dataset("a/clone")
+	p.ZFS("clone", ds+"@one", clone)
+	short, err := s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
+	require.NoError(t, err)
+	require.Len(t, short.Datasets, 3)
+	two := l.Datasets[0].Versions[2]
+	require.Equal(t, "two", two.Name)
+	for i, want := range [][]zfs.Version{{two}, nil, nil} { // the dataset, what is below it, the clone
+		require.Equal(t, want, short.Datasets[i].Versions)
+		require.True(t, short.Datasets[i].NewestOnly)
+	}
+	require.False(t, l.Datasets[0].NewestOnly)
+
+	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Empty(t, l.Datasets[0].Versions)
+	require.NotEmpty(t, l.Pool.Name)
+	require.NotEmpty(t, l.Ancestors)
+
+	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Alone: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Empty(t, l.Pool.Name)
+	require.Empty(t, l.Ancestors)
+
+	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Equal(t, below, l.Datasets[0].Name)
+	require.InDelta(t, time.Now().Unix(), l.Began, 60)
+}
+
+func (s *suite) testListMissing(t *testing.T, p ground) {
+	q := hosts.ListQuery{Dataset: p.Dataset("none/at all"), Recursive: true, Versions: true}
+	l, err := s.site.List(t.Context(), q)
+	require.NoError(t, err)
+	require.Empty(t, l.Datasets)
+	require.Len(t, l.Ancestors, 1)
+	q.Dataset = "zxt-no-pool/a"
+	_, err = s.site.List(t.Context(), q)
+	requireKind(t, err, zfs.NotFound)
+}
+
+func (s *suite) testDatasetOf(t *testing.T, p ground) {
+	if p.Path(p.Root(), "") == "" {
+		t.Skip("nothing is mounted here")
+	}
+	ds := p.Create("a b")
+	p.Write(ds, "file", 1, 1)
+	for _, path := range []string{p.Path(ds, ""), p.Path(ds, "file")} {
+		got, err := s.site.DatasetOf(t.Context(), path)
+		require.NoError(t, err)
+		require.Equal(t, ds, got)
+	}
+	for _, path := range []string{"/proc", p.Path(ds, "no such file")} {
+		_, err := s.site.DatasetOf(t.Context(), path)
+		requireKind(t, err, zfs.NotFound)
+	}
+}
+
+func (s *suite) testProperties(t *testing.T, p ground) {
+	ds := p.Create("a", "-o", "compression=lz4", "-o", "zxt:note=two words")
+	snap := p.Snapshot(ds, "x")
+	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
+	got, err := s.site.Properties(t.Context(), names, []string{"compression", "guid"})
+	require.NoError(t, err)
+	require.Len(t, got, 2, "names that do not exist are left out")
+	require.Equal(t, zfs.Property{Value: "lz4", Source: "local"}, got[ds]["compression"])
+	require.Equal(t, p.Get(snap, "guid"), got[snap]["guid"].Value)
+
+	got, err = s.site.Properties(t.Context(), []string{ds}, nil)
+	require.NoError(t, err)
+	require.Equal(t, map[string]zfs.Property{
+		"compression": {Value: "lz4", Source: "local"}, "zxt:note": {Value: "two words", Source: "local"},
+	}, got[ds], "only what is set on the dataset itself")
+}
+
+func (s *suite) testEstimate(t *testing.T, p ground) {
+	ds := p.Create("a")
+	for i, snap := range []string{"one", "two", "three"} {
+		p.Write(ds, snap, int64(i+1)<<20, uint64(i))
+		p.Snapshot(ds, snap)
+	}
+	sizes, err := s.site.Estimate(t.Context(), []zfs.SendSpec{
+		{Dataset: ds, To: "one"},
+		{Dataset: ds, From: "@one", To: "two"},
+		{Dataset: ds, From: "@one", Through: []string{"two"}, To: "three"},
+	})
+	require.NoError(t, err)
+	for i, want := range []uint64{1 << 20, 2 << 20, 5 << 20} {
+		require.InDelta(t, want, sizes[i], float64(want)/4+100<<10, "stream %d", i)
+	}
+	_, err = s.site.Estimate(t.Context(), []zfs.SendSpec{{Dataset: ds, To: "none"}})
+	requireKind(t, err, zfs.NotFound)
+}
+
+func (s *suite) testSnapshot(t *testing.T, p ground) {
+	a, b := p.Create("a"), p.Create("b")
+	require.NoError(t, s.site.Snapshot(t.Context(), []string{a + "@x", b + "@x"}))
+	require.True(t, exists(t, p, a+"@x"))
+	require.True(t, exists(t, p, b+"@x"))
+	require.NoError(t, s.site.Destroy(t.Context(), []string{a + "@x"}))
+	requireKind(t, s.site.Snapshot(t.Context(), []string{a + "@x", b + "@x"}), zfs.Exists)
+	require.False(t, exists(t, p, a+"@x"))
+}
+
+func (s *suite) testHold(t *testing.T, p ground) {
+	snap := p.Snapshot(p.Create("a"), "x")
+	for range 2 {
+		require.NoError(t, s.site.Hold(t.Context(), "keep", []string{snap}))
+	}
+	requireKind(t, s.site.Destroy(t.Context(), []string{snap}), zfs.Busy)
+	requireKind(t, s.site.Hold(t.Context(), "keep", []string{p.Dataset("a@none")}), zfs.NotFound)
+	for range 2 {
+		require.NoError(t, s.site.Release(t.Context(), "keep", []string{snap, p.Dataset("a@none")}))
+	}
+	require.NoError(t, s.site.Destroy(t.Context(), []string{snap}))
+}
+
+func (s *suite) testBookmark(t *testing.T, p ground) {
+	ds := p.Create("a")
+	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
+	for range 2 {
+		require.NoError(t, s.site.Bookmark(t.Context(), map[string]string{ds + "#x": one}))
+	}
+	require.Equal(t, p.Get(one, "guid"), p.Get(ds+"#x", "guid"))
+	requireKind(t, s.site.Bookmark(t.Context(), map[string]string{ds + "#x": two}), zfs.Exists)
+}
+
+func (s *suite) testDestroy(t *testing.T, p ground) {
+	ds := p.Create("a")
+	one := p.Snapshot(ds, "one")
+	two := p.Snapshot(ds, "two")
+	p.ZFS("bookmark", one, ds+"#one")
+	for range 2 {
+		require.NoError(t, s.site.Destroy(t.Context(), []string{one, ds + "#one", p.Dataset("none@x")}))
+	}
+	require.False(t, exists(t, p, one))
+	require.False(t, exists(t, p, ds+"#one"))
+	require.Error(t, s.site.Destroy(t.Context(), []string{two, ds}), "a dataset is never destroyed")
+	require.True(t, exists(t, p, two))
+}
+
+func (s *suite) testCreateParents(t *testing.T, p ground) {
+	for range 2 {
+		require.NoError(t, s.site.CreateParents(t.Context(), p.Dataset("a/b c/d")))
+	}
+	for _, parent := range []string{p.Dataset("a"), p.Dataset("a/b c")} {
+		require.Equal(t, "off", p.Get(parent, "canmount"))
+	}
+	require.False(t, exists(t, p, p.Dataset("a/b c/d")))
+	requireKind(t, s.site.CreateParents(t.Context(), "zxt-no-pool/a/b"), zfs.NotFound)
+}
+
+func (s *suite) testErrors(t *testing.T, p ground) {
+	err := s.source.Snapshot(t.Context(), []string{p.Dataset("none@x")})
+	requireKind(t, err, zfs.NotFound)
+	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
+	require.NotErrorIs(t, err, hosts.ErrLost)
+	_, err = s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}}, nil)
+	requireKind(t, err, zfs.NotFound)
+	err = s.source.Hold(t.Context(), "x", []string{"not a name"})
+	requireKind(t, err, zfs.InvalidName)
+}
+
+func (s *suite) testEndedContext(t *testing.T, p ground) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.source.List(ctx, hosts.ListQuery{Dataset: p.Root()})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Root() + "@x"}), context.Canceled)
+	_, err = s.source.Digest(ctx, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}}, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, exists(t, p, p.Root()+"@x"))
+}
+
+// What a user is told to do about it is as much a part of an error as its
+// text.
+func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
+	_, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})
+	var e *fault.Error
+	require.ErrorAs(t, err, &e)
+	require.NotEmpty(t, e.Hint)
+	require.Equal(t, e.Hint, fault.HintOf(err))
+
+	snap := p.Snapshot(p.Create("a"), "x")
+	require.NoError(t, s.source.Hold(t.Context(), "keep", []string{snap}))
+	require.Contains(t, fault.HintOf(s.source.Destroy(t.Context(), []string{snap})), "zfs holds "+snap)
+	require.NoError(t, s.source.Release(t.Context(), "keep", []string{snap}))
+
+	require.Equal(t, fault.Usage, fault.ClassOf(s.source.Destroy(t.Context(), []string{p.Dataset("a")})))
+
+	enc, _ := p.CreateEncrypted("e")
+	p.Snapshot(enc, "x")
+	lock(p.Pool, enc)
+	_, err = s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}}, nil)
+	requireKind(t, err, zfs.KeyMissing)
+	require.Contains(t, fault.HintOf(err), "zfs load-key "+enc)
+	require.ErrorContains(t, err, enc+"@x")
+}
+
+func (s *suite) testDigest(t *testing.T, p ground) {
+	one, other := p.Create("one"), p.Create("other")
+	for ds, seed := range map[string]uint64{one: 1, other: 2} {
+		p.Write(ds, "file", 1<<20, seed)
+		p.Snapshot(ds, "x")
+	}
+	digest := func(spec zfs.SendSpec) string {
+		d, err := s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: spec}, nil)
+		require.NoError(t, err)
+		require.Len(t, d.Sum, 32)
+		require.Greater(t, d.Bytes, uint64(1<<20))
+		return d.Sum
+	}
+	first := digest(zfs.SendSpec{Dataset: one, To: "x"})
+	require.Equal(t, first, digest(zfs.SendSpec{Dataset: one, To: "x"}))
+	require.NotEqual(t, first, digest(zfs.SendSpec{Dataset: other, To: "x"}))
+	p.Write(one, "file", 1<<20, 3)
+	p.Snapshot(one, "y")
+	require.NotEqual(t, digest(zfs.SendSpec{Dataset: one, From: "@x", To: "y"}), digest(zfs.SendSpec{Dataset: one, To: "y"}))
+}

@@ -1,0 +1,92 @@
+package hoststest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+func (s *suite) testNobody(t *testing.T, p ground) {
+	ticket, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = s.target.Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
+	require.ErrorIs(t, err, tcp.ErrNobody)
+	requireClosed(t, ticket.Address)
+	require.False(t, exists(t, p, p.Dataset("b")))
+
+	ds := p.Create("a")
+	p.Snapshot(ds, "x")
+	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: hosts.Dial{Ticket: ticket}}, nil)
+	require.ErrorIs(t, err, tcp.ErrDial)
+	require.ErrorContains(t, err, ticket.Address)
+	requireEnded(t, p)
+}
+
+func (s *suite) testBadTasks(t *testing.T, p ground) {
+	spec := zfs.SendSpec{Dataset: p.Root(), To: "x"}
+	send, receive := hosts.SendStream{Spec: spec}, hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("b"))}
+	into := func(r zfs.ReceiveSpec) hosts.To { return hosts.ReceiveStream{Spec: r} }
+	offer := func() tcp.Ticket {
+		ticket, err := s.source.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
+		require.NoError(t, err)
+		return ticket
+	}
+	ticket := offer()
+	for name, task := range map[string]hosts.Task{
+		"neither end":           {},
+		"half of a local copy":  {From: send},
+		"the other half":        {To: receive},
+		"dials and accepts":     {From: hosts.Accept{Session: ticket.Session}, To: hosts.Dial{Ticket: ticket}},
+		"nothing was offered":   {From: send, To: hosts.Accept{Session: strings.Repeat("0", 32)}},
+		"a stream to nowhere":   {From: send, To: hosts.Nowhere{}},
+		"illegal name":          {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
+		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
+		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
+		"a token that is an -o": {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
+	} {
+		_, err := s.source.Transfer(t.Context(), task, nil)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, hosts.ErrLost, name)
+	}
+	require.Empty(t, running(t, p.Root()))
+	require.False(t, exists(t, p, p.Dataset("b")))
+	_, err := s.source.Offer(t.Context(), tcp.Offer{Mode: "loud", Streams: 1, Address: "127.0.0.1"})
+	require.Error(t, err)
+}
+
+func (s *suite) testDiscard(t *testing.T, p ground) {
+	st := slow(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var moved <-chan struct{}
+	st.receiving, moved = after(enough)
+	ended := s.start(ctx, t, st)
+	wait(t, moved)
+	cancel()
+	ended()
+	token := requireResumable(t, p, st.receive.Target, st.send.To)
+
+	l, err := s.target.List(t.Context(), hosts.ListQuery{Dataset: st.receive.Target, Versions: true})
+	require.NoError(t, err)
+	require.Len(t, l.Datasets, 1)
+	require.Equal(t, token, l.Datasets[0].ResumeToken())
+	require.True(t, l.Datasets[0].Inconsistent())
+
+	st.receiving, st.options = nil, transfer.Options{}
+	o := s.start(t.Context(), t, st)()
+	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
+	require.NoError(t, s.target.DiscardPartial(t.Context(), st.receive.Target))
+	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")
+	requireKind(t, s.target.DiscardPartial(t.Context(), st.receive.Target), zfs.NotFound)
+	require.NoError(t, s.target.DiscardPartial(t.Context(), st.send.Dataset), "where there is none it is no error")
+	s.move(t, st)
+	s.requireSame(t, p, st.send, st.receive.Target)
+}

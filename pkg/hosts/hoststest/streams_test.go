@@ -1,0 +1,209 @@
+package hoststest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfstest"
+)
+
+// lock unmounts an encrypted filesystem and unloads its key, which stays busy
+// for a moment.
+func lock(p *zfstest.Pool, dataset string) {
+	p.ZFS("unmount", dataset)
+	for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(50 * time.Millisecond) {
+		if exec.Command("zfs", "unload-key", dataset).Run() == nil {
+			return
+		}
+	}
+	p.ZFS("unload-key", dataset) // says why
+}
+
+// packed are the flags that a plan chooses for pools that know them all.
+func packed() zfs.StreamFlags {
+	return zfs.StreamFlags{LargeBlocks: true, Compressed: true}
+}
+
+// requireSame demands that a snapshot is the same on both sides: its GUID, and
+// what each Site says of its contents.
+func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target string) {
+	t.Helper()
+	require.Equal(t, p.Get(of.Dataset+"@"+of.To, "guid"), p.Get(target+"@"+of.To, "guid"))
+	want, err := s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: of}, nil)
+	require.NoError(t, err)
+	of.Dataset = target
+	got, err := s.target.Digest(t.Context(), hosts.ContentQuery{SendSpec: of}, nil)
+	require.NoError(t, err)
+	require.Equal(t, want.Sum, got.Sum)
+}
+
+func contents(t *testing.T, p ground, dataset, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(p.Path(dataset, file))
+	require.NoError(t, err)
+	require.NotEmpty(t, b)
+	return b
+}
+
+// requireFiles demands that a file is the same in two datasets; it mounts the
+// second.
+func requireFiles(t *testing.T, p ground, a, b, file string) {
+	t.Helper()
+	if p.Path(a, file) == "" {
+		return // nothing is mounted there
+	}
+	p.ZFS("mount", b)
+	require.Equal(t, contents(t, p, a, file), contents(t, p, b, file))
+	p.ZFS("unmount", b)
+}
+
+func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
+	open := p.Create("open")
+	secret, key := p.CreateEncrypted("secret")
+	for i, snap := range []string{"one", "two"} {
+		for _, ds := range []string{open, secret} {
+			p.Write(ds, snap, 1<<20, uint64(i))
+			p.Snapshot(ds, snap)
+		}
+	}
+	want := map[string][]byte{}
+	for _, ds := range []string{open, secret} {
+		for _, file := range []string{"one", "two"} {
+			want[ds] = append(want[ds], contents(t, p, ds, file)...)
+		}
+	}
+	lock(p.Pool, secret)
+	for i, mode := range []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain} {
+		for j, streams := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
+				for ds, flags := range map[string]zfs.StreamFlags{open: packed(), secret: {Raw: true}} {
+					target := p.Dataset(fmt.Sprintf("to/%d-%d", i, j)) + "/" + ds[len(p.Name)+1:]
+					require.NoError(t, s.target.CreateParents(t.Context(), target))
+					for _, step := range []zfs.SendSpec{
+						{Dataset: ds, To: "one", Flags: flags},
+						{Dataset: ds, From: "@one", To: "two", Flags: flags},
+					} {
+						o := s.move(t, stream{send: step, receive: zfs.ReceiveSpec{Target: target},
+							mode: mode, streams: streams, backwards: j == 1})
+						require.Greater(t, o.sent.Bytes, int64(1<<20))
+						require.Greater(t, o.sent.WireBytes, o.sent.Bytes, "frames need some bytes too")
+						require.NotEmpty(t, o.received.Stages)
+						require.Equal(t, p.Get(ds+"@"+step.To, "guid"), p.Get(target+"@"+step.To, "guid"))
+					}
+					require.Equal(t, "no", p.Get(target, "mounted"))
+					if ds == secret {
+						require.Equal(t, "unavailable", p.Get(target, "keystatus"))
+						p.ZFS("load-key", "-L", "file://"+key, target)
+					}
+					p.ZFS("mount", target)
+					require.Equal(t, want[ds], append(contents(t, p, target, "one"), contents(t, p, target, "two")...))
+				}
+			})
+		}
+	}
+	requireEnded(t, p)
+}
+
+func (s *suite) testLocalCopy(t *testing.T, p ground) {
+	ds, target := p.Create("a"), p.Dataset("b")
+	p.Write(ds, "file", 2<<20, 1)
+	p.Snapshot(ds, "x")
+	spec := zfs.SendSpec{Dataset: ds, To: "x", Flags: packed()}
+	res, err := s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec},
+		To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: target, Set: map[string]string{"canmount": "noauto", "zxt:note": "a b"}, Arrival: arrival(t, s.source, spec)}}}, nil)
+	require.NoError(t, err)
+	require.Greater(t, res.Bytes, int64(2<<20))
+	require.Zero(t, res.WireBytes)
+	s.requireSame(t, p, spec, target)
+	require.Equal(t, "noauto", p.Get(target, "canmount"))
+	require.Equal(t, "a b", p.Get(target, "zxt:note"))
+	requireFiles(t, p, ds, target, "file")
+
+	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, target)}}, nil)
+	requireKind(t, err, zfs.Exists)
+	spec.To = "none"
+	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("c"))}}, nil)
+	requireKind(t, err, zfs.NotFound)
+	require.False(t, exists(t, p, p.Dataset("c")))
+}
+
+// A chain whose links are of every kind: full, range, from a bookmark, of a
+// clone and of a volume.
+func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
+	p := real{pool}
+	ds, target := p.Create("a"), p.Dataset("to-a")
+	for i, snap := range []string{"one", "two", "three", "four"} {
+		p.Write(ds, snap, 200<<10, uint64(i))
+		p.Snapshot(ds, snap)
+	}
+	clone, vol := p.Dataset("clone"), p.Dataset("vol")
+	p.ZFS("clone", ds+"@two", clone)
+	p.Write(clone, "more", 200<<10, 9)
+	p.Snapshot(clone, "x")
+	p.ZFS("create", "-V", "8M", vol)
+	f := zfstest.Device(t, vol)
+	_, err := f.WriteAt([]byte("what a volume holds"), 1<<20)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	p.Snapshot(vol, "x")
+
+	for _, step := range []struct {
+		send    zfs.SendSpec
+		receive zfs.ReceiveSpec
+	}{
+		{zfs.SendSpec{Dataset: ds, To: "one"}, zfs.ReceiveSpec{Target: target}},
+		{zfs.SendSpec{Dataset: ds, From: "@one", Through: []string{"two"}, To: "three"}, zfs.ReceiveSpec{Target: target}},
+		{zfs.SendSpec{Dataset: clone, From: ds + "@two", To: "x"}, zfs.ReceiveSpec{Target: p.Dataset("to-clone"), Origin: target + "@two"}},
+		{zfs.SendSpec{Dataset: vol, To: "x"}, zfs.ReceiveSpec{Target: p.Dataset("to-vol")}},
+	} {
+		step.send.Flags = packed()
+		s.move(t, stream{send: step.send, receive: step.receive})
+	}
+	// The base stays only as a bookmark.
+	require.NoError(t, s.source.Bookmark(t.Context(), map[string]string{ds + "#three": ds + "@three"}))
+	require.NoError(t, s.source.Destroy(t.Context(), []string{ds + "@three"}))
+	s.move(t, stream{send: zfs.SendSpec{Dataset: ds, From: "#three", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: target}})
+
+	s.requireSame(t, p, zfs.SendSpec{Dataset: ds, To: "four"}, target)
+	s.requireSame(t, p, zfs.SendSpec{Dataset: clone, To: "x"}, p.Dataset("to-clone"))
+	s.requireSame(t, p, zfs.SendSpec{Dataset: vol, To: "x"}, p.Dataset("to-vol"))
+	require.True(t, exists(t, p, target+"@two"), "snapshots on the way come along")
+	require.Equal(t, target+"@two", p.Get(p.Dataset("to-clone"), "origin"))
+	require.Equal(t, "volume", p.Get(p.Dataset("to-vol"), "type"))
+
+	// Without what the target has, an increment is refused.
+	missing := s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, From: "@two", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: p.Dataset("to-vol")}})()
+	require.Error(t, missing.sendErr)
+	require.Error(t, missing.receiveErr)
+}
+
+func (s *suite) testProgress(t *testing.T, p ground) {
+	ds := p.Create("a")
+	p.Write(ds, "file", 6<<20, 1)
+	p.Snapshot(ds, "x")
+	var sent, received []transfer.Progress
+	o := s.move(t, stream{send: zfs.SendSpec{Dataset: ds, To: "x"}, receive: zfs.ReceiveSpec{Target: p.Dataset("b")},
+		options: transfer.Options{BandLimit: 4 << 20, Buffer: 1 << 20},
+		sending: func(pr transfer.Progress) { sent = append(sent, pr) }, receiving: func(pr transfer.Progress) { received = append(received, pr) }})
+	for _, all := range [][]transfer.Progress{sent, received} {
+		require.GreaterOrEqual(t, len(all), 2)
+		for i := range all[1:] {
+			require.GreaterOrEqual(t, all[i+1].Bytes, all[i].Bytes)
+			require.GreaterOrEqual(t, all[i+1].Elapsed, all[i].Elapsed)
+		}
+		require.LessOrEqual(t, all[len(all)-1].Bytes, o.sent.Bytes)
+		require.NotNil(t, all[0].Network)
+	}
+	require.GreaterOrEqual(t, o.sent.Elapsed, time.Second, "the limit holds")
+}

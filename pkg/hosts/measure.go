@@ -1,0 +1,59 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"zxfer/pkg/probe"
+)
+
+// scratchLimit bounds what a measurement writes, in bytes.
+const scratchLimit = 1 << 30
+
+// Capture reads the files that facts are made of.
+func (l *Local) Capture(ctx context.Context, brief bool) ([]byte, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return probe.Capture(ctx, brief)
+}
+
+// Measure makes one measurement.
+func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	switch r.ID {
+	case probe.SourceRead:
+		if r.Send == nil {
+			return probe.Ceiling{}, errors.New("no stream to measure")
+		}
+		src, err := l.tools.OpenSend(ctx, *r.Send)
+		if err != nil {
+			return probe.Ceiling{}, err
+		}
+		return probe.Source(ctx, r, src)
+	case probe.TargetWrite:
+		return l.measureWrite(ctx, r)
+	case probe.PathRead, probe.PathWrite:
+		if !strings.HasPrefix(r.Dataset, "/") {
+			return probe.Ceiling{}, fmt.Errorf("%q is no path", r.Dataset)
+		}
+		if r.ID == probe.PathRead {
+			return probe.ReadFrom(ctx, r, r.Dataset)
+		}
+		return probe.WriteTo(ctx, r, r.Dataset, scratchLimit, nil)
+	}
+	return probe.Run(ctx, r)
+}
+
+// measureWrite writes into a scratch dataset, which is gone afterwards
+// whatever happens.
+func (l *Local) measureWrite(ctx context.Context, r probe.Request) (c probe.Ceiling, err error) {
+	s, err := l.scratch(ctx, r.Dataset)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, s.Remove(ctx)) }()
+	return probe.WriteTo(ctx, r, s.Dir, scratchLimit, s.Settle)
+}

@@ -1,0 +1,182 @@
+package statedir
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+)
+
+// Exposition is gauges in Prometheus' text format.
+//
+// https://prometheus.io/docs/instrumenting/exposition_formats/
+type Exposition struct {
+	text strings.Builder
+	name string
+}
+
+// Family begins the metric of a name.
+func (e *Exposition) Family(name, help string) {
+	e.name = name
+	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
+}
+
+// Sample is a value of the family that began last; labels are pairs of name and value.
+func (e *Exposition) Sample(value float64, labels ...string) {
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, pair[0]+"="+quoted(pair[1]))
+	}
+	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
+}
+
+// Bytes are the text so far.
+func (e *Exposition) Bytes() []byte { return []byte(e.text.String()) }
+
+// Metrics renders the states of jobs.
+func Metrics(states []*State) *Exposition {
+	e := &Exposition{}
+	for _, m := range []struct {
+		name, help string
+		value      func(*Run) float64
+	}{
+		{"zxfer_replicate_last_run_start_seconds", "Begin of the job's last run, Unix time.", func(r *Run) float64 { return float64(r.Started.Unix()) }},
+		{"zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.", func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }},
+		{"zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.", func(r *Run) float64 { return truth(r.Succeeded()) }},
+	} {
+		e.Family(m.name, m.help)
+		for _, s := range states {
+			if s.LastRun != nil {
+				e.Sample(m.value(s.LastRun), "job", s.Job)
+			}
+		}
+	}
+	for _, m := range []struct {
+		name, help string
+		value      func(*replicate.CopyState) (float64, bool)
+	}{
+		{"zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
+			func(a *replicate.CopyState) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
+		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
+			func(a *replicate.CopyState) (float64, bool) { return truth(a.Error != ""), true }},
+		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
+			func(a *replicate.CopyState) (float64, bool) { return float64(a.Bytes), true }},
+	} {
+		e.Family(m.name, m.help)
+		for _, s := range states {
+			for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
+				at := s.Datasets[source].Targets
+				if a := s.Datasets[source].Alone; a != nil { // the empty target is none to Prometheus
+					at = maps.Clone(at)
+					if at == nil {
+						at = map[string]*replicate.CopyState{}
+					}
+					at[""] = &replicate.CopyState{Attempt: a.Attempt}
+				}
+				for _, target := range slices.Sorted(maps.Keys(at)) {
+					if v, ok := m.value(at[target]); ok {
+						e.Sample(v, "job", s.Job, "source", source, "target", target)
+					}
+				}
+			}
+		}
+	}
+	e.Family("zxfer_replicate_dataset_consistent", "1 if all that the job freezes stood still for the newest snapshot that arrived, 0 if that is not proved.")
+	for _, s := range states {
+		for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
+			known := s.Datasets[source]
+			told := func(target, snapshot string) {
+				if proved, known := known.Consistent[snapshot]; known {
+					e.Sample(truth(proved), "job", s.Job, "source", source, "target", target)
+				}
+			}
+			if known.Alone != nil {
+				told("", known.Alone.Snapshot)
+			}
+			for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
+				told(target, known.Targets[target].Base)
+			}
+		}
+	}
+	e.Family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
+	for _, s := range states {
+		if s.LastRun != nil {
+			for _, d := range s.LastRun.Damaged {
+				e.Sample(float64(d.Errors), "job", s.Job, "target", d.Target, "pool", d.Pool)
+			}
+		}
+	}
+	kept(e, states)
+	for _, m := range []struct {
+		name, help string
+		value      func(*Drilled) (float64, bool)
+	}{
+		{"zxfer_replicate_drill_last_good_seconds", "Begin of the last drill that proved the copy good, Unix time.",
+			func(c *Drilled) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
+		{"zxfer_replicate_drill_good", "1 if the copy's last drill proved it good, 0 if it did not.",
+			func(c *Drilled) (float64, bool) { return truth(c.Outcome == outcome.Done), true }},
+	} {
+		e.Family(m.name, m.help)
+		for _, s := range states {
+			s.Drills.All(func(c *Drilled) {
+				if v, ok := m.value(c); ok {
+					e.Sample(v, "job", s.Job, "source", c.Source, "target", c.To)
+				}
+			})
+		}
+	}
+	return e
+}
+
+// kept counts, by target, the copies that are kept though no run brings anything to them.
+func kept(e *Exposition, states []*State) {
+	for _, m := range []struct {
+		name, help string
+		targets    func(*State) []string // of each such copy, by name
+	}{
+		{"zxfer_replicate_set_aside", "Copies that were set aside, as they diverged, and are still there.", func(s *State) (all []string) {
+			for _, a := range s.Aside {
+				all = append(all, a.Target)
+			}
+			return all
+		}},
+		{"zxfer_replicate_gone", "Copies whose originals are gone from the source.", func(s *State) (all []string) {
+			for _, g := range s.Orphans {
+				all = append(all, g.Target)
+			}
+			return all
+		}},
+	} {
+		e.Family(m.name, m.help)
+		for _, s := range states {
+			count := map[string]int{}
+			for _, known := range s.Datasets {
+				for target := range known.Targets {
+					count[target] = 0
+				}
+			}
+			for _, target := range m.targets(s) {
+				count[target]++
+			}
+			for _, target := range slices.Sorted(maps.Keys(count)) {
+				e.Sample(float64(count[target]), "job", s.Job, "target", target)
+			}
+		}
+	}
+}
+
+func truth(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// quoted is a label's value. The collector reads nothing of a file that is not text.
+func quoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD")) + `"`
+}

@@ -1,0 +1,102 @@
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Replace replaces a file and gives it the mode. A reader, also after a crash, finds
+// the old file or the new file, never a part.
+func Replace(path string, text []byte, mode os.FileMode) error {
+	return replace(path, text, mode, true)
+}
+
+// Put is Replace with the mode of the file that it replaces. A new file gets the mode
+// that the umask leaves of 0666.
+func Put(path string, text []byte) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		return replace(path, text, info.Mode().Perm(), true)
+	}
+	return replace(path, text, 0o666, false)
+}
+
+func replace(path string, text []byte, mode os.FileMode, exact bool) error {
+	return write(path, text, mode, exact, func(dir *os.Root, from, to string) error { return dir.Rename(from, to) })
+}
+
+// Create writes a file that does not exist yet. Otherwise it returns fs.ErrExist. The
+// umask reduces the mode.
+func Create(path string, text []byte, mode os.FileMode) error {
+	return write(path, text, mode, false, func(dir *os.Root, from, to string) error {
+		err := dir.Link(from, to)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		f, err := dir.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // this filesystem has no hard links
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Close(), dir.Rename(from, to))
+	})
+}
+
+// write writes a temporary file in the directory of path. Then publish gives it its name.
+//
+// The directory may belong to another user, who can replace the temporary file at any
+// moment. Therefore write opens the directory once, and sets the mode (if exact, without
+// the umask) through the descriptor of the file that it created.
+func write(path string, text []byte, mode os.FileMode, exact bool, publish func(dir *os.Root, from, to string) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, withoutName(err))
+		}
+	}()
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := filepath.Base(path)
+	// Hidden and without the suffix: the textfile collector must not read it.
+	temp := fmt.Sprintf(".%s-%x.new", strings.TrimSuffix(base, filepath.Ext(base)), rand.Uint64())
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer dir.Remove(temp) // after a rename, it does not exist
+	if exact {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		_, err = f.Write(text)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := publish(dir, temp, base); err != nil {
+		return err
+	}
+	d, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// withoutName returns the cause of an error that names the temporary file.
+func withoutName(err error) error {
+	var atPath *fs.PathError
+	var atLink *os.LinkError
+	switch {
+	case errors.As(err, &atPath):
+		return atPath.Err
+	case errors.As(err, &atLink):
+		return atLink.Err
+	}
+	return err
+}

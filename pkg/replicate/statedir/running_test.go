@@ -1,0 +1,67 @@
+package statedir
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain holds the lock of a job until its input ends, if RECORD_TEST_LOCK names its
+// directory.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("RECORD_TEST_LOCK"); dir != "" {
+		if _, err := Peek(filepath.Dir(dir), filepath.Base(dir)).Lock(context.Background(), false); err != nil {
+			panic(err)
+		}
+		fmt.Println("locked")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestTheHolderOfALockIsNamed has another process hold the lock.
+func TestTheHolderOfALockIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string // of its process
+	}{
+		{[]string{"/usr/bin/zxfer", "heal", "tank/a\x1b b", "vault"}, "zxfer heal 'tank/a? b' vault (process %d) is running, and keeps the job from running"},
+		{[]string{"zxfer", "replicate", "prune", "mail"}, "zxfer replicate prune mail (process %d) is running, and keeps the job from running"},
+		{[]string{"zxfer", "replicate", "run", "mail"}, "the job is running already"},
+	} {
+		s, err := Open(t.TempDir(), "mail")
+		require.NoError(t, err)
+		require.Empty(t, s.Holder())
+		other := &exec.Cmd{Path: "/proc/self/exe", Args: c.args, Env: append(os.Environ(), "RECORD_TEST_LOCK="+s.dir)}
+		in, err := other.StdinPipe()
+		require.NoError(t, err)
+		out, err := other.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, other.Start())
+		_, err = io.ReadFull(out, make([]byte, len("locked\n")))
+		require.NoError(t, err)
+		if !s.Running() {
+			t.Skip("the kernel's list of locks has another device for this file system")
+		}
+		want := c.want
+		if len(c.args) != 4 || c.args[2] != "run" {
+			want = fmt.Sprintf(want, other.Process.Pid)
+		}
+		_, err = s.Lock(t.Context(), false)
+		require.ErrorIs(t, err, ErrRunning)
+		require.EqualError(t, err, want)
+		require.NoError(t, in.Close())
+		require.NoError(t, other.Wait())
+		unlock, err := s.Lock(t.Context(), false)
+		require.NoError(t, err)
+		unlock()
+	}
+}

@@ -1,0 +1,82 @@
+package statedir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+)
+
+// replaceByName is the writer that TestASwappedNameChangesNoOtherFile defeats: it sets
+// the mode by name, after the file is on disk.
+func replaceByName(path string, text []byte, mode os.FileMode) error {
+	temp := filepath.Join(filepath.Dir(path), ".zxfer-1.new")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Chmod(temp, mode); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// TestASwappedNameChangesNoOtherFile lets the owner of the directory replace each
+// temporary file by a link to a file of mode 0600.
+func TestASwappedNameChangesNoOtherFile(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(path string) error{
+		"Replace": func(path string) error { return Replace(path, []byte("new"), 0o644) },
+		"Put":     func(path string) error { return Put(path, []byte("new")) },
+		"Create": func(path string) error {
+			_ = os.Remove(path) // so that it creates
+			return Create(path, []byte("new"), 0o644)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outside, dir := filepath.Join(t.TempDir(), "secret"), t.TempDir()
+			changed := func() bool { // and makes it as before
+				info, err := os.Stat(outside)
+				was := err == nil && info.Mode().Perm() == 0o600
+				text, err := os.ReadFile(outside)
+				was = was && err == nil && string(text) == "secret"
+				require.NoError(t, os.WriteFile(outside, []byte("secret"), 0o600))
+				require.NoError(t, os.Chmod(outside, 0o600))
+				return !was
+			}
+			changed()
+			defer testenv.Repeat(func() {
+				all, _ := os.ReadDir(dir)
+				for _, e := range all {
+					if temp := filepath.Join(dir, e.Name()); strings.HasSuffix(temp, ".new") {
+						_ = os.Remove(temp)
+						_ = os.Symlink(outside, temp)
+					}
+				}
+			})()
+			path := filepath.Join(dir, "zxfer.prom")
+			testenv.Race(t, 20, func() bool {
+				_ = os.RemoveAll(filepath.Join(dir, ".zxfer-1.new"))
+				_ = os.Remove(path)
+				_ = replaceByName(path, []byte("old"), 0o644) // it fails if the attack succeeds halfway
+				return changed()
+			}, func() {
+				// Put takes the mode of a regular file.
+				_ = os.Remove(path)
+				require.NoError(t, os.WriteFile(path, nil, 0o644))
+				_ = put(path)
+				require.False(t, changed())
+			})
+		})
+	}
+}

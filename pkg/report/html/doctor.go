@@ -1,0 +1,93 @@
+package html
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/job"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/report"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/size"
+)
+
+// Doctor is the page of `zxfer doctor` of what was named, which may be nothing: this
+// host. failure is what it ended with before it was done.
+func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
+	p := &page{About: about, Verb: "doctor", Times: times(&history.Course{}, about.Made),
+		Bars: barsOf(about, r.Ceilings)}
+	p.Way = p.expectedWay(r.Ceilings, r.Expected)
+	for _, n := range of {
+		p.Title = append(p.Title, name(n))
+	}
+	if len(p.Title) == 0 {
+		p.Title = []string{name(about.Host)}
+	}
+	p.Errors = failures(failure)
+	if e := r.Expected; e != nil {
+		p.Limit = expectedLimit(r.Ceilings, e)
+		p.Figures = append(p.Figures, expectedFigure(r.Ceilings, e))
+		if e.Bytes > 0 && !e.Brief() {
+			p.Figures = append(p.Figures, figure{"To move", size.Text(e.Bytes), eta(e)})
+		}
+	}
+	counts := map[finding.Severity]int{}
+	for _, f := range r.Findings {
+		counts[f.Severity]++
+	}
+	switch {
+	case failure != nil:
+		p.Outcome = badge{"not finished", "bad"}
+	case counts[finding.Fail] > 0:
+		p.Outcome = badge{english.Plural(counts[finding.Fail], "check", "") + " failed", "bad"}
+	case counts[finding.Warn] > 0:
+		p.Outcome = badge{english.Plural(counts[finding.Warn], "warning", ""), "warn"}
+	default:
+		p.Outcome = badge{"all well", "good"}
+	}
+	if n := len(r.Findings); n > 0 {
+		p.Figures = append(p.Figures, figure{"Checks", fmt.Sprint(n), fmt.Sprintf("%d failed, %d with a warning", counts[finding.Fail], counts[finding.Warn])})
+	}
+	if a := r.Advice; a != nil {
+		p.Advice = clip(report.Advice(a), maxText)
+	}
+	p.findings("Checks", r.Findings)
+	p.add(p.grantsTable(r.Grants))
+	p.Commands = commands("The transfer by hand", r.Plan)
+	return render(p)
+}
+
+// expectedLimit is what will limit it, as the text names it; nil of what is too brief
+// for that.
+func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
+	l := limitOf(e.LimitedBy)
+	if l == nil || e.Brief() {
+		return nil
+	}
+	l.Name = text(report.LimitText(ceilings, e))
+	return l
+}
+
+// expectedFigure says what was not measured of the rate to expect.
+func expectedFigure(ceilings []probe.Ceiling, e *job.Expected) figure {
+	if e.Brief() {
+		return figure{"Expected", "below 1 s", "for " + size.Text(e.Bytes) + "; limit: " + report.LimitText(ceilings, e)}
+	}
+	f := figure{"Expected", size.Rate(e.BytesPerSecond), limitedBy(text(report.LimitText(ceilings, e)))}
+	if len(e.Unmeasured) > 0 {
+		f.Label, f.Note = "Expected, at most", f.Note+"; not measured: "+text(strings.Join(e.Unmeasured, ", "))
+	}
+	return f
+}
+
+// grantsTable says what restricted keys do not let a doctor see.
+func (p *page) grantsTable(grants []job.Grant) table {
+	t := table{Title: "What restricted keys do not show", Columns: []string{"host", "the key may", "not seen"}}
+	for _, g := range grants {
+		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.May)}, {Text: text(strings.Join(g.Unseen, " "))}})
+	}
+	return t
+}

@@ -1,0 +1,157 @@
+package html
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/report"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/size"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
+)
+
+// limit is what limited something, and how it looks.
+type limit struct {
+	Name, Class string
+	Meaning     string
+	Share       string // of the time
+	Moved       string // while it did
+	seconds     float64
+	bytes       float64
+}
+
+// classOf is the colour of a limit: one for each place on the way. What is no
+// limit of ours has that of none.
+func classOf(name string) string {
+	switch name {
+	case transfer.LimitSource:
+		return "source"
+	case transfer.LimitCompress, transfer.LimitSenderCPU:
+		return "sender"
+	case transfer.LimitBandwidth:
+		return "asked"
+	case transfer.LimitReceiverCPU, transfer.LimitExpand:
+		return "receiver"
+	case transfer.LimitTarget, transfer.LimitVerify:
+		return "target"
+	}
+	if ofNetwork(name) {
+		return "network"
+	}
+	return "none"
+}
+
+// ofNetwork tells a limit that is between the hosts.
+func ofNetwork(name string) bool {
+	return strings.HasPrefix(name, transfer.LimitNetwork) || name == connect.LimitShell
+}
+
+// meaning says it in a sentence.
+func meaning(name string) string {
+	return map[string]string{
+		transfer.LimitSource:      "The source cannot be read any faster: its disks, or zfs send there.",
+		transfer.LimitCompress:    "The sending host cannot compress any faster.",
+		transfer.LimitBandwidth:   "That is the limit which was asked for.",
+		transfer.LimitSenderCPU:   "The sending host's processors are busy.",
+		transfer.LimitNetwork:     "The network between the hosts takes no more.",
+		connect.LimitShell:        "The network between the hosts, or ssh at either end of it, takes no more.",
+		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this way.",
+		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this way.",
+		transfer.LimitReceiverCPU: "The receiving host's processors are busy.",
+		transfer.LimitExpand:      "The receiving host cannot decompress any faster.",
+		transfer.LimitTarget:      "The target cannot store it any faster: its disks, or zfs receive there.",
+		transfer.LimitVerify:      "Reading back what was written takes longest.",
+	}[name]
+}
+
+// limitOf is nil where nothing is known to have limited it.
+func limitOf(limitedBy string) *limit {
+	if limitedBy == "" {
+		return nil
+	}
+	return &limit{Name: name(limitedBy), Class: classOf(limitedBy), Meaning: meaning(limitedBy)}
+}
+
+// limitBy is what limited a command for most of the time that streams ran, moment by
+// moment; where nothing did, or its course tells nothing, what its report says.
+func (p *page) limitBy(reported string) (limitedBy string) {
+	if p.Course != nil {
+		for _, l := range p.Course.Limits {
+			if l.Name == nothingStoodOut {
+				break
+			}
+			if l.Name != nothingRan {
+				p.Limit = limitOf(l.Name)
+				p.Limit.Share = l.Share
+				return l.Name
+			}
+		}
+	}
+	p.Limit = limitOf(reported)
+	return reported
+}
+
+// Names of what is no limit.
+const (
+	nothingStoodOut = "nothing stood out"
+	nothingRan      = "no stream ran"
+)
+
+// limitIn is what limited a slice.
+func limitIn(s history.Slice) (name, class string) {
+	l, ok := s.Limit()
+	switch {
+	case !ok:
+		return nothingRan, "idle"
+	case l == "":
+		return nothingStoodOut, "none"
+	}
+	return text(l), classOf(l)
+}
+
+// limits adds up what limited a course, what did so longest first.
+func limits(c *history.Course) []limit {
+	width, sums := c.Moved.Width.Seconds(), map[string]*limit{}
+	rest := c.Length.Seconds()
+	for _, s := range c.Moved.Slices {
+		n, class := limitIn(s)
+		if sums[n] == nil {
+			sums[n] = &limit{Name: n, Class: class}
+		}
+		took := min(width, rest) // the last one is not over
+		rest -= took
+		sums[n].seconds += took
+		sums[n].bytes += s.Bytes
+	}
+	var out []limit
+	for _, l := range sums {
+		if l.seconds <= 0 {
+			continue
+		}
+		l.Share = percent(l.seconds, c.Length)
+		l.Moved = report.Seconds(l.seconds)
+		if l.bytes >= 1 {
+			l.Moved = fmt.Sprintf("%s in %s, %s", size.Text(uint64(l.bytes)), l.Moved, rate(l.bytes, l.seconds))
+		}
+		out = append(out, *l)
+	}
+	slices.SortFunc(out, func(a, b limit) int {
+		return cmp.Or(cmp.Compare(b.seconds, a.seconds), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func percent(seconds float64, of time.Duration) string {
+	share := 100 * seconds / of.Seconds()
+	switch {
+	case share < 1:
+		return "<1 %"
+	case share > 99 && share < 100:
+		return ">99 %"
+	}
+	return fmt.Sprintf("%.0f %%", share)
+}

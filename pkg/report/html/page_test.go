@@ -1,0 +1,314 @@
+package html
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
+)
+
+// evil is what another host may call something.
+const evil = `x"'><i>pwned</i><script>document.title='<i>pwned'</script></style></title><img src=//evil.example/a onerror=alert(1)> javascript:alert(1) url(//evil.example/b) {{.}} expression(1)`
+
+// spoil puts evil in every text below v.
+func spoil(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() && v.Elem().Kind() != reflect.String {
+			spoil(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				spoil(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			spoil(v.Index(i))
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(evil)
+		}
+	}
+}
+
+// hostile are the sample pages with evil in every text.
+func hostile(t *testing.T) map[string][]byte {
+	spoilt := func(v any) { spoil(reflect.ValueOf(v)) }
+	send, course, doctor, status, runs := sampleSend(), sampleCourse(), sampleDoctor(), sampleStatus(), sampleRun()
+	dev, devCourse := sampleDevice()
+	hosts := sampleFleet(30)
+	for _, v := range []any{hosts, send, &course, doctor, status, &runs, dev, &devCourse} {
+		spoilt(v)
+	}
+	for i := range course.Moved.Slices {
+		course.Moved.Slices[i].Limits = map[string]float64{evil: 1}
+	}
+	out := map[string][]byte{}
+	for name, render := range map[string]func() ([]byte, error){
+		"send":   func() ([]byte, error) { return Send(sampleAbout(), send, course) },
+		"device": func() ([]byte, error) { return Device(sampleAbout(), dev, devCourse) },
+		"doctor": func() ([]byte, error) { return Doctor(sampleAbout(), []string{evil}, doctor, errors.New(evil)) },
+		"status": func() ([]byte, error) { return Status(sampleAbout(), status) },
+		"hosts":  func() ([]byte, error) { return Hosts(sampleAbout(), hosts) },
+		"run":    func() ([]byte, error) { return Run(sampleAbout(), runs, status, course, []error{errors.New(evil)}) },
+	} {
+		html, err := render()
+		require.NoError(t, err, name)
+		out[name] = html
+	}
+	return out
+}
+
+// What hosts say stays text: no element, attribute, class, address or style is
+// made of it.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	pages, err := samples()
+	require.NoError(t, err)
+	for name, html := range hostile(t) {
+		text := string(html)
+		require.NotContains(t, text, "<i>pwned", name)
+		require.NotContains(t, text, "<script", name)
+		require.NotContains(t, text, "<img", name)
+		require.Contains(t, text, "&lt;i&gt;pwned", name)
+		for _, attribute := range []string{`class="`, `x="`, `width="`, ` d="`} {
+			for _, rest := range strings.Split(text, attribute)[1:] {
+				value, _, _ := strings.Cut(rest, `"`)
+				require.NotContains(t, value, "pwned", "%s: %s", name, attribute)
+			}
+		}
+		require.Equal(t, strings.Count(string(pages[name]), "<style>"), strings.Count(text, "<style>"))
+		require.LessOrEqual(t, len(html), 1<<20)
+	}
+}
+
+// A page of ten thousand datasets and three days is no larger than a person can
+// read.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("very-long-name-", 17)
+	play := newTape()
+	r, s := sampleSend(), sampleStatus()
+	r.Plan.Datasets, s.Jobs[0].Datasets = nil, nil
+	for i := range 10_000 {
+		d := *sampleSend().Plan.Datasets[0]
+		d.Source, d.Target = fmt.Sprintf("tank/%s%d", long, i), fmt.Sprintf("vault/%s%d", long, i)
+		r.Plan.Datasets, r.Commands, r.Plan.Notes = append(r.Plan.Datasets, &d), append(r.Commands, long), append(r.Plan.Notes, long)
+		r.Findings = append(r.Findings, sampleSend().Findings...)
+		for _, to := range sampleStatus().Jobs[0].Datasets[:2] {
+			to.Source, to.Error = d.Source, long
+			s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, to)
+		}
+		play.start(d.Source, 0)
+		play.now = play.now.Add(24 * time.Second)
+		play.bytes += 3 << 30
+		play.rep.Log(long)
+		play.end(transfer.LimitTarget, strings.Repeat("failed ", i%2*100))
+	}
+	html, err := Send(sampleAbout(), r, play.rec.Course())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 1<<20)
+	require.Contains(t, string(html), "and 9800 more")
+	html, err = Run(sampleAbout(), sampleRun(), s, play.rec.Course(), nil)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 2<<20)
+	require.Contains(t, string(html), "and 9000 more datasets")
+	html, err = Hosts(sampleAbout(), sampleFleet(10_000))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(html), 1<<20)
+	require.Contains(t, string(html), "and 9600 more hosts")
+}
+
+// A command that ended before it had moved anything has a page all the same.
+func TestNothingMoved(t *testing.T) {
+	t.Parallel()
+	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}, history.Course{})
+	require.NoError(t, err)
+	require.Contains(t, string(html), "beta: no route to host")
+	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)
+	require.NotContains(t, string(html), "Rate over time")
+	html, err = Run(sampleAbout(), nil, nil, history.Course{}, []error{errors.New("the job is running already")})
+	require.NoError(t, err)
+	require.Contains(t, string(html), "the job is running already")
+}
+
+// A command that failed says so, whatever its runs came to, and why, part by part.
+func TestFailuresOfRuns(t *testing.T) {
+	t.Parallel()
+	runs := sampleRun()
+	runs[0].Outcome, runs[0].Error, runs[0].Hint = outcome.Done, "told once", "told once"
+	html, err := Run(sampleAbout(), runs, nil, history.Course{}, []error{nil, fault.Interrupt("wait", errors.New("job \"mail\" is running already")), fault.Failf("mkdir it", "no metrics")})
+	require.NoError(t, err)
+	require.Contains(t, string(html), `class="outcome bad">failed<`)
+	require.Regexp(t, `class="error"><p>job &#34;mail&#34; is running already</p><p class="command">wait</p></section><section class="error"><p>no metrics</p><p class="command">mkdir it</p></section>`, string(html))
+	require.NotContains(t, string(html), "told once")
+	html, err = Run(sampleAbout(), runs, nil, history.Course{}, []error{nil})
+	require.NoError(t, err)
+	require.Contains(t, string(html), `class="outcome good">done<`)
+	require.NotContains(t, string(html), `class="error"`)
+}
+
+// The limit of most of the time is the headline, ssh as well as any; where that is
+// none, the report knows.
+func TestLimitBy(t *testing.T) {
+	t.Parallel()
+	play := func(limit string) *page {
+		tape := newTape()
+		tape.start("tank/a", 0)
+		tape.run(3, 60*mib, transfer.LimitSource)
+		tape.run(90, 60*mib, limit)
+		c := tape.rec.Course()
+		return &page{Course: courseOf(&c, nil)}
+	}
+	p := play(connect.LimitShell)
+	require.Equal(t, connect.LimitShell, p.limitBy(transfer.LimitSource))
+	require.Equal(t, "network", p.Limit.Class)
+	require.NotEmpty(t, p.Limit.Meaning)
+	p = play("")
+	require.Equal(t, transfer.LimitTarget, p.limitBy(transfer.LimitTarget))
+	require.Empty(t, p.Limit.Share)
+	p = play("")
+	require.Empty(t, p.limitBy(""))
+	p.expect(nil, sampleDoctor().Expected, true)
+	require.Nil(t, p.Limit, "what was expected limited nothing")
+	p.expect(nil, sampleDoctor().Expected, false)
+	require.Equal(t, "network", p.Limit.Class)
+}
+
+// A page of doctor says what its text does.
+func TestDoctorAsText(t *testing.T) {
+	t.Parallel()
+	r := sampleDoctor()
+	r.Expected = &job.Expected{BytesPerSecond: 480 * mib, LimitedBy: probe.SourceRead, Ceiling: probe.SourceRead, Host: "alpha"}
+	html := func() string {
+		t.Helper()
+		html, err := Doctor(sampleAbout(), nil, r, nil)
+		require.NoError(t, err)
+		return string(html)
+	}
+	require.Contains(t, html(), "Limited by <b>"+probe.Title(probe.SourceRead)+" on alpha</b>")
+	r.Expected = &job.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}
+	require.Contains(t, html(), "for 600 B; limit: none that matters")
+	require.NotContains(t, html(), "Limited by")
+	require.NotContains(t, html(), "the narrow part")
+}
+
+// How far a copy came is not what it sent.
+func TestDeviceCovered(t *testing.T) {
+	t.Parallel()
+	r, c := sampleDevice()
+	r.Results[0].Data = 3 * mib
+	html, err := Device(sampleAbout(), r, c)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "<dt>Covered</dt><dd>1.8 GiB</dd>")
+	require.Contains(t, string(html), "<dt>Sent</dt><dd>3.0 MiB</dd>")
+}
+
+// The curve has a stretch of colour for each place that limited it, and the times
+// of all that limited add up.
+func TestCourse(t *testing.T) {
+	t.Parallel()
+	c := sampleCourse()
+	d := courseOf(&c, nil)
+	var classes []string
+	for _, a := range d.Areas {
+		classes = append(classes, a.Class)
+	}
+	require.Equal(t, []string{"source", "network", "idle", "network", "target"}, classes)
+	seconds := 0.0
+	for _, l := range d.Limits {
+		seconds += l.seconds
+	}
+	require.InDelta(t, c.Length.Seconds(), seconds, 1e-6)
+	require.Equal(t, "network", d.Limits[0].Name)
+	require.Equal(t, []string{"stopped", "resumed"}, []string{d.Marks[0].Class, d.Marks[1].Class})
+	require.Equal(t, len(c.Moved.Slices), len(d.Slices))
+	p := &page{Course: d}
+	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "what did for most of the time, not in the longest stream")
+	require.Equal(t, d.Limits[0].Share, p.Limit.Share)
+	require.Len(t, d.Rows, 4)
+	require.Len(t, d.Rows[0].Spans, 2)
+	c.Marks.Dropped = 7
+	html, err := Send(sampleAbout(), sampleSend(), c)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "7 cuts and resumes in between are left out")
+}
+
+// The narrow part is that which limited, and the others wait for it.
+func TestWay(t *testing.T) {
+	t.Parallel()
+	w := wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
+	var parts []string
+	for _, p := range w.Parts {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s@%s %s %v", p.Name, p.Host, p.Value, p.Narrow)))
+	}
+	require.Equal(t, []string{"zfs send@alpha busy 29 % false", "sending (CPU)@alpha busy 12 % false", "network@ busy 83 % true",
+		"receiving (CPU)@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
+	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
+	require.Nil(t, sampleAbout().expectedWay(nil, nil))
+	w = wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", connect.LimitShell, false)
+	require.True(t, w.Parts[2].Narrow)
+	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", connect.LimitShell: "the link, source to target", transfer.LimitReceiverCPU: "processors",
+		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
+		w := sampleAbout().expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
+		for _, p := range w.Parts {
+			require.Equal(t, p.Name == narrow, p.Narrow, "%s: %s", limit, p.Name)
+		}
+	}
+}
+
+func TestAxes(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[float64]string{0: "0.2 B/s", 71 * mib: "80 MiB/s", 1010 * 1024: "1 MiB/s", 5000: "5 KiB/s", 118 * mib: "150 MiB/s", 3e12: "3 TiB/s"} {
+		axis := ratesUpTo(most)
+		require.Equal(t, want, axis.label(axis.top), most)
+		require.GreaterOrEqual(t, axis.top, most)
+	}
+	for length, want := range map[time.Duration]string{
+		3 * time.Second: "0,0.5 s,1 s,1.5 s,2 s,2.5 s,3 s", 40 * time.Second: "0,10 s,20 s,30 s,40 s",
+		143 * time.Second: "0,30 s,1 min,1 min 30 s,2 min", 26 * time.Hour: "0,6 h,12 h,18 h,1 d", 70 * time.Hour: "0,12 h,1 d,1 d 12 h,2 d,2 d 12 h",
+	} {
+		var labels []string
+		for _, tick := range timeTicks(length) {
+			labels = append(labels, tick.Label)
+		}
+		require.Equal(t, want, strings.Join(labels, ","), length)
+	}
+}
+
+// What is kept though no run brings anything to it is named, and counted for many hosts.
+func TestKeptCopies(t *testing.T) {
+	t.Parallel()
+	s := sampleStatus()
+	for i := range 6 {
+		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+	}
+	s.Jobs[1].Gone = []runner.GoneStatus{{Source: "rpool/lost"}}
+	html, err := Status(sampleAbout(), s)
+	require.NoError(t, err)
+	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 set aside, 1 gone from the source"} {
+		require.Contains(t, string(html), want)
+	}
+	require.NotContains(t, string(html), "vault/a5.zxfer")
+	html, err = Hosts(sampleAbout(), &fleet.Fleet{Hosts: []*fleet.Host{{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{{JobStatus: s.Jobs[1]}}}}})
+	require.NoError(t, err)
+	require.Contains(t, string(html), "6 set aside, 1 gone from the source")
+}

@@ -1,0 +1,262 @@
+package html
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/report"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/size"
+)
+
+// jobTable is how the datasets of a job stand at its targets.
+type jobTable struct {
+	Name, Source string
+	Facts        []string
+	State        badge
+	Problems     []problem
+	First        string // what the rows are
+	Targets      []string
+	Rows         []jobRow
+	More         string
+}
+
+// noCell is shown where there is nothing to tell.
+const noCell = "–"
+
+type jobRow struct {
+	Dataset string
+	Cells   []jobCell
+}
+
+// jobCell is a dataset at one target.
+type jobCell struct {
+	Target string
+	Age    string
+	State  badge
+	Note   string
+}
+
+// Status is the page of `zxfer replicate status`.
+func Status(about About, s *runner.Status) ([]byte, error) {
+	p := &page{About: about, Verb: "replicate status", Times: stamp(about.Made)}
+	p.standing(s, about.Made)
+	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(s.Jobs), "job", ""), p.Outcome.Text)}
+	return render(p)
+}
+
+// Run is the page of `zxfer replicate run`: what the runs did, and how their jobs
+// stand now. errs are what the command ended with, one of each part that failed.
+func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Course, errs []error) ([]byte, error) {
+	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: saidOf(&c, about.Made), Errors: failures(errs...)}
+	var names, outcomes []string
+	var bytes uint64
+	var seconds float64
+	var sent, unchanged, failed, taken, removed int
+	for _, r := range runs {
+		names, outcomes = append(names, name(r.Job)), append(outcomes, r.Outcome)
+		seconds += r.Ended.Sub(r.Started).Seconds()
+		taken, removed = taken+r.Snapshots, removed+r.Pruned
+		for _, t := range r.Targets {
+			bytes += t.Bytes
+			sent, unchanged, failed, removed = sent+t.Sent, unchanged+t.Unchanged, failed+t.Failed, removed+t.Pruned
+		}
+		p.runTables(r)
+	}
+	if s != nil {
+		p.standing(s, about.Made)
+	}
+	p.Title, p.Outcome = []string{cmp.Or(strings.Join(names[:min(len(names), 6)], ", "), "no job ran")}, badge{}
+	if err := outcome.Join(errs...); err != nil {
+		p.Outcome = outcomeBadge(outcome.Of(err))
+	} else if len(outcomes) > 0 {
+		p.Outcome = outcomeBadge(outcome.Worst(outcomes...))
+	}
+	p.Figures = []figure{{"Moved", size.Text(bytes), ""}, {"Took", report.Seconds(seconds), ""},
+		{"Datasets sent", fmt.Sprint(sent), fmt.Sprintf("%d unchanged, %d failed", unchanged, failed)},
+		{"Snapshots taken", fmt.Sprint(taken), fmt.Sprintf("%d removed", removed)}}
+	return render(p)
+}
+
+// runTables show what a run did at each target.
+func (p *page) runTables(r *statedir.Run) {
+	t := table{Title: "Run of " + name(r.Job), Columns: []string{"target", "outcome", "sent", "moved", "took"}}
+	for _, x := range r.Targets {
+		b := outcomeBadge(x.Outcome)
+		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, "not begun"), Class: b.Class, Note: text(x.Error)},
+			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %d failed, %d removed", x.Unchanged, x.Failed, x.Pruned)},
+			{Text: size.Text(x.Bytes)}, {Text: report.Seconds(x.Seconds)}})
+	}
+	p.add(t)
+	for _, n := range r.Notes {
+		if len(p.Notes) < maxRows {
+			p.Notes = append(p.Notes, name(r.Job)+": "+text(n))
+		}
+	}
+}
+
+// standing shows how jobs stand at a time.
+func (p *page) standing(s *runner.Status, now time.Time) {
+	copies, states := 0, map[string]int{}
+	room := maxCells
+	for _, j := range s.Jobs {
+		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
+		copies += len(j.Datasets)
+		for _, d := range j.Datasets {
+			states[d.State]++
+		}
+		if len(j.Datasets) == 0 {
+			states[j.State]++
+		}
+	}
+	var not []string
+	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, outcome.Interrupted, runner.Unknown} {
+		if n := states[state]; n > 0 {
+			not = append(not, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	p.Outcome = badge{"all on time", "good"}
+	switch {
+	case s.Failed:
+		p.Outcome = badge{"failed", "bad"}
+	case s.Late:
+		p.Outcome = badge{"late", "bad"}
+	case len(not) > 0:
+		p.Outcome = badge{strings.Join(not, ", "), "plain"}
+	}
+	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(len(s.Jobs)), ""},
+		figure{"Copies that are well", fmt.Sprintf("%d of %d", states[runner.OK], copies), strings.Join(not, ", ")})
+}
+
+// stateBadge is how a job or a dataset stands.
+func stateBadge(state string) badge {
+	switch state {
+	case runner.OK:
+		return badge{"ok", "good"}
+	case runner.Unknown, "":
+		return badge{"unknown", "plain"}
+	case outcome.Interrupted:
+		return badge{state, "warn"}
+	}
+	return badge{name(state), "bad"}
+}
+
+// jobTableOf shows those that are not well first, as far as there is room.
+func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
+	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
+	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
+		t.Problems = append(t.Problems, problem{text(report.Problem(p)), hints(p.Hint)})
+	}
+	rows := map[string]map[string]*runner.DatasetStatus{}
+	var well, not []string
+	for _, d := range j.Datasets {
+		if !slices.Contains(t.Targets, d.To) {
+			t.Targets = append(t.Targets, d.To)
+		}
+		if rows[d.Source] == nil {
+			rows[d.Source] = map[string]*runner.DatasetStatus{}
+			well = append(well, d.Source)
+		}
+		rows[d.Source][d.To] = d
+	}
+	slices.Sort(t.Targets)
+	well = slices.DeleteFunc(well, func(source string) bool {
+		for _, d := range rows[source] {
+			if d.State != runner.OK {
+				not = append(not, source)
+				return true
+			}
+		}
+		return false
+	})
+	order := slices.Concat(not, well)
+	for i, source := range order {
+		if *room -= len(t.Targets); *room < 0 {
+			t.More = fmt.Sprintf("and %d more datasets", len(order)-i)
+			break
+		}
+		row := jobRow{Dataset: name(source)}
+		for _, to := range t.Targets {
+			row.Cells = append(row.Cells, cellOf(to, rows[source][to], now))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	for i, to := range t.Targets {
+		t.Targets[i] = cmp.Or(name(to), "on the source")
+	}
+	return t
+}
+
+// maxKept is how many copies that are set aside, or gone from the source, are named.
+const maxKept = 5
+
+// jobFacts are what there is to say of a job's runs.
+func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
+	if !j.LastRun.IsZero() {
+		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
+	}
+	facts = append(facts, report.Course(j)...)
+	if j.Next.IsZero() {
+		facts = append(facts, "no schedule")
+	} else {
+		facts = append(facts, "next run "+stamp(j.Next.In(now.Location())))
+	}
+	if j.Drill != nil {
+		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
+	}
+	for _, a := range j.Aside[:min(len(j.Aside), maxKept)] {
+		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
+	}
+	for _, g := range j.Gone[:min(len(j.Gone), maxKept)] {
+		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
+	}
+	if len(j.Aside) > maxKept || len(j.Gone) > maxKept {
+		facts = append(facts, "in all "+strings.Join(report.Kept(j), ", "))
+	}
+	if j.Doubted > 0 {
+		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
+	}
+	return facts
+}
+
+// age is a duration without seconds or hours that are none: "1 d".
+func age(d time.Duration) string {
+	text := report.Seconds(max(0, d).Seconds())
+	for _, none := range []string{" 0 s", " 0 min", " 0 h"} {
+		text = strings.TrimSuffix(text, none)
+	}
+	return text
+}
+
+// cellOf shows the age of what is there, and whether that is well.
+func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
+	c := jobCell{Target: cmp.Or(name(to), "on the source")}
+	if d == nil {
+		c.Age = noCell
+		return c
+	}
+	c.Age, c.State = "never arrived", stateBadge(d.State)
+	if !d.Success.IsZero() {
+		c.Age = age(now.Sub(d.Success)) + " old"
+	}
+	var notes []string
+	if d.Lag > 0 {
+		notes = append(notes, "due for "+age(time.Duration(d.Lag*float64(time.Second))))
+	}
+	if d.Consistent != nil {
+		notes = append(notes, report.Consistent(*d.Consistent))
+	}
+	if snapshot := cmp.Or(d.Snapshot, d.Base); snapshot != "" {
+		notes = append(notes, "@"+name(snapshot))
+	}
+	c.Note = strings.Join(notes, ", ")
+	return c
+}

@@ -1,0 +1,240 @@
+package html
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/finding"
+	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/replicate/fleet"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
+)
+
+// sampleAbout is of a Monday morning.
+func sampleAbout() About {
+	return About{Version: "v1.2.3", Host: "alpha", Made: time.Date(2024, 5, 6, 7, 30, 0, 0, time.UTC)}
+}
+
+// deaf is told, and tells nobody.
+type deaf struct{}
+
+func (deaf) Log(string)                                    {}
+func (deaf) Activity(string) func()                        { return func() {} }
+func (deaf) Planned(*job.Report)                           {}
+func (deaf) Started(int, *plan.Dataset, int)               {}
+func (deaf) Progress(int, connect.Progress)                {}
+func (deaf) Finished(int, *job.StepResult)                 {}
+func (deaf) Ended(*plan.Dataset, error)                    {}
+func (deaf) DevicePlanned(*job.DevReport)                  {}
+func (deaf) DeviceStarted(*job.DevReport, uint64)          {}
+func (deaf) DeviceFinished(*job.DevReport, *job.DevResult) {}
+
+// tape plays a course to a recorder.
+type tape struct {
+	now   time.Time
+	rec   *history.Recorder
+	rep   job.Reporter
+	id    int
+	bytes uint64
+	since uint64
+}
+
+func newTape() *tape {
+	t := &tape{now: time.Date(2024, 5, 6, 7, 10, 0, 0, time.UTC)}
+	t.rec = history.NewRecorder(func() time.Time { return t.now })
+	t.rep = t.rec.Send(deaf{}, "")
+	return t
+}
+
+func (t *tape) start(dataset string, done uint64) {
+	t.id++
+	t.bytes, t.since = done, done
+	t.rep.Started(t.id, &plan.Dataset{Source: dataset, Target: "vault/" + dataset, Steps: []plan.Step{{Done: done}}}, 0)
+}
+
+// run runs for some seconds at a rate that wavers.
+func (t *tape) run(seconds int, rate uint64, limit string) {
+	for i := range 2 * seconds {
+		t.now = t.now.Add(500 * time.Millisecond)
+		t.bytes += rate / 2 * uint64(85+(i*37)%31) / 100
+		t.rep.Progress(t.id, connect.Progress{Bytes: t.bytes, LimitedBy: limit})
+	}
+}
+
+func (t *tape) end(limit, failure string) {
+	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, LimitedBy: limit, Error: failure})
+}
+
+func (t *tape) wait(seconds int, said string) {
+	t.rep.Log(said)
+	t.now = t.now.Add(time.Duration(seconds) * time.Second)
+}
+
+const mib = 1 << 20
+
+func sampleCourse() history.Course {
+	t := newTape()
+	t.start("tank/home", 0)
+	t.run(8, 60*mib, transfer.LimitSource)
+	t.run(30, 112*mib, transfer.LimitNetwork)
+	t.end(transfer.LimitNetwork, "beta: the connection was cut: connection reset by peer")
+	t.wait(4, "tank/home: beta: the connection was cut: connection reset by peer; try 1 of 5 in 1.1 s")
+	t.start("tank/home", t.bytes)
+	t.run(40, 108*mib, transfer.LimitNetwork)
+	t.run(25, 71*mib, transfer.LimitTarget)
+	t.end(transfer.LimitNetwork, "")
+	for _, name := range []string{"tank/home/ada", "tank/home/grace", "tank/mail"} {
+		t.start(name, 0)
+		t.run(12, 90*mib, transfer.LimitTarget)
+		t.end(transfer.LimitTarget, "")
+	}
+	return t.rec.Course()
+}
+
+func sampleStages(busy ...int) (out []transfer.Stage) {
+	for i, name := range []string{transfer.StageRead, transfer.StageSend, transfer.StageReceive, transfer.StageWrite} {
+		s := transfer.Stage{Name: name, Busy: time.Duration(busy[i]) * time.Second, WaitIn: time.Duration(100-busy[i]) * time.Second}
+		if name == transfer.StageSend {
+			s.WaitIn, s.WaitOut = 5*time.Second, time.Duration(95-busy[i])*time.Second
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func sampleSend() *job.Report {
+	r := &job.Report{
+		Source: "tank/home@monday", Target: "beta:vault", Outcome: outcome.Done, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
+		Hosts: []job.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
+		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted by itself", Streams: 2, Dial: "source", Address: "10.0.0.2"},
+		Findings: []finding.Finding{
+			{ID: "mtu", Host: "beta", Severity: finding.OK, Summary: "the path takes packets of 1500 bytes"},
+			{ID: "tcp-buffers", Host: "beta", Severity: finding.Warn, Summary: "TCP receive buffers end at 6 MiB", Evidence: "net.ipv4.tcp_rmem = 4096 131072 6291456",
+				Remedy: "sysctl -w net.ipv4.tcp_rmem='4096 131072 67108864'"}},
+		Plan:     &plan.Plan{Notes: []string{"tank/home/tmp has no snapshot @monday: left out"}},
+		Commands: []string{"zfs send -Lce -I tank/home@sunday tank/home@monday | zfs receive -s -u vault/home"},
+		Expected: &job.Expected{BytesPerSecond: 100 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 120},
+	}
+	for _, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace", "tank/mail"} {
+		r.Plan.Datasets = append(r.Plan.Datasets, &plan.Dataset{Source: name, Target: "vault/" + name,
+			Steps: []plan.Step{{Kind: plan.Incremental, Send: zfs.SendSpec{From: "@sunday", To: "monday"}, Bytes: 3_000 * mib}}})
+		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Stages: sampleStages(38, 12, 9, 61),
+			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}})
+	}
+	return r
+}
+
+func sampleCeilings() []probe.Ceiling {
+	c := func(id, host string, rate uint64) probe.Ceiling {
+		return probe.Ceiling{ID: id, Host: host, Title: probe.Title(id), BytesPerSecond: rate, CPU: 0.9}
+	}
+	out := []probe.Ceiling{c(probe.Memory, "alpha", 9_000*mib), c(probe.Memory, "beta", 7_500*mib), c(probe.LoopbackTLS, "alpha", 1_600*mib),
+		c(probe.LoopbackTLS, "beta", 1_100*mib), c("link", "alpha", 110*mib), c("link-back", "beta", 111*mib), c(probe.SourceRead, "alpha", 480*mib),
+		c(probe.TargetWrite, "beta", 240*mib), {ID: probe.NCYes, Host: "beta", Title: probe.Title(probe.NCYes), Skipped: "there is no nc"}}
+	out[4].Peer, out[4].Limit = "beta", transfer.LimitNetwork
+	out[4].Network = &transfer.Network{Streams: 1, RTT: 12_345 * time.Microsecond}
+	return out
+}
+
+func sampleDoctor() *job.DoctorReport {
+	return &job.DoctorReport{Findings: sampleSend().Findings, Ceilings: sampleCeilings(), Plan: sampleSend().Commands,
+		Expected: &job.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
+}
+
+func sampleDevice() (*job.DevReport, history.Course) {
+	t := newTape()
+	rep := t.rec.Device(deaf{})
+	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Outcome: outcome.Done, Seconds: 24,
+		From: &device.Facts{Kind: device.KindLVM, Size: 2_000 * mib}, To: &device.Facts{Kind: device.KindMissing}}
+	rep.DeviceStarted(r, 200*mib)
+	for i := range 40 {
+		t.now = t.now.Add(500 * time.Millisecond)
+		rep.Progress(1, connect.Progress{Bytes: uint64(200+i*45) * mib, LimitedBy: transfer.LimitTarget})
+	}
+	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, LimitedBy: transfer.LimitTarget,
+		Wire: "tls", WireBytes: 1_500 * mib, Stages: sampleStages(20, 9, 8, 88)}
+	rep.DeviceFinished(r, res)
+	r.Results = []*job.DevResult{res}
+	return r, t.rec.Course()
+}
+
+func sampleStatus() *runner.Status {
+	made := sampleAbout().Made
+	s := &runner.Status{Late: true, Failed: true, Jobs: []*runner.JobStatus{
+		{Job: "home", Source: "tank/home", Schedule: "hourly", Next: made.Add(30 * time.Minute), LastRun: made.Add(-30 * time.Minute), Seconds: 147, Outcome: outcome.Failed,
+			Late: true, Failed: true, State: outcome.Failed,
+			Problems: []*runner.Problem{{State: outcome.Failed, To: []string{"offsite"}, Error: "gamma: no route to host", Hint: "ssh gamma"}}},
+		{Job: "snaps", Source: "rpool", Schedule: "daily", Next: made.Add(17 * time.Hour), LastRun: made.Add(-7 * time.Hour), Seconds: 2, Outcome: outcome.Done, State: runner.OK},
+	}}
+	for i, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace"} {
+		late := &runner.DatasetStatus{Source: name, To: "offsite", Target: "pool/" + name, Base: "auto-2024-05-05T07:00:00Z", Success: made.Add(-24 * time.Hour), State: runner.OK}
+		if i == 1 {
+			late.Late, late.Lag, late.State = true, 82_800, outcome.Failed
+		}
+		s.Jobs[0].Datasets = append(s.Jobs[0].Datasets, late,
+			&runner.DatasetStatus{Source: name, To: "vault", Target: "vault/" + name, Base: "auto-2024-05-06T07:00:00Z", Success: made.Add(-30 * time.Minute), State: runner.OK})
+	}
+	s.Jobs[1].Datasets = []*runner.DatasetStatus{{Source: "rpool", Snapshot: "auto-2024-05-06T00:00:00Z", Success: made.Add(-7 * time.Hour), State: runner.OK}}
+	return s
+}
+
+// sampleFleet are hosts of which some are not well, and one has jobs of its own.
+func sampleFleet(hosts int) *fleet.Fleet {
+	made := sampleAbout().Made
+	f := &fleet.Fleet{Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:db-[a-z]+"}}
+	home := sampleStatus().Jobs[0]
+	home.Datasets = home.Datasets[2:3]
+	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
+		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "try it by hand: ssh root@web9.example.org true"},
+		&fleet.Host{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{{JobStatus: &runner.JobStatus{Job: "pg", Source: "tank/pg", State: runner.Late, Late: true, Lag: 7200}, Copies: 2},
+			{JobStatus: &runner.JobStatus{Job: "home", State: runner.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
+	for i := range hosts - 3 {
+		h := &fleet.Host{Host: fmt.Sprintf("web%d", 10+i), State: runner.OK}
+		for n, job := range []string{"home", "vm", "mail", "www", "wiki", "git", "scratch", "old"} {
+			if n < 2 || i == 0 {
+				h.Jobs = append(h.Jobs, &fleet.Job{JobStatus: &runner.JobStatus{Job: job, State: runner.OK}, Copies: 12, Well: 12, Oldest: made.Add(-40 * time.Minute)})
+			}
+		}
+		f.Hosts = append(f.Hosts, h)
+	}
+	return f
+}
+
+func sampleRun() []*statedir.Run {
+	began := sampleAbout().Made.Add(-20 * time.Minute)
+	return []*statedir.Run{{Job: "home", Source: "tank/home", Started: began, Ended: began.Add(147 * time.Second), Outcome: outcome.Failed, Snapshots: 3, Pruned: 2,
+		Notes: []string{"vault: one hold could not be released"},
+		Targets: []*statedir.TargetRun{{Target: "vault", To: "beta:vault", Outcome: outcome.Done, Bytes: 12_800 * mib, Seconds: 147, Sent: 3},
+			{Target: "offsite", To: "gamma:pool", Outcome: outcome.Failed, Error: "gamma: no route to host", Failed: 3}}}}
+}
+
+// samples are a page of every kind.
+func samples() (map[string][]byte, error) {
+	dev, devCourse := sampleDevice()
+	out := map[string][]byte{}
+	var errs []error
+	add := func(name string, html []byte, err error) {
+		out[name] = html
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	add2 := func(name string) func([]byte, error) { return func(html []byte, err error) { add(name, html, err) } }
+	add2("send")(Send(sampleAbout(), sampleSend(), sampleCourse()))
+	add2("device")(Device(sampleAbout(), dev, devCourse))
+	add2("doctor")(Doctor(sampleAbout(), []string{"tank/home", "beta:vault"}, sampleDoctor(), nil))
+	add2("status")(Status(sampleAbout(), sampleStatus()))
+	add2("hosts")(Hosts(sampleAbout(), sampleFleet(30)))
+	add2("run")(Run(sampleAbout(), sampleRun(), sampleStatus(), sampleCourse(), nil))
+	return out, errors.Join(errs...)
+}

@@ -1,0 +1,388 @@
+package sshexec
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
+)
+
+func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
+	t.Parallel()
+	for name, login := range map[string][]string{
+		"dash": {"dash"}, "bash": {"bash"}, "zsh": {"zsh"}, "busybox": {"busybox", "sh"}, "fish": {"fish"}, "tcsh": {"tcsh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(login[0]); err != nil {
+				t.Skipf("needs this login shell: %v", err)
+			}
+			o := newOther(t, strings.Join(login, " "), "")
+			for _, copied := range []bool{true, false} {
+				r := o.connect()
+				requireWorks(t, r)
+				require.NoError(t, r.Close())
+				require.Equal(t, copied, strings.Contains(o.logged(), "beta: copying zxfer there"))
+				require.Equal(t, []string{standIn.id}, o.cache(), "nothing else is left")
+			}
+			info, err := os.Stat(o.cached())
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o700), info.Mode())
+			require.EqualValues(t, len(standIn.bytes), info.Size())
+			requireGone(t, o.pid())
+		})
+	}
+}
+
+// TestTheRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
+func TestTheRunningBinaryIsCopied(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.own = nil
+	requireWorks(t, o.connect())
+	self, err := ThisBinary()
+	require.NoError(t, err)
+	require.Equal(t, []string{self.ID}, o.cache())
+	info, err := os.Stat(filepath.Join(o.home, ".cache", "zxfer", self.ID, "zxfer"))
+	require.NoError(t, err)
+	require.Equal(t, self.Size, info.Size())
+}
+
+func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
+	t.Parallel()
+	box, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skipf("needs busybox: %v", err)
+	}
+	o := newOther(t, "sh", "PATH="+"$HOME/../bin")
+	for _, applet := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "sha256sum", "find", "grep", "gzip"} {
+		require.NoError(t, os.Symlink(box, filepath.Join(o.bin, applet)))
+	}
+	r := o.connect()
+	requireWorks(t, r)
+	require.NotContains(t, o.logged(), "not found")
+}
+
+func TestZxferInThePathIsUsedIfItIsTheSame(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.Bootstrap = false
+	o.install()
+	requireWorks(t, o.connect())
+	require.Empty(t, o.cache())
+}
+
+func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.program("zxfer", "echo 0123")
+	requireWorks(t, o.connect())
+	require.Len(t, o.cache(), 1)
+}
+
+// zxferSaying puts a zxfer into the PATH that prints said as its version.
+func (o *other) zxferSaying(said string) {
+	o.t.Helper()
+	self, err := os.Executable()
+	require.NoError(o.t, err)
+	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+said+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
+}
+
+func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		said, release string
+		used          bool
+	}{
+		"the same release":       {"0123 0.9.0/2", "0.9.0/2", true},
+		"another release":        {"0123 0.8.0/2", "0.9.0/2", false},
+		"another protocol":       {"0123 0.9.0/3", "0.9.0/2", false},
+		"of none":                {"0123 devel/2", "", false},
+		"nothing":                {"0123 ", "", false},
+		"a program of that name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
+		"a pattern":              {"0123 *", "0.9.0/2", false},
+		"an earlier zxfer's way": {"0123", "0.9.0/2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			o.zxferSaying(c.said)
+			o.Release = c.release
+			o.Bootstrap = false
+			conn, err := Agent(t.Context(), o.Options)
+			if c.used {
+				require.NoError(t, err)
+				require.NoError(t, conn.Close())
+				return
+			}
+			require.Equal(t, fault.Refused, fault.ClassOf(err))
+			if c.release != "" && strings.Contains(c.said, "0.") {
+				require.ErrorContains(t, err, "zxfer there is "+strings.Fields(c.said)[1]+", this one is 0.9.0/2, and {{no-bootstrap}} forbids copying this one")
+			} else {
+				require.ErrorContains(t, err, "zxfer is not there, or is another build, and")
+			}
+		})
+	}
+}
+
+func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	o.remote("echo Welcome; exec zxfer agent")
+	requireWorks(t, o.connect())
+	require.Contains(t, o.logged(), "beta: Welcome")
+}
+
+func TestALoginShellMayTalk(t *testing.T) {
+	t.Parallel()
+	for name, profile := range map[string]string{
+		"lines":            "echo Welcome to beta; echo; echo 'You have mail.'",
+		"an open line":     `printf '\033]0;beta\007'`,
+		"on stderr":        "echo 'stdin: is not a tty' >&2",
+		"60 KB":            "head -c 60000 /dev/zero | tr '\\0' 'x'",
+		"a word like ours": "echo zxfer-agent; echo zxfer-needle",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", profile)
+			o.install()
+			requireWorks(t, o.connect())
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(o *other)
+		want    string
+		hint    string
+	}{
+		"no bootstrap": {func(o *other) { o.Bootstrap = false },
+			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids copying this one", "leave {{no-bootstrap}} out"},
+		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
+			"is another build", "install this zxfer there"},
+		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
+			"beta: its machine is riscv64, this zxfer is for ", "GOARCH="},
+		"another system": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo x86_64 || echo FreeBSD`) },
+			"beta: its system is FreeBSD, this zxfer is for Linux", "Linux only"},
+		"no directory takes it": {func(o *other) {
+			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
+			_ = os.Remove(o.tmp)
+			_ = os.WriteFile(o.tmp, nil, 0o600)
+		},
+			"no directory takes zxfer", "install the same zxfer"},
+		"a link in the place of the last one": {func(o *other) {
+			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
+			_ = os.Symlink(o.home, o.spare())
+		}, "is not used: it is a link, or others may write it", "install the same zxfer"},
+		"binary does not run": {func(o *other) { o.program("chmod", "exit 0") },
+			"is it on a file system mounted noexec?", "install the same zxfer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			c.prepare(o)
+			_, err := Agent(t.Context(), o.Options)
+			require.ErrorContains(t, err, "beta: ")
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+			require.Contains(t, fault.HintOf(err), c.hint)
+			require.Empty(t, o.cache(), "nothing is left behind")
+		})
+	}
+}
+
+func TestAFileSystemThatTakesNoProgram(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ options, want string }{
+		"noexec": {"noexec", "is it on a file system mounted noexec?"},
+		"full":   {"size=256k", "No space left on device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testenv.NeedsRoot(t, "to mount")
+			o := newOther(t, "sh", "")
+			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", c.options, "tmpfs", o.home).CombinedOutput(); err != nil {
+				t.Skipf("needs a mount: %v: %s", err, out)
+			}
+			t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+			_, err := Agent(t.Context(), o.Options)
+			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, o.home, "the path is named")
+			require.Empty(t, o.cache())
+		})
+	}
+}
+
+func TestACopyThatIsCutOffLeavesNothing(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.remote(`head -c 100000 | sh -c "$command"`)
+	_, err := Agent(t.Context(), o.Options)
+	require.ErrorContains(t, err, "the copy of zxfer was cut off")
+	require.Empty(t, o.cache())
+	o.remote(`exec sh -c "$command"`)
+	requireWorks(t, o.connect())
+}
+
+func TestACorruptCopyIsNotUsed(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.program("chmod", `printf x >> "$2"; exec /bin/chmod "$@"`)
+	_, err := Agent(t.Context(), o.Options)
+	require.Error(t, err)
+	require.Empty(t, o.cache())
+}
+
+// A power cut soon after the bootstrap leaves the file without its bytes.
+func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	require.NoError(t, os.MkdirAll(filepath.Dir(o.cached()), 0o700))
+	require.NoError(t, os.WriteFile(o.cached(), nil, 0o700))
+	requireWorks(t, o.connect())
+	require.Contains(t, o.logged(), "copying zxfer there")
+	require.Equal(t, []string{standIn.id}, o.cache())
+}
+
+func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	cache := filepath.Join(o.home, ".cache", "zxfer")
+	// Copies that are under way, of other hosts with the same home too.
+	copies := []string{"part.beta.1", "part.beta.2", "part.beta.3", "part.beta.4", "part.beta.5", "part.gamma.1"}
+	for _, name := range copies {
+		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, "notes"), 0o700)) // none of zxfer's
+	machine, err := exec.Command("uname", "-m").Output()
+	require.NoError(t, err)
+	for i, name := range []string{"a", "b", "c", "d", "e", "f", "part.x", "aa", "ab", "ac"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
+		of := string(machine)
+		if len(name) == 2 {
+			of = "another\n" // machine's, which comes to the same home
+		}
+		if name != "b" { // which an earlier zxfer left
+			require.NoError(t, os.WriteFile(filepath.Join(cache, name, "whole"), []byte("boot "+of), 0o600))
+		}
+		at := time.Now().Add(-time.Duration(i+1) * 24 * time.Hour)
+		require.NoError(t, os.Chtimes(filepath.Join(cache, name), at, at))
+	}
+	requireWorks(t, o.connect())
+	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", standIn.id), o.cache())
+}
+
+func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
+	t.Parallel()
+	ssh := filepath.Join(t.TempDir(), "ssh")
+	require.NoError(t, os.Symlink("/bin/sh", ssh))
+	for name, c := range map[string]struct {
+		command string
+		want    string
+		hint    string
+		class   fault.Class
+	}{
+		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
+		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "ssh -p 2222", fault.Usage},
+		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "try it by hand: " + ssh, fault.Failed},
+		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: it ended with status 255", "try it by hand", fault.Failed},
+		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh ended with status 255: no", "", fault.Failed},
+		"no sh there": {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh ended with status 127: sh: not found", "", fault.Failed},
+		"no login":    {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
+		"ends well":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
+		"killed":      {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
+		"chatters":    {"yes", "beta: no agent answered in the first 65536 bytes of its output", "", fault.Failed},
+		"one line":    {"cat /dev/zero", "beta: ", "", fault.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Agent(t.Context(), Options{Host: "beta", Command: c.command})
+			require.ErrorContains(t, err, c.want)
+			require.Contains(t, fault.HintOf(err), c.hint)
+			require.Equal(t, c.class, fault.ClassOf(err))
+		})
+	}
+}
+
+func TestAHostThatNeverAnswersIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		patience time.Duration
+		want     string
+	}{
+		"patience":  {200 * time.Millisecond, "beta: no agent answered within 200ms"},
+		"cancelled": {0, "beta: context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			o.remote(`echo Welcome; echo $$ > "$HOME/pid"; trap "" HUP; exec sleep 600`)
+			o.Patience = c.patience
+			ctx := t.Context()
+			if c.patience == 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+				defer cancel()
+			}
+			_, err := Agent(ctx, o.Options)
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestArgv(t *testing.T) {
+	t.Parallel()
+	options := []string{"-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20",
+		"-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-e", "none", "--"}
+	join := func(parts ...[]string) (all []string) {
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		o    Options
+		want []string
+		err  string
+	}{
+		"default":        {Options{Host: "u@h"}, join([]string{"ssh"}, options, []string{"u@h", "cmd"}), ""},
+		"user's first":   {Options{Host: "h", Command: "/usr/bin/ssh -o 'ServerAliveInterval=60' -p 22"}, join([]string{"/usr/bin/ssh", "-o", "ServerAliveInterval=60", "-p", "22"}, options, []string{"h", "cmd"}), ""},
+		"not ssh":        {Options{Host: "h", Command: "docker exec -i"}, []string{"docker", "exec", "-i", "h", "cmd"}, ""},
+		"option as host": {Options{Host: "-oProxyCommand=x"}, nil, `"-oProxyCommand=x" is not the name of a host`},
+		"no host":        {Options{}, nil, `"" is not the name of a host`},
+		"blank command":  {Options{Host: "h", Command: "  "}, nil, "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := c.o.argv("cmd")
+			if c.err != "" {
+				require.ErrorContains(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestTheScriptIsQuotedForAnyLoginShell(t *testing.T) {
+	t.Parallel()
+	require.NotContains(t, script, "'")
+	require.NotContains(t, script, "!")
+	require.NotContains(t, script, "\n")
+	require.Equal(t, "exec sh -c '"+script+"' zxfer ab 0.9.0/2 --relay=127.0.0.1:1", command("ab", "0.9.0/2", "--relay=127.0.0.1:1"))
+	require.True(t, strings.HasSuffix(command("ab", "", ""), "' zxfer ab '' ''"))
+}

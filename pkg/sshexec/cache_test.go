@@ -1,0 +1,304 @@
+package sshexec
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/testenv"
+)
+
+// stranger is a user that the other host's account is not.
+const stranger = 65534
+
+// cached returns the path at which a host keeps the stand-in.
+func (o *other) cached() string { return filepath.Join(o.home, ".cache", "zxfer", standIn.id, "zxfer") }
+
+// spare is where it is kept if no home takes it.
+func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid())) }
+
+// plant puts a program where the cached zxfer is looked for: of the right size,
+// answering with the right id, and leaving a trace where it is run. It returns
+// the path of the trace.
+func (o *other) plant(path string) (trace string) {
+	o.t.Helper()
+	trace = filepath.Join(o.t.TempDir(), "trace")
+	text := "#!/bin/sh\necho >>'" + trace + "'\n[ \"$2\" = --id ] && echo " + standIn.id + "\nexit\n"
+	require.NoError(o.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(o.t, os.WriteFile(path, []byte(text), 0o700))
+	require.NoError(o.t, os.Truncate(path, int64(len(standIn.bytes))))
+	return trace
+}
+
+// requireKept connects twice: the first time zxfer is copied, then no more.
+func requireKept(t *testing.T, o *other) {
+	t.Helper()
+	for _, copied := range []bool{true, false} {
+		r := o.connect()
+		requireWorks(t, r)
+		require.NoError(t, r.Close())
+		require.Equal(t, copied, strings.Contains(o.logged(), "copying zxfer there"))
+	}
+}
+
+// tree is all that is below a directory.
+func tree(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	}))
+	return all
+}
+
+// Of the right size, it was run at each connection, and failed each time.
+func TestADamagedCopyIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	copiesOften(t)
+	for name, damage := range map[string]func(t *testing.T, file string){
+		"zeroes": func(t *testing.T, file string) {
+			info, err := os.Stat(file)
+			require.NoError(t, err)
+			require.NoError(t, os.Truncate(file, 0))
+			require.NoError(t, os.Truncate(file, info.Size()))
+		},
+		"one bit of its text": func(t *testing.T, file string) {
+			f, err := os.OpenFile(file, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer f.Close()
+			b := make([]byte, 1)
+			_, err = f.ReadAt(b, 1<<20)
+			require.NoError(t, err)
+			_, err = f.WriteAt([]byte{b[0] ^ 1}, 1<<20)
+			require.NoError(t, err)
+		},
+		"not to be run": func(t *testing.T, file string) { require.NoError(t, os.Chmod(file, 0o600)) },
+		"a directory": func(t *testing.T, file string) {
+			require.NoError(t, os.Remove(file))
+			require.NoError(t, os.Mkdir(file, 0o700))
+		},
+		"a file for a directory": func(t *testing.T, file string) {
+			require.NoError(t, os.RemoveAll(filepath.Dir(file)))
+			require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			requireKept(t, o)
+			damage(t, o.cached())
+			requireKept(t, o)
+		})
+	}
+}
+
+// What was found whole is hashed again after a restart, when a power cut may have
+// taken its bytes with the time of their writing unchanged.
+func TestTheCopyIsHashedAfterARestart(t *testing.T) {
+	t.Parallel()
+	copiesOften(t)
+	o := newOther(t, "sh", "")
+	requireKept(t, o)
+	mark := filepath.Join(filepath.Dir(o.cached()), "whole")
+	info, err := os.Stat(o.cached())
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(o.cached(), 0))
+	require.NoError(t, os.Truncate(o.cached(), info.Size()))
+	require.NoError(t, os.Chtimes(o.cached(), info.ModTime(), info.ModTime()))
+	require.NoError(t, os.WriteFile(mark, []byte("an earlier start\n"), 0o600))
+	requireKept(t, o)
+}
+
+func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
+	t.Parallel()
+	testenv.NeedsRoot(t, "to mount")
+	o := newOther(t, "sh", "")
+	if out, err := exec.Command("mount", "-t", "tmpfs", "tmpfs", o.home).CombinedOutput(); err != nil {
+		t.Skipf("needs a mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+	requireKept(t, o)
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole")))
+	require.NoError(t, exec.Command("mount", "-o", "remount,ro", o.home).Run())
+	requireWorks(t, o.connect())
+	require.NotContains(t, o.logged(), "copying zxfer there")
+}
+
+// Without sha256sum the copy itself says what it is, when nobody else can have
+// written it.
+func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "PATH=$HOME/../bin")
+	for _, name := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "find", "grep"} { // nor gzip
+		path, err := exec.LookPath(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(o.bin, name)))
+	}
+	requireKept(t, o)
+	require.NoError(t, os.Truncate(o.cached(), 0))
+	require.NoError(t, os.Truncate(o.cached(), int64(len(standIn.bytes))))
+	requireKept(t, o)
+}
+
+// What others made, or may write, is neither run nor written through.
+func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
+	t.Parallel()
+	copiesOften(t)
+	elsewhere := func(o *other) string { return filepath.Join(filepath.Dir(o.home), "elsewhere") }
+	chown := func(t *testing.T, path string) {
+		testenv.NeedsRoot(t, "to make files of another user")
+		require.NoError(t, os.Lchown(path, stranger, stranger))
+	}
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, o *other)
+		away    bool // the cache cannot be mended: zxfer is kept elsewhere
+	}{
+		"a program that says it is zxfer": {func(t *testing.T, o *other) {}, false},
+		"the program is a stranger's":     {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
+		"others may write the program":    {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
+		"the build is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
+		"the group may write the build":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
+		"the cache is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
+		"the group may write the cache":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
+		"others may write the cache": {func(t *testing.T, o *other) {
+			require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), os.ModeSticky|0o777))
+		}, true},
+		"the program is a link": {func(t *testing.T, o *other) {
+			to := elsewhere(o)
+			require.NoError(t, os.Rename(o.cached(), to))
+			require.NoError(t, os.Symlink(to, o.cached()))
+		}, false},
+		"the build is a link": {func(t *testing.T, o *other) {
+			to, build := elsewhere(o), filepath.Dir(o.cached())
+			require.NoError(t, os.Rename(build, to))
+			require.NoError(t, os.Symlink(to, build))
+		}, false},
+		"the cache is a link": {func(t *testing.T, o *other) {
+			to, cache := elsewhere(o), filepath.Join(o.cached(), "../..")
+			require.NoError(t, os.Rename(cache, to))
+			for _, old := range []string{"a", "b", "c", "d", "e", "f", "part.x"} { // nothing of theirs is cleared away
+				require.NoError(t, os.Mkdir(filepath.Join(to, old), 0o700))
+			}
+			require.NoError(t, os.Symlink(to, cache))
+		}, true},
+		"the cache is a link to nothing": {func(t *testing.T, o *other) {
+			cache := filepath.Join(o.cached(), "../..")
+			require.NoError(t, os.RemoveAll(cache))
+			require.NoError(t, os.Symlink(elsewhere(o), cache))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "umask 000")
+			trace := o.plant(o.cached())
+			c.prepare(t, o)
+			var before []string
+			theirs := elsewhere(o)
+			if _, err := os.Lstat(theirs); err != nil && c.away {
+				theirs = filepath.Join(o.home, ".cache", "zxfer")
+			}
+			if _, err := os.Stat(theirs); err == nil {
+				before = tree(t, theirs)
+			}
+			requireKept(t, o)
+			require.NoFileExists(t, trace, "it was run")
+			if before != nil {
+				require.Equal(t, before, tree(t, theirs), "it was written through")
+			}
+			at := o.cached()
+			if c.away {
+				at = filepath.Join(o.spare(), filepath.Base(filepath.Dir(o.cached())), "zxfer")
+			}
+			for _, path := range []string{at, filepath.Dir(at), filepath.Join(at, "../..")} {
+				info, err := os.Lstat(path)
+				require.NoError(t, err)
+				require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), path)
+				require.EqualValues(t, os.Geteuid(), info.Sys().(*syscall.Stat_t).Uid, path)
+				require.Zero(t, info.Mode()&os.ModeSymlink, path)
+			}
+		})
+	}
+}
+
+// Whoever owns a directory above could put his own there after it was looked at:
+// the script has gone there before.
+func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	requireKept(t, o)
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole"))) // or it is not hashed
+	cache := filepath.Join(o.home, ".cache", "zxfer")
+	planted := &other{t: t, home: t.TempDir()}
+	trace := planted.plant(planted.cached())
+	// Once the file was looked at, the directory is another.
+	sum, err := exec.LookPath("sha256sum")
+	require.NoError(t, err)
+	o.program("sha256sum", sum+"; mv '"+cache+"' '"+cache+".away'; mv '"+filepath.Join(planted.home, ".cache", "zxfer")+"' '"+cache+"'")
+	r := o.connect()
+	requireWorks(t, r)
+	require.DirExists(t, cache+".away")
+	require.NoFileExists(t, trace)
+}
+
+func TestAHostWithoutAHome(t *testing.T) {
+	t.Parallel()
+	copiesOften(t)
+	for name, c := range map[string]struct {
+		profile string
+		prepare func(t *testing.T, o *other)
+		where   string // below the host's directory
+	}{
+		"HOME is not set":          {"unset HOME", nil, "tmp/zxfer-*"},
+		"HOME is empty":            {"HOME=", nil, "tmp/zxfer-*"},
+		"HOME is not absolute":     {"HOME=.", nil, "tmp/zxfer-*"},
+		"there is no such place":   {"HOME=/proc/nobody", nil, "tmp/zxfer-*"},
+		"it is a file":             {"HOME=$TEST_PID.home; : >$HOME", nil, "tmp/zxfer-*"},
+		"it cannot be written":     {"", readOnlyHome, "tmp/zxfer-*"},
+		"the user database has it": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
+		"another's HOME came along": {"", func(t *testing.T, o *other) {
+			testenv.NeedsRoot(t, "to make files of another user")
+			cache := filepath.Join(o.home, ".cache", "zxfer")
+			require.NoError(t, os.MkdirAll(cache, 0o700))
+			for _, d := range []string{o.home, filepath.Dir(cache), cache} {
+				require.NoError(t, os.Chown(d, stranger, stranger))
+			}
+			o.account(filepath.Dir(o.bin) + "/real home")
+		}, "real home/.cache/zxfer"},
+		"XDG_CACHE_HOME":                 {"XDG_CACHE_HOME=$TEST_PID.cache; export XDG_CACHE_HOME", nil, "tmp/pid.cache/zxfer"},
+		"XDG_CACHE_HOME is not absolute": {"XDG_CACHE_HOME=x; export XDG_CACHE_HOME", nil, "a home/.cache/zxfer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", c.profile)
+			if c.prepare != nil {
+				c.prepare(t, o)
+			}
+			requireKept(t, o)
+			all, err := filepath.Glob(filepath.Join(filepath.Dir(o.bin), c.where, "*"))
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			require.Equal(t, standIn.id, filepath.Base(all[0]))
+		})
+	}
+}
+
+// account sets what the host's user database says.
+func (o *other) account(home string) {
+	o.t.Helper()
+	uid := strconv.Itoa(os.Geteuid())
+	require.NoError(o.t, os.WriteFile(o.passwd(), []byte("u:x:"+uid+":1:A User:"+home+":/bin/sh\n"), 0o600))
+}
+
+func readOnlyHome(t *testing.T, o *other) {
+	testenv.NeedsRoot(t, "to mount")
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", o.home).CombinedOutput(); err != nil {
+		t.Skipf("needs a mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+}

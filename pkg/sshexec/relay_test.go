@@ -1,0 +1,272 @@
+package sshexec
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// listen serves connections with f on an address of this host.
+func listen(t *testing.T, f func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// relayed connects to an address through a relay over o.
+func relayed(ctx context.Context, t *testing.T, o *other, address string) *net.TCPConn {
+	t.Helper()
+	local, err := ListenRelay(ctx, o.Options, address, func(error) {})
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", local)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(testenv.Timeout())))
+	return c.(*net.TCPConn)
+}
+
+func relayHost(t *testing.T) *other {
+	t.Helper()
+	o := newOther(t, "sh", "echo Welcome")
+	o.install()
+	return o
+}
+
+func TestRelayEndsEachDirectionByItself(t *testing.T) {
+	t.Parallel()
+	data := bytes.Repeat([]byte("0123456789"), 100_000)
+	for name, c := range map[string]struct {
+		far  func(*net.TCPConn)
+		near func(*testing.T, *net.TCPConn)
+	}{
+		"near end first": {
+			func(c *net.TCPConn) {
+				all, _ := io.ReadAll(c)
+				_, _ = c.Write(all)
+			},
+			func(t *testing.T, c *net.TCPConn) {
+				go func() { _, _ = c.Write(data); _ = c.CloseWrite() }()
+				got, err := io.ReadAll(c)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, got))
+			},
+		},
+		"far end first": { // as a sender does that waits for its acknowledgement
+			func(c *net.TCPConn) {
+				_, _ = c.Write(data)
+				_ = c.CloseWrite()
+				if got, _ := io.ReadAll(c); string(got) != "stored" {
+					_ = c.SetLinger(0) // reset
+				}
+			},
+			func(t *testing.T, c *net.TCPConn) {
+				got, err := io.ReadAll(c)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, got))
+				_, err = c.Write([]byte("stored"))
+				require.NoError(t, err)
+				require.NoError(t, c.CloseWrite())
+			},
+		},
+		"far end closes at once": {
+			func(*net.TCPConn) {},
+			func(t *testing.T, c *net.TCPConn) {
+				got, err := io.ReadAll(c)
+				require.NoError(t, err)
+				require.Empty(t, got)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := relayHost(t)
+			near := relayed(t.Context(), t, o, listen(t, c.far))
+			c.near(t, near)
+			_ = near.Close()
+			requireGone(t, o.pid())
+		})
+	}
+}
+
+func TestRelayedConnectionsAreApart(t *testing.T) {
+	t.Parallel()
+	o := relayHost(t)
+	local, err := ListenRelay(t.Context(), o.Options, listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(error) {})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", local)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			want := "connection " + itoa(i)
+			_, _ = io.WriteString(c, want)
+			_ = c.(*net.TCPConn).CloseWrite()
+			if got, err := io.ReadAll(c); err != nil || string(got) != want {
+				t.Errorf("got %q instead of %q: %v", got, want, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestARelayEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	o := relayHost(t)
+	connected := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	c := relayed(ctx, t, o, listen(t, func(c *net.TCPConn) { close(connected); _, _ = io.Copy(io.Discard, c) }))
+	<-connected
+	cancel()
+	_, err := io.ReadAll(c)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	requireGone(t, o.pid())
+	_, err = net.Dial("tcp", c.RemoteAddr().String())
+	require.Error(t, err, "the listener is gone")
+}
+
+func TestARelayThatFailsIsACutConnection(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := closed.Addr().String()
+	require.NoError(t, closed.Close())
+	for name, c := range map[string]struct {
+		prepare func(*other)
+		address string
+		logged  string
+	}{
+		"nobody listens":  {func(*other) {}, address, "connection refused"},
+		"not loopback":    {func(*other) {}, "192.0.2.1:80", "only loopback addresses are allowed"},
+		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer is not there any more"},
+		"no remote shell": {func(o *other) { o.Command = "/no/such/rsh" }, address, "cannot start the remote shell"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOther(t, "sh", "")
+			if name == "no zxfer there" {
+				c.prepare(o)
+			} else {
+				o.install()
+				c.prepare(o)
+			}
+			conn := relayed(t.Context(), t, o, c.address)
+			got, _ := io.ReadAll(conn)
+			require.Empty(t, got)
+			require.Contains(t, o.logged(), c.logged)
+		})
+	}
+}
+
+// A host that relays nothing says so at once: a dialer would try again and again.
+func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	o.remote("exec zxfer agent") // a forced command
+	refused := make(chan error, 1)
+	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1", func(err error) { refused <- err })
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", local)
+	require.NoError(t, err)
+	defer c.Close()
+	err = <-refused
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "always starts an agent")
+}
+
+// Every user of this host reaches the listener: that must not start remote
+// shells without end.
+func TestRelaysAreBounded(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	started := filepath.Join(t.TempDir(), "started")
+	o.remote("echo >>" + started + "; exec cat")
+	local, err := ListenRelay(t.Context(), o.Options, "127.0.0.1:1", func(error) {})
+	require.NoError(t, err)
+	dropped := make(chan struct{}, 2*maxRelays)
+	for range 2 * maxRelays {
+		c, err := net.Dial("tcp", local)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		go func() {
+			_, _ = io.ReadAll(c)
+			dropped <- struct{}{}
+		}()
+	}
+	for range maxRelays {
+		<-dropped
+	}
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(started)
+		return len(text) == maxRelays
+	}, testenv.Timeout(), 10*time.Millisecond)
+}
+
+func TestServeRelayTakesLoopbackOnly(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"192.0.2.1:80", "0.0.0.0:80", "[::]:80", "localhost:80", "127.0.0.1", "", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"} {
+		err := ServeRelay(t.Context(), address, strings.NewReader(""), io.Discard)
+		require.ErrorContains(t, err, "only loopback addresses are allowed", "%q", address)
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+	}
+}
+
+func TestServeRelayEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	address := listen(t, func(c *net.TCPConn) { cancel(); _, _ = io.Copy(io.Discard, c) })
+	in, w := io.Pipe()
+	defer w.Close()
+	require.Error(t, ServeRelay(ctx, address, in, io.Discard))
+}
+
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	data := strings.Repeat("x", 3*maxChunk+1)
+	var crossed, got bytes.Buffer
+	require.NoError(t, sendChunks(&crossed, strings.NewReader(data)))
+	whole := crossed.String()
+	require.NoError(t, receiveChunks(&got, &crossed))
+	require.Equal(t, data, got.String())
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":   {"", "the relay ended: EOF"},
+		"no end":    {whole[:len(whole)-4], "the relay ended: EOF"},
+		"cut":       {whole[:100], "the relay ended: unexpected EOF"},
+		"too large": {"\x7f\xff\xff\xff", "chunk of 2147483647 bytes"},
+	} {
+		require.ErrorContains(t, receiveChunks(io.Discard, strings.NewReader(c.in)), c.want, name)
+	}
+}

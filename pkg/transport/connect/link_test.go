@@ -1,0 +1,151 @@
+package connect
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// host is a Host with a Site; without a label it is this one.
+type host struct {
+	label string
+	site  hosts.Host
+	rtt   time.Duration
+}
+
+func (h *host) Local() bool                                                { return h.label == "" }
+func (h *host) Label() string                                              { return h.label }
+func (h *host) RTT() time.Duration                                         { return h.rtt }
+func (h *host) Do(_ context.Context, f func(hosts.Host) error) error       { return f(h.site) }
+func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
+func side(label string, f hosts.Facts) Side                                { return Side{Host: &host{label: label}, Facts: f} }
+func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
+	l, err := Choose(w, source, target)
+	require.NoError(t, err)
+	return l
+}
+
+// One key of AES-GCM does not last for ever.
+func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode  tcp.Mode
+		bytes uint64
+		want  int
+	}{
+		{tcp.TLS, 0, 2},
+		{tcp.TLS, 512 << 30, 2},
+		{tcp.TLS, 512<<30 + 1, 3},
+		{tcp.TLS, 10 << 40, 40},
+		{tcp.TLS, 1 << 60, tcp.MaxStreams},
+		{tcp.Signed, 10 << 40, 2},
+	} {
+		asked := transport.Settings{Wire: string(tt.mode), Streams: 2}
+		l := Link{Settings: asked, requested: asked, carrier: tcpCarrier{}}
+		require.Equal(t, tt.want, l.connections(tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
+	}
+}
+
+// What is little does not wait for more connections than it fills.
+func TestLittleHasFewConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		wire         string
+		asked        int
+		bytes        uint64
+		want, logins int
+	}{
+		{"signed", 0, 0, 8, 8},
+		{"signed", 0, 1, 1, 1},
+		{"signed", 0, 20 << 20, 3, 1},
+		{"signed", 0, 1 << 30, 8, 8},
+		{"signed", 8, 1, 8, 8},
+		{"tls", 0, 1, 1, 1},
+	} {
+		l := Link{Settings: transport.Settings{Wire: tt.wire, Streams: 8}, requested: transport.Settings{Streams: tt.asked}, carrier: tcpCarrier{}}
+		require.Equal(t, tt.want, l.ForSize(tt.bytes).Streams, tt)
+		l.Wire, l.carrier = transport.SSH, sshCarrier{}
+		require.Equal(t, tt.logins, l.connections(tt.bytes), tt)
+	}
+}
+
+func TestStreamsFor(t *testing.T) {
+	t.Parallel()
+	usual := hosts.Facts{TCP: tcp.TCP{TCPReadMax: 6 << 20, TCPWriteMax: 4 << 20}}
+	tests := []struct {
+		name   string
+		window int64
+		rtt    time.Duration
+		a, b   hosts.Facts
+		want   int
+	}{
+		{"a local network needs one", 0, 200 * time.Microsecond, usual, usual, 1},
+		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, hosts.Facts{TCP: tcp.TCP{TCPReadMax: 1 << 20}}, 5},
+		{"far away, the bound", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
+		{"a window that was asked for counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
+		{"an unknown round trip", 0, 0, usual, usual, 1},
+		{"unknown limits", 0, time.Second, hosts.Facts{}, hosts.Facts{}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, streamsFor(tt.window, tt.rtt, tt.a, tt.b))
+		})
+	}
+}
+
+// A stream crosses by the wire that was asked for, or by one that suits it.
+func TestAs(t *testing.T) {
+	t.Parallel()
+	here, there := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"})
+	for _, tt := range []struct {
+		wire   string
+		sealed bool
+		want   string
+		mode   tcp.Mode
+	}{
+		{"", true, "signed", tcp.Signed}, {"", false, "tls", tcp.TLS}, {"tls", true, "tls", tcp.TLS},
+		{"plain", false, "plain", tcp.Plain}, {"ssh", false, "ssh", tcp.Signed},
+	} {
+		l := chosen(t, transport.Settings{Wire: tt.wire}, here, there).Resolve(tt.sealed)
+		require.Equal(t, tt.want, l.Wire)
+		require.Equal(t, tt.mode, l.carrier.mode(&l))
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	here, there := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
+	l := chosen(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, here, there)
+	for _, tt := range []struct {
+		sealed, open bool
+		mode         string
+	}{{true, true, "signed, tls"}, {true, false, "signed"}, {false, true, "tls"}, {false, false, "auto"}} {
+		r := l.Report(tt.sealed, tt.open)
+		require.Equal(t, Report{Mode: tt.mode, Why: r.Why, Streams: 1, Dial: "source", Address: "[2001:db8::2]:7000-7010"}, r)
+		require.NotEmpty(t, r.Why)
+	}
+}
+
+// What is not here has no meters: it is not told apart from the network.
+func TestLimitOfPlainTools(t *testing.T) {
+	t.Parallel()
+	source, target := &host{}, &host{}
+	moving := func(c carrier, dialer Host) func(string) string {
+		m := &session{link: Link{dialer: dialer}, from: From{Host: source}, to: To{Host: target}}
+		return func(limit string) string { return c.limit(m, limit) }
+	}
+	push, pull := moving(ncCarrier{}, target), moving(ncCarrier{}, source)
+	require.Equal(t, "network or target", push(transfer.LimitTarget))
+	require.Equal(t, "source", push(transfer.LimitSource))
+	require.Equal(t, "source or network", pull(transfer.LimitSource))
+	require.Equal(t, "target", pull(transfer.LimitTarget))
+	require.Equal(t, "target", moving(tcpCarrier{}, target)(transfer.LimitTarget))
+}

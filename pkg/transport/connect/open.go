@@ -1,0 +1,216 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/option"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// Open makes sure that a link passes: one connection is made, both ends prove
+// themselves, and it is closed; it is none of those that data takes. Where it does
+// not pass the next way takes its place, of which log is told; see Search for how it
+// went. Nothing is tried within one host, by nc, and through ssh where that was
+// asked for. The error is of a host, not of a closed way; Open of the link that comes
+// with it continues there.
+func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
+	for {
+		if l.Wire == Local || l.Wire == transport.NC || l.Wire == transport.SSH && len(l.rejected) == 0 {
+			return l, nil
+		}
+		began := time.Now()
+		err := l.try(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return l, context.Cause(ctx)
+		case hosts.UnsupportedByPeer(err): // an earlier build cannot say
+			log(l.remoteHosts() + " has an earlier zxfer: whether data passes was not tried")
+			return l, nil
+		case err == nil:
+			if i := l.rejectedIndex(); i >= 0 { // and so is no other way than it was
+				l.rejected = l.rejected[:i]
+			}
+			l.used.Store(true)
+			l.tried = true
+			return l, nil
+		case !l.blocksPath(err):
+			return l, err
+		}
+		if time.Since(began) >= tryDeadline && !l.tried {
+			l.retryLater()
+		}
+		l.tried = true
+		shut := []string{l.reject(err)}
+		if len(l.remaining) == 0 {
+			return l.noPathLink()
+		}
+		next, err := l.next()
+		switch {
+		case errors.As(err, new(*unroutable)):
+			return next.noPathLink()
+		case err != nil:
+			return l, err
+		}
+		shut = append(shut, next.rejected[len(l.rejected):]...)
+		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(shut, "; "), next.description()))
+		l = next
+	}
+}
+
+// blocksPath tells an error by which a way is closed from one of a host, to which another
+// way makes no difference: its ports are taken, say.
+func (l *Link) blocksPath(err error) bool {
+	if fault.ClassOf(err) == fault.Refused {
+		return l.Wire == transport.SSH || errors.Is(err, hosts.ErrForbidden)
+	}
+	for _, of := range []error{tcp.ErrDial, tcp.ErrNobody, tcp.ErrCut, tcp.ErrTampered, context.DeadlineExceeded} {
+		if errors.Is(err, of) && !errors.Is(err, hosts.ErrLost) {
+			return true
+		}
+	}
+	return false
+}
+
+// retryLater has the way tried again before ssh takes all, or none is left: no answer
+// may have been a moment's.
+func (l *Link) retryLater() {
+	last := len(l.remaining)
+	if last > 0 && l.remaining[last-1].Wire == transport.SSH {
+		last--
+	}
+	l.remaining = slices.Insert(slices.Clone(l.remaining), last, l.Settings)
+}
+
+// rejectedIndex is where this way is among those before, -1 where it was not tried.
+func (l *Link) rejectedIndex() int {
+	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
+}
+
+// noPathLink is the link that was chosen first, of which it is known that no way passes.
+func (l Link) noPathLink() (Link, error) {
+	first, err := Choose(l.requested, l.source, l.target)
+	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
+	return first, err
+}
+
+// description names the link for people who wait for it.
+func (l *Link) description() string {
+	switch {
+	case l.Wire == transport.SSH:
+		return l.path() + without(l.requested.Ineffective(transport.OverSSH)) + ", " + l.why
+	case l.rejectedIndex() >= 0:
+		return l.path() + " once more"
+	}
+	return l.path()
+}
+
+// without says which options go.
+func without(ids []string) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	for i, id := range ids {
+		ids[i] = option.Name(id, "")
+	}
+	return " without " + strings.Join(ids, " and ")
+}
+
+// remoteHosts names the hosts that are not this one.
+func (l *Link) remoteHosts() string {
+	var names []string
+	for _, s := range []Side{l.source, l.target} {
+		if !s.Local() {
+			names = append(names, s.Label())
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// try makes one connection. What is no word on the way gets a second chance: another
+// transfer may have had the ports.
+func (l Link) try(ctx context.Context) error {
+	l = l.Resolve(false)
+	l.Streams = 1
+	if l.Wire != transport.SSH { // which has to log in
+		l.deadline = tryDeadline
+	}
+	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
+		monitor: &monitor{limit: func(limit string) string { return limit }}}
+	err := l.carrier.run(ctx, m)
+	if err == nil || l.blocksPath(err) || errors.Is(err, hosts.ErrLost) || hosts.UnsupportedByPeer(err) || fault.ClassOf(err) == fault.Refused {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(tryPause):
+	}
+	return l.carrier.run(ctx, m)
+}
+
+// reject notes why a link does not pass, each way once.
+func (l *Link) reject(err error) string {
+	why := l.path() + ": " + err.Error()
+	if len(l.rejected) == 0 {
+		l.unroutable = errors.As(err, new(*unroutable))
+	}
+	if l.rejectedIndex() < 0 {
+		l.rejected = append(slices.Clip(l.rejected), why)
+	}
+	return why
+}
+
+// path names a link by who connects to whom.
+func (l *Link) path() string {
+	if l.Wire == transport.SSH {
+		return "through ssh"
+	}
+	return "from " + l.dialer.Label() + " to " + l.listener.Label()
+}
+
+// Search tells how it went.
+func (l Link) Search() transport.PathSearch {
+	if !l.tried {
+		return transport.PathSearch{}
+	}
+	first := Link{Settings: l.requested}
+	listener, _ := first.direct(l.source, l.target)
+	s := transport.PathSearch{Path: l.path(), Rejected: l.rejected, Unroutable: l.unroutable, NoPath: l.noPath, OverSSH: l.Wire == transport.SSH,
+		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
+	if s.OverSSH {
+		s.Option = throughSSH(l.requested)
+	}
+	if !l.noPath {
+		return s
+	}
+	asked := candidates(l.requested, l.source, l.target)
+	switch {
+	case l.DataAddress != "": // of one host: no other listens there
+		s.Untried = []string{"the same command" + without([]string{"data-address"})}
+		return s
+	case len(asked) == 1:
+		other := map[string]string{"source": "target", "target": "source"}[l.dial]
+		s.Untried = append(s.Untried, option.Name("dial", other))
+	}
+	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w transport.Settings) bool { return w.Wire == transport.SSH }) {
+		s.Untried = append(s.Untried, throughSSH(l.requested))
+	}
+	return s
+}
+
+// throughSSH is what has all go through ssh at once.
+func throughSSH(w transport.Settings) string {
+	idle := w.Ineffective(transport.OverSSH)
+	if w.TrustedLink {
+		idle = append(idle, "trusted-link")
+	}
+	return option.Name("wire", transport.SSH) + without(idle)
+}

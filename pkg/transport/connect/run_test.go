@@ -1,0 +1,331 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// relayed is another host whose loopback is reached through a relay, which
+// counts what passes.
+type relayed struct {
+	host
+	passed chan int64
+}
+
+func (r *relayed) Relay(ctx context.Context, address string, _ func(error)) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.pass(c.(*net.TCPConn), address)
+		}
+	}()
+	return l.Addr().String(), nil
+}
+
+func (r *relayed) pass(c *net.TCPConn, address string) {
+	d, err := net.Dial("tcp", address)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	go func() { _, _ = io.Copy(c, d); _ = c.CloseWrite() }()
+	n, _ := io.Copy(d, c)
+	_ = d.(*net.TCPConn).CloseWrite()
+	r.passed <- n
+}
+
+// pair are two hosts, both of this machine.
+func pair(t *testing.T, w transport.Settings) (near *host, far *relayed, l Link) {
+	open := func() hosts.Host {
+		st := hosts.NewLocal("test", func(string) {})
+		t.Cleanup(func() { _ = st.Close() })
+		return st
+	}
+	near, far = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
+	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
+	return near, far, chosen(t, w, Side{Host: near, Facts: facts}, Side{Host: far, Facts: facts})
+}
+
+// Every wire brings every kind of end together, in both directions.
+func TestRun(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for _, w := range []string{"", "signed", "tls", "plain", "ssh"} {
+		for _, dial := range []string{"", "target"} {
+			if w == "ssh" && dial != "" {
+				continue
+			}
+			t.Run(w+" "+dial, func(t *testing.T) {
+				near, far, l := pair(t, transport.Settings{Wire: w, Dial: dial, Streams: 2})
+				wire := l.Resolve(false).Wire
+
+				// Noise, against the direction that the link was chosen for. On a
+				// starved machine all of little has arrived before its first byte is read.
+				var res Result
+				for d := 100 * time.Millisecond; res.Received.Pace == nil || res.Received.Pace.Bytes == 0; d *= 4 {
+					require.Less(t, d, testenv.Timeout(), "no rate is left")
+					var err error
+					res, err = Run(t.Context(), l, From{far, hosts.Noise{Time: d}}, To{near, hosts.Nowhere{}}, Count{}, nil)
+					require.NoError(t, err)
+				}
+				require.Equal(t, wire, res.Wire)
+				require.Positive(t, res.Sent.Pace.Bytes)
+				require.Equal(t, 2, res.Sent.Network.Streams)
+
+				from := filepath.Join(t.TempDir(), "from")
+				data := []byte(strings.Repeat("what is to be moved, ", 100_000))
+				require.NoError(t, os.WriteFile(from, data, 0o600))
+				task := deviceTask(t, from, from+".copy")
+				var last Progress
+				res, err := Run(t.Context(), l, From{near, hosts.ReadDevice{Task: task}}, To{far, hosts.WriteDevice{Task: task}},
+					Count{Total: uint64(len(data))}, func(p Progress) { last = p })
+				require.NoError(t, err)
+				requireFile(t, data, from+".copy")
+				require.Equal(t, res.Sent.Device.SourceDigest, res.Received.Device.TargetDigest)
+				require.EqualValues(t, len(data), last.Bytes)
+				require.Equal(t, last.Bytes, last.Total)
+				if w == "ssh" {
+					require.Positive(t, <-far.passed, "the relay was passed by")
+				}
+			})
+		}
+	}
+}
+
+func TestRunWithinOneHost(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	near, _, _ := pair(t, transport.Settings{})
+	l := chosen(t, transport.Settings{}, Side{Host: near}, Side{Host: near})
+	from := filepath.Join(t.TempDir(), "from")
+	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
+	require.NoError(t, os.WriteFile(from, data, 0o600))
+	task := deviceTask(t, from, from+".copy")
+	res, err := Run(t.Context(), l, From{near, hosts.ReadDevice{Task: task}}, To{near, hosts.WriteDevice{Task: task}}, Count{}, nil)
+	require.NoError(t, err)
+	requireFile(t, data, from+".copy")
+	require.Equal(t, Local, res.Wire)
+	require.Nil(t, res.Sent.Network)
+	names := map[string]int{}
+	for _, s := range res.Stages {
+		names[s.Name]++
+		require.Equal(t, 1, names[s.Name], "one process is told of once")
+	}
+}
+
+// What a user asks of sockets, those of both ends have; that one host cannot give
+// it is said before anything moves.
+func TestSocketsAreAsAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
+	near, far, l := pair(t, asked)
+	res, err := Run(t.Context(), l, From{near, hosts.Noise{Time: 50 * time.Millisecond}}, To{far, hosts.Nowhere{}}, Count{}, nil)
+	require.NoError(t, err)
+	for _, n := range []*transfer.Network{res.Sent.Network, res.Received.Network} {
+		require.Equal(t, "reno", n.Congestion)
+		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles it")
+	}
+	reno, cubic := tcp.TCP{Congestion: []string{"reno"}}, tcp.TCP{Congestion: []string{"cubic", "bbr"}}
+	has, lacks := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: reno}, hosts.Facts{TCP: cubic}
+	_, err = Choose(asked, side("", lacks), side("beta", has))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	lacks.SSHLocal, lacks.SSHPeer, has.SSHLocal = "10.0.0.2", "10.0.0.1", ""
+	_, err = Choose(asked, side("", has), side("beta", lacks))
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.ErrorContains(t, err, "beta: {{congestion reno}}: the kernel offers cubic, bbr")
+}
+
+func deviceTask(t *testing.T, from, to string) device.Task {
+	task := device.Task{Request: device.Request{Options: device.Options{Options: transfer.Options{Block: 1 << 20}}}}
+	var err error
+	task.Source, err = device.Inspect(t.Context(), from)
+	require.NoError(t, err)
+	task.Target, err = device.Inspect(t.Context(), to)
+	require.NoError(t, err)
+	return task
+}
+
+func requireFile(t *testing.T, want []byte, name string) {
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.True(t, string(want) == string(got), "%s is something else", name)
+}
+
+// plain is a Site that only transfers.
+type plain struct {
+	hosts.FullHost
+	transfer func(context.Context, hosts.Task) (hosts.Result, error)
+}
+
+func (p plain) Offer(context.Context, tcp.Offer) (tcp.Ticket, error) { return tcp.Ticket{}, nil }
+
+func (p plain) Transfer(ctx context.Context, task hosts.Task, report func(transfer.Progress)) (hosts.Result, error) {
+	res, err := p.transfer(ctx, task)
+	report(res.Progress)
+	return res, err
+}
+
+// halves returns what runs a stream between two hosts that do as they like.
+func halves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
+	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
+	l := chosen(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
+	return func() (Result, error) {
+		return Run(t.Context(), l, From{a, hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
+	}
+}
+
+// Where one end refuses, the other is not waited for.
+func TestARefusalEndsTheOtherHalf(t *testing.T) {
+	t.Parallel()
+	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
+		<-ctx.Done()
+		return r, ctx.Err()
+	}
+	refuses := func(context.Context, hosts.Task) (r hosts.Result, err error) {
+		return r, fault.Refusef("", "the policy forbids it")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := halves(t, waits, refuses)()
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.Less(t, time.Since(began), windDown/2)
+	})
+}
+
+// That no connection can be made is for a firewall's owner to hear, at first. Where
+// data crossed before, it is a cut like others.
+func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
+	t.Parallel()
+	var fails error
+	var moved int64
+	run := halves(t, func(context.Context, hosts.Task) (r hosts.Result, err error) { return r, fails },
+		func(context.Context, hosts.Task) (r hosts.Result, err error) {
+			r.Bytes = moved
+			return r, tcp.ErrCut
+		})
+	for _, tt := range []struct {
+		fails error
+		moved int64
+		cut   bool
+	}{{tcp.ErrDial, 0, false}, {tcp.ErrNobody, 0, false}, {tcp.ErrCut, 0, true}, {tcp.ErrDial, 0, false}, {tcp.ErrCut, 1, true}, {tcp.ErrDial, 0, true}, {tcp.ErrNobody, 0, true}} {
+		fails, moved = tt.fails, tt.moved
+		_, err := run()
+		require.ErrorIs(t, err, tt.fails)
+		require.Equal(t, tt.cut, errors.Is(err, tcp.ErrCut), "%v", err)
+	}
+}
+
+// Both ends call it done, and say that it was something else.
+func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	for _, c := range []struct {
+		sent, received string
+		same           bool
+	}{{a, a, true}, {a, "", true}, {"", b, true}, {a, b, false}} {
+		says := func(digest string) func(context.Context, hosts.Task) (hosts.Result, error) {
+			return func(context.Context, hosts.Task) (hosts.Result, error) {
+				return hosts.Result{Result: transfer.Result{Digest: digest}}, nil
+			}
+		}
+		_, err := halves(t, says(c.sent), says(c.received))()
+		if c.same {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, transfer.ErrMiscounted)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	}
+}
+
+// A source that explains itself does not hide that its stream was refused, nor
+// choose what class that is.
+func TestARefusedStreamStaysRefused(t *testing.T) {
+	t.Parallel()
+	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
+	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("go on", errors.New("nothing is wrong"))} {
+		err := rootCause(send, gate)
+		require.ErrorContains(t, err, "got a record of type 77")
+		require.ErrorIs(t, err, send)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	}
+}
+
+func TestViewJoinsBothEnds(t *testing.T) {
+	t.Parallel()
+	var last Progress
+	v := &monitor{count: Count{100, 300}, limit: func(s string) string { return s }, report: func(p Progress) { last = p }}
+	v.received(transfer.Progress{Bytes: 50})
+	require.Equal(t, uint64(150), last.Bytes)
+	require.Equal(t, uint64(300), last.Total)
+	v.received(transfer.Progress{Bytes: 10}) // a second account of the other end
+	require.Less(t, last.Rate, uint64(1<<40))
+	require.Equal(t, uint64(10), v.arrived())
+	// Of a device the sender knows what need not be sent.
+	v.device = true
+	v.sent(transfer.Progress{Bytes: 250})
+	v.received(transfer.Progress{Bytes: 20})
+	require.Equal(t, uint64(250), last.Bytes)
+	v.both(transfer.Progress{Bytes: 260})
+	require.Equal(t, uint64(260), last.Bytes)
+}
+
+// Of both ends' errors the one is shown that explains the other.
+func TestRootCause(t *testing.T) {
+	t.Parallel()
+	noSpace := &zfs.Error{Kind: zfs.NoSpace, Op: "receive"}
+	peer := &transfer.PeerError{Text: "no space"}
+	cut := fmt.Errorf("send: %w", tcp.ErrCut)
+	lost := fmt.Errorf("b: %w", hosts.ErrLost)
+	dial := fmt.Errorf("send: %w", tcp.ErrDial)
+	tampered := fmt.Errorf("receive: %w", tcp.ErrTampered)
+	tests := []struct {
+		name                string
+		send, receive, want error
+	}{
+		{"both well", nil, nil, nil},
+		{"only the sender failed", cut, nil, cut},
+		{"only the receiver failed", nil, noSpace, noSpace},
+		{"the receiver's own failure before its echo", peer, noSpace, noSpace},
+		{"the sender's own failure before the cut it made", noSpace, cut, noSpace},
+		{"a lost host before the cut that this made", cut, lost, lost},
+		{"a lost host before the dial that this made fail", dial, lost, lost},
+		{"the same, of a receiver that dials", lost, dial, lost},
+		{"a failed dial before the wait that it ended", dial, context.Canceled, dial},
+		{"tampering before everything", peer, tampered, tampered},
+		{"anything before being cancelled for it", context.Canceled, cut, cut},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, rootCause(tt.send, tt.receive))
+		})
+	}
+}

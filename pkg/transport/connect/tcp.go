@@ -1,0 +1,168 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// tcpCarrier is by authenticated connections from the one host to the other: one
+// offers a listener, the other dials it, and each runs its half.
+type tcpCarrier struct{}
+
+func (tcpCarrier) choose(l *Link, source, target Side) error {
+	listener, dialer := l.direct(source, target)
+	l.chooseStreams(listener, dialer)
+	for _, s := range []Side{listener, dialer} {
+		if err := s.Facts.Takes(l.Socket); err != nil {
+			return fmt.Errorf("%s: %w", s.Label(), err)
+		}
+	}
+	switch l.Wire {
+	case transport.Auto:
+		l.why = "signed for raw streams of encrypted data, tls for the rest"
+	case string(tcp.Plain):
+		l.why = "{{trusted-link}}: bytes are neither secret nor protected against changes on the way"
+	default:
+		l.why = "asked for"
+	}
+	return l.chooseAddress(listener, dialer)
+}
+
+func (tcpCarrier) mode(l *Link) tcp.Mode { return tcp.Mode(l.Wire) }
+
+func (tcpCarrier) limit(_ *session, limit string) string { return limit }
+
+func (tcpCarrier) run(ctx context.Context, m *session) error {
+	ticket, err := m.offer(ctx)
+	if err != nil {
+		return err
+	}
+	return m.runBothEnds(ctx, ticket)
+}
+
+// offer opens a listener on the end that listens.
+func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
+	err = m.link.listener.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
+		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
+		return err
+	}))
+	return ticket, err
+}
+
+// line leads a host's half to the other's.
+func (m *session) line(h Host, ticket tcp.Ticket) interface {
+	hosts.From
+	hosts.To
+} {
+	if h == m.link.dialer {
+		return hosts.Dial{Ticket: ticket}
+	}
+	return hosts.Accept{Session: ticket.Session}
+}
+
+const (
+	// windDown is how long one end may take to end by itself after the other
+	// failed: a receive that was cut off saves its state in that time.
+	windDown = 30 * time.Second
+	// goneWithin is how long after a failed dial the loss of the other end may
+	// show: the kernel answers for a dead listener at once, its remote shell not.
+	goneWithin = time.Second
+)
+
+// runBothEnds runs both ends' halves. Its error is the cause, not its echo at the
+// other end.
+func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sendErr, receiveErr error
+	var wg sync.WaitGroup
+	half := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
+		defer wg.Done()
+		*errp = h.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
+			*res, err = st.Transfer(ctx, t, progress)
+			return err
+		}))
+		if *errp == nil {
+			return
+		}
+		patience := windDown
+		switch _, tried := m.from.What.(hosts.Nothing); {
+		case tried: // there is nothing to wind down
+			patience = goneWithin / 4
+		case errors.Is(*errp, tcp.ErrDial):
+			// Nobody will come: the listener need not wait. But it may be
+			// gone, and that be the reason.
+			patience = goneWithin
+		case fault.ClassOf(*errp) == fault.Refused:
+			// It never began, so the other has nothing to wind down.
+			patience = goneWithin
+		}
+		time.AfterFunc(patience, cancel)
+	}
+	wg.Add(2)
+	go half(m.from.Host, hosts.Task{From: m.from.What, To: m.line(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
+	go half(m.to.Host, hosts.Task{From: m.line(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
+		if p.Bytes > 0 {
+			m.link.used.Store(true)
+		}
+		m.monitor.received(p)
+	})
+	wg.Wait()
+	err := rootCause(sendErr, receiveErr)
+	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNobody)) {
+		// Data went this way before: this, too, may pass.
+		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
+	}
+	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
+		err = fault.Failf("", "%w: its digest is %s at the source and %s at the target", transfer.ErrMiscounted, a, b)
+	}
+	return err
+}
+
+// fastLink is the rate in bytes per second that the number of streams is
+// chosen for: 10 Gbit/s.
+const fastLink = 10e9 / 8
+
+// maxChosenStreams bounds the streams chosen without being asked: beyond it
+// the gain is small and every stream costs a socket's buffers.
+const maxChosenStreams = 8
+
+// A round trip up to lanRTT needs no more than one connection where windows may
+// grow to usualWindow, Linux' default for sending: that carries 10 Gbit/s over
+// most of it. Besides, so short a time is mostly what the processes at both
+// ends of the remote shell take, not the network.
+const (
+	lanRTT      = 5 * time.Millisecond
+	usualWindow = 4 << 20 // bytes
+)
+
+// chooseStreams makes streams × window cover twice the bandwidth-delay
+// product of a 10 Gbit/s link, within what the kernels let a window grow to.
+func (l *Link) chooseStreams(a, b Side) {
+	if l.Streams == 0 {
+		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
+	}
+}
+
+func streamsFor(window int64, rtt time.Duration, a, b hosts.Facts) int {
+	w := window
+	for _, limit := range []int64{a.TCPReadMax, b.TCPReadMax, a.TCPWriteMax, b.TCPWriteMax} {
+		if window == 0 && limit > 0 && (w == 0 || limit < w) {
+			w = limit
+		}
+	}
+	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= usualWindow {
+		return 1
+	}
+	need := 2 * fastLink * rtt.Seconds()
+	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
+}

@@ -1,0 +1,107 @@
+package connect
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"zxfer/pkg/transfer"
+)
+
+// Progress joins both ends' views of what is being moved.
+type Progress struct {
+	Bytes     uint64        `json:"bytes"`           // arrived, those of an earlier, cut try included
+	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
+	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
+	Elapsed   time.Duration `json:"elapsed_ns"`
+	LimitedBy string        `json:"limited_by,omitempty"` // over the same seconds
+}
+
+// monitor joins the progress of both ends.
+type monitor struct {
+	count Count
+	// device tells that the sender knows what need not be sent: it counts from
+	// the beginning of the device, the receiver only what it stored now.
+	device  bool
+	started time.Time
+	limit   func(string) string
+	report  func(Progress) // may be nil
+
+	mu      sync.Mutex
+	send    transfer.Progress
+	receive transfer.Progress
+	recent  []moment // of the last rateWindow
+}
+
+type moment struct {
+	at            time.Time
+	send, receive transfer.Progress
+}
+
+// rateWindow is the time that the shown rate, and what limits it, is averaged over.
+const rateWindow = 5 * time.Second
+
+// Watch joins the progress of two ends that do the same work side by side, for
+// whom nothing crosses.
+func Watch(total uint64, report func(Progress)) (source, target func(transfer.Progress)) {
+	v := &monitor{count: Count{Total: total}, started: time.Now(), limit: func(limit string) string { return limit }, report: report}
+	return v.sent, v.received
+}
+
+func (v *monitor) sent(p transfer.Progress) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.send = p
+}
+
+func (v *monitor) received(p transfer.Progress) {
+	v.mu.Lock()
+	if v.device {
+		p.Bytes = max(p.Bytes, v.send.Bytes-int64(v.count.Done))
+	}
+	v.receive = p
+	now := time.Now()
+	v.recent = append(v.recent, moment{now, v.send, p})
+	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
+		v.recent = v.recent[1:]
+	}
+	joined := Progress{Bytes: v.count.Done + uint64(p.Bytes), Total: v.count.Total, Elapsed: now.Sub(v.started)}
+	first, send, receive := v.recent[0], v.send, p
+	if dt := now.Sub(first.at).Seconds(); dt > 0 {
+		joined.Rate = uint64(float64(max(0, p.Bytes-first.receive.Bytes)) / dt)
+		send, receive = send.Since(first.send), receive.Since(first.receive)
+	}
+	joined.LimitedBy = v.limitedBy(send, receive)
+	v.mu.Unlock()
+	if v.report != nil {
+		v.report(joined)
+	}
+}
+
+// limitedBy names what limits both ends' work. Of a host without a processor to spare
+// meters tell no more than whether a network or a limit held it back; not even that
+// of one with which a remote shell shares them.
+func (v *monitor) limitedBy(send, receive transfer.Progress) string {
+	limit := v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
+	cpu := transfer.Exhausted(send, receive)
+	if cpu == "" || limit == "" || limit == transfer.LimitBandwidth || strings.Contains(limit, transfer.LimitNetwork) && limit != LimitShell {
+		return limit
+	}
+	return cpu
+}
+
+// both is for what one process moves.
+func (v *monitor) both(p transfer.Progress) {
+	v.sent(p)
+	if v.device {
+		p.Bytes = 0 // received knows better
+	}
+	v.received(p)
+}
+
+// arrived is how many bytes this try brought.
+func (v *monitor) arrived() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return uint64(max(0, v.receive.Bytes))
+}

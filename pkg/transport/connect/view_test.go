@@ -1,0 +1,63 @@
+package connect
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+)
+
+// stage is one that lived for so many seconds, and was busy for some of them.
+func stage(name string, life, busy int) transfer.Stage {
+	return transfer.Stage{Name: name, Busy: time.Duration(busy) * time.Second, WaitIn: time.Duration(life-busy) * time.Second}
+}
+
+// What limits a transfer is told of the last seconds, as its rate is: an hour of a
+// slow source says nothing of what is slow now.
+func TestLimitOfTheLastSeconds(t *testing.T) {
+	t.Parallel()
+	var seen Progress
+	v := &monitor{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
+	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3600, 3500)}})
+	v.received(transfer.Progress{Bytes: 1000, Stages: []transfer.Stage{stage(transfer.StageWrite, 3600, 100)}})
+	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "at first all that was")
+	time.Sleep(2 * time.Millisecond)
+	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3604, 3500)}})
+	v.received(transfer.Progress{Bytes: 1400, Stages: []transfer.Stage{stage(transfer.StageWrite, 3604, 104)}})
+	require.Equal(t, transfer.LimitTarget, seen.LimitedBy)
+	require.Positive(t, seen.Rate)
+}
+
+// Of a host without a processor to spare it is those that limit, not what waits for
+// them; but for what takes none: a limit that was asked for, and a network.
+func TestLimitOfExhaustedProcessors(t *testing.T) {
+	t.Parallel()
+	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {
+		return transfer.Progress{Elapsed: 10 * time.Second, Processors: 2, Used: used, Stages: stages}
+	}
+	const spare, none = 15 * time.Second, 20 * time.Second
+	source, bandwidth := stage(transfer.StageRead, 10, 9), stage(transfer.StageLimit, 10, 9)
+	send := transfer.Stage{Name: transfer.StageSend, WaitOut: 10 * time.Second}
+	for name, c := range map[string]struct {
+		crossing  carrier
+		sender    transfer.Stage
+		near, far time.Duration
+		want      string
+	}{
+		"one to spare":     {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
+		"the sender's":     {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
+		"the receiver's":   {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
+		"of no known host": {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
+		"a limit":          {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
+		"a network":        {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
+		"ssh":              {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
+		"ssh or network":   {sshCarrier{}, send, spare, spare, LimitShell},
+	} {
+		v := &monitor{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
+		require.Equal(t, c.want, v.limitedBy(moment(c.near, c.sender), moment(c.far)), name)
+	}
+	later := moment(none).Since(transfer.Progress{Elapsed: 5 * time.Second, Used: 10 * time.Second})
+	require.InDelta(t, 2, later.Busy(), 1e-9)
+}

@@ -1,0 +1,178 @@
+package transport
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/option"
+	"zxfer/pkg/size"
+)
+
+// Place is a set of places where an option may be written.
+type Place uint
+
+// The places.
+const (
+	Send Place = 1 << iota
+	Dev
+	Doctor
+	JobFile
+	Query // what only asks hosts
+
+	everywhere = Send | Dev | Doctor | JobFile
+)
+
+// Option is one setting of a Way. All that is said of it, anywhere, is in its
+// entry of the table.
+type Option struct {
+	ID     string // its flag
+	Short  string // its flag's letter, or ""
+	Key    string // in the transfer table of a job file: the tag of its field
+	Places Place
+	// IneffectiveIf are the cases in which it would do nothing, and is refused.
+	IneffectiveIf Condition
+	Words         []Word // the words it takes, the default first; with value, some of them
+	help          string
+	dev           string // said instead of help for a device
+	word          func(*Settings) *string
+	value         func(*Settings) option.Value // where word is nil
+}
+
+// Word is a word that an option takes.
+type Word struct {
+	Name, Meaning string
+	notAt         Place // places where it is none
+}
+
+const (
+	maxStreams = 64
+	maxThreads = 1024
+)
+
+// Options is the table, as far as it concerns some places.
+func Options(at Place) []Option {
+	all := slices.Concat(connections(), sockets(), flow(), reach())
+	all = slices.DeleteFunc(all, func(o Option) bool { return o.Places&at == 0 })
+	for i := range all {
+		if at == Dev {
+			all[i].help = cmp.Or(all[i].dev, all[i].help)
+		}
+		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.notAt&at == at })
+	}
+	return all
+}
+
+// connections are the options of who connects to whom, how and how often.
+func connections() []Option {
+	return []Option{
+		{
+			ID: "wire", Key: "wire", Places: everywhere, IneffectiveIf: OneHost | NothingMoved, help: "how bytes cross", word: func(w *Settings) *string { return &w.Wire },
+			Words: []Word{
+				{Name: Auto, Meaning: "signed for raw encrypted streams, else tls; ssh where nothing else passes"},
+				{Name: "signed", Meaning: "not secret, every frame authenticated"},
+				{Name: "tls"},
+				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
+				{Name: SSH, Meaning: "slow, needs no port"},
+				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", notAt: Dev},
+			},
+		}, {
+			ID: "trusted-link", Key: "trusted_link", Places: everywhere, IneffectiveIf: OneHost | NothingMoved,
+			help:  "consent to a wire that protects nothing, plain or nc: nobody on the link reads or changes data",
+			value: func(w *Settings) option.Value { return option.Switch(&w.TrustedLink) },
+		}, {
+			ID: "streams", Key: "streams", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | ByNC,
+			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time and the size)",
+			value: func(w *Settings) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
+		}, {
+			ID: "dial", Key: "dial", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
+			help: "which side opens the connections; auto: this host, or the source, or where that does not pass the other", word: func(w *Settings) *string { return &w.Dial },
+			Words: []Word{{Name: Auto}, {Name: "source"}, {Name: "target"}},
+		}, {
+			ID: "data-address", Key: "data_address", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
+			help:  "IP address of the listening side to use for data (default that of the ssh connection)",
+			value: func(w *Settings) option.Value { return option.Text(&w.DataAddress, "ADDR", isAddress) },
+		}, {
+			ID: "port-range", Key: "ports", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
+			help:  "ports of the listening side (default any)",
+			value: func(w *Settings) option.Value { return option.Parsed(&w.Ports, "LOW-HIGH") },
+		},
+	}
+}
+
+// flow are the options of what the bytes pass on both ends.
+func flow() []Option {
+	return []Option{
+		{
+			ID: "buffer", Key: "buffer", Places: Send | Dev | JobFile,
+			help:  "memory buffer on each side, used as far as it helps (default 256MiB)",
+			dev:   "memory buffer on each side, used as far as it helps (default 16MiB)",
+			value: func(w *Settings) option.Value { return option.Size(&w.Buffer, size.Max) },
+		}, {
+			ID: "bwlimit", Key: "bandwidth", Places: everywhere, IneffectiveIf: NothingMoved,
+			help:  "limit over all connections in bytes per second, such as 100MiB",
+			value: func(w *Settings) option.Value { return option.Rate(&w.Bandwidth) },
+		}, {
+			ID: "compress", Key: "compress", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC,
+			help:  "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are",
+			Words: []Word{{Name: Auto}, {Name: "zstd"}, {Name: off}},
+			value: func(w *Settings) option.Value { return compression(&w.Compress) },
+		}, {
+			ID: "compress-threads", Key: "compress_threads", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC | Uncompressed,
+			help:  "cores that may compress (default all)",
+			value: func(w *Settings) option.Value { return option.Count(&w.CompressThreads, 1, maxThreads) },
+		},
+	}
+}
+
+// reach are the options of how other hosts are reached.
+func reach() []Option {
+	return []Option{
+		{
+			ID: "rsh", Short: "e", Key: "rsh", Places: everywhere | Query, IneffectiveIf: NoRemoteHost,
+			help:  "remote shell, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)",
+			value: func(w *Settings) option.Value { return option.Text(&w.RSH, "COMMAND", isCommand) },
+		}, {
+			ID: "no-bootstrap", Key: "no_bootstrap", Places: everywhere | Query, IneffectiveIf: NoRemoteHost | ByNC,
+			help:  "do not copy zxfer to a host that lacks it",
+			value: func(w *Settings) option.Value { return option.Switch(&w.NoBootstrap) },
+		},
+	}
+}
+
+// Value is the option's variable in w.
+func (o *Option) Value(w *Settings) option.Value {
+	if o.word == nil {
+		return o.value(w)
+	}
+	var words []string
+	for _, w := range o.Words {
+		words = append(words, w.Name)
+	}
+	return option.Word(o.word(w), words...)
+}
+
+// Help says what the option does. Others that it names are to be expanded.
+func (o *Option) Help() string {
+	var meant []string
+	explained := false
+	for _, w := range o.Words {
+		if w.Meaning != "" {
+			explained = true
+			w.Name += " (" + w.Meaning + ")"
+		}
+		meant = append(meant, w.Name)
+	}
+	if !explained {
+		return o.help
+	}
+	return o.help + ": " + strings.Join(meant, ", ")
+}
+
+// given returns what the option was set to, "" where it was left as it is.
+func (o *Option) given(w *Settings) string {
+	if s := o.Value(w).String(); s != o.Value(&Settings{}).String() {
+		return s
+	}
+	return ""
+}

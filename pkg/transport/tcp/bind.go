@@ -1,0 +1,50 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"zxfer/pkg/fault"
+)
+
+// bind listens on a port of the kernel's choice, or on a free one of the
+// offered range. The range is tried in random order, so that many transfers at
+// once rarely meet.
+func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
+	addr, err := netip.ParseAddr(o.Address)
+	if err != nil {
+		return nil, fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: it is not an IP address", o.Address)
+	}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: asking(o.Socket)}
+	// Multipath TCP has no TCP_INFO of its paths and cannot be spliced.
+	lc.SetMultipathTCP(false)
+	for _, i := range rand.Perm(o.PortHigh - o.PortLow + 1) {
+		address := net.JoinHostPort(addr.String(), strconv.Itoa(o.PortLow+i))
+		l, lerr := lc.Listen(ctx, "tcp", address)
+		if lerr == nil {
+			return l.(*net.TCPListener), nil
+		}
+		if err = lerr; !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	ports := "any port"
+	if o.PortLow > 0 {
+		ports = fmt.Sprintf("ports %d-%d", o.PortLow, o.PortHigh)
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fault.Failf("{{data-address}} must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fault.Failf("widen {{port-range}}, or wait for other transfers to end", "cannot listen on %s, %s: all are in use", addr, ports)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fault.Failf("choose ports above 1023 with {{port-range}}", "cannot listen on %s, %s: permission denied", addr, ports)
+	}
+	return nil, fmt.Errorf("cannot listen on %s, %s: %w", addr, ports, err)
+}

@@ -1,0 +1,106 @@
+package tcp
+
+import (
+	"encoding/json"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport"
+)
+
+// What is asked for is what both ends' sockets have, as the kernel says.
+func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
+	t.Parallel()
+	offered := ReadTCP(os.DirFS("/")).Congestion
+	require.NotEmpty(t, offered)
+	for _, name := range offered {
+		l, _ := listen(t, Offer{Mode: Signed, Streams: 2, Socket: transport.Socket{Congestion: name}})
+		d, a := connect(t, l, l.Ticket())
+		for _, link := range []*Link{d, a} {
+			for _, c := range link.conns {
+				raw, err := c.tcp.SyscallConn()
+				require.NoError(t, err)
+				require.NoError(t, control(raw, func(fd int) error {
+					got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+					require.Equal(t, name, got)
+					return err
+				}))
+			}
+			require.Equal(t, name, link.Network().Congestion)
+			_ = link.Close()
+		}
+	}
+}
+
+// An algorithm that the kernel lacks is refused by the end that lacks it,
+// whatever the other said before, and with what there is instead.
+func TestCongestionThatTheKernelLacks(t *testing.T) {
+	t.Parallel()
+	lacking := transport.Socket{Congestion: "carrier_pigeon"}
+	refused := func(err error) {
+		t.Helper()
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.ErrorContains(t, err, "{{congestion carrier_pigeon}}: the kernel offers "+strings.Join(ReadTCP(os.DirFS("/")).Congestion, ", "))
+		require.Contains(t, fault.HintOf(err), "modprobe tcp_carrier_pigeon")
+	}
+	_, err := Listen(t.Context(), Offer{Mode: Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second, Socket: lacking}, nil)
+	refused(err)
+	l, _ := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	ticket.Socket = lacking
+	_, err = Dial(t.Context(), ticket)
+	refused(err)
+}
+
+func TestTakes(t *testing.T) {
+	t.Parallel()
+	bbr := transport.Socket{Congestion: "bbr"}
+	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Takes(bbr))
+	require.NoError(t, new(TCP).Takes(transport.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
+	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Takes(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
+	var older, unreadable TCP
+	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
+	require.ErrorContains(t, older.Takes(bbr), "the zxfer there is older and does not know of it")
+	unreadable = ReadTCP(fstest.MapFS{})
+	require.ErrorContains(t, unreadable.Takes(bbr), "the kernel offers none by name")
+	text, err := json.Marshal(Offer{Mode: Signed, Socket: transport.Socket{Window: 5}})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"window":5`)
+	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
+}
+
+// Root without CAP_NET_ADMIN, as in zxfer's own units, may ask for what anybody may.
+func TestRootWithoutCapabilities(t *testing.T) {
+	t.Parallel()
+	testenv.NeedsRoot(t, "to give up capabilities")
+	if !administersNetwork() {
+		t.Skip("needs CAP_NET_ADMIN, to give it up")
+	}
+	root := fstest.MapFS{
+		"proc/sys/net/ipv4/tcp_available_congestion_control": {Data: []byte("reno cubic bbr\n")},
+		"proc/sys/net/ipv4/tcp_allowed_congestion_control":   {Data: []byte("reno cubic\n")},
+		"proc/sys/net/ipv4/tcp_congestion_control":           {Data: []byte("cubic\n")},
+	}
+	require.Equal(t, []string{"reno", "cubic", "bbr"}, ReadTCP(root).Congestion)
+	got := make(chan TCP)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its rights
+		var data [2]unix.CapUserData
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		assert.NoError(t, unix.Capget(&header, &data[0]))
+		data[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		assert.NoError(t, unix.Capset(&header, &data[0]))
+		got <- ReadTCP(root)
+	}()
+	require.Equal(t, TCP{Congestion: []string{"reno", "cubic"}}, <-got)
+}

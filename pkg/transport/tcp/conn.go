@@ -1,0 +1,315 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is one authenticated connection of a Link. One goroutine at a time may
+// read from it; writes are put in order by the Conn.
+type Conn struct {
+	stream int
+	mode   Mode
+	tcp    *net.TCPConn
+	rw     net.Conn     // tcp, or TLS over cork over tcp
+	cork   *frameBuffer // nil but in mode tls
+
+	writing sync.Mutex // guards what follows
+	send    *tagger
+	sent    uint64 // frames
+	broken  bool   // part of a frame was written
+	out     tally
+
+	receive  *tagger
+	received uint64 // frames
+	in       tally
+	ahead    [HeaderSize]byte // part of the next header, read along
+	aheadLen int
+	silence  time.Duration
+	low      int // SO_RCVLOWAT, as far as it was set
+
+	interrupted atomic.Bool
+	crossed     atomic.Int64
+	readWait    WaitTimer
+	writeWait   WaitTimer
+}
+
+// tally counts the Data frames of one direction.
+type tally struct{ frames, bytes uint64 }
+
+func (t *tally) add(h Header) {
+	if h.Kind == Data {
+		t.frames++
+		t.bytes += uint64(h.Raw)
+	}
+}
+
+// newConn puts a handshake's connection and keys together.
+func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
+	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
+	if t, ok := rw.(*tls.Conn); ok {
+		c.cork = t.NetConn().(*frameBuffer)
+		c.cork.readWait, c.cork.writeWait = &c.readWait, &c.writeWait
+	}
+	return c
+}
+
+// Stream is the number of the connection in its Link, from 0.
+func (c *Conn) Stream() int { return c.stream }
+
+// ReadWait is the time that reads spent in the kernel: nearly all of it waiting
+// for the network.
+func (c *Conn) ReadWait() *WaitTimer { return &c.readWait }
+
+// WriteWait is the time that writes spent in the kernel.
+func (c *Conn) WriteWait() *WaitTimer { return &c.writeWait }
+
+// WireBytes is how many bytes of frames crossed the connection so far, in both
+// directions, without what TLS adds.
+func (c *Conn) WireBytes() int64 { return c.crossed.Load() }
+
+// tagged tells whether frames of a kind carry a tag: control frames always,
+// data where nothing else protects them.
+func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
+
+// WriteFrame sends b's payload as one frame; h.Payload is set by it. The block
+// may be used again when it returns.
+func (c *Conn) WriteFrame(h Header, b *Block) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	h.Payload = b.n
+	frame := b.buf[b.off-HeaderSize : b.off+b.n]
+	h.put(frame)
+	if c.tagged(h.Kind) {
+		frame = c.send.seal(frame, c.sent)
+	}
+	if err := c.write(frame); err != nil {
+		return c.sendError(err)
+	}
+	c.sent++
+	c.out.add(h)
+	return nil
+}
+
+// WriteControl sends a control frame with a text, cut at MaxControl.
+func (c *Conn) WriteControl(k Kind, position uint64, text []byte) error {
+	b := NewBlock(min(len(text), MaxControl), 0)
+	b.SetLen(copy(b.Room(), text))
+	return c.WriteFrame(Header{Kind: k, Position: position}, b)
+}
+
+// WriteEnd sends the last frame of the connection, with the connection's own
+// counts filled in, and closes the connection for writing.
+func (c *Conn) WriteEnd(a Account) error {
+	c.writing.Lock()
+	a.StreamBytes, a.StreamFrames = c.out.bytes, c.out.frames
+	c.writing.Unlock()
+	if err := c.WriteControl(End, 0, a.Append(nil)); err != nil {
+		return err
+	}
+	// A forged length cannot make the receiver wait for what never comes: it
+	// sees the end of the connection instead.
+	if err := c.closeWrite(); err != nil {
+		return c.sendError(err)
+	}
+	return nil
+}
+
+// CheckEnd compares the connection's own counts in an End frame that was read
+// from it with what arrived.
+func (c *Conn) CheckEnd(a Account) error {
+	if a.StreamBytes != c.in.bytes || a.StreamFrames != c.in.frames {
+		return c.receiveError(fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent",
+			ErrTampered, c.in.bytes, c.in.frames, a.StreamBytes, a.StreamFrames))
+	}
+	return nil
+}
+
+func (c *Conn) write(frame []byte) error {
+	if c.broken {
+		return net.ErrClosed
+	}
+	c.crossed.Add(int64(len(frame)))
+	if c.cork != nil {
+		c.cork.hold()
+		_, err := c.rw.Write(frame)
+		if ferr := c.cork.flush(); err == nil {
+			err = ferr
+		}
+		c.broken = err != nil
+		return err
+	}
+	c.writeWait.Start()
+	n, err := c.rw.Write(frame)
+	c.writeWait.Stop()
+	c.broken = err != nil && n > 0 // else another frame may still follow
+	return err
+}
+
+func (c *Conn) closeWrite() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if t, ok := c.rw.(*tls.Conn); ok && !c.broken {
+		if err := t.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	return c.tcp.CloseWrite()
+}
+
+// SetSilence makes a read fail with ErrCut after this long without a frame.
+func (c *Conn) SetSilence(d time.Duration) { c.silence = d }
+
+// ReadHeader reads the header of the next frame. ReadPayload with the same
+// Block must follow; or, for a Data frame of mode plain, SpliceTo and ReadPart
+// until its payload was taken.
+//
+// Nothing in the header of a tagged frame may be relied upon before
+// ReadPayload returned nil.
+func (c *Conn) ReadHeader(b *Block) (Header, error) {
+	if c.silence > 0 {
+		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // else the read fails
+		if c.interrupted.Load() {
+			_ = c.tcp.SetReadDeadline(past())
+		}
+	}
+	head := b.buf[b.off-HeaderSize : b.off]
+	n := copy(head, c.ahead[:c.aheadLen])
+	c.aheadLen = 0
+	if n < HeaderSize {
+		if _, err := c.read(head[n:], HeaderSize-n); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
+				err = fmt.Errorf("%w: nothing was heard from the other end for %s", ErrCut, c.silence)
+			}
+			return Header{}, c.receiveError(err)
+		}
+	}
+	h, err := parseHeader(head)
+	if err != nil {
+		return h, c.receiveError(fmt.Errorf("%w: %w", ErrTampered, err))
+	}
+	c.received++
+	c.in.add(h)
+	return h, nil
+}
+
+// ReadPayload reads the rest of a frame into b and checks its tag.
+func (c *Conn) ReadPayload(h Header, b *Block) error {
+	if h.Payload > b.cap {
+		return c.receiveError(fmt.Errorf("%w: %d bytes of payload, at most %d were agreed on", ErrTampered, h.Payload, b.cap))
+	}
+	b.n = h.Payload
+	end := b.off + h.Payload
+	size := h.Payload
+	if c.tagged(h.Kind) {
+		size += TagSize
+	}
+	// As far as it has arrived, the next header comes along: one system call
+	// less for each frame. It is never waited for.
+	got, err := c.read(b.buf[b.off:b.off+size+HeaderSize], size)
+	if err != nil {
+		return c.receiveError(err)
+	}
+	c.aheadLen = copy(c.ahead[:], b.buf[b.off+size:b.off+got])
+	if c.tagged(h.Kind) && !c.receive.open(b.buf[b.off-HeaderSize:end], b.buf[end:end+TagSize], c.received-1) {
+		return c.receiveError(fmt.Errorf("%w: its tag does not match", ErrTampered))
+	}
+	return nil
+}
+
+// ReadFrame reads and checks one frame.
+func (c *Conn) ReadFrame(b *Block) (Header, error) {
+	h, err := c.ReadHeader(b)
+	if err == nil {
+		err = c.ReadPayload(h, b)
+	}
+	return h, err
+}
+
+// ReadPart reads the next len(p) bytes of the payload of a Data frame in mode
+// plain.
+func (c *Conn) ReadPart(p []byte) error {
+	if _, err := c.read(p, len(p)); err != nil {
+		return c.receiveError(err)
+	}
+	return nil
+}
+
+// read reads at least need bytes into p.
+func (c *Conn) read(p []byte, need int) (int, error) {
+	if need == 0 {
+		return 0, nil
+	}
+	if c.interrupted.Load() { // for good, though Finish gives the socket another deadline
+		return 0, os.ErrDeadlineExceeded
+	}
+	if c.cork == nil { // which meters by itself: decrypting is not waiting
+		c.readWait.Start()
+		defer c.readWait.Stop()
+	}
+	n := 0
+	for n < need {
+		c.waitFor(need-n, n > 0)
+		k, err := c.rw.Read(p[n:])
+		n += k
+		c.crossed.Add(int64(k))
+		if err == io.EOF && n > 0 && n < need {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && n < need {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// readLimit is how many bytes a reader is woken for, where it needs as many: over a slow
+// line they come by the packet. The kernel wakes it sooner where it has no room for so many.
+const readLimit = 128 << 10
+
+// waitFor says that the next read needs so many bytes: the kernel must never wait for
+// more. It is told to wait for many only where a frame did not come whole.
+func (c *Conn) waitFor(need int, short bool) {
+	if need = min(need, readLimit); need == c.low || need > c.low && !short {
+		return
+	}
+	if c.cork != nil { // its records hold fewer bytes than they are long
+		return
+	}
+	raw, err := c.tcp.SyscallConn()
+	if err == nil {
+		err = control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, need) })
+	}
+	if err == nil {
+		c.low = need
+	}
+}
+
+func (c *Conn) sendError(err error) error {
+	return &FrameError{Stream: c.stream, Frame: c.sent, Op: "send", Err: classify(err)}
+}
+
+func (c *Conn) receiveError(err error) error {
+	return &FrameError{Stream: c.stream, Frame: max(c.received, 1) - 1, Op: "receive", Err: classify(err)}
+}
+
+// past is a deadline that has passed.
+func past() time.Time { return time.Unix(1, 0) }
+
+// interrupt makes all reads fail, and writes too unless they are kept.
+func (c *Conn) interrupt(keepWrites bool) {
+	c.interrupted.Store(true)
+	_ = c.tcp.SetReadDeadline(past()) // fails only where the connection is closed
+	if !keepWrites {
+		_ = c.tcp.SetWriteDeadline(past())
+	}
+}

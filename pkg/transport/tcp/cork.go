@@ -1,0 +1,93 @@
+package tcp
+
+import (
+	"bufio"
+	"net"
+	"sync"
+)
+
+// corkSize is how many bytes of TLS records are read or written at once. A connection
+// begins with less room to read into: most streams of a run of many small ones have
+// ended before it is full, and the end that sends hears little.
+const (
+	corkSize  = 256 << 10
+	firstRead = 16 << 10
+)
+
+// frameBuffer sits between crypto/tls and its connection. The former writes and reads
+// every record of 16 KiB by itself; cork makes that one system call for many.
+type frameBuffer struct {
+	*net.TCPConn
+	in        *bufio.Reader
+	filled    bool // what it reads into was too small
+	readWait  *WaitTimer
+	writeWait *WaitTimer
+
+	mu   sync.Mutex // alerts are written while records are read
+	held bool
+	out  []byte
+}
+
+func newFrameBuffer(c *net.TCPConn) *frameBuffer {
+	k := &frameBuffer{TCPConn: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
+	k.in = bufio.NewReaderSize(meteredReader{k}, firstRead)
+	return k
+}
+
+// meteredReader reads from the connection itself.
+type meteredReader struct{ k *frameBuffer }
+
+func (r meteredReader) Read(p []byte) (int, error) {
+	r.k.readWait.Start()
+	defer r.k.readWait.Stop()
+	n, err := r.k.TCPConn.Read(p)
+	r.k.filled = r.k.filled || n >= firstRead
+	return n, err
+}
+
+func (k *frameBuffer) Read(p []byte) (int, error) {
+	if k.filled && k.in.Size() < corkSize && k.in.Buffered() == 0 {
+		k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
+	}
+	return k.in.Read(p)
+}
+
+// hold keeps what is written from now on back, up to corkSize, until flush.
+func (k *frameBuffer) hold() {
+	k.mu.Lock()
+	k.held = true
+	k.mu.Unlock()
+}
+
+func (k *frameBuffer) flush() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = false
+	return k.push()
+}
+
+func (k *frameBuffer) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.out)+len(p) > corkSize {
+		if err := k.push(); err != nil {
+			return 0, err
+		}
+	}
+	k.out = append(k.out, p...)
+	if !k.held {
+		return len(p), k.push()
+	}
+	return len(p), nil
+}
+
+func (k *frameBuffer) push() error {
+	if len(k.out) == 0 {
+		return nil
+	}
+	k.writeWait.Start()
+	_, err := k.TCPConn.Write(k.out)
+	k.writeWait.Stop()
+	k.out = k.out[:0]
+	return err
+}

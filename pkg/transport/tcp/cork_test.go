@@ -1,0 +1,43 @@
+package tcp
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A connection reads into little room, until more comes at once than that.
+func TestCorkGrows(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	out, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer out.Close()
+	in, err := l.Accept()
+	require.NoError(t, err)
+	defer in.Close()
+	k := newFrameBuffer(in.(*net.TCPConn))
+	read := func(sent int) {
+		text := make([]byte, sent)
+		for i := range text {
+			text[i] = byte(i * 31)
+		}
+		_, err := out.Write(text)
+		require.NoError(t, err)
+		got := make([]byte, sent)
+		for n := 0; n < sent; n += 1000 { // as TLS does, less than there is
+			_, err = io.ReadFull(k, got[n:min(n+1000, sent)])
+			require.NoError(t, err)
+		}
+		require.Equal(t, text, got)
+	}
+	read(1000)
+	require.Equal(t, firstRead, k.in.Size())
+	read(8 * firstRead)
+	read(1)
+	require.Equal(t, corkSize, k.in.Size())
+}

@@ -1,0 +1,173 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+)
+
+// dialHint names the ways around what usually is in the way.
+const dialHint = "a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\n" +
+	"connect in the other direction: {{dial source}} or {{dial target}}\n" +
+	"use another address of the listening host: {{data-address ADDRESS}}"
+
+// redial is the pause before a connection is tried again that was accepted
+// and then dropped: a listener which is flooded does that.
+const redial = 200 * time.Millisecond
+
+// Dial opens all connections of a ticket. Errors match ErrDial, unless ctx
+// ended; they name the address and port that was tried, from which local
+// address, and what happened, with a hint (see fault.HintOf).
+func Dial(ctx context.Context, t Ticket) (*Link, error) {
+	d := &dialing{ticket: t, within: t.Deadline}
+	if d.within <= 0 {
+		d.within = defaultDeadline
+	}
+	err := t.Check()
+	if err == nil {
+		d.session, err = t.session()
+	}
+	if err == nil {
+		d.config, err = t.dialerConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDial, err)
+	}
+	timed, cancel := context.WithTimeout(ctx, d.within)
+	defer cancel()
+	conns := make([]*Conn, t.Streams)
+	g, gctx := errgroup.WithContext(timed)
+	for i := range conns {
+		g.Go(func() (err error) {
+			conns[i], err = d.open(gctx, i)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		closeAll(conns)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return newLink(t.Mode, t.Socket, conns), nil
+}
+
+type dialing struct {
+	ticket  Ticket
+	session session
+	config  *tls.Config
+	within  time.Duration
+}
+
+// open makes one connection. One that was accepted and then dropped is tried
+// again: the listener may be busy with strangers.
+func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
+	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: asking(d.ticket.Socket)}
+	nd.SetMultipathTCP(false)
+	var before error // of the try before
+	fail := func(err error, local string) error {
+		if ctx.Err() != nil && before != nil {
+			err = before // that time ran out in this one explains less
+		}
+		return d.failed(err, local)
+	}
+	for {
+		c, err := nd.DialContext(ctx, "tcp", d.ticket.Address)
+		if err != nil {
+			return nil, fail(err, localFor(d.ticket.Address))
+		}
+		tcp := c.(*net.TCPConn)
+		conn, err := d.prove(ctx, tcp, stream)
+		if err == nil {
+			return conn, nil
+		}
+		local := tcp.LocalAddr().String()
+		_ = tcp.Close() // the handshake's error counts
+		dropped := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+		if !dropped {
+			return nil, fail(err, local)
+		}
+		before = err
+		select {
+		case <-ctx.Done():
+			return nil, fail(err, local)
+		case <-time.After(redial):
+		}
+	}
+}
+
+// prove runs the handshakes on a new connection.
+func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
+	// A relay accepts at once, and then has a remote shell to log in.
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(past()) })
+	var rw net.Conn = tcp
+	if d.config != nil {
+		t := tls.Client(newFrameBuffer(tcp), d.config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			stop()
+			return nil, err
+		}
+		rw = t
+	}
+	send, receive, err := d.session.introduce(rw, stream)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newConn(stream, d.ticket.Mode, tcp, rw, send, receive), tcp.SetDeadline(time.Time{})
+}
+
+// failed explains a connection that could not be made.
+func (d *dialing) failed(err error, local string) error {
+	if fault.ClassOf(err) == fault.Refused { // by this host, of what was asked of the socket
+		return fmt.Errorf("%w to %s (tcp): %w", ErrDial, d.ticket.Address, err)
+	}
+	why := err
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		why = errors.New("connection refused")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		why = errors.New("unreachable")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		why = errors.New("the connection was accepted and then dropped")
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		why = fmt.Errorf("timeout: no answer within %s", d.within)
+	}
+	return fault.Failf(dialHint, "%w to %s (tcp) from %s: %w", ErrDial, d.ticket.Address, local, why)
+}
+
+// localFor is the local address that a connection to address starts from.
+func localFor(address string) string {
+	// Connecting a datagram socket asks the routes and sends nothing.
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		return "this host, which has no route there"
+	}
+	defer c.Close()
+	host, _, err := net.SplitHostPort(c.LocalAddr().String())
+	if err != nil {
+		return c.LocalAddr().String()
+	}
+	return host
+}
+
+func closeAll(conns []*Conn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.tcp.Close() // unused
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// Kind is what a frame carries.
+type Kind uint8
+
+// The kinds of frames. All but Data are control frames.
+const (
+	Data  Kind = 1 // a piece of the stream
+	End   Kind = 2 // the sender's account of the whole stream; the last frame of a connection
+	Abort Kind = 3 // this end gives up; the payload says why, in UTF-8
+	Ack   Kind = 4 // the receiver stored the stream for good
+	Alive Kind = 5 // the receiver is at work; Position is the bytes it stored so far
+	Have  Kind = 6 // device mode: what the receiver holds already, see package transfer
+)
+
+// Flags are properties of Data frames.
+type Flags uint8
+
+// The flags. Zero excludes Compressed.
+const (
+	Zero       Flags = 1 << 0 // Raw zero bytes, no payload but hashes
+	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
+	// Summed is of device mode: the payload ends with the hash and the mark of
+	// the Raw bytes, TrailSize bytes; that of a zero run holds a hash for each
+	// block and the mark of those.
+	Summed Flags = 1 << 2
+)
+
+const (
+	// HeaderSize is the length of a frame's header in bytes.
+	HeaderSize = 20
+	// TagSize is the length of a keyed tag in bytes.
+	TagSize = 16
+	// SumSize is the length in bytes of the hash in a Summed frame.
+	SumSize = 32
+	// MarkSize is the length in bytes of the mark behind it.
+	MarkSize  = 16
+	TrailSize = SumSize + MarkSize
+	// MaxRaw bounds the stream bytes that a Data frame carries.
+	MaxRaw = 16 << 20
+	// MaxPayload bounds a Data frame in bytes, before anything is allocated
+	// for it.
+	MaxPayload = MaxRaw + TrailSize
+	// MaxControl bounds the payload of a control frame in bytes.
+	MaxControl = 8 << 10
+)
+
+// Header is the head of a frame.
+type Header struct {
+	Kind     Kind
+	Flags    Flags
+	Payload  int    // bytes that follow, the tag not counted
+	Position uint64 // Data: the frame's number in the stream, from 0; in device mode its offset in bytes
+	Raw      uint32 // Data: stream bytes that the frame stands for
+}
+
+func (h Header) put(b []byte) {
+	b[0], b[1], b[2], b[3] = byte(h.Kind), byte(h.Flags), 0, 0
+	binary.BigEndian.PutUint32(b[4:], uint32(h.Payload))
+	binary.BigEndian.PutUint64(b[8:], h.Position)
+	binary.BigEndian.PutUint32(b[16:], h.Raw)
+}
+
+// parseHeader decodes HeaderSize bytes and refuses what no honest peer sends.
+func parseHeader(b []byte) (Header, error) {
+	h := Header{
+		Kind: Kind(b[0]), Flags: Flags(b[1]),
+		Position: binary.BigEndian.Uint64(b[8:]), Raw: binary.BigEndian.Uint32(b[16:]),
+	}
+	payload := binary.BigEndian.Uint32(b[4:])
+	limit := uint32(MaxControl)
+	if h.Kind == Data {
+		limit = MaxPayload
+	}
+	switch {
+	case h.Kind < Data || h.Kind > Have:
+		return h, fmt.Errorf("unknown kind %d", h.Kind)
+	case b[2] != 0 || b[3] != 0 || h.Flags > Zero|Compressed|Summed || h.Flags&Zero != 0 && h.Flags&Compressed != 0:
+		return h, errors.New("reserved bits are set")
+	case payload > limit:
+		return h, fmt.Errorf("payload of %d bytes, at most %d are allowed", payload, limit)
+	case h.Kind != Data && (h.Flags != 0 || h.Raw != 0):
+		return h, errors.New("control frame with the fields of a data frame")
+	case h.Kind != Data:
+	case h.Raw == 0:
+		return h, errors.New("data frame of no data")
+	case h.Flags == Zero:
+		if payload != 0 {
+			return h, errors.New("zero run with a payload")
+		}
+	case h.Flags == Zero|Summed:
+		if payload < TrailSize || (payload-MarkSize)%SumSize != 0 {
+			return h, fmt.Errorf("zero run with a payload of %d bytes, which are no hashes", payload)
+		}
+	case h.Raw > MaxRaw:
+		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxRaw)
+	case h.Flags&Summed != 0 && payload < TrailSize:
+		return h, fmt.Errorf("payload of %d bytes is too short for its hash", payload)
+	case h.Flags == Summed && h.Raw != payload-TrailSize, h.Flags == 0 && h.Raw != payload:
+		return h, fmt.Errorf("payload of %d bytes for %d bytes of stream", payload, h.Raw)
+	}
+	h.Payload = int(payload)
+	return h, nil
+}
+
+// Block is the buffer of one frame. Around the payload it has room for what
+// the wire puts before and behind it, so that a frame crosses in one system
+// call and is never moved in memory.
+type Block struct {
+	buf []byte
+	off int // of the payload: at least HeaderSize
+	n   int // payload bytes
+	cap int
+}
+
+// NewBlock returns an empty Block for payloads of up to size bytes, with room
+// for front bytes before them (see Prepend).
+func NewBlock(size, front int) *Block {
+	off := max(front, HeaderSize)
+	// Behind the payload and its tag there is room for the next frame's
+	// header, which often can be read along (see Conn.ReadPayload).
+	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
+}
+
+// Alignment is what O_DIRECT asks of memory, offsets and lengths on every device and
+// file system known: the page, though most are content with less. Kernels for arm64
+// have pages of up to 64 KiB.
+func Alignment() int { return max(4096, os.Getpagesize()) }
+
+// NewAlignedBlock is NewBlock with a payload that begins at a multiple of Alignment,
+// as reads and writes past the page cache (O_DIRECT) need.
+func NewAlignedBlock(size int) *Block {
+	buf := make([]byte, Alignment()+HeaderSize+size+TagSize+HeaderSize)
+	off := HeaderSize
+	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % uintptr(Alignment())); rest != 0 {
+		off += Alignment() - rest
+	}
+	return &Block{buf: buf, off: off, cap: size}
+}
+
+// Room is the whole payload buffer, to be filled; SetLen says how far.
+func (b *Block) Room() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
+
+// SetLen makes the first n bytes of Room the payload.
+func (b *Block) SetLen(n int) { b.n = n }
+
+// Payload is what the Block holds.
+func (b *Block) Payload() []byte { return b.buf[b.off : b.off+b.n : b.off+b.cap] }
+
+// Prepend copies p, at most the front that the Block was made with, directly
+// before the payload and returns both as one slice. The Block must not be
+// written as a frame before its payload was set anew.
+func (b *Block) Prepend(p []byte) []byte {
+	copy(b.buf[b.off-len(p):], p)
+	return b.buf[b.off-len(p) : b.off+b.n]
+}
+
+// Account is the payload of an End frame: what the sender says it sent. The
+// part on the whole stream is the same on every connection.
+type Account struct {
+	Bytes  uint64 // of the stream
+	Frames uint64 // Data frames of the stream
+	// Digest is the xxh3-128 of the stream, big-endian; Digested tells
+	// whether there is one (the zero-copy path never sees the bytes).
+	Digest   [16]byte
+	Digested bool
+	// StreamBytes and StreamFrames are what crossed on this connection.
+	StreamBytes  uint64
+	StreamFrames uint64
+}
+
+// accountSize is the length of an encoded Account.
+const accountSize = 8*4 + 1 + 16
+
+// Append appends the encoded Account to b.
+func (a Account) Append(b []byte) []byte {
+	for _, v := range []uint64{a.Bytes, a.Frames, a.StreamBytes, a.StreamFrames} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	var digested byte
+	if a.Digested {
+		digested = 1
+	}
+	return append(append(b, digested), a.Digest[:]...)
+}
+
+// ParseAccount decodes the payload of an End frame.
+func ParseAccount(p []byte) (a Account, err error) {
+	if len(p) != accountSize || p[32] > 1 {
+		return a, fmt.Errorf("%w: an End frame of %d bytes", ErrTampered, len(p))
+	}
+	for i, v := range []*uint64{&a.Bytes, &a.Frames, &a.StreamBytes, &a.StreamFrames} {
+		*v = binary.BigEndian.Uint64(p[8*i:])
+	}
+	a.Digested = p[32] == 1
+	copy(a.Digest[:], p[33:])
+	return a, nil
+}

@@ -1,0 +1,105 @@
+package tcp
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func FuzzHeader(f *testing.F) {
+	for _, h := range []Header{
+		{Kind: Data, Payload: 5, Raw: 5, Position: 1 << 60}, {Kind: Data, Flags: Zero, Raw: 1 << 31},
+		{Kind: Data, Flags: Compressed, Payload: 9, Raw: MaxRaw}, {Kind: End, Payload: accountSize}, {Kind: Ack},
+	} {
+		b := make([]byte, HeaderSize)
+		h.put(b)
+		f.Add(b)
+	}
+	f.Add(bytes.Repeat([]byte{0xff}, HeaderSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) != HeaderSize {
+			return
+		}
+		h, err := parseHeader(b)
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, h.Payload, MaxPayload)
+		again := make([]byte, HeaderSize)
+		h.put(again)
+		require.Equal(t, b, again, "a header has one encoding")
+	})
+}
+
+func FuzzAccount(f *testing.F) {
+	f.Add(Account{Bytes: 1, Frames: 2, Digested: true, Digest: [16]byte{3}, StreamBytes: 4, StreamFrames: 5}.Append(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := ParseAccount(b)
+		if err != nil {
+			require.ErrorIs(t, err, ErrTampered)
+			return
+		}
+		require.Equal(t, b, a.Append(nil))
+	})
+}
+
+func FuzzHello(f *testing.F) {
+	h := hello{stream: 3}
+	f.Add(h.bytes())
+	f.Add([]byte("SSH-2.0-OpenSSH_9.2\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHello(b)
+		if err == nil {
+			require.Equal(t, b, h.bytes())
+		}
+	})
+}
+
+// FuzzReadFrame feeds a connection with anything: it must neither panic nor
+// hand on a byte that carries no valid tag.
+func FuzzReadFrame(f *testing.F) {
+	f.Add([]byte{}, true)
+	b := make([]byte, HeaderSize, 200)
+	Header{Kind: Data, Payload: 100, Raw: 100}.put(b)
+	f.Add(b[:200], true)
+	f.Add(b[:200], false)
+	f.Fuzz(func(t *testing.T, p []byte, signed bool) {
+		receive, err := newTagger(make([]byte, tagKeySize))
+		require.NoError(t, err)
+		c := &Conn{mode: Plain, tcp: new(net.TCPConn), rw: &scripted{Reader: bytes.NewReader(p)}, receive: receive}
+		if signed {
+			c.mode = Signed
+		}
+		in := NewBlock(1<<10, 0)
+		for {
+			h, err := c.ReadFrame(in)
+			if err != nil {
+				return
+			}
+			require.False(t, signed || h.Kind != Data, "a frame without a key was accepted")
+		}
+	})
+}
+
+// FuzzWelcome lets anybody talk to a listener.
+func FuzzWelcome(f *testing.F) {
+	s := session{secret: make([]byte, secretSize), mode: Signed, streams: 2}
+	h := hello{stream: 1}
+	f.Add(append(h.bytes(), make([]byte, proofSize)...))
+	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		a, b := net.Pipe()
+		go func() {
+			_, _ = a.Write(p)
+			_ = a.Close()
+		}()
+		go func() { _, _ = io.Copy(io.Discard, a) }()
+		_, _, _, err := s.welcome(b, func() {})
+		_ = b.Close()
+		require.Error(t, err)
+	})
+}

@@ -1,0 +1,206 @@
+package tcp
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Protocol is the version of what is said on data connections, handshake and frames.
+const Protocol = "zxfer/1"
+
+// The handshake, on every connection, inside TLS where the mode is tls:
+//
+//	dialer    hello: magic(8) session(16) stream(2) nonce(32)
+//	listener  nonce(32) proof(32)
+//	dialer    proof(32)
+//
+// Both proofs are keyed with the session's secret over a label for their
+// direction and the transcript: mode, hello, the listener's nonce, and TLS's
+// exported key. Both nonces are fresh, so a recorded handshake proves nothing,
+// and neither end learns more of the secret than that the other has it.
+const (
+	magic       = Protocol + "\n"
+	sessionSize = 16
+	nonceSize   = 32
+	secretSize  = 32
+	helloSize   = len(magic) + sessionSize + 2 + nonceSize
+	proofSize   = sha256.Size
+
+	labelTranscript    = Protocol + " transcript"
+	labelDialerProof   = Protocol + " dialer proof"
+	labelListenerProof = Protocol + " listener proof"
+	labelDialerKey     = Protocol + " key dialer to listener"
+	labelListenerKey   = Protocol + " key listener to dialer"
+	labelExporter      = "EXPORTER-zxfer-1"
+)
+
+// handshakeTimeout bounds one handshake at the listener: up to the hello, TLS's
+// included, and from there. The dialer has its deadline.
+const handshakeTimeout = 10 * time.Second
+
+// hello is what a dialer opens a connection with.
+type hello struct {
+	session [sessionSize]byte
+	stream  uint16
+	nonce   [nonceSize]byte
+}
+
+func (h *hello) bytes() []byte {
+	b := append(make([]byte, 0, helloSize), magic...)
+	b = append(b, h.session[:]...)
+	b = binary.BigEndian.AppendUint16(b, h.stream)
+	return append(b, h.nonce[:]...)
+}
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) != helloSize || string(b[:len(magic)]) != magic {
+		return h, errors.New("it does not speak this protocol")
+	}
+	b = b[len(magic):]
+	copy(h.session[:], b)
+	h.stream = binary.BigEndian.Uint16(b[sessionSize:])
+	copy(h.nonce[:], b[sessionSize+2:])
+	return h, nil
+}
+
+// session is what a handshake proves and derives keys from.
+type session struct {
+	id      [sessionSize]byte
+	secret  []byte
+	mode    Mode
+	streams int
+}
+
+func (t *Ticket) session() (session, error) {
+	s := session{secret: t.Secret, mode: t.Mode, streams: t.Streams}
+	id, err := hex.DecodeString(t.Session)
+	if err != nil || len(id) != sessionSize || len(t.Secret) != secretSize {
+		return s, errors.New("the ticket is malformed")
+	}
+	copy(s.id[:], id)
+	return s, nil
+}
+
+// transcript is the hash of all that both ends said and of where they said it.
+func (s *session) transcript(hello, nonce, exported []byte) []byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+func (s *session) proof(label string, transcript []byte) []byte {
+	m := hmac.New(sha256.New, s.secret)
+	m.Write([]byte(label))
+	m.Write(transcript)
+	return m.Sum(nil)
+}
+
+// keys derives the tag keys of both directions of one connection.
+func (s *session) keys(transcript []byte) (dialer, listener *tagger, err error) {
+	derive := func(label string) (*tagger, error) {
+		key, err := hkdf.Key(sha256.New, s.secret, transcript, label, tagKeySize)
+		if err != nil {
+			return nil, err
+		}
+		return newTagger(key)
+	}
+	if dialer, err = derive(labelDialerKey); err == nil {
+		listener, err = derive(labelListenerKey)
+	}
+	return dialer, listener, err
+}
+
+// exported binds the handshake to the TLS connection that it runs in.
+func exported(c net.Conn) ([]byte, error) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial(labelExporter, nil, 32)
+}
+
+// introduce is the dialer's side for one stream. It returns the keys to send
+// and to receive with.
+func (s *session) introduce(c net.Conn, stream int) (send, receive *tagger, err error) {
+	bound, err := exported(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := hello{session: s.id, stream: uint16(stream)}
+	_, _ = rand.Read(h.nonce[:]) // never fails
+	said := h.bytes()
+	if _, err := c.Write(said); err != nil {
+		return nil, nil, err
+	}
+	var answer [nonceSize + proofSize]byte
+	if _, err := io.ReadFull(c, answer[:]); err != nil {
+		return nil, nil, err
+	}
+	transcript := s.transcript(said, answer[:nonceSize], bound)
+	if !hmac.Equal(answer[nonceSize:], s.proof(labelListenerProof, transcript)) {
+		return nil, nil, errImpostor
+	}
+	if _, err := c.Write(s.proof(labelDialerProof, transcript)); err != nil {
+		return nil, nil, err
+	}
+	return s.keys(transcript)
+}
+
+// errImpostor is a listener that does not know the secret.
+var errImpostor = errors.New("who listens there does not know the session's secret")
+
+// welcome is the listener's side. Its errors say what was wrong with a
+// stranger; nothing was told to the stranger that it did not know before.
+// introduced is called once the other end has named this very session.
+func (s *session) welcome(c net.Conn, introduced func()) (stream int, send, receive *tagger, err error) {
+	bound, err := exported(c)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	var said [helloSize]byte
+	if n, err := io.ReadFull(c, said[:]); err != nil {
+		return 0, nil, nil, fmt.Errorf("it said %d of %d bytes: %w", n, helloSize, err)
+	}
+	h, err := parseHello(said[:])
+	switch {
+	case err != nil:
+		return 0, nil, nil, err
+	case !bytes.Equal(h.session[:], s.id[:]):
+		return 0, nil, nil, errors.New("it asks for another session")
+	case int(h.stream) >= s.streams:
+		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
+	}
+	introduced()
+	var nonce [nonceSize]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	transcript := s.transcript(said[:], nonce[:], bound)
+	if _, err := c.Write(append(nonce[:], s.proof(labelListenerProof, transcript)...)); err != nil {
+		return 0, nil, nil, err
+	}
+	var proof [proofSize]byte
+	if _, err := io.ReadFull(c, proof[:]); err != nil {
+		return 0, nil, nil, fmt.Errorf("it gave no proof: %w", err)
+	}
+	if !hmac.Equal(proof[:], s.proof(labelDialerProof, transcript)) {
+		return 0, nil, nil, errors.New("it does not know the session's secret, or replays somebody who does")
+	}
+	receive, send, err = s.keys(transcript)
+	return int(h.stream), send, receive, err
+}

@@ -1,0 +1,613 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transport"
+)
+
+var modes = []Mode{Signed, TLS, Plain}
+
+// logged collects what a listener says of strangers.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) add(s string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, s)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}
+
+// unlimited is a handshake timeout that no test reaches.
+const unlimited = 24 * time.Hour
+
+// listen opens a listener that waits longer for its connections than a test runs,
+// unless the offer has a deadline.
+func listen(t *testing.T, o Offer) (*Listener, *logged) {
+	t.Helper()
+	return listenTimed(t, o, unlimited)
+}
+
+// listenTimed is listen with a limit for a handshake.
+func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *logged) {
+	t.Helper()
+	if o.Address == "" {
+		o.Address = "127.0.0.1"
+	}
+	if o.Deadline == 0 {
+		o.Deadline = unlimited
+	}
+	var log logged
+	l, err := listenFor(context.Background(), o, log.add, false, handshake)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l, &log
+}
+
+// connect makes both ends of a link.
+func connect(t testing.TB, l *Listener, ticket Ticket) (dialer, listener *Link) {
+	t.Helper()
+	ctx := context.Background()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		dialer, err = Dial(ctx, ticket)
+		done <- err
+	}()
+	listener, err := l.Accept(ctx)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	t.Cleanup(func() { _ = dialer.Close(); _ = listener.Close() })
+	return dialer, listener
+}
+
+func TestListenerClosesOnceComplete(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, log := listen(t, Offer{Mode: mode, Streams: 3})
+			d, a := connect(t, l, l.Ticket())
+			require.Len(t, d.Conns(), 3)
+			require.Len(t, a.Conns(), 3)
+			for i := range 3 { // each end's stream i is the same connection
+				require.Equal(t, d.Conns()[i].tcp.LocalAddr().String(), a.Conns()[i].tcp.RemoteAddr().String())
+			}
+			_, err := net.Dial("tcp", l.Ticket().Address)
+			require.Error(t, err, "the listener is still there")
+			_, err = l.Accept(context.Background())
+			require.Error(t, err, "a link cannot be accepted twice")
+			require.Empty(t, log.text())
+		})
+	}
+}
+
+// recorder copies what a dialler says through a relay.
+func recorder(t *testing.T, address string) (via string, said func() []byte) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var buf bytes.Buffer
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_ = l.Close()
+		up, err := net.Dial("tcp", address)
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(c, up) }()
+		p := make([]byte, 4096)
+		for {
+			n, err := c.Read(p)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			buf.Write(p[:n])
+			mu.Unlock()
+			if _, err := up.Write(p[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String(), func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Clone(buf.Bytes())
+	}
+}
+
+func TestStrangersAreDropped(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			l, log := listen(t, Offer{Mode: mode, Streams: 2})
+			ticket := l.Ticket()
+			other, _ := listen(t, Offer{Mode: mode, Streams: 2})
+
+			// Somebody who says nothing keeps the connection open all along.
+			silent, err := net.Dial("tcp", ticket.Address)
+			require.NoError(t, err)
+			defer silent.Close()
+			// The first stream comes through a relay that records it.
+			via, said := recorder(t, ticket.Address)
+			first, err := dialStream(ticket, via, 0)
+			require.NoError(t, err)
+			defer first.tcp.Close()
+			require.Eventually(t, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.have == 1
+			}, testenv.Timeout(), time.Millisecond)
+			replayed := said() // all of it, because the listener has accepted the stream
+
+			for _, garbage := range [][]byte{
+				[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n" + strings.Repeat("x", 200)),
+				bytes.Repeat([]byte{0}, 4096), replayed, replayed[:len(replayed)/2],
+			} {
+				c, err := net.Dial("tcp", ticket.Address)
+				require.NoError(t, err)
+				_, _ = c.Write(garbage)
+				_ = c.(*net.TCPConn).CloseWrite()
+				answer, _ := io.ReadAll(c)
+				require.NotContains(t, string(answer), string(ticket.Secret))
+				_ = c.Close()
+			}
+			wrong := ticket
+			wrong.Secret = bytes.Repeat([]byte{7}, secretSize)
+			_, err = dialStream(wrong, ticket.Address, 1)
+			require.Error(t, err, "a wrong secret")
+			stolen := other.Ticket()
+			stolen.ServerPin, stolen.ClientCert, stolen.ClientKey = ticket.ServerPin, ticket.ClientCert, ticket.ClientKey
+			_, err = dialStream(stolen, ticket.Address, 1)
+			require.Error(t, err, "a valid handshake for another session")
+			if mode == TLS {
+				o := other.Ticket()
+				wrong := ticket
+				wrong.ClientCert, wrong.ClientKey = o.ClientCert, o.ClientKey
+				_, err = dialStream(wrong, ticket.Address, 1)
+				require.Error(t, err, "somebody else's certificate")
+				wrong = ticket
+				wrong.ServerPin = o.ServerPin
+				_, err = dialStream(wrong, ticket.Address, 1)
+				require.ErrorContains(t, err, "pinned")
+			}
+			_, err = dialStream(ticket, ticket.Address, 2)
+			require.Error(t, err, "a stream that does not exist")
+			// A stream that is there already ends with the first use.
+			if dup, err := dialStream(ticket, ticket.Address, 0); err == nil {
+				_, err = dup.ReadFrame(NewBlock(100, 0))
+				require.ErrorIs(t, err, ErrCut)
+			}
+
+			second, err := dialStream(ticket, ticket.Address, 1)
+			require.NoError(t, err)
+			defer second.tcp.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
+			defer cancel()
+			link, err := l.Accept(ctx)
+			require.NoError(t, err, "the silent connection must not delay the transfer")
+			require.Len(t, link.Conns(), 2)
+			defer link.Close()
+			reasons := []string{"dropped a connection from 127.0.0.1:", "another session", "stream 0 is there already"}
+			if mode != TLS {
+				reasons = append(reasons, "does not speak this protocol", "or replays")
+			}
+			for _, why := range reasons {
+				require.Eventually(t, func() bool { return strings.Contains(log.text(), why) }, testenv.Timeout(), time.Millisecond, why)
+			}
+			require.NotContains(t, log.text(), fmt.Sprintf("%x", ticket.Secret))
+		})
+	}
+}
+
+// dialStream opens one stream of a ticket, once.
+func dialStream(t Ticket, address string, stream int) (*Conn, error) {
+	s, err := t.session()
+	if err != nil {
+		return nil, err
+	}
+	config, err := t.dialerConfig()
+	if err != nil {
+		return nil, err
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	d := dialing{ticket: t, session: s, config: config}
+	conn, err := d.prove(context.Background(), c.(*net.TCPConn), stream)
+	if err != nil {
+		_ = c.Close()
+	}
+	return conn, err
+}
+
+func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
+	t.Parallel()
+	l, log := listen(t, Offer{Mode: Signed, Streams: 4})
+	for range 2 * maxPending {
+		c, err := net.Dial("tcp", l.Ticket().Address)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	connect(t, l, l.Ticket())
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
+	require.Len(t, strings.Split(log.text(), "\n"), maxLogged)
+}
+
+// beforeProof calls f before the dialer's second write, which is its proof.
+type beforeProof struct {
+	net.Conn
+	writes int
+	f      func()
+}
+
+func (c *beforeProof) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		c.f()
+	}
+	return c.Conn.Write(p)
+}
+
+// Nobody answers the dialer's proof. So a connection that was told the
+// listener's must not be dropped for strangers: the dialer would not see it
+// and not try again.
+func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	s, err := ticket.session()
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", ticket.Address)
+	require.NoError(t, err)
+	defer c.Close()
+	flood := func() {
+		for range 2 * maxPending {
+			stranger, err := net.Dial("tcp", ticket.Address)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = stranger.Close() })
+		}
+		require.Eventually(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.dropped >= maxPending-1
+		}, testenv.Timeout(), time.Millisecond)
+	}
+	_, _, err = s.introduce(&beforeProof{Conn: c, f: flood}, 0)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
+	defer cancel()
+	link, err := l.Accept(ctx)
+	require.NoError(t, err)
+	_ = link.Close()
+}
+
+// Who knows the session's name, but not its secret, is bounded, too.
+func TestWhoNamesTheSessionIsBounded(t *testing.T) {
+	t.Parallel()
+	l, log := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	s, err := ticket.session()
+	require.NoError(t, err)
+	said := (&hello{session: s.id}).bytes()
+	for range 2 * maxPending {
+		c, err := net.Dial("tcp", ticket.Address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(said)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
+	l.mu.Lock()
+	require.LessOrEqual(t, len(l.named), maxPending)
+	require.LessOrEqual(t, len(l.silent), maxPending)
+	l.mu.Unlock()
+	connect(t, l, ticket)
+}
+
+// A relay takes the connection at once and then has to log in, which may take
+// longer than a listener gives a handshake.
+func TestTheDialerWaitsForASlowRelay(t *testing.T) {
+	t.Parallel()
+	if !testenv.Long() {
+		t.Skip("only at the long level: takes longer than the handshake timeout")
+	}
+	l, _ := listen(t, Offer{Mode: Signed})
+	ticket := l.Ticket()
+	relay, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = relay.Close() })
+	go func() {
+		c, err := relay.Accept()
+		if err != nil {
+			return
+		}
+		time.Sleep(handshakeTimeout + 500*time.Millisecond)
+		far, err := net.Dial("tcp", l.Ticket().Address)
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(far, c) }()
+		_, _ = io.Copy(c, far)
+	}()
+	ticket.Address = relay.Addr().String()
+	connect(t, l, ticket)
+}
+
+func TestPeerFilter(t *testing.T) {
+	t.Parallel()
+	l, log := listen(t, Offer{Mode: Signed, Peer: "127.0.0.2"})
+	ticket := l.Ticket()
+	// Within its deadline, the dialer must have been dropped once.
+	for ticket.Deadline = 100 * time.Millisecond; ; ticket.Deadline *= 2 {
+		_, err := Dial(context.Background(), ticket)
+		require.ErrorIs(t, err, ErrDial)
+		if strings.Contains(err.Error(), "accepted and then dropped") {
+			break
+		}
+		require.Less(t, ticket.Deadline, testenv.Timeout(), "%v", err)
+	}
+	require.Contains(t, log.text(), "only 127.0.0.2 may connect")
+
+	for _, o := range []Offer{
+		{Mode: Signed, Peer: "127.0.0.1"}, {Mode: Signed, Peer: "::ffff:127.0.0.1"},
+		{Mode: Signed, Address: "::1", Peer: "::1%lo"}, // with a zone, as sshd writes link-local ones
+	} {
+		if o.Address != "" {
+			if probe, err := net.Listen("tcp", "[::1]:0"); err == nil {
+				_ = probe.Close()
+			} else {
+				t.Logf("not tested, as there is no IPv6: %v", err)
+				continue
+			}
+		}
+		l, _ = listen(t, o)
+		connect(t, l, l.Ticket())
+	}
+}
+
+func TestListenerEndsWithItsDeadline(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed, Deadline: time.Millisecond})
+	_, err := l.Accept(context.Background())
+	require.ErrorIs(t, err, ErrNobody)
+	require.ErrorContains(t, err, "0 of 1 connections")
+	require.NotEmpty(t, fault.HintOf(err))
+}
+
+func TestHandshakeEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		l, log := listenTimed(t, Offer{Mode: mode}, time.Millisecond)
+		c, err := net.Dial("tcp", l.Ticket().Address)
+		require.NoError(t, err)
+		_, _ = io.ReadAll(c) // until the listener drops it
+		_ = c.Close()
+		require.Eventually(t, func() bool { return strings.Contains(log.text(), "timeout") }, testenv.Timeout(), time.Millisecond)
+	}
+}
+
+func TestListenerEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l, err := Listen(ctx, Offer{Mode: TLS, Streams: 2, Address: "127.0.0.1"}, nil)
+	require.NoError(t, err)
+	ticket := l.Ticket()
+	half, err := dialStream(ticket, ticket.Address, 0)
+	require.NoError(t, err)
+	why := errors.New("the control channel is gone")
+	cancel(why)
+	_, err = l.Accept(context.Background())
+	require.ErrorIs(t, err, why)
+	_, err = net.Dial("tcp", ticket.Address)
+	require.Error(t, err)
+	_, err = half.ReadFrame(NewBlock(100, 0))
+	require.ErrorIs(t, err, ErrCut, "a connection of a link that never was must end")
+	require.NoError(t, l.Close())
+}
+
+func TestAcceptEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := l.Accept(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	connect(t, l, l.Ticket()) // the listener is still there
+}
+
+func TestListenErrors(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = taken.Close() })
+	port := taken.Addr().(*net.TCPAddr).Port
+	for name, tc := range map[string]struct {
+		offer Offer
+		want  []string
+		hint  string
+	}{
+		"every port taken": {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
+		"foreign address":  {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
+		"not an address":   {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
+		"mode":             {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
+		"streams":          {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
+		"range":            {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: 9, PortHigh: 8}, []string{"9-8"}, ""},
+		"half a range":     {Offer{Mode: Signed, Address: "127.0.0.1", PortHigh: 8}, []string{"0-8"}, ""},
+		"peer":             {Offer{Mode: Signed, Address: "127.0.0.1", Peer: "example"}, []string{"example"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Listen(context.Background(), tc.offer, nil)
+			require.Error(t, err)
+			for _, w := range tc.want {
+				require.ErrorContains(t, err, w)
+			}
+			require.Contains(t, fault.HintOf(err), tc.hint)
+		})
+	}
+}
+
+func TestPortRange(t *testing.T) {
+	t.Parallel()
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	low := probe.Addr().(*net.TCPAddr).Port
+	defer probe.Close() // one of the range is taken
+	high := min(low+50, 65535)
+	for range 5 {
+		l, _ := listen(t, Offer{Mode: Signed, PortLow: low, PortHigh: high})
+		got := l.tcp.Addr().(*net.TCPAddr).Port
+		require.GreaterOrEqual(t, got, low)
+		require.LessOrEqual(t, got, high)
+		require.NotEqual(t, low, got)
+	}
+}
+
+func TestWindowIsGranted(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t, Offer{Mode: Signed, Socket: transport.Socket{Window: 128 << 10}})
+	d, a := connect(t, l, l.Ticket())
+	for _, link := range []*Link{d, a} {
+		n := link.Network()
+		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles what is asked for")
+		require.Equal(t, 256<<10, n.ReceiveBuffer)
+		_ = link.Close()
+		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the last figures of a closed link")
+	}
+}
+
+// refusing returns an address that refuses connections until the test ends. Its port is
+// bound, so that no other test listens on it.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	return fmt.Sprint("127.0.0.1:", name.(*unix.SockaddrInet4).Port)
+}
+
+func TestDialErrors(t *testing.T) {
+	t.Parallel()
+	refused := refusing(t)
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = mute.Close() })
+	l, _ := listen(t, Offer{Mode: TLS})
+	good := l.Ticket()
+	with := func(f func(*Ticket)) Ticket { t := good; f(&t); return t }
+	for name, tc := range map[string]struct {
+		ticket Ticket
+		want   []string
+		hint   bool
+	}{
+		"refused":  {with(func(t *Ticket) { t.Address = refused }), []string{refused, "from 127.0.0.1", "connection refused"}, true},
+		"mute":     {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
+		"impostor": {with(func(t *Ticket) { t.ServerPin = make([]byte, 32) }), []string{"pinned"}, true},
+		"session":  {with(func(t *Ticket) { t.Session = "zz" }), []string{"malformed"}, false},
+		"key":      {with(func(t *Ticket) { t.ClientKey = nil }), []string{"malformed"}, false},
+		"mode":     {with(func(t *Ticket) { t.Mode = "" }), []string{"malformed"}, false},
+		"streams":  {with(func(t *Ticket) { t.Streams = 0 }), []string{"malformed"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Dial(context.Background(), tc.ticket)
+			require.ErrorIs(t, err, ErrDial)
+			for _, w := range tc.want {
+				require.ErrorContains(t, err, w)
+			}
+			require.Equal(t, tc.hint, strings.Contains(fault.HintOf(err), "{{data-address"))
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		_, err := Dial(ctx, with(func(t *Ticket) { t.Address = mute.Addr().String() }))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// An attacker who relays a tls handshake without the secret, or a listener
+// that claims another mode, must not get through: the mode is in the proofs.
+func TestModesCannotBeMixed(t *testing.T) {
+	t.Parallel()
+	for _, lm := range modes {
+		for _, dm := range modes {
+			if lm == dm || lm == TLS || dm == TLS {
+				continue // with TLS on one end only, not even the hello arrives
+			}
+			t.Run(fmt.Sprintf("%s-%s", lm, dm), func(t *testing.T) {
+				t.Parallel()
+				l, _ := listen(t, Offer{Mode: lm})
+				ticket := l.Ticket()
+				ticket.Mode = dm
+				_, err := dialStream(ticket, ticket.Address, 0)
+				require.ErrorIs(t, err, errImpostor)
+			})
+		}
+	}
+}
+
+func TestTLSIsBoundToItsConnection(t *testing.T) {
+	t.Parallel()
+	// A man in the middle who got hold of both certificates, but not of the
+	// secret, cannot pass the inner handshake on.
+	l, _ := listen(t, Offer{Mode: TLS})
+	ticket := l.Ticket()
+	mitm, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer mitm.Close()
+	go func() {
+		c, err := mitm.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		down := tls.Server(c, l.config)
+		config, _ := ticket.dialerConfig()
+		config.InsecureSkipVerify = true
+		up, err := tls.Dial("tcp", l.Ticket().Address, config)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() { _, _ = io.Copy(up, down) }()
+		_, _ = io.Copy(down, up)
+	}()
+	_, err = dialStream(ticket, mitm.Addr().String(), 0)
+	require.ErrorIs(t, err, errImpostor)
+}

@@ -1,0 +1,226 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Zero-copy between pipes and the connections of mode plain, by splice(2).
+// io.Copy splices only from a socket to a pipe, not the other way, and cannot
+// stop at the end of a frame's payload.
+
+// ErrPipe is a failure of the pipe, not of the network, while bytes are
+// spliced.
+var ErrPipe = errors.New("pipe broke")
+
+// SpliceFrom sends one Data frame whose payload is h.Raw bytes that wait in a
+// pipe. Neither end of the frame is copied to user space.
+func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
+	if c.mode != Plain {
+		return errors.New("only mode plain moves bytes without looking at them")
+	}
+	socket, err := c.tcp.SyscallConn()
+	if err != nil {
+		return c.sendError(err)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.broken {
+		return c.sendError(io.ErrClosedPipe)
+	}
+	h.Payload = int(h.Raw)
+	var head [HeaderSize]byte
+	h.put(head[:])
+	todo, left := head[:], h.Payload
+	var serr error
+	// The pipe is not held while the socket is waited for: closing it would
+	// then have to wait, too.
+	err = socket.Write(func(to uintptr) bool {
+		c.writeWait.Stop()
+		todo, left, serr = c.spliceSome(int(to), pipe, todo, left)
+		if serr == unix.EAGAIN {
+			c.writeWait.Start()
+			return false
+		}
+		return true
+	})
+	c.writeWait.Stop()
+	if serr != nil || err != nil {
+		c.broken = true
+		return c.sendError(errors.Join(serr, err))
+	}
+	c.sent++
+	c.out.add(h)
+	c.crossed.Add(int64(HeaderSize + h.Payload))
+	return nil
+}
+
+// spliceSome sends what is left of a header and of a payload until the socket
+// takes no more (EAGAIN).
+func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) ([]byte, int, error) {
+	for len(head) > 0 {
+		n, err := unix.SendmsgN(to, head, nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return head, left, err
+		}
+		head = head[n:]
+	}
+	for left > 0 {
+		var n int64
+		err := control(pipe, func(from int) (err error) {
+			n, err = unix.Splice(from, nil, to, nil, left, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+			return err
+		})
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN: // the pipe has the bytes: it is the socket
+			return head, left, err
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ETIMEDOUT):
+			return head, left, err
+		case err != nil:
+			return head, left, fmt.Errorf("%w: %w", ErrPipe, err)
+		case n == 0:
+			return head, left, fmt.Errorf("%w: %d bytes of it are missing", ErrPipe, left)
+		default:
+			left -= int(n)
+		}
+	}
+	return head, left, nil
+}
+
+// SpliceTo moves the next n bytes of the payload of a Data frame into a pipe.
+// full meters the time that it waited for room in the pipe. Errors of the pipe
+// match ErrPipe, all others ErrCut.
+func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
+	socket, err := c.tcp.SyscallConn()
+	if err != nil {
+		return c.receiveError(err)
+	}
+	for short := false; n > 0; short = true {
+		if c.interrupted.Load() {
+			return c.receiveError(os.ErrDeadlineExceeded)
+		}
+		c.waitFor(n, short)
+		moved, err := c.spliceOnce(socket, pipe, n)
+		switch {
+		case err == errPipeFull:
+			full.Start()
+			err := pipe.Write(func(fd uintptr) bool { return ready(int(fd), unix.POLLOUT) })
+			full.Stop()
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrPipe, err)
+			}
+		case err == unix.EINTR:
+		case errors.Is(err, ErrPipe):
+			return err
+		case err != nil:
+			return c.receiveError(err)
+		case moved == 0:
+			return c.receiveError(io.ErrUnexpectedEOF)
+		}
+		n -= moved
+		c.crossed.Add(int64(moved))
+	}
+	return nil
+}
+
+var errPipeFull = errors.New("pipe is full")
+
+// spliceOnce waits for bytes on the socket and moves some; errPipeFull if the
+// pipe takes none.
+func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
+	var moved int64
+	var serr error
+	err := socket.Read(func(from uintptr) bool {
+		c.readWait.Stop()
+		serr = nil
+		perr := control(pipe, func(to int) error {
+			moved, serr = trySplice(int(from), to, n)
+			return nil
+		})
+		switch {
+		case perr != nil:
+			serr = fmt.Errorf("%w: %w", ErrPipe, perr)
+		case serr == unix.EPIPE, serr == unix.EBADF:
+			serr = fmt.Errorf("%w: %w", ErrPipe, serr)
+		case serr == unix.EAGAIN:
+			c.readWait.Start()
+			return false
+		}
+		return true
+	})
+	c.readWait.Stop()
+	if serr == nil || serr == unix.EAGAIN {
+		serr = err
+	}
+	return int(max(moved, 0)), serr
+}
+
+// trySplice moves up to n bytes from a socket to a pipe without waiting. EAGAIN
+// means that the socket has none, errPipeFull that the pipe has no room.
+func trySplice(from, to, n int) (int64, error) {
+	for {
+		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if err != unix.EAGAIN {
+			return moved, err
+		}
+		// Which of the two was not ready? Both may be by now: then to wait for
+		// either would be to wait for a change that has happened already.
+		if !ready(to, unix.POLLOUT) {
+			return 0, errPipeFull
+		}
+		if !ready(from, unix.POLLIN) {
+			return 0, err
+		}
+	}
+}
+
+// ready asks whether a descriptor is ready, or broken, which also needs no
+// more waiting.
+func ready(fd int, events int16) bool {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	n, err := unix.Poll(poll, 0)
+	return n > 0 || err != nil && err != unix.EINTR
+}
+
+// PipeHolds waits until a pipe holds bytes and returns how many; io.EOF once
+// its writers are gone and it is empty. empty meters the wait.
+func PipeHolds(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
+	rerr := pipe.Read(func(fd uintptr) bool {
+		empty.Stop()
+		for {
+			// TIOCINQ is FIONREAD; on a pipe it tells empty from ended not.
+			if n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); n > 0 || err != nil {
+				return true
+			}
+			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			_, perr := unix.Poll(poll, 0)
+			switch {
+			case perr == unix.EINTR:
+			case perr != nil:
+				err = perr
+				return true
+			case poll[0].Revents&unix.POLLIN != 0: // came between the two looks
+			case poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
+				err = io.EOF
+				return true
+			default:
+				empty.Start()
+				return false
+			}
+		}
+	})
+	empty.Stop()
+	if err == nil {
+		err = rerr
+	}
+	return n, err
+}

@@ -1,0 +1,153 @@
+package transport
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
+	"zxfer/pkg/size"
+)
+
+func TestBandwidthAt(t *testing.T) {
+	t.Parallel()
+	w := &Settings{Bandwidth: 100, BandwidthWindows: []BandwidthWindow{{From: 8 * 60, To: 18 * 60, Bandwidth: 5}, {From: 22 * 60, To: 6 * 60, Bandwidth: 0}}}
+	for clock, want := range map[string]int64{"07:59": 100, "08:00": 5, "17:59": 5, "18:00": 100, "22:00": 0, "05:59": 0, "06:00": 100} {
+		at, err := time.Parse("15:04", clock)
+		require.NoError(t, err)
+		require.Equal(t, want, w.BandwidthAt(at), clock)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	var p Ports
+	require.Empty(t, p.String())
+	require.NoError(t, p.UnmarshalText([]byte("9000-9010")))
+	require.Equal(t, "9000-9010", p.String())
+	require.NoError(t, p.UnmarshalText([]byte("22")))
+	require.Equal(t, Ports{22, 22}, p)
+	require.Equal(t, "22", p.String())
+	for _, s := range []string{"", "-", "1-", "-1", "0", "0-5", "1-65536", "2-1", "a-b"} {
+		require.Error(t, p.UnmarshalText([]byte(s)), "%q", s)
+	}
+	require.Equal(t, Ports{22, 22}, p, "a wrong value changes nothing")
+}
+
+func TestCompression(t *testing.T) {
+	t.Parallel()
+	var c string
+	z := compression(&c)
+	for _, s := range []string{"auto", "off", "zstd", "zstd:1", "zstd:19"} {
+		require.NoError(t, z.Set(s))
+		require.Equal(t, s, c)
+	}
+	for _, s := range []string{"", "on", "zstd:", "zstd:0", "zstd:20", "zstd:x", "lz4"} {
+		require.Error(t, z.Set(s), "%q", s)
+	}
+}
+
+// An option of the job file is named there as its field's tag says, and every
+// field can be set.
+func TestTheTableHasEveryField(t *testing.T) {
+	t.Parallel()
+	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}
+	for _, o := range Options(everywhere) {
+		require.False(t, ids[o.ID], o.ID)
+		ids[o.ID] = true
+		require.Equal(t, o.Places&JobFile != 0, o.Key != "", o.ID)
+		keys[o.Key] = true
+		require.NotEmpty(t, o.Help(), o.ID)
+		var w Settings
+		before := o.Value(&w).String()
+		require.Empty(t, o.given(&w), o.ID)
+		for _, s := range []string{"1", "true", "10.0.0.1", "zstd", "source", "tls"} {
+			if o.Value(&w).Set(s) == nil && o.Value(&w).String() != before {
+				break
+			}
+		}
+		require.NotEmpty(t, o.given(&w), o.ID)
+		option.Expand(o.Help(), func(id, _ string) string { require.Contains(t, ids, "wire"); return id })
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Settings]()) {
+		key, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+		require.True(t, f.Anonymous || key == "-" || keys[key], "no option sets %s", f.Name)
+		delete(keys, key)
+	}
+	delete(keys, "")
+	require.Empty(t, keys, "no field has this key")
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		way  Settings
+		at   Place
+		want []string
+	}{
+		"nothing":                  {Settings{}, Send, nil},
+		"consent":                  {Settings{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
+		"no consent":               {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} needs {{trusted-link}}: bytes cross unencrypted and unauthenticated"}},
+		"a measurement needs none": {Settings{Wire: Plain}, Doctor, nil},
+		"consent to nothing":       {Settings{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
+		"out of bounds":            {Settings{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
+		"words":                    {Settings{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"congestion of ssh":        {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
+		"ssh": {Settings{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
+			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
+		"nc":                    {Settings{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
+		"nothing is compressed": {Settings{Compress: "off", CompressThreads: 2}, Dev, []string{"{{compress-threads}} has no effect with {{compress off}}"}},
+	} {
+		var got []string
+		for _, err := range c.way.Check(c.at) {
+			require.Equal(t, fault.Usage, fault.ClassOf(err), name)
+			got = append(got, err.Error())
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	large := Settings{Socket: Socket{Window: 64 << 30}}
+	require.Empty(t, large.Check(JobFile))
+	require.Equal(t, size.Size(maxWindow), large.Window, "a file's window is bounded as a flag's is")
+	w := Settings{Wire: "tls", Streams: 2, RSH: "ssh -v"}
+	require.ErrorContains(t, w.RefuseIneffective(OneHost, "here"), "{{wire}} has no effect here")
+	require.ErrorContains(t, w.RefuseIneffective(NoRemoteHost, "here"), "{{rsh}} has no effect here")
+	require.NoError(t, (&Settings{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).RefuseIneffective(OneHost|NothingMoved, "here"), "as it would be anyhow")
+}
+
+func TestCongestion(t *testing.T) {
+	t.Parallel()
+	var name string
+	c := algorithm(&name)
+	for text, want := range map[string]string{"bbr": "bbr", "tcp_x-1": "tcp_x-1", "auto": ""} {
+		require.NoError(t, c.Set(text), text)
+		require.Equal(t, want, name)
+	}
+	for _, text := range []string{"", "BBR", "a b", "../x", "a_name_that_is_too_long"} {
+		require.Error(t, c.Set(text), "%q", text)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wire           string
+		source, target bool // this host
+		want           string
+	}{
+		{NC, true, false, ""}, {NC, false, true, ""}, {NC, true, true, "{{wire nc}} is between this host and another one"},
+		{NC, false, false, "{{wire nc}} is between this host and another one"},
+		{SSH, true, false, ""}, {SSH, false, false, "{{wire ssh}} needs one end on this host"}, {Auto, false, false, ""},
+	} {
+		err := (&Settings{Wire: c.wire}).CheckHosts(c.source, c.target)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, c.want)
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
+	}
+}
