@@ -18,10 +18,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DrillOptions are what a command line says of a drill.
+// DrillOptions are the command-line options of a drill.
 type DrillOptions struct {
-	Sample replicate.Share // instead of the job's, unless 0
-	Seed   uint64          // chooses the sample; 0 = at random
+	Sample replicate.Share // overrides the job's sample unless 0
+	Seed   uint64 // selects the sample; 0 means random
 }
 
 // drilling is one drill of a job.
@@ -29,13 +29,12 @@ type drilling struct {
 	*jobRun
 	DrillOptions
 	rec  *statedir.Drill
-	away bool // the source is
+	away bool // the source is unreachable
 }
 
-// Drill proves the copies of a job: of each its newest snapshot is cloned, read and
-// compared with the source's. The record is returned, as far as it got, with an error
-// too. Runs of the job go on meanwhile: what is cloned ZFS lets nobody destroy, and
-// retention keeps it then.
+// Drill tests the copies of a job: it clones the most recent snapshot of each copy, reads the
+// clone and compares it with the source. It returns the record even with an error. Runs may
+// continue meanwhile: ZFS does not destroy a snapshot with a clone, and retention keeps it.
 func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*statedir.Drill, error) {
 	store, err := statedir.Open(r.StateDir, j.Name)
 	if err != nil {
@@ -74,8 +73,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	return d.rec, d.rec.Verdict(err)
 }
 
-// targetsOf drills all targets, one after the other: a drill is no hurry, and leaves
-// the disks to others.
+// targetsOf drills one target at a time to leave disk time to others.
 func (d *drilling) targetsOf(ctx context.Context) error {
 	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
 	if d.away = err != nil; d.away {
@@ -108,7 +106,7 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 	if len(copies) == 0 {
 		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
 	}
-	// What a drill that was killed left behind.
+	// A killed drill leaves clones behind.
 	left := zfs.DrillClones{Job: d.job.Name}
 	for _, c := range there.Datasets {
 		left.Datasets = append(left.Datasets, c.Name)
@@ -128,8 +126,8 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 	return nil
 }
 
-// copies are the datasets of the source that a target has a copy of, or should have.
-// That of a folder between, which has no snapshots and never had any, is none.
+// copies returns the source datasets that the target has, or should have, a copy of. It skips
+// intermediate datasets that never had snapshots.
 func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []string) {
 	above := d.jobRun.source.at.Name
 	for _, c := range there.Datasets {
@@ -147,7 +145,7 @@ func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []str
 	return names
 }
 
-// clonesWithin bounds the removal of clones, which goes on after a drill was told to end.
+// clonesWithin limits the removal of clones, which continues after an interruption.
 const clonesWithin = 2 * time.Minute
 
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
@@ -156,7 +154,7 @@ func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
 }
 
-// alert runs the job's alert, where not all is good.
+// alert runs the job's alert unless the drill succeeded.
 func (d *drilling) alert(ctx context.Context) {
 	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
 		return

@@ -24,7 +24,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// drillTimeout is how long a drill's command may take.
+// drillTimeout is the default timeout of a drill command.
 const drillTimeout = time.Hour
 
 // drillCopy is the drill of one copy.
@@ -32,14 +32,14 @@ type drillCopy struct {
 	*drilling
 	t             *side
 	as            replicate.Drill
-	source, there *zfs.Dataset // nil where it is not there
-	here          string       // the source's snapshot, by full name; "" = it is compared with nothing
+	source, there *zfs.Dataset // nil if missing
+	here          string // full name of the source's snapshot; "" = no comparison
 	clone         string
-	bad           bool // something says that the copy is not good
+	bad           bool // the copy is known to be bad
 	rec           *statedir.DrilledRun
 }
 
-// drill proves the copy, or notes why it is not proved.
+// drill verifies the copy and records the result.
 func (c *drillCopy) drill(ctx context.Context) {
 	began := time.Now()
 	err := c.prove(ctx)
@@ -58,21 +58,20 @@ func (c *drillCopy) drill(ctx context.Context) {
 	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.Standing(), c.rec.Error))
 }
 
-// notGood is what says that the copy is not good. Of what else goes wrong nobody can
-// tell whether it is.
+// notGood returns an error that proves the copy bad. Other errors leave its condition unknown.
 func (c *drillCopy) notGood(hint, format string, args ...any) error {
 	c.bad = true
 	return fault.Failf(hint, format, args...)
 }
 
-// unread is why the copy could not be read, which it is not good for, unless it is its
-// key, the host or zxfer that stands in the way.
+// unread marks the copy as bad if err is a read error of the copy itself. Errors of its key, the
+// host or zxfer prove nothing.
 func (c *drillCopy) unread(ctx context.Context, err error) error {
 	var of *zfs.Error
 	errors.As(err, &of)
 	switch {
 	case err == nil, ctx.Err() != nil, outcome.Of(err) != outcome.Failed, errors.Is(err, hosts.ErrLost):
-	case of == nil: // of zxfer
+	case of == nil: // an error of zxfer
 	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnload, of.Op == zfs.OpList, slices.Contains(hinders(), of.Kind):
 	default:
 		c.bad = true
@@ -80,7 +79,7 @@ func (c *drillCopy) unread(ctx context.Context, err error) error {
 	return err
 }
 
-// hinders are the kinds of errors that tell nothing of what is read.
+// hinders returns the kinds of errors that prove nothing about the data.
 func hinders() []zfs.Kind {
 	return []zfs.Kind{zfs.KeyMissing, zfs.Permission, zfs.NotSupported, zfs.NoSpace, zfs.NoZFS, zfs.NotFound, zfs.Busy, zfs.Killed, zfs.Feature}
 }
@@ -99,7 +98,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		}
 	}()
 	if err != nil {
-		c.bad = strings.Contains(err.Error(), "Incorrect key") // as ZFS says it: the job file's does not open the copy
+		c.bad = strings.Contains(err.Error(), "Incorrect key") // ZFS's message: the key in the job file does not open the copy
 		return err
 	}
 	locked := c.there.Encrypted() && !c.there.KeyLoaded() && c.as.KeyFile == ""
@@ -107,7 +106,7 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 		if err = c.files(ctx); err == nil {
 			return c.run(ctx)
 		}
-		locked = errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) // by now
+		locked = errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) // unloaded meanwhile
 		if !locked && !errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			return err
 		}
@@ -121,14 +120,14 @@ func (c *drillCopy) prove(ctx context.Context) (err error) {
 	return c.run(ctx)
 }
 
-// look lists both sides as they are now, as runs go on while copies are drilled, and
-// picks the newest snapshot that the source has too, else the newest.
+// look lists both sides, since runs may have changed them, and picks the most recent common
+// snapshot, or the copy's most recent one.
 func (c *drillCopy) look(ctx context.Context) error {
 	there, err := c.t.list(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
-	there.Skip(zfs.HealPrefix) // which can neither be mounted nor cloned
+	there.Skip(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
 	if c.there = there.Find(c.rec.Target); c.there == nil || len(c.there.Snapshots()) == 0 {
 		return c.notGood(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
 	}
@@ -159,9 +158,8 @@ func (c *drillCopy) choose() {
 	}
 }
 
-// both reads the copy, under a name and with a key of its own, and at once the source's
-// snapshot, where there is one to compare with. That the source cannot be read is noted,
-// and no fault of the copy.
+// both reads the copy and, for comparison, the source's snapshot at the same time. Errors of the
+// source are only noted, because they say nothing about the copy.
 func both[D any](ctx context.Context, c *drillCopy, name, keyFile string, progress func(transfer.Progress),
 	read func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (D, error)) (there, here D, err error) {
 	g, gctx := errgroup.WithContext(ctx)
@@ -183,11 +181,11 @@ func both[D any](ctx context.Context, c *drillCopy, name, keyFile string, progre
 	return there, here, err
 }
 
-// reading shows how far the copy is read, of which that share of a property of the
-// snapshot is to be.
+// reading reports the progress of read. The expected size is share times the snapshot's property
+// size.
 func (c *drillCopy) reading(ctx context.Context, size string, share float64, read func(progress func(transfer.Progress)) (uint64, error)) error {
 	name := c.rec.Target + "@" + c.rec.Snapshot
-	found, _ := c.t.properties(ctx, []string{name}, size) // without it no share is shown
+	found, _ := c.t.properties(ctx, []string{name}, size) // on error the total is unknown
 	all, _ := strconv.ParseUint(found[name][size].Value, 10, 64)
 	total := uint64(float64(all) * share)
 	rep, began := c.reporter(c.job.Name, c.t.name), time.Now()
@@ -202,8 +200,7 @@ func (c *drillCopy) reading(ctx context.Context, size string, share float64, rea
 	return err
 }
 
-// stream reads what the copy holds as zfs send does, which needs no key where both
-// sides are encrypted alike.
+// stream reads the copy as a send stream. If both sides are encrypted, a raw stream needs no key.
 func (c *drillCopy) stream(ctx context.Context) error {
 	raw := c.there.Encrypted() && (c.source == nil || c.source.Encrypted()) && !c.t.transfer.Decrypt
 	size, keyFile := "logicalreferenced", c.as.KeyFile
@@ -235,21 +232,22 @@ func (c *drillCopy) stream(ctx context.Context) error {
 	return nil
 }
 
-// locked is why what is encrypted is not proved, as good as its blocks may be.
+// locked returns the error for an encrypted copy whose blocks are readable but whose key is not
+// loaded.
 func (c *drillCopy) locked() error {
 	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: cmp.Or(c.there.Get("encryptionroot"), c.rec.Target),
 		Detail: "its key is not loaded: its blocks can be read, and whether the key opens them is not known",
 		Hint:   "drill.key_file names a file with it on " + c.t.host.Label()}
 }
 
-// run runs the command of the job file in the clone of a filesystem.
+// run runs the job file's command in the clone of a filesystem.
 func (c *drillCopy) run(ctx context.Context) error {
 	as := &c.as
 	if len(as.Command) == 0 || c.there.Type == zfs.Volume {
 		return nil
 	}
 	defer c.doing("running %s in the clone of %s", as.Command[0], c.rec.Target)()
-	// Not twice, should the connection be lost: the first may still be running.
+	// No retry after a lost connection: the command may still be running.
 	out, err := hosts.Call(ctx, c.t.host.Do, hosts.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
 			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})

@@ -12,13 +12,13 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Bounds of what a drill tells of a copy that is not good.
+// Limits of the report on a bad copy.
 const (
-	mostDiffer = 20 // paths
-	mostParts  = 8  // that are looked into for them
+	mostDiffer = 20 // paths listed
+	mostParts  = 8 // parts searched for them
 )
 
-// files reads the clone's files, and compares them with those of the source's snapshot.
+// files reads the clone's files and compares them with the source's snapshot.
 func (c *drillCopy) files(ctx context.Context) error {
 	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
 	var there, here files.Digest
@@ -28,11 +28,11 @@ func (c *drillCopy) files(ctx context.Context) error {
 			return there.Bytes, err
 		})
 	}
-	// The sample is the same on both sides. Where the source was read, it is the source that says
-	// whether any file was in it: the copy may lie.
+	// Both sides read the same sample. If the source was read, its count decides whether the
+	// sample was empty, since a copy may report a wrong count.
 	none := func() bool { return there.Read == 0 || c.rec.Compared && here.Read == 0 }
 	err := read()
-	if err == nil && none() && q.Sample < 1 { // of few files it may take none, which proves nothing
+	if err == nil && none() && q.Sample < 1 { // with few files the sample may be empty, which proves nothing
 		q.Sample = 1
 		err = read()
 	}
@@ -45,7 +45,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 	}
 	if failed := max(there.Failed, uint64(len(there.Problems))); failed > 0 {
 		pool := zfs.PoolOf(c.rec.Target)
-		// What was found in the clone is listed as of nothing once that is gone.
+		// zpool status no longer names files of a destroyed clone.
 		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
 		return c.notGood(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", failed)
 	}
@@ -67,7 +67,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 	return nil
 }
 
-// digests asks both sides at once.
+// digests queries both sides concurrently.
 func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (there, here files.Digest, err error) {
 	return both(ctx, c, c.clone, c.as.KeyFile, progress,
 		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
@@ -78,8 +78,8 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(tr
 		})
 }
 
-// differ finds out which files are not as on the source, and says so: that some are not
-// is known, also where they cannot be named.
+// differ finds the paths of differing files. Its error reports a difference even if no path was
+// found.
 func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) error {
 	found := 0
 	for _, part := range parts[:min(len(parts), mostParts)] {

@@ -12,33 +12,33 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// drillGrace is how long after it was due a drill may end: it reads for hours.
+// drillGrace is how long after its due time a drill may end. A drill can read for hours.
 const drillGrace = 24 * time.Hour
 
-// DrillStatus is how the copies of a job stood in drills.
+// DrillStatus is the state of a job's copies according to its drills.
 type DrillStatus struct {
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
-	Last     time.Time `json:"last,omitzero"`     // begin of the last drill
-	Outcome  string    `json:"outcome,omitempty"` // of that, "" = there was none
-	// Good is the begin of the last drill that proved the copy good for which that was
-	// the longest ago; zero where one was never proved good.
+	Last     time.Time `json:"last,omitzero"` // start of the last drill
+	Outcome  string    `json:"outcome,omitempty"` // of the last drill, "" = none yet
+	// Good is the start of the drill that last verified the copy whose verification is the oldest.
+	// It is zero if a copy was never verified.
 	Good time.Time `json:"good,omitzero"`
-	// Age is the time since then or, of one that never was, since it was first waited for.
+	// Age is the time since Good or, for a copy that was never verified, since a verification was
+	// expected.
 	Age      float64 `json:"age_seconds,omitempty"`
 	Warning  float64 `json:"age_warning_seconds,omitempty"`
 	Critical float64 `json:"age_critical_seconds,omitempty"`
 	Late     bool    `json:"late"`
-	// LateAfter is when it is late unless a drill proves all copies good before; zero
-	// where nobody can tell.
+	// LateAfter is the deadline for the next drill that verifies all copies, or zero if unknown.
 	LateAfter time.Time `json:"late_after,omitzero"`
-	Running   bool      `json:"running,omitempty"` // a drill is under way
+	Running   bool      `json:"running,omitempty"` // a drill is running
 	Copies    int       `json:"copies"`
-	// NotGood are those of the last drill that it did not prove good.
+	// NotGood lists the copies that the last drill did not verify.
 	NotGood []*statedir.Drilled `json:"not_good,omitempty"`
 }
 
-// State is the drill's part of its job's.
+// State returns the state of the drills, as part of the job's state.
 func (d *DrillStatus) State() string {
 	state := OK
 	for _, c := range d.NotGood {
@@ -54,7 +54,7 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillSt
 	known := &st.Drills
 	d := &DrillStatus{Schedule: j.DrillSchedule()}
 	due := deadline{now: now, grace: drillGrace}
-	if e, err := calendar.Parse(d.Schedule); err == nil { // "" is none
+	if e, err := calendar.Parse(d.Schedule); err == nil { // "" is not a schedule
 		due.event = e
 		d.Next, _ = e.Next(now)
 	}
@@ -64,10 +64,10 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillSt
 	if known.Last != nil {
 		d.Last, d.Outcome = known.Last.Started, known.Last.Outcome
 	}
-	var from time.Time // since when one that is good is waited for: the longest
+	var from time.Time // start of the longest wait for a verified copy
 	never := known.Last == nil
 	add := func(good, since time.Time) {
-		if good.IsZero() || due.future(good) { // or the clock was wrong then, or is now
+		if good.IsZero() || due.future(good) { // the clock is or was wrong
 			never, good = true, since
 		}
 		if from.IsZero() || !good.IsZero() && good.Before(from) {
@@ -111,8 +111,7 @@ func age(now, from time.Time) float64 {
 	return max(0, now.Sub(from).Seconds())
 }
 
-// unreached are the copies, by dataset and target, that arrived and that no drill came
-// to.
+// unreached returns the copies, as dataset and target, that arrived but were never drilled.
 func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	at, err := endpoint.Parse(j.Source)
 	if err != nil {
@@ -129,7 +128,7 @@ func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	return out
 }
 
-// drilled takes over how the drills stand.
+// drilled adds the state of the drills to the job's status.
 func (j *JobStatus) drilled(d *DrillStatus) {
 	if j.Drill = d; d == nil {
 		return

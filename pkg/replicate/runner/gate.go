@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// gate bounds how many datasets of a job move at once, and shares the turns
-// fairly: the target with the fewest running gets the next, so that one that
-// is slow, or has much to catch up with, does not keep the others waiting.
+// gate limits how many datasets of a job are sent at once. The target with the fewest running
+// transfers gets the next turn, so a slow target does not delay the others.
 type gate struct {
 	mu      sync.Mutex
 	free    int
@@ -23,7 +22,8 @@ type waiter struct {
 
 func newGate(limit int) *gate { return &gate{free: limit, running: map[string]int{}} }
 
-// of is the gate as the batch of a target asks it.
+// of returns the function by which a target's batch acquires a turn. It returns the function that
+// releases it.
 func (g *gate) of(target string) func(context.Context) (func(), error) {
 	return func(ctx context.Context) (func(), error) {
 		w := &waiter{target: target, turn: make(chan struct{})}
@@ -42,7 +42,7 @@ func (g *gate) of(target string) func(context.Context) (func(), error) {
 			g.waiting = slices.Delete(g.waiting, i, i+1)
 		}
 		g.mu.Unlock()
-		if i < 0 { // it got its turn at the same moment
+		if i < 0 { // it was granted a turn at the same moment
 			g.done(target)
 		}
 		return nil, ctx.Err()
@@ -57,7 +57,7 @@ func (g *gate) done(target string) {
 	g.grant()
 }
 
-// grant gives free turns away. The caller holds mu.
+// grant grants the free turns. The caller must hold mu.
 func (g *gate) grant() {
 	for g.free > 0 && len(g.waiting) > 0 {
 		next := 0

@@ -10,9 +10,8 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// Metrics renders the metrics of all jobs of a file: the results of those that have run,
-// and the due times of those with a schedule. If the records of a job cannot be read, it
-// returns the error of that job, and the metrics of the others.
+// Metrics renders the metrics of all jobs of a file: results and due times. If the records of a
+// job cannot be read, it returns an error and the metrics of the other jobs.
 func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) {
 	var states []*statedir.State
 	var due []*JobStatus
@@ -22,7 +21,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		st, err := statedir.Peek(stateDir, j.Name).Standing()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
-			st = &statedir.State{} // its next run is known
+			st = &statedir.State{} // the next run depends only on the schedule
 		} else {
 			states = append(states, st)
 		}
@@ -53,9 +52,8 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 	return e.Bytes(), errors.Join(errs...)
 }
 
-// WriteMetrics writes the metrics to the Textfile of the file, also if the records of some
-// jobs cannot be read. If two jobs end at the same time, neither overwrites the result of
-// the other.
+// WriteMetrics writes the metrics to the file's Textfile, even if some records cannot be read. A
+// lock keeps concurrent jobs from overwriting each other's results.
 func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now time.Time) error {
 	err := statedir.Together(ctx, stateDir, func() error {
 		text, err := Metrics(f, stateDir, now)

@@ -10,30 +10,28 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Delegation is the command that lets a user who is not root do a job's part
-// on one host.
+// Delegation is the command that lets an unprivileged user do a job's part on one host.
 type Delegation struct {
 	Host    string `json:"host"`
 	User    string `json:"user"`
 	Command string `json:"command"`
 }
 
-// delegations are the zfs allow lines of the hosts where a job does not run as
-// root. A line that is in force already is listed all the same: who may read
-// the permissions differs by release.
+// delegations returns the zfs allow commands for the hosts where a job does not run as root. It
+// includes permissions in force, because not every release lets the user read them.
 func delegations(ctx context.Context, j *replicate.Job, source *side, targets []*side) []*Delegation {
 	var out []*Delegation
 	for _, s := range append([]*side{source}, targets...) {
 		dataset := source.at.Name
 		if s.target != nil {
 			name := s.target.CopyOf(dataset, dataset)
-			if dataset = zfs.ParentOf(name); dataset == "" { // else what creates it is asked of the one above
+			if dataset = zfs.ParentOf(name); dataset == "" { // creating a dataset needs permission on its parent
 				dataset = name
 			}
 		}
 		f, err := s.host.Facts(ctx)
 		if err != nil || f.Root || f.User == "" || dataset == "" {
-			continue // of what failed, or is refused, the preview tells
+			continue // the preview reports the error
 		}
 		out = append(out, &Delegation{Host: s.at.Host, User: f.User,
 			Command: zfs.CommandLine([]string{"zfs", "allow", "-u", f.User, strings.Join(permissions(j, s.target, f.ZFS), ","), dataset})})
@@ -41,7 +39,7 @@ func delegations(ctx context.Context, j *replicate.Job, source *side, targets []
 	return out
 }
 
-// permissions are what a job's part takes at a target or, for nil, at its source.
+// permissions returns the permissions that a job needs at target t or, if t is nil, at its source.
 func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []string {
 	var p []string
 	others, retention := "source", j.Retention
@@ -61,7 +59,7 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 	} else {
 		others = "target"
 		if j.Snapshots.Take != "" {
-			p = append(p, "snapshot", "mount") // a new snapshot's dataset is asked for both
+			p = append(p, "snapshot", "mount") // taking a snapshot needs both
 		}
 		if len(j.Freeze) > 0 {
 			p = append(p, "userprop") // freeze.Property
@@ -77,7 +75,7 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 		p = append(p, "hold", "release")
 	}
 	if retention != nil {
-		p = append(p, "destroy", "mount") // the latter is among a target's anyhow
+		p = append(p, "destroy", "mount") // targets already have mount
 	}
 	slices.Sort(p)
 	return slices.Compact(p)

@@ -18,35 +18,35 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Preview is what the next run of a job would do.
+// Preview describes the next run of a job.
 type Preview struct {
 	Job       string   `json:"job"`
 	Source    string   `json:"source"`
 	Datasets  int      `json:"datasets"`
 	Alone     bool     `json:"alone,omitempty"` // the job has no target
-	Snapshots []string `json:"snapshots"`       // that it would take
-	// Frozen are the applications that would stand still meanwhile.
+	Snapshots []string `json:"snapshots"` // that the run would take
+	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
-	Prunings []*replicate.Pruning `json:"prunings"` // once that has arrived
+	Prunings []*replicate.Pruning `json:"prunings"` // after the transfers
 	Denied   []Denied             `json:"denied,omitempty"`
-	// Delegations are for hosts where the job does not run as root.
+	// Delegations concern hosts where the job does not run as root.
 	Delegations []*Delegation `json:"delegations,omitempty"`
-	// Drill tells when copies are drilled next, and which that cannot prove, as their
-	// key is not there and the job file names no file with it.
+	// Drill has the next drill, and the copies it cannot verify because their key is not loaded
+	// and no key_file is set.
 	Drill *DrillPreview `json:"drill,omitempty"`
 	Error string        `json:"error,omitempty"`
 	Hint  string        `json:"hint,omitempty"`
 }
 
-// DrillPreview is a preview's part for drills.
+// DrillPreview is the part of a preview about drills.
 type DrillPreview struct {
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	Locked   []string  `json:"locked,omitempty"` // "target: dataset"
 }
 
-// drillPreview looks at the targets as they are; nil where nothing is said of drills.
+// drillPreview returns nil if the job has no drills.
 func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 	if !w.job.Drills() {
 		return nil
@@ -68,19 +68,20 @@ func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 	return d
 }
 
-// TargetPreview is a preview's part for one target.
+// TargetPreview is the part of a preview about one target.
 type TargetPreview struct {
 	Target  string                `json:"target"`
 	To      string                `json:"to"`
 	Plan    *plan.Plan            `json:"plan,omitempty"`
 	Wire    connect.Report        `json:"wire"`
-	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that it does not take
+	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that the target excludes
 	Refused []statedir.DatasetRun `json:"refused,omitempty"`
 	Error   string                `json:"error,omitempty"`
 	Hint    string                `json:"hint,omitempty"`
 }
 
-// Wrong is why the next run, or one that has more to do, would fail, in any part, as an error for the exit code.
+// Wrong returns an error, for the exit code, if the next run or a later one would fail in any
+// part.
 func (p *Preview) Wrong() error {
 	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
 		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
@@ -92,8 +93,7 @@ func (p *Preview) Wrong() error {
 	return nil
 }
 
-// Preview reaches all hosts of a job and plans its next run; it changes
-// nothing.
+// Preview connects to all hosts of a job and plans its next run. It changes nothing.
 func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
 	w, err := r.work(j, statedir.Peek(r.StateDir, j.Name))
 	if err != nil {
@@ -135,8 +135,8 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	return p, ctx.Err()
 }
 
-// foresee has all arrived that was planned, and returns what that brings, by full
-// name, as the source has it.
+// foresee applies the plan to the listing of the target. It maps the snapshots that will arrive to
+// those on the source, by full name.
 func (b *batch) foresee(source *zfs.Listing) map[string]string {
 	if b.err != nil {
 		return nil
@@ -163,7 +163,7 @@ func (b *batch) foresee(source *zfs.Listing) map[string]string {
 	return coming
 }
 
-// freed is how many of the job's own holds on a snapshot of a side move on.
+// freed counts, by snapshot, the job's own holds on a side that will be released.
 func freed(side string, all []*replicate.HoldChange) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, h := range all {
@@ -197,11 +197,11 @@ func (b *batch) preview() *TargetPreview {
 	return p
 }
 
-// pretend adds the snapshots that a run would take to a copy of a listing.
+// pretend returns a copy of a listing with the snapshots that a run would take.
 func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
 	names := map[string]string{}
 	for _, full := range snapshots {
-		if dataset, name, err := zfs.ParseSnapshot(full); err == nil { // made of checked parts
+		if dataset, name, err := zfs.ParseSnapshot(full); err == nil { // cannot fail: the parts were checked
 			names[dataset] = name
 		}
 	}

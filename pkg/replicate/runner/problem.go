@@ -8,20 +8,19 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// Problem is why something of a run did not come to a good end. What befell many, as
-// a host that cannot be reached, is one.
+// Problem is an error of a run. One error with several victims, such as an unreachable host, is
+// one Problem.
 type Problem struct {
 	State    string   `json:"state"`
-	To       []string `json:"to,omitempty"`       // targets, by their names; none: the whole run
-	Datasets []string `json:"datasets,omitempty"` // of the source; none: all
+	To       []string `json:"to,omitempty"` // target names; none: the whole run
+	Datasets []string `json:"datasets,omitempty"` // source datasets; none: all
 	Error    string   `json:"error"`
 	Hint     string   `json:"hint,omitempty"`
 
-	alike string // what those of other datasets have in common with it
+	alike string // what equal errors of several datasets have in common
 }
 
-// problems are those of a run as a whole, of targets, of datasets, and of pools, in this
-// order.
+// problems returns the problems of the run, then of targets, datasets and pools.
 func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 	all := []*Problem{}
 	if last == nil {
@@ -45,11 +44,11 @@ func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 		if d.To != "" {
 			p.To = []string{d.To}
 		}
-		// Each message names its own dataset.
+		// Messages that differ only in the dataset's name are one problem.
 		p.alike = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
 		all = append(all[:whole:whole], merge(all[whole:], p)...)
 	}
-	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record that is another's
+	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
 		all = append(all, &Problem{State: outcome.Failed, Error: "the last run ended as " + last.Outcome})
 	}
 	for _, d := range last.Damaged {
@@ -62,7 +61,7 @@ func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 	return all
 }
 
-// merge adds a problem, to one that is like it where there is such.
+// merge adds p to an equal problem, or appends it.
 func merge(all []*Problem, p *Problem) []*Problem {
 	for _, q := range all {
 		if q.alike == p.alike && q.State == p.State && p.alike != "" {

@@ -15,28 +15,28 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// StatusSchema names the shape of status' JSON. Fields are only ever added.
+// StatusSchema names the JSON format of the status. New versions only add fields.
 const StatusSchema = "zxfer.replicate.status/v1"
 
-// defaultGrace is how long after it was due a dataset may arrive.
+// defaultGrace is how long after its due time a dataset may arrive.
 const defaultGrace = 15 * time.Minute
 
-// How a job or a dataset stands, in one word, is one of these, or of outcome's
-// Interrupted, Refused and Failed, which its last run ended with, or record.Unproved.
+// States of a job or dataset. Others are Interrupted, Refused and Failed of package outcome, which
+// the last run ended with, and statedir.Unproved.
 const (
-	OK      = "ok"      // the last run succeeded, or none is due yet, and none is late
-	Unknown = "unknown" // it has no schedule and never ran, or its records cannot be read
+	OK      = "ok" // the last run succeeded or none was due, and nothing is late
+	Unknown = "unknown" // no schedule and no run yet, or unreadable records
 	Late    = "late"
 	Damaged = "damaged" // a pool has data errors
 )
 
-// ranks are the states, the worst last.
+// ranks returns all states, from best to worst.
 func ranks() []string {
 	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
 }
 
-// Rank orders states, the worst highest; a word of none of them, in records that are
-// another's, is the worst.
+// Rank returns a number that is higher for worse states. Unknown words, from records of other
+// versions, are the worst.
 func Rank(state string) int {
 	if at := slices.Index(ranks(), state); at >= 0 {
 		return at
@@ -44,7 +44,7 @@ func Rank(state string) int {
 	return len(ranks()) - 1
 }
 
-// worst is the state of a whole whose parts have these.
+// worst returns the worst of the states.
 func worst(parts ...string) string {
 	at := 0
 	for _, p := range parts {
@@ -53,7 +53,7 @@ func worst(parts ...string) string {
 	return ranks()[at]
 }
 
-// stateOf is the state that the outcome of a run is.
+// stateOf returns the state for the outcome of a run.
 func stateOf(ended string) string {
 	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
 		return OK
@@ -61,9 +61,8 @@ func stateOf(ended string) string {
 	return worst(ended)
 }
 
-// Settle makes one of all that is said of a job: its state is the worst of its parts',
-// and what it says of being late or failed goes with that. What another host said may
-// contradict itself, or have words that this version does not know.
+// Settle makes the state, Late and Failed of a job consistent with its parts. A status from
+// another host may contradict itself or have unknown words.
 func (j *JobStatus) Settle() {
 	late := func(late bool) string {
 		if late {
@@ -92,82 +91,79 @@ func (j *JobStatus) Settle() {
 	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
 }
 
-// Status is how all jobs of a file stand.
+// Status is the state of all jobs of a file.
 type Status struct {
 	Schema string `json:"schema"`
-	Late   bool   `json:"late"`   // any job is
-	Failed bool   `json:"failed"` // any job has
-	// Host is by what name this host takes its part of the job file.
+	Late   bool   `json:"late"` // any job is late
+	Failed bool   `json:"failed"` // any job failed
+	// Host is the name by which the job file selects this host's jobs.
 	Host string       `json:"host,omitempty"`
 	Jobs []*JobStatus `json:"jobs"`
 }
 
-// JobStatus is how a job stands.
+// JobStatus is the state of a job.
 type JobStatus struct {
 	Job      string    `json:"job"`
 	Source   string    `json:"source"`
-	State    string    `json:"state"` // the worst of its last run's and its datasets'
+	State    string    `json:"state"` // the worst of its parts' states
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	LastRun  time.Time `json:"last_run,omitzero"`
-	Seconds  float64   `json:"seconds,omitempty"` // that the last run took
-	Outcome  string    `json:"outcome,omitempty"` // "" = it never ran
-	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or why the records cannot be read
+	Seconds  float64   `json:"seconds,omitempty"` // duration of the last run
+	Outcome  string    `json:"outcome,omitempty"` // "" = never ran
+	Error    string    `json:"error,omitempty"` // of the last run as a whole, or of reading the records
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
-	Running  bool      `json:"running,omitempty"` // a run is in progress, or a heal or prune, which keeps runs away
-	// RunningSince is the begin of the run in progress, zero if there is none.
+	Running  bool      `json:"running,omitempty"` // a run, heal or prune holds the job's lock
+	// RunningSince is the start of the run in progress, or zero if there is none.
 	RunningSince time.Time `json:"running_since,omitzero"`
-	// RunningCommand is the command that keeps runs away, "" if it is a run or unknown.
+	// RunningCommand is the command that holds the lock, or "" if it is a run or unknown.
 	RunningCommand string `json:"running_command,omitempty"`
-	// Failed tells that the last run did not bring all to an end, that nobody can tell,
-	// or that a pool has data errors.
+	// Failed reports that the last run failed in part, that its result is unknown, or that a pool
+	// has data errors.
 	Failed bool `json:"failed"`
-	// Problems are why, each once, whatever it befell.
+	// Problems lists the reasons for a bad state, each once.
 	Problems []*Problem `json:"problems"`
-	// Lag is that of the dataset with most of it; more than LagWarning is late, more
-	// than LagCritical is a second run that was missed. 0 = there is no schedule.
+	// Lag is the largest lag of a dataset. Above LagWarning the job is late, above LagCritical it
+	// missed a second run. It is 0 without a schedule.
 	Lag         float64 `json:"lag_seconds"`
 	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
 	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
-	// Doubted is how many snapshots, on all sides, have dates that retention does
-	// not believe.
+	// Doubted counts the snapshots, on all sides, with dates that retention does not trust.
 	Doubted int `json:"doubted,omitempty"`
-	// Aside are the copies that were set aside, as they diverged, and are still there.
+	// Aside lists the diverged copies that were renamed and still exist.
 	Aside []replicate.DivergedCopy `json:"set_aside,omitempty"`
-	// Gone are the copies whose originals the source no longer has.
+	// Gone lists the copies of datasets that were deleted on the source.
 	Gone []GoneStatus `json:"gone,omitempty"`
-	// Drill is how the copies stood in drills, nil where there was none and none is due.
+	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
 }
 
-// DatasetStatus is how one dataset stands at one target, or on its own where
-// the job has none.
+// DatasetStatus is the state of one dataset at one target, or of the dataset alone if the job has
+// no target.
 type DatasetStatus struct {
 	Source string `json:"source"`
-	To     string `json:"to"`     // the target's name in the job file, "" without a target
-	Target string `json:"target"` // the dataset there
+	To     string `json:"to"` // the target's name in the job file, "" without a target
+	Target string `json:"target"` // dataset on the target
 	State  string `json:"state"`
-	// Outcome is that of the last run, "" where it succeeded; Error and Hint say why.
+	// Outcome is the outcome of the last run, or "" if it succeeded.
 	Outcome string `json:"outcome,omitempty"`
 	Base    string `json:"base,omitempty"`
-	// Consistent tells whether the dataset's applications are proved to have stood still
-	// for Base, or Snapshot; nil where none was to.
+	// Consistent reports whether the dataset's applications were frozen for Base or Snapshot. It
+	// is nil if no freeze was configured.
 	Consistent *bool `json:"consistent,omitempty"`
-	// Snapshot is the newest one that concerns the job, without a target.
+	// Snapshot is the job's most recent snapshot, for a job without a target.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Success is the begin of the last run that brought it up to date; without a
-	// target, that took a snapshot of it or found nothing new in it.
+	// Success is the start of the last run that brought the copy up to date. For a job without a
+	// target, that run took a snapshot or found no changes.
 	Success time.Time `json:"last_success,omitzero"`
-	// Lag is how many seconds it is past its due time, 0 if it is not. Of a dataset that
-	// never arrived, or did so in the future (what the clock says then, or now, is wrong),
-	// it is counted from the first run that tried since; one with none that is late was not
-	// tried, and nobody can tell.
+	// Lag is the number of seconds after the due time, or 0 before it. For a dataset that never
+	// arrived, or that arrived in the future because of a wrong clock, it counts from the first
+	// failed run since. If there was no run, the lag of a late dataset is unknown and 0.
 	Lag  float64 `json:"lag_seconds"`
 	Late bool    `json:"late"`
-	// LateAfter is when it is late unless it arrives before; zero without a schedule, or
-	// where nobody can tell.
+	// LateAfter is the deadline for the next arrival. It is zero without a schedule or if unknown.
 	LateAfter time.Time `json:"late_after,omitzero"`
 	Bytes     uint64    `json:"bytes"`
 	Seconds   float64   `json:"seconds"`
@@ -175,16 +171,16 @@ type DatasetStatus struct {
 	Hint      string    `json:"hint,omitempty"`
 }
 
-// GoneStatus is a copy whose original is gone.
+// GoneStatus is a copy of a dataset that was deleted on the source.
 type GoneStatus struct {
 	Source string    `json:"source"`
-	To     string    `json:"to"`     // the target's name in the job file
-	Target string    `json:"target"` // the dataset there
+	To     string    `json:"to"` // the target's name in the job file
+	Target string    `json:"target"` // dataset on the target
 	Since  time.Time `json:"since"`
-	Due    time.Time `json:"due,omitzero"` // when it may go at the soonest; zero = it is kept
+	Due    time.Time `json:"due,omitzero"` // earliest time at which zxfer may destroy it; zero = it is kept
 }
 
-// goneOf are those of a job.
+// goneOf returns the orphans of a job.
 func goneOf(j *replicate.Job, st *statedir.State) (all []GoneStatus) {
 	for _, g := range st.Orphans {
 		s := GoneStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
@@ -198,11 +194,11 @@ func goneOf(j *replicate.Job, st *statedir.State) (all []GoneStatus) {
 	return all
 }
 
-// StatusOf reads the status of jobs. It changes nothing and reaches no host. If the records
-// of one job cannot be read, it still returns the others.
+// StatusOf reads the status of jobs from their records. It changes nothing and connects to no
+// host. An unreadable record affects only its own job.
 //
-// since returns when the schedule of a job began to apply, for jobs that never ran. It may
-// be nil, and may return the zero time, if that is unknown.
+// since returns when the schedule of a job took effect, for jobs that never ran. It may be nil or
+// return the zero time if that is unknown.
 func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(job string) time.Time) *Status {
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
@@ -226,7 +222,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(
 	return s
 }
 
-// unreadable notes that nobody can tell how the job stands.
+// unreadable marks the state of a job as unknown because of err.
 func (j *JobStatus) unreadable(err error) {
 	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
 	if errors.Is(err, fs.ErrPermission) {
@@ -235,25 +231,25 @@ func (j *JobStatus) unreadable(err error) {
 	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }
 
-// Shorten leaves out the datasets that are neither late nor failed.
+// Shorten removes the datasets that are neither late nor failed.
 func (s *Status) Shorten() {
 	for _, j := range s.Jobs {
 		j.Datasets = slices.DeleteFunc(j.Datasets, func(d *DatasetStatus) bool { return d.State == OK })
 	}
 }
 
-// when holds the times that the status of a job depends on, except those of its records.
+// when holds the times that the status of a job depends on, except those in its records.
 type when struct {
 	now   time.Time
-	run   time.Time // begin of the run in progress, zero if there is none
-	since time.Time // when the schedule began to apply, zero if that is unknown
+	run   time.Time // start of the run in progress, zero if there is none
+	since time.Time // when the schedule took effect, zero if unknown
 }
 
-// longRun is how long a run in progress keeps its job from becoming late.
+// longRun is how long a run in progress keeps its job from being late.
 const longRun = 24 * time.Hour
 
-// judged returns the time at which lateness is judged: during a run, its begin, as the run
-// brings what is due. A run that takes longer than longRun does not count.
+// judged returns the time at which lateness is judged: during a run its start, as the run brings
+// what is due, unless it takes longer than longRun.
 func (w when) judged() time.Time {
 	if !w.run.IsZero() && w.run.Before(w.now) && w.now.Sub(w.run) < longRun {
 		return w.run
@@ -265,7 +261,7 @@ func statusOf(j *replicate.Job, st *statedir.State, w when) *JobStatus {
 	now := w.judged()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
 	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
-	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is none
+	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
 		due.event = e
 		js.Next, _ = e.Next(w.now)
 	}
@@ -317,32 +313,31 @@ func statusOf(j *replicate.Job, st *statedir.State, w when) *JobStatus {
 	return js
 }
 
-// outcomeOf is what became of a dataset in the last run, "" where that succeeded, and
-// why.
+// outcomeOf returns the outcome of a dataset in the last run, with error and hint, or "" if it
+// succeeded.
 func outcomeOf(a *replicate.Attempt, last *statedir.Run) (ended, why, hint string) {
 	if last != nil && a.Tried.Before(last.Started) {
 		reached := slices.ContainsFunc(last.Targets, func(t *statedir.TargetRun) bool { return t.Outcome != "" })
-		if last.Error != "" && !reached { // it ended before it came to any
+		if last.Error != "" && !reached { // the run ended before it reached any target
 			return last.Outcome, last.Error, last.Hint
 		}
-		return "", "", "" // there was nothing of it to send
+		return "", "", "" // nothing to send
 	}
-	if a.Error != "" && a.Outcome == "" { // as an older version wrote it
+	if a.Error != "" && a.Outcome == "" { // a record of an older version
 		return outcome.Failed, a.Error, a.Hint
 	}
 	return a.Outcome, a.Error, a.Hint
 }
 
-// deadline tells by when the datasets of a job are to arrive; event is nil where it
-// has no schedule.
+// deadline computes when the datasets of a job are due. event is nil if the job has no schedule.
 type deadline struct {
 	event *calendar.Event
 	grace time.Duration
 	now   time.Time
 }
 
-// after is when the run after a time was due, and the one after that. In the zone of
-// now: the schedule means the host's clock.
+// after returns the first two due times after t, in the time zone of now, because schedules mean
+// the host's local time.
 func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
 	if d.event == nil {
 		return due, next, false
@@ -353,8 +348,8 @@ func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
 	return due, next, ok
 }
 
-// judge compares the last success with when the next one was due, and returns from
-// when it counted.
+// judge sets the lag of s by its last success, and returns the time from which the lag was
+// computed.
 func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time) {
 	if d.event == nil {
 		return from
@@ -376,8 +371,7 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 	return from
 }
 
-// neverRan judges a job with a schedule that never ran like one whose last run was when the
-// schedule began to apply.
+// neverRan judges a job that never ran as if it had last run when its schedule took effect.
 func (d *deadline) neverRan(js *JobStatus, since time.Time) {
 	if since.IsZero() || d.future(since) {
 		return
@@ -391,11 +385,11 @@ func (d *deadline) neverRan(js *JobStatus, since time.Time) {
 	js.LagWarning, js.LagCritical = d.levels(since)
 }
 
-// future tells of a time when the clock was wrong, or is now.
+// future reports whether t is in the future, because the clock is or was wrong.
 func (d *deadline) future(t time.Time) bool { return t.After(d.now.Add(d.grace)) }
 
-// levels are how many seconds past its due time what arrived then is late, and has
-// missed a second run too.
+// levels returns how many seconds after its due time a dataset is late, and when it also missed a
+// second run.
 func (d *deadline) levels(success time.Time) (warning, critical float64) {
 	due, next, ok := d.after(success)
 	if !ok {

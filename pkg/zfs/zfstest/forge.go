@@ -220,8 +220,8 @@ func (r *Record) SetObjset(kind uint32) { r.put32(atObjset, kind) }
 // uncompressed one. It does not change the payload.
 func (r *Record) SetBlock(n uint64) { r.Header[50] = 0; r.put64(32, n) }
 
-// SetPacked makes a WRITE record one of n bytes as on disk. It does not change the payload.
-func (r *Record) SetPacked(n uint64) { r.Header[50] = 2; r.put64(96, n) } // ZIO_COMPRESS_OFF
+// SetPacked makes a WRITE record one of n compressed bytes. It does not change the payload.
+func (r *Record) SetPacked(n uint64) { r.Header[50] = 15; r.put64(96, n) } // ZIO_COMPRESS_LZ4
 
 // SetBonus changes the size of an OBJECT record's bonus. It does not change the payload.
 func (r *Record) SetBonus(n uint32) { r.put32(28, n) }
