@@ -6,13 +6,13 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// incrementalSources are what the next increments begin with, once what was sent is held.
+// incrementalSources finds the incremental sources of the next run, after this run's hold changes.
 type incrementalSources struct {
 	*RunState
 	moved map[string]*HoldChange // by target
 }
 
-// arrival is what will be known of a dataset at a target.
+// arrival returns the state of a copy after this run. It never returns nil.
 func (b *incrementalSources) arrival(source, target string) *CopyState {
 	if h := b.moved[target]; h != nil && h.Arrivals[source] != nil {
 		return h.Arrivals[source]
@@ -23,9 +23,8 @@ func (b *incrementalSources) arrival(source, target string) *CopyState {
 	return &CopyState{}
 }
 
-// needed are the versions of a source dataset that retention must leave, with why:
-// those that the next increment to any target, or the rest of an interrupted one,
-// begins with or brings. By GUID.
+// needed returns the versions of a source dataset that retention must keep, by GUID, with the
+// reason: bases of the targets, and snapshots that interrupted transfers still need.
 func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for _, t := range b.Targets {
@@ -34,8 +33,8 @@ func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
 	return out
 }
 
-// add adds the versions that one target needs. Of a target that was not reached
-// the state knows.
+// add adds the versions that one target needs. If the target was not reached, it uses the state of
+// the last run.
 func (b *incrementalSources) add(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
 	if b.Excluded[t.Name][d.Name] {
 		return
@@ -45,7 +44,7 @@ func (b *incrementalSources) add(out map[uint64]string, t *TargetState, d *zfs.D
 		out[a.BaseGUID] = "base of " + t.Name
 	}
 	if t.Listing == nil || t.Failed || t.Cut[d.Name] {
-		// The target may have any snapshot of the stream as its newest.
+		// Any snapshot of the stream may be the target's most recent one.
 		for _, v := range d.Snapshots() {
 			if v.CreateTXG > txgOf(d, a.BaseGUID) && v.CreateTXG <= a.Sending {
 				out[v.GUID] = "on its way to " + t.Name
@@ -62,7 +61,7 @@ func (b *incrementalSources) add(out map[uint64]string, t *TargetState, d *zfs.D
 	}
 }
 
-// Dataset is one of the target's, nil where it is not there, or was not seen.
+// Dataset returns a dataset of the target, or nil if it does not exist or was not listed.
 func (t *TargetState) Dataset(name string) *zfs.Dataset {
 	if t.Listing == nil {
 		return nil
@@ -73,7 +72,7 @@ func (t *TargetState) Dataset(name string) *zfs.Dataset {
 	return t.byName[name]
 }
 
-// arrival is what arrived of a dataset of the source, nil without any.
+// arrival returns the transfer result for a dataset of the source, or nil.
 func (t *TargetState) arrival(source string) *SentDataset {
 	if t.bySource == nil {
 		t.bySource = make(map[string]*SentDataset, len(t.Arrived))
@@ -84,7 +83,7 @@ func (t *TargetState) arrival(source string) *SentDataset {
 	return t.bySource[source]
 }
 
-// txgOf is the createtxg of a version by its GUID, 0 where there is none.
+// txgOf returns the createtxg of a version, or 0 if the dataset has no such GUID.
 func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 	for _, v := range d.Versions {
 		if v.GUID == guid {
@@ -94,9 +93,8 @@ func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 	return 0
 }
 
-// staleBookmarks are the job's bookmarks that are older than some target's base and no
-// target's own: no increment begins with them any more. Of a target that is away
-// for long there is but one, and not one for every run.
+// staleBookmarks returns bookmarks of the job that are older than the base of some target and are
+// not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
 func (b *incrementalSources) staleBookmarks() []string {
 	var gone []string
 	for _, d := range b.Source.Datasets {
@@ -123,9 +121,8 @@ func (b *incrementalSources) staleBookmarks() []string {
 	return gone
 }
 
-// CommonSnapshot is the newest snapshot of a target's dataset that the source still has
-// as a snapshot or a bookmark: the base of the next increment, which neither
-// side may lose. By GUID; false where there is none.
+// CommonSnapshot returns the target's most recent snapshot, by GUID, that the source still has as
+// a snapshot or bookmark. Both sides must keep it, because it is the base of the next increment.
 func CommonSnapshot(source, target *zfs.Dataset) (there zfs.Version, ok bool) {
 	have := make(map[uint64]bool, len(source.Versions))
 	for _, v := range source.Versions {

@@ -9,195 +9,182 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// File is a job file, or a host's part of one.
+// File is a job file, or one host's part of it.
 type File struct {
 	Metrics Metrics `toml:"metrics,omitempty"`
-	// Hosts and Templates are those of a file that hosts share; a host's part has
-	// none (see Inventory).
+	// Hosts and Templates are set only in a shared file, not in a part (see Inventory).
 	Hosts     []Host `toml:"host,omitempty"`
 	Templates []Job  `toml:"template,omitempty"`
 	Jobs      []Job  `toml:"job"`
 
-	// Host is whose part this is, "" where the file has one alone.
+	// Host is the host of this part, or "" if the file is not shared.
 	Host      string   `toml:"-"`
-	elsewhere []string // jobs of other hosts
+	elsewhere []string // names of other hosts' jobs
 }
 
-// Host is a group of hosts that share a job file, or one host.
+// Host is a host, or a group of hosts, of a shared job file.
 type Host struct {
-	// Name is the group's: letters, digits, "-" and "_".
+	// Name is the group's name: letters, digits, "-" and "_".
 	Name string `toml:"name"`
-	// Names are the hosts' own names, without domains: "web1", ranges "web[2-9]",
-	// patterns "db-*" and regular expressions "re:^db-[a-z]+$". None = Name.
+	// Names are short host names: "web1", ranges "web[2-9]", patterns "db-*" and regular
+	// expressions "re:^db-[a-z]+$". If nil, Name is the only one.
 	Names []string `toml:"names,omitempty"`
-	// Address is how others reach them, as "[user@]host", in which {host} is the
-	// host's name; "" = by that.
+	// Address is the ssh address, "[user@]host". It may contain {host}, the host's name. "" = the
+	// host's name.
 	Address string `toml:"address,omitempty"`
-	// RSH is the remote shell for that, "" = ssh.
+	// RSH is the remote shell, "" = ssh.
 	RSH string `toml:"rsh,omitempty"`
-	// Vars are what jobs write as {name}.
+	// Vars are values for {name} in jobs.
 	Vars map[string]string `toml:"vars,omitempty"`
 }
 
-// Metrics says where figures for Prometheus go.
+// Metrics configures the export to Prometheus.
 type Metrics struct {
-	// Textfile is a file below the directory of node_exporter's textfile
-	// collector; its name ends in ".prom". "" = none.
+	// Textfile is a file in the directory of node_exporter's textfile collector. Its name ends in
+	// ".prom". "" = no export.
 	Textfile string `toml:"textfile,omitempty"`
 }
 
-// Job brings the snapshots of a dataset, and of what is below it, to one or
-// more targets. Without a target it only takes snapshots, or removes them, or
-// both.
+// Job replicates the snapshots of a dataset, and of its descendants, to targets. Without a target,
+// it only takes or prunes snapshots.
 type Job struct {
 	// Name is unique in the file: letters, digits, "-" and "_".
 	Name string `toml:"name"`
-	// Template is the name of a template, or an array of names; a host's part has
-	// none.
+	// Template is a template's name, or an array of names; nil in a part.
 	Template any `toml:"template,omitempty"`
-	// Hosts are the names of hosts or of groups of them whose job this is, empty =
-	// all; a host's part has none.
+	// Hosts are hosts or groups that have this job, empty = all; nil in a part.
 	Hosts []string `toml:"hosts,omitempty"`
 	// Source is "[[user@]host:]dataset".
 	Source string `toml:"source"`
-	// Recursive takes in every dataset below Source.
+	// Recursive includes the descendants of Source.
 	Recursive bool `toml:"recursive,omitempty"`
 	Choice
 
-	// Schedule is when to run, in the syntax of systemd's OnCalendar=; "" =
-	// only by hand.
+	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual runs only.
 	Schedule string `toml:"schedule,omitempty"`
-	// Jitter delays each run by a random time up to this.
+	// Jitter is the maximum random delay of a run.
 	Jitter Duration `toml:"jitter,omitempty"`
-	// Grace is how long after it was due a dataset may arrive before status
-	// calls it late; 0 = 15 minutes.
+	// Grace is the delay after which status reports a dataset as late; 0 = 15 minutes.
 	Grace Duration `toml:"grace,omitempty"`
-	// User runs the job's unit; "" = root.
+	// User is the account of the job's unit, "" = root.
 	User string `toml:"user,omitempty"`
 
 	Snapshots Snapshots `toml:"snapshots"`
-	// Retention is what to keep on the source; nil keeps everything.
+	// Retention applies to the source; nil keeps everything.
 	Retention *Grid `toml:"retention,omitempty"`
-	// PruneLimit is how many snapshots of one dataset, of those that an earlier
-	// run kept, one run removes though nothing has overtaken them; nil = 100.
+	// PruneLimit limits how many snapshots of one dataset a run destroys although an earlier run
+	// kept them and no newer snapshot supersedes them; nil = 100.
 	PruneLimit *int `toml:"prune_limit,omitempty"`
-	// Targets is where the snapshots go; with none they stay where they are.
+	// Targets may be empty: then nothing is sent.
 	Targets []Target `toml:"target,omitempty"`
 
-	// Parallel is how many datasets move at once, over all targets; 0 = 2.
+	// Parallel is the number of concurrent datasets over all targets; 0 = 2.
 	Parallel int `toml:"parallel,omitempty"`
-	// Retries are tries after a cut, for each dataset; nil = 5.
+	// Retries is the number of retries per dataset; nil = 5.
 	Retries *int `toml:"retries,omitempty"`
-	// Transfer is how data crosses; a target may have its own instead.
+	// Transfer holds transfer options; a target may replace them.
 	Transfer Transfer `toml:"transfer,omitempty"`
-	// First is how a dataset begins that a target does not have; "" = "all". A target may
-	// have its own instead.
+	// First is the history to send for a dataset that is new on the target, "" = "all". A target
+	// may replace it.
 	First plan.First `toml:"first,omitempty"`
-	// Holds is where the newest common snapshot of each target is held:
-	// "both", "source", "target" or "none"; "" = both.
+	// Holds selects the sides that hold the most recent common snapshot: "both", "source",
+	// "target" or "none"; "" = both.
 	Holds string `toml:"holds,omitempty"`
-	// Bookmarks is "sent", which bookmarks on the source what was sent, or
-	// "none"; "" = sent.
+	// Bookmarks is "sent", which bookmarks sent snapshots on the source, or "none"; "" = sent.
 	Bookmarks string `toml:"bookmarks,omitempty"`
 
-	// Drill is how copies are proved to be restorable; nil = by hand, all of it.
+	// Drill configures restore tests. If it is nil, they are manual and use the defaults.
 	Drill *Drill `toml:"drill,omitempty"`
 
-	// Freeze are the applications that stand still while snapshots are taken.
+	// Freeze lists applications to freeze while snapshots are taken.
 	Freeze []Freeze `toml:"freeze,omitempty"`
 
 	Before []Hook `toml:"before,omitempty"`
 	After  []Hook `toml:"after,omitempty"`
-	// Alert runs after a run that failed.
+	// Alert runs after a failed run.
 	Alert *Hook `toml:"alert,omitempty"`
 }
 
-// Snapshots says which snapshots a job makes or adopts. Only these are sent,
-// and only these are ever removed.
+// Snapshots defines the scope of a job. A job sends and destroys only these snapshots.
 type Snapshots struct {
-	// Take is the template of the names of own snapshots (see Naming); "" =
-	// the job takes none.
+	// Take is the name template of the job's own snapshots (see Naming); "" = the job takes none.
 	Take string `toml:"take,omitempty"`
-	// SkipUnchanged takes no snapshot of a dataset that holds nothing new
-	// since the job's last one.
+	// SkipUnchanged skips datasets without changes since the job's last snapshot.
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
-	// Adopt are patterns (see plan.Pattern) of names of snapshots that others take.
+	// Adopt are patterns (see plan.Pattern) of the names of foreign snapshots.
 	Adopt []string `toml:"adopt,omitempty"`
 	Sent
 }
 
-// Sent is which of the snapshots that a job concerns are sent: each narrows what the
-// others leave, and the newest is always sent.
+// Sent selects snapshots to send. The fields are combined; the most recent snapshot is always
+// sent.
 type Sent struct {
-	// Newest is how many, the newest; 0 = all.
+	// Newest is the number of most recent snapshots; 0 = all.
 	Newest int `toml:"newest,omitempty"`
-	// Since is how long ago they were taken at most, by the source's clock; 0 = ever.
+	// Since is the maximum age by the source's clock; 0 = unlimited.
 	Since Duration `toml:"since,omitempty"`
-	// LatestOnly sends the newest and none in between.
+	// LatestOnly sends the most recent snapshot without intermediate snapshots.
 	LatestOnly bool `toml:"latest_only,omitempty"`
 }
 
-// Choice is which datasets a job, or a target of it, takes, of those at and below the
-// job's source.
+// Choice selects datasets of a job, or of a target, among the source and its descendants.
 type Choice struct {
 	// Include and Exclude are patterns (see Selects); empty Include means all.
 	Include []string `toml:"include,omitempty"`
 	Exclude []string `toml:"exclude,omitempty"`
-	// Property is NAME=VALUE, or the NAME alone, of a user property that a dataset has,
-	// set or inherited; "" = none is asked for.
+	// Property is NAME=VALUE, or NAME, of a user property that is set or inherited; "" = no
+	// condition.
 	Property string `toml:"property,omitempty"`
 }
 
-// SourceSide names the source where sides are told apart by name, as in
-// what retention removes; no target has that name.
+// SourceSide is the name of the source in lists of sides. No target may have it.
 const SourceSide = "source"
 
-// Target is one place that a job's snapshots go to.
+// Target is a destination of a job.
 type Target struct {
-	// Name is unique in the job: letters, digits, "-" and "_"; it is part of
-	// holds' tags.
+	// Name is unique in the job: letters, digits, "-" and "_". Hold tags contain it.
 	Name string `toml:"name"`
-	// To is "[[user@]host:]dataset": a pool, or a name that ends in "/",
-	// receives the source's path below its pool.
+	// To is "[[user@]host:]dataset". If it is a pool, or ends in "/", zxfer appends the source's
+	// path without its pool.
 	To string `toml:"to"`
-	// Choice leaves out datasets of those that the job takes.
+	// Choice excludes more of the job's datasets.
 	Choice
-	// Snapshots narrows what is sent.
+	// Snapshots narrows the job's scope.
 	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
-	// Retention is what to keep there; nil keeps everything.
+	// Retention applies to the target; nil keeps everything.
 	Retention  *Grid      `toml:"retention,omitempty"`
 	Properties Properties `toml:"properties,omitempty"`
 	// First replaces the job's.
 	First plan.First `toml:"first,omitempty"`
-	// OnDivergence is what becomes of a copy that no stream brings back: "refuse", or
-	// "rotate", which sets it aside under another name and begins it anew; "" = refuse.
+	// OnDivergence is "refuse", or "rotate", which renames a diverged copy and replaces it with a
+	// full send; "" = refuse.
 	OnDivergence string `toml:"on_divergence,omitempty"`
-	// Mirror has what the source no longer has go from there; nil keeps it.
+	// Mirror destroys snapshots and datasets that were deleted on the source; nil keeps them.
 	Mirror *Mirror `toml:"mirror,omitempty"`
 	// Transfer replaces the job's.
 	Transfer *Transfer `toml:"transfer,omitempty"`
-	// Drill replaces the job's, but for the schedule.
+	// Drill replaces the job's, except for the schedule.
 	Drill *Drill `toml:"drill,omitempty"`
 }
 
-// TargetSnapshots is what is sent to a target of what the job concerns.
+// TargetSnapshots selects the snapshots of the scope that a target gets.
 type TargetSnapshots struct {
 	// Only are patterns of names; empty means all.
 	Only []string `toml:"only,omitempty"`
-	// Sent replaces the job's, where it says anything.
+	// Sent replaces the job's if it is not zero.
 	Sent
 }
 
-// Properties are the properties of a target's datasets.
+// Properties configures the properties of a target's datasets.
 type Properties struct {
-	// Carry is true for all harmless properties that are set on the source, not only
-	// those that shape data; or an array of names that are carried too. See Carries.
+	// Carry is true (all harmless properties that are set on the source, not only those that shape
+	// data), or an array of additional names. See Carries.
 	Carry   any               `toml:"carry,omitempty"`
-	Set     map[string]string `toml:"set,omitempty"`     // on the target, instead of what would be carried
-	Exclude []string          `toml:"exclude,omitempty"` // not carried
+	Set     map[string]string `toml:"set,omitempty"`     // overrides carried values
+	Exclude []string          `toml:"exclude,omitempty"` // never carried
 }
 
-// Carries returns what Carry asks for.
+// Carries returns the two meanings of Carry: all properties, or a list of names.
 func (p *Properties) Carries() (all bool, named []string) {
 	switch c := p.Carry.(type) {
 	case bool:
@@ -212,48 +199,47 @@ func (p *Properties) Carries() (all bool, named []string) {
 	return len(named) > 0, named
 }
 
-// Transfer is how data crosses.
+// Transfer holds transfer options.
 type Transfer struct {
 	transport.Settings
-	Decrypt    bool     `toml:"decrypt,omitempty"`     // send encrypted datasets decrypted; never without this
-	SkipChecks []string `toml:"skip_checks,omitempty"` // preflight checks to pass over, by id
+	Decrypt    bool     `toml:"decrypt,omitempty"`     // sends encrypted datasets decrypted; otherwise never
+	SkipChecks []string `toml:"skip_checks,omitempty"` // IDs of preflight checks to skip
 }
 
-// Hook is a command that runs before or after a job. It is an argument list:
-// no shell reads it. What it finds in its environment is described at
-// runner.HookEnvironment.
+// Hook is a command that runs before or after a job, as an argument list without a shell. See
+// runner.HookEnvironment for its environment.
 type Hook struct {
 	Command []string `toml:"command"`
 	Timeout Duration `toml:"timeout,omitempty"` // 0 = 1 minute
-	// OnFailure of a hook before the run: "stop" ends the run, "continue"
-	// does not; "" = stop. It has no meaning after the run.
+	// OnFailure applies to hooks before the run: "stop" ends the run, "continue" does not; "" =
+	// stop.
 	OnFailure string `toml:"on_failure,omitempty"`
 }
 
-// Drill is how a copy is proved to be restorable: its newest snapshot is cloned,
-// read and compared with the source's.
+// Drill configures a restore test: it clones the copy's most recent snapshot, reads the clone and
+// compares it with the source.
 type Drill struct {
-	// Schedule is when, in the syntax of systemd's OnCalendar=; "" = only by hand.
-	// Of a job, not of a target.
+	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual drills only. It is valid in
+	// jobs, not in targets.
 	Schedule string `toml:"schedule,omitempty"`
-	// Sample is the part of the files that is read; 0 = all.
+	// Sample is the part of the files to read; 0 = all.
 	Sample Share `toml:"sample,omitempty"`
-	// Command runs in the clone, on the copy's host: an argument list, which no
-	// shell reads. Its exit code 0 says that what the copy holds is good.
+	// Command runs in the clone, on the copy's host, as an argument list without a shell. Exit
+	// code 0 means that the data is good.
 	Command []string `toml:"command,omitempty"`
 	Timeout Duration `toml:"timeout,omitempty"` // of Command; 0 = 1 hour
-	// Writable has Command write to the clone, as a database that recovers does.
+	// Writable lets Command write to the clone, for example to recover a database.
 	Writable bool `toml:"writable,omitempty"`
-	// KeyFile is a file on the copy's host with the key of what is encrypted; it is
-	// loaded while the drill reads. Without it a key is never loaded.
+	// KeyFile is a key file on the copy's host. The drill loads the key while it reads. If it is
+	// "", the drill never loads a key.
 	KeyFile string `toml:"key_file,omitempty"`
 }
 
-// Grid is what retention keeps: the newest Last snapshots, and the newest
-// snapshot of each of the newest N hours, days … (ISO weeks) that have any. What
-// one rule keeps no other drops.
+// Grid is a retention policy. It keeps the newest Last snapshots, and the newest snapshot of each
+// of the newest N hours, days … (ISO weeks) that have one. A snapshot is kept if any rule keeps
+// it.
 type Grid struct {
-	// Timezone is where hours, days … begin.
+	// Timezone determines where hours, days … start.
 	Timezone Zone `toml:"timezone,omitempty"`
 
 	Last    int `toml:"last,omitempty"`
@@ -262,30 +248,30 @@ type Grid struct {
 	Weekly  int `toml:"weekly,omitempty"`
 	Monthly int `toml:"monthly,omitempty"`
 	Yearly  int `toml:"yearly,omitempty"`
-	// Also is what is kept beside, by name: the rules of another tool.
+	// Also keeps more snapshots, by name, for example those of another tool.
 	Also []Also `toml:"also,omitempty,inline"`
 }
 
-// Also keeps snapshots of some names: the newest Last, and all that are at most
-// Age older than the newest snapshot that the job concerns.
+// Also keeps snapshots by name: the newest Last, and all that are at most Age older than the most
+// recent snapshot in the scope.
 type Also struct {
 	Names []string `toml:"names"` // patterns
 	Last  int      `toml:"last,omitempty"`
 	Age   Duration `toml:"age,omitempty"`
-	// Before leaves out what was taken then or later; zero leaves nothing out.
+	// Before excludes snapshots from that time on; zero excludes none.
 	Before time.Time `toml:"before,omitempty"`
 }
 
-// Empty tells that the grid has no rule.
+// Empty reports whether the grid has no rule.
 func (g *Grid) Empty() bool {
 	return len(g.Also) == 0 && g.Last|g.Hourly|g.Daily|g.Weekly|g.Monthly|g.Yearly == 0
 }
 
-// defaultPruneLimit is more than a run removes for any other reason than that
-// the job file was changed, or that something is wrong.
+// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
+// or something is wrong.
 const defaultPruneLimit = 100
 
-// PruneAtMost is the limit of one run for one dataset.
+// PruneAtMost returns PruneLimit or its default.
 func (j *Job) PruneAtMost() int {
 	if j.PruneLimit == nil {
 		return defaultPruneLimit
@@ -293,7 +279,7 @@ func (j *Job) PruneAtMost() int {
 	return *j.PruneLimit
 }
 
-// Tries is how often what was cut is tried again.
+// Tries returns Retries or its default.
 func (j *Job) Tries() int {
 	if j.Retries == nil {
 		return transport.Retries
@@ -301,7 +287,7 @@ func (j *Job) Tries() int {
 	return *j.Retries
 }
 
-// Find returns the job of that name, nil if there is none.
+// Find returns the job with that name, or nil.
 func (f *File) Find(name string) *Job {
 	for i := range f.Jobs {
 		if f.Jobs[i].Name == name {
@@ -311,7 +297,7 @@ func (f *File) Find(name string) *Job {
 	return nil
 }
 
-// TransferTo is how data crosses to a target.
+// TransferTo returns the transfer options of a target.
 func (j *Job) TransferTo(t *Target) *Transfer {
 	if t.Transfer != nil {
 		return t.Transfer
@@ -319,13 +305,13 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 	return &j.Transfer
 }
 
-// SentTo is which snapshots are sent to a target.
+// SentTo returns the selection of snapshots for a target.
 func (j *Job) SentTo(t *Target) Sent { return cmp.Or(t.Snapshots.Sent, j.Snapshots.Sent) }
 
-// FirstAt is how a dataset begins that a target does not have.
+// FirstAt returns the history to send for a dataset that is new on the target.
 func (j *Job) FirstAt(t *Target) plan.First { return cmp.Or(t.First, j.First, plan.FirstAll) }
 
-// Begin has all datasets that a target does not have begin so; "" changes nothing.
+// Begin overrides First of the job and of its targets; "" changes nothing.
 func (j *Job) Begin(first plan.First) {
 	if first == "" {
 		return
@@ -336,7 +322,7 @@ func (j *Job) Begin(first plan.First) {
 	}
 }
 
-// DrillAt is how a target's copies are drilled.
+// DrillAt returns the drill options of a target.
 func (j *Job) DrillAt(t *Target) Drill {
 	for _, d := range []*Drill{t.Drill, j.Drill} {
 		if d != nil {
@@ -346,7 +332,7 @@ func (j *Job) DrillAt(t *Target) Drill {
 	return Drill{}
 }
 
-// DrillSchedule is when its copies are drilled, "" = only by hand.
+// DrillSchedule returns the schedule of drills, or "" if there is none.
 func (j *Job) DrillSchedule() string {
 	if j.Drill == nil {
 		return ""
@@ -354,7 +340,7 @@ func (j *Job) DrillSchedule() string {
 	return j.Drill.Schedule
 }
 
-// Drills tells whether the job file says how its copies are drilled.
+// Drills reports whether the job file configures drills.
 func (j *Job) Drills() bool {
 	return j.Drill != nil || slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Drill != nil })
 }

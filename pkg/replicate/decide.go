@@ -11,39 +11,36 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RunState is all that a run decides by: the job, what earlier runs knew, and what
-// this one has seen so far.
+// RunState is the input of all decisions: the job, the state of earlier runs, and the listings of
+// this run so far.
 type RunState struct {
 	Job   *Job
 	Scope *Scope
 	State *State
-	// Started names the run's snapshots; Now is the clock that retention goes by.
+	// Started names the run's snapshots. Now is the time for retention.
 	Started, Now time.Time
-	// Root is the source's dataset; All is what was found there. Source are those
-	// that the job selects, but for Idle, by name: of these an earlier run found that
-	// there is nothing to do.
+	// Root is the source's root dataset. All are the datasets found there, Source the selected
+	// ones except Unchanged. For Unchanged datasets, by name, an earlier run found nothing to do.
 	Root      string
 	All       []*zfs.Dataset
 	Source    *zfs.Listing
 	Unchanged map[string]bool
-	// Excluded are those of them that a target does not take, by the target's name.
+	// Excluded holds, by target name, the source datasets that the target does not take.
 	Excluded map[string]map[string]bool
-	// Targets are what was seen of the job's, in its order; none before it was tried
-	// to send to them.
+	// Targets are the job's targets, in its order. The slice is empty until the run has tried to
+	// send.
 	Targets []*TargetState
-	// Created is when adopted snapshots were taken, by side, dataset and name, of
-	// the sides that were asked. Unasked is why a side could not be.
+	// Created holds the creation times of adopted snapshots, by side, dataset and name. Unasked
+	// holds the error of each side that could not be queried.
 	Created map[string]map[string]map[string]time.Time
 	Unasked map[string]error
-	// Leftovers are the copies of datasets that are gone from the source and due to go,
-	// with what is below them, by target.
+	// Leftovers holds the due orphans of each target, with their descendants.
 	Leftovers map[string]*zfs.Listing
-	// NoLimit tells that there is no limit to what one run may remove.
+	// NoLimit disables the limits on how much one run destroys.
 	NoLimit bool
 }
 
-// Choose leaves to a view those of what was found at its source that the job takes,
-// and notes those of them that a target does not take.
+// Choose sets Source to the datasets in All that the job takes, and fills Excluded.
 func (v *RunState) Choose() {
 	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Takes(v.Root, d) })
 	v.Excluded = map[string]map[string]bool{}
@@ -58,7 +55,7 @@ func (v *RunState) Choose() {
 	}
 }
 
-// To are the datasets of Source that a target takes.
+// To returns the datasets of Source that a target takes.
 func (v *RunState) To(target string) []*zfs.Dataset {
 	without := v.Excluded[target]
 	if len(without) == 0 {
@@ -67,7 +64,7 @@ func (v *RunState) To(target string) []*zfs.Dataset {
 	return slices.DeleteFunc(slices.Clone(v.Source.Datasets), func(d *zfs.Dataset) bool { return without[d.Name] })
 }
 
-// UnchangedAt are those of Idle that a target takes.
+// UnchangedAt returns the names in Unchanged that a target takes.
 func (v *RunState) UnchangedAt(target string) (names []string) {
 	for name := range v.Unchanged {
 		if !v.Excluded[target][name] {
@@ -77,53 +74,52 @@ func (v *RunState) UnchangedAt(target string) (names []string) {
 	return names
 }
 
-// TargetState is a target after it was tried to send to it.
+// TargetState is a target after the run tried to send to it.
 type TargetState struct {
 	*Target
-	// Failed tells that nothing could be sent at all. Listing may be nil then.
+	// Failed means that nothing could be sent. Listing may be nil then.
 	Failed  bool
 	Listing *zfs.Listing
-	Partial map[uint64]bool // GUIDs that interrupted receives are still to bring
-	Cut     map[string]bool // datasets of the source whose streams were cut just now
+	Partial map[uint64]bool // GUIDs that interrupted receives still expect
+	Cut     map[string]bool // source datasets with an interrupted stream in this run
 	Arrived []SentDataset
 
 	byName   map[string]*zfs.Dataset // of Listing
 	bySource map[string]*SentDataset
 }
 
-// SentDataset is a dataset that a target has as the source has it.
+// SentDataset is a dataset whose copy is up to date.
 type SentDataset struct {
-	Source, Target string      // datasets
-	Newest         zfs.Version // of the source
-	There          string      // the same snapshot as the target names it
-	Sent           bool        // just now
+	Source, Target string      // names of the dataset and its copy
+	Newest         zfs.Version // most recent sent snapshot, as on the source
+	There          string      // its name on the target
+	Sent           bool        // in this run
 }
 
-// Decision is what a run is to do.
+// Decision lists the actions of a run.
 type Decision struct {
-	// Snapshots are to be taken, by full name.
+	// Snapshots are full names of snapshots to take.
 	Snapshots []string
-	// Frozen are the applications that stand still meanwhile.
+	// Frozen are applications to freeze for Snapshots.
 	Frozen []freeze.Wanted
-	// Unmatched are those that cannot, as not all that they name is there.
+	// Unmatched are applications that cannot be frozen, because a pattern matches no dataset.
 	Unmatched []UnmatchedFreeze
-	// Copies are the datasets to look at on each target for what is to be sent, by
-	// the target's name; all of a target that is not in it.
+	// Copies lists the datasets to list on each target, by target name. If a target has no entry,
+	// list it completely.
 	Copies map[string][]string
-	// HoldChanges are what is to be held, and bookmarked, for each target.
+	// HoldChanges are holds to move and bookmarks to create, per target.
 	HoldChanges []*HoldChange
-	// Prunings are what retention removes on each side.
+	// Prunings lists what to destroy on each side.
 	Prunings []*Pruning
-	// Bookmarks are those of the job that no increment begins with any more.
+	// Bookmarks are stale bookmarks of the job.
 	Bookmarks []string
-	// Ask are the adopted snapshots whose creation decides about Prunings, by side.
-	// Until that is known there is no Pruning of the side.
+	// Ask lists, by side, adopted snapshots whose creation time is needed. Until RunState.Created
+	// has it, the side has no Pruning.
 	Ask map[string][]string
 }
 
-// Decide returns what is to be done by all that was seen. It changes nothing of
-// the view, and is asked anew when more was seen: retention decides nothing before
-// it was tried to send to all targets.
+// Decide returns the actions that follow from v. It does not modify v. The caller repeats it
+// whenever v has more listings. It prunes nothing before the run has tried to send to all targets.
 func Decide(v *RunState) *Decision {
 	d := &Decision{Snapshots: v.snapshots(), Copies: map[string][]string{}, Ask: map[string][]string{}}
 	d.Frozen, d.Unmatched = v.freezesFor(d.Snapshots)
@@ -148,7 +144,7 @@ func Decide(v *RunState) *Decision {
 	return d
 }
 
-// snapshots are those that the run is to take.
+// snapshots returns the full names of snapshots to take.
 func (v *RunState) snapshots() []string {
 	naming := v.Scope.Naming()
 	if naming == nil {
@@ -173,9 +169,9 @@ func (v *RunState) snapshots() []string {
 	return out
 }
 
-// copies are those of all that the run may send to a target, where it has them
-// all already; else nil: the target is then looked at as a whole, as also what it
-// has under other names decides what a dataset that is new to it is.
+// copies returns the copies of all datasets that the run may send to a target. If one is new, it
+// returns nil: then the complete target must be listed, because the dataset may have a copy under
+// another name.
 func (v *RunState) copies(t *Target) []string {
 	var out []string
 	for _, d := range v.To(t.Name) {
@@ -187,14 +183,14 @@ func (v *RunState) copies(t *Target) []string {
 		}
 		out = append(out, t.CopyOf(v.Root, d.Name))
 	}
-	if len(out) == 0 { // nothing will be sent
+	if len(out) == 0 { // nothing to send
 		out = append(out, t.CopyOf(v.Root, v.Root))
 	}
 	return out
 }
 
-// CopyOf is the target's dataset of one at or below the job's source, root; ""
-// where the target cannot have it.
+// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
+// cannot have one.
 func (t *Target) CopyOf(root, source string) string {
 	e, err := endpoint.Parse(t.To)
 	if err != nil {

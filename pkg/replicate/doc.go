@@ -1,9 +1,17 @@
-// Package replicate is the policy of scheduled replication: the job file, the
-// names of snapshots, which datasets and snapshots a job concerns, what
-// retention keeps, and the bandwidth at a time of day. [Decide] says what a run
-// is to do, by what earlier runs knew and what this one has seen.
+// Package replicate holds the policy of scheduled replication: the job file, and the decisions
+// about snapshots, holds, retention and mirrors.
 //
-// It is pure: it runs nothing and reads no clock. Package runner carries jobs
-// out, package record remembers what came of them, package unit makes them
-// systemd's.
+//   - A job sends the snapshots of a source dataset, and of its descendants, to targets.
+//   - A target is the destination of a job. The copy of a dataset is its counterpart on a target.
+//   - A job's scope is the set of snapshots that it takes or adopts. It never touches others.
+//   - The base of a copy is the most recent common snapshot, the source of the next increment.
+//   - A side is the source or one target. Pruning destroys snapshots on a side, by a grid
+//     (retention) or because they no longer exist on the source (mirror).
+//   - An orphan is a copy whose original no longer exists on the source.
+//   - A diverged copy is one that a run renamed, to replace it with a new full send.
+//   - The inventory is a job file that several hosts share. A part is one host's view of it.
+//   - The state is the knowledge of earlier runs; the run state adds the listings of this run.
+//
+// The package does no I/O and reads no clock. Package runner runs jobs, package statedir stores
+// their state, package unit writes systemd units, package calendar parses schedules.
 package replicate

@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// faults are what is wrong with a part of a file.
+// faults collects errors in a part of a job file.
 type faults struct {
-	at   string // what every message begins with
+	at   string // prefix of every message
 	errs []error
 }
 
@@ -30,7 +30,7 @@ func (f *faults) add(err error) {
 
 func (f *faults) bad(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
 
-// named refuses what is no name of a job or target.
+// named checks the name of a job or target.
 func (f *faults) named(name string) {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
 		f.bad(`name %q: write letters, digits, "-" and "_", at most 48`, name)
@@ -54,7 +54,7 @@ func (f *faults) choice(c *Choice, recursive bool) {
 	case c.Property == "":
 	case !zfs.UserProperty(name) || valued && value == "":
 		f.bad(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
-	default: // a value that others set, which may be any text
+	default: // the user may set any value
 		if err := zfs.CheckProperty(name); err != nil {
 			f.bad("property: %w", err)
 		}
@@ -200,7 +200,7 @@ func (f *faults) properties(p *Properties) {
 	}
 }
 
-// carry judges properties.carry: true, false or an array of names.
+// carry checks properties.carry, which must be true, false or an array of names.
 func (f *faults) carry(carry any) {
 	names, array := carry.([]any)
 	if _, word := carry.(bool); !word && !array && carry != nil {

@@ -13,40 +13,41 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Freeze is an application that stands still while snapshots of its datasets are taken,
-// on the host that has them.
+// Freeze is an application to freeze on the source's host while snapshots of its datasets are
+// taken.
 type Freeze struct {
 	freeze.Spec
-	// Datasets are patterns of those that are its own (see Selects); empty means all.
+	// Datasets are patterns of the application's datasets (see Selects); empty means all.
 	Datasets []string `toml:"datasets,omitempty"`
-	// Timeout is how long it may stand still at most; 0 = 30 seconds.
+	// Timeout is the maximum time that it stays frozen; 0 = 30 seconds.
 	Timeout Duration `toml:"timeout,omitempty"`
-	// OnFailure is "stop", which takes no snapshot where it cannot be held still, or
-	// "continue", which takes them all the same; "" = stop.
+	// OnFailure is "stop", which takes no snapshot if the freeze fails, or "continue", which takes
+	// it anyway; "" = stop.
 	OnFailure string `toml:"on_failure,omitempty"`
 }
 
-// spec is it as the host is asked.
+// spec returns the request to the host, with the default timeout filled in.
 func (z *Freeze) spec() freeze.Spec {
 	s := z.Spec
 	s.Within = cmp.Or(time.Duration(z.Timeout), freeze.DefaultWithin)
 	return s
 }
 
-// covers tells whether a dataset at or below the job's source is the application's.
+// covers reports whether a dataset at or below the job's source belongs to the application.
 func (z *Freeze) covers(source, dataset string) bool {
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
 	return len(z.Datasets) == 0 || covered(z.Datasets, below)
 }
 
-// UnmatchedFreeze is a freeze that not all of what it names is there for: what it froze would be
-// no application, or half of one.
+// UnmatchedFreeze is a freeze with a pattern that matches no dataset. To freeze the rest would
+// freeze only a part of the application.
 type UnmatchedFreeze struct {
 	freeze.Wanted
 	Error string
 }
 
-// unmatchedPatterns tells which patterns of a freeze match none of the datasets that the job takes.
+// unmatchedPatterns returns an error text that lists the patterns without a matching dataset, or
+// "".
 func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
 	var lost []string
 	for _, pattern := range z.Datasets {
@@ -63,7 +64,8 @@ func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
 	return fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(lost, ", "))
 }
 
-// freezesFor are those that stand still for snapshots to be taken, by full name.
+// freezesFor returns the freezes for snapshots, given by full name, and the freezes with unmatched
+// patterns.
 func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, astray []UnmatchedFreeze) {
 	for i := range v.Job.Freeze {
 		z := &v.Job.Freeze[i]
@@ -82,9 +84,8 @@ func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, astray [
 	return out, astray
 }
 
-// addFreezePartners adds to the datasets that changed those that share an application with one
-// of them: what it has in memory may change them when it is frozen, and its snapshots are
-// only good together.
+// addFreezePartners adds the other datasets of an application if one of them changed. The freeze
+// may flush changes to them, and the snapshots are consistent only as a set.
 func (v *RunState) addFreezePartners(changed map[string]bool) {
 	for again := true; again; {
 		again = false
@@ -102,12 +103,12 @@ func (v *RunState) addFreezePartners(changed map[string]bool) {
 	}
 }
 
-// Freezes tells whether an application stands still for snapshots of a dataset.
+// freezes reports whether any application covers a dataset.
 func (v *RunState) freezes(dataset string) bool {
 	return slices.ContainsFunc(v.Job.Freeze, func(z Freeze) bool { return z.covers(v.Root, dataset) })
 }
 
-// freezeFaults are what is wrong with the freezes of a job.
+// freezeFaults adds the errors in the job's freezes.
 func (j *Job) freezeFaults(f *faults) {
 	seen := map[string]bool{}
 	for i := range j.Freeze {

@@ -10,26 +10,26 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Orphan is a copy whose original the source no longer has.
+// Orphan is a copy whose original no longer exists on the source.
 type Orphan struct {
-	Target  string `json:"target"`                // the target's name
-	Dataset string `json:"dataset"`               // there
-	Source  string `json:"source"`                // that it was a copy of
-	GUID    uint64 `json:"guid,string,omitempty"` // of the copy; 0 = it was not looked at yet
-	// Since is when a run first missed the original, Seen when one last did.
+	Target  string `json:"target"`                // name of the target
+	Dataset string `json:"dataset"`               // the copy
+	Source  string `json:"source"`                // its original
+	GUID    uint64 `json:"guid,string,omitempty"` // of the copy; 0 = not yet listed
+	// Since is the start of the first run that missed the original, Seen of the last one.
 	Since time.Time `json:"since"`
 	Seen  time.Time `json:"seen"`
-	// Waited is the time that counts. Between two runs that is at most a quarter of what
-	// is to be waited: a clock that was wrong removes nothing.
+	// Waited is the elapsed grace period. One interval between runs counts for at most a quarter
+	// of the period, so that a wrong clock destroys nothing.
 	Waited time.Duration `json:"waited"`
-	// SourceReplaced tells that the source's root is another than the one that had the original: as
-	// after a loss. It is kept then.
+	// SourceReplaced means that the source's root was recreated, for example after a loss. Then
+	// the copy is kept permanently.
 	SourceReplaced bool `json:"anew,omitempty"`
-	// Held are the snapshots of the copy that may carry the job's hold.
+	// Held are snapshots of the copy that may have the job's hold.
 	Held []string `json:"held,omitempty"`
 }
 
-// Wait has the time count until now, of which grace is to pass.
+// Wait adds the time since the last run to Waited. grace is the complete grace period.
 func (g *Orphan) Wait(now time.Time, grace time.Duration) {
 	if passed := now.Sub(g.Seen); passed > 0 {
 		g.Waited += min(passed, grace/4)
@@ -37,7 +37,7 @@ func (g *Orphan) Wait(now time.Time, grace time.Duration) {
 	g.Seen = now
 }
 
-// Due is when it may go at the soonest, zero where it never does.
+// Due returns the earliest time to destroy the copy, or zero for never.
 func (g *Orphan) Due(t *Target) time.Time {
 	if !t.MirrorsDatasets() || g.SourceReplaced {
 		return time.Time{}
@@ -45,8 +45,8 @@ func (g *Orphan) Due(t *Target) time.Time {
 	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
 }
 
-// NoteOrphans notes which datasets, of those that a run has brought to a target, the source no
-// longer has, and which it has again. The source is there, and was listed as a whole.
+// NoteOrphans updates the state: it adds copies whose original is missing and drops those whose
+// original returned. v.All must be a complete listing of the source.
 func (v *RunState) NoteOrphans() {
 	names, guids, root := map[string]bool{}, map[uint64]bool{}, uint64(0)
 	for _, d := range v.All {
@@ -62,7 +62,7 @@ func (v *RunState) NoteOrphans() {
 		return names[g.Source]
 	})
 	if !v.Job.Recursive {
-		return // what is below is not known
+		return // the descendants are unknown
 	}
 	was := v.State.Root
 	if known := v.State.Datasets[v.Root]; was == 0 && known != nil {
@@ -94,8 +94,8 @@ func (v *RunState) NoteOrphans() {
 	slices.SortFunc(v.State.Orphans, func(a, b *Orphan) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
 }
 
-// noteReturned notes that the source has a dataset of that name again. Its copy is still one that the
-// job brought there, and carries its holds.
+// noteReturned moves the holds of an orphan back to the state of its dataset, because the source
+// has that dataset again.
 func (v *RunState) noteReturned(g *Orphan) {
 	a := v.State.Arrival(g.Source, g.Target)
 	for _, snapshot := range g.Held {
@@ -105,7 +105,7 @@ func (v *RunState) noteReturned(g *Orphan) {
 	}
 }
 
-// OrphansAt are the copies at a target.
+// OrphansAt returns the orphans of a target.
 func (s *State) OrphansAt(target string) (all []*Orphan) {
 	for _, g := range s.Orphans {
 		if g.Target == target {
@@ -115,8 +115,8 @@ func (s *State) OrphansAt(target string) (all []*Orphan) {
 	return all
 }
 
-// UpdateOrphans drops copies of a target that are gone as well, or are another dataset, and has
-// the time count for the others.
+// UpdateOrphans drops orphans of a target that no longer exist or were recreated, and advances the
+// grace period of the others.
 func (v *RunState) UpdateOrphans(t *Target, there func(name string) (guid uint64)) {
 	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		guid := there(g.Dataset)
@@ -134,7 +134,7 @@ func (v *RunState) UpdateOrphans(t *Target, there func(name string) (guid uint64
 	})
 }
 
-// Overdue are the copies of a target that may go by the time that passed.
+// Overdue returns the orphans of a target whose grace period is over.
 func (v *RunState) Overdue(t *Target) (all []*Orphan) {
 	for _, g := range v.State.OrphansAt(t.Name) {
 		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
@@ -144,8 +144,8 @@ func (v *RunState) Overdue(t *Target) (all []*Orphan) {
 	return all
 }
 
-// destroyOrphans decides which copies go with what the source no longer has: only those that
-// hold nothing but the job's snapshots, what is below first.
+// destroyOrphans adds overdue orphans to p, descendants first. It spares copies that have data
+// other than the job's snapshots.
 func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
 	there := v.Leftovers[t.Name]
 	if there == nil {
@@ -173,7 +173,7 @@ func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
 	}
 }
 
-// keepReason tells why a copy is to stay though its original is gone.
+// keepReason returns why an orphan must be kept, or "" if it may be destroyed.
 func (v *RunState) keepReason(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) string {
 	for _, below := range there.Datasets {
 		if strings.HasPrefix(below.Name, d.Name+"/") && !going[below.Name] {
@@ -194,7 +194,7 @@ func (v *RunState) keepReason(d *zfs.Dataset, there *zfs.Listing, going map[stri
 	return ""
 }
 
-// Removed notes that a copy is gone.
+// Removed drops an orphan that was destroyed.
 func (s *State) Removed(target, dataset string) {
 	s.Orphans = slices.DeleteFunc(s.Orphans, func(g *Orphan) bool { return g.Target == target && g.Dataset == dataset })
 }

@@ -6,46 +6,44 @@ import (
 	"time"
 )
 
-// History is what this host's runs learnt of the snapshots of a dataset, on one
-// side. Names and dates of snapshots come from whoever sent them; the order in
-// which they arrived (createtxg), this host's clock and this record do not.
-// Without it all dates are judged anew.
+// History is retention's memory of the snapshots of one dataset on one side. The sender chooses
+// names and dates of snapshots, so they may be forged. The order of arrival (createtxg), this
+// host's clock and this record are trusted. Without a history, all dates are checked again.
 type History struct {
-	// Dataset is the GUID of the dataset that it is of.
+	// Dataset is the GUID of the dataset.
 	Dataset uint64 `json:"dataset,string"`
-	// Seen is the createtxg of the newest snapshot that a run has judged.
+	// Seen is the createtxg of the newest snapshot that a run has checked.
 	Seen uint64 `json:"seen"`
-	// Kept is that of the newest when a run last removed all that was to go.
+	// Kept is Seen at the last run that completed its pruning.
 	Kept uint64 `json:"kept,omitempty"`
-	// Left are what that run was to remove, by createtxg: one that is still there
-	// was held, or had clones.
+	// Left lists the snapshots that this run decided to destroy, by createtxg. If one still
+	// exists, it had a hold or a clone.
 	Left []uint64 `json:"left,omitempty"`
-	due  []uint64 // what this run is to remove
-	// Dates are the snapshots that do not count by their own date, by createtxg,
-	// with the one that they count by, in Unix seconds; doubted is none. It has
-	// no more entries than the dataset snapshots.
+	due  []uint64 // snapshots to destroy in this run
+	// Dates holds replacement dates by createtxg, in Unix seconds, or untrusted. Snapshots that
+	// count by their own date have no entry, and entries of destroyed snapshots are dropped.
 	Dates map[uint64]int64 `json:"dates,omitempty"`
-	// Pace is how many seconds lie between two snapshots, as a rule; 0 = not known.
-	// Faster is when they were first seen to come faster; 0 = they do not.
+	// Pace is the usual interval between snapshots in seconds; 0 = unknown. Faster is the time, in
+	// Unix seconds, at which shorter intervals were first seen; 0 = none.
 	Pace   int64 `json:"pace,omitempty"`
 	Faster int64 `json:"faster,omitempty"`
 }
 
-// untrusted is the date of a snapshot that counts for no other.
+// untrusted marks a snapshot in Dates whose date is ignored.
 const untrusted = 0
 
-// ahead is how far a sender's clock may be ahead of this host's: a date of that
-// future is taken for the time at which the snapshot was first seen.
+// ahead is the tolerance for a sender's clock that is ahead of this host's. Within it, a future
+// date is replaced with the time at which the snapshot was first seen.
 const ahead = time.Hour
 
-// behind is how far a date may go back behind that of an earlier snapshot: a job
-// dates its own by when its run began, and another tool takes one meanwhile.
+// behind is how much earlier than its predecessor's a date may be. A job uses the start of its
+// run, and another tool may take a snapshot in between.
 const behind = 10 * time.Minute
 
-// Removed takes note that a run removed all that could go.
+// Removed records that a run completed its pruning.
 func (h *History) Removed() { h.Kept, h.Left = h.Seen, h.due }
 
-// Of returns the history of a dataset: h, or a new one where that is of another.
+// Of returns h, or a new history if h is nil or of another dataset.
 func (h *History) Of(dataset uint64) *History {
 	if h == nil || h.Dataset != dataset {
 		return &History{Dataset: dataset}
@@ -53,7 +51,7 @@ func (h *History) Of(dataset uint64) *History {
 	return h
 }
 
-// Doubts is how many snapshots have dates that are not believed.
+// Doubts returns the number of snapshots with untrusted dates.
 func (h *History) Doubts() int {
 	if h == nil {
 		return 0
@@ -67,11 +65,10 @@ func (h *History) Doubts() int {
 	return n
 }
 
-// judge returns the points whose dates are believed, oldest first, and writes
-// down those whose are not. Believed is a date that was not in the future when
-// this host first saw the snapshot, and that does not go back further than behind
-// that of an earlier one which is believed. So what arrives can pass for nothing but
-// snapshots of the time since the newest before it.
+// judge returns the points with trusted dates, oldest first, and records the others in Dates. A
+// date is trusted if it was not in the future when the snapshot was first seen, and is not more
+// than behind earlier than a trusted predecessor. Thus new snapshots cannot claim dates before the
+// newest existing one.
 func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 	dates, seen, newest := map[uint64]int64{}, h.Seen, time.Time{}
 	for _, p := range byOrder(points) {
@@ -87,8 +84,8 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 		case fresh && p.Time.After(now) && !p.Time.After(now.Add(ahead)):
 			p.Time, known = now.Truncate(time.Second), true
 		case p.Time.After(now.Add(ahead)):
-			// Of one that is not new, this host's clock was wrong or is: it is left
-			// out for as long.
+			// If an older snapshot is in the future, this host's clock is or was wrong. Skip it
+			// for now.
 			if fresh {
 				dates[p.Order] = untrusted
 			}
@@ -110,9 +107,8 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 	return believed
 }
 
-// limitRate follows the pace at which snapshots are taken. Where they come slower
-// than before it does so at once; where they come faster, once half of the time
-// has passed that as many as last take.
+// limitRate updates Pace. Longer intervals count immediately. Shorter ones count after half of the
+// time that last snapshots take at the old pace.
 func (h *History) limitRate(believed []Point, last int, now time.Time) {
 	if last == 0 || len(believed) < 3 {
 		return
@@ -134,11 +130,12 @@ func (h *History) limitRate(believed []Point, last int, now time.Time) {
 	}
 }
 
-// turn is how many seconds nothing leaves the newest last: half of the time that
-// it took to take them. Who sends more does not push out what was there.
+// turn returns the minimum time in seconds that snapshots stay among the newest last: half of the
+// time that it took to take as many. A sender therefore cannot push out old snapshots with many
+// new ones.
 func (h *History) turn(last int) int64 { return int64(last) * h.Pace / 2 }
 
-// byOrder are points from the oldest to the newest.
+// byOrder returns the points sorted from oldest to newest.
 func byOrder(points []Point) []Point {
 	return slices.SortedStableFunc(slices.Values(points), func(a, b Point) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), a.Time.Compare(b.Time), cmp.Compare(a.Name, b.Name))

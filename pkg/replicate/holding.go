@@ -7,18 +7,18 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Tag is the tag of the holds that a job places for a target.
+// Tag returns the tag of the holds of a job for a target.
 func Tag(job, target string) string { return zfs.TagPrefix + job + ":" + target }
 
-// JobOfTag returns the job whose tag it is; false for tags of others.
+// JobOfTag returns the job of a hold tag, or false if the tag is not zxfer's.
 func JobOfTag(tag string) (string, bool) {
 	rest, ours := strings.CutPrefix(tag, zfs.TagPrefix)
 	job, _, whole := strings.Cut(rest, ":")
 	return job, ours && whole
 }
 
-// bookmarkOf is the name of the job's bookmark of a snapshot, "" where it
-// would be too long.
+// bookmarkOf returns the full name of the job's bookmark of a snapshot, or "" if it would be too
+// long.
 func bookmarkOf(job, dataset, snapshot string) string {
 	name := dataset + "#" + zfs.TagPrefix + job + ":" + snapshot
 	if _, _, err := zfs.ParseBookmark(name); err != nil {
@@ -27,23 +27,22 @@ func bookmarkOf(job, dataset, snapshot string) string {
 	return name
 }
 
-// HoldChange moves a target's holds to the new bases. Arrivals, by dataset of the
-// source, are to be written down before anything is placed, so that a crash at
-// any moment leaves no hold behind that the next run does not know of.
+// HoldChange moves the holds of a target to its new bases. The caller must save Arrivals, keyed by
+// source dataset, before it places holds. Otherwise a crash leaves holds that the next run does
+// not know.
 type HoldChange struct {
 	Target        string
 	Arrivals      map[string]*CopyState
 	Source, There HoldMove
-	// Bookmarks are to be made of what was sent: of each, by full name, the snapshot.
+	// Bookmarks maps full names of bookmarks to create to the full names of their snapshots.
 	Bookmarks map[string]string
 }
 
-// HoldMove is what is to be held on one side, and what no more once that is. Each
-// side is on its own: that one cannot be held does not let the holds of the other
-// pile up.
+// HoldMove lists the holds to place on one side, and the holds to release afterwards. The sides
+// are independent: if placing fails on one, the other still releases its old holds.
 type HoldMove struct{ Place, Drop []string }
 
-// holdChange is what is to be held for a target, nil where all is.
+// holdChange returns the changes for a target, or nil if there are none.
 func (v *RunState) holdChange(t *TargetState) *HoldChange {
 	if t.Failed {
 		return nil
@@ -58,7 +57,7 @@ func (v *RunState) holdChange(t *TargetState) *HoldChange {
 	return h
 }
 
-// add moves the holds of one dataset.
+// add adds the changes for one dataset.
 func (h *HoldChange) add(v *RunState, at SentDataset) {
 	var a CopyState
 	if known := v.State.Datasets[at.Source]; known != nil && known.Targets[h.Target] != nil {
@@ -71,7 +70,7 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 	if v.Job.Holds != "none" && v.Job.Holds != "source" {
 		base.There = at.Target + "@" + at.There
 	}
-	var now []Held // one, or none
+	var now []Held // at most one
 	if base != (Held{}) {
 		now = append(now, base)
 	}
@@ -80,7 +79,7 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 	}
 	held := slices.Clone(a.Held)
 	for _, was := range a.Held {
-		// Where the copy was renamed its hold went along.
+		// If the copy was renamed, its holds have the new name.
 		if _, snapshot, ok := strings.Cut(was.There, "@"); ok && was.There != at.Target+"@"+snapshot {
 			held = append(held, Held{There: at.Target + "@" + snapshot})
 		}
@@ -102,9 +101,8 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 	h.Arrivals[at.Source] = &a
 }
 
-// isRolledBack reports whether the source no longer has the snapshot that a target's holds were on. It
-// was taken back behind it then, as zxfer restore --rollback does, which moves the holds to where
-// it went back to.
+// isRolledBack reports whether the base of a target no longer exists on the source. Then the
+// source was rolled back, and zxfer restore --rollback has moved the holds to an older snapshot.
 func (v *RunState) isRolledBack(source string, base uint64) bool {
 	d := v.Source.Find(source)
 	if d == nil || base == 0 {
@@ -114,11 +112,11 @@ func (v *RunState) isRolledBack(source string, base uint64) bool {
 	return !there
 }
 
-// maxReleased bounds the snapshots that anywhere names.
+// maxReleased limits the result of possibleHolds.
 const maxReleased = 1000
 
-// possibleHolds returns the snapshots of a dataset, the newest ones if there are many, that may carry a
-// hold besides the base.
+// possibleHolds returns the snapshots of a dataset, other than the base, that may have a hold of
+// the job. If there are more than maxReleased, it returns the newest.
 func (v *RunState) possibleHolds(at SentDataset, base Held) (out []Held) {
 	all := v.Source.Find(at.Source).Snapshots()
 	for _, s := range all[max(0, len(all)-maxReleased):] {
@@ -148,8 +146,8 @@ func (s *HoldMove) drop(old, now string) {
 	}
 }
 
-// Placed takes the names out of the arrivals that certainly carry no hold, on the
-// source and on the target; whole tells that all was done that was to be.
+// Placed removes names from the arrivals. source and there are full names on the two sides that
+// certainly have no hold. whole means that all changes succeeded.
 func (h *HoldChange) Placed(source, there []string, whole bool) {
 	bare := func(names []string) map[string]bool {
 		set := make(map[string]bool, len(names))

@@ -16,22 +16,21 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// maxHosts bounds the names of all hosts of a file.
+// maxHosts limits the number of hosts in a file.
 const maxHosts = 10_000
 
-// variable is a place for a host's name, or for one of its variables.
+// variable matches a variable in a job, such as {host}.
 var variable = regexp.MustCompile(`\{([a-z][a-z0-9_]*)\}`)
 
-// hostName is a host's own name without domain.
+// hostName matches a host name without its domain.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
-// member is a host that a job file is for.
+// member is a host of a job file.
 type member struct {
 	name   string
 	groups []string
-	vars   map[string]string // with "host"
-	// anyOf is the group of whose hosts this stands for any: they are known by
-	// patterns alone.
+	vars   map[string]string // including "host"
+	// anyOf is set if the member stands for any host that matches the patterns of this group.
 	anyOf string
 
 	address, rsh string
@@ -44,27 +43,26 @@ func (m *member) String() string {
 	return quoted(m.name)
 }
 
-// text is a text of a job as it is for the host; "" of what is none.
+// text returns a string with the host's variables filled in, or "" if v is not a string.
 func (m *member) text(v any) string {
 	s, _ := substitute(v, func(n string) (string, bool) { v, ok := m.vars[n]; return v, ok }).(string)
 	return s
 }
 
-// group is a [[host]] of the file.
+// group is a [[host]] table of the file.
 type group struct {
 	said  *Host
-	names []string // known by name, in lower case
+	names []string // lower-case short names
 	open  []string // patterns
 }
 
-// ShortName is a host's name as job files have it: without its domain, in lower
-// case.
+// ShortName returns a host name in lower case and without its domain, as in job files.
 func ShortName(host string) string {
 	short, _, _ := strings.Cut(host, ".")
 	return strings.ToLower(short)
 }
 
-// readHosts checks the groups of the file, and writes out their ranges.
+// readHosts checks the [[host]] tables and expands the ranges in their names.
 func (inv *Inventory) readHosts() []error {
 	var errs []error
 	at := places{name: inv.name, lines: inv.lines["host"]}
@@ -106,7 +104,7 @@ func (inv *Inventory) readHosts() []error {
 	return errs
 }
 
-// hostNames adds the hosts that an entry of names means, at most so many.
+// hostNames expands an entry of names and adds it to g. More than most hosts are an error.
 func (f *faults) hostNames(g *group, entry string, most int) {
 	if strings.HasPrefix(entry, plan.Expression) {
 		f.patterns("names", []string{entry})
@@ -134,10 +132,10 @@ func (f *faults) hostNames(g *group, entry string, most int) {
 	}
 }
 
-// span is a range of numbers in a host's name: web[1-20], web[01-20].
+// span matches a range of numbers in a host name: web[1-20], web[01-20].
 var span = regexp.MustCompile(`\[([0-9]{1,6})-([0-9]{1,6})\]`)
 
-// ranges writes out the ranges of numbers in a name.
+// ranges expands the ranges of numbers in a name. More than most names are an error.
 func ranges(entry string, most int) ([]string, error) {
 	at := span.FindStringSubmatchIndex(entry)
 	if at == nil {
@@ -147,7 +145,7 @@ func ranges(entry string, most int) ([]string, error) {
 		return []string{entry}, nil
 	}
 	before, low, high, after := entry[:at[0]], entry[at[2]:at[3]], entry[at[4]:at[5]], entry[at[1]:]
-	from, _ := strconv.Atoi(low) // six digits at most
+	from, _ := strconv.Atoi(low) // at most six digits
 	to, _ := strconv.Atoi(high)
 	if from > to {
 		return nil, fmt.Errorf("%q: the range [%s-%s] holds no number", entry, low, high)
@@ -170,8 +168,8 @@ func (g *group) has(short string) bool {
 	return slices.Contains(g.names, short) || plan.Matches(g.open, short)
 }
 
-// member is the host of a name, nil if it is in no group. Of what several groups
-// say of it, the last one counts.
+// member returns the host with that name, or nil if it is in no group. If several groups set an
+// option, the last one applies.
 func (inv *Inventory) member(name string) *member {
 	short := ShortName(name)
 	return inv.of(short, func(g *group) bool { return g.has(short) })
@@ -195,8 +193,8 @@ func (inv *Inventory) of(short string, in func(*group) bool) *member {
 	return m
 }
 
-// members are all hosts: those with names, and for those that only patterns know
-// two of each group that has such, which stand for any.
+// members returns all named hosts, and two stand-ins for each group with patterns. Two are enough
+// to find conflicts between any two hosts of a group.
 func (inv *Inventory) members() []*member {
 	var out []*member
 	for _, n := range inv.Names() {
@@ -212,8 +210,7 @@ func (inv *Inventory) members() []*member {
 	return out
 }
 
-// Names are the hosts that the file names, in its order. Those that only a
-// pattern knows are not among them.
+// Names returns the named hosts in file order. It omits hosts that only match a pattern.
 func (inv *Inventory) Names() (out []string) {
 	seen := map[string]bool{}
 	for _, g := range inv.groups {
@@ -227,7 +224,7 @@ func (inv *Inventory) Names() (out []string) {
 	return out
 }
 
-// Groups are the names of the file's groups, in its order.
+// Groups returns the names of the groups in file order.
 func (inv *Inventory) Groups() (out []string) {
 	for _, g := range inv.groups {
 		out = append(out, g.said.Name)
@@ -235,7 +232,7 @@ func (inv *Inventory) Groups() (out []string) {
 	return out
 }
 
-// Patterns are those of hosts that the file does not name.
+// Patterns returns all host patterns.
 func (inv *Inventory) Patterns() (out []string) {
 	for _, g := range inv.groups {
 		out = append(out, g.open...)
@@ -243,8 +240,8 @@ func (inv *Inventory) Patterns() (out []string) {
 	return out
 }
 
-// Reach is how others reach a host: [user@]HOST, and with which remote shell, ""
-// for ssh. A host that is in no group is reached by its name.
+// Reach returns a host's address, [user@]HOST, and its remote shell, "" for ssh. An unknown host
+// is reached by its name.
 func (inv *Inventory) Reach(name string) (address, rsh string) {
 	if m := inv.member(name); m != nil {
 		return m.address, m.rsh
@@ -252,8 +249,8 @@ func (inv *Inventory) Reach(name string) (address, rsh string) {
 	return name, ""
 }
 
-// Named are the hosts that a name means: those of a group, with its patterns of
-// others, or one. Not found is what is neither, and an address.
+// Named resolves a name to the hosts and patterns of a group, or to one host. It returns false for
+// unknown names and for addresses.
 func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) {
 	for _, g := range inv.groups {
 		if g.said.Name == name {
@@ -266,7 +263,7 @@ func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) 
 	return []string{ShortName(name)}, nil, true
 }
 
-// takes tells whether a job is the host's.
+// takes reports whether a host has a job.
 func (inv *Inventory) takes(h *member, job map[string]any) bool {
 	hosts, limited := job["hosts"].([]any)
 	return !limited || slices.ContainsFunc(hosts, func(v any) bool {
@@ -275,7 +272,7 @@ func (inv *Inventory) takes(h *member, job map[string]any) bool {
 	})
 }
 
-// knownHosts refuses hosts of a job that no [[host]] knows.
+// knownHosts checks that [[host]] tables define the hosts of a job.
 func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	hosts, limited := job["hosts"].([]any)
 	f := faults{at: inv.jobAt(i)}
@@ -291,8 +288,7 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	return errors.Join(f.errs...)
 }
 
-// knownVariables refuses variables that no host has where they are to be what no brace
-// may be in.
+// knownVariables checks the variables in keys whose values cannot contain braces.
 func (inv *Inventory) knownVariables(i int, job map[string]any) error {
 	f := faults{at: inv.jobAt(i)}
 	check := func(key string, v any) {

@@ -13,23 +13,21 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Inventory is a job file as it is written, for all hosts that share it. Each
-// takes its part of it by its name.
+// Inventory is a job file for all hosts that share it.
 type Inventory struct {
-	name  string // the file's, for messages
-	file  *File  // as it was read
+	name  string // file name for messages
+	file  *File  // before templates and variables
 	lines map[string][]int
-	// jobs are what the jobs say with their templates, as tables of TOML; nil
-	// where the file has one part, and it is as it was read.
+	// jobs are the job tables with their templates applied. It is nil if the file is not shared:
+	// then file is the only part.
 	jobs   []map[string]any
 	groups []*group
-	vars   map[string]bool // that any group has
+	vars   map[string]bool // of any group
 }
 
-// Read reads a job file for all its hosts. name is the file's, for messages. A
-// key that the file format does not have is an error, with its line and what was
-// probably meant; and so is what is wrong with hosts and templates, or with two
-// hosts that would write to one place. Errors are of class fault.Usage.
+// Read reads a job file for all its hosts. name is the file name for messages. Unknown keys,
+// errors in hosts and templates, and conflicts between hosts are errors of class fault.Usage. The
+// message for an unknown key has its line and a similar key.
 func Read(name string, text []byte) (*Inventory, error) {
 	f := &File{}
 	if err := decode(text, f); err != nil {
@@ -67,13 +65,13 @@ func Read(name string, text []byte) (*Inventory, error) {
 	return inv, nil
 }
 
-// shared tells whether the file has parts, or templates.
+// shared reports whether the file has hosts or templates.
 func (inv *Inventory) shared() bool {
 	return len(inv.groups)+len(inv.file.Hosts)+len(inv.file.Templates) > 0 ||
 		slices.ContainsFunc(inv.file.Jobs, func(j Job) bool { return j.Template != nil || j.Hosts != nil })
 }
 
-// Parse reads and validates a job file that is one host's alone.
+// Parse reads and validates the job file of a single host.
 func Parse(name string, text []byte) (*File, error) {
 	inv, err := Read(name, text)
 	if err != nil {
@@ -82,8 +80,8 @@ func Parse(name string, text []byte) (*File, error) {
 	return inv.For("")
 }
 
-// For is the part of a host, validated. The name is the host's own, which may
-// have its domain behind it; where the file has no [[host]] any host takes all.
+// For returns the validated part of a host. The name may include a domain. If the file has no
+// [[host]], every host has all jobs.
 func (inv *Inventory) For(name string) (*File, error) {
 	if inv.jobs == nil {
 		return inv.checked(inv.file, places{name: inv.name, lines: inv.lines["job"]})
@@ -102,15 +100,15 @@ func (inv *Inventory) For(name string) (*File, error) {
 	return inv.part(h)
 }
 
-// Part is what a host takes of a job file, or why that is wrong.
+// Part is the part of a host, or the error in it.
 type Part struct {
-	Host string // as a message names it
-	File *File  // nil with Err
+	Host string // name for messages
+	File *File  // nil if Err is set
 	Err  error
 }
 
-// Parts are those of all hosts that the file names; of those that it knows by
-// patterns alone one for each group stands for any. None where it has no [[host]].
+// Parts returns the parts of all named hosts, and one for each group with patterns. The slice is
+// empty if the file has no [[host]].
 func (inv *Inventory) Parts() (out []Part) {
 	for _, h := range inv.members() {
 		p := Part{Host: h.name}
@@ -168,7 +166,7 @@ func (inv *Inventory) checked(f *File, at places) (*File, error) {
 	return f, nil
 }
 
-// fill makes a host's job of a table.
+// fill converts a job table to the job of a host.
 func (inv *Inventory) fill(job map[string]any, h *member) (*Job, error) {
 	table := maps.Clone(job)
 	delete(table, "template")
@@ -199,7 +197,7 @@ func (inv *Inventory) fill(job map[string]any, h *member) (*Job, error) {
 	return j, nil
 }
 
-// substitute fills in "{name}" of all texts of a value.
+// substitute replaces each "{name}" in the strings of a TOML value.
 func substitute(v any, value func(name string) (string, bool)) any {
 	switch v := v.(type) {
 	case string:
@@ -225,13 +223,13 @@ func substitute(v any, value func(name string) (string, bool)) any {
 	return v
 }
 
-// jobAt is where a job is, and its name, before a message.
+// jobAt returns a message prefix with the place and name of a job.
 func (inv *Inventory) jobAt(i int) string {
 	p := places{name: inv.name, lines: inv.lines["job"]}
 	return fmt.Sprintf("%sjob %q%s: ", p.job(i), inv.file.Jobs[i].Name, inv.by(i))
 }
 
-// by names the templates of a job behind its name.
+// by returns a message suffix that names the templates of a job.
 func (inv *Inventory) by(i int) string {
 	names, err := templatesOf(inv.file.Jobs[i].Template)
 	if err != nil || len(names) == 0 {
@@ -240,7 +238,7 @@ func (inv *Inventory) by(i int) string {
 	return " by template " + quoted(names...)
 }
 
-// quoted lists names in a message.
+// quoted returns a list of quoted names.
 func quoted(names ...string) string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -249,15 +247,15 @@ func quoted(names ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// Elsewhere tells whether a job of that name is other hosts', and not this one's.
+// Elsewhere reports whether only other hosts have a job with that name.
 func (f *File) Elsewhere(name string) bool {
 	return f.Find(name) == nil && slices.Contains(f.elsewhere, name)
 }
 
-// Has tells whether the file has a job of that name, for this host or another.
+// Has reports whether any host has a job with that name.
 func (f *File) Has(name string) bool { return f.Find(name) != nil || f.Elsewhere(name) }
 
-// namesElsewhere are what a job that is not this host's may be called on others.
+// namesElsewhere returns the names that a job of other hosts has there.
 func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 	name, _ := job["name"].(string)
 	if !strings.Contains(name, "{") {
@@ -271,8 +269,8 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 	return out
 }
 
-// JobsOf are the names of a host's jobs, whatever else is wrong with them; none of a
-// host that the file does not know.
+// JobsOf returns the names of a host's jobs, also of invalid ones. It returns nil for an unknown
+// host.
 func (inv *Inventory) JobsOf(host string) (out []string) {
 	h := inv.member(host)
 	for _, job := range inv.jobs {
@@ -283,7 +281,7 @@ func (inv *Inventory) JobsOf(host string) (out []string) {
 	return out
 }
 
-// unknown is why a host has no part.
+// unknown returns the error for a host that is in no group.
 func (inv *Inventory) unknown(name string) error {
 	said, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
 	more := ""

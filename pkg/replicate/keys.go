@@ -10,10 +10,11 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Keys writes the options that a text names as the keys of a job file.
+// Keys replaces the options in a text with job-file keys.
 func Keys(text string) string { return option.Expand(text, keyOption) }
 
-// InKeys is err with the options that it names written as keys, nil for nil.
+// InKeys wraps err so that its message and hint name job-file keys instead of options. It returns
+// nil for nil.
 func InKeys(err error) error {
 	if err == nil {
 		return nil
@@ -27,7 +28,8 @@ func (e *inKeys) Error() string    { return Keys(e.error.Error()) }
 func (e *inKeys) HintText() string { return Keys(fault.HintOf(e.error)) }
 func (e *inKeys) Unwrap() error    { return e.error }
 
-// keyOption is an option as a job's key. What no job file says is zxfer send's.
+// keyOption returns an option as a setting of a job. An option without a key becomes one of zxfer
+// send.
 func keyOption(id, value string) string {
 	key, kind := ofJob(id)
 	switch {
@@ -37,7 +39,7 @@ func keyOption(id, value string) string {
 		return option.Flags("zxfer send " + option.Name(id, value))
 	case kind == "bool":
 		return key + " = true"
-	case value == "", value == "=": // of its own choice
+	case value == "", value == "=": // option without a value
 		return key
 	case kind == "N":
 		return key + " = " + value
@@ -50,7 +52,7 @@ func keyOption(id, value string) string {
 	return key + " = " + tomlText(value)
 }
 
-// tomlText returns a string as TOML has it. Go's own escapes, such as \x1b, are not TOML's.
+// tomlText returns a quoted TOML string. Some escapes of Go, such as \x1b, are invalid in TOML.
 func tomlText(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -69,7 +71,7 @@ func tomlText(s string) string {
 	return b.String()
 }
 
-// ofJob is the key of an option, and the kind of its value.
+// ofJob returns the key of an option and the type of its value, or "" if there is no key.
 func ofJob(id string) (key, kind string) {
 	for _, o := range transport.Options(transport.JobFile) {
 		if o.ID == id {

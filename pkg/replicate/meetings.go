@@ -10,28 +10,28 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// destination is where a job's target puts the copy of its source, or that source: holds
-// and bookmarks there have the names of the job and its targets.
+// destination is a dataset that a host's job uses: a copy, or the source. Holds and bookmarks on
+// it have the names of the job and its targets.
 type destination struct {
 	on, dataset string
-	below       bool // with datasets below
+	below       bool // includes descendants
 	by          *member
 	job         string
-	// source is the name of the job whose source this is, "" = it is no source. Only jobs
-	// of one name meet there.
+	// source is the name of the job if the dataset is its source, else "". Sources conflict only
+	// if their jobs have the same name.
 	source string
 }
 
-// room has the landings that may meet.
+// room returns a key that is equal for destinations that may conflict.
 func (l *destination) room() string { return l.source + "\x00" + l.on }
 
 func (l *destination) key() string {
 	return l.room() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
 }
 
-// conflicts refuses two hosts that would write to one dataset, or one below what the
-// other keeps in order; and two that by jobs of one name have one source. Hosts are told
-// apart by how they are written.
+// conflicts reports two hosts that write to the same dataset, or one that writes below a recursive
+// copy of the other. It also reports two hosts whose jobs have the same name and source. It
+// compares host names as written, without resolving them.
 func (inv *Inventory) conflicts() error {
 	var all []*destination
 	for _, h := range inv.members() {
@@ -44,7 +44,7 @@ func (inv *Inventory) conflicts() error {
 	slices.SortStableFunc(all, func(a, b *destination) int { return strings.Compare(a.key(), b.key()) })
 	var errs []error
 	told := map[[3]string]bool{}
-	var above []*destination // each is that of the next, or has it below
+	var above []*destination // stack: each contains or equals the next
 	for _, l := range all {
 		for len(above) > 0 {
 			if up := above[len(above)-1]; up.room() == l.room() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
@@ -86,8 +86,8 @@ func (inv *Inventory) conflict(up, l *destination) error {
 		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.on)
 }
 
-// destinations are where a host's job writes to, and its source; none where the job says it
-// wrongly, as validating the host's part tells.
+// destinations returns the source and the copies of a host's job. It skips invalid names, which
+// Validate reports.
 func destinations(job map[string]any, h *member) (out []*destination) {
 	from, err := endpoint.Parse(h.text(job["source"]))
 	if err != nil {

@@ -9,22 +9,21 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Mirror has what the source no longer has go from a target.
+// Mirror destroys on a target what was deleted on the source.
 type Mirror struct {
-	// Limit is how many snapshots of one dataset, and how many datasets, one run
-	// removes; nil = 100.
+	// Limit is the maximum number of snapshots per dataset, and of datasets, that one run
+	// destroys; nil = 100.
 	Limit *int `toml:"limit,omitempty"`
-	// Gone is for how long the source is to lack a dataset before its copy goes; 0, or
-	// "keep", is for ever.
+	// Gone is the grace period before a run destroys an orphan. 0, written "keep", means never.
 	Gone Grace `toml:"gone,omitempty"`
 }
 
-// Grace is a time span, or "keep" for one that never ends, which is 0.
+// Grace is a time span. 0, written "keep", means forever.
 type Grace Duration
 
 const keep = "keep"
 
-// UnmarshalText reads it.
+// UnmarshalText reads "keep" or a time span of at least one day.
 func (g *Grace) UnmarshalText(text []byte) error {
 	if string(text) == keep {
 		*g = 0
@@ -36,10 +35,10 @@ func (g *Grace) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalTOML reads it.
+// UnmarshalTOML accepts only strings.
 func (g *Grace) UnmarshalTOML(raw []byte) error { return unquoted(raw, g) }
 
-// MarshalText writes it as UnmarshalText reads it.
+// MarshalText is the inverse of UnmarshalText.
 func (g Grace) MarshalText() ([]byte, error) {
 	if g == 0 {
 		return []byte(keep), nil
@@ -47,7 +46,7 @@ func (g Grace) MarshalText() ([]byte, error) {
 	return []byte(Duration(g).String()), nil
 }
 
-// AtMost is the limit.
+// AtMost returns Limit or its default.
 func (m *Mirror) AtMost() int {
 	if m.Limit == nil {
 		return defaultPruneLimit
@@ -55,16 +54,15 @@ func (m *Mirror) AtMost() int {
 	return *m.Limit
 }
 
-// MirrorsSnapshots tells whether snapshots follow the source: where a grid says which
-// are kept, it alone does.
+// MirrorsSnapshots reports whether the mirror destroys snapshots. A retention grid replaces that.
 func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention == nil }
 
-// MirrorsDatasets tells whether copies of datasets that are gone go in time.
+// MirrorsDatasets reports whether the mirror destroys orphans.
 func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gone != 0 }
 
-// mirror decides which snapshots follow those that the source no longer has.
+// mirror adds the snapshots that were deleted on the source to p.
 func (v *RunState) mirror(p *Pruning, t *TargetState) {
-	has := map[uint64]bool{} // anywhere: a promotion moves snapshots to another dataset
+	has := map[uint64]bool{} // in any dataset: a promotion moves snapshots
 	for _, d := range slices.Concat(v.All, v.Source.Datasets) {
 		for _, s := range d.Snapshots() {
 			has[s.GUID] = true
@@ -77,9 +75,9 @@ func (v *RunState) mirror(p *Pruning, t *TargetState) {
 	}
 }
 
-// mirrorOne decides for one dataset. Nothing goes by what a source does not tell: one that
-// is half received, or has no snapshot of the job any more. What came behind the newest
-// common snapshot is divergence, and stays.
+// mirrorOne adds the deleted snapshots of one dataset. If the source is partially received, or has
+// no snapshot in the scope, it keeps all. It also keeps snapshots newer than the most recent
+// common one, because they are a divergence.
 func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, there *zfs.Dataset, has map[uint64]bool) {
 	p.Kept += v.Scope.Count(there)
 	base, _ := CommonSnapshot(source, there)
@@ -125,7 +123,7 @@ func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, there *zfs.Data
 	}
 }
 
-// refuseMirror keeps a target as it is: more is gone than a run believes the source.
+// refuseMirror sets the error of p, which then destroys nothing.
 func (p *Pruning) refuseMirror(format string, args ...any) {
 	p.Refused, p.Error = true, fmt.Sprintf(format, args...)
 }

@@ -11,31 +11,28 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DefaultTemplate names a job's own snapshots where nothing else is wanted.
+// DefaultTemplate is the default name template of a job's own snapshots.
 const DefaultTemplate = "zxfer_{job}_%Y-%m-%d_%H:%M:%S"
 
-// OnceTemplate names a snapshot that is taken without any job: none that uses
-// DefaultTemplate thinks it its own, which retention would remove.
+// OnceTemplate is the name template of snapshots without a job. It never matches DefaultTemplate,
+// so that retention spares these snapshots.
 const OnceTemplate = "zxfer-%Y-%m-%dT%H:%M:%SZ"
 
-// Naming makes the names of a job's own snapshots of the time in UTC, and
-// tells the time of a snapshot from its name.
+// Naming converts between times, in UTC, and the names of a job's own snapshots.
 //
-// A template has literal text, {job}, and %Y %m %d %H %M %S, the parts of the
-// time as in strftime(3). Year to minute must all be there, each once, so
-// that a name has one time.
+// A template contains literal text, {job}, and the parts %Y %m %d %H %M %S of strftime(3). Each
+// part occurs at most once; only %S may be missing. A name thus has one time.
 type Naming struct {
-	template string // {job} filled in
+	template string // with {job} filled in
 	match    *regexp.Regexp
 	order    string // of the parts, such as "YmdHMS"
 	glob     string
 }
 
-// timeParts are the letters of a template's parts of time, with how many
-// digits each has.
+// timeParts are the letters of the parts. %Y has four digits, the others two.
 const timeParts = "YmdHMS"
 
-// NewNaming checks a template for a job of this name.
+// NewNaming returns the naming for a template and a job, or an error if the template is invalid.
 func NewNaming(template, job string) (*Naming, error) {
 	n := &Naming{template: strings.ReplaceAll(template, "{job}", job)}
 	var re, glob strings.Builder
@@ -70,12 +67,12 @@ func NewNaming(template, job string) (*Naming, error) {
 	if err := zfs.CheckComponent(n.At(time.Unix(0, 0))); err != nil {
 		return nil, fmt.Errorf("template %q: %w", template, err)
 	}
-	n.match = regexp.MustCompile("^" + re.String() + "$") // only quoted text and groups
+	n.match = regexp.MustCompile("^" + re.String() + "$") // cannot fail: only quoted text and groups
 	n.glob = glob.String()
 	return n, nil
 }
 
-// At is the name of the snapshot of a time.
+// At returns the name of a snapshot taken at t.
 func (n *Naming) At(t time.Time) string {
 	t = t.UTC()
 	return strings.NewReplacer(
@@ -84,8 +81,8 @@ func (n *Naming) At(t time.Time) string {
 	).Replace(n.template)
 }
 
-// TimeOf is the time that a name was made of; false if it is of another form
-// or has a time that does not exist.
+// TimeOf returns the time in a name, or false if the name does not match or its date does not
+// exist.
 func (n *Naming) TimeOf(name string) (time.Time, bool) {
 	groups := n.match.FindStringSubmatch(name)
 	if groups == nil {
@@ -100,19 +97,19 @@ func (n *Naming) TimeOf(name string) (time.Time, bool) {
 		v[strings.IndexByte(timeParts, n.order[i])] = x
 	}
 	t := time.Date(v[0], time.Month(v[1]), v[2], v[3], v[4], v[5], 0, time.UTC)
-	return t, n.At(t) == name // a 31st of February becomes another day
+	return t, n.At(t) == name // February 31 would become a day in March
 }
 
-// Pattern is a shell pattern that every name of the template matches.
+// Pattern returns a shell pattern that every name of the template matches.
 func (n *Naming) Pattern() string { return n.glob }
 
-// Scope is which snapshots a job concerns: those that it made or adopted.
+// Scope is the set of snapshots that a job takes or adopts.
 type Scope struct {
-	naming *Naming // nil: the job takes none
+	naming *Naming // nil if the job takes none
 	adopt  plan.Patterns
 }
 
-// Scope returns the job's. Its errors are those of NewNaming.
+// Scope returns the job's scope. If it is empty, or the template is invalid, it returns an error.
 func (j *Job) Scope() (*Scope, error) {
 	s := &Scope{adopt: plan.ParsePatterns(j.Snapshots.Adopt)}
 	if j.Snapshots.Take == "" {
@@ -126,10 +123,10 @@ func (j *Job) Scope() (*Scope, error) {
 	return s, err
 }
 
-// Naming makes the job's own names; nil where it takes no snapshots.
+// Naming returns the naming of the job's own snapshots, or nil if it takes none.
 func (s *Scope) Naming() *Naming { return s.naming }
 
-// Own tells whether the job made a snapshot of that name, and when.
+// Own returns the time of one of the job's own snapshots, or false for other names.
 func (s *Scope) Own(name string) (time.Time, bool) {
 	if s.naming == nil {
 		return time.Time{}, false
@@ -137,14 +134,14 @@ func (s *Scope) Own(name string) (time.Time, bool) {
 	return s.naming.TimeOf(name)
 }
 
-// Has tells whether a snapshot of that name is the job's concern.
+// Has reports whether a snapshot is in the scope.
 func (s *Scope) Has(name string) bool {
 	_, own := s.Own(name)
 	return own || s.adopt.Match(name)
 }
 
-// Patterns are the patterns of the names that Has is true of. They
-// match a little more: names of times that do not exist.
+// Patterns returns patterns that all names in the scope match. They also match names with dates
+// that do not exist.
 func (s *Scope) Patterns() []string {
 	all := s.adopt.Strings()
 	if s.naming != nil {

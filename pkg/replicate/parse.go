@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// decode reads a text strictly: it may have no other keys than what it is read into.
+// decode decodes TOML. Unknown keys are errors.
 func decode(text []byte, into any) error {
 	d := toml.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -22,12 +22,11 @@ func decode(text []byte, into any) error {
 	return d.Decode(into)
 }
 
-// places are where a job file's parts are, for messages; the zero value knows
-// of none.
+// places holds line numbers of a job file for messages. The zero value has none.
 type places struct {
 	name  string
-	lines []int    // of the headers of its jobs, or of what else is asked for, from 1
-	whose []string // by which template and for which host a job is, said behind its name
+	lines []int    // of the job headers, or of other headers, from 1
+	whose []string // suffixes with template and host, by job
 }
 
 func (p places) file() string {
@@ -38,13 +37,13 @@ func (p places) file() string {
 }
 
 func (p places) job(i int) string {
-	if i >= len(p.lines) { // jobs in one array have no headers
+	if i >= len(p.lines) { // jobs in an inline array have no headers
 		return p.file()
 	}
 	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
 }
 
-// of is said behind a job's name.
+// of returns the suffix for a job's name.
 func (p places) of(i int) string {
 	if i >= len(p.whose) {
 		return ""
@@ -52,8 +51,7 @@ func (p places) of(i int) string {
 	return p.whose[i]
 }
 
-// headers finds the lines of the headers [[job]], [[host]] and [[template]] of a
-// text that the decoder has read.
+// headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML.
 func headers(text []byte) map[string][]int {
 	lines := map[string][]int{}
 	var p unstable.Parser
@@ -72,7 +70,7 @@ func headers(text []byte) map[string][]int {
 	return lines
 }
 
-// syntax turns an error of the decoder into one that names line and key.
+// syntax converts an error of the decoder to a usage error with line and key.
 func syntax(name string, err error) error {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
@@ -101,8 +99,7 @@ func syntax(name string, err error) error {
 	return fault.Usagef("", "%s: %w", name, err)
 }
 
-// wanted rewrites the decoder's message for a value of the wrong type, without the names
-// of Go's fields and types.
+// wanted rewrites the decoder's message about a wrong type, without Go's field and type names.
 func wanted(key []string, message string) string {
 	is, ok := strings.CutPrefix(message, "cannot decode TOML ")
 	is, field, found := strings.Cut(is, " into struct field ")
@@ -131,17 +128,15 @@ func wanted(key []string, message string) string {
 	return fmt.Sprintf("this is of type %s, and must be %s", is, must)
 }
 
-// suggest returns the key of the same table that is spelled most like the
-// last of a path, else the table elsewhere in a job that has such a key; ""
-// where nothing is near.
+// suggest returns a similar key of the same table, or a table of a job that has the key, or "".
 func suggest(path []string) string {
 	if len(path) == 0 {
 		return ""
 	}
 	tables, typed := tables(), path[len(path)-1]
 	keys := tables[strings.Join(path[:len(path)-1], ".")]
-	known := slices.Contains(keys, typed)        // the decoder's path leaves out a table in braces
-	for most := 1; most <= 2 && !known; most++ { // more changes than that are another word
+	known := slices.Contains(keys, typed)        // the decoder's path omits inline tables
+	for most := 1; most <= 2 && !known; most++ { // with more changes it is another word
 		for _, k := range keys {
 			if most < len(k) && alike(typed, k, most) {
 				return k
@@ -156,7 +151,7 @@ func suggest(path []string) string {
 	return ""
 }
 
-// tables are the keys of each table of a job file, by its name.
+// tables returns the keys of each table of a job file, by table name.
 func tables() map[string][]string {
 	out := map[string][]string{}
 	var add func(table string, t reflect.Type)
@@ -178,8 +173,8 @@ func tables() map[string][]string {
 	return out
 }
 
-// alike tells whether a word becomes another by so few changes: letters put in, left
-// out, exchanged or, next to each other, swapped.
+// alike reports whether at most so many changes turn a into b. A change inserts, deletes or
+// replaces a letter, or swaps neighbors.
 func alike(a, b string, changes int) bool {
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]

@@ -9,17 +9,16 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Selects tells whether a dataset at or below the job's source is chosen by its
-// name. A shell pattern without "/" matches the last part of a dataset's name at
-// any depth, one with "/" the path below the source, and what is below a match is
-// matched too. A regular expression ("re:") is looked for in the path below the
-// source, of each dataset for itself. "." is the source itself, alone.
+// Selects reports whether the name of a dataset at or below the job's source is selected. A shell
+// pattern without "/" matches the last component at any depth. One with "/" matches the path
+// relative to the source. Both also match descendants. A regular expression ("re:") is searched in
+// the relative path of each dataset. "." matches only the source itself.
 func (c *Choice) Selects(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
 	}
 	if zfs.IsDrillClone(dataset) || zfs.IsDiverged(dataset) {
-		return false // it is gone when the drill is; or no copy any more
+		return false // a drill destroys its clone; a diverged copy is no longer a copy
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
 	if len(c.Include) > 0 && !covered(c.Include, below) {
@@ -28,8 +27,7 @@ func (c *Choice) Selects(source, dataset string) bool {
 	return !covered(c.Exclude, below)
 }
 
-// covered tells whether a pattern matches a path below the source, or one
-// above it.
+// covered reports whether a pattern matches a relative path or one of its parents.
 func covered(patterns []string, below string) bool {
 	if below == "" {
 		return slices.Contains(patterns, ".")
@@ -37,7 +35,7 @@ func covered(patterns []string, below string) bool {
 	for _, pattern := range patterns {
 		is, err := plan.ParsePattern(strings.TrimPrefix(pattern, "/"))
 		if err != nil {
-			continue // Validate refused it
+			continue // Validate reports it
 		}
 		if is.Expression() {
 			if is.Match(below) {
@@ -58,20 +56,20 @@ func covered(patterns []string, below string) bool {
 	return false
 }
 
-// Takes tells whether a dataset at or below the job's source is chosen.
+// Takes reports whether a dataset at or below the job's source is selected, by name and by
+// property.
 func (c *Choice) Takes(source string, d *zfs.Dataset) bool {
 	return c.Selects(source, d.Name) && c.marked(d)
 }
 
-// Named tells whether the name of a dataset alone decides that a job sends it to a
-// target.
+// Named reports whether a target takes a dataset by its name alone, without a property.
 func (j *Job) Named(t *Target, source, dataset string) bool {
 	return j.Property == "" && t.Property == "" && j.Selects(source, dataset) && t.Selects(source, dataset)
 }
 
-// marked tells whether a dataset has the property. Of the name alone it is what users
-// of other tools have set: any value but a "no", and for zfs_autobackup's "child" and
-// "parent" what is below, or the dataset alone.
+// marked reports whether a dataset has the property. If only NAME is given, any value counts
+// except those that mean "no". As in zfs_autobackup, "child" selects only descendants, and
+// "parent" only the dataset itself.
 func (c *Choice) marked(d *zfs.Dataset) bool {
 	name, value, valued := strings.Cut(c.Property, "=")
 	if name == "" {
@@ -92,7 +90,7 @@ func (c *Choice) marked(d *zfs.Dataset) bool {
 	return !slices.Contains([]string{"", "-", "false", "off", "no"}, p.Value)
 }
 
-// UserProperties are those that decide which datasets a job and its targets take.
+// UserProperties returns the properties that select datasets of a job and its targets.
 func (j *Job) UserProperties() []string {
 	var out []string
 	add := func(c *Choice) {

@@ -7,8 +7,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Adopted are the snapshots of a dataset that the job adopted: retention needs
-// to be told when they were taken.
+// Adopted returns the adopted snapshots of a dataset. Retention needs their creation times.
 func (s *Scope) Adopted(d *zfs.Dataset) []string {
 	var out []string
 	for _, v := range d.Snapshots() {
@@ -19,7 +18,7 @@ func (s *Scope) Adopted(d *zfs.Dataset) []string {
 	return out
 }
 
-// Count is how many snapshots of a dataset are the job's concern.
+// Count returns the number of snapshots of a dataset in the scope.
 func (s *Scope) Count(d *zfs.Dataset) int {
 	n := 0
 	for _, v := range d.Versions {
@@ -30,31 +29,27 @@ func (s *Scope) Count(d *zfs.Dataset) int {
 	return n
 }
 
-// Removal is what retention makes of a dataset.
+// Removal is the retention decision for a dataset.
 type Removal struct {
 	Remove []zfs.Version
-	// Untrusted are the names of snapshots whose dates are not believed.
+	// Untrusted are names of snapshots with untrusted dates.
 	Untrusted []string
-	// OverLimit is how many of Remove an earlier run kept, and neither the time that
-	// passed since nor newer snapshots have overtaken.
+	// OverLimit is the number of snapshots in Remove that an earlier run kept and that neither
+	// time nor newer snapshots supersede.
 	OverLimit int
-	// Waiting tells that some stay only until more time has passed.
+	// Waiting means that some snapshots are kept only until more time has passed.
 	Waiting bool
-	// KeepReasons is why the others stay, by name.
+	// KeepReasons holds the reasons to keep the other snapshots, by name.
 	KeepReasons map[string]string
 }
 
-// Prunable returns the snapshots of a dataset that retention may remove: those
-// that the job made or adopted and that are neither the newest of the dataset
-// nor protected, by GUID, nor kept by the grid, counting all snapshots by their
-// own dates or those alone whose dates are believed. protected says why. created
-// are the times of adopted snapshots; one whose time is unknown stays. h learns
-// from it.
+// Prunable returns the snapshots of a dataset that retention may destroy. It keeps the most recent
+// snapshot, protected ones (by GUID, with the reason), and those outside the scope. It applies the
+// grid twice, to all snapshots and to those with trusted dates, and keeps both results. An
+// untrusted date thus never displaces a trusted snapshot. created has the times of adopted
+// snapshots; those without a time are kept. It updates h.
 //
-// Counting the believed ones alone keeps what would be kept without the others:
-// each that is left out leaves its place to an older one.
-//
-// That a snapshot is held, or has clones, is for the caller to find out.
+// The caller must check for holds and clones.
 func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, protected map[uint64]string, h *History, now time.Time) Removal {
 	out := Removal{KeepReasons: map[string]string{}}
 	if g == nil {
@@ -105,16 +100,15 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		}
 		out.Remove = append(out.Remove, v)
 		h.due = append(h.due, p.Order)
-		gone[p.Name] = !left[p.Order] // that it goes now was decided before
+		gone[p.Name] = !left[p.Order] // an earlier run decided to destroy it
 	}
 	out.OverLimit = g.overLimit(believed, gone, h.Kept, now)
 	return out
 }
 
-// overLimit counts those of the believed points that go though an earlier run kept
-// them (their order is at most last), and though they are not overtaken: the
-// grid does not keep them even where nothing new has come, or would keep them
-// whatever came since.
+// overLimit counts the points to destroy that an earlier run kept (order at most last) and that
+// are not superseded: the grid destroys them even without newer snapshots, or would keep them
+// regardless of newer ones.
 func (g *Grid) overLimit(believed []Point, gone map[string]bool, last uint64, now time.Time) int {
 	var before []Point
 	for _, p := range believed {
@@ -138,8 +132,8 @@ func (g *Grid) overLimit(believed []Point, gone map[string]bool, last uint64, no
 	return n
 }
 
-// filled are points such that every period of every rule from a time to now has
-// one, so far as the rule counts back.
+// filled returns points such that every rule has one in each of its periods from one time to
+// another.
 func (g *Grid) filled(from, now time.Time) []Point {
 	out := []Point{{Time: from, Order: 1 << 63}}
 	for _, r := range g.rules() {

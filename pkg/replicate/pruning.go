@@ -10,51 +10,48 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Pruning is what retention removes on one side.
+// Pruning lists what a run destroys on one side.
 type Pruning struct {
-	Side      string   `json:"side"`      // SourceSide, or the target's name
+	Side      string   `json:"side"`      // SourceSide or target name
 	Remove    []string `json:"remove"`    // full names
-	Kept      int      `json:"kept"`      // snapshots of the job that stay
-	Held      []string `json:"held"`      // would go, but are held or have clones
-	Protected int      `json:"protected"` // bases of increments, and what interrupted receives need
-	// Doubted are those whose dates are not believed.
+	Kept      int      `json:"kept"`      // snapshots in the scope
+	Held      []string `json:"held"`      // kept because of holds or clones
+	Protected int      `json:"protected"` // bases of increments, and for interrupted receives
+	// Doubted are snapshots with untrusted dates.
 	Doubted []string `json:"doubted,omitempty"`
 	Error   string   `json:"error,omitempty"`
 	Hint    string   `json:"hint,omitempty"`
-	// Mirror tells that what goes is what the source no longer has.
+	// Mirror means that the mirror decided, not a grid.
 	Mirror bool `json:"mirror,omitempty"`
-	// Datasets are copies that go, of datasets that are gone from the source.
+	// Datasets are orphans to destroy.
 	Datasets []string `json:"remove_datasets,omitempty"`
-	// Refused tells that Remove is more than one run may remove: all of it stays.
+	// Refused means that Remove exceeds a limit. Then nothing is destroyed.
 	Refused bool `json:"refused,omitempty"`
 
-	// KeepReasons is why snapshots of the job stay, by full name; not of the datasets that
-	// are as an earlier run left them.
+	// KeepReasons holds the reasons to keep snapshots in the scope, by full name. It omits
+	// datasets without changes since an earlier run.
 	KeepReasons map[string]string `json:"-"`
-	// Removed is how many of Datasets are destroyed.
+	// Removed counts the destroyed Datasets.
 	Removed int `json:"-"`
-	// Gone are Datasets, as their host is asked to destroy them.
+	// Gone has the requests to destroy Datasets.
 	Gone []zfs.Orphan `json:"-"`
-	// Looked is what retention learnt of each dataset that it looked at, by the name
-	// of the source's.
+	// Looked holds new knowledge about each checked dataset, by the name of its original.
 	Looked map[string]*PruneLook `json:"-"`
 }
 
-// PruneLook is what retention learnt of a dataset on one side.
+// PruneLook is knowledge about a dataset on one side.
 type PruneLook struct {
 	Past *History
-	// Print is what the decision depended on, where there was nothing to remove: as
-	// long as it is the same there is no need to look again. "" = there was, or will
-	// be in time.
+	// Print is the fingerprint of the decision's input if nothing is to destroy. While it is the
+	// same, later runs skip the dataset. "" = something is, or will be, to destroy.
 	Print string
-	// Waiting tells that something will go in time, without anything new.
+	// Waiting means that time alone will make something prunable.
 	Waiting bool
-	// Of is the GUID of the dataset that a mirror's snapshots are now known to be of; 0 =
-	// as before.
+	// Of is the GUID of the original of a mirror's copy; 0 = unchanged.
 	Of uint64
 }
 
-// Failed is why the side keeps what it should not, as an error.
+// Failed returns the error of the pruning, or nil.
 func (p *Pruning) Failed() error {
 	switch {
 	case p.Error == "":
@@ -65,13 +62,13 @@ func (p *Pruning) Failed() error {
 	return fault.Failf(p.Hint, "%s: %s", p.Side, p.Error)
 }
 
-// Keep notes a snapshot that cannot be removed: it is held, or has clones.
+// Keep records a snapshot that has a hold or a clone.
 func (p *Pruning) Keep(name string) {
 	p.Held = append(p.Held, name)
 	p.Kept++
 }
 
-// Learn takes over into the state what was learnt, whatever becomes of Remove.
+// Learn saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
 func (s *State) Learn(p *Pruning) {
 	for source, l := range p.Looked {
 		known := s.Dataset(source)
@@ -96,7 +93,7 @@ func (s *State) Learn(p *Pruning) {
 	}
 }
 
-// Done takes note that all of Remove that could go is gone.
+// Done records that the pruning is complete.
 func (p *Pruning) Done() {
 	for _, l := range p.Looked {
 		if l.Past != nil && !l.Waiting {
@@ -105,7 +102,7 @@ func (p *Pruning) Done() {
 	}
 }
 
-// candidate is a dataset of a side, with what of it is protected and why.
+// candidate is a dataset to prune, with its protected versions, by GUID, and the reasons.
 type candidate struct {
 	source    string
 	dataset   *zfs.Dataset
@@ -113,7 +110,7 @@ type candidate struct {
 	print     string
 }
 
-// prune decides what retention removes on every side that was seen.
+// prune adds the prunings of all listed sides to d.
 func (v *RunState) prune(d *Decision, b *incrementalSources) {
 	if v.Job.Retention != nil {
 		var all []candidate
@@ -135,8 +132,8 @@ func (v *RunState) prune(d *Decision, b *incrementalSources) {
 			}
 			continue
 		}
-		// Of a dataset that the source has no more, or that the job or the target does not
-		// take, the copy stays as it is.
+		// Copies of datasets that the source lacks, or the target does not take, are kept as they
+		// are.
 		var all []candidate
 		for _, s := range v.To(t.Name) {
 			if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
@@ -150,7 +147,7 @@ func (v *RunState) prune(d *Decision, b *incrementalSources) {
 	}
 }
 
-// Rule names what decides what goes.
+// Rule returns the name of the rule that decided, for messages.
 func (p *Pruning) Rule() string {
 	if p.Mirror {
 		return "mirror"
@@ -162,7 +159,7 @@ func newPruning(side string) *Pruning {
 	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, KeepReasons: map[string]string{}, Looked: map[string]*PruneLook{}}
 }
 
-// protected are the versions of a copy that retention must leave.
+// protected returns the versions of a copy that retention must keep, by GUID, with the reason.
 func (t *TargetState) protected(source, there *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for guid := range t.Partial {
@@ -173,13 +170,14 @@ func (t *TargetState) protected(source, there *zfs.Dataset) map[uint64]string {
 		out[base.GUID] = "base of the next increment"
 		return out
 	}
-	for _, v := range there.Versions { // another dataset, which is not ours to prune
+	for _, v := range there.Versions { // a dataset that zxfer did not copy
 		out[v.GUID] = "the source has none of these"
 	}
 	return out
 }
 
-// pruneSide decides for the datasets of one side, or asks what it has to know.
+// pruneSide applies a grid to the datasets of one side. If it lacks creation times, it adds them
+// to d.Ask instead.
 func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate) {
 	p := newPruning(side)
 	var some []candidate
@@ -213,7 +211,7 @@ func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate)
 	d.Prunings = append(d.Prunings, p)
 }
 
-// pruneOne decides for one dataset.
+// pruneOne applies a grid to one dataset.
 func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	past := History{Dataset: c.dataset.GUID}
 	if known := v.State.Datasets[c.source]; known != nil {
@@ -245,15 +243,15 @@ func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	p.Looked[c.source] = look
 }
 
-// refuse keeps a side as it is: more would go than time and newer snapshots
-// explain.
+// refuse sets the error of p, which then destroys nothing. The limit is exceeded by snapshots that
+// neither time nor newer ones supersede.
 func (p *Pruning) refuse(j *Job, dataset string, beyond int) {
 	p.Refused = true
 	p.Error = fmt.Sprintf("nothing was removed: %s of %s would go, although neither time nor newer ones explain it, and prune_limit allows one run %d",
 		english.Plural(beyond, "snapshot", ""), dataset, j.PruneAtMost())
 }
 
-// fingerprintOf is all that retention depends on.
+// fingerprintOf returns the complete input of a retention decision.
 func (v *RunState) fingerprintOf(g *Grid, c *candidate) string {
 	latest, _ := c.dataset.Latest()
 	var protected []uint64

@@ -11,17 +11,17 @@ import (
 
 const day = 24 * time.Hour
 
-// rule is one line of a grid: keep the newest of each of count periods.
+// rule is a line of a grid. It keeps the newest snapshot of each of count periods.
 type rule struct {
 	name   string
 	count  int
-	period func(time.Time) int64 // stands for the period that holds a time of the grid's zone
-	step   time.Duration         // no longer than a period, and no shorter than a third of one
+	period func(time.Time) int64 // returns the number of the period of a time in the grid's zone
+	step   time.Duration         // at most a period, at least a third of one
 }
 
-// In a time zone days have 22 to 26 hours, and a change of the clock may leave but
-// half an hour of an hour. A period is told from others by the date, an hour by when
-// it began: the one that a clock shows twice is two.
+// A local day has 22 to 26 hours, and a clock change may leave half an hour of an hour. Therefore
+// dates identify periods, and start times identify hours: an hour that the clock shows twice
+// counts as two.
 
 func (g *Grid) rules() []rule {
 	return []rule{
@@ -37,21 +37,21 @@ func (g *Grid) rules() []rule {
 	}
 }
 
-// Point is a snapshot as retention sees it.
+// Point is a snapshot, as input of a grid.
 type Point struct {
 	Name string
 	Time time.Time
-	// Order tells which is newer (createtxg): the higher. Time is that of a
-	// clock, which may have been wrong; where Order is the same it decides.
+	// Order is the createtxg; higher is newer. Clocks may be wrong, so Time decides only if Order
+	// is equal.
 	Order uint64
 }
 
-// Keep returns which of the points the grid keeps, by name, with the rules
-// that do ("daily, monthly"). A nil grid keeps all.
+// Keep returns the points that the grid keeps, by name, with the rules ("daily, monthly"). A nil
+// grid keeps all.
 //
-// It is stable: what is kept now was kept at every time before, so that
-// pruning at every run leaves what pruning once would. The newest snapshot
-// stands for a period, so that a period once begun is never without.
+// Keep is stable: a point that it keeps now was kept at all earlier times, so frequent pruning has
+// the same result as a single one. The newest snapshot represents a period, so a period that has
+// started always has one.
 func (g *Grid) Keep(points []Point) map[string]string {
 	kept := make(map[string]string, len(points))
 	if g == nil {
@@ -87,7 +87,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 	return kept
 }
 
-// keep adds what it keeps.
+// keep adds the points that the rule keeps to kept.
 func (a *Also) keep(newestFirst []Point, kept map[string]string) {
 	left, names := a.Last, plan.ParsePatterns(a.Names)
 	for _, p := range newestFirst {

@@ -10,16 +10,16 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Conflicts that a single transfer cannot know of: they need the memory of
-// earlier runs, or a look at all datasets at once.
+// Conflicts that the planner cannot find, because they need the state of earlier runs or all
+// datasets.
 const (
-	Renamed   = "renamed"   // the source dataset, and the target still has the old name
-	Recreated = "recreated" // another dataset of the same name
+	Renamed   = "renamed"   // source dataset was renamed; the target has the old name
+	Recreated = "recreated" // source dataset was recreated under the same name
 )
 
-// Review explains what the planner of a transfer to a target can only state, and
-// refuses what it cannot see. Nothing of it is mended: every hint names the
-// commands that would. It returns what else is to be told.
+// Review completes the plan of a transfer to a target: it explains conflicts with the job's state
+// and adds conflicts that the planner cannot find. It changes no dataset; hints name the commands.
+// It returns additional notes.
 func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
 	sources := st.Source.ByName()
 	for i := range p.Conflicts {
@@ -55,7 +55,7 @@ func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []strin
 		if known == nil || now == nil || known.EncryptionRoot == "" || known.GUID != now.GUID {
 			continue
 		}
-		if root := now.Get("encryptionroot"); root != known.EncryptionRoot { // a raw send takes the change along
+		if root := now.Get("encryptionroot"); root != known.EncryptionRoot { // a raw send replicates the change
 			news = append(news, fmt.Sprintf("the encryption root of %s changed from %s to %s: what arrives from now on needs the new key",
 				on(st.SourceHost, d.Source), known.EncryptionRoot, cmp.Or(root, "none")))
 		}
@@ -65,8 +65,8 @@ func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []strin
 
 func on(host, name string) string { return host + ":" + name }
 
-// orphans finds the datasets of the target that hold the snapshots of the source
-// but whose name no dataset of the source has: by snapshot GUID.
+// orphans returns the datasets of the target whose name has no dataset on the source, by GUID of
+// their snapshots.
 func (v *RunState) orphans(t *Target, st *plan.State) map[uint64]string {
 	named := map[string]bool{}
 	for _, d := range v.All {
@@ -84,8 +84,8 @@ func (v *RunState) orphans(t *Target, st *plan.State) map[uint64]string {
 	return out
 }
 
-// renamed finds a dataset that would be sent in full although the target has
-// its history under another name.
+// renamed returns a conflict if a dataset would be sent in full although the target has its
+// snapshots under another name.
 func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[uint64]string) (c finding.Finding, ok bool) {
 	if source == nil {
 		return c, false
@@ -106,8 +106,7 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 	return c, false
 }
 
-// recreated says so where a dataset has nothing in common with its copy
-// because it is another one of the same name.
+// recreated changes a conflict about missing common snapshots if the source dataset was recreated.
 func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
 	known := v.State.Datasets[c.Source]
 	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {

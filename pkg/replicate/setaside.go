@@ -10,17 +10,17 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DivergedCopy is a copy that a run set aside, as long as it is there.
+// DivergedCopy is an existing copy that a run renamed because it had diverged.
 type DivergedCopy struct {
-	Target  string    `json:"target"`  // the target's name
-	Dataset string    `json:"dataset"` // that it was a copy of, by its name on the target
+	Target  string    `json:"target"`  // name of the target
+	Dataset string    `json:"dataset"` // its former name
 	As      string    `json:"as"`
 	GUID    uint64    `json:"guid,string"`
 	Since   time.Time `json:"since"`
 }
 
-// Diverged notes, before it is done, that a copy is set aside with all that is below
-// it: the holds there go along, and nothing needs them any more.
+// Diverged records a diverged copy, before the run renames it with its descendants. Their holds
+// move with them and are stale.
 func (s *State) Diverged(a DivergedCopy) {
 	same := func(b DivergedCopy) bool { return a.Target == b.Target && a.As == b.As }
 	if !slices.ContainsFunc(s.Aside, same) {
@@ -39,7 +39,7 @@ func (s *State) Diverged(a DivergedCopy) {
 	}
 }
 
-// DivergedAt are the copies of a target that were set aside, by their names.
+// DivergedAt returns the names of the diverged copies on a target.
 func (s *State) DivergedAt(target string) (names []string) {
 	for _, a := range s.Aside {
 		if a.Target == target {
@@ -49,17 +49,16 @@ func (s *State) DivergedAt(target string) (names []string) {
 	return names
 }
 
-// UpdateDiverged drops those of a target that are not there any more, or are another dataset.
+// UpdateDiverged drops diverged copies of a target that no longer exist or were recreated.
 func (s *State) UpdateDiverged(target string, there func(name string) (guid uint64)) {
 	s.Aside = slices.DeleteFunc(s.Aside, func(a DivergedCopy) bool { return a.Target == target && there(a.As) != a.GUID })
 }
 
-// maxAside is how many copies of one dataset may be kept: what diverges more often does so
-// for a reason that setting it aside does not mend, as two sources of one copy, and would
-// fill the pool.
+// maxAside limits the diverged copies of a dataset. If it diverges more often, renaming does not
+// solve the cause (for example two sources of one copy) and would fill the pool.
 const maxAside = 3
 
-// Known tells a request what the source has beside the datasets that a target is sent.
+// Known adds the source datasets that the target does not get to a request.
 func (v *RunState) Known(t *Target, r *plan.Request) {
 	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
 	for _, d := range v.All {
@@ -74,7 +73,7 @@ func (v *RunState) Known(t *Target, r *plan.Request) {
 	}
 }
 
-// begins tells a request which copies a run set aside, and none began anew since.
+// begins adds the copies that were renamed and not yet replaced to a request.
 func (v *RunState) begins(t *Target, r *plan.Request) {
 	r.Again = map[string]bool{}
 	for _, d := range v.To(t.Name) {
@@ -83,7 +82,7 @@ func (v *RunState) begins(t *Target, r *plan.Request) {
 			arrived = known.Targets[t.Name].Success
 		}
 		for _, a := range v.State.Aside {
-			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // what is new since is not
+			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // newer datasets were not renamed
 			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
 				r.Again[copied] = true
 			}
@@ -91,14 +90,14 @@ func (v *RunState) begins(t *Target, r *plan.Request) {
 	}
 }
 
-// TookAlong tells that this run set the copy of a dataset aside, with one above it.
+// TookAlong reports whether this run renamed the copy of a dataset together with a parent.
 func (v *RunState) TookAlong(t *Target, source string) bool {
 	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
 		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
 	})
 }
 
-// Rotation has a request set aside what diverged, where the target's job has it so.
+// Rotation makes a request rename diverged copies, if the target is configured for that.
 func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	v.begins(t, r)
 	if t.OnDivergence != "rotate" {
@@ -110,7 +109,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 			r.Copies[t.CopyOf(v.Root, source)] = true
 		}
 	}
-	for _, g := range v.State.OrphansAt(t.Name) { // the source may have another of its name by now
+	for _, g := range v.State.OrphansAt(t.Name) { // the source may have a new dataset with that name
 		r.Copies[g.Dataset] = true
 	}
 	r.Ours = maps.Clone(r.Copies)
@@ -118,7 +117,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	for _, d := range v.To(t.Name) {
 		sent = append(sent, d.Name)
 	}
-	for _, source := range sent { // and what is above it, which no run brought
+	for _, source := range sent { // also the parents, which no run sent
 		for name := t.CopyOf(v.Root, source); name != "" && !r.Ours[name]; name = zfs.ParentOf(name) {
 			r.Ours[name] = true
 		}

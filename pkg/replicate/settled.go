@@ -6,50 +6,45 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A dataset is settled after a run that had nothing to send, to hold or to
-// remove for it. As long as its snapshots and those of its copies are what
-// they were, so is that, and the run leaves it out: no snapshot of it is
-// listed. zfs.ChangedProperty tells that, at the price of the dataset alone;
-// the listing of its snapshots and bookmarks costs as much again for each of
-// them.
+// After a run that had nothing to send, hold or prune for a dataset, the dataset is cached as
+// unchanged. While its snapshots and those of its copies are the same, runs skip it without
+// listing its snapshots. zfs.ChangedProperty shows a change at the cost of one dataset. A listing
+// costs as much for each snapshot and bookmark.
 //
-// Only that nothing is to be done rests on what was remembered. Whatever is
-// done is decided by a listing of this run, so that what leaves
-// zfs.ChangedProperty alone (bookmarks, holds) cannot mislead it: a dataset
-// with nothing to send or to remove needs neither.
+// The cache only decides to do nothing. All actions follow from a listing of the same run.
+// Bookmarks and holds, which do not affect zfs.ChangedProperty, therefore cannot cause a wrong
+// action: an unchanged dataset needs neither.
 
-// changeTicks is how many seconds must lie between the last change of a
-// dataset's snapshots and the beginning of a listing that is remembered: the
-// property counts whole seconds, and another change within the same second
-// would not show.
+// changeTicks is the minimum time in seconds between the last change of a dataset's snapshots and
+// the start of a cached listing. The property has a resolution of one second, so a later change in
+// the same second would be invisible.
 const changeTicks = 2
 
-// UnchangedCache is what must be as it was for there to be nothing to do for a dataset.
+// UnchangedCache holds the fingerprints of an unchanged dataset and its copies.
 type UnchangedCache struct {
-	Source  string            `json:"source"`  // stands for the dataset
-	Own     bool              `json:"own"`     // its newest snapshot is one of the job's own
-	Targets map[string]string `json:"targets"` // stand for its copies, by the target's name in the job file
+	Source  string            `json:"source"`  // of the dataset
+	Own     bool              `json:"own"`     // the most recent snapshot is one of the job's own
+	Targets map[string]string `json:"targets"` // of the copies, by target name
 }
 
-// fingerprint stands for all about a dataset that decides whether there is anything
-// to do. A promotion moves snapshots without a trace in the clone's
-// zfs.ChangedProperty, but changes the origin.
+// fingerprint returns everything that decides whether a dataset has changed. It includes the
+// origin, because a promotion moves snapshots without a change of the clone's zfs.ChangedProperty.
 func fingerprint(d *zfs.Dataset, base uint64) string {
 	return fmt.Sprintf("%s %s %q %q %d", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base)
 }
 
-// CopyProperties are what tells whether a copy moved.
+// CopyProperties returns the properties that CopyMoved needs.
 func CopyProperties() []string {
 	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
 }
 
-// CopyMoved tells that a copy is not as it was.
+// CopyMoved reports whether a copy has changed.
 func (s *UnchangedCache) CopyMoved(target string, there *zfs.Dataset, a *CopyState) bool {
 	return there.ResumeToken() != "" || s.Targets[target] != fingerprint(there, a.BaseGUID)
 }
 
-// Unmoved are the datasets of the source that are as they were, and need no
-// snapshot; of their copies nothing is said.
+// Unmoved returns the source datasets that have not changed and need no snapshot. It does not
+// check the copies.
 func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
@@ -76,10 +71,10 @@ func (v *RunState) unmoved(d *zfs.Dataset, s *UnchangedCache, known *DatasetStat
 	return v.Scope.Naming() == nil || s.Own && d.Get("written") == "0"
 }
 
-// Settle are the datasets for which there was nothing to do, by name, after all
-// that was decided is done. What was left out is as it was before.
+// Settle returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
+// their entry.
 func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
-	open := map[string]bool{} // to retention
+	open := map[string]bool{} // datasets that pruning must check again
 	for _, p := range prunings {
 		for source, l := range p.Looked {
 			open[source] = open[source] || l.Print == ""
@@ -104,8 +99,8 @@ func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache)
 	return out
 }
 
-// settleCopies fills in a dataset's copies; false where something was sent to any,
-// or is still to be done, or may have happened unseen.
+// settleCopies adds the fingerprints of the copies to s. It returns false if a copy is not up to
+// date, was sent in this run, or may have an invisible change.
 func (v *RunState) settleCopies(d *zfs.Dataset, s *UnchangedCache) bool {
 	for _, t := range v.Targets {
 		if v.Excluded[t.Name][d.Name] {
@@ -124,8 +119,8 @@ func (v *RunState) settleCopies(d *zfs.Dataset, s *UnchangedCache) bool {
 	return true
 }
 
-// shows tells that any change of a dataset's snapshots behind a listing that
-// began then shows in zfs.ChangedProperty.
+// shows reports whether any change of a dataset's snapshots after the start of a listing is
+// visible in zfs.ChangedProperty.
 func shows(d *zfs.Dataset, began int64) bool {
 	changed := d.SnapshotsChanged()
 	return changed != 0 && changed+changeTicks <= began

@@ -11,42 +11,42 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// State is what is known of a job's datasets after its last run.
+// State is the state of a job after its last run.
 type State struct {
-	// Datasets are those of the source, by name.
+	// Datasets are datasets of the source, by name.
 	Datasets map[string]*DatasetState `json:"datasets"`
-	// Aside are the copies that were set aside and are still there.
+	// Aside are existing diverged copies.
 	Aside []DivergedCopy `json:"set_aside,omitempty"`
-	// Root is the GUID of the source's root when its datasets were last missed.
+	// Root is the GUID of the source's root at the last call of NoteOrphans.
 	Root uint64 `json:"root_guid,string,omitempty"`
-	// Orphans are the copies of datasets that the source no longer has.
+	// Orphans are copies of datasets that no longer exist on the source.
 	Orphans []*Orphan `json:"gone,omitempty"`
 }
 
-// DatasetState is what is known of one dataset of the source.
+// DatasetState is the state of one dataset of the source.
 type DatasetState struct {
 	GUID           uint64 `json:"guid,string"`
 	EncryptionRoot string `json:"encryption_root,omitempty"`
-	// Pruned tells, by side, what retention found nothing more to remove of:
-	// while that is the same there is no need to ask again.
+	// Pruned holds, by side, the fingerprint of the last pruning that had nothing to destroy.
+	// While it is the same, pruning skips the side.
 	Pruned map[string]string `json:"pruned,omitempty"`
-	// Consistent tells of snapshots whether all of the dataset's applications were proved
-	// to stand still for them, by name: of the newest, and of those that a target has.
+	// Consistent reports, by snapshot name, whether all applications of the dataset were frozen
+	// for it. It has the most recent snapshot and the bases of the targets.
 	Consistent map[string]bool `json:"consistent,omitempty"`
-	// Past is what retention learnt of its snapshots, by side.
+	// Past holds the retention history, by side.
 	Past map[string]*History `json:"past,omitempty"`
-	// Targets is where it is, by the target's name in the job file.
+	// Targets holds the state of the copies, by target name.
 	Targets map[string]*CopyState `json:"targets"`
-	// Alone is how it stands where its job has no target, else nil.
+	// Alone is set if the job has no target.
 	Alone *LocalState `json:"alone,omitempty"`
 }
 
-// Identify notes which dataset it is.
+// Identify records the identity of the dataset.
 func (k *DatasetState) Identify(d *zfs.Dataset) {
 	k.GUID, k.EncryptionRoot = d.GUID, d.Get("encryptionroot")
 }
 
-// Froze notes whether one of the applications of a dataset stood still for a snapshot.
+// Froze records whether one application was frozen for a snapshot.
 func (k *DatasetState) Froze(snapshot string, proved bool) {
 	if k.Consistent == nil {
 		k.Consistent = map[string]bool{}
@@ -55,29 +55,29 @@ func (k *DatasetState) Froze(snapshot string, proved bool) {
 	k.Consistent[snapshot] = proved && (before || !known)
 }
 
-// LocalState is a dataset of a job without a target.
+// LocalState is the state of a dataset of a job without a target.
 type LocalState struct {
-	Snapshot string `json:"snapshot,omitempty"` // the newest that concerns the job
-	// Attempt succeeds where a snapshot of it was taken, or nothing new was found in it
-	// to take one of; of a job that takes none, where its retention was applied.
+	Snapshot string `json:"snapshot,omitempty"` // most recent one in the scope
+	// Attempt succeeds if the run took a snapshot, or skipped it because nothing changed. If the
+	// job takes none, it succeeds if pruning did.
 	Attempt
 }
 
-// Attempt is what came of the runs for a dataset.
+// Attempt records the results of runs for a dataset.
 type Attempt struct {
-	Success time.Time `json:"success,omitzero"` // begin of the last run that succeeded
-	Tried   time.Time `json:"tried"`            // begin of the last run
-	// Failing is the begin of the first run since Success, none where that succeeded: how
-	// long what never arrived, or did so when the clock was wrong, is waited for.
+	Success time.Time `json:"success,omitzero"` // start of the last successful run
+	Tried   time.Time `json:"tried"`            // start of the last run
+	// Failing is the start of the first failed run since Success, or zero. Status uses it if no
+	// run ever succeeded, or Success is wrong because of the clock.
 	Failing time.Time `json:"failing_since,omitzero"`
-	Outcome string    `json:"outcome,omitempty"` // of the last run, as Error is "" where it succeeded
+	Outcome string    `json:"outcome,omitempty"` // of the last run, like Error, which is "" after a success
 	Error   string    `json:"error,omitempty"`
 	Hint    string    `json:"hint,omitempty"`
 }
 
-// Ended notes what came of the run that began at a time.
+// Ended records the result of the run that started at began.
 func (a *Attempt) Ended(began time.Time, err error) {
-	if a.Failing.IsZero() && a.Tried.After(a.Success) { // as an older version wrote it
+	if a.Failing.IsZero() && a.Tried.After(a.Success) { // state of an older version
 		a.Failing = a.Tried
 	}
 	a.Tried, a.Outcome, a.Error, a.Hint = began, "", "", ""
@@ -85,41 +85,38 @@ func (a *Attempt) Ended(began time.Time, err error) {
 		a.Success, a.Failing = began, time.Time{}
 		return
 	}
-	if a.Failing.IsZero() || a.Failing.After(began) { // or the clock was wrong then
+	if a.Failing.IsZero() || a.Failing.After(began) { // or the clock was wrong
 		a.Failing = began
 	}
 	a.Outcome, a.Error, a.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 }
 
-// CopyState is a dataset at one target.
+// CopyState is the state of a dataset at one target.
 type CopyState struct {
-	Target         string `json:"target"`                    // the dataset there
-	EncryptionRoot string `json:"encryption_root,omitempty"` // there
-	Base           string `json:"base,omitempty"`            // newest common snapshot, as the source names it
-	There          string `json:"there,omitempty"`           // as the target does
+	Target         string `json:"target"`                    // name of the copy
+	EncryptionRoot string `json:"encryption_root,omitempty"` // of the copy
+	Base           string `json:"base,omitempty"`            // most recent common snapshot, as on the source
+	There          string `json:"there,omitempty"`           // its name on the target
 	BaseGUID       uint64 `json:"base_guid,string,omitempty"`
-	// Of is the GUID of the source's dataset that a mirror takes for the original of the
-	// copy's snapshots; 0 = none was seen.
+	// Of is the GUID of the original of a mirror's copy; 0 = not yet seen.
 	Of     uint64 `json:"of,string,omitempty"`
-	Held   []Held `json:"held,omitempty"`   // what may carry the target's hold: the base and, after a crash, others
-	Moving bool   `json:"moving,omitempty"` // the holds are not known to be on the base, and on it alone
-	// Sending is the createtxg on the source of the newest snapshot of streams
-	// that are under way, or did not all arrive; 0 = none.
+	Held   []Held `json:"held,omitempty"`   // may have the job's hold: the base and, after a crash, others
+	Moving bool   `json:"moving,omitempty"` // the holds may differ from the base
+	// Sending is the createtxg, on the source, of the newest snapshot in active or interrupted
+	// streams; 0 = none.
 	Sending uint64  `json:"sending,omitempty"`
-	Bytes   uint64  `json:"bytes"` // that the last run moved
+	Bytes   uint64  `json:"bytes"` // of the last run, like Seconds
 	Seconds float64 `json:"seconds"`
 	Attempt
 }
 
-// Held is a snapshot that the job holds for a target, on both sides, by full
-// names; "" where it does not.
+// Held is a snapshot with a hold of the job, by its full name on each side; "" = no hold there.
 type Held struct {
 	Source string `json:"source"`
 	There  string `json:"there"`
 }
 
-// Arrival returns the state of a dataset at a target; it is made where there
-// is none.
+// Arrival returns the state of a copy, and creates it if it is missing.
 func (s *State) Arrival(source, target string) *CopyState {
 	d := s.Dataset(source)
 	if d.Targets[target] == nil {
@@ -128,8 +125,7 @@ func (s *State) Arrival(source, target string) *CopyState {
 	return d.Targets[target]
 }
 
-// Alone returns the state of a dataset without a target; it is made where
-// there is none.
+// Alone returns the state of a dataset without a target, and creates it if it is missing.
 func (s *State) Alone(source string) *LocalState {
 	d := s.Dataset(source)
 	if d.Alone == nil {
@@ -138,7 +134,7 @@ func (s *State) Alone(source string) *LocalState {
 	return d.Alone
 }
 
-// Dataset returns the state of a dataset; it is made where there is none.
+// Dataset returns the state of a dataset, and creates it if it is missing.
 func (s *State) Dataset(source string) *DatasetState {
 	d := s.Datasets[source]
 	if d == nil {
@@ -151,8 +147,7 @@ func (s *State) Dataset(source string) *DatasetState {
 	return d
 }
 
-// Follow takes what is known of datasets over to their new names: what their
-// targets have as base, and what is held for them, is the same.
+// Follow copies the state of renamed datasets to their new names. Bases and holds are the same.
 func (s *State) Follow(datasets []*zfs.Dataset) {
 	var byGUID map[uint64]string
 	for _, d := range datasets {
@@ -173,7 +168,7 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 		now.GUID, now.Past = d.GUID, s.Datasets[before].Past
 		for target, was := range s.Datasets[before].Targets {
 			a := *was
-			a.EncryptionRoot = "" // is named after a dataset, too
+			a.EncryptionRoot = "" // contains a dataset name
 			a.Held = nil
 			for _, h := range was.Held {
 				if snapshot, ok := strings.CutPrefix(h.Source, before+"@"); ok {
@@ -186,8 +181,8 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 	}
 }
 
-// EndLocal notes how a run without targets ended. missed is why snapshots of datasets
-// could not be taken; failed is why retention was not applied.
+// EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
+// dataset, failed is the error of pruning.
 func (v *RunState) EndLocal(missed map[string]error, failed error) {
 	for name := range v.Unchanged {
 		v.State.Alone(name).Ended(v.Started, nil)
@@ -204,7 +199,7 @@ func (v *RunState) EndLocal(missed map[string]error, failed error) {
 		err := missed[d.Name]
 		switch {
 		case err != nil:
-		case v.Scope.Naming() == nil: // all there is to do is retention
+		case v.Scope.Naming() == nil: // the run only prunes
 			err = failed
 		case d.Inconsistent():
 			err = fault.Refusef("resume the receive, or abort it: "+zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}),
@@ -214,8 +209,8 @@ func (v *RunState) EndLocal(missed map[string]error, failed error) {
 	}
 }
 
-// Forget drops what the job does not concern any more, so that status calls
-// nothing late that nobody wants. What is held of it is stale: holds --gc.
+// Forget drops state that is outside the job now, so that status does not report it as late. Its
+// holds become stale (see holds --gc).
 func (v *RunState) Forget() {
 	concerned := map[string]bool{}
 	maps.Copy(concerned, v.Unchanged)

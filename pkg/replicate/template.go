@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// templatesOf are the names that a job's key template has: one, or some in a row.
+// templatesOf returns the template names in a job's template key: a string or an array.
 func templatesOf(v any) ([]string, error) {
 	switch v := v.(type) {
 	case nil:
@@ -33,7 +33,7 @@ func templatesOf(v any) ([]string, error) {
 
 var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
 
-// readTemplates are the tables of the file's templates by their names.
+// readTemplates checks the templates of the file and returns their tables by name.
 func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string]any, []error) {
 	out := map[string]map[string]any{}
 	var errs []error
@@ -56,8 +56,8 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 	return out, errs
 }
 
-// whole is what a job says, over what its templates do: of these a later one over
-// an earlier one.
+// whole returns a job table with its templates applied. Later templates override earlier ones, and
+// the job overrides all.
 func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
 	names, err := templatesOf(inv.file.Jobs[i].Template)
 	f := faults{at: inv.jobAt(i)}
@@ -78,8 +78,8 @@ func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[
 	return over(out, job), errors.Join(f.errs...)
 }
 
-// over lays one table over another: what both say the upper one has, tables key by
-// key, and targets name by name; of other arrays it has the whole.
+// over returns lower with the keys of upper on top. It merges tables by key and targets by name,
+// and replaces other arrays.
 func over(lower, upper map[string]any) map[string]any {
 	out := maps.Clone(lower)
 	if out == nil {
@@ -104,7 +104,7 @@ func over(lower, upper map[string]any) map[string]any {
 	return out
 }
 
-// overTargets lays targets over those of the same names, and appends the others.
+// overTargets merges targets by name and appends new ones.
 func overTargets(lower, upper []any) []any {
 	out := slices.Clone(lower)
 	for _, v := range upper {
@@ -120,7 +120,8 @@ func overTargets(lower, upper []any) []any {
 	return out
 }
 
-// lowerCase refuses keys that the decoder would take and a template would not meet.
+// lowerCase rejects keys with capitals: the decoder would accept them, but they would not override
+// a template.
 func (f *faults) lowerCase(v any) {
 	switch v := v.(type) {
 	case map[string]any:

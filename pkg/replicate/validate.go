@@ -13,16 +13,16 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// maxKept bounds the snapshots of one rule.
+// maxKept limits the number of snapshots in a rule.
 const maxKept = 100_000
 
-// Validate checks what the decoder cannot. Its errors name job and key.
+// Validate checks the values that the decoder accepted. Errors name job and key.
 func (f *File) Validate() error { return f.validate(places{}) }
 
-// validate is Validate for a file whose places are known.
+// validate is Validate with places for messages.
 func (f *File) validate(at places) error {
 	var errs []error
-	if f.Jobs == nil { // as a file that was cut short has none
+	if f.Jobs == nil { // for example a truncated file
 		errs = append(errs, fault.Usagef("zxfer replicate init writes one; where the last is to go, for install and holds --gc: job = []", "the file has no [[job]]"))
 	}
 	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
@@ -48,8 +48,7 @@ func (f *File) validate(at places) error {
 	return errors.Join(errs...)
 }
 
-// overlaps refuses two jobs that would take, or remove, each other's
-// snapshots of one dataset.
+// overlaps reports two jobs that would take or prune each other's snapshots.
 func (f *File) overlaps() []error {
 	var errs []error
 	for i := range f.Jobs {
@@ -74,7 +73,7 @@ func (j *Job) overlaps(o *Job) bool {
 	return a == b || j.Recursive && strings.HasPrefix(b, a+"/") || o.Recursive && strings.HasPrefix(a, b+"/")
 }
 
-// faults are all that is wrong with a job.
+// faults returns all errors in a job.
 func (j *Job) faults() []error {
 	f := &faults{}
 	f.named(j.Name)
@@ -166,8 +165,8 @@ func (j *Job) targetFaults(f *faults) {
 	}
 }
 
-// ontoItself returns the dataset that a target names if it is the source or, of a
-// recursive job, below it, by the names of hosts as they are written; else "".
+// ontoItself returns the dataset of a target if it is the source or, for a recursive job, below
+// it, else "". It compares host names as written.
 func (j *Job) ontoItself(t *Target) string {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
@@ -181,8 +180,8 @@ func (j *Job) ontoItself(t *Target) string {
 	return ""
 }
 
-// between refuses a wire that does not lead from the source to a target. What one
-// host is sent is always within it, whatever the wire of the others.
+// between checks that the transport can connect the source with a target. On a single host, zxfer
+// uses no network, so any transport is valid.
 func (j *Job) between(t *Target) error {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
@@ -192,16 +191,16 @@ func (j *Job) between(t *Target) error {
 	return InKeys(j.TransferTo(t).CheckHosts(from.Local(), to.Local()))
 }
 
-// aloneFaults are what is wrong with a job for the lack of a target.
+// aloneFaults adds errors in a job without targets.
 func (j *Job) aloneFaults(f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
 		f.add(fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
 			"it has no [[job.target]], takes no snapshots and removes none: there is nothing for it to do"))
 	}
 	transfer := j.Transfer
-	transfer.RSH, transfer.NoBootstrap = "", false // these reach the source
+	transfer.RSH, transfer.NoBootstrap = "", false // valid: they reach the source
 	if transfer.Wire == transport.NC {
-		transfer.Wire, transfer.TrustedLink = "", false // by its plain tools
+		transfer.Wire, transfer.TrustedLink = "", false // valid: nc needs no zxfer on the source
 	}
 	for _, k := range []struct {
 		key string

@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // for hosts without
+	_ "time/tzdata" // for hosts without a zone database
 
 	toml "github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// unquoted reads a value of TOML that is to be a string. The decoder would take a
-// number that has no quotes for what is below the type: 30 for 30 nanoseconds.
+// unquoted reads a TOML value that must be a string. The decoder would convert a number to the
+// underlying type: 30 would mean 30 nanoseconds.
 func unquoted(raw []byte, into encoding.TextUnmarshaler) error {
 	var v struct{ V any }
 	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
@@ -31,11 +31,9 @@ func unquoted(raw []byte, into encoding.TextUnmarshaler) error {
 	return nil
 }
 
-// Duration is a time span: "90s", "15m", "36h", "7d", or parts of these in a
-// row, such as "1d12h".
+// Duration is a time span: "90s", "15m", "36h", "7d", or a sequence such as "1d12h".
 type Duration time.Duration
 
-// UnmarshalText reads a duration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	s := string(text)
 	var days time.Duration
@@ -57,10 +55,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalTOML reads a duration.
+// UnmarshalTOML accepts only strings.
 func (d *Duration) UnmarshalTOML(raw []byte) error { return unquoted(raw, d) }
 
-// MarshalText writes a duration as UnmarshalText reads it.
+// MarshalText is the inverse of UnmarshalText.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func (d Duration) String() string {
@@ -72,7 +70,7 @@ func (d Duration) String() string {
 		return strconv.FormatInt(int64(days), 10) + "d" + rest
 	}
 	s := time.Duration(d).String()
-	// 1h0m0s is 1h.
+	// shorten 1h0m0s to 1h
 	if t, ok := strings.CutSuffix(s, "m0s"); ok {
 		s = t + "m"
 		if t, ok := strings.CutSuffix(s, "h0m"); ok {
@@ -82,10 +80,9 @@ func (d Duration) String() string {
 	return s
 }
 
-// Share is a part of a whole, in (0, 1]: "5%". 0 is none that was written.
+// Share is a fraction in (0, 1], written as a percentage: "5%". 0 = not set.
 type Share float64
 
-// UnmarshalText reads a share.
 func (s *Share) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseFloat(number, 64)
@@ -96,22 +93,21 @@ func (s *Share) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalTOML reads a share.
+// UnmarshalTOML accepts only strings.
 func (s *Share) UnmarshalTOML(raw []byte) error { return unquoted(raw, s) }
 
-// MarshalText writes a share as UnmarshalText reads it.
+// MarshalText is the inverse of UnmarshalText.
 func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
 
-// Zone is a time zone: "local", that of the host on which the job runs, or a name
-// of the IANA's data base, such as "Europe/Berlin". The zero value is UTC.
+// Zone is a time zone: "local", the zone of the host that runs the job, or an IANA name, such as
+// "Europe/Berlin". The zero value is UTC.
 type Zone struct {
 	name string
 	at   *time.Location
 }
 
-// UnmarshalText reads a zone.
 func (z *Zone) UnmarshalText(text []byte) error {
 	name := string(text)
 	if name == "local" {
@@ -126,10 +122,9 @@ func (z *Zone) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a zone as UnmarshalText reads it.
+// MarshalText is the inverse of UnmarshalText.
 func (z Zone) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
 
 func (z Zone) String() string { return cmp.Or(z.name, "UTC") }
 
-// Location is what package time knows of it.
 func (z Zone) Location() *time.Location { return cmp.Or(z.at, time.UTC) }

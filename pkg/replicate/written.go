@@ -10,15 +10,14 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// What becomes part of another program's file (a unit, a line of cron, of
-// authorized_keys) is judged by the rules here; names of datasets and schedules
-// by those of packages zfs and calendar. What passes is one word of one line there,
-// whatever that program makes of quotes, %, $, ; and the like.
+// These rules check values for other programs' files (units, crontab, authorized_keys). Packages
+// zfs and calendar check dataset names and schedules. A valid value is one word on one line in any
+// of these files, regardless of their special characters, such as quotes, %, $ and ;.
 
-// Word makes of a text what may be in the name of a job or target.
+// Word replaces characters that are invalid in names of jobs and targets with "-".
 func Word(s string) string { return regexp.MustCompile("[^A-Za-z0-9_-]").ReplaceAllString(s, "-") }
 
-// CheckUser refuses what is no name of an account.
+// CheckUser returns an error if user is not a valid account name.
 //
 // https://systemd.io/USER_NAMES
 func CheckUser(user string) error {
@@ -28,9 +27,8 @@ func CheckUser(user string) error {
 	return nil
 }
 
-// CheckPath refuses paths that are not absolute, or hold anything but letters,
-// digits, blanks and a few signs that mean nothing to any of those programs. A
-// blank must be quoted.
+// CheckPath returns an error unless p is an absolute path of letters, digits, blanks and a few
+// signs without special meaning. The caller must quote blanks.
 func CheckPath(p string) error {
 	odd := func(r rune) bool {
 		return r == utf8.RuneError || !unicode.In(r, unicode.L, unicode.M, unicode.N) && !strings.ContainsRune(" /._-+@,:=~", r)
