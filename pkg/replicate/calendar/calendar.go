@@ -1,9 +1,3 @@
-// Package calendar understands the calendar events of systemd.time(7), as far
-// as the question "when next" goes: status needs it to call a job late, and
-// hosts without systemd to be given a line of cron. The scheduling itself is
-// systemd's or cron's.
-//
-// Fractions of a second are not supported.
 package calendar
 
 import (
@@ -17,14 +11,15 @@ import (
 	"time"
 )
 
-// Event is a calendar event: the times whose every part is in its set.
+// Event is a calendar event: a set of times. A time is in the event if each of its parts is in the
+// set of that part.
 type Event struct {
 	in      [parts]set
-	fromEnd bool           // the day counts from the end of the month
-	zone    *time.Location // nil: the zone of the time asked about
+	fromEnd bool           // days count from the end of the month
+	zone    *time.Location // nil = the zone of Next's argument
 }
 
-// The parts of a time.
+// Parts of a time.
 const (
 	weekday = iota // 0 = Monday
 	year
@@ -36,10 +31,10 @@ const (
 	parts
 )
 
-// lastYear is as systemd has it.
+// lastYear is the limit of systemd.
 const lastYear = 2199
 
-// set is which values of a part belong to an event, from the lowest on.
+// set is a set of values of a part; in[0] stands for low.
 type set struct {
 	low int
 	in  []bool
@@ -47,10 +42,10 @@ type set struct {
 
 func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.in) && s.in[v-s.low] }
 
-// full tells that all do.
+// full reports whether the set has all values.
 func (s set) full() bool { return !slices.Contains(s.in, false) }
 
-// shorthands are the words that stand for an event.
+// shorthands returns the words for common events.
 func shorthands() map[string]string {
 	return map[string]string{
 		"minutely": "*-*-* *:*:00", "hourly": "*-*-* *:00:00", "daily": "*-*-* 00:00:00",
@@ -59,7 +54,7 @@ func shorthands() map[string]string {
 	}
 }
 
-// Parse reads a calendar event.
+// Parse parses a calendar event.
 //
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.time.html (Calendar Events)
 func Parse(spec string) (*Event, error) {
@@ -71,7 +66,7 @@ func Parse(spec string) (*Event, error) {
 }
 
 func (e *Event) parse(spec string) error {
-	// Units have it as it is written: on one line.
+	// A unit has the event on one line.
 	if odd := strings.IndexFunc(spec, func(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }); odd >= 0 {
 		return fmt.Errorf("%q is in no calendar event", spec[odd:])
 	}
@@ -139,7 +134,7 @@ func zoneOf(word string) (*time.Location, error) {
 	return time.LoadLocation(word)
 }
 
-// numbered writes days of the week as numbers. Three letters of a name are enough.
+// numbered replaces the names of weekdays, or their first three letters, with numbers.
 func numbered(week string) (out string, err error) {
 	if strings.ContainsAny(week, "*/0123456789") {
 		return "", fmt.Errorf("%q are not days of the week", week)
@@ -155,8 +150,8 @@ func numbered(week string) (out string, err error) {
 	return out, err
 }
 
-// parseSet reads "*", "N", "A..B", each with "/STEP", or several with commas
-// in between. down tells that a step counts towards low: days from the end.
+// parseSet parses a comma-separated list of "*", "N" and "A..B", each optionally with "/STEP". If
+// down is true, steps count down from N.
 func parseSet(s string, low, high int, down bool) (set, error) {
 	out := set{low, make([]bool, high-low+1)}
 	number := func(text string) (int, error) {
@@ -201,8 +196,7 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 	return out, nil
 }
 
-// Next is the first time of the event after another; false where there is
-// none.
+// Next returns the first time of the event after the given time, or false if there is none.
 func (e *Event) Next(after time.Time) (time.Time, bool) {
 	zone := cmp.Or(e.zone, after.Location())
 	t := after.In(zone)
@@ -230,13 +224,13 @@ func (e *Event) onDay(date time.Time) bool {
 	return e.in[month].has(int(date.Month())) && e.in[day].has(d) && e.in[weekday].has((int(date.Weekday())+6)%7)
 }
 
-// firstOn is the first time of the event on a day that comes after another.
+// firstOn returns the first time of the event on a date, but after the given time.
 func (e *Event) firstOn(date, after time.Time) (time.Time, bool) {
 	at := func(h, m, s int) time.Time {
 		return time.Date(date.Year(), date.Month(), date.Day(), h, m, s, 0, date.Location())
 	}
 	for h := range 24 {
-		// Whole hours that are over are passed by quickly.
+		// Skip past hours quickly.
 		if !e.in[hour].has(h) || !at(h, 59, 59).After(after) {
 			continue
 		}
@@ -244,7 +238,7 @@ func (e *Event) firstOn(date, after time.Time) (time.Time, bool) {
 			if !e.in[minute].has(s/60) || !e.in[second].has(s%60) {
 				continue
 			}
-			// An hour that summer time skips does not exist.
+			// Daylight saving time may skip the hour.
 			if t := at(h, s/60, s%60); t.After(after) && t.Hour() == h {
 				return t, true
 			}

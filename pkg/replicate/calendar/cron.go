@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Cron returns the five fields of a crontab(5) line that run at the times of
-// the event; an error says why there is none.
+// Cron returns the five time fields of a crontab(5) line for the event. If cron cannot express the
+// event, the error has the reason.
 func (e *Event) Cron() (string, error) {
 	switch {
 	case e.zone != nil:
@@ -19,7 +19,7 @@ func (e *Event) Cron() (string, error) {
 	case e.in[second].values() != "0":
 		return "", errors.New("cron knows no seconds")
 	case !e.in[day].full() && !e.in[weekday].full():
-		// crontab(5): where both are given, either is enough.
+		// crontab(5): if both are restricted, either match is enough.
 		return "", errors.New("cron cannot ask for a day of the week and of the month at once")
 	}
 	week := e.in[weekday].in
@@ -31,7 +31,7 @@ func (e *Event) Cron() (string, error) {
 	return strings.Join(fields, " "), nil
 }
 
-// field writes a set as a field of crontab(5).
+// field returns the set as a crontab(5) field.
 func (s set) field() string {
 	if s.full() {
 		return "*"

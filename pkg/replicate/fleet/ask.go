@@ -15,27 +15,26 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// Asked is a host to ask.
+// Asked is a host to query.
 type Asked struct {
-	Name    string   // as the job file has it, "" where that does not know it
+	Name    string   // name in the job file, "" if it has none
 	Address string   // [user@]host
 	RSH     string   // remote shell, "" = ssh
-	Jobs    []string // that the job file gives it; it is to know them
-	// Here tells how the jobs of this very host stand, which needs not be asked; nil
-	// of any other.
+	Jobs    []string // expected jobs
+	// Here returns the status of the local host. It is nil for a remote host.
 	Here func() (*runner.Status, error)
 }
 
-// How is how hosts are asked.
+// How holds the options of Gather.
 type How struct {
-	// Ask asks one and returns what it answers, as it is.
+	// Ask queries a host and returns its raw answer.
 	Ask func(context.Context, Asked) ([]byte, error)
-	// AtOnce is how many hosts are asked at the same time, Patience how long each may take.
+	// AtOnce limits the number of concurrent queries. Patience is the timeout of each.
 	AtOnce   int
 	Patience time.Duration
 }
 
-// Progress is how far asking is.
+// Progress counts the hosts queried so far. It is safe for concurrent use.
 type Progress struct {
 	mu             sync.Mutex
 	all, done, bad int
@@ -78,7 +77,7 @@ func (p *Progress) end(h *Host, name string) {
 	}
 }
 
-// Gather asks all hosts and tells p how far it is. The error is that ctx ended.
+// Gather queries all hosts and updates p. It returns an error only if ctx is done.
 func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, error) {
 	f := &Fleet{Schema: Schema, Hosts: make([]*Host, len(all))}
 	p.mu.Lock()
@@ -106,8 +105,8 @@ func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, err
 	return f, nil
 }
 
-// ask asks one host. It holds judging while an answer is decoded: only one answer at a
-// time takes its memory.
+// ask queries one host. It locks judging while it decodes the answer, so that only one answer at a
+// time uses memory.
 func ask(ctx context.Context, a Asked, how How, judging *sync.Mutex) *Host {
 	h := &Host{Host: known(a), Address: a.Address, Jobs: []*Job{}}
 	if a.Here != nil {

@@ -1,5 +1,8 @@
-// Package fleet makes one of how the jobs of many hosts stand: it asks all of them,
-// so many at once, judges what they answer, and sorts what is not well first.
+// Package fleet combines the status of the jobs of many hosts.
 //
-// How a host is asked is its caller's matter; what it answers may be anything.
+//   - A host is queried for the status of its jobs. It is unreachable if it sends no valid answer.
+//   - A fleet is the result for all hosts, the worst first.
+//   - A job in a fleet keeps only the details of copies that are not ok.
+//
+// The caller chooses how to query a host. Answers are untrusted.
 package fleet

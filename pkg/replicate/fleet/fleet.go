@@ -11,52 +11,52 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// Schema names the shape of the JSON. Fields are only ever added.
+// Schema is the version of the JSON format. New versions only add fields.
 const Schema = "zxfer.replicate.hosts/v1"
 
-// Unreachable is the state of a host that did not say how its jobs stand.
+// Unreachable is the state of a host without a valid answer.
 const Unreachable = "unreachable"
 
-// Fleet is how the jobs of many hosts stand.
+// Fleet is the status of the jobs of many hosts.
 type Fleet struct {
 	Schema      string  `json:"schema"`
-	Late        bool    `json:"late"`        // any job is
-	Failed      bool    `json:"failed"`      // any job has
-	Unreachable int     `json:"unreachable"` // hosts that did not say
-	Hosts       []*Host `json:"hosts"`       // the worst first
-	// NotAsked are patterns of hosts that the job file does not name.
+	Late        bool    `json:"late"`        // any job is late
+	Failed      bool    `json:"failed"`      // any job failed
+	Unreachable int     `json:"unreachable"` // number of unreachable hosts
+	Hosts       []*Host `json:"hosts"`       // worst first
+	// NotAsked are host patterns of the job file: their hosts are unknown.
 	NotAsked []string `json:"not_asked,omitempty"`
 }
 
-// Host is how the jobs of one host stand, or why that is not known.
+// Host is the status of one host, or the error of the query.
 type Host struct {
 	Host    string  `json:"host"`
-	Address string  `json:"address,omitempty"` // by which it was asked, "" = it is this one
-	State   string  `json:"state"`             // the worst of its jobs', or Unreachable
+	Address string  `json:"address,omitempty"` // "" = the local host
+	State   string  `json:"state"`             // worst state of a job, or Unreachable
 	Error   string  `json:"error,omitempty"`
 	Hint    string  `json:"hint,omitempty"`
-	Seconds float64 `json:"seconds"` // that it took to ask
-	Jobs    []*Job  `json:"jobs"`    // the worst first
+	Seconds float64 `json:"seconds"` // duration of the query
+	Jobs    []*Job  `json:"jobs"`    // worst first
 }
 
-// Job is how a job of a host stands. Of its datasets it has those that are not well,
-// of them and of its problems the first few.
+// Job is the status of a job. It only has the first datasets that are not ok, and the first
+// problems.
 type Job struct {
 	*runner.JobStatus
-	Copies int `json:"copies"` // pairs of a dataset and a target
-	Well   int `json:"well"`   // of these
-	// Oldest is when the copy arrived that arrived longest ago, zero where there is
-	// none, or one never did.
+	Copies int `json:"copies"` // number of pairs of a dataset and a target
+	Well   int `json:"well"`   // number of Copies that are ok
+	// Oldest is the oldest last success of a copy. It is zero if there are no copies, or one never
+	// succeeded.
 	Oldest time.Time `json:"oldest,omitzero"`
 }
 
-// The most of each job that is kept.
+// Limits of the details of a job.
 const (
 	maxDatasets = 100
 	maxProblems = 20
 )
 
-// jobOf keeps of a job what is not well.
+// jobOf returns the status of a job, shortened to what is not ok.
 func jobOf(s *runner.JobStatus) *Job {
 	j := &Job{JobStatus: s, Copies: len(s.Datasets)}
 	never := false
@@ -82,11 +82,11 @@ func jobOf(s *runner.JobStatus) *Job {
 	return j
 }
 
-// first are the first few, without the memory of the others.
+// first copies the first elements, so that the others can be freed.
 func first[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
-// answered notes what a host said, and which of the jobs that it is to have it does not
-// know.
+// answered records the status of a host. It adds expected jobs that the host does not know, with
+// state Unknown.
 func (h *Host) answered(s *runner.Status, expected []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
@@ -104,20 +104,20 @@ func (h *Host) answered(s *runner.Status, expected []string) {
 	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return rank(b.State) - rank(a.State) })
 }
 
-// silent notes why a host said nothing.
+// silent records the error of a query.
 func (h *Host) silent(err error) {
 	h.State, h.Error, h.Hint = Unreachable, err.Error(), fault.HintOf(err)
 }
 
-// rank orders states, the worst highest.
+// rank returns a higher number for a worse state.
 func rank(state string) int {
 	if state == Unreachable {
-		return 2*runner.Rank(outcome.Refused) - 1 // behind what is known to have failed
+		return 2*runner.Rank(outcome.Refused) - 1 // better than a known failure
 	}
 	return 2 * runner.Rank(state)
 }
 
-// sum sorts hosts and counts.
+// sum sorts the hosts and sets the totals.
 func (f *Fleet) sum() {
 	slices.SortStableFunc(f.Hosts, func(a, b *Host) int { return rank(b.State) - rank(a.State) })
 	for _, h := range f.Hosts {
@@ -130,7 +130,7 @@ func (f *Fleet) sum() {
 	}
 }
 
-// Shorten leaves out the hosts and jobs that are well.
+// Shorten removes hosts and jobs that are ok.
 func (f *Fleet) Shorten() {
 	f.Hosts = slices.DeleteFunc(f.Hosts, func(h *Host) bool { return h.State == runner.OK })
 	for _, h := range f.Hosts {
@@ -138,7 +138,7 @@ func (f *Fleet) Shorten() {
 	}
 }
 
-// Counts are how many hosts there are of each state, the worst first.
+// Counts returns the states that occur, worst first, and the number of hosts in each.
 func (f *Fleet) Counts() (states []string, hosts map[string]int) {
 	hosts = map[string]int{}
 	for _, h := range f.Hosts {
@@ -150,7 +150,7 @@ func (f *Fleet) Counts() (states []string, hosts map[string]int) {
 	return states, hosts
 }
 
-// Wrong is why not all is well, nil where it is.
+// Wrong returns an error if any job failed or is late, or any host is unreachable.
 func (f *Fleet) Wrong() error {
 	switch {
 	case f.Failed || f.Late:
@@ -161,8 +161,8 @@ func (f *Fleet) Wrong() error {
 	return nil
 }
 
-// errAnother is of a host that says it is another.
+// errAnother means that a host answered with the name of another.
 var errAnother = errors.New("another host answered")
 
-// known is the name of a host for messages.
+// known returns the name of a host for messages.
 func known(a Asked) string { return cmp.Or(a.Name, a.Address) }

@@ -17,24 +17,23 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// MaxAnswer is the maximum size of an answer in bytes: some 20,000 copies.
+// MaxAnswer is the maximum size of an answer in bytes, enough for about 20,000 copies.
 const MaxAnswer = 8 << 20
 
-// maxCost is the maximum memory in bytes that an answer may take once it is decoded. The
-// copies of a MaxAnswer take less.
+// maxCost is the maximum memory in bytes of a decoded answer. An answer of MaxAnswer that lists
+// copies takes less.
 const maxCost = 32 << 20
 
-// The most that a host's answer may have of jobs, of bytes in a text, and of seconds
-// or whatever else it counts.
+// Limits of an answer: jobs, bytes per string, and the value of a number.
 const (
 	maxJobs   = 1000
 	maxText   = 4096
 	maxNumber = 1e10
 )
 
-// judge reads an answer of a host. It replaces unknown states by the worst one, and each
-// state by the worst of its parts. No text that it returns drives a terminal or is longer
-// than maxText, and no part is nil.
+// judge decodes the answer of a host. It replaces unknown states with the worst one, and each
+// state with the worst of its parts. The result has no nil parts, no control characters, and no
+// string longer than maxText.
 func judge(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("it answered with more than %d bytes", MaxAnswer)
@@ -43,7 +42,7 @@ func judge(answer []byte) (*runner.Status, error) {
 		return nil, fmt.Errorf("its answer would take %d bytes of memory, more than %d", cost, most)
 	}
 	at := bytes.Index(answer, []byte(`{"schema":"`))
-	if at < 0 || at > 0 && answer[at-1] != '\n' { // a login shell may talk before
+	if at < 0 || at > 0 && answer[at-1] != '\n' { // a login shell may print text first
 		return nil, fault.Failf("try it by hand; a key that always starts an agent shows no status, one of zxfer replicate authorize --allow status does", "its answer is no status: %s", excerpt(answer))
 	}
 	var head struct{ Schema, Host string }
@@ -76,7 +75,7 @@ func judge(answer []byte) (*runner.Status, error) {
 
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`)
 
-// excerpt is the begin of what a host said.
+// excerpt returns the start of an answer, quoted.
 func excerpt(said []byte) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(said[:min(len(said), 80)]), "?"))
 	if text == "" {
@@ -87,8 +86,7 @@ func excerpt(said []byte) string {
 
 var errHole = errors.New("a part of it is null")
 
-// tame bounds all texts and numbers of a value, and takes out of texts what is not to
-// be seen.
+// tame limits all strings and numbers of a value and removes control characters.
 func tame(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -138,7 +136,7 @@ func tame(v reflect.Value) error {
 	return nil
 }
 
-// printable is what may be seen of a text, in lines.
+// printable truncates a string and replaces unprintable characters, except newlines.
 func printable(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "..."

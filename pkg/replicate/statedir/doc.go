@@ -1,8 +1,12 @@
-// Package record remembers what came of replication runs: a log of runs that
-// is only appended to, the state of every dataset, a lock per job, and
-// Prometheus metrics for node_exporter's textfile collector.
+// Package statedir stores the results of replication jobs in files.
 //
-// Everything survives a crash at any moment: a line of the log that was cut
-// short is passed over, all other files are replaced as a whole. It decides
-// nothing and runs nothing.
+//   - The state directory has one store, a directory, per job.
+//   - A run is one execution of a job, a drill one restore test of its copies. Both have a log.
+//   - The state is the result of the last run, the drills the result of the last drill.
+//   - The cache lists the datasets for which the last run found nothing to do.
+//   - A lock prevents concurrent runs, or concurrent drills, of a job.
+//   - The metrics are the states of all jobs for node_exporter's textfile collector.
+//
+// All files survive a crash: readers skip a partial line of a log, and all other files are
+// replaced atomically. The package neither runs jobs nor decides what they do.
 package statedir

@@ -14,68 +14,69 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// Drill is one drill of a job: a line of its log.
+// Drill is a line of the log of drills.
 type Drill struct {
 	Job     string        `json:"job"`
 	Source  string        `json:"source"`
 	Started time.Time     `json:"started"`
 	Ended   time.Time     `json:"ended"`
-	Outcome string        `json:"outcome"` // outcome's Done, Failed, Refused or Interrupted, or Unproved
+	Outcome string        `json:"outcome"` // outcome.Done, Failed, Refused or Interrupted, or Unproved
 	Error   string        `json:"error,omitempty"`
 	Hint    string        `json:"hint,omitempty"`
-	Seed    uint64        `json:"seed,string"` // which files a sample takes; a string, as other numbers would lose digits
+	Seed    uint64        `json:"seed,string"` // selects the files of a sample; a string, because JSON numbers lose digits
 	Copies  []*DrilledRun `json:"copies"`
 	Notes   []string      `json:"notes,omitempty"`
 }
 
-// Unproved is the outcome of a copy that may be good, and nobody can tell: its key was
-// not there, say, or no clone could be made.
+// Unproved is the outcome of a copy that could not be checked, for example because its key was not
+// loaded or it could not be cloned.
 const Unproved = "not proved"
 
-// DrilledRun is a drill's part for one copy.
+// DrilledRun is the result of a drill for one copy.
 type DrilledRun struct {
-	Source   string `json:"source"` // the dataset
-	To       string `json:"to"`     // the target's name in the job file
-	Target   string `json:"target"` // the dataset there
+	Source   string `json:"source"` // dataset
+	To       string `json:"to"`     // name of the target
+	Target   string `json:"target"` // name of the copy
 	Snapshot string `json:"snapshot,omitempty"`
-	Outcome  string `json:"outcome"` // Done: it is good
-	// Read is what was read of it: "files" or "stream", "" where nothing was.
+	Outcome  string `json:"outcome"` // outcome.Done = good
+	// Read is "files" or "stream", or "" if nothing was read.
 	Read string `json:"read,omitempty"`
-	// Compared tells that it was compared with the source; why not is in Note.
+	// Compared means that the copy was compared with the source. If it was not, Note has the
+	// reason.
 	Compared bool    `json:"compared"`
-	Sample   float64 `json:"sample,omitempty"` // of the files, 1 = all
-	Files    uint64  `json:"files,omitempty"`  // that were read
+	Sample   float64 `json:"sample,omitempty"` // fraction of the files, 1 = all
+	Files    uint64  `json:"files,omitempty"`  // read
 	Bytes    uint64  `json:"bytes,omitempty"`
 	Seconds  float64 `json:"seconds"`
 	Command  string  `json:"command,omitempty"` // "passed" or "failed"
-	// Output is the end of what the command said.
+	// Output is the end of the command's output.
 	Output string `json:"output,omitempty"`
-	// Differ are paths that differ from the source, or cannot be read; the first of them.
+	// Differ lists the first paths that differ from the source or cannot be read.
 	Differ []string `json:"differ,omitempty"`
 	Note   string   `json:"note,omitempty"`
 	Error  string   `json:"error,omitempty"`
 	Hint   string   `json:"hint,omitempty"`
 }
 
-// Drills is what is known of a job's drills after the last one.
+// Drills is the knowledge about a job's drills after the last one.
 type Drills struct {
 	Last *Drill `json:"last,omitempty"` // without its copies
-	// Whole is the begin of the last drill that came to its end: what it had no copy of is
-	// newer.
+	// Whole is the start of the last complete drill. Copies that it did not check are newer.
 	Whole time.Time `json:"whole,omitzero"`
-	// Copies are by dataset of the source and target's name.
+	// Copies is keyed by source dataset and target name.
 	Copies map[string]map[string]*Drilled `json:"copies"`
 }
 
-// Drilled is what is known of one copy.
+// Drilled is the knowledge about one copy.
 type Drilled struct {
-	Good time.Time `json:"good,omitzero"` // begin of the last drill that proved it good
-	// Failing is the begin of the first drill since that did not, none where that did.
+	Good time.Time `json:"good,omitzero"` // start of the last drill that found the copy good
+	// Failing is the start of the first drill since Good that did not find the copy good, or zero.
 	Failing time.Time `json:"failing_since,omitzero"`
 	DrilledRun
 }
 
-// Conclude makes the drill's outcome of those of its copies, and of an error of the whole.
+// Conclude sets the end and the outcome from the outcomes of the copies and from err, the error of
+// the whole drill. stopped means that zxfer was asked to stop.
 func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 	d.Ended, d.Outcome = ended, outcome.Done
 	has := func(ended string) bool {
@@ -85,7 +86,7 @@ func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 		d.Outcome, d.Error, d.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	}
 	switch {
-	case has(outcome.Failed): // which nothing else hides
+	case has(outcome.Failed): // takes precedence
 		d.Outcome = outcome.Failed
 	case stopped, err == nil && has(outcome.Interrupted):
 		d.Outcome = outcome.Interrupted
@@ -94,7 +95,8 @@ func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 	}
 }
 
-// Verdict is the drill as an error, err that of the whole: nil where all copies are good.
+// Verdict returns the drill's error, or nil if all copies are good. err is the error of the whole
+// drill.
 func (d *Drill) Verdict(err error) error {
 	var errs []error
 	if err != nil {
@@ -112,7 +114,7 @@ func (d *Drill) Verdict(err error) error {
 	return err
 }
 
-// FirstError is why not all is good, "" where it is.
+// FirstError returns the first error of the drill, or "" if all copies are good.
 func (d *Drill) FirstError() string {
 	if d.Error != "" {
 		return d.Error
@@ -125,7 +127,7 @@ func (d *Drill) FirstError() string {
 	return ""
 }
 
-// Standing is the copy's outcome in a word for people.
+// Standing returns the outcome of a copy for display.
 func (c *DrilledRun) Standing() string {
 	switch c.Outcome {
 	case outcome.Done:
@@ -136,8 +138,8 @@ func (c *DrilledRun) Standing() string {
 	return c.Outcome
 }
 
-// Note takes a drill over. Copies that it did not come to stay as they were, unless
-// the job has them no more, of which a drill that came to its end tells.
+// Note records a drill. Copies that it did not check keep their state, but a complete drill drops
+// them.
 func (s *Drills) Note(d *Drill) {
 	brief := *d
 	brief.Copies = nil
@@ -157,7 +159,7 @@ func (s *Drills) Note(d *Drill) {
 		}
 		if c.Outcome == outcome.Done {
 			now.Good, now.Failing = d.Started, time.Time{}
-		} else if now.Failing.IsZero() || now.Failing.After(d.Started) { // or the clock was wrong then
+		} else if now.Failing.IsZero() || now.Failing.After(d.Started) { // or the clock was wrong
 			now.Failing = d.Started
 		}
 		if s.Copies[c.Source] == nil {
@@ -167,7 +169,7 @@ func (s *Drills) Note(d *Drill) {
 	}
 }
 
-// All calls f for each copy, in order.
+// All calls f for each copy, sorted by source and target.
 func (s *Drills) All(f func(c *Drilled)) {
 	for _, source := range slices.Sorted(maps.Keys(s.Copies)) {
 		for _, to := range slices.Sorted(maps.Keys(s.Copies[source])) {
@@ -176,7 +178,7 @@ func (s *Drills) All(f func(c *Drilled)) {
 	}
 }
 
-// Drills reads what is known of the job's drills; nothing where there was none.
+// Drills reads the knowledge about the job's drills. It is empty before the first drill.
 func (s *Store) Drills() (*Drills, error) {
 	d := &Drills{}
 	text, err := s.read("drills.json")
@@ -191,25 +193,25 @@ func (s *Store) Drills() (*Drills, error) {
 	}
 	for source, of := range d.Copies {
 		maps.DeleteFunc(of, func(_ string, c *Drilled) bool { return c == nil })
-		for to, c := range of { // its directory may be a user's: one copy has one name
+		for to, c := range of { // a user who owns the directory could use other names
 			c.Source, c.To = source, to
 		}
 	}
 	return d, nil
 }
 
-// SaveDrill replaces what is known, and adds the drill to the log.
+// SaveDrill saves known and appends d to the log.
 func (s *Store) SaveDrill(d *Drill, known *Drills) error {
 	return errors.Join(s.append("drills.jsonl", d), s.save("drills.json", known))
 }
 
-// LockDrill makes sure that a job is drilled once at a time. Its runs go on meanwhile: a
-// drill has a clone, whose snapshot ZFS lets nobody destroy.
+// LockDrill prevents concurrent drills of a job, or returns ErrRunning. Runs are not affected: ZFS
+// protects the snapshot of a drill's clone.
 func (s *Store) LockDrill(ctx context.Context) (unlock func(), err error) {
 	return s.lock(ctx, "drill.lock", false)
 }
 
-// Standing reads the state of the job, and what is known of its drills.
+// Standing reads the state of the job and the knowledge about its drills.
 func (s *Store) Standing() (*State, error) {
 	st, err := s.State()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Exposition is gauges in Prometheus' text format.
+// Exposition builds gauges in Prometheus' text format.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 type Exposition struct {
@@ -19,13 +19,13 @@ type Exposition struct {
 	name string
 }
 
-// Family begins the metric of a name.
+// Family starts a metric.
 func (e *Exposition) Family(name, help string) {
 	e.name = name
 	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
 }
 
-// Sample is a value of the family that began last; labels are pairs of name and value.
+// Sample adds a value to the last family. labels are pairs of name and value.
 func (e *Exposition) Sample(value float64, labels ...string) {
 	var pairs []string
 	for pair := range slices.Chunk(labels, 2) {
@@ -34,10 +34,10 @@ func (e *Exposition) Sample(value float64, labels ...string) {
 	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
 }
 
-// Bytes are the text so far.
+// Bytes returns the text so far.
 func (e *Exposition) Bytes() []byte { return []byte(e.text.String()) }
 
-// Metrics renders the states of jobs.
+// Metrics returns the metrics of jobs.
 func Metrics(states []*State) *Exposition {
 	e := &Exposition{}
 	for _, m := range []struct {
@@ -70,7 +70,7 @@ func Metrics(states []*State) *Exposition {
 		for _, s := range states {
 			for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 				at := s.Datasets[source].Targets
-				if a := s.Datasets[source].Alone; a != nil { // the empty target is none to Prometheus
+				if a := s.Datasets[source].Alone; a != nil { // Prometheus treats an empty label as missing
 					at = maps.Clone(at)
 					if at == nil {
 						at = map[string]*replicate.CopyState{}
@@ -132,11 +132,11 @@ func Metrics(states []*State) *Exposition {
 	return e
 }
 
-// kept counts, by target, the copies that are kept though no run brings anything to them.
+// kept adds the numbers of diverged copies and orphans, by target.
 func kept(e *Exposition, states []*State) {
 	for _, m := range []struct {
 		name, help string
-		targets    func(*State) []string // of each such copy, by name
+		targets    func(*State) []string // one entry per copy
 	}{
 		{"zxfer_replicate_set_aside", "Copies that were set aside, as they diverged, and are still there.", func(s *State) (all []string) {
 			for _, a := range s.Aside {
@@ -176,7 +176,7 @@ func truth(v bool) float64 {
 	return 0
 }
 
-// quoted is a label's value. The collector reads nothing of a file that is not text.
+// quoted returns a label value. The collector rejects invalid UTF-8.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD")) + `"`
 }

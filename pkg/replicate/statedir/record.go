@@ -11,27 +11,27 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Run is one run of a job: a line of the log.
+// Run is a line of the log of runs.
 type Run struct {
 	Job       string       `json:"job"`
 	Source    string       `json:"source"`
 	Started   time.Time    `json:"started"`
 	Ended     time.Time    `json:"ended"`
 	Outcome   string       `json:"outcome"`
-	Error     string       `json:"error,omitempty"` // of what concerned the whole run
+	Error     string       `json:"error,omitempty"` // of the whole run
 	Hint      string       `json:"hint,omitempty"`
-	Datasets  int          `json:"datasets"`  // of the source
-	Snapshots int          `json:"snapshots"` // that the run took
+	Datasets  int          `json:"datasets"`  // on the source
+	Snapshots int          `json:"snapshots"` // taken
 	Pruned    int          `json:"pruned"`    // snapshots and bookmarks destroyed on the source
 	Targets   []*TargetRun `json:"targets"`
 	Notes     []string     `json:"notes,omitempty"`
-	// Frozen are the applications that were to stand still for the snapshots.
+	// Frozen are the applications to freeze for the snapshots.
 	Frozen []Frozen `json:"frozen,omitempty"`
-	// Damaged are the pools of the job that have data errors.
+	// Damaged are the job's pools with data errors.
 	Damaged []*Damage `json:"damaged,omitempty"`
 }
 
-// Frozen is an application that was to stand still for the snapshots of its datasets.
+// Frozen is the result of freezing an application.
 type Frozen struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"`
@@ -39,18 +39,18 @@ type Frozen struct {
 	freeze.Outcome
 }
 
-// Damage are the data errors of a pool.
+// Damage lists the data errors of a pool.
 type Damage struct {
-	Target string `json:"target,omitempty"` // the target's name, "" = the source
+	Target string `json:"target,omitempty"` // name of the target, "" = the source
 	Pool   string `json:"pool"`
-	Errors uint64 `json:"errors"` // about as many as zpool status counts
+	Errors uint64 `json:"errors"` // approximately the number that zpool status shows
 	Error  string `json:"error"`
 	Hint   string `json:"hint,omitempty"`
 }
 
-// TargetRun is a run's part for one target.
+// TargetRun is the result of a run for one target.
 type TargetRun struct {
-	Target    string       `json:"target"` // its name in the job file
+	Target    string       `json:"target"` // name of the target
 	To        string       `json:"to"`
 	Outcome   string       `json:"outcome"`
 	Error     string       `json:"error,omitempty"`
@@ -61,40 +61,40 @@ type TargetRun struct {
 	Unchanged int          `json:"unchanged"`
 	Failed    int          `json:"failed"`
 	Pruned    int          `json:"pruned"`
-	Removed   int          `json:"removed_datasets,omitempty"` // copies whose originals are gone
-	Datasets  []DatasetRun `json:"datasets,omitempty"`         // without those that had nothing to send
+	Removed   int          `json:"removed_datasets,omitempty"` // destroyed orphans
+	Datasets  []DatasetRun `json:"datasets,omitempty"`         // without datasets that had nothing to send
 }
 
-// DatasetRun is a run's part for one dataset.
+// DatasetRun is the result of a run for one dataset.
 type DatasetRun struct {
 	Source   string  `json:"source"`
 	Target   string  `json:"target"`
-	Snapshot string  `json:"snapshot,omitempty"` // that arrived, or was to
+	Snapshot string  `json:"snapshot,omitempty"` // last one sent, or to send
 	Streams  int     `json:"streams,omitempty"`
-	Full     int     `json:"full,omitempty"` // of the streams, those without a base
+	Full     int     `json:"full,omitempty"` // number of full sends among Streams
 	Bytes    uint64  `json:"bytes,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Outcome  string  `json:"outcome"`
-	Conflict string  `json:"conflict,omitempty"`  // id, where the plan refused it
-	Aside    string  `json:"set_aside,omitempty"` // the name that the copy before it has since
+	Conflict string  `json:"conflict,omitempty"`  // ID of the plan's conflict
+	Aside    string  `json:"set_aside,omitempty"` // new name of the diverged copy
 	Error    string  `json:"error,omitempty"`
 	Hint     string  `json:"hint,omitempty"`
 }
 
-// State is what is known of a job after its last run.
+// State is the state of a job after its last run.
 type State struct {
 	Job string `json:"job"`
-	// LastRun is the last run as a whole, without its datasets.
+	// LastRun has no datasets.
 	LastRun *Run `json:"last_run,omitempty"`
-	// Drills are in a file of their own: a drill may end while a run goes on.
+	// Drills has its own file, because drills and runs may be concurrent.
 	Drills Drills `json:"-"`
-	// DrillSince is the begin of the first run that knew of a schedule of drills: from when
-	// one is waited for.
+	// DrillSince is the start of the first run with a schedule of drills. The first drill is due
+	// after it.
 	DrillSince time.Time `json:"drill_since,omitzero"`
 	replicate.State
 }
 
-// Brief is the run as a whole, without its datasets.
+// Brief returns a copy without datasets.
 func (r *Run) Brief() *Run {
 	brief := *r
 	brief.Targets = nil
@@ -106,8 +106,8 @@ func (r *Run) Brief() *Run {
 	return &brief
 }
 
-// Conclude makes the run's outcome of those of its targets, and of an error of the
-// whole. stopped tells that it was told to end.
+// Conclude sets the end and the outcome from the outcomes of the targets and from err, the error
+// of the whole run. stopped means that zxfer was asked to stop.
 func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 	r.Ended, r.Outcome = ended, outcome.UpToDate
 	if r.Snapshots > 0 || r.Pruned > 0 {
@@ -121,7 +121,7 @@ func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 	}
 	if stopped && r.Outcome == outcome.Failed {
 		r.Outcome = outcome.Interrupted
-		for _, t := range r.Targets { // but what no stop explains
+		for _, t := range r.Targets { // except for failures that the stop does not explain
 			for _, d := range t.Datasets {
 				r.Outcome = outcome.Worst(r.Outcome, d.Outcome)
 			}
@@ -129,13 +129,13 @@ func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 	}
 }
 
-// Succeeded tells that nothing of the run failed.
+// Succeeded reports whether the complete run succeeded.
 func (r *Run) Succeeded() bool { return r.Outcome == outcome.Done || r.Outcome == outcome.UpToDate }
 
-// Failure is why a target, or a dataset at one, failed.
+// Failure is the error of a target, or of a dataset on a target.
 type Failure struct{ Target, Source, Error, Hint string }
 
-// Failures are those of the run's parts.
+// Failures returns the errors of all targets and datasets.
 func (r *Run) Failures() []Failure {
 	var out []Failure
 	for _, t := range r.Targets {
@@ -151,8 +151,8 @@ func (r *Run) Failures() []Failure {
 	return out
 }
 
-// FirstError is why a run failed: the run's own error, else that of the first
-// target or dataset that has one.
+// FirstError returns the error of the whole run, or else the first error of a target or dataset,
+// or "".
 func (r *Run) FirstError() string {
 	if all := r.Failures(); r.Error == "" && len(all) > 0 {
 		return all[0].Target + ": " + all[0].Error
@@ -160,8 +160,8 @@ func (r *Run) FirstError() string {
 	return r.Error
 }
 
-// Verdict is the run as an error, err that of the whole: nil, Interrupted where
-// only that happened, Refused where nothing was tried, else Failed.
+// Verdict returns the error of the run, or nil if it succeeded. err is the error of the whole run.
+// An interrupted run has class Interrupted. Otherwise, the class is that of err, or Failed.
 func (r *Run) Verdict(err error) error {
 	switch {
 	case err != nil:
@@ -181,8 +181,8 @@ func (r *Run) Verdict(err error) error {
 	return err
 }
 
-// OfJob makes a failure of what a single command would call wrong usage, as a name
-// that is too long: the command line named none of it.
+// OfJob changes the class of a usage error, such as a name that is too long, to Failed: the
+// command line is correct.
 func OfJob(err error) error {
 	if err == nil || fault.ClassOf(err) != fault.Usage {
 		return err

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// Replace replaces a file and gives it the mode. A reader, also after a crash, finds
-// the old file or the new file, never a part.
+// Replace replaces a file and sets its mode. A reader sees the old or the new file, never a part,
+// even after a crash.
 func Replace(path string, text []byte, mode os.FileMode) error {
 	return replace(path, text, mode, true)
 }
 
-// Put is Replace with the mode of the file that it replaces. A new file gets the mode
-// that the umask leaves of 0666.
+// Put is Replace with the mode of the old file. A new file has mode 0666, reduced by the umask.
 func Put(path string, text []byte) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return replace(path, text, info.Mode().Perm(), true)
@@ -29,8 +28,7 @@ func replace(path string, text []byte, mode os.FileMode, exact bool) error {
 	return write(path, text, mode, exact, func(dir *os.Root, from, to string) error { return dir.Rename(from, to) })
 }
 
-// Create writes a file that does not exist yet. Otherwise it returns fs.ErrExist. The
-// umask reduces the mode.
+// Create writes a new file. If it exists, Create returns fs.ErrExist. The umask reduces the mode.
 func Create(path string, text []byte, mode os.FileMode) error {
 	return write(path, text, mode, false, func(dir *os.Root, from, to string) error {
 		err := dir.Link(from, to)
@@ -45,11 +43,11 @@ func Create(path string, text []byte, mode os.FileMode) error {
 	})
 }
 
-// write writes a temporary file in the directory of path. Then publish gives it its name.
+// write writes a temporary file in the directory of path and calls publish to give it its name.
 //
-// The directory may belong to another user, who can replace the temporary file at any
-// moment. Therefore write opens the directory once, and sets the mode (if exact, without
-// the umask) through the descriptor of the file that it created.
+// Another user may own the directory and replace the temporary file at any time. Therefore write
+// opens the directory once, and sets the mode (if exact, without the umask) through the file
+// descriptor.
 func write(path string, text []byte, mode os.FileMode, exact bool, publish func(dir *os.Root, from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
@@ -62,7 +60,7 @@ func write(path string, text []byte, mode os.FileMode, exact bool, publish func(
 	}
 	defer dir.Close()
 	base := filepath.Base(path)
-	// Hidden and without the suffix: the textfile collector must not read it.
+	// Hidden and without the suffix, so that the textfile collector ignores it.
 	temp := fmt.Sprintf(".%s-%x.new", strings.TrimSuffix(base, filepath.Ext(base)), rand.Uint64())
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

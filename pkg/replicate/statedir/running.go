@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Running reports whether a run of the job is in progress, or something else that keeps
-// the job from running. It reads the kernel's list of locks: an attempt to lock would keep
-// a run away. It sees nothing if a file system gives files another device than its own
-// (btrfs).
+// Running reports whether a run, or another process, has the job's lock. It reads the kernel's
+// list of locks, because an attempt to lock would block a run. It misses locks on file systems
+// whose files have another device number (btrfs).
 func (s *Store) Running() bool { return s.owner("lock") > 0 }
 
-// Drilling is Running for drills.
+// Drilling reports whether a drill has its lock, like Running.
 func (s *Store) Drilling() bool { return s.owner("drill.lock") > 0 }
 
-// owner returns the process that holds a lock of the store, or 0 if none is seen.
+// owner returns the process that has a lock of the store, or 0.
 func (s *Store) owner(name string) int {
 	var st unix.Stat_t
 	if unix.Lstat(s.file(name), &st) != nil {
@@ -41,14 +40,14 @@ func (s *Store) owner(name string) int {
 			if err == nil && pid > 0 {
 				return pid
 			}
-			return math.MaxInt32 // of another PID namespace
+			return math.MaxInt32 // in another PID namespace
 		}
 	}
 	return 0
 }
 
-// Run returns since when a run of the job is in progress, or the zero time if none is seen.
-// A heal or prune that holds the lock is no run.
+// Run returns the start of the current run, or the zero time. Other holders of the lock, such as
+// heal or prune, do not count.
 func (s *Store) Run() time.Time {
 	if pid := s.owner("lock"); pid == 0 || !isRun(commandOf(pid)) {
 		return time.Time{}
@@ -57,7 +56,7 @@ func (s *Store) Run() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return info.ModTime() // which lock sets
+	return info.ModTime() // set by lock
 }
 
 // commandOf returns the arguments of a process, or nil if they are unknown.
@@ -71,11 +70,11 @@ func commandOf(pid int) []string {
 
 func isRun(args []string) bool { return len(args) > 2 && args[1] == "replicate" && args[2] == "run" }
 
-// maxCommand is how much of a command a message has, in bytes.
+// maxCommand limits the length of a command in a message, in bytes.
 const maxCommand = 200
 
-// Holder returns the command that holds the lock of the job, such as "zxfer heal tank",
-// with its process. It returns "" for a run of the job, and if the command is unknown.
+// Holder returns the command and process that has the job's lock, such as "zxfer heal tank
+// (process 4242)". It returns "" for a run, and for an unknown command.
 func (s *Store) Holder() string { return s.holder("lock") }
 
 func (s *Store) holder(name string) string {
@@ -99,7 +98,7 @@ func (s *Store) holder(name string) string {
 	return fmt.Sprintf("%s (process %d)", command, pid)
 }
 
-// heldError is ErrRunning with the command that holds the lock.
+// heldError is ErrRunning with the command that has the lock.
 type heldError struct{ by string }
 
 func (e *heldError) Error() string     { return e.by + " is running, and keeps the job from running" }

@@ -9,27 +9,24 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// settledVersion is raised when what Settled says is meant differently: what
-// another version wrote is then forgotten.
+// settledVersion changes with the meaning of Settled. Other versions are ignored.
 const settledVersion = 1
 
-// Settled are the datasets that the last run found nothing to do for, with all
-// that this depended on. It saves work, and nothing else: without it, or with
-// one that cannot be read, the next run looks at everything.
+// Settled is the cache. It only saves work: if it is missing or damaged, the next run checks all
+// datasets.
 type Settled struct {
 	Version int `json:"version"`
-	// Job stands for the job's settings.
+	// Job is a hash of the job's settings.
 	Job string `json:"job"`
-	// Datasets are those of the source, by name.
+	// Datasets are datasets of the source, by name.
 	Datasets map[string]*replicate.UnchangedCache `json:"datasets"`
 }
 
-// Settled reads what is settled under the settings of a job; nothing where that
-// was never written, under other settings, or is damaged.
+// Settled reads the cache. If it is missing, damaged, or has other job settings, it is empty.
 func (s *Store) Settled(j *replicate.Job) *Settled {
 	text, err := json.Marshal(j)
 	if err != nil {
-		return &Settled{} // under no name is anything settled
+		return &Settled{} // no cache without a hash
 	}
 	sum := sha256.Sum256(text)
 	st := &Settled{Version: settledVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
@@ -42,5 +39,5 @@ func (s *Store) Settled(j *replicate.Job) *Settled {
 	return st
 }
 
-// SaveSettled replaces what is settled.
+// SaveSettled replaces the cache.
 func (s *Store) SaveSettled(st *Settled) error { return s.save("settled.json", st) }

@@ -20,29 +20,28 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// maxLog is the size in bytes beyond which the older half of a log is left
-// out at its next opening: years of hourly runs.
+// maxLog is the size in bytes above which the next append drops the older half of a log. Hourly
+// runs need years to reach it.
 const maxLog = 32 << 20
 
-// Store is the directory of one job's records.
+// Store is the directory of one job.
 type Store struct{ dir string }
 
-// Open returns the store of a job below the state directory; it is made where
-// it is missing.
+// Open returns the store of a job, and creates it if it is missing.
 func Open(stateDir, job string) (*Store, error) {
 	s := &Store{dir: filepath.Join(stateDir, job)}
-	if err := os.MkdirAll(stateDir, 0o755); err != nil { // jobs of other users have theirs there, too
+	if err := os.MkdirAll(stateDir, 0o755); err != nil { // stores of other users are also in it
 		return nil, err
 	}
 	return s, os.MkdirAll(s.dir, 0o750)
 }
 
-// Peek returns the store of a job without making it: for readers.
+// Peek returns the store of a job for reading. It creates nothing.
 func Peek(stateDir, job string) *Store { return &Store{dir: filepath.Join(stateDir, job)} }
 
 func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
 
-// Append adds a run to the log. It is on disk when Append returns.
+// Append appends a run to the log and syncs it to disk.
 func (s *Store) Append(r *Run) error { return s.append("runs.jsonl", r) }
 
 func (s *Store) append(name string, v any) (err error) {
@@ -67,7 +66,7 @@ func (s *Store) append(name string, v any) (err error) {
 		if _, err := f.ReadAt(last[:], end-1); err != nil {
 			return err
 		}
-		if last[0] != '\n' { // a crash cut the line before this one
+		if last[0] != '\n' { // a crash truncated the previous line
 			line = append([]byte{'\n'}, line...)
 		}
 	}
@@ -80,7 +79,7 @@ func (s *Store) append(name string, v any) (err error) {
 	return syncDir(s.dir)
 }
 
-// shorten keeps the newer half of a log that has grown too long.
+// shorten drops the older half of a log that exceeds maxLog.
 func (s *Store) shorten(name string) error {
 	info, err := os.Lstat(s.file(name))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
@@ -98,13 +97,13 @@ func (s *Store) shorten(name string) error {
 	return Replace(s.file(name), text, 0o640)
 }
 
-// open opens a file of the store. It follows no link: root opens files in the
-// directories of other users.
+// open opens a file of the store. It follows no symlink, because root opens files in directories
+// of other users.
 func (s *Store) open(name string, flags int) (*os.File, error) {
 	return os.OpenFile(s.file(name), flags|unix.O_NOFOLLOW, 0o640)
 }
 
-// read reads a file of the store. It refuses everything except a regular file.
+// read reads a file of the store, which must be a regular file.
 func (s *Store) read(name string) ([]byte, error) {
 	f, err := s.open(name, os.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -121,10 +120,10 @@ func (s *Store) read(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Runs returns the newest runs of the log, at most n, oldest first.
+// Runs returns the last n runs of the log, oldest first.
 func (s *Store) Runs(n int) ([]*Run, error) { return newest(s, "runs.jsonl", n, (*Run).sound) }
 
-// DrillLog returns the newest drills, at most n, oldest first.
+// DrillLog returns the last n drills, oldest first.
 func (s *Store) DrillLog(n int) ([]*Drill, error) {
 	return newest(s, "drills.jsonl", n, func(d *Drill) *Drill {
 		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrilledRun) bool { return c == nil })
@@ -144,21 +143,21 @@ func newest[R any](s *Store, name string, n int, sound func(*R) *R) ([]*R, error
 	var out []*R
 	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
 		r := new(R)
-		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // a line that a crash cut is no record
+		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // skip lines that a crash truncated
 			out = append([]*R{sound(r)}, out...)
 		}
 	}
 	return out, nil
 }
 
-// sound leaves out targets and pools that are none: the log may be a user's.
+// sound removes null entries: a user may own the log.
 func (r *Run) sound() *Run {
 	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
 	r.Damaged = slices.DeleteFunc(r.Damaged, func(d *Damage) bool { return d == nil })
 	return r
 }
 
-// State reads the state of the job; an empty one where there is none yet.
+// State reads the state of the job. It is empty before the first run.
 func (s *Store) State() (*State, error) {
 	st := &State{Job: filepath.Base(s.dir), State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 	text, err := s.read("state.json")
@@ -172,7 +171,7 @@ func (s *Store) State() (*State, error) {
 		return nil, fault.Failf("move it away: the next run looks at everything anew; what it knew of targets that are away their holds protect",
 			"%s is damaged: %w", s.file("state.json"), err)
 	}
-	st.Job = filepath.Base(s.dir) // whatever it says: its directory may be a user's
+	st.Job = filepath.Base(s.dir) // a user may own the directory and write another name
 	if st.Datasets == nil {
 		st.Datasets = map[string]*replicate.DatasetState{}
 	}
@@ -205,15 +204,14 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// ErrRunning is the error of Lock if the job is running, or something else holds its lock.
+// ErrRunning is the error of Lock if another process has the lock.
 var ErrRunning = errors.New("the job is running already")
 
-// lockPoll is how often a lock that another has is asked for again: flock(2)
-// itself could not be interrupted.
+// lockPoll is the interval of attempts to lock. A blocking flock(2) could not be canceled.
 const lockPoll = 200 * time.Millisecond
 
-// Lock makes sure that a job runs once at a time. It ends with the process,
-// whatever ends that.
+// Lock prevents concurrent runs of a job. If wait is false and the lock is taken, it returns
+// ErrRunning. The kernel releases the lock when the process ends.
 func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) {
 	return s.lock(ctx, "lock", wait)
 }
@@ -225,7 +223,7 @@ func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func()
 	}
 	unlock, err = lock(ctx, f, wait)
 	if err == nil {
-		_ = f.Truncate(0) // its time is that of the begin; without it only Run is wrong
+		_ = f.Truncate(0) // Run uses this time as the start. An error affects only Run.
 	}
 	if by := s.holder(name); errors.Is(err, ErrRunning) && by != "" {
 		err = &heldError{by}
@@ -233,12 +231,12 @@ func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func()
 	return unlock, err
 }
 
-// lock locks a file, or directory, and closes it where it cannot.
+// lock locks a file or directory. If it fails, it closes f.
 func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error) {
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = f.Close() }, nil // closing unlocks, and cannot fail to
+			return func() { _ = f.Close() }, nil // closing releases the lock
 		}
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -255,13 +253,12 @@ func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error)
 				err = ctx.Err()
 			}
 		}
-		_ = f.Close() // the lock's failure is the news
+		_ = f.Close() // the first error matters
 		return nil, err
 	}
 }
 
-// Together calls f while no other process is in such a call with the same
-// state directory.
+// Together calls f while no other process does so for the same state directory.
 func Together(ctx context.Context, stateDir string, f func() error) error {
 	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
 		return err

@@ -1,6 +1,3 @@
-// Package unit makes systemd services and timers, or lines of cron, of the
-// jobs of a job file. It writes text only; who calls it puts the files where
-// systemd reads them.
 package unit
 
 import (
@@ -18,18 +15,18 @@ import (
 	"zxfer/pkg/replicate/calendar"
 )
 
-// Marker is the first line of every unit made here: what does not begin with
-// it is not ours to overwrite or remove.
+// Marker is the first line of every unit that this package writes. zxfer never overwrites or
+// deletes other units.
 const Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
 
-// Paths are what units name. All are absolute.
+// Paths are the absolute paths in units.
 type Paths struct {
 	Binary, JobFile, StateDir string
 	Textfile                  string // "" = none
-	Host                      string // whose part of the job file, where it was named
+	Host                      string // host whose part of the job file to use, "" = this one
 }
 
-// flags are those of every command of a unit.
+// flags returns the common flags of all commands.
 func (p Paths) flags() string {
 	flags := "--config " + p.JobFile + " --state-dir " + p.StateDir
 	if p.Host != "" {
@@ -38,7 +35,7 @@ func (p Paths) flags() string {
 	return flags
 }
 
-// Check refuses paths that a unit cannot name.
+// Check returns an error for paths that a unit cannot contain.
 func (p Paths) Check() error {
 	var errs []error
 	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
@@ -57,7 +54,7 @@ func (p Paths) Check() error {
 	return errors.Join(errs...)
 }
 
-// Reachable refuses paths that a unit does not see: it has a /tmp of its own.
+// Reachable returns an error for paths in /tmp or /var/tmp, because units have private ones.
 func (p Paths) Reachable() error {
 	var errs []error
 	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
@@ -68,62 +65,58 @@ func (p Paths) Reachable() error {
 	return errors.Join(errs...)
 }
 
-// Name is the name of a job's units, without suffix.
+// Name returns the name of a job's units without a suffix.
 func Name(job string) string { return "zxfer-replicate-" + job }
 
-// DrillName is that of the units that drill its copies.
+// DrillName returns the name of the units that drill a job's copies.
 func DrillName(job string) string { return "zxfer-drill-" + job }
 
-// task is what a service does for a job.
-//
-// own are directives of root's own service.
+// task holds the directives that differ between runs and drills. own are more directives of root's
+// service.
 type task struct{ verb, what, restart, namespaces, calls, suid, own string }
 
 func runs() task {
 	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", ""}
 }
 
-// drills is what a drill needs more: mounts that nobody else sees, and a command's own
-// processes; and openat2(2), to follow no link, which RestrictSUIDSGID= has fail, as its
-// mode cannot be filtered. One that was interrupted begins anew with the timer's next,
-// not in a circle. Those that load one key find each other in the run directory.
+// drills returns the task of a drill. It needs private mounts, a PID namespace for the command,
+// and openat2(2) for paths without symlinks. RestrictSUIDSGID= would block openat2(2), because it
+// cannot filter its mode. After an interruption, the timer starts the next drill. Drills that load
+// the same key coordinate in the run directory.
 func drills() task {
 	return task{"drill", "drill", "no", "mnt pid", "@system-service @mount", "no",
 		runDirectory}
 }
 
-// runDirectory has systemd make the directory where processes find each other.
+// runDirectory makes systemd create the directory for coordination between processes.
 const runDirectory = "RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"
 
-// Service is the service of a job: one run, hardened to what a run needs.
+// Service returns the service of a job, hardened to the needs of a run.
 //
-// Exit code 4 says that the run was interrupted and its state kept: the unit
-// is started again. After 1 (failed), 2 (usage) and 3 (refused) the same
-// command would end the same way, and the timer's next run tries anyway. Where it
-// was systemd that interrupted it, the run ends with 0, unless something failed before:
-// systemctl stop leaves the unit inactive, and what the network interrupted is not taken
-// for that. A run that SIGTERM killed is a failure.
+// Exit code 4 means that the run was interrupted and can resume, so systemd restarts it. After 1
+// (failed), 2 (usage) and 3 (refused), a restart would fail again, and the timer starts the next
+// run anyway. If systemd stops the run, it exits with 0 unless something failed before. Therefore
+// systemctl stop leaves the unit inactive, and network interruptions are distinct from it. A run
+// killed by SIGTERM has failed.
 //
-// There is no limit of starts: systemd counts those of the timer, too, and a job
-// that runs every quarter of an hour would be locked out. RestartSec paces.
+// StartLimitIntervalSec=0, because systemd also counts starts by the timer and would block a job
+// that runs every 15 minutes. RestartSec limits the rate.
 //
-// It tells systemd what it is doing (NotifyAccess=, STATUS= of sd_notify(3)), for
-// systemctl status, and no more: a oneshot is ready when it has ended.
+// The service reports its activity for systemctl status (NotifyAccess=, STATUS= of sd_notify(3)),
+// but not its readiness: a oneshot service is ready when it ends.
 //
-// A job on this host alone waits for no network.
+// A job without remote hosts does not wait for the network.
 //
-// What is left open: the network, /dev/zfs with CAP_SYS_ADMIN (which is what
-// ZFS asks of root), the state directory. CAP_DAC_OVERRIDE lets root read keys
-// and records, and write metrics, where the files are another account's, as
-// node_exporter's directory often is. That this directory is missing stops no
-// job. Memory may become executable: the Python helper needs that.
+// The service may use the network, /dev/zfs with CAP_SYS_ADMIN, which ZFS requires of root, and
+// the state directory. CAP_DAC_OVERRIDE lets root read keys and records, and write metrics, of
+// other accounts; node_exporter often owns its directory. If that directory is missing, the job
+// still runs. Memory may be executable, because the Python helper needs that.
 //
-// A user's job reads no other's records and writes no metrics: once it has ended,
-// its unit does that, with the rights of systemd itself ("+").
+// A user's job cannot read other jobs' records and writes no metrics. After it ends, its unit
+// writes them with full privileges ("+").
 func Service(j *replicate.Job, p Paths) string { return service(j, p, runs()) }
 
-// DrillService is the service of a job's drills: what a Service is left, and what
-// drills need besides.
+// DrillService returns the service of a job's drills, hardened to their needs.
 func DrillService(j *replicate.Job, p Paths) string { return service(j, p, drills()) }
 
 func service(j *replicate.Job, p Paths, t task) string {
@@ -138,15 +131,15 @@ func service(j *replicate.Job, p Paths, t task) string {
 	capabilities, user := "CAP_SYS_ADMIN CAP_DAC_OVERRIDE", t.own
 	if j.User != "" {
 		capabilities, user = "", "User="+j.User+"\n"
-		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd makes it, and gives it to the user
+		if below, ok := strings.CutPrefix(p.StateDir, "/var/lib/"); ok { // systemd creates it for the user
 			user += "StateDirectory=" + filepath.Join(below, j.Name) + "\nStateDirectoryMode=0750\n"
 		}
 	}
 	kill := "mixed"
 	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.what == "replicate" {
-		kill = "process" // the watchdog of what is frozen outlives the run; all else ends with it
+		kill = "process" // the watchdog of a freeze survives the run; everything else ends with it
 		if j.User == "" {
-			user += runDirectory // for what both leave that are killed at once
+			user += runDirectory // for coordination after both processes are killed
 		}
 		if j.User == "" && slices.ContainsFunc(j.Freeze, func(z replicate.Freeze) bool { return z.RunAs != "" }) {
 			capabilities += " CAP_SETUID CAP_SETGID CAP_KILL"
@@ -204,7 +197,7 @@ SystemCallFilter=%s
 		strings.Join(writable, " "), t.namespaces, t.suid, t.calls)
 }
 
-// reachesOut tells whether the source or any target is on another host.
+// reachesOut reports whether the source or any target is remote.
 func reachesOut(j *replicate.Job) bool {
 	all := []string{j.Source}
 	for i := range j.Targets {
@@ -216,11 +209,11 @@ func reachesOut(j *replicate.Job) bool {
 	})
 }
 
-// Timer is the timer of a job that has a schedule. A run that was missed while
-// the host was off is made up for.
+// Timer returns the timer of a job with a schedule. It catches up on runs that were missed while
+// the host was off.
 func Timer(j *replicate.Job) string { return timer(j, runs(), j.Schedule) }
 
-// DrillTimer is that of a job whose drills have one.
+// DrillTimer returns the timer of a job's drills.
 func DrillTimer(j *replicate.Job) string { return timer(j, drills(), j.DrillSchedule()) }
 
 func timer(j *replicate.Job, t task, schedule string) string {
@@ -242,8 +235,7 @@ WantedBy=timers.target
 `, Marker, t.what, j.Name, schedule, jitter)
 }
 
-// Files are the units of a job file, by file name. Jobs without a schedule
-// get a service only.
+// Files returns the units of a job file by file name. Jobs without a schedule only have a service.
 func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -262,11 +254,11 @@ func Files(f *replicate.File, p Paths) (map[string]string, error) {
 	return out, nil
 }
 
-// Cron is the line of a system crontab, with its user, that runs a job on a
-// host without systemd.
+// Cron returns a line of a system crontab, with the user, that runs a job on a host without
+// systemd.
 func Cron(j *replicate.Job, p Paths) (string, error) { return cron(j, p, j.Schedule, "run") }
 
-// DrillCron is the line that drills its copies.
+// DrillCron returns the line that drills a job's copies.
 func DrillCron(j *replicate.Job, p Paths) (string, error) {
 	return cron(j, p, j.DrillSchedule(), "drill")
 }
