@@ -101,7 +101,7 @@ func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fle
 	defer live(text)()
 	p := &fleet.Progress{}
 	done := text.ActivityState(p.String)
-	f, err := fleet.Gather(ctx, all, fleet.How{Ask: o.ask, AtOnce: o.atOnce, Patience: o.patient}, p)
+	f, err := fleet.Gather(ctx, all, fleet.Options{Ask: o.ask, Parallel: o.atOnce, Timeout: o.patient}, p)
 	done()
 	text.Over()
 	if err != nil {
@@ -112,7 +112,7 @@ func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fle
 }
 
 // ask asks one host.
-func (o *hostsOptions) ask(ctx context.Context, a fleet.Asked) ([]byte, error) {
+func (o *hostsOptions) ask(ctx context.Context, a fleet.Query) ([]byte, error) {
 	shell := a.RSH
 	if shell == "" {
 		shell = remoteShell(o.rsh)
@@ -123,7 +123,7 @@ func (o *hostsOptions) ask(ctx context.Context, a fleet.Asked) ([]byte, error) {
 // meant are the hosts of those names: of the job file, of a group of it, or any other
 // by its address; all of the file where there are no names. notAsked are patterns of
 // hosts that are meant, too, but are not known by name.
-func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Asked, notAsked []string, err error) {
+func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Query, notAsked []string, err error) {
 	inv := &replicate.Inventory{}
 	if _, err := os.Stat(o.file); len(names) == 0 || !errors.Is(err, os.ErrNotExist) { // without a file names are addresses
 		if inv, err = o.inventory(); err != nil {
@@ -146,9 +146,9 @@ func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Asked, notAske
 				if e, err := endpoint.Parse(n + ":x"); err != nil || e.Local() {
 					return nil, nil, fault.Usagef("name hosts, groups of the job file, or [user@]host", "%q is not a host", n)
 				}
-				add = []fleet.Asked{{Address: n}}
+				add = []fleet.Query{{Address: n}}
 			}
-			all = append(all, slices.DeleteFunc(add, func(x fleet.Asked) bool {
+			all = append(all, slices.DeleteFunc(add, func(x fleet.Query) bool {
 				was := seen[x.Name+"\x00"+x.Address]
 				seen[x.Name+"\x00"+x.Address] = true
 				return was
@@ -159,9 +159,9 @@ func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Asked, notAske
 }
 
 // known are hosts of the job file; this very one needs not be asked.
-func (o *hostsOptions) known(a *app, inv *replicate.Inventory, names []string) (all []fleet.Asked) {
+func (o *hostsOptions) known(a *app, inv *replicate.Inventory, names []string) (all []fleet.Query) {
 	for _, n := range names {
-		x := fleet.Asked{Name: n, Jobs: inv.JobsOf(n)}
+		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
 		x.Address, x.RSH = inv.Reach(n)
 		if n == replicate.ShortName(o.hostName()) {
 			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }

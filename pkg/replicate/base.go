@@ -28,14 +28,14 @@ func (b *incrementalSources) arrival(source, target string) *CopyState {
 func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for _, t := range b.Targets {
-		b.add(out, t, d)
+		b.addTarget(out, t, d)
 	}
 	return out
 }
 
-// add adds the versions that one target needs. If the target was not reached, it uses the state of
+// addTarget adds the versions that one target needs. If the target was not reached, it uses the state of
 // the last run.
-func (b *incrementalSources) add(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
+func (b *incrementalSources) addTarget(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
 	if b.Excluded[t.Name][d.Name] {
 		return
 	}
@@ -104,7 +104,7 @@ func (b *incrementalSources) staleBookmarks() []string {
 				continue
 			}
 			of, at := map[uint64]string{}, uint64(0)
-			b.add(of, t, d)
+			b.addTarget(of, t, d)
 			for _, v := range d.Versions {
 				if of[v.GUID] != "" {
 					own[v.GUID], at = true, max(at, v.CreateTXG)
@@ -123,15 +123,15 @@ func (b *incrementalSources) staleBookmarks() []string {
 
 // CommonSnapshot returns the target's most recent snapshot, by GUID, that the source still has as
 // a snapshot or bookmark. Both sides must keep it, because it is the base of the next increment.
-func CommonSnapshot(source, target *zfs.Dataset) (there zfs.Version, ok bool) {
+func CommonSnapshot(source, target *zfs.Dataset) (base zfs.Version, ok bool) {
 	have := make(map[uint64]bool, len(source.Versions))
 	for _, v := range source.Versions {
 		have[v.GUID] = true
 	}
 	for _, v := range target.Snapshots() {
 		if have[v.GUID] {
-			there, ok = v, true
+			base, ok = v, true
 		}
 	}
-	return there, ok
+	return base, ok
 }

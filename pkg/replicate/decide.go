@@ -32,10 +32,10 @@ type RunState struct {
 	Targets []*TargetState
 	// Created holds the creation times of adopted snapshots, by side, dataset and name. Unasked
 	// holds the error of each side that could not be queried.
-	Created map[string]map[string]map[string]time.Time
-	Unasked map[string]error
-	// Leftovers holds the due orphans of each target, with their descendants.
-	Leftovers map[string]*zfs.Listing
+	Created     map[string]map[string]map[string]time.Time
+	QueryErrors map[string]error
+	// DueOrphans holds the due orphans of each target, with their descendants.
+	DueOrphans map[string]*zfs.Listing
 	// NoLimit disables the limits on how much one run destroys.
 	NoLimit bool
 }

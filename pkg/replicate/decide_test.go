@@ -230,14 +230,14 @@ func TestDecideWaits(t *testing.T) {
 	d := Decide(v)
 	require.Empty(t, d.Prunings)
 	require.Equal(t, map[string][]string{SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.Ask)
-	v.Unasked = map[string]error{SourceSide: errors.New("it is away")}
+	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
 	d = Decide(v)
 	require.Empty(t, d.Ask)
 	require.Empty(t, d.Prunings[0].Remove)
 	require.ErrorContains(t, d.Prunings[0].Failed(), "it is away")
-	require.Empty(t, d.Prunings[0].Looked["tank"].Print, "it is to be looked at again")
+	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "it is to be looked at again")
 
-	v.Created, v.Unasked = created, nil
+	v.Created, v.QueryErrors = created, nil
 	v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
@@ -258,7 +258,7 @@ func TestDecideLooksOnce(t *testing.T) {
 	v.Created = nil
 	d := Decide(v)
 	require.Empty(t, d.Ask)
-	require.Empty(t, d.Prunings[0].Looked)
+	require.Empty(t, d.Prunings[0].Results)
 	require.Equal(t, 2, d.Prunings[0].Kept)
 	v.Source = listed("tank@1 @2 @3")
 	require.NotEmpty(t, Decide(v).Ask)

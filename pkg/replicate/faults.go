@@ -28,24 +28,24 @@ func (f *faults) add(err error) {
 	}
 }
 
-func (f *faults) bad(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
+func (f *faults) addf(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
 
-// named checks the name of a job or target.
-func (f *faults) named(name string) {
+// checkName checks the name of a job or target.
+func (f *faults) checkName(name string) {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
-		f.bad(`name %q: write letters, digits, "-" and "_", at most 48`, name)
+		f.addf(`name %q: write letters, digits, "-" and "_", at most 48`, name)
 	}
 }
 
-func (f *faults) word(key, value string, words ...string) {
+func (f *faults) oneOf(key, value string, words ...string) {
 	if value != "" && !slices.Contains(words, value) {
-		f.bad("%s = %q: write one of %s", key, value, strings.Join(words, ", "))
+		f.addf("%s = %q: write one of %s", key, value, strings.Join(words, ", "))
 	}
 }
 
 func (f *faults) choice(c *Choice, recursive bool) {
 	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
-		f.bad("include, exclude and property have no effect without recursive = true")
+		f.addf("include, exclude and property have no effect without recursive = true")
 	}
 	f.patterns("include", c.Include)
 	f.patterns("exclude", c.Exclude)
@@ -53,10 +53,10 @@ func (f *faults) choice(c *Choice, recursive bool) {
 	switch {
 	case c.Property == "":
 	case !zfs.UserProperty(name) || valued && value == "":
-		f.bad(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
+		f.addf(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
 	default: // the user may set any value
 		if err := zfs.CheckProperty(name); err != nil {
-			f.bad("property: %w", err)
+			f.addf("property: %w", err)
 		}
 	}
 }
@@ -64,31 +64,31 @@ func (f *faults) choice(c *Choice, recursive bool) {
 func (f *faults) sent(s *Sent) {
 	f.number("snapshots.newest", s.Newest, 0, maxKept)
 	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
-		f.bad("snapshots.latest_only is newest = 1: leave one out")
+		f.addf("snapshots.latest_only is newest = 1: leave one out")
 	}
 }
 
 func (f *faults) first(first plan.First) {
-	f.word("first", string(first), plan.FirstWays()...)
+	f.oneOf("first", string(first), plan.FirstWays()...)
 }
 
 func (f *faults) number(key string, n, low, high int) {
 	if n < low || n > high {
-		f.bad("%s = %d: write %d to %d", key, n, low, high)
+		f.addf("%s = %d: write %d to %d", key, n, low, high)
 	}
 }
 
 func (f *faults) patterns(key string, patterns []string) {
 	for _, p := range patterns {
 		if _, err := plan.ParsePattern(p); err != nil {
-			f.bad("%s: %w", key, err)
+			f.addf("%s: %w", key, err)
 		}
 	}
 }
 
 func (f *faults) endpoint(key, s string, target bool) {
 	if s == "" {
-		f.bad("%s is missing", key)
+		f.addf("%s is missing", key)
 		return
 	}
 	e, err := endpoint.Parse(s)
@@ -104,7 +104,7 @@ func (f *faults) endpoint(key, s string, target bool) {
 		_, err = zfs.ParseDataset(name)
 	}
 	if err != nil {
-		f.bad("%s: %w", key, err)
+		f.addf("%s: %w", key, err)
 	}
 }
 
@@ -118,11 +118,11 @@ func (f *faults) grid(key string, g *Grid) {
 	for _, a := range g.Also {
 		f.patterns(key+".also.names", a.Names)
 		if len(a.Names) == 0 || a.Last < 0 || a.Last > maxKept || a.Last == 0 && a.Age == 0 {
-			f.bad("%s.also: write names, and last (0 to %d), age or both", key, maxKept)
+			f.addf("%s.also: write names, and last (0 to %d), age or both", key, maxKept)
 		}
 	}
 	if g.Empty() {
-		f.bad("%s keeps nothing; leave the table out to keep everything", key)
+		f.addf("%s keeps nothing; leave the table out to keep everything", key)
 	}
 }
 
@@ -132,25 +132,25 @@ func (f *faults) mirror(j *Job, t *Target) {
 	}
 	f.number("mirror.limit", t.Mirror.AtMost(), 0, maxKept)
 	if t.Retention != nil && t.Mirror.Gone == 0 {
-		f.bad("mirror and retention: choose which snapshots stay by the one or the other; with retention only mirror.gone has an effect")
+		f.addf("mirror and retention: choose which snapshots stay by the one or the other; with retention only mirror.gone has an effect")
 	}
 	if t.Mirror.Gone != 0 && !j.Recursive {
-		f.bad("mirror.gone has no effect without recursive = true")
+		f.addf("mirror.gone has no effect without recursive = true")
 	}
 	if t.Mirror.Gone != 0 && (j.Holds == "none" || j.Holds == "source") {
-		f.bad("mirror.gone knows the job's copies by its holds there: write holds = \"both\" or \"target\"")
+		f.addf("mirror.gone knows the job's copies by its holds there: write holds = \"both\" or \"target\"")
 	}
 }
 
 func (f *faults) hook(key string, h *Hook) {
-	f.word(key+".on_failure", h.OnFailure, "stop", "continue")
+	f.oneOf(key+".on_failure", h.OnFailure, "stop", "continue")
 	if len(h.Command) == 0 || h.Command[0] == "" {
-		f.bad(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
+		f.addf(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
 	} else if !path.IsAbs(h.Command[0]) {
-		f.bad("%s: command %q is not an absolute path: a timer has no PATH of yours", key, h.Command[0])
+		f.addf("%s: command %q is not an absolute path: a timer has no PATH of yours", key, h.Command[0])
 	}
 	if key != "before" && h.OnFailure != "" {
-		f.bad("%s.on_failure has no effect: the run is over by then", key)
+		f.addf("%s.on_failure has no effect: the run is over by then", key)
 	}
 }
 
@@ -159,16 +159,16 @@ func (f *faults) drill(d *Drill) {
 		return
 	}
 	if _, err := calendar.Parse(d.Schedule); d.Schedule != "" && err != nil {
-		f.bad("drill.schedule: %w", err)
+		f.addf("drill.schedule: %w", err)
 	}
 	if len(d.Command) > 0 && !path.IsAbs(d.Command[0]) {
-		f.bad("drill.command: %q is not an absolute path on the copy's host", d.Command[0])
+		f.addf("drill.command: %q is not an absolute path on the copy's host", d.Command[0])
 	}
 	if len(d.Command) == 0 && (d.Writable || d.Timeout != 0) {
-		f.bad("drill.writable and drill.timeout have no effect without drill.command")
+		f.addf("drill.writable and drill.timeout have no effect without drill.command")
 	}
 	if d.KeyFile != "" && CheckPath(d.KeyFile) != nil {
-		f.bad("drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
+		f.addf("drill.key_file: %q is not an absolute path on the copy's host", d.KeyFile)
 	}
 }
 
@@ -178,7 +178,7 @@ func (f *faults) transfer(t *Transfer) {
 	}
 	for _, id := range t.SkipChecks {
 		if !preflight.Skippable(id) {
-			f.bad("transfer.skip_checks: there is no check %q; docs/checks.md lists them", id)
+			f.addf("transfer.skip_checks: there is no check %q; docs/checks.md lists them", id)
 		}
 	}
 }
@@ -187,15 +187,15 @@ func (f *faults) properties(p *Properties) {
 	f.carry(p.Carry)
 	for name, value := range p.Set {
 		if err := cmp.Or(zfs.CheckProperty(name), zfs.CheckValue(name, value)); err != nil {
-			f.bad("properties.set: %w", err)
+			f.addf("properties.set: %w", err)
 		}
 		if slices.Contains(p.Exclude, name) {
-			f.bad("properties: %s is both set and excluded", name)
+			f.addf("properties: %s is both set and excluded", name)
 		}
 	}
 	for _, name := range p.Exclude {
 		if err := zfs.CheckProperty(name); err != nil {
-			f.bad("properties.exclude: %w", err)
+			f.addf("properties.exclude: %w", err)
 		}
 	}
 }
@@ -204,16 +204,16 @@ func (f *faults) properties(p *Properties) {
 func (f *faults) carry(carry any) {
 	names, array := carry.([]any)
 	if _, word := carry.(bool); !word && !array && carry != nil {
-		f.bad(`properties.carry = %v: write true, or an array of names, such as ["org.example:note"]`, carry)
+		f.addf(`properties.carry = %v: write true, or an array of names, such as ["org.example:note"]`, carry)
 	}
 	for _, n := range names {
 		name, ok := n.(string)
 		if !ok {
-			f.bad("properties.carry: %v is not the name of a property, in quotes", n)
+			f.addf("properties.carry: %v is not the name of a property, in quotes", n)
 			continue
 		}
 		if err := zfs.CheckNamed(name); err != nil {
-			f.bad("properties.carry: %w", err)
+			f.addf("properties.carry: %w", err)
 		}
 	}
 }

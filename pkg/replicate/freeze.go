@@ -36,7 +36,7 @@ func (z *Freeze) spec() freeze.Spec {
 // covers reports whether a dataset at or below the job's source belongs to the application.
 func (z *Freeze) covers(source, dataset string) bool {
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
-	return len(z.Datasets) == 0 || covered(z.Datasets, below)
+	return len(z.Datasets) == 0 || matchesAny(z.Datasets, below)
 }
 
 // UnmatchedFreeze is a freeze with a pattern that matches no dataset. To freeze the rest would
@@ -66,7 +66,7 @@ func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
 
 // freezesFor returns the freezes for snapshots, given by full name, and the freezes with unmatched
 // patterns.
-func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, astray []UnmatchedFreeze) {
+func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
 	for i := range v.Job.Freeze {
 		z := &v.Job.Freeze[i]
 		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
@@ -76,12 +76,12 @@ func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, astray [
 			}
 		}
 		if why := v.unmatchedPatterns(z); why != "" {
-			astray = append(astray, UnmatchedFreeze{w, why})
+			unmatched = append(unmatched, UnmatchedFreeze{w, why})
 		} else if len(w.Datasets) > 0 {
 			out = append(out, w)
 		}
 	}
-	return out, astray
+	return out, unmatched
 }
 
 // addFreezePartners adds the other datasets of an application if one of them changed. The freeze
@@ -118,18 +118,18 @@ func (j *Job) freezeFaults(f *faults) {
 			f.at = fmt.Sprintf("freeze %q: ", s.Label())
 		}
 		f.add(s.Check())
-		f.word("on_failure", z.OnFailure, "stop", "continue")
+		f.oneOf("on_failure", z.OnFailure, "stop", "continue")
 		f.patterns("datasets", z.Datasets)
 		if !j.Recursive && len(z.Datasets) > 0 {
-			f.bad("datasets has no effect without recursive = true: the job has one dataset")
+			f.addf("datasets has no effect without recursive = true: the job has one dataset")
 		}
 		if seen[s.Label()] {
-			f.bad("there are two of that name: give them names")
+			f.addf("there are two of that name: give them names")
 		}
 		seen[s.Label()] = true
 		f.at = ""
 	}
 	if len(j.Freeze) > 0 && j.Snapshots.Take == "" {
-		f.bad("freeze has no effect without snapshots.take")
+		f.addf("freeze has no effect without snapshots.take")
 	}
 }

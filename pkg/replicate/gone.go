@@ -68,10 +68,10 @@ func (v *RunState) NoteOrphans() {
 	if known := v.State.Datasets[v.Root]; was == 0 && known != nil {
 		was = known.GUID
 	}
-	anew := was != 0 && was != root
+	replaced := was != 0 && was != root
 	v.State.Root = root
 	for _, g := range v.State.Orphans {
-		g.SourceReplaced = g.SourceReplaced || anew
+		g.SourceReplaced = g.SourceReplaced || replaced
 	}
 	for source, known := range v.State.Datasets {
 		if names[source] || known.GUID != 0 && guids[known.GUID] || !strings.HasPrefix(source, v.Root+"/") {
@@ -82,7 +82,7 @@ func (v *RunState) NoteOrphans() {
 			if a.BaseGUID == 0 || a.Target == "" || slices.ContainsFunc(v.State.Orphans, same) {
 				continue
 			}
-			g := &Orphan{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, SourceReplaced: anew}
+			g := &Orphan{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, SourceReplaced: replaced}
 			for _, h := range a.Held {
 				if h.There != "" {
 					g.Held = append(g.Held, h.There)
@@ -117,9 +117,9 @@ func (s *State) OrphansAt(target string) (all []*Orphan) {
 
 // UpdateOrphans drops orphans of a target that no longer exist or were recreated, and advances the
 // grace period of the others.
-func (v *RunState) UpdateOrphans(t *Target, there func(name string) (guid uint64)) {
+func (v *RunState) UpdateOrphans(t *Target, guidOf func(name string) (guid uint64)) {
 	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
-		guid := there(g.Dataset)
+		guid := guidOf(g.Dataset)
 		if g.Target != t.Name {
 			return false
 		}
@@ -147,21 +147,21 @@ func (v *RunState) Overdue(t *Target) (all []*Orphan) {
 // destroyOrphans adds overdue orphans to p, descendants first. It spares copies that have data
 // other than the job's snapshots.
 func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
-	there := v.Leftovers[t.Name]
-	if there == nil {
+	listing := v.DueOrphans[t.Name]
+	if listing == nil {
 		return
 	}
-	found, going := there.ByName(), map[string]bool{}
+	found, planned := listing.ByName(), map[string]bool{}
 	for _, g := range slices.Backward(v.Overdue(t.Target)) { // by name
 		d := found[g.Dataset]
 		if d == nil || d.GUID != g.GUID {
 			continue
 		}
-		if why := v.keepReason(d, there, going); why != "" {
+		if why := v.keepReason(d, listing, planned); why != "" {
 			p.KeepReasons[d.Name] = why
 			continue
 		}
-		going[d.Name] = true
+		planned[d.Name] = true
 		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: Tag(v.Job.Name, t.Name)}
 		for _, s := range d.Snapshots() {
 			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
@@ -174,9 +174,9 @@ func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
 }
 
 // keepReason returns why an orphan must be kept, or "" if it may be destroyed.
-func (v *RunState) keepReason(d *zfs.Dataset, there *zfs.Listing, going map[string]bool) string {
-	for _, below := range there.Datasets {
-		if strings.HasPrefix(below.Name, d.Name+"/") && !going[below.Name] {
+func (v *RunState) keepReason(d *zfs.Dataset, listing *zfs.Listing, planned map[string]bool) string {
+	for _, below := range listing.Datasets {
+		if strings.HasPrefix(below.Name, d.Name+"/") && !planned[below.Name] {
 			return below.Name + " is below it, and stays"
 		}
 	}

@@ -45,7 +45,7 @@ func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
 		at := begin.Add(time.Duration(i) * time.Hour)
 		points = append(points, Point{Name: fmt.Sprint("other", i), Time: at.Add(40 * time.Second), Order: uint64(2*i + 1)},
 			Point{Name: fmt.Sprint("own", i), Time: at, Order: uint64(2*i + 2)})
-		h.judge(points, at.Add(time.Minute))
+		h.trustedPoints(points, at.Add(time.Minute))
 	}
 	require.Zero(t, h.Doubts())
 }

@@ -18,8 +18,8 @@ type History struct {
 	Kept uint64 `json:"kept,omitempty"`
 	// Left lists the snapshots that this run decided to destroy, by createtxg. If one still
 	// exists, it had a hold or a clone.
-	Left []uint64 `json:"left,omitempty"`
-	due  []uint64 // snapshots to destroy in this run
+	Left    []uint64 `json:"left,omitempty"`
+	pending []uint64 // snapshots to destroy in this run
 	// Dates holds replacement dates by createtxg, in Unix seconds, or untrusted. Snapshots that
 	// count by their own date have no entry, and entries of destroyed snapshots are dropped.
 	Dates map[uint64]int64 `json:"dates,omitempty"`
@@ -32,19 +32,19 @@ type History struct {
 // untrusted marks a snapshot in Dates whose date is ignored.
 const untrusted = 0
 
-// ahead is the tolerance for a sender's clock that is ahead of this host's. Within it, a future
+// maxClockAhead is the tolerance for a sender's clock that is ahead of this host's. Within it, a future
 // date is replaced with the time at which the snapshot was first seen.
-const ahead = time.Hour
+const maxClockAhead = time.Hour
 
-// behind is how much earlier than its predecessor's a date may be. A job uses the start of its
+// maxBackdating is how much earlier than its predecessor's a date may be. A job uses the start of its
 // run, and another tool may take a snapshot in between.
-const behind = 10 * time.Minute
+const maxBackdating = 10 * time.Minute
 
 // Removed records that a run completed its pruning.
-func (h *History) Removed() { h.Kept, h.Left = h.Seen, h.due }
+func (h *History) Removed() { h.Kept, h.Left = h.Seen, h.pending }
 
-// Of returns h, or a new history if h is nil or of another dataset.
-func (h *History) Of(dataset uint64) *History {
+// ForDataset returns h, or a new history if h is nil or of another dataset.
+func (h *History) ForDataset(dataset uint64) *History {
 	if h == nil || h.Dataset != dataset {
 		return &History{Dataset: dataset}
 	}
@@ -65,11 +65,11 @@ func (h *History) Doubts() int {
 	return n
 }
 
-// judge returns the points with trusted dates, oldest first, and records the others in Dates. A
+// trustedPoints returns the points with trusted dates, oldest first, and records the others in Dates. A
 // date is trusted if it was not in the future when the snapshot was first seen, and is not more
 // than behind earlier than a trusted predecessor. Thus new snapshots cannot claim dates before the
 // newest existing one.
-func (h *History) judge(points []Point, now time.Time) (believed []Point) {
+func (h *History) trustedPoints(points []Point, now time.Time) (trusted []Point) {
 	dates, seen, newest := map[uint64]int64{}, h.Seen, time.Time{}
 	for _, p := range byOrder(points) {
 		at, known := h.Dates[p.Order]
@@ -81,9 +81,9 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 		case known:
 			dates[p.Order] = untrusted
 			continue
-		case fresh && p.Time.After(now) && !p.Time.After(now.Add(ahead)):
+		case fresh && p.Time.After(now) && !p.Time.After(now.Add(maxClockAhead)):
 			p.Time, known = now.Truncate(time.Second), true
-		case p.Time.After(now.Add(ahead)):
+		case p.Time.After(now.Add(maxClockAhead)):
 			// If an older snapshot is in the future, this host's clock is or was wrong. Skip it
 			// for now.
 			if fresh {
@@ -91,7 +91,7 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 			}
 			continue
 		}
-		if p.Time.Before(newest.Add(-behind)) {
+		if p.Time.Before(newest.Add(-maxBackdating)) {
 			dates[p.Order] = untrusted
 			continue
 		}
@@ -101,19 +101,19 @@ func (h *History) judge(points []Point, now time.Time) (believed []Point) {
 		if p.Time.After(newest) {
 			newest = p.Time
 		}
-		believed = append(believed, p)
+		trusted = append(trusted, p)
 	}
 	h.Dates = dates
-	return believed
+	return trusted
 }
 
 // limitRate updates Pace. Longer intervals count immediately. Shorter ones count after half of the
 // time that last snapshots take at the old pace.
-func (h *History) limitRate(believed []Point, last int, now time.Time) {
-	if last == 0 || len(believed) < 3 {
+func (h *History) limitRate(trusted []Point, last int, now time.Time) {
+	if last == 0 || len(trusted) < 3 {
 		return
 	}
-	newest := believed[max(0, len(believed)-1-last):]
+	newest := trusted[max(0, len(trusted)-1-last):]
 	var gaps []int64
 	for i := range newest[1:] {
 		gaps = append(gaps, int64(newest[i+1].Time.Sub(newest[i].Time)/time.Second))
@@ -125,15 +125,15 @@ func (h *History) limitRate(believed []Point, last int, now time.Time) {
 		h.Pace, h.Faster = max(h.Pace, usual), 0
 	case h.Faster == 0:
 		h.Faster = now.Unix()
-	case now.Unix()-h.Faster >= h.turn(last):
+	case now.Unix()-h.Faster >= h.minAge(last):
 		h.Pace, h.Faster = usual, 0
 	}
 }
 
-// turn returns the minimum time in seconds that snapshots stay among the newest last: half of the
+// minAge returns the minimum time in seconds that snapshots stay among the newest last: half of the
 // time that it took to take as many. A sender therefore cannot push out old snapshots with many
 // new ones.
-func (h *History) turn(last int) int64 { return int64(last) * h.Pace / 2 }
+func (h *History) minAge(last int) int64 { return int64(last) * h.Pace / 2 }
 
 // byOrder returns the points sorted from oldest to newest.
 func byOrder(points []Point) []Point {

@@ -108,8 +108,8 @@ func (v *RunState) isRolledBack(source string, base uint64) bool {
 	if d == nil || base == 0 {
 		return false
 	}
-	_, there := d.SnapshotOf(base)
-	return !there
+	_, exists := d.SnapshotOf(base)
+	return !exists
 }
 
 // maxReleased limits the result of possibleHolds.
@@ -148,21 +148,21 @@ func (s *HoldMove) drop(old, now string) {
 
 // Placed removes names from the arrivals. source and there are full names on the two sides that
 // certainly have no hold. whole means that all changes succeeded.
-func (h *HoldChange) Placed(source, there []string, whole bool) {
-	bare := func(names []string) map[string]bool {
+func (h *HoldChange) Placed(source, target []string, whole bool) {
+	setOf := func(names []string) map[string]bool {
 		set := make(map[string]bool, len(names))
 		for _, n := range names {
 			set[n] = true
 		}
 		return set
 	}
-	bareSource, bareThere := bare(source), bare(there)
+	noHoldSource, noHoldTarget := setOf(source), setOf(target)
 	for _, a := range h.Arrivals {
 		for i := range a.Held {
-			if bareSource[a.Held[i].Source] {
+			if noHoldSource[a.Held[i].Source] {
 				a.Held[i].Source = ""
 			}
-			if bareThere[a.Held[i].There] {
+			if noHoldTarget[a.Held[i].There] {
 				a.Held[i].There = ""
 			}
 		}

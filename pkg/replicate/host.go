@@ -51,9 +51,9 @@ func (m *member) text(v any) string {
 
 // group is a [[host]] table of the file.
 type group struct {
-	said  *Host
-	names []string // lower-case short names
-	open  []string // patterns
+	table    *Host
+	names    []string // lower-case short names
+	patterns []string
 }
 
 // ShortName returns a host name in lower case and without its domain, as in job files.
@@ -65,15 +65,15 @@ func ShortName(host string) string {
 // readHosts checks the [[host]] tables and expands the ranges in their names.
 func (inv *Inventory) readHosts() []error {
 	var errs []error
-	at := places{name: inv.name, lines: inv.lines["host"]}
+	at := locations{name: inv.name, lines: inv.lines["host"]}
 	seen, total := map[string]bool{}, 0
 	for i := range inv.file.Hosts {
 		h := &inv.file.Hosts[i]
 		f := faults{at: fmt.Sprintf("%shost %q: ", at.job(i), h.Name)}
-		g := &group{said: h}
-		f.named(h.Name)
+		g := &group{table: h}
+		f.checkName(h.Name)
 		if seen[h.Name] {
-			f.bad("two groups have this name")
+			f.addf("two groups have this name")
 		}
 		seen[h.Name] = true
 		names := h.Names
@@ -87,15 +87,15 @@ func (inv *Inventory) readHosts() []error {
 		for _, k := range slices.Sorted(maps.Keys(h.Vars)) {
 			switch {
 			case k == "host" || k == "job" || !variable.MatchString("{"+k+"}"):
-				f.bad(`vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
+				f.addf(`vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
 			case strings.ContainsAny(h.Vars[k], "{}\n\r\x00"):
-				f.bad("vars.%s: %q holds a brace or the end of a line", k, h.Vars[k])
+				f.addf("vars.%s: %q holds a brace or the end of a line", k, h.Vars[k])
 			}
 			inv.vars[k] = true
 		}
 		if a := strings.ReplaceAll(cmp.Or(h.Address, "{host}"), "{host}", "h"); a != "" {
 			if e, err := endpoint.Parse(a + ":x"); err != nil || e.Local() {
-				f.bad("address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
+				f.addf("address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
 			}
 		}
 		errs = append(errs, f.errs...)
@@ -108,21 +108,21 @@ func (inv *Inventory) readHosts() []error {
 func (f *faults) hostNames(g *group, entry string, most int) {
 	if strings.HasPrefix(entry, plan.Expression) {
 		f.patterns("names", []string{entry})
-		g.open = append(g.open, entry)
+		g.patterns = append(g.patterns, entry)
 		return
 	}
-	all, err := ranges(entry, most)
+	all, err := expandRanges(entry, most)
 	if err != nil {
-		f.bad("names: %w", err)
+		f.addf("names: %w", err)
 		return
 	}
 	for _, n := range all {
 		switch {
 		case strings.ContainsAny(n, "*?[\\"):
 			if _, err := path.Match(n, ""); err != nil {
-				f.bad("names: %q is not a pattern; it may hold *, ?, [a-z] and [1-20]", n)
+				f.addf("names: %q is not a pattern; it may hold *, ?, [a-z] and [1-20]", n)
 			}
-			g.open = append(g.open, strings.ToLower(n))
+			g.patterns = append(g.patterns, strings.ToLower(n))
 		case !hostName.MatchString(n):
 			f.add(fault.Usagef("how it is reached goes into address: address = \"root@{host}.example.org\"",
 				`names: %q is not a host's own short name: write letters, digits and "-"`, n))
@@ -132,12 +132,12 @@ func (f *faults) hostNames(g *group, entry string, most int) {
 	}
 }
 
-// span matches a range of numbers in a host name: web[1-20], web[01-20].
-var span = regexp.MustCompile(`\[([0-9]{1,6})-([0-9]{1,6})\]`)
+// numberRange matches a range of numbers in a host name: web[1-20], web[01-20].
+var numberRange = regexp.MustCompile(`\[([0-9]{1,6})-([0-9]{1,6})\]`)
 
-// ranges expands the ranges of numbers in a name. More than most names are an error.
-func ranges(entry string, most int) ([]string, error) {
-	at := span.FindStringSubmatchIndex(entry)
+// expandRanges expands the ranges of numbers in a name. More than most names are an error.
+func expandRanges(entry string, most int) ([]string, error) {
+	at := numberRange.FindStringSubmatchIndex(entry)
 	if at == nil {
 		if most < 1 {
 			return nil, fmt.Errorf("more than %d hosts", maxHosts)
@@ -155,7 +155,7 @@ func ranges(entry string, most int) ([]string, error) {
 	}
 	var out []string
 	for n := from; n <= to; n++ {
-		more, err := ranges(fmt.Sprintf("%s%0*d%s", before, len(low), n, after), most-len(out))
+		more, err := expandRanges(fmt.Sprintf("%s%0*d%s", before, len(low), n, after), most-len(out))
 		if err != nil {
 			return nil, err
 		}
@@ -165,26 +165,26 @@ func ranges(entry string, most int) ([]string, error) {
 }
 
 func (g *group) has(short string) bool {
-	return slices.Contains(g.names, short) || plan.Matches(g.open, short)
+	return slices.Contains(g.names, short) || plan.Matches(g.patterns, short)
 }
 
 // member returns the host with that name, or nil if it is in no group. If several groups set an
 // option, the last one applies.
 func (inv *Inventory) member(name string) *member {
 	short := ShortName(name)
-	return inv.of(short, func(g *group) bool { return g.has(short) })
+	return inv.mergeGroups(short, func(g *group) bool { return g.has(short) })
 }
 
-func (inv *Inventory) of(short string, in func(*group) bool) *member {
+func (inv *Inventory) mergeGroups(short string, in func(*group) bool) *member {
 	m := &member{name: short, address: short, vars: map[string]string{}}
 	for _, g := range inv.groups {
 		if !in(g) {
 			continue
 		}
-		m.groups = append(m.groups, g.said.Name)
-		maps.Copy(m.vars, g.said.Vars)
-		m.rsh = cmp.Or(g.said.RSH, m.rsh)
-		m.address = cmp.Or(strings.ReplaceAll(g.said.Address, "{host}", short), m.address)
+		m.groups = append(m.groups, g.table.Name)
+		maps.Copy(m.vars, g.table.Vars)
+		m.rsh = cmp.Or(g.table.RSH, m.rsh)
+		m.address = cmp.Or(strings.ReplaceAll(g.table.Address, "{host}", short), m.address)
 	}
 	m.vars["host"] = short
 	if m.groups == nil {
@@ -201,9 +201,9 @@ func (inv *Inventory) members() []*member {
 		out = append(out, inv.member(n))
 	}
 	for _, g := range inv.groups {
-		for n := range 2 * min(1, len(g.open)) {
-			m := inv.of(fmt.Sprintf("any-%s-%d", strings.ToLower(g.said.Name), n+1), func(o *group) bool { return o == g })
-			m.anyOf = g.said.Name
+		for n := range 2 * min(1, len(g.patterns)) {
+			m := inv.mergeGroups(fmt.Sprintf("any-%s-%d", strings.ToLower(g.table.Name), n+1), func(o *group) bool { return o == g })
+			m.anyOf = g.table.Name
 			out = append(out, m)
 		}
 	}
@@ -227,7 +227,7 @@ func (inv *Inventory) Names() (out []string) {
 // Groups returns the names of the groups in file order.
 func (inv *Inventory) Groups() (out []string) {
 	for _, g := range inv.groups {
-		out = append(out, g.said.Name)
+		out = append(out, g.table.Name)
 	}
 	return out
 }
@@ -235,7 +235,7 @@ func (inv *Inventory) Groups() (out []string) {
 // Patterns returns all host patterns.
 func (inv *Inventory) Patterns() (out []string) {
 	for _, g := range inv.groups {
-		out = append(out, g.open...)
+		out = append(out, g.patterns...)
 	}
 	return out
 }
@@ -253,8 +253,8 @@ func (inv *Inventory) Reach(name string) (address, rsh string) {
 // unknown names and for addresses.
 func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) {
 	for _, g := range inv.groups {
-		if g.said.Name == name {
-			return g.names, g.open, true
+		if g.table.Name == name {
+			return g.names, g.patterns, true
 		}
 	}
 	if strings.ContainsAny(name, ".@") || inv.member(name) == nil {
@@ -263,8 +263,8 @@ func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) 
 	return []string{ShortName(name)}, nil, true
 }
 
-// takes reports whether a host has a job.
-func (inv *Inventory) takes(h *member, job map[string]any) bool {
+// hasJob reports whether a host has a job.
+func (inv *Inventory) hasJob(h *member, job map[string]any) bool {
 	hosts, limited := job["hosts"].([]any)
 	return !limited || slices.ContainsFunc(hosts, func(v any) bool {
 		s, _ := v.(string)
@@ -281,7 +281,7 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	}
 	for _, v := range hosts {
 		s, _ := v.(string)
-		if inv.member(s) == nil && !slices.ContainsFunc(inv.groups, func(g *group) bool { return g.said.Name == s }) {
+		if inv.member(s) == nil && !slices.ContainsFunc(inv.groups, func(g *group) bool { return g.table.Name == s }) {
 			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is neither the name of a [[host]] nor of a host in one", s))
 		}
 	}

@@ -31,10 +31,10 @@ type Inventory struct {
 func Read(name string, text []byte) (*Inventory, error) {
 	f := &File{}
 	if err := decode(text, f); err != nil {
-		return nil, syntax(name, err)
+		return nil, syntaxError(name, err)
 	}
 	inv := &Inventory{name: name, file: f, lines: headers(text), vars: map[string]bool{"host": true}}
-	if !inv.shared() && !strings.Contains(string(text), "{host}") {
+	if !inv.isShared() && !strings.Contains(string(text), "{host}") {
 		return inv, nil
 	}
 	var raw struct {
@@ -42,14 +42,14 @@ func Read(name string, text []byte) (*Inventory, error) {
 		Templates []map[string]any `toml:"template"`
 	}
 	if err := toml.Unmarshal(text, &raw); err != nil {
-		return nil, syntax(name, err)
+		return nil, syntaxError(name, err)
 	}
 	errs := inv.readHosts()
 	templates, more := inv.readTemplates(raw.Templates)
 	errs = append(errs, more...)
 	inv.jobs = []map[string]any{}
 	for i, job := range raw.Jobs {
-		merged, err := inv.whole(i, job, templates)
+		merged, err := inv.withTemplates(i, job, templates)
 		if err == nil {
 			err = errors.Join(inv.knownHosts(i, merged), inv.knownVariables(i, merged))
 		}
@@ -65,8 +65,8 @@ func Read(name string, text []byte) (*Inventory, error) {
 	return inv, nil
 }
 
-// shared reports whether the file has hosts or templates.
-func (inv *Inventory) shared() bool {
+// isShared reports whether the file has hosts or templates.
+func (inv *Inventory) isShared() bool {
 	return len(inv.groups)+len(inv.file.Hosts)+len(inv.file.Templates) > 0 ||
 		slices.ContainsFunc(inv.file.Jobs, func(j Job) bool { return j.Template != nil || j.Hosts != nil })
 }
@@ -84,7 +84,7 @@ func Parse(name string, text []byte) (*File, error) {
 // [[host]], every host has all jobs.
 func (inv *Inventory) For(name string) (*File, error) {
 	if inv.jobs == nil {
-		return inv.checked(inv.file, places{name: inv.name, lines: inv.lines["job"]})
+		return inv.validated(inv.file, locations{name: inv.name, lines: inv.lines["job"]})
 	}
 	h := &member{name: ShortName(name)}
 	switch {
@@ -92,7 +92,7 @@ func (inv *Inventory) For(name string) (*File, error) {
 		return nil, fault.Usagef("say which host this is: --host NAME", `host %q: a name in a job file has letters, digits, "-" and "_"`, h.name)
 	case len(inv.groups) > 0:
 		if h = inv.member(name); h == nil {
-			return nil, inv.unknown(name)
+			return nil, inv.unknownHost(name)
 		}
 	case h.name != "":
 		h.vars = map[string]string{"host": h.name}
@@ -124,31 +124,31 @@ func (inv *Inventory) Parts() (out []Part) {
 }
 
 func (inv *Inventory) part(h *member) (*File, error) {
-	at := places{name: inv.name}
+	at := locations{name: inv.name}
 	f := &File{Metrics: inv.file.Metrics, Host: h.name}
 	if inv.file.Jobs != nil {
 		f.Jobs = []Job{}
 	}
 	var errs []error
 	for i, job := range inv.jobs {
-		if !inv.takes(h, job) {
+		if !inv.hasJob(h, job) {
 			f.elsewhere = append(f.elsewhere, inv.namesElsewhere(job)...)
 			continue
 		}
-		whose := ""
+		suffix := ""
 		if len(inv.groups) > 0 {
-			whose = " of host " + quoted(h.name)
+			suffix = " of host " + quoted(h.name)
 		}
 		if h.anyOf != "" {
-			whose = " of a host of group " + quoted(h.anyOf)
+			suffix = " of a host of group " + quoted(h.anyOf)
 		}
-		j, err := inv.fill(job, h)
+		j, err := inv.buildJob(job, h)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s%w", inv.jobAt(i), err))
 			continue
 		}
 		f.Jobs = append(f.Jobs, *j)
-		at.whose = append(at.whose, inv.by(i)+whose)
+		at.suffixes = append(at.suffixes, inv.templateSuffix(i)+suffix)
 		if i < len(inv.lines["job"]) {
 			at.lines = append(at.lines, inv.lines["job"][i])
 		}
@@ -156,18 +156,18 @@ func (inv *Inventory) part(h *member) (*File, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
-	return inv.checked(f, at)
+	return inv.validated(f, at)
 }
 
-func (inv *Inventory) checked(f *File, at places) (*File, error) {
+func (inv *Inventory) validated(f *File, at locations) (*File, error) {
 	if err := f.validate(at); err != nil {
 		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
 	}
 	return f, nil
 }
 
-// fill converts a job table to the job of a host.
-func (inv *Inventory) fill(job map[string]any, h *member) (*Job, error) {
+// buildJob converts a job table to the job of a host.
+func (inv *Inventory) buildJob(job map[string]any, h *member) (*Job, error) {
 	table := maps.Clone(job)
 	delete(table, "template")
 	delete(table, "hosts")
@@ -225,13 +225,13 @@ func substitute(v any, value func(name string) (string, bool)) any {
 
 // jobAt returns a message prefix with the place and name of a job.
 func (inv *Inventory) jobAt(i int) string {
-	p := places{name: inv.name, lines: inv.lines["job"]}
-	return fmt.Sprintf("%sjob %q%s: ", p.job(i), inv.file.Jobs[i].Name, inv.by(i))
+	p := locations{name: inv.name, lines: inv.lines["job"]}
+	return fmt.Sprintf("%sjob %q%s: ", p.job(i), inv.file.Jobs[i].Name, inv.templateSuffix(i))
 }
 
-// by returns a message suffix that names the templates of a job.
-func (inv *Inventory) by(i int) string {
-	names, err := templatesOf(inv.file.Jobs[i].Template)
+// templateSuffix returns a message suffix that names the templates of a job.
+func (inv *Inventory) templateSuffix(i int) string {
+	names, err := templateNames(inv.file.Jobs[i].Template)
 	if err != nil || len(names) == 0 {
 		return ""
 	}
@@ -262,7 +262,7 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 		return []string{name}
 	}
 	for _, h := range inv.members() {
-		if inv.takes(h, job) {
+		if inv.hasJob(h, job) {
 			out = append(out, h.text(name))
 		}
 	}
@@ -274,23 +274,23 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 func (inv *Inventory) JobsOf(host string) (out []string) {
 	h := inv.member(host)
 	for _, job := range inv.jobs {
-		if h != nil && inv.takes(h, job) {
+		if h != nil && inv.hasJob(h, job) {
 			out = append(out, h.text(job["name"]))
 		}
 	}
 	return out
 }
 
-// unknown returns the error for a host that is in no group.
-func (inv *Inventory) unknown(name string) error {
+// unknownHost returns the error for a host that is in no group.
+func (inv *Inventory) unknownHost(name string) error {
 	said, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
 	more := ""
 	if len(first) > 10 {
 		first, more = first[:10], fmt.Sprintf(" and %d more", len(first)-10)
 	}
 	for _, g := range inv.groups {
-		if len(g.open) > 0 {
-			more += fmt.Sprintf("; those of group %q are any like %s", g.said.Name, strings.Join(g.open, ", "))
+		if len(g.patterns) > 0 {
+			more += fmt.Sprintf("; those of group %q are any like %s", g.table.Name, strings.Join(g.patterns, ", "))
 		}
 	}
 	return fault.Usagef("put it into the names of a [[host]], or say which one this is: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),

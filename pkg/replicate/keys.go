@@ -31,7 +31,7 @@ func (e *inKeys) Unwrap() error    { return e.error }
 // keyOption returns an option as a setting of a job. An option without a key becomes one of zxfer
 // send.
 func keyOption(id, value string) string {
-	key, kind := ofJob(id)
+	key, kind := jobKey(id)
 	switch {
 	case id == "rotate":
 		return `on_divergence = "rotate"`
@@ -71,8 +71,8 @@ func tomlText(s string) string {
 	return b.String()
 }
 
-// ofJob returns the key of an option and the type of its value, or "" if there is no key.
-func ofJob(id string) (key, kind string) {
+// jobKey returns the key of an option and the type of its value, or "" if there is no key.
+func jobKey(id string) (key, kind string) {
 	for _, o := range transport.Options(transport.JobFile) {
 		if o.ID == id {
 			return "transfer." + o.Key, o.Value(&transport.Settings{}).Type()

@@ -13,20 +13,20 @@ import (
 // destination is a dataset that a host's job uses: a copy, or the source. Holds and bookmarks on
 // it have the names of the job and its targets.
 type destination struct {
-	on, dataset string
-	below       bool // includes descendants
-	by          *member
-	job         string
+	server, dataset string
+	recursive       bool // includes descendants
+	host            *member
+	job             string
 	// source is the name of the job if the dataset is its source, else "". Sources conflict only
 	// if their jobs have the same name.
 	source string
 }
 
-// room returns a key that is equal for destinations that may conflict.
-func (l *destination) room() string { return l.source + "\x00" + l.on }
+// group returns a key that is equal for destinations that may conflict.
+func (l *destination) group() string { return l.source + "\x00" + l.server }
 
 func (l *destination) key() string {
-	return l.room() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
+	return l.group() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
 }
 
 // conflicts reports two hosts that write to the same dataset, or one that writes below a recursive
@@ -36,30 +36,30 @@ func (inv *Inventory) conflicts() error {
 	var all []*destination
 	for _, h := range inv.members() {
 		for _, job := range inv.jobs {
-			if inv.takes(h, job) {
+			if inv.hasJob(h, job) {
 				all = append(all, destinations(job, h)...)
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *destination) int { return strings.Compare(a.key(), b.key()) })
 	var errs []error
-	told := map[[3]string]bool{}
-	var above []*destination // stack: each contains or equals the next
+	reported := map[[3]string]bool{}
+	var stack []*destination // each contains or equals the next
 	for _, l := range all {
-		for len(above) > 0 {
-			if up := above[len(above)-1]; up.room() == l.room() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
+		for len(stack) > 0 {
+			if up := stack[len(stack)-1]; up.group() == l.group() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
 				break
 			}
-			above = above[:len(above)-1]
+			stack = stack[:len(stack)-1]
 		}
-		met := slices.IndexFunc(above, func(up *destination) bool { return up.by != l.by && (up.dataset == l.dataset || up.below) })
-		if met < 0 {
-			above = append(above, l)
+		other := slices.IndexFunc(stack, func(up *destination) bool { return up.host != l.host && (up.dataset == l.dataset || up.recursive) })
+		if other < 0 {
+			stack = append(stack, l)
 			continue
 		}
-		if jobs := [3]string{above[met].job, l.job, l.source}; !told[jobs] {
-			told[jobs] = true
-			errs = append(errs, inv.conflict(above[met], l))
+		if jobs := [3]string{stack[other].job, l.job, l.source}; !reported[jobs] {
+			reported[jobs] = true
+			errs = append(errs, inv.conflict(stack[other], l))
 		}
 	}
 	return errors.Join(errs...)
@@ -70,9 +70,9 @@ func (inv *Inventory) conflict(up, l *destination) error {
 	if up.dataset != l.dataset {
 		where = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
 	}
-	p, who := places{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.by, l.by)
-	if up.by.anyOf != "" && up.by.anyOf == l.by.anyOf {
-		who = fmt.Sprintf("any two hosts of group %q", l.by.anyOf)
+	p, who := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
+	if up.host.anyOf != "" && up.host.anyOf == l.host.anyOf {
+		who = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
 	}
 	jobs := fmt.Sprintf("jobs %q and %q", up.job, l.job)
 	if up.job == l.job {
@@ -80,10 +80,10 @@ func (inv *Inventory) conflict(up, l *destination) error {
 	}
 	if l.source != "" {
 		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
-			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.on)
+			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.server)
 	}
 	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
-		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.on)
+		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.server)
 }
 
 // destinations returns the source and the copies of a host's job. It skips invalid names, which
@@ -96,9 +96,9 @@ func destinations(job map[string]any, h *member) (out []*destination) {
 	below, _ := job["recursive"].(bool)
 	name, _ := job["name"].(string)
 	add := func(at endpoint.Endpoint, dataset, source string) {
-		l := &destination{on: strings.ToLower(at.HostName()), dataset: dataset, below: below, by: h, job: name, source: source}
+		l := &destination{server: strings.ToLower(at.HostName()), dataset: dataset, recursive: below, host: h, job: name, source: source}
 		if at.Local() {
-			l.on = h.name
+			l.server = h.name
 		}
 		if l.dataset != "" {
 			out = append(out, l)

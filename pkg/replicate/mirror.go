@@ -21,11 +21,11 @@ type Mirror struct {
 // Grace is a time span. 0, written "keep", means forever.
 type Grace Duration
 
-const keep = "keep"
+const graceForever = "keep"
 
 // UnmarshalText reads "keep" or a time span of at least one day.
 func (g *Grace) UnmarshalText(text []byte) error {
-	if string(text) == keep {
+	if string(text) == graceForever {
 		*g = 0
 		return nil
 	}
@@ -36,12 +36,12 @@ func (g *Grace) UnmarshalText(text []byte) error {
 }
 
 // UnmarshalTOML accepts only strings.
-func (g *Grace) UnmarshalTOML(raw []byte) error { return unquoted(raw, g) }
+func (g *Grace) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, g) }
 
 // MarshalText is the inverse of UnmarshalText.
 func (g Grace) MarshalText() ([]byte, error) {
 	if g == 0 {
-		return []byte(keep), nil
+		return []byte(graceForever), nil
 	}
 	return []byte(Duration(g).String()), nil
 }
@@ -69,8 +69,8 @@ func (v *RunState) mirror(p *Pruning, t *TargetState) {
 		}
 	}
 	for _, s := range v.To(t.Name) {
-		if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
-			v.mirrorOne(p, t, s, there, has)
+		if dst := t.Dataset(t.CopyOf(v.Root, s.Name)); dst != nil {
+			v.mirrorOne(p, t, s, dst, has)
 		}
 	}
 }
@@ -78,30 +78,30 @@ func (v *RunState) mirror(p *Pruning, t *TargetState) {
 // mirrorOne adds the deleted snapshots of one dataset. If the source is partially received, or has
 // no snapshot in the scope, it keeps all. It also keeps snapshots newer than the most recent
 // common one, because they are a divergence.
-func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, there *zfs.Dataset, has map[uint64]bool) {
-	p.Kept += v.Scope.Count(there)
-	base, _ := CommonSnapshot(source, there)
-	protected := t.protected(source, there)
+func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, dst *zfs.Dataset, has map[uint64]bool) {
+	p.Kept += v.Scope.Count(dst)
+	base, _ := CommonSnapshot(source, dst)
+	protected := t.protected(source, dst)
 	var gone []zfs.Version
-	for _, s := range there.Snapshots() {
+	for _, s := range dst.Snapshots() {
 		switch why := protected[s.GUID]; {
 		case has[s.GUID] || !v.Scope.Has(s.Name):
 		case source.Inconsistent() || v.Scope.Count(source) == 0:
-			p.KeepReasons[s.In(there.Name)] = "the source tells of no snapshot"
+			p.KeepReasons[s.In(dst.Name)] = "the source tells of no snapshot"
 		case why != "":
 			p.Protected++
-			p.KeepReasons[s.In(there.Name)] = why
+			p.KeepReasons[s.In(dst.Name)] = why
 		case s.CreateTXG > base.CreateTXG:
-			p.KeepReasons[s.In(there.Name)] = "newer than the newest common snapshot"
+			p.KeepReasons[s.In(dst.Name)] = "newer than the newest common snapshot"
 		default:
 			gone = append(gone, s)
 		}
 	}
-	look := &PruneLook{Of: source.GUID}
+	result := &PruneResult{Original: source.GUID}
 	if len(gone) == 0 {
-		look.Print = "mirror"
+		result.Fingerprint = "mirror"
 	}
-	p.Looked[source.Name] = look
+	p.Results[source.Name] = result
 	of := uint64(0)
 	if known := v.State.Datasets[source.Name]; known != nil && known.Targets[t.Name] != nil {
 		of = known.Targets[t.Name].Of
@@ -109,17 +109,17 @@ func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, there *zfs.Data
 	switch {
 	case len(gone) == 0 || v.NoLimit:
 	case of == 0:
-		look.Of = 0
+		result.Original = 0
 		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(gone), "snapshot", ""))
 	case of != source.GUID:
-		look.Of = 0
+		result.Original = 0
 		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(gone), "snapshot", ""))
 	case len(gone) > t.Mirror.AtMost():
-		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(gone), "snapshot", ""), there.Name, t.Mirror.AtMost())
+		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(gone), "snapshot", ""), dst.Name, t.Mirror.AtMost())
 	}
 	p.Kept -= len(gone)
 	for _, s := range gone {
-		p.Remove = append(p.Remove, s.In(there.Name))
+		p.Remove = append(p.Remove, s.In(dst.Name))
 	}
 }
 

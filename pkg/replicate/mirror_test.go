@@ -61,10 +61,10 @@ func TestMirror(t *testing.T) {
 			require.Equal(t, len(v.Targets[0].Listing.Datasets[0].Snapshots())-len(tt.remove), p.Kept)
 			require.Equal(t, tt.refused != "", p.Refused)
 			require.Contains(t, p.Error, tt.refused)
-			look := p.Looked["tank"]
-			require.Equal(t, len(tt.remove) == 0, look.Print != "")
+			result := p.Results["tank"]
+			require.Equal(t, len(tt.remove) == 0, result.Fingerprint != "")
 			known := tt.of == dataset || len(tt.remove) == 0 || tt.beyond
-			require.Equal(t, known, look.Of == dataset, "the dataset is known from now on")
+			require.Equal(t, known, result.Original == dataset, "the dataset is known from now on")
 		})
 	}
 }
@@ -218,7 +218,7 @@ func TestRemoveGone(t *testing.T) {
 			t.Parallel()
 			v := adopting(t, listed("tank@1"), near+"mirror = { gone = \"4d\", limit = 2 }\n").saw(listed("vault/t@1"))
 			there := listed(tt.there...)
-			v.Leftovers = map[string]*zfs.Listing{"near": there}
+			v.DueOrphans = map[string]*zfs.Listing{"near": there}
 			for _, d := range there.Datasets {
 				d.Properties["written"] = zfs.Property{Value: "0"}
 				v.State.Orphans = append(v.State.Orphans, &Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})

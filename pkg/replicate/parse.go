@@ -22,33 +22,33 @@ func decode(text []byte, into any) error {
 	return d.Decode(into)
 }
 
-// places holds line numbers of a job file for messages. The zero value has none.
-type places struct {
-	name  string
-	lines []int    // of the job headers, or of other headers, from 1
-	whose []string // suffixes with template and host, by job
+// locations holds line numbers of a job file for messages. The zero value has none.
+type locations struct {
+	name     string
+	lines    []int    // of the job headers, or of other headers, from 1
+	suffixes []string // suffixes with template and host, by job
 }
 
-func (p places) file() string {
+func (p locations) file() string {
 	if p.name == "" {
 		return ""
 	}
 	return p.name + ": "
 }
 
-func (p places) job(i int) string {
+func (p locations) job(i int) string {
 	if i >= len(p.lines) { // jobs in an inline array have no headers
 		return p.file()
 	}
 	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
 }
 
-// of returns the suffix for a job's name.
-func (p places) of(i int) string {
-	if i >= len(p.whose) {
+// suffix returns the suffix for a job's name.
+func (p locations) suffix(i int) string {
+	if i >= len(p.suffixes) {
 		return ""
 	}
-	return p.whose[i]
+	return p.suffixes[i]
 }
 
 // headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML.
@@ -70,8 +70,8 @@ func headers(text []byte) map[string][]int {
 	return lines
 }
 
-// syntax converts an error of the decoder to a usage error with line and key.
-func syntax(name string, err error) error {
+// syntaxError converts an error of the decoder to a usage error with line and key.
+func syntaxError(name string, err error) error {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
 		var errs []error
@@ -94,13 +94,13 @@ func syntax(name string, err error) error {
 		if len(bad.Key()) > 0 {
 			key = strings.Join(bad.Key(), ".") + ": "
 		}
-		return fault.Usagef("", "%s:%d: %s%s", name, line, key, wanted(bad.Key(), strings.TrimPrefix(bad.Error(), "toml: ")))
+		return fault.Usagef("", "%s:%d: %s%s", name, line, key, typeMessage(bad.Key(), strings.TrimPrefix(bad.Error(), "toml: ")))
 	}
 	return fault.Usagef("", "%s: %w", name, err)
 }
 
-// wanted rewrites the decoder's message about a wrong type, without Go's field and type names.
-func wanted(key []string, message string) string {
+// typeMessage rewrites the decoder's message about a wrong type, without Go's field and type names.
+func typeMessage(key []string, message string) string {
 	is, ok := strings.CutPrefix(message, "cannot decode TOML ")
 	is, field, found := strings.Cut(is, " into struct field ")
 	_, goType, typed := strings.Cut(field, " of type ")
@@ -133,12 +133,12 @@ func suggest(path []string) string {
 	if len(path) == 0 {
 		return ""
 	}
-	tables, typed := tables(), path[len(path)-1]
+	tables, typed := tableKeys(), path[len(path)-1]
 	keys := tables[strings.Join(path[:len(path)-1], ".")]
 	known := slices.Contains(keys, typed)        // the decoder's path omits inline tables
 	for most := 1; most <= 2 && !known; most++ { // with more changes it is another word
 		for _, k := range keys {
-			if most < len(k) && alike(typed, k, most) {
+			if most < len(k) && similar(typed, k, most) {
 				return k
 			}
 		}
@@ -151,8 +151,8 @@ func suggest(path []string) string {
 	return ""
 }
 
-// tables returns the keys of each table of a job file, by table name.
-func tables() map[string][]string {
+// tableKeys returns the keys of each table of a job file, by table name.
+func tableKeys() map[string][]string {
 	out := map[string][]string{}
 	var add func(table string, t reflect.Type)
 	add = func(table string, t reflect.Type) {
@@ -173,17 +173,17 @@ func tables() map[string][]string {
 	return out
 }
 
-// alike reports whether at most so many changes turn a into b. A change inserts, deletes or
+// similar reports whether at most so many changes turn a into b. A change inserts, deletes or
 // replaces a letter, or swaps neighbors.
-func alike(a, b string, changes int) bool {
+func similar(a, b string, changes int) bool {
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}
 	switch {
 	case changes == 0 || a == "" || b == "":
 		return len(a)+len(b) <= changes
-	case len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && alike(a[2:], b[2:], changes-1):
+	case len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && similar(a[2:], b[2:], changes-1):
 		return true
 	}
-	return alike(a[1:], b, changes-1) || alike(a, b[1:], changes-1) || alike(a[1:], b[1:], changes-1)
+	return similar(a[1:], b, changes-1) || similar(a, b[1:], changes-1) || similar(a[1:], b[1:], changes-1)
 }

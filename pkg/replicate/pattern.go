@@ -21,14 +21,14 @@ func (c *Choice) Selects(source, dataset string) bool {
 		return false // a drill destroys its clone; a diverged copy is no longer a copy
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(dataset, source), "/")
-	if len(c.Include) > 0 && !covered(c.Include, below) {
+	if len(c.Include) > 0 && !matchesAny(c.Include, below) {
 		return false
 	}
-	return !covered(c.Exclude, below)
+	return !matchesAny(c.Exclude, below)
 }
 
-// covered reports whether a pattern matches a relative path or one of its parents.
-func covered(patterns []string, below string) bool {
+// matchesAny reports whether a pattern matches a relative path or one of its parents.
+func matchesAny(patterns []string, below string) bool {
 	if below == "" {
 		return slices.Contains(patterns, ".")
 	}
@@ -59,7 +59,7 @@ func covered(patterns []string, below string) bool {
 // Takes reports whether a dataset at or below the job's source is selected, by name and by
 // property.
 func (c *Choice) Takes(source string, d *zfs.Dataset) bool {
-	return c.Selects(source, d.Name) && c.marked(d)
+	return c.Selects(source, d.Name) && c.hasProperty(d)
 }
 
 // Named reports whether a target takes a dataset by its name alone, without a property.
@@ -67,10 +67,10 @@ func (j *Job) Named(t *Target, source, dataset string) bool {
 	return j.Property == "" && t.Property == "" && j.Selects(source, dataset) && t.Selects(source, dataset)
 }
 
-// marked reports whether a dataset has the property. If only NAME is given, any value counts
+// hasProperty reports whether a dataset has the property. If only NAME is given, any value counts
 // except those that mean "no". As in zfs_autobackup, "child" selects only descendants, and
 // "parent" only the dataset itself.
-func (c *Choice) marked(d *zfs.Dataset) bool {
+func (c *Choice) hasProperty(d *zfs.Dataset) bool {
 	name, value, valued := strings.Cut(c.Property, "=")
 	if name == "" {
 		return true

@@ -68,11 +68,11 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		points = append(points, Point{Name: v.Name, Time: at, Order: v.CreateTXG})
 		byName[v.Name] = v
 	}
-	believed := h.judge(points, now)
-	h.limitRate(believed, g.Last, now)
-	byDate, kept, early := g.Keep(points), g.Keep(believed), map[string]bool{}
-	for _, p := range believed {
-		early[p.Name] = g.Last > 0 && now.Unix()-p.Time.Unix() < h.turn(g.Last)
+	trusted := h.trustedPoints(points, now)
+	h.limitRate(trusted, g.Last, now)
+	byDate, kept, early := g.Keep(points), g.Keep(trusted), map[string]bool{}
+	for _, p := range trusted {
+		early[p.Name] = g.Last > 0 && now.Unix()-p.Time.Unix() < h.minAge(g.Last)
 	}
 	latest, _ := d.Latest()
 	gone := map[string]bool{}
@@ -80,7 +80,7 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	for _, order := range h.Left {
 		left[order] = true
 	}
-	h.due = nil
+	h.pending = nil
 	for _, p := range points {
 		v := byName[p.Name]
 		if at, known := h.Dates[p.Order]; known && at == untrusted {
@@ -99,19 +99,19 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 			continue
 		}
 		out.Remove = append(out.Remove, v)
-		h.due = append(h.due, p.Order)
+		h.pending = append(h.pending, p.Order)
 		gone[p.Name] = !left[p.Order] // an earlier run decided to destroy it
 	}
-	out.OverLimit = g.overLimit(believed, gone, h.Kept, now)
+	out.OverLimit = g.overLimit(trusted, gone, h.Kept, now)
 	return out
 }
 
 // overLimit counts the points to destroy that an earlier run kept (order at most last) and that
 // are not superseded: the grid destroys them even without newer snapshots, or would keep them
 // regardless of newer ones.
-func (g *Grid) overLimit(believed []Point, gone map[string]bool, last uint64, now time.Time) int {
+func (g *Grid) overLimit(trusted []Point, gone map[string]bool, last uint64, now time.Time) int {
 	var before []Point
-	for _, p := range believed {
+	for _, p := range trusted {
 		if p.Order <= last {
 			before = append(before, p)
 		}

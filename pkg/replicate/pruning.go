@@ -35,20 +35,20 @@ type Pruning struct {
 	Removed int `json:"-"`
 	// Gone has the requests to destroy Datasets.
 	Gone []zfs.Orphan `json:"-"`
-	// Looked holds new knowledge about each checked dataset, by the name of its original.
-	Looked map[string]*PruneLook `json:"-"`
+	// Results holds new knowledge about each checked dataset, by the name of its original.
+	Results map[string]*PruneResult `json:"-"`
 }
 
-// PruneLook is knowledge about a dataset on one side.
-type PruneLook struct {
-	Past *History
-	// Print is the fingerprint of the decision's input if nothing is to destroy. While it is the
+// PruneResult is knowledge about a dataset on one side.
+type PruneResult struct {
+	History *History
+	// Fingerprint is the fingerprint of the decision's input if nothing is to destroy. While it is the
 	// same, later runs skip the dataset. "" = something is, or will be, to destroy.
-	Print string
+	Fingerprint string
 	// Waiting means that time alone will make something prunable.
 	Waiting bool
-	// Of is the GUID of the original of a mirror's copy; 0 = unchanged.
-	Of uint64
+	// Original is the GUID of the original of a mirror's copy; 0 = unchanged.
+	Original uint64
 }
 
 // Failed returns the error of the pruning, or nil.
@@ -70,23 +70,23 @@ func (p *Pruning) Keep(name string) {
 
 // Learn saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
 func (s *State) Learn(p *Pruning) {
-	for source, l := range p.Looked {
+	for source, l := range p.Results {
 		known := s.Dataset(source)
-		if l.Past != nil {
+		if l.History != nil {
 			if known.Past == nil {
 				known.Past = map[string]*History{}
 			}
-			known.Past[p.Side] = l.Past
+			known.Past[p.Side] = l.History
 		}
-		if l.Of != 0 {
-			s.Arrival(source, p.Side).Of = l.Of
+		if l.Original != 0 {
+			s.Arrival(source, p.Side).Of = l.Original
 		}
 		switch {
-		case l.Print != "":
+		case l.Fingerprint != "":
 			if known.Pruned == nil {
 				known.Pruned = map[string]string{}
 			}
-			known.Pruned[p.Side] = l.Print
+			known.Pruned[p.Side] = l.Fingerprint
 		case l.Waiting:
 			delete(known.Pruned, p.Side)
 		}
@@ -95,19 +95,19 @@ func (s *State) Learn(p *Pruning) {
 
 // Done records that the pruning is complete.
 func (p *Pruning) Done() {
-	for _, l := range p.Looked {
-		if l.Past != nil && !l.Waiting {
-			l.Past.Removed()
+	for _, l := range p.Results {
+		if l.History != nil && !l.Waiting {
+			l.History.Removed()
 		}
 	}
 }
 
 // candidate is a dataset to prune, with its protected versions, by GUID, and the reasons.
 type candidate struct {
-	source    string
-	dataset   *zfs.Dataset
-	protected map[uint64]string
-	print     string
+	source      string
+	dataset     *zfs.Dataset
+	protected   map[uint64]string
+	fingerprint string
 }
 
 // prune adds the prunings of all listed sides to d.
@@ -136,8 +136,8 @@ func (v *RunState) prune(d *Decision, b *incrementalSources) {
 		// are.
 		var all []candidate
 		for _, s := range v.To(t.Name) {
-			if there := t.Dataset(t.CopyOf(v.Root, s.Name)); there != nil {
-				all = append(all, candidate{source: s.Name, dataset: there, protected: t.protected(s, there)})
+			if dst := t.Dataset(t.CopyOf(v.Root, s.Name)); dst != nil {
+				all = append(all, candidate{source: s.Name, dataset: dst, protected: t.protected(s, dst)})
 			}
 		}
 		v.pruneSide(d, t.Name, t.Retention, all)
@@ -156,21 +156,21 @@ func (p *Pruning) Rule() string {
 }
 
 func newPruning(side string) *Pruning {
-	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, KeepReasons: map[string]string{}, Looked: map[string]*PruneLook{}}
+	return &Pruning{Side: side, Remove: []string{}, Held: []string{}, KeepReasons: map[string]string{}, Results: map[string]*PruneResult{}}
 }
 
 // protected returns the versions of a copy that retention must keep, by GUID, with the reason.
-func (t *TargetState) protected(source, there *zfs.Dataset) map[uint64]string {
+func (t *TargetState) protected(source, dst *zfs.Dataset) map[uint64]string {
 	out := map[uint64]string{}
 	for guid := range t.Partial {
 		out[guid] = "an interrupted receive needs it"
 	}
-	base, ok := CommonSnapshot(source, there)
+	base, ok := CommonSnapshot(source, dst)
 	if ok {
 		out[base.GUID] = "base of the next increment"
 		return out
 	}
-	for _, v := range there.Versions { // a dataset that zxfer did not copy
+	for _, v := range dst.Versions { // a dataset that zxfer did not copy
 		out[v.GUID] = "the source has none of these"
 	}
 	return out
@@ -184,8 +184,8 @@ func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate)
 	var ask []string
 	for _, c := range all {
 		known := cmp.Or(v.State.Datasets[c.source], &DatasetState{})
-		c.print = v.fingerprintOf(g, &c)
-		if past := known.Past[side]; known.Pruned[side] == c.print && (past == nil || past.Doubts() == 0) {
+		c.fingerprint = v.fingerprintOf(g, &c)
+		if past := known.Past[side]; known.Pruned[side] == c.fingerprint && (past == nil || past.Doubts() == 0) {
 			p.Kept += v.Scope.Count(c.dataset)
 			continue
 		}
@@ -195,10 +195,10 @@ func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate)
 		}
 	}
 	switch {
-	case v.Unasked[side] != nil:
-		p.Error = v.Unasked[side].Error()
+	case v.QueryErrors[side] != nil:
+		p.Error = v.QueryErrors[side].Error()
 		for _, c := range some {
-			p.Looked[c.source] = &PruneLook{}
+			p.Results[c.source] = &PruneResult{}
 		}
 	case len(ask) > 0 && v.Created[side] == nil:
 		d.Ask[side] = ask
@@ -215,7 +215,7 @@ func (v *RunState) pruneSide(d *Decision, side string, g *Grid, all []candidate)
 func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	past := History{Dataset: c.dataset.GUID}
 	if known := v.State.Datasets[c.source]; known != nil {
-		past = *known.Past[p.Side].Of(c.dataset.GUID)
+		past = *known.Past[p.Side].ForDataset(c.dataset.GUID)
 	}
 	found := g.Prunable(c.dataset, v.Scope, v.Created[p.Side][c.dataset.Name], c.protected, &past, v.Now)
 	if found.OverLimit > v.Job.PruneAtMost() && !v.NoLimit {
@@ -236,11 +236,11 @@ func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 	for _, gone := range found.Remove {
 		p.Remove = append(p.Remove, gone.In(c.dataset.Name))
 	}
-	look := &PruneLook{Past: &past, Waiting: found.Waiting}
+	result := &PruneResult{History: &past, Waiting: found.Waiting}
 	if len(found.Remove) == 0 && !found.Waiting {
-		look.Print = c.print
+		result.Fingerprint = c.fingerprint
 	}
-	p.Looked[c.source] = look
+	p.Results[c.source] = result
 }
 
 // refuse sets the error of p, which then destroys nothing. The limit is exceeded by snapshots that

@@ -27,8 +27,8 @@ func TestPruningCounts(t *testing.T) {
 	p.Keep("tank@1")
 	require.Equal(t, []string{"tank@1"}, p.Held)
 	require.Equal(t, 5, p.Kept)
-	require.Empty(t, p.Looked["tank"].Print, "it removes something")
-	require.NotEmpty(t, p.Looked["tank/a"].Print)
+	require.Empty(t, p.Results["tank"].Fingerprint, "it removes something")
+	require.NotEmpty(t, p.Results["tank/a"].Fingerprint)
 
 	// A snapshot that is dated after this host's clock is doubted, and kept.
 	v = adopting(t, listed("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
@@ -86,7 +86,7 @@ func TestPruneLooksAgain(t *testing.T) {
 		v.State.Learn(p)
 		tt.change(v)
 		v.Created[SourceSide] = hours(v.Source)
-		require.Equal(t, tt.looks, Decide(v).Prunings[0].Looked["tank"] != nil, name)
+		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
 	}
 }
 
@@ -124,24 +124,24 @@ func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &History{Dataset: 7, Seen: 9}
 	s := &State{Datasets: map[string]*DatasetState{}}
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {Past: past, Print: "p", Of: 5}}})
-	s.Learn(&Pruning{Side: "far", Looked: map[string]*PruneLook{"tank": {Print: "q"}}})
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
+	s.Learn(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
 	known := s.Datasets["tank"]
 	require.Equal(t, map[string]*History{"near": past}, known.Past)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {}}})
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
-	s.Learn(&Pruning{Side: "near", Looked: map[string]*PruneLook{"tank": {Waiting: true}}})
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
 // After a run, the history lists the snapshots to remove, unless some wait for time.
 func TestDone(t *testing.T) {
 	t.Parallel()
-	done, waiting := &History{Seen: 9, due: []uint64{4}}, &History{Seen: 9, due: []uint64{4}}
-	(&Pruning{Looked: map[string]*PruneLook{"a": {Past: done}, "b": {Past: waiting, Waiting: true}, "c": {}}}).Done()
+	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
+	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Done()
 	require.EqualValues(t, 9, done.Kept)
 	require.Equal(t, []uint64{4}, done.Left)
 	require.Zero(t, waiting.Kept)
@@ -155,8 +155,8 @@ func TestFailedPruning(t *testing.T) {
 	require.EqualError(t, err, "near: it is away")
 	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
 	v := adopting(t, listed("tank@1"), "[job.retention]\nlast = 1\n")
-	v.Unasked = map[string]error{SourceSide: errors.New("it is away")}
-	require.Equal(t, &PruneLook{}, Decide(v).Prunings[0].Looked["tank"])
+	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
+	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }
 
 // The job counts its own and adopted snapshots, not bookmarks or others.

@@ -78,7 +78,7 @@ func (g *Grid) Keep(points []Point) map[string]string {
 				continue
 			}
 			seen[period], left = true, left-1
-			kept[p.Name] = because(kept[p.Name], r.name)
+			kept[p.Name] = appendRule(kept[p.Name], r.name)
 		}
 	}
 	for i := range g.Also {
@@ -98,8 +98,8 @@ func (a *Also) keep(newestFirst []Point, kept map[string]string) {
 			continue
 		}
 		left--
-		kept[p.Name] = because(kept[p.Name], "also")
+		kept[p.Name] = appendRule(kept[p.Name], "also")
 	}
 }
 
-func because(rules, rule string) string { return strings.TrimPrefix(rules+", "+rule, ", ") }
+func appendRule(rules, rule string) string { return strings.TrimPrefix(rules+", "+rule, ", ") }

@@ -57,13 +57,13 @@ func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []strin
 		}
 		if root := now.Get("encryptionroot"); root != known.EncryptionRoot { // a raw send replicates the change
 			news = append(news, fmt.Sprintf("the encryption root of %s changed from %s to %s: what arrives from now on needs the new key",
-				on(st.SourceHost, d.Source), known.EncryptionRoot, cmp.Or(root, "none")))
+				qualifiedName(st.SourceHost, d.Source), known.EncryptionRoot, cmp.Or(root, "none")))
 		}
 	}
 	return news
 }
 
-func on(host, name string) string { return host + ":" + name }
+func qualifiedName(host, name string) string { return host + ":" + name }
 
 // orphans returns the datasets of the target whose name has no dataset on the source, by GUID of
 // their snapshots.
@@ -98,7 +98,7 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 		return finding.Finding{
 			ID: Renamed, Source: from, Target: to,
 			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
-				on(st.SourceHost, from), st.TargetHost, v.Name, old),
+				qualifiedName(st.SourceHost, from), st.TargetHost, v.Name, old),
 			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, to}) +
 				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
 		}, true
@@ -118,7 +118,7 @@ func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st
 	}
 	c.ID = Recreated
 	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
-		on(st.SourceHost, c.Source), when, known.GUID, now.GUID, on(st.TargetHost, c.Target))
+		qualifiedName(st.SourceHost, c.Source), when, known.GUID, now.GUID, qualifiedName(st.TargetHost, c.Target))
 	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
 		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})

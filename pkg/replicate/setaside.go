@@ -50,13 +50,13 @@ func (s *State) DivergedAt(target string) (names []string) {
 }
 
 // UpdateDiverged drops diverged copies of a target that no longer exist or were recreated.
-func (s *State) UpdateDiverged(target string, there func(name string) (guid uint64)) {
-	s.Aside = slices.DeleteFunc(s.Aside, func(a DivergedCopy) bool { return a.Target == target && there(a.As) != a.GUID })
+func (s *State) UpdateDiverged(target string, guidOf func(name string) (guid uint64)) {
+	s.Aside = slices.DeleteFunc(s.Aside, func(a DivergedCopy) bool { return a.Target == target && guidOf(a.As) != a.GUID })
 }
 
-// maxAside limits the diverged copies of a dataset. If it diverges more often, renaming does not
+// maxDiverged limits the diverged copies of a dataset. If it diverges more often, renaming does not
 // solve the cause (for example two sources of one copy) and would fill the pool.
-const maxAside = 3
+const maxDiverged = 3
 
 // Known adds the source datasets that the target does not get to a request.
 func (v *RunState) Known(t *Target, r *plan.Request) {
@@ -73,8 +73,8 @@ func (v *RunState) Known(t *Target, r *plan.Request) {
 	}
 }
 
-// begins adds the copies that were renamed and not yet replaced to a request.
-func (v *RunState) begins(t *Target, r *plan.Request) {
+// addRenamed adds the copies that were renamed and not yet replaced to a request.
+func (v *RunState) addRenamed(t *Target, r *plan.Request) {
 	r.Again = map[string]bool{}
 	for _, d := range v.To(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
@@ -99,7 +99,7 @@ func (v *RunState) TookAlong(t *Target, source string) bool {
 
 // Rotation makes a request rename diverged copies, if the target is configured for that.
 func (v *RunState) Rotation(t *Target, r *plan.Request) {
-	v.begins(t, r)
+	v.addRenamed(t, r)
 	if t.OnDivergence != "rotate" {
 		return
 	}
@@ -126,7 +126,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	for _, a := range v.State.Aside {
 		if a.Target == t.Name {
 			times[a.Dataset]++
-			r.Spent[a.Dataset] = times[a.Dataset] >= maxAside
+			r.Spent[a.Dataset] = times[a.Dataset] >= maxDiverged
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 // Bookmarks and holds, which do not affect zfs.ChangedProperty, therefore cannot cause a wrong
 // action: an unchanged dataset needs neither.
 
-// changeTicks is the minimum time in seconds between the last change of a dataset's snapshots and
+// minChangeAge is the minimum time in seconds between the last change of a dataset's snapshots and
 // the start of a cached listing. The property has a resolution of one second, so a later change in
 // the same second would be invisible.
-const changeTicks = 2
+const minChangeAge = 2
 
 // UnchangedCache holds the fingerprints of an unchanged dataset and its copies.
 type UnchangedCache struct {
@@ -39,8 +39,8 @@ func CopyProperties() []string {
 }
 
 // CopyMoved reports whether a copy has changed.
-func (s *UnchangedCache) CopyMoved(target string, there *zfs.Dataset, a *CopyState) bool {
-	return there.ResumeToken() != "" || s.Targets[target] != fingerprint(there, a.BaseGUID)
+func (s *UnchangedCache) CopyMoved(target string, dst *zfs.Dataset, a *CopyState) bool {
+	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
 }
 
 // Unmoved returns the source datasets that have not changed and need no snapshot. It does not
@@ -48,14 +48,14 @@ func (s *UnchangedCache) CopyMoved(target string, there *zfs.Dataset, a *CopySta
 func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
-		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.unmoved(d, s, known) {
+		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.isUnchanged(d, s, known) {
 			out = append(out, d.Name)
 		}
 	}
 	return out
 }
 
-func (v *RunState) unmoved(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
+func (v *RunState) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
 	if v.freezes(d.Name) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
 		return false
 	}
@@ -76,8 +76,8 @@ func (v *RunState) unmoved(d *zfs.Dataset, s *UnchangedCache, known *DatasetStat
 func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
 	open := map[string]bool{} // datasets that pruning must check again
 	for _, p := range prunings {
-		for source, l := range p.Looked {
-			open[source] = open[source] || l.Print == ""
+		for source, l := range p.Results {
+			open[source] = open[source] || l.Fingerprint == ""
 		}
 	}
 	out := map[string]*UnchangedCache{}
@@ -85,43 +85,43 @@ func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache)
 		out[name] = before[name]
 	}
 	for _, d := range v.Source.Datasets {
-		if open[d.Name] || d.Inconsistent() || !shows(d, v.Source.Began) {
+		if open[d.Name] || d.Inconsistent() || !showsChanges(d, v.Source.Began) {
 			continue
 		}
 		s := &UnchangedCache{Source: fingerprint(d, 0), Targets: map[string]string{}}
 		if latest, any := d.Latest(); any {
 			_, s.Own = v.Scope.Own(latest.Name)
 		}
-		if v.settleCopies(d, s) {
+		if v.addCopies(d, s) {
 			out[d.Name] = s
 		}
 	}
 	return out
 }
 
-// settleCopies adds the fingerprints of the copies to s. It returns false if a copy is not up to
+// addCopies adds the fingerprints of the copies to s. It returns false if a copy is not up to
 // date, was sent in this run, or may have an invisible change.
-func (v *RunState) settleCopies(d *zfs.Dataset, s *UnchangedCache) bool {
+func (v *RunState) addCopies(d *zfs.Dataset, s *UnchangedCache) bool {
 	for _, t := range v.Targets {
 		if v.Excluded[t.Name][d.Name] {
 			continue
 		}
-		there, at, known := t.Dataset(t.CopyOf(v.Root, d.Name)), t.arrival(d.Name), v.State.Datasets[d.Name]
-		if t.Failed || there == nil || at == nil || at.Sent || known == nil {
+		dst, at, known := t.Dataset(t.CopyOf(v.Root, d.Name)), t.arrival(d.Name), v.State.Datasets[d.Name]
+		if t.Failed || dst == nil || at == nil || at.Sent || known == nil {
 			return false
 		}
 		a := known.Targets[t.Name]
-		if a == nil || a.BaseGUID != at.Newest.GUID || a.Moving || there.ResumeToken() != "" || !shows(there, t.Listing.Began) {
+		if a == nil || a.BaseGUID != at.Newest.GUID || a.Moving || dst.ResumeToken() != "" || !showsChanges(dst, t.Listing.Began) {
 			return false
 		}
-		s.Targets[t.Name] = fingerprint(there, a.BaseGUID)
+		s.Targets[t.Name] = fingerprint(dst, a.BaseGUID)
 	}
 	return true
 }
 
-// shows reports whether any change of a dataset's snapshots after the start of a listing is
+// showsChanges reports whether any change of a dataset's snapshots after the start of a listing is
 // visible in zfs.ChangedProperty.
-func shows(d *zfs.Dataset, began int64) bool {
+func showsChanges(d *zfs.Dataset, began int64) bool {
 	changed := d.SnapshotsChanged()
-	return changed != 0 && changed+changeTicks <= began
+	return changed != 0 && changed+minChangeAge <= began
 }

@@ -14,7 +14,7 @@ func TestSettledWithinASecond(t *testing.T) {
 	t.Parallel()
 	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {
 		d := &zfs.Dataset{Properties: map[string]zfs.Property{zfs.ChangedProperty: {Value: "1000"}}}
-		require.Equal(t, trusted, shows(d, 1000+age), age)
+		require.Equal(t, trusted, showsChanges(d, 1000+age), age)
 	}
-	require.False(t, shows(&zfs.Dataset{}, 1000), "unknown")
+	require.False(t, showsChanges(&zfs.Dataset{}, 1000), "unknown")
 }

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// templatesOf returns the template names in a job's template key: a string or an array.
-func templatesOf(v any) ([]string, error) {
+// templateNames returns the template names in a job's template key: a string or an array.
+func templateNames(v any) ([]string, error) {
 	switch v := v.(type) {
 	case nil:
 		return nil, nil
@@ -37,16 +37,16 @@ var errTemplate = errors.New(`template must be the name of a [[template]], or an
 func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string]any, []error) {
 	out := map[string]map[string]any{}
 	var errs []error
-	at := places{name: inv.name, lines: inv.lines["template"]}
+	at := locations{name: inv.name, lines: inv.lines["template"]}
 	for i := range raw {
 		f := faults{at: fmt.Sprintf("%stemplate %q: ", at.job(i), inv.file.Templates[i].Name)}
 		name := inv.file.Templates[i].Name
-		f.named(name)
+		f.checkName(name)
 		if inv.file.Templates[i].Template != nil {
 			f.add(fault.Usagef("give the job both: template = [\"base\", \"more\"]", "a template has no template"))
 		}
 		if out[name] != nil {
-			f.bad("two templates have this name")
+			f.addf("two templates have this name")
 		}
 		f.lowerCase(raw[i])
 		errs = append(errs, f.errs...)
@@ -56,10 +56,10 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 	return out, errs
 }
 
-// whole returns a job table with its templates applied. Later templates override earlier ones, and
+// withTemplates returns a job table with its templates applied. Later templates override earlier ones, and
 // the job overrides all.
-func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
-	names, err := templatesOf(inv.file.Jobs[i].Template)
+func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
+	names, err := templateNames(inv.file.Jobs[i].Template)
 	f := faults{at: inv.jobAt(i)}
 	f.add(err)
 	f.lowerCase(job)
@@ -73,14 +73,14 @@ func (inv *Inventory) whole(i int, job map[string]any, templates map[string]map[
 			}
 			f.add(fault.Usagef(hint, "there is no template %q", n))
 		}
-		out = over(out, t)
+		out = mergeTables(out, t)
 	}
-	return over(out, job), errors.Join(f.errs...)
+	return mergeTables(out, job), errors.Join(f.errs...)
 }
 
-// over returns lower with the keys of upper on top. It merges tables by key and targets by name,
+// mergeTables returns lower with the keys of upper on top. It merges tables by key and targets by name,
 // and replaces other arrays.
-func over(lower, upper map[string]any) map[string]any {
+func mergeTables(lower, upper map[string]any) map[string]any {
 	out := maps.Clone(lower)
 	if out == nil {
 		out = map[string]any{}
@@ -90,12 +90,12 @@ func over(lower, upper map[string]any) map[string]any {
 		switch v := v.(type) {
 		case map[string]any:
 			if was, ok := was.(map[string]any); ok {
-				out[k] = over(was, v)
+				out[k] = mergeTables(was, v)
 				continue
 			}
 		case []any:
 			if was, ok := was.([]any); ok && k == "target" && len(v) > 0 {
-				out[k] = overTargets(was, v)
+				out[k] = mergeTargets(was, v)
 				continue
 			}
 		}
@@ -104,8 +104,8 @@ func over(lower, upper map[string]any) map[string]any {
 	return out
 }
 
-// overTargets merges targets by name and appends new ones.
-func overTargets(lower, upper []any) []any {
+// mergeTargets merges targets by name and appends new ones.
+func mergeTargets(lower, upper []any) []any {
 	out := slices.Clone(lower)
 	for _, v := range upper {
 		t, _ := v.(map[string]any)
@@ -115,7 +115,7 @@ func overTargets(lower, upper []any) []any {
 			continue
 		}
 		was, _ := out[at].(map[string]any)
-		out[at] = over(was, t)
+		out[at] = mergeTables(was, t)
 	}
 	return out
 }
@@ -127,7 +127,7 @@ func (f *faults) lowerCase(v any) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if k != strings.ToLower(k) {
-				f.bad("key %q: write it in lower case", k)
+				f.addf("key %q: write it in lower case", k)
 			}
 			f.lowerCase(v[k])
 		}

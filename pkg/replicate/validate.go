@@ -17,10 +17,10 @@ import (
 const maxKept = 100_000
 
 // Validate checks the values that the decoder accepted. Errors name job and key.
-func (f *File) Validate() error { return f.validate(places{}) }
+func (f *File) Validate() error { return f.validate(locations{}) }
 
 // validate is Validate with places for messages.
-func (f *File) validate(at places) error {
+func (f *File) validate(at locations) error {
 	var errs []error
 	if f.Jobs == nil { // for example a truncated file
 		errs = append(errs, fault.Usagef("zxfer replicate init writes one; where the last is to go, for install and holds --gc: job = []", "the file has no [[job]]"))
@@ -42,7 +42,7 @@ func (f *File) validate(at places) error {
 	}
 	for i := range f.Jobs {
 		for _, err := range f.Jobs[i].faults() {
-			errs = append(errs, fmt.Errorf("%sjob %q%s: %w", at.job(i), f.Jobs[i].Name, at.of(i), err))
+			errs = append(errs, fmt.Errorf("%sjob %q%s: %w", at.job(i), f.Jobs[i].Name, at.suffix(i), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -76,25 +76,25 @@ func (j *Job) overlaps(o *Job) bool {
 // faults returns all errors in a job.
 func (j *Job) faults() []error {
 	f := &faults{}
-	f.named(j.Name)
+	f.checkName(j.Name)
 	f.endpoint("source", j.Source, false)
 	f.choice(&j.Choice, j.Recursive)
 	f.sent(&j.Snapshots.Sent)
 	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
 	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {
-		f.bad("schedule: %w", err)
+		f.addf("schedule: %w", err)
 	}
 	if err := CheckUser(j.User); j.User != "" && err != nil {
-		f.bad("user: %w", err)
+		f.addf("user: %w", err)
 	}
 	if j.Schedule == "" && j.Jitter+j.Grace != 0 {
-		f.bad("jitter and grace have no effect without a schedule")
+		f.addf("jitter and grace have no effect without a schedule")
 	}
 	if _, err := j.Scope(); err != nil {
-		f.bad("snapshots: %w", err)
+		f.addf("snapshots: %w", err)
 	}
 	if j.Snapshots.SkipUnchanged && j.Snapshots.Take == "" {
-		f.bad("snapshots.skip_unchanged has no effect without snapshots.take")
+		f.addf("snapshots.skip_unchanged has no effect without snapshots.take")
 	}
 	f.grid("retention", j.Retention)
 	f.number("prune_limit", j.PruneAtMost(), 0, maxKept)
@@ -103,14 +103,14 @@ func (j *Job) faults() []error {
 	}
 	f.number("retries", j.Tries(), 0, transport.MaxRetries)
 	f.first(j.First)
-	f.word("holds", j.Holds, "both", "source", "target", "none")
-	f.word("bookmarks", j.Bookmarks, "sent", "none")
+	f.oneOf("holds", j.Holds, "both", "source", "target", "none")
+	f.oneOf("bookmarks", j.Bookmarks, "sent", "none")
 	f.transfer(&j.Transfer)
 	f.drill(j.Drill)
 	j.freezeFaults(f)
 	j.targetFaults(f)
 	if len(j.Targets) == 0 {
-		j.aloneFaults(f)
+		j.localFaults(f)
 	}
 	for i := range j.Before {
 		f.hook("before", &j.Before[i])
@@ -129,14 +129,14 @@ func (j *Job) targetFaults(f *faults) {
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		f.at = fmt.Sprintf("target %q: ", t.Name)
-		f.named(t.Name)
+		f.checkName(t.Name)
 		f.endpoint("to", t.To, true)
-		if to := j.ontoItself(t); to != "" {
-			f.bad("to %q is %s, which is part of the source", t.To, to)
+		if to := j.selfTarget(t); to != "" {
+			f.addf("to %q is %s, which is part of the source", t.To, to)
 		}
 		f.grid("retention", t.Retention)
 		f.first(t.First)
-		f.word("on_divergence", t.OnDivergence, "refuse", "rotate")
+		f.oneOf("on_divergence", t.OnDivergence, "refuse", "rotate")
 		f.mirror(j, t)
 		f.choice(&t.Choice, j.Recursive)
 		f.sent(&t.Snapshots.Sent)
@@ -146,28 +146,28 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		f.drill(t.Drill)
 		if t.Drill != nil && t.Drill.Schedule != "" {
-			f.bad("drill.schedule is the job's: write it into [job.drill]")
+			f.addf("drill.schedule is the job's: write it into [job.drill]")
 		}
-		f.add(j.between(t))
+		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.at = ""
 		if seen[t.Name] {
-			f.bad("two targets are named %q", t.Name)
+			f.addf("two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
 		if t.Name == SourceSide {
-			f.bad("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
+			f.addf("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
 		}
 		if same, ok := places[t.To]; ok {
-			f.bad("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
+			f.addf("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
 		}
 		places[t.To] = t.Name
 	}
 }
 
-// ontoItself returns the dataset of a target if it is the source or, for a recursive job, below
+// selfTarget returns the dataset of a target if it is the source or, for a recursive job, below
 // it, else "". It compares host names as written.
-func (j *Job) ontoItself(t *Target) string {
+func (j *Job) selfTarget(t *Target) string {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
 	if errFrom != nil || errTo != nil || from.Host != to.Host {
@@ -180,9 +180,9 @@ func (j *Job) ontoItself(t *Target) string {
 	return ""
 }
 
-// between checks that the transport can connect the source with a target. On a single host, zxfer
+// checkTransport checks that the transport can connect the source with a target. On a single host, zxfer
 // uses no network, so any transport is valid.
-func (j *Job) between(t *Target) error {
+func (j *Job) checkTransport(t *Target) error {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)
 	if errFrom != nil || errTo != nil || from.Host == to.Host {
@@ -191,8 +191,8 @@ func (j *Job) between(t *Target) error {
 	return InKeys(j.TransferTo(t).CheckHosts(from.Local(), to.Local()))
 }
 
-// aloneFaults adds errors in a job without targets.
-func (j *Job) aloneFaults(f *faults) {
+// localFaults adds errors in a job without targets.
+func (j *Job) localFaults(f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
 		f.add(fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
 			"it has no [[job.target]], takes no snapshots and removes none: there is nothing for it to do"))
@@ -218,7 +218,7 @@ func (j *Job) aloneFaults(f *faults) {
 		{"transfer (but for rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
 	} {
 		if k.set {
-			f.bad("%s has no effect without a [[job.target]]", k.key)
+			f.addf("%s has no effect without a [[job.target]]", k.key)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// unquoted reads a TOML value that must be a string. The decoder would convert a number to the
+// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to the
 // underlying type: 30 would mean 30 nanoseconds.
-func unquoted(raw []byte, into encoding.TextUnmarshaler) error {
+func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
 	var v struct{ V any }
 	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
 		return fmt.Errorf("%q is not a string, in quotes", raw)
@@ -56,7 +56,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // UnmarshalTOML accepts only strings.
-func (d *Duration) UnmarshalTOML(raw []byte) error { return unquoted(raw, d) }
+func (d *Duration) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, d) }
 
 // MarshalText is the inverse of UnmarshalText.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
@@ -94,7 +94,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 }
 
 // UnmarshalTOML accepts only strings.
-func (s *Share) UnmarshalTOML(raw []byte) error { return unquoted(raw, s) }
+func (s *Share) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, s) }
 
 // MarshalText is the inverse of UnmarshalText.
 func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

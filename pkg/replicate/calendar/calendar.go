@@ -14,7 +14,7 @@ import (
 // Event is a calendar event: a set of times. A time is in the event if each of its parts is in the
 // set of that part.
 type Event struct {
-	in      [parts]set
+	sets    [parts]set
 	fromEnd bool           // days count from the end of the month
 	zone    *time.Location // nil = the zone of Next's argument
 }
@@ -36,14 +36,14 @@ const lastYear = 2199
 
 // set is a set of values of a part; in[0] stands for low.
 type set struct {
-	low int
-	in  []bool
+	low     int
+	members []bool
 }
 
-func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.in) && s.in[v-s.low] }
+func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.members) && s.members[v-s.low] }
 
 // full reports whether the set has all values.
-func (s set) full() bool { return !slices.Contains(s.in, false) }
+func (s set) full() bool { return !slices.Contains(s.members, false) }
 
 // shorthands returns the words for common events.
 func shorthands() map[string]string {
@@ -86,7 +86,7 @@ func (e *Event) parse(spec string) error {
 	}
 	text, err := [parts]string{"*", "*", "*", "*", "0", "0", "0"}, error(nil)
 	if c := words[0][0] | 0x20; c >= 'a' && c <= 'z' {
-		if text[weekday], err = numbered(words[0]); err != nil {
+		if text[weekday], err = weekdayNumbers(words[0]); err != nil {
 			return err
 		}
 		words = words[1:]
@@ -117,7 +117,7 @@ func (e *Event) parse(spec string) error {
 		name      string
 		low, high int
 	}{{"day of the week", 0, 6}, {"year", 1970, lastYear}, {"month", 1, 12}, {"day", 1, 31}, {"hour", 0, 23}, {"minute", 0, 59}, {"second", 0, 59}} {
-		if e.in[i], err = parseSet(text[i], of.low, of.high, i == day && e.fromEnd); err != nil {
+		if e.sets[i], err = parseSet(text[i], of.low, of.high, i == day && e.fromEnd); err != nil {
 			return fmt.Errorf("%s: %w", of.name, err)
 		}
 	}
@@ -134,8 +134,8 @@ func zoneOf(word string) (*time.Location, error) {
 	return time.LoadLocation(word)
 }
 
-// numbered replaces the names of weekdays, or their first three letters, with numbers.
-func numbered(week string) (out string, err error) {
+// weekdayNumbers replaces the names of weekdays, or their first three letters, with numbers.
+func weekdayNumbers(week string) (out string, err error) {
 	if strings.ContainsAny(week, "*/0123456789") {
 		return "", fmt.Errorf("%q are not days of the week", week)
 	}
@@ -190,7 +190,7 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 			}
 		}
 		for v := from; v <= to; v += step {
-			out.in[v-low] = true
+			out.members[v-low] = true
 		}
 	}
 	return out, nil
@@ -202,7 +202,7 @@ func (e *Event) Next(after time.Time) (time.Time, bool) {
 	t := after.In(zone)
 	date := time.Date(t.Year(), t.Month(), t.Day(), 12, 0, 0, 0, zone)
 	for ; date.Year() <= lastYear; date = date.AddDate(0, 0, 1) {
-		if !e.in[year].has(date.Year()) {
+		if !e.sets[year].has(date.Year()) {
 			date = time.Date(date.Year(), 12, 31, 12, 0, 0, 0, zone)
 			continue
 		}
@@ -221,7 +221,7 @@ func (e *Event) onDay(date time.Time) bool {
 	if e.fromEnd {
 		d = time.Date(date.Year(), date.Month()+1, 0, 12, 0, 0, 0, time.UTC).Day() - d + 1
 	}
-	return e.in[month].has(int(date.Month())) && e.in[day].has(d) && e.in[weekday].has((int(date.Weekday())+6)%7)
+	return e.sets[month].has(int(date.Month())) && e.sets[day].has(d) && e.sets[weekday].has((int(date.Weekday())+6)%7)
 }
 
 // firstOn returns the first time of the event on a date, but after the given time.
@@ -231,11 +231,11 @@ func (e *Event) firstOn(date, after time.Time) (time.Time, bool) {
 	}
 	for h := range 24 {
 		// Skip past hours quickly.
-		if !e.in[hour].has(h) || !at(h, 59, 59).After(after) {
+		if !e.sets[hour].has(h) || !at(h, 59, 59).After(after) {
 			continue
 		}
 		for s := range 3600 {
-			if !e.in[minute].has(s/60) || !e.in[second].has(s%60) {
+			if !e.sets[minute].has(s/60) || !e.sets[second].has(s%60) {
 				continue
 			}
 			// Daylight saving time may skip the hour.

@@ -12,20 +12,20 @@ func (e *Event) Cron() (string, error) {
 	switch {
 	case e.zone != nil:
 		return "", errors.New("cron knows no time zones")
-	case !e.in[year].full():
+	case !e.sets[year].full():
 		return "", errors.New("cron knows no years")
 	case e.fromEnd:
 		return "", errors.New("cron does not count days from the end of a month")
-	case e.in[second].values() != "0":
+	case e.sets[second].values() != "0":
 		return "", errors.New("cron knows no seconds")
-	case !e.in[day].full() && !e.in[weekday].full():
+	case !e.sets[day].full() && !e.sets[weekday].full():
 		// crontab(5): if both are restricted, either match is enough.
 		return "", errors.New("cron cannot ask for a day of the week and of the month at once")
 	}
-	week := e.in[weekday].in
+	week := e.sets[weekday].members
 	sundayFirst := set{0, append([]bool{week[6]}, week[:6]...)}
 	var fields []string
-	for _, s := range []set{e.in[minute], e.in[hour], e.in[day], e.in[month], sundayFirst} {
+	for _, s := range []set{e.sets[minute], e.sets[hour], e.sets[day], e.sets[month], sundayFirst} {
 		fields = append(fields, s.field())
 	}
 	return strings.Join(fields, " "), nil
@@ -36,9 +36,9 @@ func (s set) field() string {
 	if s.full() {
 		return "*"
 	}
-	for step := 2; step <= len(s.in)/2; step++ {
+	for step := 2; step <= len(s.members)/2; step++ {
 		same := true
-		for i, on := range s.in {
+		for i, on := range s.members {
 			same = same && on == (i%step == 0)
 		}
 		if same {
@@ -50,7 +50,7 @@ func (s set) field() string {
 
 func (s set) values() string {
 	var out []string
-	for i, on := range s.in {
+	for i, on := range s.members {
 		if on {
 			out = append(out, strconv.Itoa(s.low+i))
 		}

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// Asked is a host to query.
-type Asked struct {
+// Query is a host to query.
+type Query struct {
 	Name    string   // name in the job file, "" if it has none
 	Address string   // [user@]host
 	RSH     string   // remote shell, "" = ssh
@@ -25,32 +25,32 @@ type Asked struct {
 	Here func() (*runner.Status, error)
 }
 
-// How holds the options of Gather.
-type How struct {
+// Options holds the options of Gather.
+type Options struct {
 	// Ask queries a host and returns its raw answer.
-	Ask func(context.Context, Asked) ([]byte, error)
-	// AtOnce limits the number of concurrent queries. Patience is the timeout of each.
-	AtOnce   int
-	Patience time.Duration
+	Ask func(context.Context, Query) ([]byte, error)
+	// Parallel limits the number of concurrent queries. Timeout applies to each.
+	Parallel int
+	Timeout  time.Duration
 }
 
 // Progress counts the hosts queried so far. It is safe for concurrent use.
 type Progress struct {
-	mu             sync.Mutex
-	all, done, bad int
-	under          []string
+	mu                     sync.Mutex
+	all, done, unreachable int
+	active                 []string
 }
 
 func (p *Progress) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := fmt.Sprintf("%d of %d hosts answered", p.done-p.bad, p.all)
-	if p.bad > 0 {
-		text += fmt.Sprintf(", %d cannot be reached", p.bad)
+	text := fmt.Sprintf("%d of %d hosts answered", p.done-p.unreachable, p.all)
+	if p.unreachable > 0 {
+		text += fmt.Sprintf(", %d cannot be reached", p.unreachable)
 	}
-	if len(p.under) > 0 {
-		text += ", asking " + strings.Join(p.under[:min(len(p.under), 3)], ", ")
-		if more := len(p.under) - 3; more > 0 {
+	if len(p.active) > 0 {
+		text += ", asking " + strings.Join(p.active[:min(len(p.active), 3)], ", ")
+		if more := len(p.active) - 3; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
 	}
@@ -60,40 +60,40 @@ func (p *Progress) String() string {
 func (p *Progress) begin(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.under = append(p.under, name)
+	p.active = append(p.active, name)
 }
 
 func (p *Progress) end(h *Host, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, n := range p.under {
+	for i, n := range p.active {
 		if n == name {
-			p.under = append(p.under[:i], p.under[i+1:]...)
+			p.active = append(p.active[:i], p.active[i+1:]...)
 			break
 		}
 	}
 	if p.done++; h.State == Unreachable {
-		p.bad++
+		p.unreachable++
 	}
 }
 
 // Gather queries all hosts and updates p. It returns an error only if ctx is done.
-func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, error) {
+func Gather(ctx context.Context, all []Query, opts Options, p *Progress) (*Fleet, error) {
 	f := &Fleet{Schema: Schema, Hosts: make([]*Host, len(all))}
 	p.mu.Lock()
 	p.all = len(all)
 	p.mu.Unlock()
 	var g errgroup.Group
-	var judging sync.Mutex
-	g.SetLimit(how.AtOnce)
+	var decoding sync.Mutex
+	g.SetLimit(opts.Parallel)
 	for i, a := range all {
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p.begin(known(a))
-			f.Hosts[i] = ask(ctx, a, how, &judging)
-			p.end(f.Hosts[i], known(a))
+			p.begin(displayName(a))
+			f.Hosts[i] = query(ctx, a, opts, &decoding)
+			p.end(f.Hosts[i], displayName(a))
 			return nil
 		})
 	}
@@ -101,46 +101,46 @@ func Gather(ctx context.Context, all []Asked, how How, p *Progress) (*Fleet, err
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f.sum()
+	f.summarize()
 	return f, nil
 }
 
-// ask queries one host. It locks judging while it decodes the answer, so that only one answer at a
+// query queries one host. It locks decoding while it decodes the answer, so that only one answer at a
 // time uses memory.
-func ask(ctx context.Context, a Asked, how How, judging *sync.Mutex) *Host {
-	h := &Host{Host: known(a), Address: a.Address, Jobs: []*Job{}}
+func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Host {
+	h := &Host{Host: displayName(a), Address: a.Address, Jobs: []*Job{}}
 	if a.Here != nil {
 		h.Address = ""
 		s, err := a.Here()
 		if err != nil {
-			h.silent(err)
+			h.setError(err)
 			return h
 		}
-		h.answered(s, a.Jobs)
+		h.setStatus(s, a.Jobs)
 		return h
 	}
 	began := time.Now()
 	defer func() { h.Seconds = time.Since(began).Seconds() }()
-	within, cancel := context.WithTimeout(ctx, how.Patience)
+	within, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
-	answer, err := how.Ask(within, a)
+	answer, err := opts.Ask(within, a)
 	if err != nil {
 		if errors.Is(within.Err(), context.DeadlineExceeded) {
-			err = fault.Failf("wait longer: --timeout 2m", "it did not answer within %s", replicate.Duration(how.Patience))
+			err = fault.Failf("wait longer: --timeout 2m", "it did not answer within %s", replicate.Duration(opts.Timeout))
 		}
-		h.silent(err)
+		h.setError(err)
 		return h
 	}
-	judging.Lock()
-	defer judging.Unlock()
-	s, err := judge(answer)
+	decoding.Lock()
+	defer decoding.Unlock()
+	s, err := decode(answer)
 	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
-		err = fault.Failf(fmt.Sprintf("look at its address in the job file; where only its own name is another, its key is to start: zxfer replicate status --json --host %s", a.Name), "%w: %s says that it is %q", errAnother, a.Address, s.Host)
+		err = fault.Failf(fmt.Sprintf("look at its address in the job file; where only its own name is another, its key is to start: zxfer replicate status --json --host %s", a.Name), "%w: %s says that it is %q", errOtherHost, a.Address, s.Host)
 	}
 	if err != nil {
-		h.silent(err)
+		h.setError(err)
 		return h
 	}
-	h.answered(s, a.Jobs)
+	h.setStatus(s, a.Jobs)
 	return h
 }

@@ -85,9 +85,9 @@ func jobOf(s *runner.JobStatus) *Job {
 // first copies the first elements, so that the others can be freed.
 func first[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
-// answered records the status of a host. It adds expected jobs that the host does not know, with
+// setStatus records the status of a host. It adds expected jobs that the host does not know, with
 // state Unknown.
-func (h *Host) answered(s *runner.Status, expected []string) {
+func (h *Host) setStatus(s *runner.Status, expected []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
 			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
@@ -104,8 +104,8 @@ func (h *Host) answered(s *runner.Status, expected []string) {
 	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return rank(b.State) - rank(a.State) })
 }
 
-// silent records the error of a query.
-func (h *Host) silent(err error) {
+// setError records the error of a query.
+func (h *Host) setError(err error) {
 	h.State, h.Error, h.Hint = Unreachable, err.Error(), fault.HintOf(err)
 }
 
@@ -117,8 +117,8 @@ func rank(state string) int {
 	return 2 * runner.Rank(state)
 }
 
-// sum sorts the hosts and sets the totals.
-func (f *Fleet) sum() {
+// summarize sorts the hosts and sets the totals.
+func (f *Fleet) summarize() {
 	slices.SortStableFunc(f.Hosts, func(a, b *Host) int { return rank(b.State) - rank(a.State) })
 	for _, h := range f.Hosts {
 		if h.State == Unreachable {
@@ -161,8 +161,8 @@ func (f *Fleet) Wrong() error {
 	return nil
 }
 
-// errAnother means that a host answered with the name of another.
-var errAnother = errors.New("another host answered")
+// errOtherHost means that a host answered with the name of another.
+var errOtherHost = errors.New("another host answered")
 
-// known returns the name of a host for messages.
-func known(a Asked) string { return cmp.Or(a.Name, a.Address) }
+// displayName returns the name of a host for messages.
+func displayName(a Query) string { return cmp.Or(a.Name, a.Address) }

@@ -35,16 +35,16 @@ func statusOf(host string, states ...string) []byte {
 }
 
 // gather asks hosts that answer from a table; "" hangs.
-func gather(t *testing.T, answers map[string]string, all ...Asked) *Fleet {
+func gather(t *testing.T, answers map[string]string, all ...Query) *Fleet {
 	t.Helper()
 	var f *Fleet
 	synctest.Test(t, func(t *testing.T) { f = gatherNow(t, answers, all) }) // only hosts that hang use up their time
 	return f
 }
 
-func gatherNow(t *testing.T, answers map[string]string, all []Asked) *Fleet {
+func gatherNow(t *testing.T, answers map[string]string, all []Query) *Fleet {
 	t.Helper()
-	f, err := Gather(t.Context(), all, How{AtOnce: 2, Patience: 100 * time.Millisecond, Ask: func(ctx context.Context, a Asked) ([]byte, error) {
+	f, err := Gather(t.Context(), all, Options{Parallel: 2, Timeout: 100 * time.Millisecond, Ask: func(ctx context.Context, a Query) ([]byte, error) {
 		answer, ok := answers[a.Address]
 		switch {
 		case !ok:
@@ -63,9 +63,9 @@ func TestTheWorstComesFirst(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{
 		"well": string(statusOf("", runner.OK)), "late": "Welcome!\n" + string(statusOf("", runner.OK, runner.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
-	}, Asked{Address: "well"}, Asked{Address: "late"}, Asked{Address: "down"}, Asked{Address: "idle"}, Asked{Address: "hangs"}, Asked{Address: "failed"},
-		Asked{Name: "self", Here: func() (*runner.Status, error) { return &runner.Status{}, nil }},
-		Asked{Name: "broken", Here: func() (*runner.Status, error) { return nil, errors.New("no job file") }})
+	}, Query{Address: "well"}, Query{Address: "late"}, Query{Address: "down"}, Query{Address: "idle"}, Query{Address: "hangs"}, Query{Address: "failed"},
+		Query{Name: "self", Here: func() (*runner.Status, error) { return &runner.Status{}, nil }},
+		Query{Name: "broken", Here: func() (*runner.Status, error) { return nil, errors.New("no job file") }})
 	var got []string
 	for _, h := range f.Hosts {
 		got = append(got, h.Host+" "+h.State)
@@ -108,7 +108,7 @@ func TestAnswersAreJudged(t *testing.T) {
 		"many lists":       {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
 		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x says that it is "web2"`},
 	} {
-		f := gather(t, map[string]string{"x": tt.answer}, Asked{Name: "web1", Address: "x"})
+		f := gather(t, map[string]string{"x": tt.answer}, Query{Name: "web1", Address: "x"})
 		require.Equal(t, Unreachable, f.Hosts[0].State, name)
 		require.Contains(t, f.Hosts[0].Error, tt.want, name)
 		require.NotContains(t, f.Hosts[0].Error+f.Hosts[0].Hint, "\x1b", name)
@@ -116,7 +116,7 @@ func TestAnswersAreJudged(t *testing.T) {
 	}
 	evil := `{"schema":"zxfer.replicate.status/v1","host":"web1.example.org","jobs":[{"job":"a","state":"\u001b[31mok\u202e","lag_seconds":-1e300,"doubted":-3,"seconds":1e300,` +
 		`"problems":[{"state":"failed","error":"a\u0000b\u009bc` + strings.Repeat("x", 10_000) + `","datasets":["t\r\nx"]}],"drill":{"outcome":"\u0007"},"datasets":[]}]}`
-	f := gather(t, map[string]string{"x": evil}, Asked{Name: "web1", Address: "x"})
+	f := gather(t, map[string]string{"x": evil}, Query{Name: "web1", Address: "x"})
 	j := f.Hosts[0].Jobs[0]
 	require.Equal(t, outcome.Failed, j.State, "a word that nobody knows is the worst")
 	require.Equal(t, outcome.Failed, f.Hosts[0].State)
@@ -148,7 +148,7 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 		`"state":""`:       "failed",
 		`"state":"ok"`:     "ok",
 	} {
-		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + said + `}]}`}, Asked{Address: "x"})
+		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + said + `}]}`}, Query{Address: "x"})
 		require.Equal(t, want, f.Hosts[0].State, said)
 		require.Equal(t, want, f.Hosts[0].Jobs[0].State, said)
 		require.Equal(t, want == "ok", f.Wrong() == nil, said)
@@ -162,7 +162,7 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
-		Asked{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Asked{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Asked{Name: "web3", Address: "z", Jobs: []string{"job0"}})
+		Query{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Query{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Query{Name: "web3", Address: "z", Jobs: []string{"job0"}})
 	var got []string
 	for _, h := range f.Hosts {
 		got = append(got, h.Host+" "+h.State)
@@ -178,14 +178,14 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 // So many at once and no more, and each is asked once.
 func TestSoManyAtOnce(t *testing.T) {
 	t.Parallel()
-	var all []Asked
+	var all []Query
 	for i := range 100 {
-		all = append(all, Asked{Address: fmt.Sprint("web", i)})
+		all = append(all, Query{Address: fmt.Sprint("web", i)})
 	}
 	var now, most, asked atomic.Int64
 	p := &Progress{}
 	var seen atomic.Value
-	f, err := Gather(t.Context(), all, How{AtOnce: 8, Patience: time.Minute, Ask: func(context.Context, Asked) ([]byte, error) {
+	f, err := Gather(t.Context(), all, Options{Parallel: 8, Timeout: time.Minute, Ask: func(context.Context, Query) ([]byte, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -205,7 +205,7 @@ func TestSoManyAtOnce(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Gather(ctx, all, How{AtOnce: 1}, &Progress{})
+	_, err = Gather(ctx, all, Options{Parallel: 1}, &Progress{})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -213,12 +213,12 @@ func FuzzJudge(f *testing.F) {
 	f.Add(statusOf("web1", runner.OK, runner.Late))
 	f.Add([]byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","drill":{"not_good":[null]},"datasets":[{"lag_seconds":-1}]}]}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		s, err := judge(answer)
+		s, err := decode(answer)
 		if err != nil {
 			return
 		}
 		h := &Host{}
-		h.answered(s, nil)
+		h.setStatus(s, nil)
 		text, err := json.Marshal(h)
 		require.NoError(t, err)
 		require.NotContains(t, string(text), `\u00`, "no control character is left")
@@ -237,7 +237,7 @@ func TestTheLargestAnswersAreTaken(t *testing.T) {
 	}
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	f := gather(t, map[string]string{"x": string(text)}, Asked{Address: "x"})
+	f := gather(t, map[string]string{"x": string(text)}, Query{Address: "x"})
 	require.Equal(t, runner.Late, f.Hosts[0].State, f.Hosts[0].Error)
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
@@ -256,7 +256,7 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := judge([]byte(answer))
+		_, err := decode([]byte(answer))
 		runtime.ReadMemStats(&after)
 		require.NoError(t, err, name)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxCost), name)
@@ -270,7 +270,7 @@ func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it
 	require.LessOrEqual(t, len(answer), MaxAnswer)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := judge(answer)
+	_, err := decode(answer)
 	runtime.ReadMemStats(&after)
 	require.ErrorContains(t, err, "bytes of memory, more than")
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))

@@ -31,10 +31,10 @@ const (
 	maxNumber = 1e10
 )
 
-// judge decodes the answer of a host. It replaces unknown states with the worst one, and each
+// decode decodes the answer of a host. It replaces unknown states with the worst one, and each
 // state with the worst of its parts. The result has no nil parts, no control characters, and no
 // string longer than maxText.
-func judge(answer []byte) (*runner.Status, error) {
+func decode(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("it answered with more than %d bytes", MaxAnswer)
 	}
@@ -61,7 +61,7 @@ func judge(answer []byte) (*runner.Status, error) {
 	if len(s.Jobs) > maxJobs {
 		return nil, fmt.Errorf("its answer has %d jobs, more than %d", len(s.Jobs), maxJobs)
 	}
-	if err := tame(reflect.ValueOf(s)); err != nil {
+	if err := sanitize(reflect.ValueOf(s)); err != nil {
 		return nil, fmt.Errorf("its answer is no status: %w", err)
 	}
 	for _, j := range s.Jobs {
@@ -84,16 +84,16 @@ func excerpt(said []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-var errHole = errors.New("a part of it is null")
+var errNull = errors.New("a part of it is null")
 
-// tame limits all strings and numbers of a value and removes control characters.
-func tame(v reflect.Value) error {
+// sanitize limits all strings and numbers of a value and removes control characters.
+func sanitize(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
 			return nil
 		}
-		return tame(v.Elem())
+		return sanitize(v.Elem())
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			return nil
@@ -102,16 +102,16 @@ func tame(v reflect.Value) error {
 			if !v.Type().Field(i).IsExported() {
 				continue
 			}
-			if err := tame(v.Field(i)); err != nil {
+			if err := sanitize(v.Field(i)); err != nil {
 				return err
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
 			if e := v.Index(i); e.Kind() == reflect.Pointer && e.IsNil() {
-				return errHole
+				return errNull
 			}
-			if err := tame(v.Index(i)); err != nil {
+			if err := sanitize(v.Index(i)); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func tame(v reflect.Value) error {
 		for _, k := range v.MapKeys() {
 			e := reflect.New(v.Type().Elem()).Elem()
 			e.Set(v.MapIndex(k))
-			if err := tame(e); err != nil {
+			if err := sanitize(e); err != nil {
 				return err
 			}
 			v.SetMapIndex(k, e)

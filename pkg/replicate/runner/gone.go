@@ -44,7 +44,7 @@ func (w *jobRun) lookAside(ctx context.Context, v *replicate.RunState) {
 
 // lookLeft lists the copies that may go by the time that passed, with what is below them.
 func (w *jobRun) lookLeft(ctx context.Context, v *replicate.RunState) {
-	v.Leftovers = map[string]*zfs.Listing{}
+	v.DueOrphans = map[string]*zfs.Listing{}
 	for _, t := range v.Targets {
 		if t.Failed {
 			continue
@@ -60,10 +60,10 @@ func (w *jobRun) lookLeft(ctx context.Context, v *replicate.RunState) {
 				w.note("%s: %s is gone from the source, and its copy stays: %v", t.Name, g.Source, err)
 				continue
 			}
-			if v.Leftovers[t.Name] == nil {
-				v.Leftovers[t.Name] = &zfs.Listing{}
+			if v.DueOrphans[t.Name] == nil {
+				v.DueOrphans[t.Name] = &zfs.Listing{}
 			}
-			v.Leftovers[t.Name].Datasets = append(v.Leftovers[t.Name].Datasets, l.Datasets...)
+			v.DueOrphans[t.Name].Datasets = append(v.DueOrphans[t.Name].Datasets, l.Datasets...)
 		}
 	}
 }

@@ -213,9 +213,9 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	v.Now = w.Now()
 	d := replicate.Decide(v)
 	if len(d.Ask) > 0 {
-		v.Created, v.Unasked = map[string]map[string]map[string]time.Time{}, map[string]error{}
+		v.Created, v.QueryErrors = map[string]map[string]map[string]time.Time{}, map[string]error{}
 		for name, snapshots := range d.Ask {
-			v.Created[name], v.Unasked[name] = w.created(ctx, name, snapshots)
+			v.Created[name], v.QueryErrors[name] = w.created(ctx, name, snapshots)
 		}
 		d = replicate.Decide(v)
 	}

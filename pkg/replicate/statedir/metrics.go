@@ -46,7 +46,7 @@ func Metrics(states []*State) *Exposition {
 	}{
 		{"zxfer_replicate_last_run_start_seconds", "Begin of the job's last run, Unix time.", func(r *Run) float64 { return float64(r.Started.Unix()) }},
 		{"zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.", func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }},
-		{"zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.", func(r *Run) float64 { return truth(r.Succeeded()) }},
+		{"zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.", func(r *Run) float64 { return boolValue(r.Succeeded()) }},
 	} {
 		e.Family(m.name, m.help)
 		for _, s := range states {
@@ -62,7 +62,7 @@ func Metrics(states []*State) *Exposition {
 		{"zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
 		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
-			func(a *replicate.CopyState) (float64, bool) { return truth(a.Error != ""), true }},
+			func(a *replicate.CopyState) (float64, bool) { return boolValue(a.Error != ""), true }},
 		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Bytes), true }},
 	} {
@@ -89,16 +89,16 @@ func Metrics(states []*State) *Exposition {
 	for _, s := range states {
 		for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 			known := s.Datasets[source]
-			told := func(target, snapshot string) {
+			addSample := func(target, snapshot string) {
 				if proved, known := known.Consistent[snapshot]; known {
-					e.Sample(truth(proved), "job", s.Job, "source", source, "target", target)
+					e.Sample(boolValue(proved), "job", s.Job, "source", source, "target", target)
 				}
 			}
 			if known.Alone != nil {
-				told("", known.Alone.Snapshot)
+				addSample("", known.Alone.Snapshot)
 			}
 			for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
-				told(target, known.Targets[target].Base)
+				addSample(target, known.Targets[target].Base)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func Metrics(states []*State) *Exposition {
 			}
 		}
 	}
-	kept(e, states)
+	keptCopies(e, states)
 	for _, m := range []struct {
 		name, help string
 		value      func(*Drilled) (float64, bool)
@@ -118,7 +118,7 @@ func Metrics(states []*State) *Exposition {
 		{"zxfer_replicate_drill_last_good_seconds", "Begin of the last drill that proved the copy good, Unix time.",
 			func(c *Drilled) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
 		{"zxfer_replicate_drill_good", "1 if the copy's last drill proved it good, 0 if it did not.",
-			func(c *Drilled) (float64, bool) { return truth(c.Outcome == outcome.Done), true }},
+			func(c *Drilled) (float64, bool) { return boolValue(c.Outcome == outcome.Done), true }},
 	} {
 		e.Family(m.name, m.help)
 		for _, s := range states {
@@ -132,8 +132,8 @@ func Metrics(states []*State) *Exposition {
 	return e
 }
 
-// kept adds the numbers of diverged copies and orphans, by target.
-func kept(e *Exposition, states []*State) {
+// keptCopies adds the numbers of diverged copies and orphans, by target.
+func keptCopies(e *Exposition, states []*State) {
 	for _, m := range []struct {
 		name, help string
 		targets    func(*State) []string // one entry per copy
@@ -169,7 +169,7 @@ func kept(e *Exposition, states []*State) {
 	}
 }
 
-func truth(v bool) float64 {
+func boolValue(v bool) float64 {
 	if v {
 		return 1
 	}

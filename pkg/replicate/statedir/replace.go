@@ -51,7 +51,7 @@ func Create(path string, text []byte, mode os.FileMode) error {
 func write(path string, text []byte, mode os.FileMode, exact bool, publish func(dir *os.Root, from, to string) error) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, withoutName(err))
+			err = fmt.Errorf("write %s: %w", path, causeOf(err))
 		}
 	}()
 	dir, err := os.OpenRoot(filepath.Dir(path))
@@ -86,8 +86,8 @@ func write(path string, text []byte, mode os.FileMode, exact bool, publish func(
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// withoutName returns the cause of an error that names the temporary file.
-func withoutName(err error) error {
+// causeOf returns the cause of an error that names the temporary file.
+func causeOf(err error) error {
 	var atPath *fs.PathError
 	var atLink *os.LinkError
 	switch {

@@ -99,7 +99,7 @@ func (s *Store) holder(name string) string {
 }
 
 // heldError is ErrRunning with the command that has the lock.
-type heldError struct{ by string }
+type heldError struct{ holder string }
 
-func (e *heldError) Error() string     { return e.by + " is running, and keeps the job from running" }
+func (e *heldError) Error() string     { return e.holder + " is running, and keeps the job from running" }
 func (e *heldError) Is(err error) bool { return err == ErrRunning }

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// settledVersion changes with the meaning of Settled. Other versions are ignored.
-const settledVersion = 1
+// cacheVersion changes with the meaning of Settled. Other versions are ignored.
+const cacheVersion = 1
 
 // Settled is the cache. It only saves work: if it is missing or damaged, the next run checks all
 // datasets.
@@ -29,7 +29,7 @@ func (s *Store) Settled(j *replicate.Job) *Settled {
 		return &Settled{} // no cache without a hash
 	}
 	sum := sha256.Sum256(text)
-	st := &Settled{Version: settledVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
+	st := &Settled{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
 	var found Settled
 	text, err = s.read("settled.json")
 	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {

@@ -49,7 +49,7 @@ func (s *Store) append(name string, v any) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.shorten(name); err != nil {
+	if err := s.shortenLog(name); err != nil {
 		return err
 	}
 	f, err := s.open(name, os.O_RDWR|os.O_APPEND|os.O_CREATE)
@@ -79,8 +79,8 @@ func (s *Store) append(name string, v any) (err error) {
 	return syncDir(s.dir)
 }
 
-// shorten drops the older half of a log that exceeds maxLog.
-func (s *Store) shorten(name string) error {
+// shortenLog drops the older half of a log that exceeds maxLog.
+func (s *Store) shortenLog(name string) error {
 	info, err := os.Lstat(s.file(name))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
 		return nil
@@ -121,17 +121,19 @@ func (s *Store) read(name string) ([]byte, error) {
 }
 
 // Runs returns the last n runs of the log, oldest first.
-func (s *Store) Runs(n int) ([]*Run, error) { return newest(s, "runs.jsonl", n, (*Run).sound) }
+func (s *Store) Runs(n int) ([]*Run, error) {
+	return lastEntries(s, "runs.jsonl", n, (*Run).withoutNil)
+}
 
 // DrillLog returns the last n drills, oldest first.
 func (s *Store) DrillLog(n int) ([]*Drill, error) {
-	return newest(s, "drills.jsonl", n, func(d *Drill) *Drill {
+	return lastEntries(s, "drills.jsonl", n, func(d *Drill) *Drill {
 		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrilledRun) bool { return c == nil })
 		return d
 	})
 }
 
-func newest[R any](s *Store, name string, n int, sound func(*R) *R) ([]*R, error) {
+func lastEntries[R any](s *Store, name string, n int, clean func(*R) *R) ([]*R, error) {
 	text, err := s.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -144,14 +146,14 @@ func newest[R any](s *Store, name string, n int, sound func(*R) *R) ([]*R, error
 	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
 		r := new(R)
 		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // skip lines that a crash truncated
-			out = append([]*R{sound(r)}, out...)
+			out = append([]*R{clean(r)}, out...)
 		}
 	}
 	return out, nil
 }
 
-// sound removes null entries: a user may own the log.
-func (r *Run) sound() *Run {
+// withoutNil removes null entries: a user may own the log.
+func (r *Run) withoutNil() *Run {
 	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
 	r.Damaged = slices.DeleteFunc(r.Damaged, func(d *Damage) bool { return d == nil })
 	return r
@@ -176,7 +178,7 @@ func (s *Store) State() (*State, error) {
 		st.Datasets = map[string]*replicate.DatasetState{}
 	}
 	if st.LastRun != nil {
-		st.LastRun.sound()
+		st.LastRun.withoutNil()
 	}
 	maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.DatasetState) bool { return d == nil })
 	for _, d := range st.Datasets {

@@ -73,7 +73,7 @@ func DrillName(job string) string { return "zxfer-drill-" + job }
 
 // task holds the directives that differ between runs and drills. own are more directives of root's
 // service.
-type task struct{ verb, what, restart, namespaces, calls, suid, own string }
+type task struct{ verb, what, restart, namespaces, syscalls, suid, own string }
 
 func runs() task {
 	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", ""}
@@ -146,7 +146,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 		}
 	}
 	network, after := "", "zfs.target"
-	if reachesOut(j) {
+	if hasRemote(j) {
 		network, after = "Wants=network-online.target\n", "network-online.target zfs.target"
 	}
 	return fmt.Sprintf(`%s
@@ -194,11 +194,11 @@ SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
 `, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, capabilities,
-		strings.Join(writable, " "), t.namespaces, t.suid, t.calls)
+		strings.Join(writable, " "), t.namespaces, t.suid, t.syscalls)
 }
 
-// reachesOut reports whether the source or any target is remote.
-func reachesOut(j *replicate.Job) bool {
+// hasRemote reports whether the source or any target is remote.
+func hasRemote(j *replicate.Job) bool {
 	all := []string{j.Source}
 	for i := range j.Targets {
 		all = append(all, j.Targets[i].To)
