@@ -3,7 +3,6 @@ package replicate
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
@@ -233,50 +232,6 @@ type Drill struct {
 	// KeyFile is a key file on the copy's host. The drill loads the key while it reads. If it is
 	// "", the drill never loads a key.
 	KeyFile string `toml:"key_file,omitempty"`
-}
-
-// Grid is a retention policy. It keeps the newest Last snapshots, and the newest snapshot of each
-// of the newest N hours, days … (ISO weeks) that have one. A snapshot is kept if any rule keeps
-// it.
-type Grid struct {
-	// Timezone determines where hours, days … start.
-	Timezone Zone `toml:"timezone,omitempty"`
-
-	Last    int `toml:"last,omitempty"`
-	Hourly  int `toml:"hourly,omitempty"`
-	Daily   int `toml:"daily,omitempty"`
-	Weekly  int `toml:"weekly,omitempty"`
-	Monthly int `toml:"monthly,omitempty"`
-	Yearly  int `toml:"yearly,omitempty"`
-	// Also keeps more snapshots, by name, for example those of another tool.
-	Also []Also `toml:"also,omitempty,inline"`
-}
-
-// Also keeps snapshots by name: the newest Last, and all that are at most Age older than the most
-// recent snapshot in the scope.
-type Also struct {
-	Names []string `toml:"names"` // patterns
-	Last  int      `toml:"last,omitempty"`
-	Age   Duration `toml:"age,omitempty"`
-	// Before excludes snapshots from that time on; zero excludes none.
-	Before time.Time `toml:"before,omitempty"`
-}
-
-// Empty reports whether the grid has no rule.
-func (g *Grid) Empty() bool {
-	return len(g.Also) == 0 && g.Last|g.Hourly|g.Daily|g.Weekly|g.Monthly|g.Yearly == 0
-}
-
-// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
-// or something is wrong.
-const defaultPruneLimit = 100
-
-// PruneAtMost returns PruneLimit or its default.
-func (j *Job) PruneAtMost() int {
-	if j.PruneLimit == nil {
-		return defaultPruneLimit
-	}
-	return *j.PruneLimit
 }
 
 // Tries returns Retries or its default.

@@ -88,12 +88,48 @@ type TargetState struct {
 	bySource map[string]*SentDataset
 }
 
+// Dataset returns a dataset of the target, or nil if it does not exist or was not listed.
+func (t *TargetState) Dataset(name string) *zfs.Dataset {
+	if t.Listing == nil {
+		return nil
+	}
+	if t.byName == nil {
+		t.byName = t.Listing.ByName()
+	}
+	return t.byName[name]
+}
+
+// arrival returns the transfer result for a dataset of the source, or nil.
+func (t *TargetState) arrival(source string) *SentDataset {
+	if t.bySource == nil {
+		t.bySource = make(map[string]*SentDataset, len(t.Arrived))
+		for i := range t.Arrived {
+			t.bySource[t.Arrived[i].Source] = &t.Arrived[i]
+		}
+	}
+	return t.bySource[source]
+}
+
 // SentDataset is a dataset whose copy is up to date.
 type SentDataset struct {
 	Source, Target string      // names of the dataset and its copy
 	Newest         zfs.Version // most recent sent snapshot, as on the source
 	There          string      // its name on the target
 	Sent           bool        // in this run
+}
+
+// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
+// cannot have one.
+func (t *Target) CopyOf(root, source string) string {
+	e, err := endpoint.Parse(t.To)
+	if err != nil {
+		return ""
+	}
+	name, err := plan.TargetName(root, e.Name)
+	if err != nil {
+		return ""
+	}
+	return name + strings.TrimPrefix(source, root)
 }
 
 // Decision lists the actions of a run.
@@ -187,18 +223,4 @@ func (v *RunState) copies(t *Target) []string {
 		out = append(out, t.CopyOf(v.Root, v.Root))
 	}
 	return out
-}
-
-// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
-// cannot have one.
-func (t *Target) CopyOf(root, source string) string {
-	e, err := endpoint.Parse(t.To)
-	if err != nil {
-		return ""
-	}
-	name, err := plan.TargetName(root, e.Name)
-	if err != nil {
-		return ""
-	}
-	return name + strings.TrimPrefix(source, root)
 }

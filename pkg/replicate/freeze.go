@@ -39,6 +39,26 @@ func (z *Freeze) covers(source, dataset string) bool {
 	return len(z.Datasets) == 0 || matchesAny(z.Datasets, below)
 }
 
+// freezesFor returns the freezes for snapshots, given by full name, and the freezes with unmatched
+// patterns.
+func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
+	for i := range v.Job.Freeze {
+		z := &v.Job.Freeze[i]
+		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
+		for _, full := range snapshots {
+			if dataset, _, _ := strings.Cut(full, "@"); z.covers(v.Root, dataset) {
+				w.Datasets = append(w.Datasets, dataset)
+			}
+		}
+		if why := v.unmatchedPatterns(z); why != "" {
+			unmatched = append(unmatched, UnmatchedFreeze{w, why})
+		} else if len(w.Datasets) > 0 {
+			out = append(out, w)
+		}
+	}
+	return out, unmatched
+}
+
 // UnmatchedFreeze is a freeze with a pattern that matches no dataset. To freeze the rest would
 // freeze only a part of the application.
 type UnmatchedFreeze struct {
@@ -62,26 +82,6 @@ func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
 		return ""
 	}
 	return fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(lost, ", "))
-}
-
-// freezesFor returns the freezes for snapshots, given by full name, and the freezes with unmatched
-// patterns.
-func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
-	for i := range v.Job.Freeze {
-		z := &v.Job.Freeze[i]
-		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
-		for _, full := range snapshots {
-			if dataset, _, _ := strings.Cut(full, "@"); z.covers(v.Root, dataset) {
-				w.Datasets = append(w.Datasets, dataset)
-			}
-		}
-		if why := v.unmatchedPatterns(z); why != "" {
-			unmatched = append(unmatched, UnmatchedFreeze{w, why})
-		} else if len(w.Datasets) > 0 {
-			out = append(out, w)
-		}
-	}
-	return out, unmatched
 }
 
 // addFreezePartners adds the other datasets of an application if one of them changed. The freeze

@@ -1,7 +1,6 @@
 package replicate
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,15 @@ import (
 
 	"zxfer/pkg/fault"
 )
+
+// Parse reads and validates the job file of a single host.
+func Parse(name string, text []byte) (*File, error) {
+	inv, err := Read(name, text)
+	if err != nil {
+		return nil, err
+	}
+	return inv.For("")
+}
 
 // Inventory is a job file for all hosts that share it.
 type Inventory struct {
@@ -69,15 +77,6 @@ func Read(name string, text []byte) (*Inventory, error) {
 func (inv *Inventory) isShared() bool {
 	return len(inv.groups)+len(inv.file.Hosts)+len(inv.file.Templates) > 0 ||
 		slices.ContainsFunc(inv.file.Jobs, func(j Job) bool { return j.Template != nil || j.Hosts != nil })
-}
-
-// Parse reads and validates the job file of a single host.
-func Parse(name string, text []byte) (*File, error) {
-	inv, err := Read(name, text)
-	if err != nil {
-		return nil, err
-	}
-	return inv.For("")
 }
 
 // For returns the validated part of a host. The name may include a domain. If the file has no
@@ -159,13 +158,6 @@ func (inv *Inventory) part(h *member) (*File, error) {
 	return inv.validated(f, at)
 }
 
-func (inv *Inventory) validated(f *File, at locations) (*File, error) {
-	if err := f.validate(at); err != nil {
-		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
-	}
-	return f, nil
-}
-
 // buildJob converts a job table to the job of a host.
 func (inv *Inventory) buildJob(job map[string]any, h *member) (*Job, error) {
 	table := maps.Clone(job)
@@ -223,6 +215,13 @@ func substitute(v any, value func(name string) (string, bool)) any {
 	return v
 }
 
+func (inv *Inventory) validated(f *File, at locations) (*File, error) {
+	if err := f.validate(at); err != nil {
+		return nil, fault.Usagef(fault.HintOf(err), "%w", err)
+	}
+	return f, nil
+}
+
 // jobAt returns a message prefix with the place and name of a job.
 func (inv *Inventory) jobAt(i int) string {
 	p := locations{name: inv.name, lines: inv.lines["job"]}
@@ -247,14 +246,6 @@ func quoted(names ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// Elsewhere reports whether only other hosts have a job with that name.
-func (f *File) Elsewhere(name string) bool {
-	return f.Find(name) == nil && slices.Contains(f.elsewhere, name)
-}
-
-// Has reports whether any host has a job with that name.
-func (f *File) Has(name string) bool { return f.Find(name) != nil || f.Elsewhere(name) }
-
 // namesElsewhere returns the names that a job of other hosts has there.
 func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 	name, _ := job["name"].(string)
@@ -269,6 +260,14 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 	return out
 }
 
+// Has reports whether any host has a job with that name.
+func (f *File) Has(name string) bool { return f.Find(name) != nil || f.Elsewhere(name) }
+
+// Elsewhere reports whether only other hosts have a job with that name.
+func (f *File) Elsewhere(name string) bool {
+	return f.Find(name) == nil && slices.Contains(f.elsewhere, name)
+}
+
 // JobsOf returns the names of a host's jobs, also of invalid ones. It returns nil for an unknown
 // host.
 func (inv *Inventory) JobsOf(host string) (out []string) {
@@ -279,20 +278,4 @@ func (inv *Inventory) JobsOf(host string) (out []string) {
 		}
 	}
 	return out
-}
-
-// unknownHost returns the error for a host that is in no group.
-func (inv *Inventory) unknownHost(name string) error {
-	said, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
-	more := ""
-	if len(first) > 10 {
-		first, more = first[:10], fmt.Sprintf(" and %d more", len(first)-10)
-	}
-	for _, g := range inv.groups {
-		if len(g.patterns) > 0 {
-			more += fmt.Sprintf("; those of group %q are any like %s", g.table.Name, strings.Join(g.patterns, ", "))
-		}
-	}
-	return fault.Usagef("put it into the names of a [[host]], or say which one this is: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),
-		"%s: host %q is in no [[host]] of this file", inv.name, said)
 }

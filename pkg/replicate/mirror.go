@@ -18,34 +18,6 @@ type Mirror struct {
 	Gone Grace `toml:"gone,omitempty"`
 }
 
-// Grace is a time span. 0, written "keep", means forever.
-type Grace Duration
-
-const graceForever = "keep"
-
-// UnmarshalText reads "keep" or a time span of at least one day.
-func (g *Grace) UnmarshalText(text []byte) error {
-	if string(text) == graceForever {
-		*g = 0
-		return nil
-	}
-	if err := (*Duration)(g).UnmarshalText(text); err != nil || *g < Grace(day) {
-		return fmt.Errorf("%q: write \"keep\", or a time span of at least one day, such as 90d", text)
-	}
-	return nil
-}
-
-// UnmarshalTOML accepts only strings.
-func (g *Grace) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, g) }
-
-// MarshalText is the inverse of UnmarshalText.
-func (g Grace) MarshalText() ([]byte, error) {
-	if g == 0 {
-		return []byte(graceForever), nil
-	}
-	return []byte(Duration(g).String()), nil
-}
-
 // AtMost returns Limit or its default.
 func (m *Mirror) AtMost() int {
 	if m.Limit == nil {

@@ -22,54 +22,6 @@ func decode(text []byte, into any) error {
 	return d.Decode(into)
 }
 
-// locations holds line numbers of a job file for messages. The zero value has none.
-type locations struct {
-	name     string
-	lines    []int    // of the job headers, or of other headers, from 1
-	suffixes []string // suffixes with template and host, by job
-}
-
-func (p locations) file() string {
-	if p.name == "" {
-		return ""
-	}
-	return p.name + ": "
-}
-
-func (p locations) job(i int) string {
-	if i >= len(p.lines) { // jobs in an inline array have no headers
-		return p.file()
-	}
-	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
-}
-
-// suffix returns the suffix for a job's name.
-func (p locations) suffix(i int) string {
-	if i >= len(p.suffixes) {
-		return ""
-	}
-	return p.suffixes[i]
-}
-
-// headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML.
-func headers(text []byte) map[string][]int {
-	lines := map[string][]int{}
-	var p unstable.Parser
-	p.Reset(text)
-	for p.NextExpression() {
-		e := p.Expression()
-		if e.Kind != unstable.ArrayTable {
-			continue
-		}
-		key := e.Key()
-		if key.Next() && key.IsLast() {
-			name := string(key.Node().Data)
-			lines[name] = append(lines[name], p.Shape(key.Node().Raw).Start.Line)
-		}
-	}
-	return lines
-}
-
 // syntaxError converts an error of the decoder to a usage error with line and key.
 func syntaxError(name string, err error) error {
 	var unknown *toml.StrictMissingError
@@ -186,4 +138,52 @@ func similar(a, b string, changes int) bool {
 		return true
 	}
 	return similar(a[1:], b, changes-1) || similar(a, b[1:], changes-1) || similar(a[1:], b[1:], changes-1)
+}
+
+// headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML.
+func headers(text []byte) map[string][]int {
+	lines := map[string][]int{}
+	var p unstable.Parser
+	p.Reset(text)
+	for p.NextExpression() {
+		e := p.Expression()
+		if e.Kind != unstable.ArrayTable {
+			continue
+		}
+		key := e.Key()
+		if key.Next() && key.IsLast() {
+			name := string(key.Node().Data)
+			lines[name] = append(lines[name], p.Shape(key.Node().Raw).Start.Line)
+		}
+	}
+	return lines
+}
+
+// locations holds line numbers of a job file for messages. The zero value has none.
+type locations struct {
+	name     string
+	lines    []int    // of the job headers, or of other headers, from 1
+	suffixes []string // suffixes with template and host, by job
+}
+
+func (p locations) job(i int) string {
+	if i >= len(p.lines) { // jobs in an inline array have no headers
+		return p.file()
+	}
+	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
+}
+
+// suffix returns the suffix for a job's name.
+func (p locations) suffix(i int) string {
+	if i >= len(p.suffixes) {
+		return ""
+	}
+	return p.suffixes[i]
+}
+
+func (p locations) file() string {
+	if p.name == "" {
+		return ""
+	}
+	return p.name + ": "
 }

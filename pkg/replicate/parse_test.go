@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
+	toml "github.com/pelletier/go-toml/v2"
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
@@ -214,22 +214,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestDuration(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "15m": 15 * time.Minute, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour} {
-		var d Duration
-		require.NoError(t, d.UnmarshalText([]byte(text)), text)
-		require.Equal(t, Duration(want), d)
-		var again Duration
-		require.NoError(t, again.UnmarshalText([]byte(d.String())))
-		require.Equal(t, d, again)
-	}
-	var d Duration
-	for _, text := range []string{"", "5", "-1h", "d", "1w", "1dd", "-1d"} {
-		require.Error(t, d.UnmarshalText([]byte(text)), "%q", text)
-	}
-}
-
 // A drill says what is wrong with it; a target's replaces the job's, but for the schedule.
 func TestDrillKeys(t *testing.T) {
 	t.Parallel()
@@ -255,4 +239,58 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill.schedule is the job's")
 	_, err = Parse("f", []byte("[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\nretention = { last = 2 }\ndrill = { sample = \"5%\" }\n"))
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
+}
+
+// carry is true, false, or the names of properties that are carried too.
+func TestCarryInAJobFile(t *testing.T) {
+	t.Parallel()
+	parse := func(carry string) (*File, error) {
+		return Parse("jobs.toml", []byte(`
+[[job]]
+name = "home"
+source = "tank/home"
+snapshots = { take = "{job}-%Y%m%dT%H%M%SZ" }
+[[job.target]]
+name = "near"
+to = "backup:vault"
+properties = { `+carry+` }
+`))
+	}
+	for carry, want := range map[string]struct {
+		all   bool
+		named []string
+	}{
+		`exclude = ["atime"]`:          {},
+		`carry = false`:                {},
+		`carry = []`:                   {},
+		`carry = true`:                 {true, nil},
+		`carry = ["org.example:note"]`: {true, []string{"org.example:note"}},
+		`carry = ["com.sun:auto-snapshot", "dedup"]`: {true, []string{"com.sun:auto-snapshot", "dedup"}},
+	} {
+		f, err := parse(carry)
+		require.NoError(t, err, carry)
+		all, named := f.Jobs[0].Targets[0].Properties.Carries()
+		require.Equal(t, want.all, all, carry)
+		require.Equal(t, want.named, named, carry)
+		text, err := toml.Marshal(f.Jobs[0].Targets[0].Properties) // as an import writes it
+		require.NoError(t, err)
+		if strings.HasPrefix(carry, "carry") {
+			require.Contains(t, string(text), strings.ReplaceAll(carry, `"`, "'"))
+		}
+	}
+	for carry, text := range map[string]string{
+		`carry = "yes"`:                          `properties.carry = yes: write true, or an array of names`,
+		`carry = 1`:                              `properties.carry = 1: write true, or an array of names`,
+		`carry = [true]`:                         `properties.carry: true is not the name of a property`,
+		`carry = ["setuid"]`:                     `properties.carry: setuid cannot be carried: it can grant rights to programs or devices`,
+		`carry = ["mountpoint"]`:                 `properties.carry: mountpoint cannot be carried: it belongs to the dataset's place`,
+		`carry = ["zxfer:job"]`:                  `properties.carry: zxfer:job cannot be carried`,
+		`carry = ["org.openzfs.systemd:nofail"]`: `properties.carry: org.openzfs.systemd:nofail cannot be carried`,
+		`carry = ["org.example:Note"]`:           `'N'`,
+		`set = { "org.example:note" = "a\nb" }`:  `properties.set: org.example:note="a\nb": the value must be one printable line`,
+	} {
+		_, err := parse(carry)
+		require.ErrorContains(t, err, text, carry)
+	}
+	require.Equal(t, `to carry one: properties.carry = ["NAME"]`, Keys("to carry one: {{carry NAME}}"))
 }

@@ -1,111 +1,148 @@
 package replicate
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/zfs"
 )
 
-// Over random histories, retention removes just what it may: exactly what the
-// oracle's grid does not keep of the job's own snapshots, less the newest,
-// and less the bases of all targets.
-func TestPrunableOverRandomHistories(t *testing.T) {
+// A report of retention counts the job's snapshots: removed, kept, and protected.
+func TestPruningCounts(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(9, 2026))
-	removed := 0
-	for range 300 {
-		j := &Job{Name: "j", Snapshots: Snapshots{Take: "own-%Y%m%d%H%M", Adopt: []string{"auto-*"}}}
-		s, err := j.Scope()
-		require.NoError(t, err)
-		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(20), Daily: r.IntN(10), Weekly: r.IntN(4), Monthly: r.IntN(3)}
-		source := &zfs.Dataset{Name: "tank/a"}
-		created := map[string]time.Time{}
-		var ours []Point
-		seen := map[string]bool{}
-		for i, p := range history(r, 80) {
-			name := s.Naming().At(p.Time)
-			switch r.IntN(6) {
-			case 0:
-				name = fmt.Sprintf("manual-%d", i)
-			case 1:
-				name = fmt.Sprintf("auto-%d", i)
-				created[name] = p.Time
-			case 2:
-				name = fmt.Sprintf("auto-unknown-%d", i) // its time could not be read
-			}
-			if seen[name] {
-				continue
-			}
-			seen[name] = true
-			v := zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: uint64(1000 + i), CreateTXG: uint64(10 + i)}
-			source.Versions = append(source.Versions, v)
-			at, own := s.Own(name)
-			if !own {
-				at = created[name]
-			}
-			if !at.IsZero() {
-				ours = append(ours, Point{Name: name, Time: at, Order: v.CreateTXG})
-			}
-		}
-		// Some targets, each with a part of the history, one base a bookmark.
-		protected := map[uint64]string{}
-		for range r.IntN(4) {
-			target := &zfs.Dataset{Name: "vault/a"}
-			for _, v := range source.Versions[:r.IntN(len(source.Versions)+1)] {
-				if r.IntN(2) == 0 {
-					target.Versions = append(target.Versions, v)
-				}
-			}
-			if base, ok := CommonSnapshot(source, target); ok {
-				protected[base.GUID] = "base"
-			}
-		}
-		kept := map[string]bool{}
-		for _, name := range oracle(g, ours) {
-			kept[name] = true
-		}
-		var want []string
-		newest := source.Versions[len(source.Versions)-1]
-		for _, v := range source.Versions {
-			_, known := created[v.Name]
-			_, own := s.Own(v.Name)
-			if (own || known) && !kept[v.Name] && protected[v.GUID] == "" && v.GUID != newest.GUID {
-				want = append(want, v.Name)
-			}
-		}
-		var got []string
-		for _, v := range g.Prunable(source, s, created, protected, &History{}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)).Remove {
-			got = append(got, v.Name)
-		}
-		require.ElementsMatch(t, want, got)
-		removed += len(got)
-	}
-	require.Greater(t, removed, 1000, "the histories are long enough for the test to mean something")
+	v := adopting(t, listed("tank@1 @2 @3 @4 #1", "tank/a@5 @6"), "[job.retention]\nlast = 1\n"+near).saw(listed("vault/t@1 @2", "vault/t/a@5"))
+	d := Decide(v)
+	require.Len(t, d.Prunings, 1)
+	p := d.Prunings[0]
+	require.Equal(t, []string{"tank@1", "tank@3"}, p.Remove)
+	require.Equal(t, 4, p.Kept, "tank@2 and @4, tank/a@5 and @6")
+	require.Equal(t, 2, p.Protected, "the bases tank@2 and tank/a@5")
+	require.Empty(t, p.Held)
+	require.Empty(t, p.Doubted)
+	require.Equal(t, "retention", p.Rule())
+	p.Keep("tank@1")
+	require.Equal(t, []string{"tank@1"}, p.Held)
+	require.Equal(t, 5, p.Kept)
+	require.Empty(t, p.Results["tank"].Fingerprint, "it removes something")
+	require.NotEmpty(t, p.Results["tank/a"].Fingerprint)
+
+	// A snapshot that is dated after this host's clock is doubted, and kept.
+	v = adopting(t, listed("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
+	p = Decide(v).Prunings[0]
+	require.Equal(t, []string{"tank@200"}, p.Doubted)
+	require.NotContains(t, p.Remove, "tank@200")
 }
 
-func TestPrunableWithoutGrid(t *testing.T) {
+// A target that failed, or was not seen, is not pruned. Its datasets that the source lacks
+// are not either.
+func TestPruneOnlyWhatWasSeen(t *testing.T) {
 	t.Parallel()
-	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"*"}}}).Scope()
+	settings := near + "[job.target.retention]\nlast = 1\n"
+	v := adopting(t, listed("tank@3", "tank/new@4"), settings).saw(listed("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
+	p := Decide(v).Prunings[0]
+	require.Equal(t, []string{"vault/t@1", "vault/t@2"}, p.Remove)
+	v.Targets[0].Failed = true
+	require.Empty(t, Decide(v).Prunings)
+	v = adopting(t, listed("tank@3"), settings).saw(nil)
+	v.Targets[0].Failed = false
+	require.Empty(t, Decide(v).Prunings)
+}
+
+// Retention on a target keeps the snapshots that an interrupted receive needs.
+func TestPruneKeepsThePartialState(t *testing.T) {
+	t.Parallel()
+	v := adopting(t, listed("tank@3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
+	v.Targets[0].Partial = map[uint64]bool{1: true}
+	p := Decide(v).Prunings[0]
+	require.Equal(t, []string{"vault/t@2"}, p.Remove)
+	require.Equal(t, "an interrupted receive needs it", p.KeepReasons["vault/t@1"])
+	require.Equal(t, 2, p.Protected)
+}
+
+// Retention looks at a dataset again if anything that it depends on has changed.
+func TestPruneLooksAgain(t *testing.T) {
+	t.Parallel()
+	settings := "[job.retention]\nlast = 2\n" + near
+	for name, tt := range map[string]struct {
+		change func(*RunState)
+		looks  bool
+	}{
+		"nothing":             {func(*RunState) {}, false},
+		"a bookmark":          {func(v *RunState) { v.Source = listed("tank@1 @2 #2") }, false},
+		"another snapshot":    {func(v *RunState) { v.Source = listed("tank@1 @3") }, true},
+		"one snapshot less":   {func(v *RunState) { v.Source = listed("tank@2") }, true},
+		"another base":        {func(v *RunState) { v.Targets = nil; v.saw(listed("vault/t@1")) }, true},
+		"another grid":        {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"doubted dates":       {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: untrusted} }, true},
+		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
+	} {
+		v := adopting(t, listed("tank@1 @2"), settings).saw(listed("vault/t@1 @2"))
+		p := Decide(v).Prunings[0]
+		require.Empty(t, p.Remove)
+		v.State.Learn(p)
+		tt.change(v)
+		v.Created[SourceSide] = hours(v.Source)
+		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
+	}
+}
+
+// The newest snapshot of a dataset is kept even if no rule does. Snapshots of others are
+// kept even if their times are known.
+func TestPruneKeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
 	require.NoError(t, err)
-	d := &zfs.Dataset{Name: "a", Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "x", GUID: 1}}}
-	var none *Grid
-	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
+	d := listed("tank@1 @2 @3").Datasets[0]
+	created := map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)}
+	g := &Grid{Also: []Also{{Names: []string{"none"}, Last: 1}}}
+	r := g.Prunable(d, s, created, nil, &History{}, hour(9))
+	require.Equal(t, []zfs.Version{d.Versions[0], d.Versions[1]}, r.Remove)
+	d = listed("tank@1 @2").Datasets[0]
+	r = g.Prunable(d, s, created, nil, &History{}, hour(9))
+	require.Equal(t, []zfs.Version{d.Versions[0]}, r.Remove)
+	require.Equal(t, map[string]string{"2": "newest"}, r.KeepReasons)
 }
 
-func TestBase(t *testing.T) {
+// The state learns the history of a side, and forgets a print that time will change.
+func TestLearn(t *testing.T) {
 	t.Parallel()
-	v := func(kind zfs.VersionKind, guid uint64) zfs.Version {
-		return zfs.Version{Kind: kind, Name: fmt.Sprint(guid), GUID: guid, CreateTXG: guid}
-	}
-	source := &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("#", 2), v("@", 3), v("@", 5)}}
-	base, ok := CommonSnapshot(source, &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("@", 2), v("#", 3), v("@", 4)}})
-	require.True(t, ok)
-	require.Equal(t, uint64(2), base.GUID, "a bookmark of the source is a base, one of the target is none")
-	_, ok = CommonSnapshot(source, &zfs.Dataset{})
-	require.False(t, ok)
+	past := &History{Dataset: 7, Seen: 9}
+	s := &State{Datasets: map[string]*DatasetState{}}
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
+	s.Learn(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
+	known := s.Datasets["tank"]
+	require.Equal(t, map[string]*History{"near": past}, known.Past)
+	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
+	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
+	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
+	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
+	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
+}
+
+// After a run, the history lists the snapshots to remove, unless some wait for time.
+func TestDone(t *testing.T) {
+	t.Parallel()
+	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
+	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Done()
+	require.EqualValues(t, 9, done.Kept)
+	require.Equal(t, []uint64{4}, done.Left)
+	require.Zero(t, waiting.Kept)
+}
+
+func TestFailedPruning(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, (&Pruning{}).Failed())
+	err := (&Pruning{Side: "near", Error: "it is away", Hint: "look"}).Failed()
+	require.Equal(t, fault.Failed, fault.ClassOf(err))
+	require.EqualError(t, err, "near: it is away")
+	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
+	v := adopting(t, listed("tank@1"), "[job.retention]\nlast = 1\n")
+	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
+	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }

@@ -63,7 +63,26 @@ func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []strin
 	return news
 }
 
-func qualifiedName(host, name string) string { return host + ":" + name }
+// recreated changes a conflict about missing common snapshots if the source dataset was recreated.
+func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
+	known := v.State.Datasets[c.Source]
+	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
+		return
+	}
+	when := ""
+	if a := known.Targets[t.Name]; a != nil && !a.Success.IsZero() {
+		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	c.ID = Recreated
+	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
+		qualifiedName(st.SourceHost, c.Source), when, known.GUID, now.GUID, qualifiedName(st.TargetHost, c.Target))
+	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
+		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
+		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+	if t.OnDivergence != "rotate" {
+		c.Remedy += "\nto have every run keep the old one so: {{rotate}}"
+	}
+}
 
 // orphans returns the datasets of the target whose name has no dataset on the source, by GUID of
 // their snapshots.
@@ -106,23 +125,4 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 	return c, false
 }
 
-// recreated changes a conflict about missing common snapshots if the source dataset was recreated.
-func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
-	known := v.State.Datasets[c.Source]
-	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
-		return
-	}
-	when := ""
-	if a := known.Targets[t.Name]; a != nil && !a.Success.IsZero() {
-		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
-	}
-	c.ID = Recreated
-	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
-		qualifiedName(st.SourceHost, c.Source), when, known.GUID, now.GUID, qualifiedName(st.TargetHost, c.Target))
-	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
-		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
-		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
-	if t.OnDivergence != "rotate" {
-		c.Remedy += "\nto have every run keep the old one so: {{rotate}}"
-	}
-}
+func qualifiedName(host, name string) string { return host + ":" + name }

@@ -10,29 +10,6 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// templateNames returns the template names in a job's template key: a string or an array.
-func templateNames(v any) ([]string, error) {
-	switch v := v.(type) {
-	case nil:
-		return nil, nil
-	case string:
-		return []string{v}, nil
-	case []any:
-		var out []string
-		for _, e := range v {
-			s, ok := e.(string)
-			if !ok {
-				return nil, errTemplate
-			}
-			out = append(out, s)
-		}
-		return out, nil
-	}
-	return nil, errTemplate
-}
-
-var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
-
 // readTemplates checks the templates of the file and returns their tables by name.
 func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string]any, []error) {
 	out := map[string]map[string]any{}
@@ -56,6 +33,24 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 	return out, errs
 }
 
+// lowerCase rejects keys with capitals: the decoder would accept them, but they would not override
+// a template.
+func (f *faults) lowerCase(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if k != strings.ToLower(k) {
+				f.addf("key %q: write it in lower case", k)
+			}
+			f.lowerCase(v[k])
+		}
+	case []any:
+		for _, e := range v {
+			f.lowerCase(e)
+		}
+	}
+}
+
 // withTemplates returns a job table with its templates applied. Later templates override earlier ones, and
 // the job overrides all.
 func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
@@ -77,6 +72,29 @@ func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[str
 	}
 	return mergeTables(out, job), errors.Join(f.errs...)
 }
+
+// templateNames returns the template names in a job's template key: a string or an array.
+func templateNames(v any) ([]string, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []string{v}, nil
+	case []any:
+		var out []string
+		for _, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, errTemplate
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	return nil, errTemplate
+}
+
+var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
 
 // mergeTables returns lower with the keys of upper on top. It merges tables by key and targets by name,
 // and replaces other arrays.
@@ -118,22 +136,4 @@ func mergeTargets(lower, upper []any) []any {
 		out[at] = mergeTables(was, t)
 	}
 	return out
-}
-
-// lowerCase rejects keys with capitals: the decoder would accept them, but they would not override
-// a template.
-func (f *faults) lowerCase(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, k := range slices.Sorted(maps.Keys(v)) {
-			if k != strings.ToLower(k) {
-				f.addf("key %q: write it in lower case", k)
-			}
-			f.lowerCase(v[k])
-		}
-	case []any:
-		for _, e := range v {
-			f.lowerCase(e)
-		}
-	}
 }

@@ -14,23 +14,6 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to the
-// underlying type: 30 would mean 30 nanoseconds.
-func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
-	var v struct{ V any }
-	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
-		return fmt.Errorf("%q is not a string, in quotes", raw)
-	}
-	text, ok := v.V.(string)
-	if !ok {
-		text = string(raw)
-	}
-	if err := into.UnmarshalText([]byte(text)); err != nil {
-		return unstable.NewParserError(raw, "%s", err)
-	}
-	return nil
-}
-
 // Duration is a time span: "90s", "15m", "36h", "7d", or a sequence such as "1d12h".
 type Duration time.Duration
 
@@ -80,6 +63,34 @@ func (d Duration) String() string {
 	return s
 }
 
+// Grace is a time span. 0, written "keep", means forever.
+type Grace Duration
+
+const graceForever = "keep"
+
+// UnmarshalText reads "keep" or a time span of at least one day.
+func (g *Grace) UnmarshalText(text []byte) error {
+	if string(text) == graceForever {
+		*g = 0
+		return nil
+	}
+	if err := (*Duration)(g).UnmarshalText(text); err != nil || *g < Grace(day) {
+		return fmt.Errorf("%q: write \"keep\", or a time span of at least one day, such as 90d", text)
+	}
+	return nil
+}
+
+// UnmarshalTOML accepts only strings.
+func (g *Grace) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, g) }
+
+// MarshalText is the inverse of UnmarshalText.
+func (g Grace) MarshalText() ([]byte, error) {
+	if g == 0 {
+		return []byte(graceForever), nil
+	}
+	return []byte(Duration(g).String()), nil
+}
+
 // Share is a fraction in (0, 1], written as a percentage: "5%". 0 = not set.
 type Share float64
 
@@ -100,6 +111,23 @@ func (s *Share) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, s)
 func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
+
+// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to the
+// underlying type: 30 would mean 30 nanoseconds.
+func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
+	var v struct{ V any }
+	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
+		return fmt.Errorf("%q is not a string, in quotes", raw)
+	}
+	text, ok := v.V.(string)
+	if !ok {
+		text = string(raw)
+	}
+	if err := into.UnmarshalText([]byte(text)); err != nil {
+		return unstable.NewParserError(raw, "%s", err)
+	}
+	return nil
+}
 
 // Zone is a time zone: "local", the zone of the host that runs the job, or an IANA name, such as
 // "Europe/Berlin". The zero value is UTC.
@@ -128,3 +156,5 @@ func (z Zone) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
 func (z Zone) String() string { return cmp.Or(z.name, "UTC") }
 
 func (z Zone) Location() *time.Location { return cmp.Or(z.at, time.UTC) }
+
+const day = 24 * time.Hour

@@ -34,26 +34,6 @@ const (
 // lastYear is the limit of systemd.
 const lastYear = 2199
 
-// set is a set of values of a part; in[0] stands for low.
-type set struct {
-	low     int
-	members []bool
-}
-
-func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.members) && s.members[v-s.low] }
-
-// full reports whether the set has all values.
-func (s set) full() bool { return !slices.Contains(s.members, false) }
-
-// shorthands returns the words for common events.
-func shorthands() map[string]string {
-	return map[string]string{
-		"minutely": "*-*-* *:*:00", "hourly": "*-*-* *:00:00", "daily": "*-*-* 00:00:00",
-		"weekly": "Mon *-*-* 00:00:00", "monthly": "*-*-01 00:00:00", "quarterly": "*-01,04,07,10-01 00:00:00",
-		"semiannually": "*-01,07-01 00:00:00", "yearly": "*-01-01 00:00:00", "annually": "*-01-01 00:00:00",
-	}
-}
-
 // Parse parses a calendar event.
 //
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.time.html (Calendar Events)
@@ -122,6 +102,15 @@ func (e *Event) parse(spec string) error {
 		}
 	}
 	return nil
+}
+
+// shorthands returns the words for common events.
+func shorthands() map[string]string {
+	return map[string]string{
+		"minutely": "*-*-* *:*:00", "hourly": "*-*-* *:00:00", "daily": "*-*-* 00:00:00",
+		"weekly": "Mon *-*-* 00:00:00", "monthly": "*-*-01 00:00:00", "quarterly": "*-01,04,07,10-01 00:00:00",
+		"semiannually": "*-01,07-01 00:00:00", "yearly": "*-01-01 00:00:00", "annually": "*-01-01 00:00:00",
+	}
 }
 
 func zoneOf(word string) (*time.Location, error) {
@@ -195,6 +184,17 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 	}
 	return out, nil
 }
+
+// set is a set of values of a part; in[0] stands for low.
+type set struct {
+	low     int
+	members []bool
+}
+
+func (s set) has(v int) bool { return v >= s.low && v < s.low+len(s.members) && s.members[v-s.low] }
+
+// full reports whether the set has all values.
+func (s set) full() bool { return !slices.Contains(s.members, false) }
 
 // Next returns the first time of the event after the given time, or false if there is none.
 func (e *Event) Next(after time.Time) (time.Time, bool) {

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"cmp"
-	"errors"
 	"slices"
 	"time"
 
@@ -50,6 +48,30 @@ type Job struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 }
 
+// setStatus records the status of a host. It adds expected jobs that the host does not know, with
+// state Unknown.
+func (h *Host) setStatus(s *runner.Status, expected []string) {
+	for _, name := range expected {
+		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
+			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
+				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host does not know this job: its job file is another", Hint: "bring this job file there; then, on it: zxfer replicate install"}}})
+		}
+	}
+	h.State = runner.OK
+	for _, j := range s.Jobs {
+		h.Jobs = append(h.Jobs, jobOf(j))
+		if rank(j.State) > rank(h.State) {
+			h.State = j.State
+		}
+	}
+	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return rank(b.State) - rank(a.State) })
+}
+
+// setError records the error of a query.
+func (h *Host) setError(err error) {
+	h.State, h.Error, h.Hint = Unreachable, err.Error(), fault.HintOf(err)
+}
+
 // Limits of the details of a job.
 const (
 	maxDatasets = 100
@@ -85,38 +107,6 @@ func jobOf(s *runner.JobStatus) *Job {
 // first copies the first elements, so that the others can be freed.
 func first[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
 
-// setStatus records the status of a host. It adds expected jobs that the host does not know, with
-// state Unknown.
-func (h *Host) setStatus(s *runner.Status, expected []string) {
-	for _, name := range expected {
-		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
-			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
-				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host does not know this job: its job file is another", Hint: "bring this job file there; then, on it: zxfer replicate install"}}})
-		}
-	}
-	h.State = runner.OK
-	for _, j := range s.Jobs {
-		h.Jobs = append(h.Jobs, jobOf(j))
-		if rank(j.State) > rank(h.State) {
-			h.State = j.State
-		}
-	}
-	slices.SortStableFunc(h.Jobs, func(a, b *Job) int { return rank(b.State) - rank(a.State) })
-}
-
-// setError records the error of a query.
-func (h *Host) setError(err error) {
-	h.State, h.Error, h.Hint = Unreachable, err.Error(), fault.HintOf(err)
-}
-
-// rank returns a higher number for a worse state.
-func rank(state string) int {
-	if state == Unreachable {
-		return 2*runner.Rank(outcome.Refused) - 1 // better than a known failure
-	}
-	return 2 * runner.Rank(state)
-}
-
 // summarize sorts the hosts and sets the totals.
 func (f *Fleet) summarize() {
 	slices.SortStableFunc(f.Hosts, func(a, b *Host) int { return rank(b.State) - rank(a.State) })
@@ -128,6 +118,14 @@ func (f *Fleet) summarize() {
 			f.Late, f.Failed = f.Late || j.Late, f.Failed || j.Failed
 		}
 	}
+}
+
+// rank returns a higher number for a worse state.
+func rank(state string) int {
+	if state == Unreachable {
+		return 2*runner.Rank(outcome.Refused) - 1 // better than a known failure
+	}
+	return 2 * runner.Rank(state)
 }
 
 // Shorten removes hosts and jobs that are ok.
@@ -160,9 +158,3 @@ func (f *Fleet) Wrong() error {
 	}
 	return nil
 }
-
-// errOtherHost means that a host answered with the name of another.
-var errOtherHost = errors.New("another host answered")
-
-// displayName returns the name of a host for messages.
-func displayName(a Query) string { return cmp.Or(a.Name, a.Address) }

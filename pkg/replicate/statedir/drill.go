@@ -1,11 +1,7 @@
 package statedir
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -27,10 +23,6 @@ type Drill struct {
 	Copies  []*DrilledRun `json:"copies"`
 	Notes   []string      `json:"notes,omitempty"`
 }
-
-// Unproved is the outcome of a copy that could not be checked, for example because its key was not
-// loaded or it could not be cloned.
-const Unproved = "not proved"
 
 // DrilledRun is the result of a drill for one copy.
 type DrilledRun struct {
@@ -57,6 +49,10 @@ type DrilledRun struct {
 	Error  string   `json:"error,omitempty"`
 	Hint   string   `json:"hint,omitempty"`
 }
+
+// Unproved is the outcome of a copy that could not be checked, for example because its key was not
+// loaded or it could not be cloned.
+const Unproved = "not proved"
 
 // Drills is the knowledge about a job's drills after the last one.
 type Drills struct {
@@ -176,51 +172,4 @@ func (s *Drills) All(f func(c *Drilled)) {
 			f(s.Copies[source][to])
 		}
 	}
-}
-
-// Drills reads the knowledge about the job's drills. It is empty before the first drill.
-func (s *Store) Drills() (*Drills, error) {
-	d := &Drills{}
-	text, err := s.read("drills.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(text, d); err != nil {
-		return nil, fault.Failf("move it away: the next drill writes it anew", "%s is damaged: %w", s.file("drills.json"), err)
-	}
-	for source, of := range d.Copies {
-		maps.DeleteFunc(of, func(_ string, c *Drilled) bool { return c == nil })
-		for to, c := range of { // a user who owns the directory could use other names
-			c.Source, c.To = source, to
-		}
-	}
-	return d, nil
-}
-
-// SaveDrill saves known and appends d to the log.
-func (s *Store) SaveDrill(d *Drill, known *Drills) error {
-	return errors.Join(s.append("drills.jsonl", d), s.save("drills.json", known))
-}
-
-// LockDrill prevents concurrent drills of a job, or returns ErrRunning. Runs are not affected: ZFS
-// protects the snapshot of a drill's clone.
-func (s *Store) LockDrill(ctx context.Context) (unlock func(), err error) {
-	return s.lock(ctx, "drill.lock", false)
-}
-
-// Standing reads the state of the job and the knowledge about its drills.
-func (s *Store) Standing() (*State, error) {
-	st, err := s.State()
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.Drills()
-	if err != nil {
-		return nil, err
-	}
-	st.Drills = *d
-	return st, nil
 }

@@ -11,32 +11,6 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Exposition builds gauges in Prometheus' text format.
-//
-// https://prometheus.io/docs/instrumenting/exposition_formats/
-type Exposition struct {
-	text strings.Builder
-	name string
-}
-
-// Family starts a metric.
-func (e *Exposition) Family(name, help string) {
-	e.name = name
-	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
-}
-
-// Sample adds a value to the last family. labels are pairs of name and value.
-func (e *Exposition) Sample(value float64, labels ...string) {
-	var pairs []string
-	for pair := range slices.Chunk(labels, 2) {
-		pairs = append(pairs, pair[0]+"="+quoted(pair[1]))
-	}
-	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
-}
-
-// Bytes returns the text so far.
-func (e *Exposition) Bytes() []byte { return []byte(e.text.String()) }
-
 // Metrics returns the metrics of jobs.
 func Metrics(states []*State) *Exposition {
 	e := &Exposition{}
@@ -176,7 +150,33 @@ func boolValue(v bool) float64 {
 	return 0
 }
 
+// Exposition builds gauges in Prometheus' text format.
+//
+// https://prometheus.io/docs/instrumenting/exposition_formats/
+type Exposition struct {
+	text strings.Builder
+	name string
+}
+
+// Family starts a metric.
+func (e *Exposition) Family(name, help string) {
+	e.name = name
+	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
+}
+
+// Sample adds a value to the last family. labels are pairs of name and value.
+func (e *Exposition) Sample(value float64, labels ...string) {
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, pair[0]+"="+quoted(pair[1]))
+	}
+	fmt.Fprintf(&e.text, "%s{%s} %s\n", e.name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'f', -1, 64))
+}
+
 // quoted returns a label value. The collector rejects invalid UTF-8.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD")) + `"`
 }
+
+// Bytes returns the text so far.
+func (e *Exposition) Bytes() []byte { return []byte(e.text.String()) }

@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 )
 
@@ -39,4 +41,22 @@ func FuzzMetrics(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
+	st.Arrival("tank/a", "near").Success = at
+	st.Arrival("tank/b", "near").Error = "broken"
+	text := string(Metrics([]*State{st}).Bytes())
+	for _, want := range []string{
+		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
+		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",
+		fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"a\\\"b\",source=\"tank/a\",target=\"near\"} %d\n", at.Unix()),
+		"zxfer_replicate_dataset_failed{job=\"a\\\"b\",source=\"tank/b\",target=\"near\"} 1\n",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "last_success_seconds{job=\"a\\\"b\",source=\"tank/b\"", "never is not 1970")
 }

@@ -24,10 +24,6 @@ func Put(path string, text []byte) error {
 	return replace(path, text, 0o666, false)
 }
 
-func replace(path string, text []byte, mode os.FileMode, exact bool) error {
-	return write(path, text, mode, exact, func(dir *os.Root, from, to string) error { return dir.Rename(from, to) })
-}
-
 // Create writes a new file. If it exists, Create returns fs.ErrExist. The umask reduces the mode.
 func Create(path string, text []byte, mode os.FileMode) error {
 	return write(path, text, mode, false, func(dir *os.Root, from, to string) error {
@@ -41,6 +37,10 @@ func Create(path string, text []byte, mode os.FileMode) error {
 		}
 		return errors.Join(f.Close(), dir.Rename(from, to))
 	})
+}
+
+func replace(path string, text []byte, mode os.FileMode, exact bool) error {
+	return write(path, text, mode, exact, func(dir *os.Root, from, to string) error { return dir.Rename(from, to) })
 }
 
 // write writes a temporary file in the directory of path and calls publish to give it its name.

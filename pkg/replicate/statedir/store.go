@@ -1,8 +1,8 @@
 package statedir
 
 import (
-	"bytes"
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,18 +11,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/replicate"
 )
-
-// maxLog is the size in bytes above which the next append drops the older half of a log. Hourly
-// runs need years to reach it.
-const maxLog = 32 << 20
 
 // Store is the directory of one job.
 type Store struct{ dir string }
@@ -39,124 +33,18 @@ func Open(stateDir, job string) (*Store, error) {
 // Peek returns the store of a job for reading. It creates nothing.
 func Peek(stateDir, job string) *Store { return &Store{dir: filepath.Join(stateDir, job)} }
 
-func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }
-
-// Append appends a run to the log and syncs it to disk.
-func (s *Store) Append(r *Run) error { return s.append("runs.jsonl", r) }
-
-func (s *Store) append(name string, v any) (err error) {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if err := s.shortenLog(name); err != nil {
-		return err
-	}
-	f, err := s.open(name, os.O_RDWR|os.O_APPEND|os.O_CREATE)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if end > 0 {
-		var last [1]byte
-		if _, err := f.ReadAt(last[:], end-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' { // a crash truncated the previous line
-			line = append([]byte{'\n'}, line...)
-		}
-	}
-	if _, err := f.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil || end > 0 {
-		return err
-	}
-	return syncDir(s.dir)
-}
-
-// shortenLog drops the older half of a log that exceeds maxLog.
-func (s *Store) shortenLog(name string) error {
-	info, err := os.Lstat(s.file(name))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	text, err := s.read(name)
-	if err != nil {
-		return err
-	}
-	text = text[len(text)/2:]
-	text = text[bytes.IndexByte(text, '\n')+1:]
-	return Replace(s.file(name), text, 0o640)
-}
-
-// open opens a file of the store. It follows no symlink, because root opens files in directories
-// of other users.
-func (s *Store) open(name string, flags int) (*os.File, error) {
-	return os.OpenFile(s.file(name), flags|unix.O_NOFOLLOW, 0o640)
-}
-
-// read reads a file of the store, which must be a regular file.
-func (s *Store) read(name string) ([]byte, error) {
-	f, err := s.open(name, os.O_RDONLY|unix.O_NONBLOCK)
+// Standing reads the state of the job and the knowledge about its drills.
+func (s *Store) Standing() (*State, error) {
+	st, err := s.State()
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
-		err = fmt.Errorf("%s is not a file that zxfer wrote", f.Name())
-	}
+	d, err := s.Drills()
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(f)
-}
-
-// Runs returns the last n runs of the log, oldest first.
-func (s *Store) Runs(n int) ([]*Run, error) {
-	return lastEntries(s, "runs.jsonl", n, (*Run).withoutNil)
-}
-
-// DrillLog returns the last n drills, oldest first.
-func (s *Store) DrillLog(n int) ([]*Drill, error) {
-	return lastEntries(s, "drills.jsonl", n, func(d *Drill) *Drill {
-		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrilledRun) bool { return c == nil })
-		return d
-	})
-}
-
-func lastEntries[R any](s *Store, name string, n int, clean func(*R) *R) ([]*R, error) {
-	text, err := s.read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	lines := bytes.Split(text, []byte{'\n'})
-	var out []*R
-	for i := len(lines) - 1; i >= 0 && len(out) < n; i-- {
-		r := new(R)
-		if len(lines[i]) > 0 && json.Unmarshal(lines[i], r) == nil { // skip lines that a crash truncated
-			out = append([]*R{clean(r)}, out...)
-		}
-	}
-	return out, nil
-}
-
-// withoutNil removes null entries: a user may own the log.
-func (r *Run) withoutNil() *Run {
-	r.Targets = slices.DeleteFunc(r.Targets, func(t *TargetRun) bool { return t == nil })
-	r.Damaged = slices.DeleteFunc(r.Damaged, func(d *Damage) bool { return d == nil })
-	return r
+	st.Drills = *d
+	return st, nil
 }
 
 // State reads the state of the job. It is empty before the first run.
@@ -190,6 +78,66 @@ func (s *Store) State() (*State, error) {
 // Save replaces the state of the job.
 func (s *Store) Save(st *State) error { return s.save("state.json", st) }
 
+// cacheVersion changes with the meaning of Settled. Other versions are ignored.
+const cacheVersion = 1
+
+// Settled is the cache. It only saves work: if it is missing or damaged, the next run checks all
+// datasets.
+type Settled struct {
+	Version int `json:"version"`
+	// Job is a hash of the job's settings.
+	Job string `json:"job"`
+	// Datasets are datasets of the source, by name.
+	Datasets map[string]*replicate.UnchangedCache `json:"datasets"`
+}
+
+// Settled reads the cache. If it is missing, damaged, or has other job settings, it is empty.
+func (s *Store) Settled(j *replicate.Job) *Settled {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return &Settled{} // no cache without a hash
+	}
+	sum := sha256.Sum256(text)
+	st := &Settled{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
+	var found Settled
+	text, err = s.read("settled.json")
+	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
+		maps.Copy(st.Datasets, found.Datasets)
+		maps.DeleteFunc(st.Datasets, func(_ string, d *replicate.UnchangedCache) bool { return d == nil })
+	}
+	return st
+}
+
+// SaveSettled replaces the cache.
+func (s *Store) SaveSettled(st *Settled) error { return s.save("settled.json", st) }
+
+// Drills reads the knowledge about the job's drills. It is empty before the first drill.
+func (s *Store) Drills() (*Drills, error) {
+	d := &Drills{}
+	text, err := s.read("drills.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, fault.Failf("move it away: the next drill writes it anew", "%s is damaged: %w", s.file("drills.json"), err)
+	}
+	for source, of := range d.Copies {
+		maps.DeleteFunc(of, func(_ string, c *Drilled) bool { return c == nil })
+		for to, c := range of { // a user who owns the directory could use other names
+			c.Source, c.To = source, to
+		}
+	}
+	return d, nil
+}
+
+// SaveDrill saves known and appends d to the log.
+func (s *Store) SaveDrill(d *Drill, known *Drills) error {
+	return errors.Join(s.append("drills.jsonl", d), s.save("drills.json", known))
+}
+
 func (s *Store) save(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -198,81 +146,27 @@ func (s *Store) save(name string, v any) error {
 	return Replace(s.file(name), append(text, '\n'), 0o640)
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+// open opens a file of the store. It follows no symlink, because root opens files in directories
+// of other users.
+func (s *Store) open(name string, flags int) (*os.File, error) {
+	return os.OpenFile(s.file(name), flags|unix.O_NOFOLLOW, 0o640)
 }
 
-// ErrRunning is the error of Lock if another process has the lock.
-var ErrRunning = errors.New("the job is running already")
-
-// lockPoll is the interval of attempts to lock. A blocking flock(2) could not be canceled.
-const lockPoll = 200 * time.Millisecond
-
-// Lock prevents concurrent runs of a job. If wait is false and the lock is taken, it returns
-// ErrRunning. The kernel releases the lock when the process ends.
-func (s *Store) Lock(ctx context.Context, wait bool) (unlock func(), err error) {
-	return s.lock(ctx, "lock", wait)
-}
-
-func (s *Store) lock(ctx context.Context, name string, wait bool) (unlock func(), err error) {
-	f, err := s.open(name, os.O_RDWR|os.O_CREATE)
+// read reads a file of the store, which must be a regular file.
+func (s *Store) read(name string) ([]byte, error) {
+	f, err := s.open(name, os.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err = lock(ctx, f, wait)
-	if err == nil {
-		_ = f.Truncate(0) // Run uses this time as the start. An error affects only Run.
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
+		err = fmt.Errorf("%s is not a file that zxfer wrote", f.Name())
 	}
-	if by := s.holder(name); errors.Is(err, ErrRunning) && by != "" {
-		err = &heldError{by}
-	}
-	return unlock, err
-}
-
-// lock locks a file or directory. If it fails, it closes f.
-func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error) {
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil // closing releases the lock
-		}
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			err = fmt.Errorf("lock %s: %w", f.Name(), err)
-		case !wait:
-			err = ErrRunning
-		default:
-			select {
-			case <-time.After(lockPoll):
-				continue
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		_ = f.Close() // the first error matters
+	if err != nil {
 		return nil, err
 	}
+	return io.ReadAll(f)
 }
 
-// Together calls f while no other process does so for the same state directory.
-func Together(ctx context.Context, stateDir string, f func() error) error {
-	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
-		return err
-	}
-	dir, err := os.Open(stateDir)
-	if err != nil {
-		return err
-	}
-	unlock, err := lock(ctx, dir, true)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return f()
-}
+func (s *Store) file(name string) string { return filepath.Join(s.dir, name) }

@@ -1,19 +1,14 @@
 package statedir
 
 import (
-	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 	"golang.org/x/sys/unix"
-	"zxfer/pkg/outcome"
-	"zxfer/pkg/replicate"
 )
 
 func TestAppend(t *testing.T) {
@@ -120,99 +115,47 @@ func TestNothingElseIsRead(t *testing.T) {
 	require.ErrorContains(t, err, "is not a file that zxfer wrote")
 }
 
-func TestLock(t *testing.T) {
-	t.Parallel()
-	s, err := Open(t.TempDir(), "home")
-	require.NoError(t, err)
-	unlock, err := s.Lock(t.Context(), false)
-	require.NoError(t, err)
-	_, err = s.Lock(t.Context(), false)
-	require.ErrorIs(t, err, ErrRunning)
-	got := make(chan error)
-	go func() {
-		again, err := s.Lock(t.Context(), true)
-		if err == nil {
-			again()
+// The directory may be a user's: what it holds is read by root. Whatever is
+// there is a state of this job, or an error that names the file.
+func FuzzStore(f *testing.F) {
+	f.Add([]byte(`{"job":"other","datasets":null}`))
+	f.Add([]byte(`{"job":"j","datasets":{"tank/a":null,"":{"targets":{"x":null}}}}` + "\n"))
+	f.Add([]byte("{\"id\":\"1\"}\n\n{}\nnull\n[]\n{\"id\":"))
+	f.Add([]byte("{\"targets\":[null]}"))
+	f.Add([]byte("{\"last_run\":{\"targets\":[null,{}]}}"))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "j"), 0o700))
+		for _, name := range []string{"state.json", "runs.jsonl"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "j", name), b, 0o600))
 		}
-		got <- err
-	}()
-	select {
-	case <-got:
-		t.Fatal("a second run did not wait")
-	case <-time.After(100 * time.Millisecond):
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, err = s.Lock(ctx, true)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "who waits can be interrupted")
-	unlock()
-	require.NoError(t, <-got)
-}
-
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
-	st.Arrival("tank/a", "near").Success = at
-	st.Arrival("tank/b", "near").Error = "broken"
-	text := string(Metrics([]*State{st}).Bytes())
-	for _, want := range []string{
-		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
-		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",
-		fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"a\\\"b\",source=\"tank/a\",target=\"near\"} %d\n", at.Unix()),
-		"zxfer_replicate_dataset_failed{job=\"a\\\"b\",source=\"tank/b\",target=\"near\"} 1\n",
-	} {
-		require.Contains(t, text, want)
-	}
-	require.NotContains(t, text, "last_success_seconds{job=\"a\\\"b\",source=\"tank/b\"", "never is not 1970")
-}
-
-// What was private stays so, and what was not stays that.
-func TestPutKeepsMode(t *testing.T) {
-	t.Parallel()
-	name := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, Put(name, []byte("one")))
-	for _, mode := range []os.FileMode{0o600, 0o666} {
-		require.NoError(t, os.Chmod(name, mode))
-		require.NoError(t, Put(name, []byte("two")))
-		info, err := os.Stat(name)
+		s := Peek(dir, "j")
+		runs, err := s.Runs(3)
 		require.NoError(t, err)
-		require.Equal(t, mode, info.Mode().Perm())
-	}
-}
-
-// Until a file is whole there is none of its name, or the old one.
-func TestFilesAreWhole(t *testing.T) {
-	t.Parallel()
-	name := filepath.Join(t.TempDir(), "jobs.toml")
-	require.NoError(t, Create(name, []byte("one"), 0o644))
-	require.ErrorIs(t, Create(name, []byte("two"), 0o644), fs.ErrExist)
-	require.NoError(t, write(name, []byte("two"), 0o600, true, func(dir *os.Root, from, to string) error {
-		now, err := dir.ReadFile(to)
+		require.LessOrEqual(t, len(runs), 3)
+		for _, r := range runs {
+			require.NotContains(t, r.Targets, (*TargetRun)(nil))
+		}
+		st, err := s.State()
+		if err != nil {
+			require.ErrorContains(t, err, filepath.Join(dir, "j", "state.json"))
+			return
+		}
+		require.Equal(t, "j", st.Job)
+		if st.LastRun != nil {
+			require.NotContains(t, st.LastRun.Targets, (*TargetRun)(nil))
+		}
+		require.NotNil(t, st.Datasets)
+		for name, d := range st.Datasets {
+			require.NotNil(t, d, name)
+			for target, a := range d.Targets {
+				require.NotNil(t, a, target)
+			}
+		}
+		require.NoError(t, s.Save(st))
+		again, err := s.State()
 		require.NoError(t, err)
-		require.Equal(t, "one", string(now))
-		next, err := dir.ReadFile(from)
-		require.NoError(t, err)
-		require.Equal(t, "two", string(next))
-		return dir.Rename(from, to)
-	}))
-	require.Error(t, write(name, nil, 0o600, true, func(*os.Root, string, string) error { return fs.ErrInvalid }))
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, "two", string(text))
-	all, err := os.ReadDir(filepath.Dir(name))
-	require.NoError(t, err)
-	require.Len(t, all, 1, "nothing else is left")
-}
-
-// A stop explains what it interrupted, not what had failed or was refused before.
-func TestConcludeOfAStoppedRun(t *testing.T) {
-	t.Parallel()
-	for dataset, want := range map[string]string{
-		outcome.Done: outcome.Interrupted, outcome.Interrupted: outcome.Interrupted, outcome.Refused: outcome.Refused, outcome.Failed: outcome.Failed,
-	} {
-		r := &Run{Targets: []*TargetRun{{Outcome: outcome.Failed, Datasets: []DatasetRun{{Outcome: dataset}}}}}
-		r.Conclude(time.Now(), nil, true)
-		require.Equal(t, want, r.Outcome)
-	}
+		require.Equal(t, st, again)
+	})
 }

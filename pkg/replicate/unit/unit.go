@@ -19,20 +19,71 @@ import (
 // deletes other units.
 const Marker = "# Written by zxfer replicate install; changes belong into a drop-in (systemctl edit)."
 
+// Files returns the units of a job file by file name. Jobs without a schedule only have a service.
+func Files(f *replicate.File, p Paths) (map[string]string, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		out[Name(j.Name)+".service"] = Service(j, p)
+		if j.Schedule != "" {
+			out[Name(j.Name)+".timer"] = Timer(j)
+		}
+		if j.DrillSchedule() != "" {
+			out[DrillName(j.Name)+".service"], out[DrillName(j.Name)+".timer"] = DrillService(j, p), DrillTimer(j)
+		}
+	}
+	return out, nil
+}
+
+// Name returns the name of a job's units without a suffix.
+func Name(job string) string { return "zxfer-replicate-" + job }
+
+// DrillName returns the name of the units that drill a job's copies.
+func DrillName(job string) string { return "zxfer-drill-" + job }
+
+// Service returns the service of a job, hardened to the needs of a run.
+//
+// Exit code 4 means that the run was interrupted and can resume, so systemd restarts it. After 1
+// (failed), 2 (usage) and 3 (refused), a restart would fail again, and the timer starts the next
+// run anyway. If systemd stops the run, it exits with 0 unless something failed before. Therefore
+// systemctl stop leaves the unit inactive, and network interruptions are distinct from it. A run
+// killed by SIGTERM has failed.
+//
+// StartLimitIntervalSec=0, because systemd also counts starts by the timer and would block a job
+// that runs every 15 minutes. RestartSec limits the rate.
+//
+// The service reports its activity for systemctl status (NotifyAccess=, STATUS= of sd_notify(3)),
+// but not its readiness: a oneshot service is ready when it ends.
+//
+// A job without remote hosts does not wait for the network.
+//
+// The service may use the network, /dev/zfs with CAP_SYS_ADMIN, which ZFS requires of root, and
+// the state directory. CAP_DAC_OVERRIDE lets root read keys and records, and write metrics, of
+// other accounts; node_exporter often owns its directory. If that directory is missing, the job
+// still runs. Memory may be executable, because the Python helper needs that.
+//
+// A user's job cannot read other jobs' records and writes no metrics. After it ends, its unit
+// writes them with full privileges ("+").
+func Service(j *replicate.Job, p Paths) string { return service(j, p, runs()) }
+
+// DrillService returns the service of a job's drills, hardened to their needs.
+func DrillService(j *replicate.Job, p Paths) string { return service(j, p, drills()) }
+
+// Timer returns the timer of a job with a schedule. It catches up on runs that were missed while
+// the host was off.
+func Timer(j *replicate.Job) string { return timer(j, runs(), j.Schedule) }
+
+// DrillTimer returns the timer of a job's drills.
+func DrillTimer(j *replicate.Job) string { return timer(j, drills(), j.DrillSchedule()) }
+
 // Paths are the absolute paths in units.
 type Paths struct {
 	Binary, JobFile, StateDir string
 	Textfile                  string // "" = none
 	Host                      string // host whose part of the job file to use, "" = this one
-}
-
-// flags returns the common flags of all commands.
-func (p Paths) flags() string {
-	flags := "--config " + p.JobFile + " --state-dir " + p.StateDir
-	if p.Host != "" {
-		flags += " --host " + p.Host
-	}
-	return flags
 }
 
 // Check returns an error for paths that a unit cannot contain.
@@ -65,11 +116,14 @@ func (p Paths) Reachable() error {
 	return errors.Join(errs...)
 }
 
-// Name returns the name of a job's units without a suffix.
-func Name(job string) string { return "zxfer-replicate-" + job }
-
-// DrillName returns the name of the units that drill a job's copies.
-func DrillName(job string) string { return "zxfer-drill-" + job }
+// flags returns the common flags of all commands.
+func (p Paths) flags() string {
+	flags := "--config " + p.JobFile + " --state-dir " + p.StateDir
+	if p.Host != "" {
+		flags += " --host " + p.Host
+	}
+	return flags
+}
 
 // task holds the directives that differ between runs and drills. own are more directives of root's
 // service.
@@ -90,34 +144,6 @@ func drills() task {
 
 // runDirectory makes systemd create the directory for coordination between processes.
 const runDirectory = "RuntimeDirectory=zxfer\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n"
-
-// Service returns the service of a job, hardened to the needs of a run.
-//
-// Exit code 4 means that the run was interrupted and can resume, so systemd restarts it. After 1
-// (failed), 2 (usage) and 3 (refused), a restart would fail again, and the timer starts the next
-// run anyway. If systemd stops the run, it exits with 0 unless something failed before. Therefore
-// systemctl stop leaves the unit inactive, and network interruptions are distinct from it. A run
-// killed by SIGTERM has failed.
-//
-// StartLimitIntervalSec=0, because systemd also counts starts by the timer and would block a job
-// that runs every 15 minutes. RestartSec limits the rate.
-//
-// The service reports its activity for systemctl status (NotifyAccess=, STATUS= of sd_notify(3)),
-// but not its readiness: a oneshot service is ready when it ends.
-//
-// A job without remote hosts does not wait for the network.
-//
-// The service may use the network, /dev/zfs with CAP_SYS_ADMIN, which ZFS requires of root, and
-// the state directory. CAP_DAC_OVERRIDE lets root read keys and records, and write metrics, of
-// other accounts; node_exporter often owns its directory. If that directory is missing, the job
-// still runs. Memory may be executable, because the Python helper needs that.
-//
-// A user's job cannot read other jobs' records and writes no metrics. After it ends, its unit
-// writes them with full privileges ("+").
-func Service(j *replicate.Job, p Paths) string { return service(j, p, runs()) }
-
-// DrillService returns the service of a job's drills, hardened to their needs.
-func DrillService(j *replicate.Job, p Paths) string { return service(j, p, drills()) }
 
 func service(j *replicate.Job, p Paths, t task) string {
 	writable, metrics := []string{p.StateDir}, ""
@@ -209,13 +235,6 @@ func hasRemote(j *replicate.Job) bool {
 	})
 }
 
-// Timer returns the timer of a job with a schedule. It catches up on runs that were missed while
-// the host was off.
-func Timer(j *replicate.Job) string { return timer(j, runs(), j.Schedule) }
-
-// DrillTimer returns the timer of a job's drills.
-func DrillTimer(j *replicate.Job) string { return timer(j, drills(), j.DrillSchedule()) }
-
 func timer(j *replicate.Job, t task, schedule string) string {
 	jitter := ""
 	if j.Jitter > 0 {
@@ -233,25 +252,6 @@ Persistent=yes
 [Install]
 WantedBy=timers.target
 `, Marker, t.what, j.Name, schedule, jitter)
-}
-
-// Files returns the units of a job file by file name. Jobs without a schedule only have a service.
-func Files(f *replicate.File, p Paths) (map[string]string, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	for i := range f.Jobs {
-		j := &f.Jobs[i]
-		out[Name(j.Name)+".service"] = Service(j, p)
-		if j.Schedule != "" {
-			out[Name(j.Name)+".timer"] = Timer(j)
-		}
-		if j.DrillSchedule() != "" {
-			out[DrillName(j.Name)+".service"], out[DrillName(j.Name)+".timer"] = DrillService(j, p), DrillTimer(j)
-		}
-	}
-	return out, nil
 }
 
 // Cron returns a line of a system crontab, with the user, that runs a job on a host without

@@ -81,19 +81,6 @@ type DatasetRun struct {
 	Hint     string  `json:"hint,omitempty"`
 }
 
-// State is the state of a job after its last run.
-type State struct {
-	Job string `json:"job"`
-	// LastRun has no datasets.
-	LastRun *Run `json:"last_run,omitempty"`
-	// Drills has its own file, because drills and runs may be concurrent.
-	Drills Drills `json:"-"`
-	// DrillSince is the start of the first run with a schedule of drills. The first drill is due
-	// after it.
-	DrillSince time.Time `json:"drill_since,omitzero"`
-	replicate.State
-}
-
 // Brief returns a copy without datasets.
 func (r *Run) Brief() *Run {
 	brief := *r
@@ -132,34 +119,6 @@ func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 // Succeeded reports whether the complete run succeeded.
 func (r *Run) Succeeded() bool { return r.Outcome == outcome.Done || r.Outcome == outcome.UpToDate }
 
-// Failure is the error of a target, or of a dataset on a target.
-type Failure struct{ Target, Source, Error, Hint string }
-
-// Failures returns the errors of all targets and datasets.
-func (r *Run) Failures() []Failure {
-	var out []Failure
-	for _, t := range r.Targets {
-		if t.Error != "" {
-			out = append(out, Failure{t.Target, "", t.Error, t.Hint})
-		}
-		for _, d := range t.Datasets {
-			if d.Error != "" {
-				out = append(out, Failure{t.Target, d.Source, d.Error, d.Hint})
-			}
-		}
-	}
-	return out
-}
-
-// FirstError returns the error of the whole run, or else the first error of a target or dataset,
-// or "".
-func (r *Run) FirstError() string {
-	if all := r.Failures(); r.Error == "" && len(all) > 0 {
-		return all[0].Target + ": " + all[0].Error
-	}
-	return r.Error
-}
-
 // Verdict returns the error of the run, or nil if it succeeded. err is the error of the whole run.
 // An interrupted run has class Interrupted. Otherwise, the class is that of err, or Failed.
 func (r *Run) Verdict(err error) error {
@@ -181,6 +140,34 @@ func (r *Run) Verdict(err error) error {
 	return err
 }
 
+// FirstError returns the error of the whole run, or else the first error of a target or dataset,
+// or "".
+func (r *Run) FirstError() string {
+	if all := r.Failures(); r.Error == "" && len(all) > 0 {
+		return all[0].Target + ": " + all[0].Error
+	}
+	return r.Error
+}
+
+// Failure is the error of a target, or of a dataset on a target.
+type Failure struct{ Target, Source, Error, Hint string }
+
+// Failures returns the errors of all targets and datasets.
+func (r *Run) Failures() []Failure {
+	var out []Failure
+	for _, t := range r.Targets {
+		if t.Error != "" {
+			out = append(out, Failure{t.Target, "", t.Error, t.Hint})
+		}
+		for _, d := range t.Datasets {
+			if d.Error != "" {
+				out = append(out, Failure{t.Target, d.Source, d.Error, d.Hint})
+			}
+		}
+	}
+	return out
+}
+
 // OfJob changes the class of a usage error, such as a name that is too long, to Failed: the
 // command line is correct.
 func OfJob(err error) error {
@@ -188,4 +175,17 @@ func OfJob(err error) error {
 		return err
 	}
 	return &fault.Error{Class: fault.Failed, Err: err}
+}
+
+// State is the state of a job after its last run.
+type State struct {
+	Job string `json:"job"`
+	// LastRun has no datasets.
+	LastRun *Run `json:"last_run,omitempty"`
+	// Drills has its own file, because drills and runs may be concurrent.
+	Drills Drills `json:"-"`
+	// DrillSince is the start of the first run with a schedule of drills. The first drill is due
+	// after it.
+	DrillSince time.Time `json:"drill_since,omitzero"`
+	replicate.State
 }

@@ -10,9 +10,6 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Keys replaces the options in a text with job-file keys.
-func Keys(text string) string { return option.Expand(text, keyOption) }
-
 // InKeys wraps err so that its message and hint name job-file keys instead of options. It returns
 // nil for nil.
 func InKeys(err error) error {
@@ -24,9 +21,14 @@ func InKeys(err error) error {
 
 type inKeys struct{ error }
 
-func (e *inKeys) Error() string    { return Keys(e.error.Error()) }
+func (e *inKeys) Error() string { return Keys(e.error.Error()) }
+
 func (e *inKeys) HintText() string { return Keys(fault.HintOf(e.error)) }
-func (e *inKeys) Unwrap() error    { return e.error }
+
+func (e *inKeys) Unwrap() error { return e.error }
+
+// Keys replaces the options in a text with job-file keys.
+func Keys(text string) string { return option.Expand(text, keyOption) }
 
 // keyOption returns an option as a setting of a job. An option without a key becomes one of zxfer
 // send.
@@ -50,25 +52,6 @@ func keyOption(id, value string) string {
 		return key + " = { " + tomlText(name) + " = " + tomlText(value) + " }"
 	}
 	return key + " = " + tomlText(value)
-}
-
-// tomlText returns a quoted TOML string. Some escapes of Go, such as \x1b, are invalid in TOML.
-func tomlText(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case !unicode.IsPrint(r):
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
 
 // jobKey returns the key of an option and the type of its value, or "" if there is no key.
@@ -103,4 +86,23 @@ func jobKey(id string) (key, kind string) {
 		return "bookmarks", "text"
 	}
 	return "", ""
+}
+
+// tomlText returns a quoted TOML string. Some escapes of Go, such as \x1b, are invalid in TOML.
+func tomlText(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,49 +33,6 @@ type Options struct {
 	// Parallel limits the number of concurrent queries. Timeout applies to each.
 	Parallel int
 	Timeout  time.Duration
-}
-
-// Progress counts the hosts queried so far. It is safe for concurrent use.
-type Progress struct {
-	mu                     sync.Mutex
-	all, done, unreachable int
-	active                 []string
-}
-
-func (p *Progress) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	text := fmt.Sprintf("%d of %d hosts answered", p.done-p.unreachable, p.all)
-	if p.unreachable > 0 {
-		text += fmt.Sprintf(", %d cannot be reached", p.unreachable)
-	}
-	if len(p.active) > 0 {
-		text += ", asking " + strings.Join(p.active[:min(len(p.active), 3)], ", ")
-		if more := len(p.active) - 3; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-	}
-	return text
-}
-
-func (p *Progress) begin(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.active = append(p.active, name)
-}
-
-func (p *Progress) end(h *Host, name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, n := range p.active {
-		if n == name {
-			p.active = append(p.active[:i], p.active[i+1:]...)
-			break
-		}
-	}
-	if p.done++; h.State == Unreachable {
-		p.unreachable++
-	}
 }
 
 // Gather queries all hosts and updates p. It returns an error only if ctx is done.
@@ -143,4 +101,53 @@ func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Ho
 	}
 	h.setStatus(s, a.Jobs)
 	return h
+}
+
+// errOtherHost means that a host answered with the name of another.
+var errOtherHost = errors.New("another host answered")
+
+// displayName returns the name of a host for messages.
+func displayName(a Query) string { return cmp.Or(a.Name, a.Address) }
+
+// Progress counts the hosts queried so far. It is safe for concurrent use.
+type Progress struct {
+	mu                     sync.Mutex
+	all, done, unreachable int
+	active                 []string
+}
+
+func (p *Progress) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := fmt.Sprintf("%d of %d hosts answered", p.done-p.unreachable, p.all)
+	if p.unreachable > 0 {
+		text += fmt.Sprintf(", %d cannot be reached", p.unreachable)
+	}
+	if len(p.active) > 0 {
+		text += ", asking " + strings.Join(p.active[:min(len(p.active), 3)], ", ")
+		if more := len(p.active) - 3; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return text
+}
+
+func (p *Progress) begin(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active = append(p.active, name)
+}
+
+func (p *Progress) end(h *Host, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, n := range p.active {
+		if n == name {
+			p.active = append(p.active[:i], p.active[i+1:]...)
+			break
+		}
+	}
+	if p.done++; h.State == Unreachable {
+		p.unreachable++
+	}
 }

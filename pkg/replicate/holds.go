@@ -17,16 +17,6 @@ func JobOfTag(tag string) (string, bool) {
 	return job, ours && whole
 }
 
-// bookmarkOf returns the full name of the job's bookmark of a snapshot, or "" if it would be too
-// long.
-func bookmarkOf(job, dataset, snapshot string) string {
-	name := dataset + "#" + zfs.TagPrefix + job + ":" + snapshot
-	if _, _, err := zfs.ParseBookmark(name); err != nil {
-		return ""
-	}
-	return name
-}
-
 // HoldChange moves the holds of a target to its new bases. The caller must save Arrivals, keyed by
 // source dataset, before it places holds. Otherwise a crash leaves holds that the next run does
 // not know.
@@ -132,6 +122,16 @@ func (v *RunState) possibleHolds(at SentDataset, base Held) (out []Held) {
 		}
 	}
 	return out
+}
+
+// bookmarkOf returns the full name of the job's bookmark of a snapshot, or "" if it would be too
+// long.
+func bookmarkOf(job, dataset, snapshot string) string {
+	name := dataset + "#" + zfs.TagPrefix + job + ":" + snapshot
+	if _, _, err := zfs.ParseBookmark(name); err != nil {
+		return ""
+	}
+	return name
 }
 
 func (s *HoldMove) place(name string) {

@@ -27,22 +27,6 @@ type UnchangedCache struct {
 	Targets map[string]string `json:"targets"` // of the copies, by target name
 }
 
-// fingerprint returns everything that decides whether a dataset has changed. It includes the
-// origin, because a promotion moves snapshots without a change of the clone's zfs.ChangedProperty.
-func fingerprint(d *zfs.Dataset, base uint64) string {
-	return fmt.Sprintf("%s %s %q %q %d", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base)
-}
-
-// CopyProperties returns the properties that CopyMoved needs.
-func CopyProperties() []string {
-	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
-}
-
-// CopyMoved reports whether a copy has changed.
-func (s *UnchangedCache) CopyMoved(target string, dst *zfs.Dataset, a *CopyState) bool {
-	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
-}
-
 // Unmoved returns the source datasets that have not changed and need no snapshot. It does not
 // check the copies.
 func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
@@ -69,6 +53,16 @@ func (v *RunState) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *Dataset
 		}
 	}
 	return v.Scope.Naming() == nil || s.Own && d.Get("written") == "0"
+}
+
+// CopyMoved reports whether a copy has changed.
+func (s *UnchangedCache) CopyMoved(target string, dst *zfs.Dataset, a *CopyState) bool {
+	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
+}
+
+// CopyProperties returns the properties that CopyMoved needs.
+func CopyProperties() []string {
+	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
 }
 
 // Settle returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
@@ -124,4 +118,10 @@ func (v *RunState) addCopies(d *zfs.Dataset, s *UnchangedCache) bool {
 func showsChanges(d *zfs.Dataset, began int64) bool {
 	changed := d.SnapshotsChanged()
 	return changed != 0 && changed+minChangeAge <= began
+}
+
+// fingerprint returns everything that decides whether a dataset has changed. It includes the
+// origin, because a promotion moves snapshots without a change of the clone's zfs.ChangedProperty.
+func fingerprint(d *zfs.Dataset, base uint64) string {
+	return fmt.Sprintf("%s %s %q %q %d", d.Get("guid"), d.Get(zfs.ChangedProperty), d.Get("origin"), d.Get("encryptionroot"), base)
 }

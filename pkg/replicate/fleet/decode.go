@@ -75,15 +75,6 @@ func decode(answer []byte) (*runner.Status, error) {
 
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`)
 
-// excerpt returns the start of an answer, quoted.
-func excerpt(said []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(said[:min(len(said), 80)]), "?"))
-	if text == "" {
-		return "it is empty"
-	}
-	return fmt.Sprintf("%q", text)
-}
-
 var errNull = errors.New("a part of it is null")
 
 // sanitize limits all strings and numbers of a value and removes control characters.
@@ -147,4 +138,13 @@ func printable(s string) string {
 		}
 		return '?'
 	}, strings.ToValidUTF8(s, "?"))
+}
+
+// excerpt returns the start of an answer, quoted.
+func excerpt(said []byte) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(said[:min(len(said), 80)]), "?"))
+	if text == "" {
+		return "it is empty"
+	}
+	return fmt.Sprintf("%q", text)
 }

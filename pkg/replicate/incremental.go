@@ -12,15 +12,32 @@ type incrementalSources struct {
 	moved map[string]*HoldChange // by target
 }
 
-// arrival returns the state of a copy after this run. It never returns nil.
-func (b *incrementalSources) arrival(source, target string) *CopyState {
-	if h := b.moved[target]; h != nil && h.Arrivals[source] != nil {
-		return h.Arrivals[source]
+// staleBookmarks returns bookmarks of the job that are older than the base of some target and are
+// not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
+func (b *incrementalSources) staleBookmarks() []string {
+	var gone []string
+	for _, d := range b.Source.Datasets {
+		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
+		for _, t := range b.Targets {
+			if b.Excluded[t.Name][d.Name] {
+				continue
+			}
+			of, at := map[uint64]string{}, uint64(0)
+			b.addTarget(of, t, d)
+			for _, v := range d.Versions {
+				if of[v.GUID] != "" {
+					own[v.GUID], at = true, max(at, v.CreateTXG)
+				}
+			}
+			known, newest = known && at != 0, max(newest, at)
+		}
+		for _, v := range d.Versions {
+			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+b.Job.Name+":") {
+				gone = append(gone, v.In(d.Name))
+			}
+		}
 	}
-	if known := b.State.Datasets[source]; known != nil && known.Targets[target] != nil {
-		return known.Targets[target]
-	}
-	return &CopyState{}
+	return gone
 }
 
 // needed returns the versions of a source dataset that retention must keep, by GUID, with the
@@ -61,26 +78,15 @@ func (b *incrementalSources) addTarget(out map[uint64]string, t *TargetState, d 
 	}
 }
 
-// Dataset returns a dataset of the target, or nil if it does not exist or was not listed.
-func (t *TargetState) Dataset(name string) *zfs.Dataset {
-	if t.Listing == nil {
-		return nil
+// arrival returns the state of a copy after this run. It never returns nil.
+func (b *incrementalSources) arrival(source, target string) *CopyState {
+	if h := b.moved[target]; h != nil && h.Arrivals[source] != nil {
+		return h.Arrivals[source]
 	}
-	if t.byName == nil {
-		t.byName = t.Listing.ByName()
+	if known := b.State.Datasets[source]; known != nil && known.Targets[target] != nil {
+		return known.Targets[target]
 	}
-	return t.byName[name]
-}
-
-// arrival returns the transfer result for a dataset of the source, or nil.
-func (t *TargetState) arrival(source string) *SentDataset {
-	if t.bySource == nil {
-		t.bySource = make(map[string]*SentDataset, len(t.Arrived))
-		for i := range t.Arrived {
-			t.bySource[t.Arrived[i].Source] = &t.Arrived[i]
-		}
-	}
-	return t.bySource[source]
+	return &CopyState{}
 }
 
 // txgOf returns the createtxg of a version, or 0 if the dataset has no such GUID.
@@ -91,34 +97,6 @@ func txgOf(d *zfs.Dataset, guid uint64) uint64 {
 		}
 	}
 	return 0
-}
-
-// staleBookmarks returns bookmarks of the job that are older than the base of some target and are
-// not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
-func (b *incrementalSources) staleBookmarks() []string {
-	var gone []string
-	for _, d := range b.Source.Datasets {
-		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
-		for _, t := range b.Targets {
-			if b.Excluded[t.Name][d.Name] {
-				continue
-			}
-			of, at := map[uint64]string{}, uint64(0)
-			b.addTarget(of, t, d)
-			for _, v := range d.Versions {
-				if of[v.GUID] != "" {
-					own[v.GUID], at = true, max(at, v.CreateTXG)
-				}
-			}
-			known, newest = known && at != 0, max(newest, at)
-		}
-		for _, v := range d.Versions {
-			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+b.Job.Name+":") {
-				gone = append(gone, v.In(d.Name))
-			}
-		}
-	}
-	return gone
 }
 
 // CommonSnapshot returns the target's most recent snapshot, by GUID, that the source still has as

@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,4 +80,42 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What was private stays so, and what was not stays that.
+func TestPutKeepsMode(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, Put(name, []byte("one")))
+	for _, mode := range []os.FileMode{0o600, 0o666} {
+		require.NoError(t, os.Chmod(name, mode))
+		require.NoError(t, Put(name, []byte("two")))
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm())
+	}
+}
+
+// Until a file is whole there is none of its name, or the old one.
+func TestFilesAreWhole(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "jobs.toml")
+	require.NoError(t, Create(name, []byte("one"), 0o644))
+	require.ErrorIs(t, Create(name, []byte("two"), 0o644), fs.ErrExist)
+	require.NoError(t, write(name, []byte("two"), 0o600, true, func(dir *os.Root, from, to string) error {
+		now, err := dir.ReadFile(to)
+		require.NoError(t, err)
+		require.Equal(t, "one", string(now))
+		next, err := dir.ReadFile(from)
+		require.NoError(t, err)
+		require.Equal(t, "two", string(next))
+		return dir.Rename(from, to)
+	}))
+	require.Error(t, write(name, nil, 0o600, true, func(*os.Root, string, string) error { return fs.ErrInvalid }))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(text))
+	all, err := os.ReadDir(filepath.Dir(name))
+	require.NoError(t, err)
+	require.Len(t, all, 1, "nothing else is left")
 }

@@ -9,6 +9,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// Takes reports whether a dataset at or below the job's source is selected, by name and by
+// property.
+func (c *Choice) Takes(source string, d *zfs.Dataset) bool {
+	return c.Selects(source, d.Name) && c.hasProperty(d)
+}
+
 // Selects reports whether the name of a dataset at or below the job's source is selected. A shell
 // pattern without "/" matches the last component at any depth. One with "/" matches the path
 // relative to the source. Both also match descendants. A regular expression ("re:") is searched in
@@ -56,17 +62,6 @@ func matchesAny(patterns []string, below string) bool {
 	return false
 }
 
-// Takes reports whether a dataset at or below the job's source is selected, by name and by
-// property.
-func (c *Choice) Takes(source string, d *zfs.Dataset) bool {
-	return c.Selects(source, d.Name) && c.hasProperty(d)
-}
-
-// Named reports whether a target takes a dataset by its name alone, without a property.
-func (j *Job) Named(t *Target, source, dataset string) bool {
-	return j.Property == "" && t.Property == "" && j.Selects(source, dataset) && t.Selects(source, dataset)
-}
-
 // hasProperty reports whether a dataset has the property. If only NAME is given, any value counts
 // except those that mean "no". As in zfs_autobackup, "child" selects only descendants, and
 // "parent" only the dataset itself.
@@ -88,6 +83,11 @@ func (c *Choice) hasProperty(d *zfs.Dataset) bool {
 		return !inherited
 	}
 	return !slices.Contains([]string{"", "-", "false", "off", "no"}, p.Value)
+}
+
+// Named reports whether a target takes a dataset by its name alone, without a property.
+func (j *Job) Named(t *Target, source, dataset string) bool {
+	return j.Property == "" && t.Property == "" && j.Selects(source, dataset) && t.Selects(source, dataset)
 }
 
 // UserProperties returns the properties that select datasets of a job and its targets.

@@ -56,10 +56,8 @@ type group struct {
 	patterns []string
 }
 
-// ShortName returns a host name in lower case and without its domain, as in job files.
-func ShortName(host string) string {
-	short, _, _ := strings.Cut(host, ".")
-	return strings.ToLower(short)
+func (g *group) has(short string) bool {
+	return slices.Contains(g.names, short) || plan.Matches(g.patterns, short)
 }
 
 // readHosts checks the [[host]] tables and expands the ranges in their names.
@@ -164,8 +162,21 @@ func expandRanges(entry string, most int) ([]string, error) {
 	return out, nil
 }
 
-func (g *group) has(short string) bool {
-	return slices.Contains(g.names, short) || plan.Matches(g.patterns, short)
+// members returns all named hosts, and two stand-ins for each group with patterns. Two are enough
+// to find conflicts between any two hosts of a group.
+func (inv *Inventory) members() []*member {
+	var out []*member
+	for _, n := range inv.Names() {
+		out = append(out, inv.member(n))
+	}
+	for _, g := range inv.groups {
+		for n := range 2 * min(1, len(g.patterns)) {
+			m := inv.mergeGroups(fmt.Sprintf("any-%s-%d", strings.ToLower(g.table.Name), n+1), func(o *group) bool { return o == g })
+			m.anyOf = g.table.Name
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // member returns the host with that name, or nil if it is in no group. If several groups set an
@@ -173,6 +184,12 @@ func (g *group) has(short string) bool {
 func (inv *Inventory) member(name string) *member {
 	short := ShortName(name)
 	return inv.mergeGroups(short, func(g *group) bool { return g.has(short) })
+}
+
+// ShortName returns a host name in lower case and without its domain, as in job files.
+func ShortName(host string) string {
+	short, _, _ := strings.Cut(host, ".")
+	return strings.ToLower(short)
 }
 
 func (inv *Inventory) mergeGroups(short string, in func(*group) bool) *member {
@@ -193,21 +210,13 @@ func (inv *Inventory) mergeGroups(short string, in func(*group) bool) *member {
 	return m
 }
 
-// members returns all named hosts, and two stand-ins for each group with patterns. Two are enough
-// to find conflicts between any two hosts of a group.
-func (inv *Inventory) members() []*member {
-	var out []*member
-	for _, n := range inv.Names() {
-		out = append(out, inv.member(n))
-	}
-	for _, g := range inv.groups {
-		for n := range 2 * min(1, len(g.patterns)) {
-			m := inv.mergeGroups(fmt.Sprintf("any-%s-%d", strings.ToLower(g.table.Name), n+1), func(o *group) bool { return o == g })
-			m.anyOf = g.table.Name
-			out = append(out, m)
-		}
-	}
-	return out
+// hasJob reports whether a host has a job.
+func (inv *Inventory) hasJob(h *member, job map[string]any) bool {
+	hosts, limited := job["hosts"].([]any)
+	return !limited || slices.ContainsFunc(hosts, func(v any) bool {
+		s, _ := v.(string)
+		return slices.Contains(h.groups, s) || h.anyOf == "" && ShortName(s) == h.name
+	})
 }
 
 // Names returns the named hosts in file order. It omits hosts that only match a pattern.
@@ -263,15 +272,6 @@ func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) 
 	return []string{ShortName(name)}, nil, true
 }
 
-// hasJob reports whether a host has a job.
-func (inv *Inventory) hasJob(h *member, job map[string]any) bool {
-	hosts, limited := job["hosts"].([]any)
-	return !limited || slices.ContainsFunc(hosts, func(v any) bool {
-		s, _ := v.(string)
-		return slices.Contains(h.groups, s) || h.anyOf == "" && ShortName(s) == h.name
-	})
-}
-
 // knownHosts checks that [[host]] tables define the hosts of a job.
 func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	hosts, limited := job["hosts"].([]any)
@@ -310,4 +310,20 @@ func (inv *Inventory) knownVariables(i int, job map[string]any) error {
 		check("target.to", t["to"])
 	}
 	return errors.Join(f.errs...)
+}
+
+// unknownHost returns the error for a host that is in no group.
+func (inv *Inventory) unknownHost(name string) error {
+	said, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
+	more := ""
+	if len(first) > 10 {
+		first, more = first[:10], fmt.Sprintf(" and %d more", len(first)-10)
+	}
+	for _, g := range inv.groups {
+		if len(g.patterns) > 0 {
+			more += fmt.Sprintf("; those of group %q are any like %s", g.table.Name, strings.Join(g.patterns, ", "))
+		}
+	}
+	return fault.Usagef("put it into the names of a [[host]], or say which one this is: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),
+		"%s: host %q is in no [[host]] of this file", inv.name, said)
 }

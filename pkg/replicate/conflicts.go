@@ -10,25 +10,6 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// destination is a dataset that a host's job uses: a copy, or the source. Holds and bookmarks on
-// it have the names of the job and its targets.
-type destination struct {
-	server, dataset string
-	recursive       bool // includes descendants
-	host            *member
-	job             string
-	// source is the name of the job if the dataset is its source, else "". Sources conflict only
-	// if their jobs have the same name.
-	source string
-}
-
-// group returns a key that is equal for destinations that may conflict.
-func (l *destination) group() string { return l.source + "\x00" + l.server }
-
-func (l *destination) key() string {
-	return l.group() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
-}
-
 // conflicts reports two hosts that write to the same dataset, or one that writes below a recursive
 // copy of the other. It also reports two hosts whose jobs have the same name and source. It
 // compares host names as written, without resolving them.
@@ -65,25 +46,16 @@ func (inv *Inventory) conflicts() error {
 	return errors.Join(errs...)
 }
 
-func (inv *Inventory) conflict(up, l *destination) error {
-	where := l.dataset
-	if up.dataset != l.dataset {
-		where = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
-	}
-	p, who := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
-	if up.host.anyOf != "" && up.host.anyOf == l.host.anyOf {
-		who = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
-	}
-	jobs := fmt.Sprintf("jobs %q and %q", up.job, l.job)
-	if up.job == l.job {
-		jobs = fmt.Sprintf("job %q", l.job)
-	}
-	if l.source != "" {
-		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
-			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.server)
-	}
-	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
-		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.server)
+// destination is a dataset that a host's job uses: a copy, or the source. Holds and bookmarks on
+// it have the names of the job and its targets.
+type destination struct {
+	server, dataset string
+	recursive       bool // includes descendants
+	host            *member
+	job             string
+	// source is the name of the job if the dataset is its source, else "". Sources conflict only
+	// if their jobs have the same name.
+	source string
 }
 
 // destinations returns the source and the copies of a host's job. It skips invalid names, which
@@ -114,4 +86,32 @@ func destinations(job map[string]any, h *member) (out []*destination) {
 		}
 	}
 	return out
+}
+
+func (l *destination) key() string {
+	return l.group() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
+}
+
+// group returns a key that is equal for destinations that may conflict.
+func (l *destination) group() string { return l.source + "\x00" + l.server }
+
+func (inv *Inventory) conflict(up, l *destination) error {
+	where := l.dataset
+	if up.dataset != l.dataset {
+		where = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
+	}
+	p, who := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
+	if up.host.anyOf != "" && up.host.anyOf == l.host.anyOf {
+		who = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
+	}
+	jobs := fmt.Sprintf("jobs %q and %q", up.job, l.job)
+	if up.job == l.job {
+		jobs = fmt.Sprintf("job %q", l.job)
+	}
+	if l.source != "" {
+		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
+			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.server)
+	}
+	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
+		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.server)
 }

@@ -29,20 +29,20 @@ type Orphan struct {
 	Held []string `json:"held,omitempty"`
 }
 
-// Wait adds the time since the last run to Waited. grace is the complete grace period.
-func (g *Orphan) Wait(now time.Time, grace time.Duration) {
-	if passed := now.Sub(g.Seen); passed > 0 {
-		g.Waited += min(passed, grace/4)
-	}
-	g.Seen = now
-}
-
 // Due returns the earliest time to destroy the copy, or zero for never.
 func (g *Orphan) Due(t *Target) time.Time {
 	if !t.MirrorsDatasets() || g.SourceReplaced {
 		return time.Time{}
 	}
 	return g.Seen.Add(max(0, time.Duration(t.Mirror.Gone)-g.Waited))
+}
+
+// Wait adds the time since the last run to Waited. grace is the complete grace period.
+func (g *Orphan) Wait(now time.Time, grace time.Duration) {
+	if passed := now.Sub(g.Seen); passed > 0 {
+		g.Waited += min(passed, grace/4)
+	}
+	g.Seen = now
 }
 
 // NoteOrphans updates the state: it adds copies whose original is missing and drops those whose
@@ -105,16 +105,6 @@ func (v *RunState) noteReturned(g *Orphan) {
 	}
 }
 
-// OrphansAt returns the orphans of a target.
-func (s *State) OrphansAt(target string) (all []*Orphan) {
-	for _, g := range s.Orphans {
-		if g.Target == target {
-			all = append(all, g)
-		}
-	}
-	return all
-}
-
 // UpdateOrphans drops orphans of a target that no longer exist or were recreated, and advances the
 // grace period of the others.
 func (v *RunState) UpdateOrphans(t *Target, guidOf func(name string) (guid uint64)) {
@@ -132,16 +122,6 @@ func (v *RunState) UpdateOrphans(t *Target, guidOf func(name string) (guid uint6
 		}
 		return false
 	})
-}
-
-// Overdue returns the orphans of a target whose grace period is over.
-func (v *RunState) Overdue(t *Target) (all []*Orphan) {
-	for _, g := range v.State.OrphansAt(t.Name) {
-		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
-			all = append(all, g)
-		}
-	}
-	return all
 }
 
 // destroyOrphans adds overdue orphans to p, descendants first. It spares copies that have data
@@ -171,6 +151,26 @@ func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
 	if n := len(p.Datasets); n > t.Mirror.AtMost() && !v.NoLimit {
 		p.refuseMirror("nothing was removed: %s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), t.Mirror.AtMost())
 	}
+}
+
+// Overdue returns the orphans of a target whose grace period is over.
+func (v *RunState) Overdue(t *Target) (all []*Orphan) {
+	for _, g := range v.State.OrphansAt(t.Name) {
+		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// OrphansAt returns the orphans of a target.
+func (s *State) OrphansAt(target string) (all []*Orphan) {
+	for _, g := range s.Orphans {
+		if g.Target == target {
+			all = append(all, g)
+		}
+	}
+	return all
 }
 
 // keepReason returns why an orphan must be kept, or "" if it may be destroyed.

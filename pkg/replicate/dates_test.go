@@ -313,17 +313,6 @@ func TestThisHostsClockGoesWrong(t *testing.T) {
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
-// A changed grid removes more than time has overtaken.
-func TestBeyond(t *testing.T) {
-	t.Parallel()
-	v := newVault(t, &Grid{Hourly: 200})
-	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	now := v.sender(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
-	require.Zero(t, v.limit)
-	v.grid = &Grid{Hourly: 20}
-	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)
-}
-
 // last counts snapshots: who sends them faster pushes out what was there no
 // sooner than in half of its time; who goes on at a new pace is followed.
 func TestAFloodDoesNotUseUpLast(t *testing.T) {
@@ -349,4 +338,20 @@ func TestAFloodDoesNotUseUpLast(t *testing.T) {
 	}
 	require.Empty(t, v.names(func(n string) bool { return v.good[n] }))
 	require.Len(t, v.d.Versions, 30, "the pace is another")
+}
+
+// Another tool takes a snapshot between the beginning of a run, which dates the
+// job's own, and the job's: neither is doubted.
+func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := &History{}
+	var points []Point
+	for i := range 50 {
+		at := begin.Add(time.Duration(i) * time.Hour)
+		points = append(points, Point{Name: fmt.Sprint("other", i), Time: at.Add(40 * time.Second), Order: uint64(2*i + 1)},
+			Point{Name: fmt.Sprint("own", i), Time: at, Order: uint64(2*i + 2)})
+		h.trustedPoints(points, at.Add(time.Minute))
+	}
+	require.Zero(t, h.Doubts())
 }

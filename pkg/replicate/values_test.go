@@ -3,12 +3,29 @@ package replicate
 import (
 	"encoding"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/size"
 	"zxfer/pkg/transport"
 )
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "15m": 15 * time.Minute, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour} {
+		var d Duration
+		require.NoError(t, d.UnmarshalText([]byte(text)), text)
+		require.Equal(t, Duration(want), d)
+		var again Duration
+		require.NoError(t, again.UnmarshalText([]byte(d.String())))
+		require.Equal(t, d, again)
+	}
+	var d Duration
+	for _, text := range []string{"", "5", "-1h", "d", "1w", "1dd", "-1d"} {
+		require.Error(t, d.UnmarshalText([]byte(text)), "%q", text)
+	}
+}
 
 // A value of a job file is none or is within bounds, and what is written of it
 // is read as the same.

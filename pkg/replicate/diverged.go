@@ -58,45 +58,6 @@ func (s *State) UpdateDiverged(target string, guidOf func(name string) (guid uin
 // solve the cause (for example two sources of one copy) and would fill the pool.
 const maxDiverged = 3
 
-// Known adds the source datasets that the target does not get to a request.
-func (v *RunState) Known(t *Target, r *plan.Request) {
-	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
-	for _, d := range v.All {
-		r.Unchosen[d.Name] = d
-	}
-	for _, d := range v.To(t.Name) {
-		delete(r.Unchosen, d.Name)
-	}
-	for _, name := range v.UnchangedAt(t.Name) {
-		delete(r.Unchosen, name)
-		r.Idle[name] = true
-	}
-}
-
-// addRenamed adds the copies that were renamed and not yet replaced to a request.
-func (v *RunState) addRenamed(t *Target, r *plan.Request) {
-	r.Again = map[string]bool{}
-	for _, d := range v.To(t.Name) {
-		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
-		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
-			arrived = known.Targets[t.Name].Success
-		}
-		for _, a := range v.State.Aside {
-			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // newer datasets were not renamed
-			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
-				r.Again[copied] = true
-			}
-		}
-	}
-}
-
-// TookAlong reports whether this run renamed the copy of a dataset together with a parent.
-func (v *RunState) TookAlong(t *Target, source string) bool {
-	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
-		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
-	})
-}
-
 // Rotation makes a request rename diverged copies, if the target is configured for that.
 func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	v.addRenamed(t, r)
@@ -129,4 +90,43 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 			r.Spent[a.Dataset] = times[a.Dataset] >= maxDiverged
 		}
 	}
+}
+
+// addRenamed adds the copies that were renamed and not yet replaced to a request.
+func (v *RunState) addRenamed(t *Target, r *plan.Request) {
+	r.Again = map[string]bool{}
+	for _, d := range v.To(t.Name) {
+		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
+		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
+			arrived = known.Targets[t.Name].Success
+		}
+		for _, a := range v.State.Aside {
+			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // newer datasets were not renamed
+			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
+				r.Again[copied] = true
+			}
+		}
+	}
+}
+
+// Known adds the source datasets that the target does not get to a request.
+func (v *RunState) Known(t *Target, r *plan.Request) {
+	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
+	for _, d := range v.All {
+		r.Unchosen[d.Name] = d
+	}
+	for _, d := range v.To(t.Name) {
+		delete(r.Unchosen, d.Name)
+	}
+	for _, name := range v.UnchangedAt(t.Name) {
+		delete(r.Unchosen, name)
+		r.Idle[name] = true
+	}
+}
+
+// TookAlong reports whether this run renamed the copy of a dataset together with a parent.
+func (v *RunState) TookAlong(t *Target, source string) bool {
+	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
+		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -64,4 +65,33 @@ func TestTheHolderOfALockIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		unlock()
 	}
+}
+
+func TestLock(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.TempDir(), "home")
+	require.NoError(t, err)
+	unlock, err := s.Lock(t.Context(), false)
+	require.NoError(t, err)
+	_, err = s.Lock(t.Context(), false)
+	require.ErrorIs(t, err, ErrRunning)
+	got := make(chan error)
+	go func() {
+		again, err := s.Lock(t.Context(), true)
+		if err == nil {
+			again()
+		}
+		got <- err
+	}()
+	select {
+	case <-got:
+		t.Fatal("a second run did not wait")
+	case <-time.After(100 * time.Millisecond):
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = s.Lock(ctx, true)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "who waits can be interrupted")
+	unlock()
+	require.NoError(t, <-got)
 }

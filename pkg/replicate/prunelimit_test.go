@@ -2,14 +2,28 @@ package replicate
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
+
+// The limit of one run is reached, but not exceeded.
+func TestPruneLimit(t *testing.T) {
+	t.Parallel()
+	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
+		v := adopting(t, listed("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
+		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		p := Decide(v).Prunings[0]
+		require.Equal(t, refused, p.Refused, limit)
+		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)
+	}
+}
 
 // What is held stays, run after run, and is no reason to refuse the next.
 func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
@@ -34,18 +48,13 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// Another tool takes a snapshot between the beginning of a run, which dates the
-// job's own, and the job's: neither is doubted.
-func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
+// A changed grid removes more than time has overtaken.
+func TestBeyond(t *testing.T) {
 	t.Parallel()
-	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := &History{}
-	var points []Point
-	for i := range 50 {
-		at := begin.Add(time.Duration(i) * time.Hour)
-		points = append(points, Point{Name: fmt.Sprint("other", i), Time: at.Add(40 * time.Second), Order: uint64(2*i + 1)},
-			Point{Name: fmt.Sprint("own", i), Time: at, Order: uint64(2*i + 2)})
-		h.trustedPoints(points, at.Add(time.Minute))
-	}
-	require.Zero(t, h.Doubts())
+	v := newVault(t, &Grid{Hourly: 200})
+	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	now := v.sender(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
+	require.Zero(t, v.limit)
+	v.grid = &Grid{Hourly: 20}
+	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)
 }

@@ -1,0 +1,185 @@
+package replicate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+// A copy is missed if its dataset was on the source before and is not now, by name and GUID.
+func TestMiss(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*RunState)
+		want   []Orphan
+	}{
+		"destroyed":        {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"still there":      {func(v *RunState) { v.All = listed("tank", "tank/a").Datasets }, nil},
+		"renamed":          {func(v *RunState) { v.State.Datasets["tank/a"].GUID, v.All = 1001, listed("tank", "tank/new").Datasets }, nil},
+		"never arrived":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
+		"not below": {func(v *RunState) {
+			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &DatasetState{}
+		}, nil},
+		"not recursive":  {func(v *RunState) { v.Job.Recursive = false }, nil},
+		"root recreated": {func(v *RunState) { v.State.Root = 7 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &DatasetState{GUID: 7} },
+			[]Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
+		"back again": {func(v *RunState) {
+			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, listed("tank", "tank/a").Datasets
+		}, nil},
+		"missed before": {func(v *RunState) {
+			v.State.Orphans = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}},
+		"missed before, root recreated": {func(v *RunState) {
+			v.State.Root, v.State.Orphans = 7, []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
+		"with a hold": {func(v *RunState) {
+			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {There: "vault/t/a@1"}}
+		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
+	} {
+		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		v.All = v.Source.Datasets
+		v.State.Datasets["tank/a"] = &DatasetState{GUID: 5, Targets: map[string]*CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
+		tt.change(v)
+		v.NoteOrphans()
+		var got []Orphan
+		for _, g := range v.State.Orphans {
+			require.Equal(t, "near", g.Target, name)
+			got = append(got, *g)
+		}
+		for i := range tt.want {
+			tt.want[i].Target = "near"
+			if tt.want[i].Since.IsZero() {
+				tt.want[i].Since, tt.want[i].Seen = v.Started, v.Started
+			}
+		}
+		require.Equal(t, tt.want, got, name)
+	}
+}
+
+// The time between two runs counts up to a quarter of the grace period, and never backwards.
+func TestGoneWaits(t *testing.T) {
+	t.Parallel()
+	const grace = 4 * 24 * time.Hour
+	g := &Orphan{Seen: hour(0)}
+	for _, tt := range []struct {
+		now  time.Time
+		want time.Duration
+	}{{hour(5), 5 * time.Hour}, {hour(2), 5 * time.Hour}, {hour(3), 6 * time.Hour}, {hour(27), 30 * time.Hour}, {hour(1000), 54 * time.Hour}} {
+		g.Wait(tt.now, grace)
+		require.Equal(t, tt.want, g.Waited)
+		require.Equal(t, tt.now, g.Seen)
+	}
+	mirror := &Target{Mirror: &Mirror{Gone: Grace(grace)}}
+	require.Equal(t, hour(1000).Add(grace-54*time.Hour), g.Due(mirror))
+	g.Waited = 2 * grace
+	require.Equal(t, hour(1000), g.Due(mirror))
+	require.Zero(t, g.Due(&Target{Mirror: &Mirror{}}), "datasets are not mirrored")
+	g.SourceReplaced = true
+	require.Zero(t, g.Due(mirror))
+}
+
+// Time counts only while the same copy exists.
+func TestKeepGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		gone    Orphan
+		there   uint64 // GUID of the copy
+		kept    bool
+		waited  time.Duration
+		overdue bool // after the grace period
+	}{
+		"first look":      {Orphan{Source: "tank/a"}, 9, true, time.Hour, true},
+		"the same":        {Orphan{Source: "tank/a", GUID: 9}, 9, true, time.Hour, true},
+		"destroyed":       {Orphan{Source: "tank/a", GUID: 9}, 0, false, 0, false},
+		"another dataset": {Orphan{Source: "tank/a", GUID: 9}, 8, false, 0, false},
+		"root recreated":  {Orphan{Source: "tank/a", GUID: 9, SourceReplaced: true}, 9, true, time.Hour, false},
+		"another root":    {Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
+	} {
+		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		target := &v.Job.Targets[0]
+		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
+		other := &Orphan{Target: "far", Dataset: "vault/t/a"}
+		v.State.Orphans = []*Orphan{&tt.gone, other}
+		v.UpdateOrphans(target, func(string) uint64 { return tt.there })
+		require.Equal(t, []*Orphan{other}, v.State.OrphansAt("far"), name)
+		require.Equal(t, tt.kept, len(v.State.OrphansAt("near")) == 1, name)
+		require.Equal(t, tt.waited, tt.gone.Waited, name)
+		require.Empty(t, v.Overdue(target), name)
+		tt.gone.Waited = 4*24*time.Hour - 1
+		require.Empty(t, v.Overdue(target), name)
+		tt.gone.Waited++
+		require.Equal(t, tt.overdue, len(v.Overdue(target)) == 1, name)
+		v.Job.Recursive = false
+		require.Empty(t, v.Overdue(target), name)
+		v.State.Removed("near", "vault/t/a")
+		require.Equal(t, []*Orphan{other}, v.State.Orphans, name)
+	}
+}
+
+// A copy is removed if nothing but the job has used it, and all copies below it go too.
+func TestRemoveGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		there   []string
+		change  func(v *RunState, there *zfs.Listing)
+		remove  []string
+		stays   map[string]string
+		refused bool
+	}{
+		"overdue":            {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
+		"with children":      {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
+		"a similar name":     {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
+		"more than allowed":  {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
+		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
+		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
+		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b is below it, and stays"}},
+		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
+			stays: map[string]string{"vault/t/a": "it was written to since its newest snapshot"}},
+		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
+		"an interrupted receive": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) {
+			l.Datasets[0].Properties["receive_resume_token"] = zfs.Property{Value: "1-2"}
+		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
+		"an interrupted first receive": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) {
+			l.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}
+		}, stays: map[string]string{"vault/t/a": "a receive into it was interrupted"}},
+		"another tool's snapshot": {there: []string{"vault/t/a@1 @2"}, change: func(v *RunState, _ *zfs.Listing) {
+			scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"1"}}}).Scope()
+			require.NoError(t, err)
+			v.Scope = scope
+		}, stays: map[string]string{"vault/t/a": "@2 is none of the job's"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := adopting(t, listed("tank@1"), near+"mirror = { gone = \"4d\", limit = 2 }\n").saw(listed("vault/t@1"))
+			there := listed(tt.there...)
+			v.DueOrphans = map[string]*zfs.Listing{"near": there}
+			for _, d := range there.Datasets {
+				d.Properties["written"] = zfs.Property{Value: "0"}
+				v.State.Orphans = append(v.State.Orphans, &Orphan{Target: "near", Dataset: d.Name, Source: "tank" + d.Name[len("vault/t"):], GUID: d.GUID, Waited: 4 * 24 * time.Hour})
+			}
+			if tt.change != nil {
+				tt.change(v, there)
+			}
+			p := Decide(v).Prunings[0]
+			require.Equal(t, tt.remove, p.Datasets)
+			require.Len(t, p.Gone, len(tt.remove))
+			require.Equal(t, tt.refused, p.Refused)
+			if tt.stays == nil {
+				tt.stays = map[string]string{}
+			}
+			require.Equal(t, tt.stays, p.KeepReasons)
+			if len(p.Gone) > 0 {
+				last := p.Gone[len(p.Gone)-1]
+				require.Equal(t, Tag("j", "near"), last.Tag)
+				require.Len(t, last.Snapshots, len(there.Datasets[0].Snapshots()))
+				require.NoError(t, last.Check())
+			}
+		})
+	}
+}

@@ -1,0 +1,22 @@
+package statedir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+)
+
+// A stop explains what it interrupted, not what had failed or was refused before.
+func TestConcludeOfAStoppedRun(t *testing.T) {
+	t.Parallel()
+	for dataset, want := range map[string]string{
+		outcome.Done: outcome.Interrupted, outcome.Interrupted: outcome.Interrupted, outcome.Refused: outcome.Refused, outcome.Failed: outcome.Failed,
+	} {
+		r := &Run{Targets: []*TargetRun{{Outcome: outcome.Failed, Datasets: []DatasetRun{{Outcome: dataset}}}}}
+		r.Conclude(time.Now(), nil, true)
+		require.Equal(t, want, r.Outcome)
+	}
+}
