@@ -96,13 +96,13 @@ func (l *destination) key() string {
 func (l *destination) group() string { return l.source + "\x00" + l.server }
 
 func (inv *Inventory) conflict(up, l *destination) error {
-	where := l.dataset
+	dataset := l.dataset
 	if up.dataset != l.dataset {
-		where = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
+		dataset = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
 	}
-	p, who := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
+	p, hosts := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
 	if up.host.anyOf != "" && up.host.anyOf == l.host.anyOf {
-		who = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
+		hosts = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
 	}
 	jobs := fmt.Sprintf("jobs %q and %q", up.job, l.job)
 	if up.job == l.job {
@@ -110,8 +110,8 @@ func (inv *Inventory) conflict(up, l *destination) error {
 	}
 	if l.source != "" {
 		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
-			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, who, where, l.server)
+			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, hosts, dataset, l.server)
 	}
 	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
-		"%s%s: %s would both write to %s on %s", p.file(), jobs, who, where, l.server)
+		"%s%s: %s would both write to %s on %s", p.file(), jobs, hosts, dataset, l.server)
 }

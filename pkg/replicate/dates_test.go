@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// vault is a dataset that others send to, and this host's retention of it.
+// vault is a dataset that other hosts send to, with this host's retention.
 type vault struct {
 	t       *testing.T
 	grid    *Grid
@@ -24,7 +24,7 @@ type vault struct {
 	good    map[string]bool
 	held    map[string]bool
 	history *History
-	limit   int // the most that any run removed beyond what was overtaken
+	limit   int // highest OverLimit of a run
 }
 
 func newVault(t *testing.T, g *Grid) *vault {
@@ -45,15 +45,15 @@ func (v *vault) receive(at time.Time, good bool) string {
 func (v *vault) prune(now time.Time) {
 	r := v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now)
 	v.limit = max(v.limit, r.OverLimit)
-	gone := map[string]bool{}
+	destroyed := map[string]bool{}
 	for _, s := range r.Remove {
-		gone[s.Name] = !v.held[s.Name]
+		destroyed[s.Name] = !v.held[s.Name]
 	}
-	v.d.Versions = slices.DeleteFunc(v.d.Versions, func(s zfs.Version) bool { return gone[s.Name] })
+	v.d.Versions = slices.DeleteFunc(v.d.Versions, func(s zfs.Version) bool { return destroyed[s.Name] })
 	if !r.Waiting {
 		v.history.Kept = v.history.Seen
 	}
-	require.LessOrEqual(v.t, len(v.history.Dates), len(v.d.Versions)+len(gone), "the record is bounded")
+	require.LessOrEqual(v.t, len(v.history.Dates), len(v.d.Versions)+len(destroyed), "the record is bounded")
 }
 
 func (v *vault) names(of func(string) bool) []string {
@@ -80,9 +80,8 @@ func randomGrid(r *rand.Rand) *Grid {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// sender brings good snapshots at a pace from a time to another, with a run of
-// retention now and then.
-func (v *vault) sender(r *rand.Rand, from, to time.Time, pace, every time.Duration) (at time.Time) {
+// receiveHonest receives honest snapshots at a pace and prunes now and then. It returns to.
+func (v *vault) receiveHonest(r *rand.Rand, from, to time.Time, pace, every time.Duration) (at time.Time) {
 	run := from.Add(every)
 	for at = from; at.Before(to); at = at.Add(pace - pace/20 + time.Duration(r.Int64N(int64(pace/10)))) {
 		for ; run.Before(at); run = run.Add(every) {
@@ -94,8 +93,8 @@ func (v *vault) sender(r *rand.Rand, from, to time.Time, pace, every time.Durati
 	return to
 }
 
-// claim is a date that an adversary makes up at a time.
-func claim(r *rand.Rand, now, newest time.Time) time.Time {
+// forgedDate returns a date that an attacker could choose at the time now.
+func forgedDate(r *rand.Rand, now, newest time.Time) time.Time {
 	span := func(max time.Duration) time.Duration { return time.Duration(r.Int64N(int64(max))) }
 	switch r.IntN(7) {
 	case 0:
@@ -114,9 +113,8 @@ func claim(r *rand.Rand, now, newest time.Time) time.Time {
 	return now
 }
 
-// Whatever a sender makes up, what was there decays no faster than with a
-// sender that takes a snapshot in every period that passes; and of the newest
-// last no faster than twice at the pace at which they came.
+// Forged snapshots displace honest ones no faster than a sender that takes a snapshot in every
+// period. For the newest last, the limit is twice the pace at which they came.
 func TestNothingDecaysFasterThanTime(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 30, 120)
@@ -130,8 +128,8 @@ func TestNothingDecaysFasterThanTime(t *testing.T) {
 			every = time.Hour
 		}
 		begin := time.Date(2025, time.Month(1+r.IntN(12)), 1+r.IntN(28), r.IntN(24), r.IntN(60), 0, 0, time.UTC)
-		now := v.sender(r, begin, begin.Add(20*pace+time.Duration(r.Int64N(int64(40*day)))), pace, every)
-		if r.IntN(4) == 0 { // then it was away
+		now := v.receiveHonest(r, begin, begin.Add(20*pace+time.Duration(r.Int64N(int64(40*day)))), pace, every)
+		if r.IntN(4) == 0 { // a pause
 			now = now.Add(time.Duration(r.Int64N(int64(14 * day))))
 		}
 		var good []Point
@@ -141,13 +139,13 @@ func TestNothingDecaysFasterThanTime(t *testing.T) {
 		newest := good[len(good)-1].Time
 		for end := now.Add(time.Duration(r.Int64N(int64(9 * day)))); now.Before(end); {
 			for range r.IntN(50) * r.IntN(2) {
-				name := v.receive(claim(r, now, newest), false)
+				name := v.receive(forgedDate(r, now, newest), false)
 				v.held[name] = r.IntN(20) == 0
 				fakes++
 			}
 			now = now.Add(time.Duration(1 + r.Int64N(int64(min(12*every, 2*day)))))
 			v.prune(now)
-			if r.IntN(10) == 0 { // on the way, too
+			if r.IntN(10) == 0 { // also check in between
 				kept += v.requireGood(good, newest, now, pace)
 			}
 		}
@@ -157,8 +155,8 @@ func TestNothingDecaysFasterThanTime(t *testing.T) {
 	require.Greater(t, kept, 4*rounds, "the test means something")
 }
 
-// requireGood holds that those of the good are there that would be if there were
-// one every twenty minutes since.
+// requireGood checks that the vault has all honest snapshots that it would have with a new one
+// every pace.
 func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Duration) int {
 	v.t.Helper()
 	points := slices.Clone(good)
@@ -181,8 +179,7 @@ func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Durati
 	return n
 }
 
-// What claims a date that cannot be, counts for nothing: of what others send
-// meanwhile, and of what was there, just that goes that would go without it.
+// Snapshots with impossible dates do not change which other snapshots are pruned.
 func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(3, 12, 40)
@@ -224,8 +221,8 @@ func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	require.Greater(t, removed, 80*rounds)
 }
 
-// Honest use prunes as the grid says, run by run: the first look at years of
-// history, catching up with a week, a sender whose clock is a little ahead.
+// With honest senders, each run prunes exactly as the grid requires: the first run with years of
+// snapshots, a week of catching up, and a sender whose clock is slightly ahead.
 func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 25, 80)
@@ -253,7 +250,7 @@ func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 			}
 			require.ElementsMatch(t, slices.Collect(maps.Keys(want)), v.names(func(string) bool { return true }), "%s, every %s\n%+v", now, pace, *g)
 		}
-		send(now.AddDate(-r.IntN(2), -r.IntN(4), 0)) // the first sync
+		send(now.AddDate(-r.IntN(2), -r.IntN(4), 0)) // first sync
 		prune()
 		for range 40 {
 			away := now
@@ -269,14 +266,14 @@ func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	}
 }
 
-// Losing the record costs at most what stands for the periods around a date.
+// Without the history, only snapshots that represent the periods around a date are lost.
 func TestLosingTheHistory(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
 		r := rand.New(rand.NewPCG(uint64(i), 13))
 		v := newVault(t, &Grid{Daily: 30})
 		begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-		now := v.sender(r, begin, begin.Add(30*day), day, day)
+		now := v.receiveHonest(r, begin, begin.Add(30*day), day, day)
 		v.receive(now, true)
 		v.prune(now)
 		before := len(v.names(func(n string) bool { return v.good[n] }))
@@ -292,35 +289,34 @@ func TestLosingTheHistory(t *testing.T) {
 	}
 }
 
-// A clock of this host that was wrong for a while does not change what is
-// believed of all that came before.
+// A temporary error of this host's clock does not change which older dates are trusted.
 func TestThisHostsClockGoesWrong(t *testing.T) {
 	t.Parallel()
 	g := &Grid{Hourly: 24, Daily: 7}
 	v := newVault(t, g)
 	r := rand.New(rand.NewPCG(1, 14))
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	now := v.sender(r, begin, begin.Add(20*day), time.Hour, time.Hour)
+	now := v.receiveHonest(r, begin, begin.Add(20*day), time.Hour, time.Hour)
 	before := v.names(func(string) bool { return true })
 	for _, wrong := range []time.Time{time.Unix(0, 0), now.AddDate(20, 0, 0)} {
 		v.prune(wrong)
 		require.Equal(t, before, v.names(func(string) bool { return true }))
 	}
-	v.receive(now.AddDate(4, 0, 0), true) // that the job itself took by a wrong clock
+	v.receive(now.AddDate(4, 0, 0), true) // taken by the job with a wrong clock
 	v.prune(now.AddDate(4, 0, 1))
-	v.sender(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
+	v.receiveHonest(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
 	require.Zero(t, v.history.Doubts(), "the right dates behind it are believed")
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
-// last counts snapshots: who sends them faster pushes out what was there no
-// sooner than in half of its time; who goes on at a new pace is followed.
+// If a sender sends faster, it displaces the newest last no sooner than after half of their time.
+// Then its new pace applies.
 func TestAFloodDoesNotUseUpLast(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 16))
 	v := newVault(t, &Grid{Last: 30})
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	now := v.sender(r, begin, begin.Add(60*day), day, day)
+	now := v.receiveHonest(r, begin, begin.Add(60*day), day, day)
 	before := v.names(func(string) bool { return true })
 	require.Len(t, before, 30)
 	for end := now.Add(30 * day); now.Before(end); {
@@ -340,8 +336,8 @@ func TestAFloodDoesNotUseUpLast(t *testing.T) {
 	require.Len(t, v.d.Versions, 30, "the pace is another")
 }
 
-// Another tool takes a snapshot between the beginning of a run, which dates the
-// job's own, and the job's: neither is doubted.
+// Another tool takes a snapshot between the start of a run, which is the date of the job's
+// snapshot, and that snapshot. Both dates are trusted.
 func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

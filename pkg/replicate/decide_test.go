@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// listed is a listing written as "tank/a@1 @2 #1": a version's number is its name,
-// its GUID and its createtxg.
-func listed(datasets ...string) *zfs.Listing {
+// parseListing parses datasets such as "tank/a@1 @2 #1". The number of a version is its name, GUID
+// and createtxg.
+func parseListing(datasets ...string) *zfs.Listing {
 	l := &zfs.Listing{}
 	for i, text := range datasets {
 		words := strings.Fields(text)
@@ -40,13 +40,13 @@ func listed(datasets ...string) *zfs.Listing {
 	return l
 }
 
-// hour is when a numbered snapshot was taken.
+// hour returns the creation time of snapshot n.
 func hour(n int) time.Time {
 	return time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Hour)
 }
 
-// hours are the times of all snapshots of listings.
-func hours(all ...*zfs.Listing) map[string]map[string]time.Time {
+// snapshotTimes returns the creation times of all snapshots.
+func snapshotTimes(all ...*zfs.Listing) map[string]map[string]time.Time {
 	out := map[string]map[string]time.Time{}
 	for _, l := range all {
 		for _, d := range l.Datasets {
@@ -59,29 +59,29 @@ func hours(all ...*zfs.Listing) map[string]map[string]time.Time {
 	return out
 }
 
-// adopting is a view of a job with two targets, none of which was tried.
-func adopting(t *testing.T, source *zfs.Listing, settings string) *RunState {
+// newRunState returns the run state of a job before it has sent anything.
+func newRunState(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	t.Helper()
 	f, err := Parse("x", []byte("[[job]]\nname = \"j\"\nsource = \"tank\"\nrecursive = true\nsnapshots = { adopt = [\"*\"] }\n"+settings))
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)
 	return &RunState{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source,
-		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: hours(source)}}
+		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
 }
 
 const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
 
-// at is what is known of tank at near.
-func (v *RunState) at(a CopyState) *RunState {
+// withCopy sets the state of the copy of tank on target near.
+func (v *RunState) withCopy(a CopyState) *RunState {
 	v.State.Dataset("tank").Targets["near"] = &a
 	return v
 }
 
-// saw adds a target that was tried; of each dataset the newest common snapshot
-// has arrived.
-func (v *RunState) saw(there *zfs.Listing) *RunState {
-	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: there, Failed: there == nil}
+// withTarget adds the next target, listed after sending; nil means that it failed. Copies with the
+// most recent snapshot have arrived.
+func (v *RunState) withTarget(target *zfs.Listing) *RunState {
+	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: target, Failed: target == nil}
 	for _, d := range v.Source.Datasets {
 		if c := s.Dataset(s.CopyOf(v.Root, d.Name)); c != nil {
 			latest, _ := d.Latest()
@@ -90,8 +90,8 @@ func (v *RunState) saw(there *zfs.Listing) *RunState {
 			}
 		}
 	}
-	if there != nil {
-		v.Created[s.Name] = hours(there)
+	if target != nil {
+		v.Created[s.Name] = snapshotTimes(target)
 	}
 	v.Targets = append(v.Targets, s)
 	return v
@@ -114,7 +114,7 @@ func TestDecideSnapshots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := adopting(t, listed("tank", "tank/a"), near)
+			v := newRunState(t, parseListing("tank", "tank/a"), near)
 			v.Job.Snapshots = Snapshots{Take: "s-%Y%m%d%H%M", SkipUnchanged: tt.settings != ""}
 			var err error
 			v.Scope, err = v.Job.Scope()
@@ -135,7 +135,7 @@ func TestDecideHoldings(t *testing.T) {
 		name, settings string
 		known          CopyState
 		source, there  HoldMove
-		held           []Held // written down beforehand
+		held           []Held // in the state
 		bookmarks      map[string]string
 	}{
 		{"the first", "", CopyState{}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
@@ -150,9 +150,9 @@ func TestDecideHoldings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			v := adopting(t, listed("tank@1 @2"), tt.settings+near).at(tt.known)
+			v := newRunState(t, parseListing("tank@1 @2"), tt.settings+near).withCopy(tt.known)
 			require.Empty(t, Decide(v).HoldChanges, "it was not tried yet")
-			d := Decide(v.saw(listed("vault/t@1 @2")))
+			d := Decide(v.withTarget(parseListing("vault/t@1 @2")))
 			require.Len(t, d.HoldChanges, 1)
 			h := d.HoldChanges[0]
 			require.Equal(t, []HoldMove{tt.source, tt.there}, []HoldMove{h.Source, h.There})
@@ -161,10 +161,10 @@ func TestDecideHoldings(t *testing.T) {
 			require.Equal(t, tt.held, a.Held)
 			require.True(t, a.Moving)
 
-			// Once it is done nothing more is to be.
+			// A repeated decision has no more changes.
 			h.Placed(h.Source.Drop, h.There.Drop, true)
 			require.LessOrEqual(t, len(a.Held), 1)
-			require.Empty(t, Decide(v.at(*a)).HoldChanges)
+			require.Empty(t, Decide(v.withCopy(*a)).HoldChanges)
 		})
 	}
 }
@@ -179,30 +179,32 @@ func TestDecidePrunings(t *testing.T) {
 		remove []string
 		stays  map[string]string
 	}{
-		{"without a target", func() *RunState { return adopting(t, listed("tank@1 @2 @3"), keepOne) }, SourceSide,
+		{"without a target", func() *RunState { return newRunState(t, parseListing("tank@1 @2 @3"), keepOne) }, SourceSide,
 			[]string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
-		{"the base stays", func() *RunState { return adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1 @2")) }, SourceSide,
+		{"the base stays", func() *RunState {
+			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1 @2"))
+		}, SourceSide,
 			[]string{"tank@1"}, map[string]string{"tank@2": "base of near", "tank@3": "last"}},
 		{"the base of a target that is away", func() *RunState {
-			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(CopyState{BaseGUID: 1}).saw(nil)
+			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(nil)
 		}, SourceSide,
 			[]string{"tank@2"}, map[string]string{"tank@1": "base of near", "tank@3": "last"}},
 		{"what may have arrived at it", func() *RunState {
-			return adopting(t, listed("tank@1 @2 @3 @4"), keepOne+near).at(CopyState{BaseGUID: 1, Sending: 3}).saw(nil)
+			return newRunState(t, parseListing("tank@1 @2 @3 @4"), keepOne+near).withCopy(CopyState{BaseGUID: 1, Sending: 3}).withTarget(nil)
 		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "on its way to near", "tank@4": "last"}},
 		{"what an interrupted receive needs", func() *RunState {
-			v := adopting(t, listed("tank@1 @2 @3"), keepOne+near).saw(listed("vault/t@1"))
+			v := newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1"))
 			v.Targets[0].Partial = map[uint64]bool{2: true}
 			return v
 		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "last"}},
 		{"the base moves with what arrived", func() *RunState {
-			return adopting(t, listed("tank@1 @2 @3"), keepOne+near).at(CopyState{BaseGUID: 1}).saw(listed("vault/t@1 @2 @3"))
+			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(parseListing("vault/t@1 @2 @3"))
 		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
 		{"on a target", func() *RunState {
-			return adopting(t, listed("tank@2 @3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3", "vault/t/other@1 @2"))
+			return newRunState(t, parseListing("tank@2 @3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3", "vault/t/other@1 @2"))
 		}, "near", []string{"vault/t@1", "vault/t@2"}, map[string]string{"vault/t@3": "last"}},
 		{"another dataset on a target", func() *RunState {
-			return adopting(t, listed("tank@5"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
+			return newRunState(t, parseListing("tank@5"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
 		}, "near", []string{}, map[string]string{"vault/t@1": "the source has none of these", "vault/t@2": "the source has none of these", "vault/t@3": "last"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,13 +220,13 @@ func TestDecidePrunings(t *testing.T) {
 	}
 }
 
-// Nothing goes before all targets were tried, before it is known when adopted
-// snapshots were taken, and beyond the limit.
+// Decide prunes nothing before the run has tried all targets and knows the creation times of
+// adopted snapshots, or if a limit is exceeded.
 func TestDecideWaits(t *testing.T) {
 	t.Parallel()
-	v := adopting(t, listed("tank@1 @2 @3"), "prune_limit = 1\n[job.retention]\nlast = 1\n"+near)
+	v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = 1\n[job.retention]\nlast = 1\n"+near)
 	require.Empty(t, Decide(v).Prunings)
-	v.saw(nil)
+	v.withTarget(nil)
 	created := v.Created
 	v.Created = nil
 	d := Decide(v)
@@ -248,10 +250,10 @@ func TestDecideWaits(t *testing.T) {
 	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
 }
 
-// What there was nothing to remove of is not looked at again until it changes.
+// Decide skips a dataset that had nothing to prune until it changes.
 func TestDecideLooksOnce(t *testing.T) {
 	t.Parallel()
-	v := adopting(t, listed("tank@1 @2"), "[job.retention]\nlast = 2\n")
+	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]
 	require.Empty(t, p.Remove)
 	v.State.Learn(p)
@@ -260,20 +262,20 @@ func TestDecideLooksOnce(t *testing.T) {
 	require.Empty(t, d.Ask)
 	require.Empty(t, d.Prunings[0].Results)
 	require.Equal(t, 2, d.Prunings[0].Kept)
-	v.Source = listed("tank@1 @2 @3")
+	v.Source = parseListing("tank@1 @2 @3")
 	require.NotEmpty(t, Decide(v).Ask)
 }
 
 func TestDecideBookmarks(t *testing.T) {
 	t.Parallel()
-	source := listed("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
-	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(adopting(t, source, near).at(CopyState{BaseGUID: 2}).saw(nil)).Bookmarks)
-	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(adopting(t, source, near).saw(listed("vault/t@4"))).Bookmarks)
-	require.Empty(t, Decide(adopting(t, source, near).saw(nil)).Bookmarks, "what it has is not known")
-	require.Empty(t, Decide(adopting(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
+	source := parseListing("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
+	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(newRunState(t, source, near).withCopy(CopyState{BaseGUID: 2}).withTarget(nil)).Bookmarks)
+	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(newRunState(t, source, near).withTarget(parseListing("vault/t@4"))).Bookmarks)
+	require.Empty(t, Decide(newRunState(t, source, near).withTarget(nil)).Bookmarks, "what it has is not known")
+	require.Empty(t, Decide(newRunState(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
 }
 
-// Decide changes nothing of what it is given, and decides the same again.
+// Decide does not modify its input, and a repetition has the same result.
 func TestDecideIsPure(t *testing.T) {
 	t.Parallel()
 	for i := range 200 {
@@ -285,12 +287,12 @@ func TestDecideIsPure(t *testing.T) {
 					text += fmt.Sprintf(" @%d", n)
 				}
 			}
-			return listed(text)
+			return parseListing(text)
 		}
-		v := adopting(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
-		v.at(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
+		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
+		v.withCopy(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
 		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
-		v.saw(some("vault/t"))
+		v.withTarget(some("vault/t"))
 		text := func(x any) string {
 			out, err := json.Marshal(x)
 			require.NoError(t, err)

@@ -13,8 +13,8 @@ func Tag(job, target string) string { return zfs.TagPrefix + job + ":" + target 
 // JobOfTag returns the job of a hold tag, or false if the tag is not zxfer's.
 func JobOfTag(tag string) (string, bool) {
 	rest, ours := strings.CutPrefix(tag, zfs.TagPrefix)
-	job, _, whole := strings.Cut(rest, ":")
-	return job, ours && whole
+	job, _, found := strings.Cut(rest, ":")
+	return job, ours && found
 }
 
 // HoldChange moves the holds of a target to its new bases. The caller must save Arrivals, keyed by

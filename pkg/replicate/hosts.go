@@ -314,7 +314,7 @@ func (inv *Inventory) knownVariables(i int, job map[string]any) error {
 
 // unknownHost returns the error for a host that is in no group.
 func (inv *Inventory) unknownHost(name string) error {
-	said, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
+	shown, first := cmp.Or(ShortName(name), "without a name"), inv.Names()
 	more := ""
 	if len(first) > 10 {
 		first, more = first[:10], fmt.Sprintf(" and %d more", len(first)-10)
@@ -325,5 +325,5 @@ func (inv *Inventory) unknownHost(name string) error {
 		}
 	}
 	return fault.Usagef("put it into the names of a [[host]], or say which one this is: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),
-		"%s: host %q is in no [[host]] of this file", inv.name, said)
+		"%s: host %q is in no [[host]] of this file", inv.name, shown)
 }

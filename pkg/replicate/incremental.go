@@ -15,7 +15,7 @@ type incrementalSources struct {
 // staleBookmarks returns bookmarks of the job that are older than the base of some target and are
 // not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
 func (b *incrementalSources) staleBookmarks() []string {
-	var gone []string
+	var stale []string
 	for _, d := range b.Source.Datasets {
 		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
 		for _, t := range b.Targets {
@@ -33,11 +33,11 @@ func (b *incrementalSources) staleBookmarks() []string {
 		}
 		for _, v := range d.Versions {
 			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+b.Job.Name+":") {
-				gone = append(gone, v.In(d.Name))
+				stale = append(stale, v.In(d.Name))
 			}
 		}
 	}
-	return gone
+	return stale
 }
 
 // needed returns the versions of a source dataset that retention must keep, by GUID, with the

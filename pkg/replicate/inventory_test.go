@@ -82,7 +82,7 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.Equal(t, append(inv.Names(), `any of group "web"`), hosts)
 }
 
-// Where no [[host]] is any host has the whole file.
+// Without [[host]], every host has all jobs.
 func TestTemplatesWithoutHosts(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", []byte("[[job]]\nname = 'a'\nsource = 'tank'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'b'\nto = 'b:vault/{host}'\n"))
@@ -104,7 +104,7 @@ func TestReadRefuses(t *testing.T) {
 	job := "[[job]]\nname = 'a'\ntemplate = 'base'\n" + to
 	for name, tt := range map[string]struct {
 		text string
-		want []string // in text or hint
+		want []string // in the message or hint
 	}{
 		"no template of the name":         {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
 		"a number for a template":         {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
@@ -151,7 +151,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// A hint lists nothing where there is nothing.
+// If the file has no templates, the hint has no empty list.
 func TestNoTemplateAtAll(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[job]]\nname = 'a'\ntemplate = 'base'\n"))
@@ -159,7 +159,7 @@ func TestNoTemplateAtAll(t *testing.T) {
 	require.Equal(t, "write [[template]] with this name", fault.HintOf(err))
 }
 
-// Two hosts may fetch from one source by jobs of two names.
+// Two hosts may send from the same source if their jobs have different names.
 func TestOneSourceOfTwoJobs(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[job]]\nname = 'home-{host}'\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
@@ -171,7 +171,7 @@ func TestOneSourceOfTwoJobs(t *testing.T) {
 	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "what is no variable of the file may be a command's")
 }
 
-// What is wrong with one host's part leaves the others theirs.
+// An error in one host's part does not affect other parts.
 func TestFaultsOfOnePart(t *testing.T) {
 	t.Parallel()
 	text := "[[host]]\nname = 'web'\nnames = ['web[1-2]']\nvars = { vault = 'b', every = 'hourly' }\n[[host]]\nname = 'db'\nvars = { every = 'teatime' }\n" +

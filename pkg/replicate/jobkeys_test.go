@@ -36,7 +36,8 @@ func TestKeys(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestKeysAreTOML: what a hint says to write is valid in a [[job.target]], and has the value.
+// TestKeysAreTOML checks that the settings in hints are valid in a [[job.target]] and have the
+// given value.
 func TestKeysAreTOML(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

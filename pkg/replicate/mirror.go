@@ -54,7 +54,7 @@ func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, dst *zfs.Datase
 	p.Kept += v.Scope.Count(dst)
 	base, _ := CommonSnapshot(source, dst)
 	protected := t.protected(source, dst)
-	var gone []zfs.Version
+	var deleted []zfs.Version
 	for _, s := range dst.Snapshots() {
 		switch why := protected[s.GUID]; {
 		case has[s.GUID] || !v.Scope.Has(s.Name):
@@ -66,11 +66,11 @@ func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, dst *zfs.Datase
 		case s.CreateTXG > base.CreateTXG:
 			p.KeepReasons[s.In(dst.Name)] = "newer than the newest common snapshot"
 		default:
-			gone = append(gone, s)
+			deleted = append(deleted, s)
 		}
 	}
 	result := &PruneResult{Original: source.GUID}
-	if len(gone) == 0 {
+	if len(deleted) == 0 {
 		result.Fingerprint = "mirror"
 	}
 	p.Results[source.Name] = result
@@ -79,18 +79,18 @@ func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, dst *zfs.Datase
 		of = known.Targets[t.Name].Of
 	}
 	switch {
-	case len(gone) == 0 || v.NoLimit:
+	case len(deleted) == 0 || v.NoLimit:
 	case of == 0:
 		result.Original = 0
-		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(gone), "snapshot", ""))
+		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(deleted), "snapshot", ""))
 	case of != source.GUID:
 		result.Original = 0
-		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(gone), "snapshot", ""))
-	case len(gone) > t.Mirror.AtMost():
-		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(gone), "snapshot", ""), dst.Name, t.Mirror.AtMost())
+		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(deleted), "snapshot", ""))
+	case len(deleted) > t.Mirror.AtMost():
+		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(deleted), "snapshot", ""), dst.Name, t.Mirror.AtMost())
 	}
-	p.Kept -= len(gone)
-	for _, s := range gone {
+	p.Kept -= len(deleted)
+	for _, s := range deleted {
 		p.Remove = append(p.Remove, s.In(dst.Name))
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A mirror removes snapshots that the source has destroyed, if it knows the source's
-// dataset from an earlier run.
+// A mirror destroys snapshots that were deleted on the source, if the state knows the source's
+// dataset.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const dataset = 1000 // GUID of the source's dataset
@@ -43,7 +43,7 @@ func TestMirror(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := adopting(t, listed(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).at(CopyState{Of: tt.of}).saw(listed(tt.there...))
+			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(CopyState{Of: tt.of}).withTarget(parseListing(tt.there...))
 			v.NoLimit = tt.beyond
 			if tt.partial {
 				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}

@@ -9,16 +9,18 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A copy is missed if its dataset was on the source before and is not now, by name and GUID.
+// A copy is an orphan if its dataset was on the source before and no longer is, by name and GUID.
 func TestMiss(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*RunState)
 		want   []Orphan
 	}{
-		"destroyed":        {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"still there":      {func(v *RunState) { v.All = listed("tank", "tank/a").Datasets }, nil},
-		"renamed":          {func(v *RunState) { v.State.Datasets["tank/a"].GUID, v.All = 1001, listed("tank", "tank/new").Datasets }, nil},
+		"destroyed":   {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"still there": {func(v *RunState) { v.All = parseListing("tank", "tank/a").Datasets }, nil},
+		"renamed": {func(v *RunState) {
+			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
+		}, nil},
 		"never arrived":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
 		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
 		"not below": {func(v *RunState) {
@@ -30,7 +32,7 @@ func TestMiss(t *testing.T) {
 		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &DatasetState{GUID: 7} },
 			[]Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
 		"back again": {func(v *RunState) {
-			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, listed("tank", "tank/a").Datasets
+			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
 		}, nil},
 		"missed before": {func(v *RunState) {
 			v.State.Orphans = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
@@ -42,7 +44,7 @@ func TestMiss(t *testing.T) {
 			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {There: "vault/t/a@1"}}
 		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
 	} {
-		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
 		v.All = v.Source.Datasets
 		v.State.Datasets["tank/a"] = &DatasetState{GUID: 5, Targets: map[string]*CopyState{"near": {Target: "vault/t/a", BaseGUID: 1}}}
 		tt.change(v)
@@ -84,7 +86,7 @@ func TestGoneWaits(t *testing.T) {
 	require.Zero(t, g.Due(mirror))
 }
 
-// Time counts only while the same copy exists.
+// The grace period advances only while the same copy exists.
 func TestKeepGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -101,7 +103,7 @@ func TestKeepGone(t *testing.T) {
 		"root recreated":  {Orphan{Source: "tank/a", GUID: 9, SourceReplaced: true}, 9, true, time.Hour, false},
 		"another root":    {Orphan{Source: "tank2/a", GUID: 9}, 9, true, 0, false},
 	} {
-		v := adopting(t, listed("tank"), near+"mirror = { gone = \"4d\" }\n")
+		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
 		target := &v.Job.Targets[0]
 		tt.gone.Target, tt.gone.Dataset, tt.gone.Seen = "near", "vault/t/a", hour(98)
 		other := &Orphan{Target: "far", Dataset: "vault/t/a"}
@@ -122,7 +124,7 @@ func TestKeepGone(t *testing.T) {
 	}
 }
 
-// A copy is removed if nothing but the job has used it, and all copies below it go too.
+// An orphan is destroyed, with its descendants, if only the job has used it.
 func TestRemoveGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -156,8 +158,8 @@ func TestRemoveGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := adopting(t, listed("tank@1"), near+"mirror = { gone = \"4d\", limit = 2 }\n").saw(listed("vault/t@1"))
-			there := listed(tt.there...)
+			v := newRunState(t, parseListing("tank@1"), near+"mirror = { gone = \"4d\", limit = 2 }\n").withTarget(parseListing("vault/t@1"))
+			there := parseListing(tt.there...)
 			v.DueOrphans = map[string]*zfs.Listing{"near": there}
 			for _, d := range there.Datasets {
 				d.Properties["written"] = zfs.Property{Value: "0"}

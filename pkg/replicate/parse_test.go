@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// jobFile returns the text of a job file below testdata/jobs.
+// jobFile returns the text of a job file in testdata/jobs.
 func jobFile(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(testenv.Data(t, "jobs", name))
@@ -47,14 +47,14 @@ func TestParse(t *testing.T) {
 	require.Equal(t, f, again, "what is written reads as what was read")
 }
 
-// write writes a job file that Parse reads.
+// write writes a job file in the format of Parse.
 func write(w io.Writer, f *File) error {
 	e := toml.NewEncoder(w)
 	e.SetTablesInline(false)
 	return e.Encode(f)
 }
 
-// A job and a target of its own set the sockets of what is sent.
+// Sockets can be configured in a job and in a target.
 func TestSockets(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte(`[[job]]
@@ -72,7 +72,7 @@ target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer
 	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
 }
 
-// That the last job is gone is written down: a file that was cut short does not say so.
+// A file without jobs must have job = [], so that a truncated file is an error.
 func TestParseOfNoJob(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte("job = []\n"))
@@ -87,7 +87,7 @@ func TestParseRefuses(t *testing.T) {
 	target := "[[job.target]]\nname = 'b'\nto = 'vault'\n"
 	tests := []struct {
 		name, text string
-		want       []string // in text or hint
+		want       []string // in the message or hint
 	}{
 		{"no job", "", []string{"no [[job]]", "init"}},
 		{"syntax", "[[job]]\nname = \n", []string{"x.toml:2"}},
@@ -183,7 +183,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A job without a target takes snapshots, removes them, or both.
+// A job without targets takes or prunes snapshots.
 func TestParseWithoutTarget(t *testing.T) {
 	t.Parallel()
 	head := "[[job]]\nname = 'a'\nsource = 'host:tank/a'\nschedule = 'hourly'\n"
@@ -214,7 +214,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A drill says what is wrong with it; a target's replaces the job's, but for the schedule.
+// A drill reports invalid keys. A target's drill replaces the job's, except for the schedule.
 func TestDrillKeys(t *testing.T) {
 	t.Parallel()
 	job := "[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\n%s\n[[job.target]]\nname = \"t\"\nto = \"vault\"\n%s\n"
@@ -241,7 +241,7 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }
 
-// carry is true, false, or the names of properties that are carried too.
+// carry is true, false, or an array of additional property names.
 func TestCarryInAJobFile(t *testing.T) {
 	t.Parallel()
 	parse := func(carry string) (*File, error) {
@@ -272,7 +272,7 @@ properties = { `+carry+` }
 		all, named := f.Jobs[0].Targets[0].Properties.Carries()
 		require.Equal(t, want.all, all, carry)
 		require.Equal(t, want.named, named, carry)
-		text, err := toml.Marshal(f.Jobs[0].Targets[0].Properties) // as an import writes it
+		text, err := toml.Marshal(f.Jobs[0].Targets[0].Properties) // as an import does
 		require.NoError(t, err)
 		if strings.HasPrefix(carry, "carry") {
 			require.Contains(t, string(text), strings.ReplaceAll(carry, `"`, "'"))

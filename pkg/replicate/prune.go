@@ -231,8 +231,8 @@ func (v *RunState) pruneOne(p *Pruning, g *Grid, c *candidate) {
 			p.Protected++
 		}
 	}
-	for _, gone := range found.Remove {
-		p.Remove = append(p.Remove, gone.In(c.dataset.Name))
+	for _, version := range found.Remove {
+		p.Remove = append(p.Remove, version.In(c.dataset.Name))
 	}
 	result := &PruneResult{History: &past, Waiting: found.Waiting}
 	if len(found.Remove) == 0 && !found.Waiting {

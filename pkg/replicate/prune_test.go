@@ -11,10 +11,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A report of retention counts the job's snapshots: removed, kept, and protected.
+// A pruning counts destroyed, kept and protected snapshots in the scope.
 func TestPruningCounts(t *testing.T) {
 	t.Parallel()
-	v := adopting(t, listed("tank@1 @2 @3 @4 #1", "tank/a@5 @6"), "[job.retention]\nlast = 1\n"+near).saw(listed("vault/t@1 @2", "vault/t/a@5"))
+	v := newRunState(t, parseListing("tank@1 @2 @3 @4 #1", "tank/a@5 @6"), "[job.retention]\nlast = 1\n"+near).withTarget(parseListing("vault/t@1 @2", "vault/t/a@5"))
 	d := Decide(v)
 	require.Len(t, d.Prunings, 1)
 	p := d.Prunings[0]
@@ -30,24 +30,23 @@ func TestPruningCounts(t *testing.T) {
 	require.Empty(t, p.Results["tank"].Fingerprint, "it removes something")
 	require.NotEmpty(t, p.Results["tank/a"].Fingerprint)
 
-	// A snapshot that is dated after this host's clock is doubted, and kept.
-	v = adopting(t, listed("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
+	// A snapshot dated later than this host's clock is untrusted, and kept.
+	v = newRunState(t, parseListing("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
 	p = Decide(v).Prunings[0]
 	require.Equal(t, []string{"tank@200"}, p.Doubted)
 	require.NotContains(t, p.Remove, "tank@200")
 }
 
-// A target that failed, or was not seen, is not pruned. Its datasets that the source lacks
-// are not either.
+// A run does not prune failed or unlisted targets, or copies without a source dataset.
 func TestPruneOnlyWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	settings := near + "[job.target.retention]\nlast = 1\n"
-	v := adopting(t, listed("tank@3", "tank/new@4"), settings).saw(listed("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
+	v := newRunState(t, parseListing("tank@3", "tank/new@4"), settings).withTarget(parseListing("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
 	p := Decide(v).Prunings[0]
 	require.Equal(t, []string{"vault/t@1", "vault/t@2"}, p.Remove)
 	v.Targets[0].Failed = true
 	require.Empty(t, Decide(v).Prunings)
-	v = adopting(t, listed("tank@3"), settings).saw(nil)
+	v = newRunState(t, parseListing("tank@3"), settings).withTarget(nil)
 	v.Targets[0].Failed = false
 	require.Empty(t, Decide(v).Prunings)
 }
@@ -55,7 +54,7 @@ func TestPruneOnlyWhatWasSeen(t *testing.T) {
 // Retention on a target keeps the snapshots that an interrupted receive needs.
 func TestPruneKeepsThePartialState(t *testing.T) {
 	t.Parallel()
-	v := adopting(t, listed("tank@3"), near+"[job.target.retention]\nlast = 1\n").saw(listed("vault/t@1 @2 @3"))
+	v := newRunState(t, parseListing("tank@3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
 	v.Targets[0].Partial = map[uint64]bool{1: true}
 	p := Decide(v).Prunings[0]
 	require.Equal(t, []string{"vault/t@2"}, p.Remove)
@@ -63,7 +62,7 @@ func TestPruneKeepsThePartialState(t *testing.T) {
 	require.Equal(t, 2, p.Protected)
 }
 
-// Retention looks at a dataset again if anything that it depends on has changed.
+// A dataset is pruned again if any input of the decision has changed.
 func TestPruneLooksAgain(t *testing.T) {
 	t.Parallel()
 	settings := "[job.retention]\nlast = 2\n" + near
@@ -72,42 +71,41 @@ func TestPruneLooksAgain(t *testing.T) {
 		looks  bool
 	}{
 		"nothing":             {func(*RunState) {}, false},
-		"a bookmark":          {func(v *RunState) { v.Source = listed("tank@1 @2 #2") }, false},
-		"another snapshot":    {func(v *RunState) { v.Source = listed("tank@1 @3") }, true},
-		"one snapshot less":   {func(v *RunState) { v.Source = listed("tank@2") }, true},
-		"another base":        {func(v *RunState) { v.Targets = nil; v.saw(listed("vault/t@1")) }, true},
+		"a bookmark":          {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
+		"another snapshot":    {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
+		"one snapshot less":   {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"another base":        {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
 		"another grid":        {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
 		"doubted dates":       {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: untrusted} }, true},
 		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
 	} {
-		v := adopting(t, listed("tank@1 @2"), settings).saw(listed("vault/t@1 @2"))
+		v := newRunState(t, parseListing("tank@1 @2"), settings).withTarget(parseListing("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
 		require.Empty(t, p.Remove)
 		v.State.Learn(p)
 		tt.change(v)
-		v.Created[SourceSide] = hours(v.Source)
+		v.Created[SourceSide] = snapshotTimes(v.Source)
 		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
 	}
 }
 
-// The newest snapshot of a dataset is kept even if no rule does. Snapshots of others are
-// kept even if their times are known.
+// The most recent snapshot is always kept, as are snapshots outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
 	require.NoError(t, err)
-	d := listed("tank@1 @2 @3").Datasets[0]
+	d := parseListing("tank@1 @2 @3").Datasets[0]
 	created := map[string]time.Time{"1": hour(1), "2": hour(2), "3": hour(3)}
 	g := &Grid{Also: []Also{{Names: []string{"none"}, Last: 1}}}
 	r := g.Prunable(d, s, created, nil, &History{}, hour(9))
 	require.Equal(t, []zfs.Version{d.Versions[0], d.Versions[1]}, r.Remove)
-	d = listed("tank@1 @2").Datasets[0]
+	d = parseListing("tank@1 @2").Datasets[0]
 	r = g.Prunable(d, s, created, nil, &History{}, hour(9))
 	require.Equal(t, []zfs.Version{d.Versions[0]}, r.Remove)
 	require.Equal(t, map[string]string{"2": "newest"}, r.KeepReasons)
 }
 
-// The state learns the history of a side, and forgets a print that time will change.
+// The state stores the history of a side, and drops a fingerprint that expires with time.
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &History{Dataset: 7, Seen: 9}
@@ -125,7 +123,7 @@ func TestLearn(t *testing.T) {
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
-// After a run, the history lists the snapshots to remove, unless some wait for time.
+// After a run, the history lists the snapshots to destroy, unless some wait for time.
 func TestDone(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
@@ -142,7 +140,7 @@ func TestFailedPruning(t *testing.T) {
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.EqualError(t, err, "near: it is away")
 	require.Equal(t, "mirror", (&Pruning{Mirror: true}).Rule())
-	v := adopting(t, listed("tank@1"), "[job.retention]\nlast = 1\n")
+	v := newRunState(t, parseListing("tank@1"), "[job.retention]\nlast = 1\n")
 	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
 	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }

@@ -30,14 +30,14 @@ func (p *Pruning) refuse(j *Job, dataset string, beyond int) {
 // overLimit counts the points to destroy that an earlier run kept (order at most last) and that
 // are not superseded: the grid destroys them even without newer snapshots, or would keep them
 // regardless of newer ones.
-func (g *Grid) overLimit(trusted []Point, gone map[string]bool, last uint64, now time.Time) int {
+func (g *Grid) overLimit(trusted []Point, destroy map[string]bool, last uint64, now time.Time) int {
 	var before []Point
 	for _, p := range trusted {
 		if p.Order <= last {
 			before = append(before, p)
 		}
 	}
-	if len(gone) == 0 || len(before) == 0 {
+	if len(destroy) == 0 || len(before) == 0 {
 		return 0
 	}
 	kept := g.Keep(before)
@@ -46,7 +46,7 @@ func (g *Grid) overLimit(trusted []Point, gone map[string]bool, last uint64, now
 	always := byTime.Keep(append(byTime.filled(before[len(before)-1].Time, now), before...))
 	n := 0
 	for _, p := range before {
-		if gone[p.Name] && (kept[p.Name] == "" || always[p.Name] != "") {
+		if destroy[p.Name] && (kept[p.Name] == "" || always[p.Name] != "") {
 			n++
 		}
 	}

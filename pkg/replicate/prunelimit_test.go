@@ -13,11 +13,11 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The limit of one run is reached, but not exceeded.
+// A run may reach the limit, but not exceed it.
 func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
-		v := adopting(t, listed("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
+		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
 		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 		p := Decide(v).Prunings[0]
 		require.Equal(t, refused, p.Refused, limit)
@@ -25,7 +25,7 @@ func TestPruneLimit(t *testing.T) {
 	}
 }
 
-// What is held stays, run after run, and is no reason to refuse the next.
+// Snapshots that are kept because of holds do not count towards the limit of later runs.
 func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -48,12 +48,12 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// A changed grid removes more than time has overtaken.
+// A changed grid destroys snapshots that are not superseded.
 func TestBeyond(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, &Grid{Hourly: 200})
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	now := v.sender(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
+	now := v.receiveHonest(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
 	require.Zero(t, v.limit)
 	v.grid = &Grid{Hourly: 20}
 	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)

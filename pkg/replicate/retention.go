@@ -88,7 +88,7 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		early[p.Name] = g.Last > 0 && now.Unix()-p.Time.Unix() < h.minAge(g.Last)
 	}
 	latest, _ := d.Latest()
-	gone := map[string]bool{}
+	destroy := map[string]bool{}
 	left := map[uint64]bool{}
 	for _, order := range h.Left {
 		left[order] = true
@@ -113,9 +113,9 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 		}
 		out.Remove = append(out.Remove, v)
 		h.pending = append(h.pending, p.Order)
-		gone[p.Name] = !left[p.Order] // an earlier run decided to destroy it
+		destroy[p.Name] = !left[p.Order] // an earlier run decided to destroy it
 	}
-	out.OverLimit = g.overLimit(trusted, gone, h.Kept, now)
+	out.OverLimit = g.overLimit(trusted, destroy, h.Kept, now)
 	return out
 }
 

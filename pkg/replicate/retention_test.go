@@ -14,9 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// oracle keeps by the definition, period by period, from the calendar's side:
-// it walks back in time an hour after the other and asks which snapshot is
-// the newest of the period around it.
+// oracle implements the definition of a grid independently: it goes back hour by hour and keeps
+// the newest snapshot of the period around each hour.
 func oracle(g *Grid, points []Point) []string {
 	kept := map[string]bool{}
 	newest := func(from, to time.Time) (best *Point) {
@@ -73,8 +72,8 @@ func oracle(g *Grid, points []Point) []string {
 	return slices.Sorted(maps.Keys(kept))
 }
 
-// history is a random series of snapshots in order, with gaps.
-func history(r *rand.Rand, n int) []Point {
+// randomPoints returns n random points in order, with gaps.
+func randomPoints(r *rand.Rand, n int) []Point {
 	at := time.Date(2024, 12, 20, r.IntN(24), r.IntN(60), 0, 0, time.UTC)
 	var out []Point
 	for i := range n {
@@ -95,21 +94,21 @@ func TestKeepAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 2026))
 	for range 300 {
 		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(30), Daily: r.IntN(12), Weekly: r.IntN(6), Monthly: r.IntN(4), Yearly: r.IntN(3)}
-		points := history(r, 1+r.IntN(120))
+		points := randomPoints(r, 1+r.IntN(120))
 		want := oracle(g, points)
 		r.Shuffle(len(points), func(i, k int) { points[i], points[k] = points[k], points[i] })
 		require.Equal(t, want, slices.Sorted(maps.Keys(g.Keep(points))), "%+v of %v", g, points)
 	}
 }
 
-// Pruning at every run leaves what pruning once at the end would.
+// Pruning after each snapshot has the same result as pruning once.
 func TestKeepIsStable(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 2026))
 	rounds := testenv.Rounds(15, 50, 200)
 	for range rounds {
 		g := &Grid{Last: r.IntN(4), Hourly: r.IntN(30), Daily: r.IntN(12), Weekly: r.IntN(6), Monthly: r.IntN(4)}
-		all := history(r, 150)
+		all := randomPoints(r, 150)
 		var have []Point
 		for _, p := range all {
 			have = append(have, p)
@@ -129,8 +128,8 @@ func TestKeepSaysWhy(t *testing.T) {
 	require.Len(t, none.Keep(points), 2)
 }
 
-// A clock that was years ahead for a day, or went back, costs no later snapshot
-// its place: what was taken then ages like all others.
+// If the clock was years ahead for a day, or was set back, later snapshots are still kept. The
+// wrong ones age like all others.
 func TestKeepWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -142,7 +141,7 @@ func TestKeepWithAWrongClock(t *testing.T) {
 		case i >= 20 && i < 44:
 			p.Time = p.Time.AddDate(4, 0, 0)
 		case i >= 60 && i < 63:
-			p.Time = p.Time.Add(-3 * time.Hour) // what they say was before
+			p.Time = p.Time.Add(-3 * time.Hour) // by name, earlier than the previous one
 		}
 		have = append(have, p)
 		kept := g.Keep(have)
@@ -153,8 +152,8 @@ func TestKeepWithAWrongClock(t *testing.T) {
 	require.Equal(t, "s076", have[0].Name)
 }
 
-// A rule for names keeps the newest, those up to an age, and none after a time. The age
-// counts from the newest snapshot of any name.
+// An also rule keeps the newest snapshots by name, those up to an age, and none after a time. The
+// age counts from the newest snapshot of any name.
 func TestKeepAlso(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -189,7 +188,7 @@ func TestKeepAlso(t *testing.T) {
 	require.Empty(t, (&Grid{Last: 3, Also: []Also{{Names: a, Last: 1}}}).Keep(nil))
 }
 
-// Every rule keeps the newest of a period. A new period begins with the calendar.
+// Every rule keeps the newest snapshot of a period. A new period starts with the calendar.
 func TestKeepPeriods(t *testing.T) {
 	t.Parallel()
 	at := func(s string) time.Time {
@@ -200,7 +199,7 @@ func TestKeepPeriods(t *testing.T) {
 	for name, tt := range map[string]struct {
 		grid  Grid
 		times []string // oldest first
-		want  []string // names are indices
+		want  []string // indices of times
 	}{
 		"hours":                {Grid{Hourly: 2}, []string{"2026-11-01 07:59:59", "2026-11-01 08:00:00", "2026-11-01 08:59:59"}, []string{"0", "2"}},
 		"days":                 {Grid{Daily: 2}, []string{"2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-02 23:59:59"}, []string{"0", "2"}},
@@ -219,9 +218,8 @@ func TestKeepPeriods(t *testing.T) {
 	}
 }
 
-// Over random histories, retention removes just what it may: exactly what the
-// oracle's grid does not keep of the job's own snapshots, less the newest,
-// and less the bases of all targets.
+// Over random histories, retention destroys exactly the job's snapshots that the oracle does not
+// keep, except for the newest and the bases of all targets.
 func TestPrunableOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 2026))
@@ -235,7 +233,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 		created := map[string]time.Time{}
 		var ours []Point
 		seen := map[string]bool{}
-		for i, p := range history(r, 80) {
+		for i, p := range randomPoints(r, 80) {
 			name := s.Naming().At(p.Time)
 			switch r.IntN(6) {
 			case 0:
@@ -244,7 +242,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 				name = fmt.Sprintf("auto-%d", i)
 				created[name] = p.Time
 			case 2:
-				name = fmt.Sprintf("auto-unknown-%d", i) // its time could not be read
+				name = fmt.Sprintf("auto-unknown-%d", i) // unknown creation time
 			}
 			if seen[name] {
 				continue
@@ -260,7 +258,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 				ours = append(ours, Point{Name: name, Time: at, Order: v.CreateTXG})
 			}
 		}
-		// Some targets, each with a part of the history, one base a bookmark.
+		// Each target has a part of the history; one base is a bookmark.
 		protected := map[uint64]string{}
 		for range r.IntN(4) {
 			target := &zfs.Dataset{Name: "vault/a"}

@@ -31,7 +31,7 @@ func TestSelects(t *testing.T) {
 		{nil, []string{"re:cache"}, "tank/a/cached", false}, // found anywhere
 		{nil, []string{"re:^a/c"}, "tank/a/cache", false},
 		{nil, []string{"re:^cache"}, "tank/a/cache", true},
-		{nil, []string{"re:cache$"}, "tank/a/cache/deep", true}, // each for itself
+		{nil, []string{"re:cache$"}, "tank/a/cache/deep", true}, // no match for descendants
 		{nil, []string{"re:."}, "tank", true},                   // never the source itself
 		{[]string{"re:^vm[0-9]+(/|$)"}, nil, "tank/vm1/disk", true},
 		{[]string{"re:^vm[0-9]+$"}, nil, "tank/vm1/disk", false},
@@ -46,8 +46,7 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// A property counts as ZFS tells it, set or inherited; a name alone as users of other
-// tools mean it.
+// A property may be set or inherited. A name without a value has the meaning that other tools use.
 func TestTakes(t *testing.T) {
 	t.Parallel()
 	d := func(value, source string) *zfs.Dataset {

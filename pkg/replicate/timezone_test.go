@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zones have days of 22 to 26 hours, hours that begin at half past, and changes by
-// half an hour, at midnight and behind it.
+// zones have days of 22 to 26 hours, hours that start at half past, and clock changes of half an
+// hour, at midnight and after it.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Antarctica/Troll",
 	"America/Sao_Paulo", "America/St_Johns", "Pacific/Apia", "Africa/Casablanca"}
 
@@ -23,9 +23,9 @@ func zone(t testing.TB, name string) (z Zone) {
 	return z
 }
 
-// label is what a calendar on the wall of a place says of a time; of an hour also
-// which of two it is.
-func label(at time.Time, z Zone, rule string) string {
+// calendarLabel returns the period of a time as a wall calendar shows it. For an hour that occurs
+// twice, it includes which of the two it is.
+func calendarLabel(at time.Time, z Zone, rule string) string {
 	at = at.In(z.Location())
 	if rule == "weekly" {
 		year, week := at.ISOWeek()
@@ -34,8 +34,8 @@ func label(at time.Time, z Zone, rule string) string {
 	return at.Format(map[string]string{"hourly": "2006-01-02 15 -0700", "daily": "2006-01-02", "monthly": "2006-01", "yearly": "2006"}[rule])
 }
 
-// changing is a history over days at which clocks are changed, in some zone.
-func changing(r *rand.Rand, n int) []Point {
+// clockChanges returns points around clock changes in some zone.
+func clockChanges(r *rand.Rand, n int) []Point {
 	days := []time.Time{
 		time.Date(2026, 10, 24, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 4, 3, 0, 0, 0, 0, time.UTC), time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC),
@@ -59,8 +59,8 @@ func zonedGrid(r *rand.Rand, z Zone) *Grid {
 	return &Grid{Timezone: z, Last: r.IntN(4), Hourly: r.IntN(40), Daily: r.IntN(8), Weekly: r.IntN(4), Monthly: r.IntN(3), Yearly: r.IntN(2)}
 }
 
-// The grid keeps the newest of each of the newest periods of a place's calendar, and
-// pruning at every run leaves what pruning once would: what is kept now was kept before.
+// The grid keeps the newest snapshot of each of the newest periods in a zone. Pruning after each
+// snapshot has the same result as pruning once.
 func TestKeepInZones(t *testing.T) {
 	t.Parallel()
 	for _, name := range zones {
@@ -68,12 +68,12 @@ func TestKeepInZones(t *testing.T) {
 			t.Parallel()
 			r, z := rand.New(rand.NewPCG(16, 2026)), zone(t, name)
 			for range 20 {
-				g, all := zonedGrid(r, z), changing(r, 120)
+				g, all := zonedGrid(r, z), clockChanges(r, 120)
 				want := map[string]bool{}
 				for _, rule := range g.rules() {
 					seen := map[string]bool{}
 					for i, p := range slices.Backward(all) {
-						of := label(p.Time, z, rule.name)
+						of := calendarLabel(p.Time, z, rule.name)
 						if rule.name == "last" {
 							of = fmt.Sprint(i)
 						}
@@ -96,8 +96,7 @@ func TestKeepInZones(t *testing.T) {
 	}
 }
 
-// What prune_limit takes as overtaken has had a snapshot in every period since, also
-// in the short ones.
+// The points that stand for future snapshots include one in every period, even a short one.
 func TestFilledHasEveryPeriod(t *testing.T) {
 	t.Parallel()
 	for _, name := range zones {
@@ -113,18 +112,18 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 				for to := from.AddDate(0, 0, 70); to.Before(from.AddDate(0, 0, 71)); to = to.Add(25 * time.Minute * 20) {
 					have := map[string]bool{}
 					for _, p := range g.filled(from, to) {
-						have[label(p.Time, z, rule)] = true
+						have[calendarLabel(p.Time, z, rule)] = true
 					}
 					for at := from; at.Before(to); at = at.Add(step) {
-						of := label(at, z, rule)
+						of := calendarLabel(at, z, rule)
 						require.True(t, have[of], "%s: %s %s", name, rule, of)
 					}
 				}
 			}
-			few := &Grid{Timezone: z, Daily: 30} // so far as it counts back
+			few := &Grid{Timezone: z, Daily: 30} // as far as the rule counts back
 			seen := map[string]bool{}
 			for _, p := range few.filled(from, from.AddDate(0, 0, 70))[1:] {
-				seen[label(p.Time, z, "daily")] = true
+				seen[calendarLabel(p.Time, z, "daily")] = true
 			}
 			require.GreaterOrEqual(t, len(seen), 30, name)
 		}

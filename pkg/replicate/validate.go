@@ -125,7 +125,7 @@ func (j *Job) faults() []error {
 }
 
 func (j *Job) targetFaults(f *faults) {
-	seen, places := map[string]bool{}, map[string]string{}
+	seen, addresses := map[string]bool{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
 		f.at = fmt.Sprintf("target %q: ", t.Name)
@@ -158,10 +158,10 @@ func (j *Job) targetFaults(f *faults) {
 		if t.Name == SourceSide {
 			f.addf("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
 		}
-		if same, ok := places[t.To]; ok {
+		if same, ok := addresses[t.To]; ok {
 			f.addf("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
 		}
-		places[t.To] = t.Name
+		addresses[t.To] = t.Name
 	}
 }
 

@@ -52,7 +52,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// An hour that does not exist is passed over; what comes back twice runs once.
+// An hour that does not exist is skipped. An hour that occurs twice counts once.
 func TestNextSummerTime(t *testing.T) {
 	t.Parallel()
 	zone, err := time.LoadLocation("Europe/Berlin")
@@ -103,7 +103,7 @@ func TestCron(t *testing.T) {
 	}
 }
 
-// systemd itself says when next.
+// Next agrees with systemd-analyze.
 func TestNextAgainstSystemd(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

@@ -141,8 +141,8 @@ func printable(s string) string {
 }
 
 // excerpt returns the start of an answer, quoted.
-func excerpt(said []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(said[:min(len(said), 80)]), "?"))
+func excerpt(answer []byte) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(answer[:min(len(answer), 80)]), "?"))
 	if text == "" {
 		return "it is empty"
 	}

@@ -20,7 +20,7 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// statusOf is what a host answers whose jobs stand so.
+// statusOf returns the answer of a host with jobs in the given states.
 func statusOf(host string, states ...string) []byte {
 	s := &runner.Status{Schema: runner.StatusSchema, Host: host, Jobs: []*runner.JobStatus{}}
 	for i, state := range states {
@@ -29,16 +29,16 @@ func statusOf(host string, states ...string) []byte {
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // of a type that has no such values
+		panic(err) // the type always encodes
 	}
 	return text
 }
 
-// gather asks hosts that answer from a table; "" hangs.
+// gather queries hosts that answer from a table; "" hangs.
 func gather(t *testing.T, answers map[string]string, all ...Query) *Fleet {
 	t.Helper()
 	var f *Fleet
-	synctest.Test(t, func(t *testing.T) { f = gatherNow(t, answers, all) }) // only hosts that hang use up their time
+	synctest.Test(t, func(t *testing.T) { f = gatherNow(t, answers, all) }) // only hosts that hang take time
 	return f
 }
 
@@ -129,10 +129,10 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, "?", j.Drill.Outcome)
 }
 
-// What an answer says of a job in several ways is one in the end: the worst.
+// If parts of an answer contradict each other, the worst one counts.
 func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]string{
+	for answer, want := range map[string]string{
 		`"state":"ok","late":true,"failed":true`: "late",
 		`"state":"ok","late":true`:               "late",
 		`"state":"ok","failed":true`:             "failed",
@@ -148,17 +148,17 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 		`"state":""`:       "failed",
 		`"state":"ok"`:     "ok",
 	} {
-		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + said + `}]}`}, Query{Address: "x"})
-		require.Equal(t, want, f.Hosts[0].State, said)
-		require.Equal(t, want, f.Hosts[0].Jobs[0].State, said)
-		require.Equal(t, want == "ok", f.Wrong() == nil, said)
+		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + answer + `}]}`}, Query{Address: "x"})
+		require.Equal(t, want, f.Hosts[0].State, answer)
+		require.Equal(t, want, f.Hosts[0].Jobs[0].State, answer)
+		require.Equal(t, want == "ok", f.Wrong() == nil, answer)
 		for _, d := range f.Hosts[0].Jobs[0].Datasets {
-			require.NotEqual(t, runner.OK, d.State, said)
+			require.NotEqual(t, runner.OK, d.State, answer)
 		}
 	}
 }
 
-// A host that does not know a job that the job file gives it is not well.
+// An expected job that the host does not know is a failure.
 func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
@@ -175,7 +175,7 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	require.Error(t, f.Wrong())
 }
 
-// So many at once and no more, and each is asked once.
+// Gather limits the number of concurrent queries, and queries each host once.
 func TestSoManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var all []Query
@@ -242,8 +242,7 @@ func TestTheLargestAnswersAreTaken(t *testing.T) {
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
 
-// TestAnAnswerCostsBoundedMemory measures what the decoding of the costliest answer that
-// is accepted allocates.
+// TestAnAnswerCostsBoundedMemory measures the memory for decoding the most expensive valid answer.
 func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	padding := strings.Repeat(" ", MaxAnswer-1<<20)
 	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
@@ -263,8 +262,8 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 	}
 }
 
-// TestAFloodOfObjectsIsNotDecoded: 2.7 million objects in 8 MiB are refused before they take
-// memory. What is allocated is about one copy of the answer.
+// TestAFloodOfObjectsIsNotDecoded checks that 2.7 million objects in 8 MiB are rejected before
+// they are decoded. The allocated memory is about one copy of the answer.
 func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	answer := []byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", 2_700_000) + `{}]}]}`)
 	require.LessOrEqual(t, len(answer), MaxAnswer)

@@ -11,7 +11,8 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// That a copy is not good is not hidden by what befell another, or by an end that came early.
+// A copy that is not good determines the outcome, even if others were interrupted or the drill
+// stopped early.
 func TestNotGoodIsNotHidden(t *testing.T) {
 	t.Parallel()
 	copies := func(ended ...string) (out []*DrilledRun) {

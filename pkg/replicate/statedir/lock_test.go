@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain holds the lock of a job until its input ends, if RECORD_TEST_LOCK names its
-// directory.
+// If RECORD_TEST_LOCK names a directory, TestMain holds the lock of a job in it until its input
+// ends.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("RECORD_TEST_LOCK"); dir != "" {
 		if _, err := Peek(filepath.Dir(dir), filepath.Base(dir)).Lock(context.Background(), false); err != nil {
@@ -27,12 +27,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheHolderOfALockIsNamed has another process hold the lock.
+// TestTheHolderOfALockIsNamed lets another process hold the lock.
 func TestTheHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
-		want string // of its process
+		want string // %d is the process ID
 	}{
 		{[]string{"/usr/bin/zxfer", "heal", "tank/a\x1b b", "vault"}, "zxfer heal 'tank/a? b' vault (process %d) is running, and keeps the job from running"},
 		{[]string{"zxfer", "replicate", "prune", "mail"}, "zxfer replicate prune mail (process %d) is running, and keeps the job from running"},

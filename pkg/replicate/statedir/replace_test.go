@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// replaceByName is the writer that TestASwappedNameChangesNoOtherFile defeats: it sets
-// the mode by name, after the file is on disk.
+// replaceByName is a vulnerable writer: it sets the mode by name after it has written the file.
+// TestASwappedNameChangesNoOtherFile defeats it.
 func replaceByName(path string, text []byte, mode os.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), ".zxfer-1.new")
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -31,22 +31,22 @@ func replaceByName(path string, text []byte, mode os.FileMode) error {
 	return os.Rename(temp, path)
 }
 
-// TestASwappedNameChangesNoOtherFile lets the owner of the directory replace each
-// temporary file by a link to a file of mode 0600.
+// In TestASwappedNameChangesNoOtherFile, the owner of the directory replaces each temporary file
+// with a link to a file of mode 0600.
 func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{
 		"Replace": func(path string) error { return Replace(path, []byte("new"), 0o644) },
 		"Put":     func(path string) error { return Put(path, []byte("new")) },
 		"Create": func(path string) error {
-			_ = os.Remove(path) // so that it creates
+			_ = os.Remove(path) // so that it is a new file
 			return Create(path, []byte("new"), 0o644)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			outside, dir := filepath.Join(t.TempDir(), "secret"), t.TempDir()
-			changed := func() bool { // and makes it as before
+			changed := func() bool { // also restores the mode
 				info, err := os.Stat(outside)
 				was := err == nil && info.Mode().Perm() == 0o600
 				text, err := os.ReadFile(outside)
@@ -69,7 +69,7 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 			testenv.Race(t, 20, func() bool {
 				_ = os.RemoveAll(filepath.Join(dir, ".zxfer-1.new"))
 				_ = os.Remove(path)
-				_ = replaceByName(path, []byte("old"), 0o644) // it fails if the attack succeeds halfway
+				_ = replaceByName(path, []byte("old"), 0o644) // fails if the attack succeeds halfway
 				return changed()
 			}, func() {
 				// Put takes the mode of a regular file.
@@ -82,7 +82,7 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	}
 }
 
-// What was private stays so, and what was not stays that.
+// Put keeps the mode of private and of public files.
 func TestPutKeepsMode(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "report.html")
@@ -96,7 +96,7 @@ func TestPutKeepsMode(t *testing.T) {
 	}
 }
 
-// Until a file is whole there is none of its name, or the old one.
+// A reader sees either the old file or the complete new one.
 func TestFilesAreWhole(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "jobs.toml")

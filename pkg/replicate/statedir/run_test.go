@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// A stop explains what it interrupted, not what had failed or was refused before.
+// A stop makes failures interruptions, but not earlier failures and refusals.
 func TestConcludeOfAStoppedRun(t *testing.T) {
 	t.Parallel()
 	for dataset, want := range map[string]string{

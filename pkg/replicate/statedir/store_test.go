@@ -27,8 +27,8 @@ func TestAppend(t *testing.T) {
 	require.Equal(t, []int{2, 3, 4}, []int{runs[0].Pruned, runs[1].Pruned, runs[2].Pruned}, "the newest, oldest first")
 }
 
-// A crash may cut the last line at any byte: the runs before it stay, and the
-// next one is whole.
+// A crash may truncate the last line at any byte. Earlier runs are still read, and the next line
+// is complete.
 func TestAppendAfterCrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestState(t *testing.T) {
 	require.ErrorContains(t, err, "state.json")
 }
 
-// The directory of a user's job is the user's, and root reads it.
+// Root reads the directories of users and must not read other files.
 func TestNothingElseIsRead(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
@@ -111,12 +111,12 @@ func TestNothingElseIsRead(t *testing.T) {
 	require.Equal(t, "home", st.Job)
 	require.NoError(t, os.Remove(s.file("state.json")))
 	require.NoError(t, unix.Mkfifo(s.file("state.json"), 0o644))
-	_, err = s.State() // does not wait for a writer
+	_, err = s.State() // does not block on a FIFO
 	require.ErrorContains(t, err, "is not a file that zxfer wrote")
 }
 
-// The directory may be a user's: what it holds is read by root. Whatever is
-// there is a state of this job, or an error that names the file.
+// Root reads directories that users own. Any content is a valid state of this job, or an error
+// that names the file.
 func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"job":"other","datasets":null}`))
 	f.Add([]byte(`{"job":"j","datasets":{"tank/a":null,"":{"targets":{"x":null}}}}` + "\n"))

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// directives are the keys and values of a unit as systemd.syntax(7) reads them:
-// sections, comments, lines that go on after a backslash.
+// directives parses a unit as systemd.syntax(7) does: sections, comments, and lines continued
+// after a backslash.
 func directives(t *testing.T, text string) (out [][2]string) {
 	t.Helper()
 	section, open := "", ""
@@ -48,8 +48,7 @@ func get(all [][2]string, key string) (values []string) {
 	return values
 }
 
-// A user with a line break brought directives of its own into a unit that runs
-// as root, and a line of its own into the crontab.
+// A user name with a line break once added directives to a root unit, and a line to the crontab.
 func FuzzWritten(f *testing.F) {
 	p := paths()
 	for _, odd := range []string{"backup", "backup\nExecStartPre=/bin/sh -c id", "a b", "%h", "$HOME", `"`, `\`, "a\\", ";", "a;reboot", "|", "`id`", "-", "+x", "@x", "\r", "\x00", "\x85", "\u2028", "ä", "1000", "root\x0b", "#", "a:b", "a,b", "~", "*", "..", "\xff"} {

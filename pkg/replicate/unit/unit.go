@@ -127,7 +127,7 @@ func (p Paths) flags() string {
 
 // task holds the directives that differ between runs and drills. own are more directives of root's
 // service.
-type task struct{ verb, what, restart, namespaces, syscalls, suid, own string }
+type task struct{ verb, subject, restart, namespaces, syscalls, suid, own string }
 
 func runs() task {
 	return task{"run --wait --service", "replicate", "on-failure", "yes", "@system-service", "yes", ""}
@@ -162,7 +162,7 @@ func service(j *replicate.Job, p Paths, t task) string {
 		}
 	}
 	kill := "mixed"
-	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.what == "replicate" {
+	if e, err := endpoint.Parse(j.Source); err == nil && e.Local() && len(j.Freeze) > 0 && t.subject == "replicate" {
 		kill = "process" // the watchdog of a freeze survives the run; everything else ends with it
 		if j.User == "" {
 			user += runDirectory // for coordination after both processes are killed
@@ -219,7 +219,7 @@ RestrictSUIDSGID=%s
 SystemCallArchitectures=native
 SystemCallErrorNumber=EPERM
 SystemCallFilter=%s
-`, Marker, t.what, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, capabilities,
+`, Marker, t.subject, j.Name, network, after, p.JobFile, p.Binary, t.verb, p.flags(), j.Name, metrics, t.restart, kill, user, capabilities,
 		strings.Join(writable, " "), t.namespaces, t.suid, t.syscalls)
 }
 
@@ -251,7 +251,7 @@ Persistent=yes
 
 [Install]
 WantedBy=timers.target
-`, Marker, t.what, j.Name, schedule, jitter)
+`, Marker, t.subject, j.Name, schedule, jitter)
 }
 
 // Cron returns a line of a system crontab, with the user, that runs a job on a host without

@@ -65,9 +65,8 @@ func TestFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-// systemd itself finds no fault with the units.
-// The watchdog of what is frozen outlives a run that is killed, and may become another
-// account; where the source is elsewhere, so is the watchdog.
+// systemd accepts the units. The watchdog of a freeze survives a killed run and may change to
+// another account. If the source is remote, so is the watchdog.
 func TestFreezeUnit(t *testing.T) {
 	t.Parallel()
 	f := file()
@@ -114,7 +113,7 @@ func TestCron(t *testing.T) {
 	require.ErrorContains(t, err, "seconds")
 }
 
-// A drill with a schedule has units of its own, which may mount what nobody sees.
+// A drill with a schedule has its own units, which may create private mounts.
 func TestDrillUnits(t *testing.T) {
 	t.Parallel()
 	f := file()
