@@ -26,21 +26,21 @@ func (inv *Inventory) conflicts() error {
 	var errs []error
 	reported := map[[3]string]bool{}
 	var stack []*destination // each contains or equals the next
-	for _, l := range all {
+	for _, d := range all {
 		for len(stack) > 0 {
-			if up := stack[len(stack)-1]; up.group() == l.group() && (up.dataset == l.dataset || strings.HasPrefix(l.dataset, up.dataset+"/")) {
+			if upper := stack[len(stack)-1]; upper.group() == d.group() && (upper.dataset == d.dataset || strings.HasPrefix(d.dataset, upper.dataset+"/")) {
 				break
 			}
 			stack = stack[:len(stack)-1]
 		}
-		other := slices.IndexFunc(stack, func(up *destination) bool { return up.host != l.host && (up.dataset == l.dataset || up.recursive) })
+		other := slices.IndexFunc(stack, func(upper *destination) bool { return upper.host != d.host && (upper.dataset == d.dataset || upper.recursive) })
 		if other < 0 {
-			stack = append(stack, l)
+			stack = append(stack, d)
 			continue
 		}
-		if jobs := [3]string{stack[other].job, l.job, l.source}; !reported[jobs] {
+		if jobs := [3]string{stack[other].job, d.job, d.source}; !reported[jobs] {
 			reported[jobs] = true
-			errs = append(errs, inv.conflict(stack[other], l))
+			errs = append(errs, inv.conflict(stack[other], d))
 		}
 	}
 	return errors.Join(errs...)
@@ -68,12 +68,12 @@ func destinations(job map[string]any, h *member) (out []*destination) {
 	below, _ := job["recursive"].(bool)
 	name, _ := job["name"].(string)
 	add := func(at endpoint.Endpoint, dataset, source string) {
-		l := &destination{server: strings.ToLower(at.HostName()), dataset: dataset, recursive: below, host: h, job: name, source: source}
+		d := &destination{server: strings.ToLower(at.HostName()), dataset: dataset, recursive: below, host: h, job: name, source: source}
 		if at.Local() {
-			l.server = h.name
+			d.server = h.name
 		}
-		if l.dataset != "" {
-			out = append(out, l)
+		if d.dataset != "" {
+			out = append(out, d)
 		}
 	}
 	add(from, from.Name, h.text(name))
@@ -88,30 +88,30 @@ func destinations(job map[string]any, h *member) (out []*destination) {
 	return out
 }
 
-func (l *destination) key() string {
-	return l.group() + "\x00" + strings.ReplaceAll(l.dataset, "/", "\x01")
+func (d *destination) key() string {
+	return d.group() + "\x00" + strings.ReplaceAll(d.dataset, "/", "\x01")
 }
 
 // group returns a key that is equal for destinations that may conflict.
-func (l *destination) group() string { return l.source + "\x00" + l.server }
+func (d *destination) group() string { return d.source + "\x00" + d.server }
 
-func (inv *Inventory) conflict(up, l *destination) error {
-	dataset := l.dataset
-	if up.dataset != l.dataset {
-		dataset = fmt.Sprintf("%s, with what is below, and %s", up.dataset, l.dataset)
+func (inv *Inventory) conflict(upper, d *destination) error {
+	dataset := d.dataset
+	if upper.dataset != d.dataset {
+		dataset = fmt.Sprintf("%s, with what is below, and %s", upper.dataset, d.dataset)
 	}
-	p, hosts := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", up.host, l.host)
-	if up.host.anyOf != "" && up.host.anyOf == l.host.anyOf {
-		hosts = fmt.Sprintf("any two hosts of group %q", l.host.anyOf)
+	p, hosts := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", upper.host, d.host)
+	if upper.host.anyOf != "" && upper.host.anyOf == d.host.anyOf {
+		hosts = fmt.Sprintf("any two hosts of group %q", d.host.anyOf)
 	}
-	jobs := fmt.Sprintf("jobs %q and %q", up.job, l.job)
-	if up.job == l.job {
-		jobs = fmt.Sprintf("job %q", l.job)
+	jobs := fmt.Sprintf("jobs %q and %q", upper.job, d.job)
+	if upper.job == d.job {
+		jobs = fmt.Sprintf("job %q", d.job)
 	}
-	if l.source != "" {
+	if d.source != "" {
 		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
-			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, hosts, dataset, l.server)
+			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, hosts, dataset, d.server)
 	}
 	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
-		"%s%s: %s would both write to %s on %s", p.file(), jobs, hosts, dataset, l.server)
+		"%s%s: %s would both write to %s on %s", p.file(), jobs, hosts, dataset, d.server)
 }

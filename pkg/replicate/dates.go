@@ -32,12 +32,12 @@ type History struct {
 // untrusted marks a snapshot in Dates whose date is ignored.
 const untrusted = 0
 
-// maxClockAhead is the tolerance for a sender's clock that is ahead of this host's. Within it, a future
-// date is replaced with the time at which the snapshot was first seen.
+// maxClockAhead is the tolerance for a sender's clock that is ahead of this host's. Within it, a
+// future date is replaced with the time at which the snapshot was first seen.
 const maxClockAhead = time.Hour
 
-// maxBackdating is how much earlier than its predecessor's a date may be. A job uses the start of its
-// run, and another tool may take a snapshot in between.
+// maxBackdating is how much earlier than its predecessor's a date may be. A job uses the start of
+// its run, and another tool may take a snapshot in between.
 const maxBackdating = 10 * time.Minute
 
 // Removed records that a run completed its pruning.
@@ -65,10 +65,10 @@ func (h *History) Doubts() int {
 	return n
 }
 
-// trustedPoints returns the points with trusted dates, oldest first, and records the others in Dates. A
-// date is trusted if it was not in the future when the snapshot was first seen, and is not more
-// than behind earlier than a trusted predecessor. Thus new snapshots cannot claim dates before the
-// newest existing one.
+// trustedPoints returns the points with trusted dates, oldest first, and records the others in
+// Dates. A date is trusted if it was not in the future when the snapshot was first seen, and is
+// not more than maxBackdating earlier than a trusted predecessor. Thus new snapshots cannot claim
+// dates before the newest existing one.
 func (h *History) trustedPoints(points []Point, now time.Time) (trusted []Point) {
 	dates, seen, newest := map[uint64]int64{}, h.Seen, time.Time{}
 	for _, p := range byOrder(points) {

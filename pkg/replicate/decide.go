@@ -30,8 +30,8 @@ type RunState struct {
 	// Targets are the job's targets, in its order. The slice is empty until the run has tried to
 	// send.
 	Targets []*TargetState
-	// Created holds the creation times of adopted snapshots, by side, dataset and name. Unasked
-	// holds the error of each side that could not be queried.
+	// Created holds the creation times of adopted snapshots, by side, dataset and name.
+	// QueryErrors holds the error of each side that could not be queried.
 	Created     map[string]map[string]map[string]time.Time
 	QueryErrors map[string]error
 	// DueOrphans holds the due orphans of each target, with their descendants.

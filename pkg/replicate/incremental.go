@@ -50,8 +50,8 @@ func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
 	return out
 }
 
-// addTarget adds the versions that one target needs. If the target was not reached, it uses the state of
-// the last run.
+// addTarget adds the versions that one target needs. If the target was not reached, it uses the
+// state of the last run.
 func (b *incrementalSources) addTarget(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
 	if b.Excluded[t.Name][d.Name] {
 		return

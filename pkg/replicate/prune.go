@@ -40,8 +40,8 @@ type Pruning struct {
 // PruneResult is knowledge about a dataset on one side.
 type PruneResult struct {
 	History *History
-	// Fingerprint is the fingerprint of the decision's input if nothing is to destroy. While it is the
-	// same, later runs skip the dataset. "" = something is, or will be, to destroy.
+	// Fingerprint is the fingerprint of the decision's input if nothing is to destroy. While it is
+	// the same, later runs skip the dataset. "" = something is, or will be, to destroy.
 	Fingerprint string
 	// Waiting means that time alone will make something prunable.
 	Waiting bool

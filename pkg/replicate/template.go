@@ -51,8 +51,8 @@ func (f *faults) lowerCase(v any) {
 	}
 }
 
-// withTemplates returns a job table with its templates applied. Later templates override earlier ones, and
-// the job overrides all.
+// withTemplates returns a job table with its templates applied. Later templates override earlier
+// ones, and the job overrides all.
 func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[string]map[string]any) (map[string]any, error) {
 	names, err := templateNames(inv.file.Jobs[i].Template)
 	f := faults{at: inv.jobAt(i)}
@@ -96,8 +96,8 @@ func templateNames(v any) ([]string, error) {
 
 var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
 
-// mergeTables returns lower with the keys of upper on top. It merges tables by key and targets by name,
-// and replaces other arrays.
+// mergeTables returns lower with the keys of upper on top. It merges tables by key and targets by
+// name, and replaces other arrays.
 func mergeTables(lower, upper map[string]any) map[string]any {
 	out := maps.Clone(lower)
 	if out == nil {

@@ -19,7 +19,7 @@ const maxKept = 100_000
 // Validate checks the values that the decoder accepted. Errors name job and key.
 func (f *File) Validate() error { return f.validate(locations{}) }
 
-// validate is Validate with places for messages.
+// validate is Validate with line numbers for messages.
 func (f *File) validate(at locations) error {
 	var errs []error
 	if f.Jobs == nil { // for example a truncated file
@@ -180,8 +180,8 @@ func (j *Job) selfTarget(t *Target) string {
 	return ""
 }
 
-// checkTransport checks that the transport can connect the source with a target. On a single host, zxfer
-// uses no network, so any transport is valid.
+// checkTransport checks that the transport can connect the source with a target. On a single host,
+// zxfer uses no network, so any transport is valid.
 func (j *Job) checkTransport(t *Target) error {
 	from, errFrom := endpoint.Parse(j.Source)
 	to, errTo := endpoint.Parse(t.To)

@@ -112,8 +112,8 @@ func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
 
-// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to the
-// underlying type: 30 would mean 30 nanoseconds.
+// unmarshalString reads a TOML value that must be a string. The decoder would convert a number to
+// the underlying type: 30 would mean 30 nanoseconds.
 func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
 	var v struct{ V any }
 	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {

@@ -63,8 +63,8 @@ func Gather(ctx context.Context, all []Query, opts Options, p *Progress) (*Fleet
 	return f, nil
 }
 
-// query queries one host. It locks decoding while it decodes the answer, so that only one answer at a
-// time uses memory.
+// query queries one host. It locks decoding while it decodes the answer, so that only one answer
+// at a time uses memory.
 func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Host {
 	h := &Host{Host: displayName(a), Address: a.Address, Jobs: []*Job{}}
 	if a.Here != nil {
