@@ -94,7 +94,7 @@ func (v *RunState) NoteOrphans() {
 	slices.SortFunc(v.State.Orphans, func(a, b *Orphan) int { return strings.Compare(a.Target+" "+a.Dataset, b.Target+" "+b.Dataset) })
 }
 
-// noteReturned moves the holds of an orphan back to the state of its dataset, because the source
+// noteReturned adds the holds of an orphan to the state of its dataset again, because the source
 // has that dataset again.
 func (v *RunState) noteReturned(g *Orphan) {
 	a := v.State.Arrival(g.Source, g.Target)
