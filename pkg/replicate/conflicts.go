@@ -33,7 +33,9 @@ func (inv *Inventory) conflicts() error {
 			}
 			stack = stack[:len(stack)-1]
 		}
-		other := slices.IndexFunc(stack, func(upper *destination) bool { return upper.host != d.host && (upper.dataset == d.dataset || upper.recursive) })
+		other := slices.IndexFunc(stack, func(upper *destination) bool {
+			return upper.host != d.host && (upper.dataset == d.dataset || upper.recursive)
+		})
 		if other < 0 {
 			stack = append(stack, d)
 			continue
