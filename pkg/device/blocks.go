@@ -5,57 +5,57 @@ import (
 	"iter"
 )
 
-// blockSource is a device or image file that is read block by block. All
-// methods may be called from several goroutines.
+// blockSource is a device or image file that is read in blocks. All methods may be
+// called concurrently.
 type blockSource interface {
-	// ReadAt fills p, at most one block, or fails.
+	// ReadAt fills p, which is at most one block, or fails.
 	io.ReaderAt
-	// Size is the number of bytes to copy.
+	// Size returns the number of bytes to copy.
 	Size() int64
-	// NextData returns the next range at or after off that may hold anything
-	// but zeros; start is Size where there is none.
+	// NextData returns the next range at or after off that may hold data other than
+	// zeros. If there is none, start is Size.
 	NextData(off int64) (start, end int64, err error)
-	// Unchanged tells why what was read is not of one piece: the file was
-	// truncated or written while it was copied.
+	// Unchanged returns an error if the data read may be inconsistent, because the
+	// file was truncated or written during the copy.
 	Unchanged() error
-	// BadRanges are those that could not be read and were passed over as
-	// zeros; only where that was asked for.
+	// BadRanges returns the unreadable ranges that were replaced by zeros. It is
+	// empty unless the task skips errors.
 	BadRanges() []Range
 	Close() error
-	// Name says what is read, for messages: "/dev/sda".
+	// Name returns the path for messages, such as "/dev/sda".
 	Name() string
 }
 
-// blockTarget is a device or image file that is written block by block. All
-// methods may be called from several goroutines.
+// blockTarget is a device or image file that is written in blocks. All methods may
+// be called concurrently.
 type blockTarget interface {
-	// ReadAt reads what the device holds, not what a cache remembers; less
-	// than len(p) bytes with io.EOF where the target ends there.
+	// ReadAt reads from the device, not from the page cache. At the end of the
+	// target it returns fewer bytes and io.EOF.
 	io.ReaderAt
 	io.WriterAt
 	// Zero makes a range read as zeros.
 	Zero(off, n int64) error
-	// NextData is that of a blockSource.
+	// NextData works as in blockSource.
 	NextData(off int64) (start, end int64, err error)
-	// Sync returns once everything that was written is stored.
+	// Sync returns when all written data is stored.
 	Sync() error
 	// DropCache makes later reads come from the device.
 	DropCache() error
-	// Commit ends a copy that is complete: it checks that the device is
-	// still the one that was opened and gives a file its size.
+	// Commit completes a copy. It checks that the path still names the opened
+	// device, and sets the size of a file.
 	Commit() error
 	Close() error
 	Name() string
 }
 
-// blockJournal remembers, on the target's host, which blocks are stored.
+// blockJournal records, on the target's host, which blocks are stored.
 type blockJournal interface {
-	// Stored hands over, once, the hash of every block that an earlier copy
-	// stored, in their order and zero for all others.
+	// Stored returns the sums of the blocks that an earlier copy stored, in block
+	// order and zero for all others. It returns them only once.
 	Stored() []Sum
-	// Add notes blocks that are stored for good: synced before the call.
+	// Add records blocks. The caller has synced them.
 	Add(blocks iter.Seq2[int64, Sum]) error
-	// Remove forgets everything.
+	// Remove deletes the journal and closes it.
 	Remove() error
 	Close() error
 }

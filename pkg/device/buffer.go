@@ -10,15 +10,14 @@ import (
 // AlignedBuffer returns n bytes at an address that O_DIRECT accepts.
 func AlignedBuffer(n int) []byte { return tcp.NewAlignedBlock(n).Room() }
 
-// aligned tells whether O_DIRECT accepts p as memory.
+// aligned reports whether O_DIRECT accepts p as memory.
 func aligned(p []byte, to int64) bool {
 	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%uintptr(to) == 0
 }
 
-// IsZero tells whether all bytes of p are zero. It stops at the first that is
-// not.
+// IsZero reports whether all bytes of p are zero. It stops at the first other byte.
 func IsZero(p []byte) bool {
-	// Each byte equals the one before it: a comparison of memory with itself
-	// runs at the speed of the cache and needs no page of zeros.
+	// Comparing the buffer with itself, shifted by one byte, runs at cache speed
+	// and needs no page of zeros.
 	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[:len(p)-1], p[1:])
 }

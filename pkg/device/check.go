@@ -12,28 +12,27 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Allow is what the user consented to.
+// Allow holds the user's consent.
 type Allow struct {
-	// Overwrite permits to overwrite what is recognised on the target, if
-	// Confirm identifies it: its serial number or WWN, or its size in bytes
-	// where it has neither.
+	// Overwrite permits overwriting recognized data on the target, if Confirm
+	// identifies the target: by serial number or WWN, or by its size in bytes if it
+	// has neither.
 	Overwrite bool   `json:"overwrite,omitempty"`
 	Confirm   string `json:"confirm,omitempty"`
-	// Sparse is that a target file stores no zeros: it may turn out to need
-	// less space than the source's size.
+	// Sparse permits a target file with holes. It may need less space than the
+	// source's size.
 	Sparse bool `json:"sparse,omitempty"`
 }
 
-// judge collects what speaks against a copy.
+// findings collects objections to a copy.
 type judge []finding.Finding
 
 func (j *judge) add(severity finding.Severity, id, evidence, remedy, format string, args ...any) {
 	*j = append(*j, finding.Finding{ID: id, Severity: severity, Evidence: evidence, Remedy: remedy, Summary: fmt.Sprintf(format, args...)})
 }
 
-// checkTarget is what speaks against writing the source to the target. What
-// the target is used for and what it cannot hold, nothing overrides; what lies
-// on it, consent does.
+// checkTarget returns the objections to copying src to dst. Consent lifts
+// objections to the target's contents, but never objections to its use or its size.
 func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	var j judge
 	how := overlaps(src, dst)
@@ -41,8 +40,8 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 		j.add(finding.Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
 	}
 	if wwn := oneDisk(src, dst); wwn != "" && how == "" {
-		// Two disks in one dock may both have its name. What nobody uses is
-		// at worst written onto itself.
+		// Two disks in one dock may both report the dock's WWN. If nothing uses the
+		// source, the worst case is that it is overwritten with its own data.
 		severity := finding.Warn
 		if src.Busy || len(src.Mounts)+len(src.Swap) > 0 {
 			severity = finding.Fail
@@ -82,15 +81,15 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	}
 	j.place(src, dst, allow)
 	if len(finding.Failed(j)) > 0 {
-		return j // consent would not help
+		return j
 	}
 	j.contents(dst, allow)
 	j.shape(src, dst)
 	return j
 }
 
-// paste is a command for a shell: what a host says is quoted in it, and never an
-// option.
+// paste returns a shell command. Words come from a host, so they are quoted and
+// never parsed as options.
 func paste(command string, words ...string) string {
 	if slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
 		command += " --"
@@ -98,7 +97,7 @@ func paste(command string, words ...string) string {
 	return command + " " + shellquote.Join(words...)
 }
 
-// release is how to take a holder off.
+// releaseHint returns the command that releases a holder.
 func (h Holder) release() string {
 	switch h.Kind {
 	case KindLVM:
@@ -114,7 +113,7 @@ func (h Holder) release() string {
 	return paste("fuser -vm", "/dev/"+h.Name) + " tells what to stop"
 }
 
-// found is what lies on a device, from which one may guess who holds it.
+// signatureList returns the signatures of a device, which hint at its user.
 func (f Facts) found() string {
 	var out []string
 	for _, s := range f.Signatures {
@@ -131,7 +130,7 @@ func (s Signature) text() string {
 	return t + " on " + s.Device
 }
 
-// place judges where an image file is to be.
+// checkSpace checks the location of an image file and the space there.
 func (j *judge) place(src, dst Facts, allow Allow) {
 	if dst.Kind == KindMissing && strings.HasPrefix(dst.Real, "/dev/") && !strings.HasPrefix(dst.Real, "/dev/shm/") {
 		j.add(finding.Fail, "target-no-device", "", "check the name; an image file goes elsewhere",
@@ -160,7 +159,7 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 	j.add(finding.Fail, "target-no-space", evidence, remedy, "the file system of %s is %s too small", dst.Path, size.Text(uint64(short)))
 }
 
-// contents judges what lies on the target.
+// checkContents objects to data on the target.
 func (j *judge) contents(dst Facts, allow Allow) {
 	summary, found := "there is something on %s", dst.found()
 	switch {
@@ -193,7 +192,8 @@ func (j *judge) contents(dst Facts, allow Allow) {
 	}
 }
 
-// shape warns of what will be there but may not work.
+// checkGeometry warns if sizes or sectors make the copy unusable or truncate a
+// file.
 func (j *judge) shape(src, dst Facts) {
 	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
 		j.add(finding.Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
@@ -206,7 +206,7 @@ func (j *judge) shape(src, dst Facts) {
 	if src.PartitionTable == "" {
 		return
 	}
-	// The table of an image is looked for in sectors of 512 bytes.
+	// Partition tables of image files are read in sectors of 512 bytes.
 	if src.LogicalSector != dst.LogicalSector && src.LogicalSector != 0 {
 		j.add(finding.Warn, "sector-size", fmt.Sprintf("%d and %d bytes", src.LogicalSector, dst.LogicalSector), "copy the partitions one by one into a new table",
 			"%s has other sectors than the source: its partition table will not be understood", dst.Path)
@@ -216,13 +216,13 @@ func (j *judge) shape(src, dst Facts) {
 	}
 }
 
-// beyond warns of marks of the target's former use behind what is copied: ZFS, MD
-// and others look for their own at the end of a device.
+// checkLeftovers warns of old signatures beyond the end of the copy. ZFS, MD and
+// others look for their labels at the end of a device.
 func (j *judge) beyond(src, dst Facts) {
 	var stay []string
 	for _, s := range dst.Signatures {
 		if s.Device != dst.Name || max(s.Offset, s.Last) < src.Size || s.Type == "gpt" && src.PartitionTable == "gpt" {
-			continue // the last is what gpt-end tells of
+			continue // gpt-end covers the second GPT
 		}
 		stay = append(stay, fmt.Sprintf("%s at %d", s.text(), max(s.Offset, s.Last)))
 	}
@@ -235,8 +235,8 @@ func (j *judge) beyond(src, dst Facts) {
 		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
 }
 
-// checkSource is what speaks against reading the source: nothing that refuses
-// it, but what may make the copy inconsistent.
+// checkSource returns reasons why the source cannot be read, and warnings if the
+// copy may be inconsistent.
 func checkSource(src Facts) []finding.Finding {
 	var j judge
 	remedy := func(point string) string {

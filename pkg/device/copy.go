@@ -9,11 +9,11 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// copyWithin copies within one host, without a wire. Each block is read, hashed
-// and written by one goroutine; several of them keep both devices busy. It does
-// what send and receive do together.
+// copyLocal copies within one host. Each block is read, hashed and written by one
+// goroutine. Several goroutines keep both devices busy. It does the work of send
+// and receive together.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. It is called about twice a second and once at the end.
 func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal blockJournal, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	c := &copying{src: src, opt: opt, pool: &blockPool{size: opt.Block}}
@@ -35,7 +35,7 @@ func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal b
 	return Result{res, d}, err
 }
 
-// copying is the state of one copyWithin.
+// localCopy is the state of one copyLocal.
 type copying struct {
 	src  blockSource
 	opt  Options
@@ -98,15 +98,14 @@ func (c *copying) block(ctx context.Context, w int, first, count int64, b *tcp.B
 	return c.store.data(w, first, b.Payload(), sums[0], c.scan.mark(b.Payload(), sums[0]))
 }
 
-// account counts what was there already, too.
+// account counts all hashed bytes, so present blocks count too.
 func (c *copying) account(life time.Duration) (int64, []transfer.Stage) {
 	stages := append(c.scan.stages(life), c.limit.Stages(life)...)
 	return c.scan.hash.bytes.Load(), append(stages, c.store.stages(life)...)
 }
 
 func (c *copying) stalled() (what string, network bool) {
-	// Where the target hangs, no read of the source is under way for long:
-	// whoever made it waits to write.
+	// If the target hangs, no read is active: the goroutines wait for their writes.
 	if !c.scan.read.running() && !c.store.idle() {
 		return c.store.stalled()
 	}

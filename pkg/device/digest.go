@@ -11,35 +11,36 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// DigestQuery asks for the digest of a device.
+// DigestQuery requests the digest of a device.
 type DigestQuery struct {
 	Device Facts `json:"device"`
-	// Size, where it is not 0, is how many of the device's first bytes count.
+	// Size limits the digest to the first Size bytes. 0 means the whole device.
 	Size    int64   `json:"size,omitempty"`
 	Options Options `json:"options"`
 }
 
-// Digest is a device's digest.
+// Digest is the reply to a DigestQuery.
 type Digest struct {
 	Result Result `json:"result"`
-	// Parts are hashes of consecutive ranges of PartBytes each, at most
-	// maxParts: they tell where two devices differ.
+	// Parts are hashes of consecutive ranges of PartBytes each, at most maxParts.
+	// They show where two devices differ.
 	Parts     [][]byte `json:"parts"`
 	PartBytes int64    `json:"part_bytes"`
 }
 
-// maxParts bounds the answer to a DigestQuery.
+// maxParts limits the size of a Digest.
 const maxParts = 4096
 
-// Parts says how a device that was hashed in blocks is cut.
+// Parts returns the number and the length of the parts of a device hashed in
+// blocks.
 func Parts(size int64, block int) (count int, bytes int64) {
 	blocks := (size + int64(block) - 1) / int64(block)
 	per := max(1, (blocks+maxParts-1)/maxParts)
 	return int((blocks + per - 1) / per), per * int64(block)
 }
 
-// Differ are the ranges, of PartBytes each where they stand alone, in which two
-// devices that were hashed alike differ.
+// Differ returns the ranges in which two devices differ. Both must have been hashed
+// with the same options. Adjacent ranges are joined.
 func (d Digest) Differ(other Digest) (out []Range) {
 	for i := range max(len(d.Parts), len(other.Parts)) {
 		if i < len(d.Parts) && i < len(other.Parts) && bytes.Equal(d.Parts[i], other.Parts[i]) {
@@ -74,13 +75,13 @@ func DigestOf(ctx context.Context, q DigestQuery, progress func(transfer.Progres
 	return d, nil
 }
 
-// hashAll hashes a device. The source is closed in any case. sums are those of
-// its blocks.
+// hashAll hashes a device and returns the sums of its blocks. It always closes the
+// source.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. It is called about twice a second and once at the end.
 func hashAll(ctx context.Context, src blockSource, opt Options, progress func(transfer.Progress)) (_ Result, sums []Sum, err error) {
 	opt = opt.filled()
-	opt.NoVerify = false // which leaves the digest out
+	opt.NoVerify = false // otherwise opt.digest returns ""
 	pool := &blockPool{size: opt.Block}
 	s := newScan(src, newGrid(src.Size(), opt.Cut()), pool, opt.workers())
 	s.each = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }

@@ -1,22 +1,30 @@
-// Package device is block devices and regular image files on Linux, and the copy
-// of one to another.
+// Package device inspects and copies Linux block devices and regular image files.
 //
-//   - What is known of a device: [Inspect] and its [Facts], from sysfs and
-//     procfs, and what lies on it, from wipefs of util-linux, which lists every
-//     signature that libblkid knows (blkid -p gives up where two of them
-//     contradict each other).
-//   - The rules: what speaks against a copy ([Task.CheckSource], [Task.CheckTarget]), and
-//     how a device is opened so that neither the wrong one nor one in use is
-//     written ([OpenSource], [OpenTarget]).
-//   - The copy of a [Task]: [Copy] reads, hashes, sends, writes, syncs and reads
-//     back blocks in any order, this end's part of it or all. Its [Journal] says
-//     what is stored, so that a copy that was cut off goes on ([StateOf]). Where
-//     one end is a standard stream, it is copied in order instead.
-//   - [DigestOf] hashes a device, to be compared with another one.
+//   - Facts: the properties of a device or file, as [Inspect] reads them from
+//     sysfs, procfs, udev and wipefs. (blkid -p fails if two signatures conflict;
+//     wipefs lists all.)
+//   - Signature: a file system, partition table, RAID or volume header found on a
+//     device.
+//   - Source, Target: a device or image file opened for reading or writing. A
+//     target device is held exclusively.
+//   - Task: one copy, with the source, the target, the options and what the user
+//     allows ([Allow]).
+//   - Block: the unit of a copy. Blocks are read, hashed, sent, written, synced and
+//     verified in any order.
+//   - Sum: the hash of a block. Digest: the hash of all sums of a device. Mark: the
+//     xxh3-128 of a block's data, which protects it from the source's memory to the
+//     target's medium.
+//   - Journal: the record, on the target's host, of the blocks that are stored. An
+//     interrupted copy resumes from it.
+//   - Present block: a block that the target already holds, so it is not sent.
+//   - Stream: standard input or output as one end. It is copied in order and cannot
+//     be resumed.
 //
-// Digests are BLAKE3, whose tree lets every block be hashed by itself.
+// Sums and digests are xxh3 if [Options].Quick or NoVerify is set, otherwise BLAKE3. The
+// zxfer command uses xxh3 by default. Delta copies always use BLAKE3, whose digest is the
+// one that b3sum prints: its tree allows blocks to be hashed independently.
 //
-// It opens no connections, tries nothing again and asks nobody for consent: a
-// link is the caller's, what the user allowed is [Allow], and the course of a
-// copy (watch, stall, cause, unwind) is that of every transfer, transfer.Life.
+// The package does not open connections, retry, or ask for consent. The caller
+// provides the link. transfer.Life runs a copy: progress, stall detection, errors
+// and cleanup.
 package device

@@ -9,9 +9,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// effort meters a stage of several goroutines by the time that they work, not
-// by the time that they wait: one goroutine serves several stages here, each
-// in its turn.
+// stageMeter measures a stage by the working time of its goroutines. Waiting time
+// would not do, because each goroutine serves several stages in turn.
 type effort struct {
 	name  string
 	bytes atomic.Int64
@@ -22,13 +21,13 @@ func newEffort(name string, n int) *effort {
 	return &effort{name: name, watch: transfer.NewWaitTimers(n)}
 }
 
-// running tells whether any of its goroutines works.
+// running reports whether any goroutine of the stage is working.
 func (e *effort) running() bool {
 	return slices.ContainsFunc(e.watch, (*tcp.WaitTimer).Running)
 }
 
-// stage is what the stage did. What it did not spend on work counts as waiting
-// for its output if it produces, and for its input if it consumes.
+// stage returns the statistics of the stage. Idle time counts as waiting for output
+// if the stage produces data, and as waiting for input if it consumes data.
 func (e *effort) stage(life time.Duration, produces bool) transfer.Stage {
 	busy := min(life, e.watch.Mean())
 	s := transfer.Stage{Name: e.name, Bytes: e.bytes.Load(), Busy: busy}

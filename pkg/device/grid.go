@@ -6,7 +6,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// grid divides a device into blocks.
+// grid divides a device of size bytes into count blocks of block bytes.
 type grid struct {
 	cut   Cut
 	size  int64
@@ -19,19 +19,19 @@ func newGrid(size int64, cut Cut) grid {
 	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
 }
 
-// length is the bytes of a block: the last one may be shorter.
+// length returns the bytes of block i. Only the last block may be shorter.
 func (g grid) length(i int64) int64 { return min(g.block, g.size-i*g.block) }
 
-// bytes is the length of a run of blocks.
+// bytes returns the length of a run of blocks.
 func (g grid) bytes(first, count int64) int64 {
 	return min((first+count)*g.block, g.size) - first*g.block
 }
 
-// sum hashes a block at its place. BLAKE3 numbers its chunks, so the hash of a
-// block of zeros, too, depends on where it is.
+// sum hashes block i. BLAKE3 numbers its chunks, so even equal blocks have
+// different sums.
 func (g grid) sum(i int64, p []byte) Sum { return g.cut.Sum(p, i*g.block, g.size) }
 
-// mark is that of a block whose hash is known.
+// mark returns the mark of a block with a known sum.
 func (g grid) mark(p []byte, sum Sum) Mark {
 	if g.cut.Quick {
 		return Mark(sum[:tcp.MarkSize])
@@ -39,7 +39,7 @@ func (g grid) mark(p []byte, sum Sum) Mark {
 	return MarkOf(p)
 }
 
-// trail appends hashes and a mark to a payload in b.
+// appendTrailer appends sums and a mark to the n bytes of payload in b.
 func trail(b *tcp.Block, n int, sums []Sum, mark Mark) {
 	room := b.Room()
 	for _, s := range sums {
@@ -48,7 +48,7 @@ func trail(b *tcp.Block, n int, sums []Sum, mark Mark) {
 	b.SetLen(n + copy(room[n:], mark[:]))
 }
 
-// cutSums takes hashes out of a payload.
+// parseSums parses a payload of sums.
 func cutSums(p []byte) []Sum {
 	sums := make([]Sum, len(p)/tcp.SumSize)
 	for i := range sums {
@@ -57,13 +57,15 @@ func cutSums(p []byte) []Sum {
 	return sums
 }
 
-// cutTrail takes a payload apart; the header said that it is long enough.
+// splitTrailer splits a payload. The header's check has ensured that it is long
+// enough.
 func cutTrail(p []byte) (data []byte, sum Sum, mark Mark) {
 	n := len(p) - tcp.TrailSize
 	return p[:n], Sum(p[n:]), Mark(p[n+tcp.SumSize:])
 }
 
-// blockPool keeps blocks for reuse, the last used on top: it is the warmest.
+// blockPool keeps blocks for reuse. It returns the last used first, whose memory is
+// most likely cached.
 type blockPool struct {
 	mu   sync.Mutex
 	size int
@@ -81,7 +83,7 @@ func (p *blockPool) get() *tcp.Block {
 	return tcp.NewAlignedBlock(p.size)
 }
 
-// put takes a block back, nil for none.
+// put returns a block to the pool. b may be nil.
 func (p *blockPool) put(b *tcp.Block) {
 	if b == nil {
 		return

@@ -14,21 +14,21 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// handle is an open device or file whose reads and writes go past the page
-// cache where it allows that. Its methods may be called concurrently.
+// handle is an open device or file. If the file system allows it, reads and writes
+// bypass the page cache. Its methods may be called concurrently.
 type handle struct {
 	facts Facts
-	size  int64 // of the copy, at first all of it
+	size  int64 // of the copy, initially the size in facts
 	f     *os.File
 	conn  syscall.RawConn
-	align int64 // of offsets, lengths and memory under O_DIRECT
+	align int64 // of offsets, lengths and memory for O_DIRECT
 
 	direct atomic.Bool
 	edge   sync.Mutex
 }
 
-// openHandle opens what facts tell of. O_DIRECT is set afterwards, where it is
-// taken: an open with it can fail with the file already created.
+// openHandle opens the device or file that facts describe. It sets O_DIRECT
+// afterwards, because open with O_DIRECT may fail after it created the file.
 func openHandle(facts Facts, flags int) (*handle, error) {
 	f, err := os.OpenFile(facts.Real, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0o600)
 	if err != nil {
@@ -41,14 +41,15 @@ func openHandle(facts Facts, flags int) (*handle, error) {
 	if h.conn, err = f.SyscallConn(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	_ = h.setDirect(true) // else through the cache
+	_ = h.setDirect(true) // if this fails, the page cache is used
 	return h, nil
 }
 
-// Name is the path that the user gave.
+// Name returns the path that the user gave.
 func (h *handle) Name() string { return h.facts.Path }
 
-// control runs f on the descriptor; unlike RawConn.Read, several at a time.
+// control runs f on the descriptor. Unlike RawConn.Read, it allows concurrent
+// calls.
 func (h *handle) control(f func(fd int) error) (err error) {
 	if cerr := h.conn.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
 		return cerr
@@ -56,7 +57,7 @@ func (h *handle) control(f func(fd int) error) (err error) {
 	return err
 }
 
-// stat is what is open.
+// stat returns the status of the open file.
 func (h *handle) stat() (st unix.Stat_t, err error) {
 	if err = h.control(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
 		err = fmt.Errorf("%s: %w", h.facts.Path, err)
@@ -81,9 +82,9 @@ func (h *handle) setDirect(on bool) error {
 	})
 }
 
-// fallBack turns O_DIRECT off where the first use shows that the file system
-// took the flag, but not the access: EINVAL. It tells whether to try again an
-// access that began with it, as several do at once.
+// disableDirect turns O_DIRECT off if the first access fails with EINVAL: the file
+// system accepted the flag but not the access. It reports whether to retry an
+// access that started with O_DIRECT. Concurrent accesses may fail together.
 func (h *handle) fallBack(began bool, err error) bool {
 	return began && errors.Is(err, unix.EINVAL) && (!h.direct.Load() || h.setDirect(false) == nil)
 }
@@ -91,7 +92,7 @@ func (h *handle) fallBack(began bool, err error) bool {
 // An operation reads or writes p at off.
 type operation func(fd int, p []byte, off int64) (int, error)
 
-// whole does one operation until p is done or the end is reached.
+// fullIO repeats op until p is complete or the file ends.
 func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
 	err = h.control(func(fd int) error {
 		for n < len(p) {
@@ -107,7 +108,7 @@ func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
 			}
 			n += k
 			if h.direct.Load() && int64(k)%h.align != 0 {
-				return nil // the end of a file: nothing follows
+				return nil // a short read: end of file
 			}
 		}
 		return nil
@@ -115,8 +116,7 @@ func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
 	return n, err
 }
 
-// access does an operation on all of p: what O_DIRECT accepts as it is, and the
-// rest, or all, by edge.
+// doIO applies op to all of p. Parts that O_DIRECT does not accept go through edge.
 func (h *handle) access(p []byte, off int64, op operation, edge func(p []byte, off int64) (int, error)) (n int, err error) {
 	began := h.direct.Load()
 	once := func() (n int, err error) {
@@ -138,7 +138,7 @@ func (h *handle) access(p []byte, off int64, op operation, edge func(p []byte, o
 	return n, err
 }
 
-// readAt fills p; it returns io.EOF with less.
+// readAt fills p, or returns fewer bytes and io.EOF.
 func (h *handle) readAt(p []byte, off int64) (int, error) {
 	n, err := h.access(p, off, unix.Pread, func(p []byte, off int64) (int, error) {
 		room, from, skip := h.around(p, off)
@@ -151,8 +151,7 @@ func (h *handle) readAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// writeAt writes all of p. Sectors that are written in part keep the rest of what
-// they hold.
+// writeAt writes all of p. It preserves the rest of partially written sectors.
 func (h *handle) writeAt(p []byte, off int64) (int, error) {
 	n, err := h.access(p, off, unix.Pwrite, func(p []byte, off int64) (int, error) {
 		h.edge.Lock()
@@ -171,8 +170,8 @@ func (h *handle) writeAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// around is aligned memory for all sectors that p reaches into: from is where
-// they begin, and p is at skip in them.
+// alignedRange returns aligned memory for all sectors that p touches. The sectors
+// start at from, and p starts at skip within them.
 func (h *handle) around(p []byte, off int64) (room []byte, from int64, skip int) {
 	from = off &^ (h.align - 1)
 	skip = int(off - from)
@@ -181,9 +180,9 @@ func (h *handle) around(p []byte, off int64) (room []byte, from int64, skip int)
 
 func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
 
-// ReadAt fills p from off; io.EOF where the copy ends, or what is open does.
-// Memory of AlignedBuffer and offsets that are multiples of wire.Alignment spare a copy;
-// anything works. Failing media give a *ReadError.
+// ReadAt fills p from off. It returns io.EOF at the end of the copy or of the file.
+// Any memory and offset work, but only memory from AlignedBuffer at multiples of
+// tcp.Alignment avoids a copy. If the medium fails, it returns a *ReadError.
 func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	want := int(max(0, min(int64(len(p)), h.size-off)))
 	n, err := h.readAt(p[:want], off)
@@ -196,8 +195,9 @@ func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// NextData is the next range at or after off that may hold anything but zeros;
-// start is the copy's size where there is none. A block device is one range.
+// NextData returns the next range at or after off that may hold data other than
+// zeros. If there is none, start is the size of the copy. A block device is one
+// range.
 func (h *handle) NextData(off int64) (start, end int64, err error) {
 	if off >= h.size || !h.facts.IsFile() {
 		return min(off, h.size), h.size, nil
@@ -208,9 +208,10 @@ func (h *handle) NextData(off int64) (start, end int64, err error) {
 	return start, end, err
 }
 
-// seek is where data or a hole of a file begins, at or after off: at the copy's end
-// where there is none, and at unknown where the file system does not tell. Where a
-// file has no hole, to look for one may take as long as to read it.
+// seek returns the offset of the next data or hole of a file at or after off. It
+// returns the size of the copy if there is none, and unknown if the file system
+// cannot tell. In a file without holes, seeking a hole may take as long as reading
+// the file.
 func (h *handle) seek(off int64, whence int, unknown int64) (at int64, err error) {
 	err = h.control(func(fd int) error {
 		at, err = unix.Seek(fd, off, whence)

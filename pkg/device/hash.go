@@ -10,26 +10,24 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Sum is the hash of one block at its place in a device: its BLAKE3 chaining
-// value, of which the digest of the whole device follows, or, where nobody asks
-// for a digest, something quicker: see Cut.
+// Sum is the hash of one block: its BLAKE3 chaining value at its offset, or its
+// xxh3-128. See Cut.
 type Sum = [tcp.SumSize]byte
 
-// Mark is the xxh3-128 of what a block holds. It travels with the block and is
-// compared with what the target reads back: that is BLAKE3's work at a twentieth
-// of the price. It tells whether memory, a disk or a cable changed a block; but
-// whoever wants two blocks to have the same one can make such blocks, and is
-// kept off by the wire.
+// Mark is the xxh3-128 of a block's data. It travels with the block and is compared
+// with the data read back from the target, at a twentieth of the cost of BLAKE3. It
+// detects faults of memory, disks and cables. It does not resist deliberate
+// collisions; the authenticated transport keeps attackers out.
 // https://github.com/Cyan4973/xxHash/blob/v0.8.3/README.md
 type Mark = [tcp.MarkSize]byte
 
-// simdBytes is what the assembly hashes at once.
+// simdBytes is the number of bytes that the assembly hashes in one call.
 const simdBytes = guts.MaxSIMD * guts.ChunkSize
 
-// LeafHash returns the chaining value of a block that lies at offset in a
-// device of size bytes. Blocks must be of a power of two of at least 1 KiB, the
-// last one may be shorter, and lie at a multiple of that. BLAKE3 numbers its
-// chunks, so equal blocks at different offsets, zeros too, differ.
+// LeafHash returns the BLAKE3 chaining value of a block at offset in a device of
+// size bytes. The block length must be a power of two of at least 1 KiB, except for
+// the last block. offset must be a multiple of the block length. BLAKE3 numbers its
+// chunks, so equal blocks at different offsets have different values.
 // https://github.com/BLAKE3-team/BLAKE3-specs/blob/master/blake3.pdf, section 2.1
 func LeafHash(block []byte, offset, size int64) Sum {
 	n := subtree(block, uint64(offset)/guts.ChunkSize)
@@ -39,7 +37,7 @@ func LeafHash(block []byte, offset, size int64) Sum {
 	return toBytes(guts.ChainingValue(n))
 }
 
-// subtree hashes p, which begins with the chunk of that number.
+// subtree hashes p, which starts at the given chunk number.
 func subtree(p []byte, chunk uint64) guts.Node {
 	switch {
 	case len(p) == simdBytes:
@@ -55,11 +53,11 @@ func subtree(p []byte, chunk uint64) guts.Node {
 	return guts.ParentNode(l, r, &guts.IV, 0)
 }
 
-// leftOf is the largest power of two below n > 1: BLAKE3 gives the left side
-// as much as it can.
+// leftOf returns the largest power of two below n. n must be at least 2. BLAKE3
+// makes the left subtree as large as possible.
 func leftOf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
-// Root returns the BLAKE3 of a device, as b3sum prints it, from the chaining
+// Root returns the BLAKE3 digest of a device, as b3sum prints it, from the chaining
 // values of all its blocks.
 func Root(cvs []Sum) [32]byte {
 	switch len(cvs) {
@@ -73,20 +71,21 @@ func Root(cvs []Sum) [32]byte {
 	return toBytes(guts.ChainingValue(n))
 }
 
-// MarkOf returns the Mark of a block.
+// MarkOf returns the mark of a block.
 func MarkOf(block []byte) Mark { return xxh3.Hash128(block).Bytes() }
 
-// Cut says how a copy cuts a device into blocks and hashes each.
+// Cut defines how a device is divided into blocks and hashed.
 type Cut struct {
-	// Block is the length of all blocks but the last in bytes.
+	// Block is the length in bytes of all blocks except the last.
 	Block int
-	// Quick has a block's hash be its Mark, followed by zeros, not its LeafHash:
-	// for copies that compare nothing but one source with its own past, and for
-	// comparisons of what nobody made to be taken for another.
+	// Quick makes the sum of a block its mark, padded with zeros, instead of its
+	// LeafHash. Use it only if nobody has an interest in crafting collisions: for
+	// copies that do not take target blocks for source blocks by their sums alone,
+	// and for plain comparisons.
 	Quick bool
 }
 
-// Name is that of the hash.
+// Name returns the name of the hash: XXH3 or BLAKE3.
 func (c Cut) Name() string {
 	if c.Quick {
 		return XXH3
@@ -94,7 +93,7 @@ func (c Cut) Name() string {
 	return BLAKE3
 }
 
-// Sum hashes a block that lies at offset in a device of size bytes.
+// Sum hashes a block at offset in a device of size bytes.
 func (c Cut) Sum(block []byte, offset, size int64) Sum {
 	if !c.Quick {
 		return LeafHash(block, offset, size)
@@ -105,8 +104,9 @@ func (c Cut) Sum(block []byte, offset, size int64) Sum {
 	return sum
 }
 
-// Root is the digest of all blocks: Root of their LeafHashes; of the quick ones
-// a hash that is good for nothing but to compare both ends.
+// Root returns the digest of a device from the sums of its blocks. With Quick it
+// depends on the block length, so it can only be compared with digests of the same
+// cut.
 func (c Cut) Root(sums []Sum) [32]byte {
 	if !c.Quick {
 		return Root(sums)
@@ -117,7 +117,7 @@ func (c Cut) Root(sums []Sum) [32]byte {
 	return root
 }
 
-// foldSums makes one hash of those of several blocks.
+// foldSums hashes several sums into one.
 func foldSums(sums []Sum) Mark {
 	h := xxh3.New128()
 	for _, s := range sums {

@@ -10,25 +10,25 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// presentBlocks are the hashes of what the target holds already, as they become
-// known: in the order of the blocks, while the source is read. A block whose
-// hash equals its source's is not copied.
+// presentBlocks holds the sums of the blocks that the target already has. Sums
+// arrive in block order while the source is read. A block with an equal sum is not
+// copied.
 //
-// They cross the wire in frames of kind wire.Have. Position is the index of
-// the first block that the frame tells of, the payload one hash for each;
-// blocks before it that no frame told of are not there. A frame without a
-// payload at the number of blocks ends them.
+// The receiver sends them in frames of kind tcp.Have. Position is the index of the
+// first block, and the payload holds one sum per block. Skipped blocks are absent
+// on the target. An empty frame whose position is the number of blocks ends the
+// list.
 type presentBlocks struct {
 	count int64
 
 	mu    sync.Mutex
 	more  sync.Cond
-	known int64 // blocks before this one are decided
-	sums  []Sum // nil until there is one; all zero bytes mean none
+	known int64 // blocks below this index are decided
+	sums  []Sum // nil before the first sum; a zero sum is an absent block
 	err   error
 }
 
-// perHave is how many hashes a frame holds.
+// sumsPerFrame is the number of sums in a frame.
 const perHave = tcp.MaxControl / tcp.SumSize
 
 func newPresentBlocks(count int64) *presentBlocks {
@@ -37,7 +37,7 @@ func newPresentBlocks(count int64) *presentBlocks {
 	return h
 }
 
-// tell adds the hashes of blocks from first on.
+// add adds the sums of consecutive blocks, starting at first.
 func (h *presentBlocks) tell(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +53,7 @@ func (h *presentBlocks) tell(first int64, sums []Sum) error {
 	return nil
 }
 
-// parse takes a frame in.
+// parse adds the sums of a frame.
 func (h *presentBlocks) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%tcp.SumSize != 0 {
 		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", tcp.ErrTampered, len(payload), position, h.count)
@@ -61,7 +61,7 @@ func (h *presentBlocks) parse(position uint64, payload []byte) error {
 	return h.tell(int64(position), cutSums(payload))
 }
 
-// fail ends all waits.
+// fail makes all current and later waits return err.
 func (h *presentBlocks) fail(err error) {
 	h.mu.Lock()
 	h.err = err
@@ -69,8 +69,8 @@ func (h *presentBlocks) fail(err error) {
 	h.mu.Unlock()
 }
 
-// has waits until it is decided whether the target holds a block, and tells
-// whether it holds this one.
+// has reports whether the target holds block i with the same sum. It waits until
+// this is known.
 func (h *presentBlocks) has(i int64, sum Sum, wait *tcp.WaitTimer) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +87,8 @@ func (h *presentBlocks) has(i int64, sum Sum, wait *tcp.WaitTimer) (bool, error)
 	return h.sums != nil && h.sums[i] == sum, nil
 }
 
-// announce is the telling side: it turns what a journal vouches for, and with
-// delta what the target hashes now, into ordered calls of tell.
+// reportPresent passes the present blocks to report, in order: those in the journal
+// or, with delta, all blocks of the target, which it hashes.
 func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []Sum) error) error {
 	if delta {
 		if err := s.hashPresent(ctx, tell); err != nil {
@@ -114,8 +114,7 @@ func (s *store) announce(ctx context.Context, delta bool, tell func(first int64,
 	return tell(s.count, nil)
 }
 
-// hashPresent hashes the whole target, several blocks at once, and tells of
-// them in order.
+// hashPresent hashes the whole target concurrently and reports its sums in order.
 func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -124,7 +123,8 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 	done := make([]bool, s.count)
 	var mu sync.Mutex
 	told := int64(0)
-	// As ordered telling needs a lock anyway, whoever completes the prefix tells.
+	// Reporting in order needs a lock, so the goroutine that completes the prefix
+	// reports.
 	scanner.each = func(_ context.Context, _ int, first, count int64, b *tcp.Block) error {
 		s.pool.put(b)
 		mu.Lock()
@@ -141,7 +141,7 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 		}
 		for told < end {
 			n := min(perHave, end-told)
-			// From here on a block may be sent, and its hash be replaced.
+			// Once reported, a block may be sent and its sum replaced: pass a copy.
 			sums := append([]Sum(nil), scanner.sums[told:told+n]...)
 			s.mu.Lock()
 			s.set(told, sums, blockPresent)
@@ -156,8 +156,8 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 	return scanner.run(ctx)
 }
 
-// presentReader reads a target that may be shorter than the source: what it
-// lacks reads as zeros, which is what it will be extended by.
+// presentReader reads a target that may be shorter than the source. Missing bytes
+// read as zeros, because the file is extended with zeros.
 type presentReader struct {
 	blockTarget
 	size int64

@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// sameObject tells why what is open is not what its facts were found of; nil if
-// it is. Contents are not compared.
+// sameObject returns an error if the open device or file is not the one that facts
+// describe. It does not compare contents.
 func (h *handle) sameObject() error {
 	facts := h.facts
 	changed := func(what string, was, is any) error {
@@ -47,7 +47,7 @@ func (h *handle) sameObject() error {
 	})
 }
 
-// readOnly asks the device: some can be opened for writing although they are.
+// readOnly queries the device, because a read-only device may open for writing.
 func (h *handle) readOnly() bool {
 	var flag int
 	err := h.control(func(fd int) (err error) {
@@ -59,5 +59,5 @@ func (h *handle) readOnly() bool {
 	return err == nil && flag != 0
 }
 
-// number is a device number as sysfs writes it.
+// number formats a device number as sysfs does: "8:1".
 func number(dev uint64) string { return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)) }

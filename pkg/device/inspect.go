@@ -16,16 +16,16 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Inspect looks at a device or image file; it changes nothing. That nothing
-// is there is no error if the directory is: Kind is KindMissing then. Device
-// contents are probed with wipefs; without it, or without the right to read,
-// Facts.Unprobed says so.
+// Inspect returns the facts of a device or image file. It changes nothing. If the
+// path does not exist but its directory does, Kind is KindMissing and the error is
+// nil. If wipefs is missing or reading is not permitted, Facts.Unprobed holds the
+// reason.
 func Inspect(ctx context.Context, path string) (Facts, error) {
 	f, err := inspect(ctx, host(), path)
 	return f, readable(err)
 }
 
-// readable gives the error of a read that is not allowed its remedy.
+// hintReadable adds a hint to a permission error of a read.
 func readable(err error) error {
 	if denied(err) {
 		return fault.Refusef("run as root, or as a user who may read it", "%w", err)
@@ -33,20 +33,19 @@ func readable(err error) error {
 	return err
 }
 
-// denied tells that the user may not do what was tried.
+// denied reports whether err is a permission error.
 func denied(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
 
-// view is a host as seen by an inspection: its /proc, /sys and /run below
-// root, and what has to be asked by other means. Tests replace them with what
-// was captured.
+// view gives access to the system files and queries of a host. Tests replace it
+// with captured data.
 type view struct {
 	root fs.FS
-	// wipefs is its JSON output for a path.
+	// wipefs returns the JSON output of wipefs for a path.
 	wipefs func(ctx context.Context, path string) ([]byte, error)
-	// number is the device number of a block device's path, "8:1", or "".
+	// number returns the device number of a block device, such as "8:1", or "".
 	number func(path string) string
-	// backing is the st_dev and the inode of what a loop device is made of; ok
-	// is false where it is none, or may not be asked.
+	// backing returns the st_dev and the inode of the file behind a loop device. ok
+	// is false if name is not a loop device or cannot be queried.
 	backing func(name string) (dev, inode uint64, ok bool)
 }
 
@@ -87,7 +86,7 @@ func inspect(ctx context.Context, v view, path string) (Facts, error) {
 	return f, nil
 }
 
-// resolve follows symbolic links to what a path names.
+// resolve returns the absolute path without symbolic links, and its status.
 func resolve(path string) (real string, st unix.Stat_t, err error) {
 	if real, err = filepath.EvalSymlinks(path); err == nil {
 		real, err = filepath.Abs(real)
@@ -100,10 +99,10 @@ func resolve(path string) (real string, st unix.Stat_t, err error) {
 	return real, st, err
 }
 
-// fileSector is what is told as the physical sector of a file.
+// fileSector is the physical sector size reported for files, in bytes.
 const fileSector = 4096
 
-// inspectMissing looks at the directory of what is to be created.
+// inspectMissing inspects the directory of a file to be created.
 func inspectMissing(v view, f Facts) (Facts, error) {
 	if _, err := os.Lstat(f.Path); err == nil {
 		return f, fault.Refusef("remove it, or name where it is to lead", "%s is a symbolic link to nothing", f.Path)
@@ -123,7 +122,7 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 	return f, f.filesystem(dir)
 }
 
-// inspectFile looks at a regular file and the file system that it is in.
+// inspectFile inspects a regular file and its file system.
 func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, fileSector
 	f.Inode, f.Device, f.Allocated = st.Ino, uint64(st.Dev), st.Blocks*512
@@ -134,7 +133,8 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 		if file == "" {
 			continue
 		}
-		// The path is the one by which it was attached, and may be gone.
+		// backing_file is the path at attach time, which may be outdated: compare
+		// inodes too.
 		dev, inode, ok := v.backing(name)
 		if file == f.Real || ok && dev == f.Device && inode == f.Inode {
 			f.Holders = append(f.Holders, Holder{Name: name, Kind: KindLoop, Label: f.Real, On: f.Real})
@@ -158,13 +158,13 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	return errors.Join(err, h.f.Close())
 }
 
-// filesystem looks at the file system of a path.
+// filesystem inspects the file system of a path.
 func (f *Facts) filesystem(path string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	unit := st.Frsize // FUSE tells another one for transfers
+	unit := st.Frsize // on FUSE, Bsize is the transfer size
 	if unit == 0 {
 		unit = st.Bsize
 	}
@@ -174,7 +174,8 @@ func (f *Facts) filesystem(path string) error {
 	return nil
 }
 
-// filesystemName names file systems that matter here, others by number.
+// filesystemName returns the name of a file system that matters here, otherwise its
+// number.
 func filesystemName(magic int64) string {
 	switch magic {
 	case unix.EXT4_SUPER_MAGIC:
@@ -195,7 +196,7 @@ func filesystemName(magic int64) string {
 	return fmt.Sprintf("0x%x", magic)
 }
 
-// inspectDevice asks sysfs, and the device itself for what sysfs does not know.
+// inspectDevice reads sysfs, and queries the device for facts that sysfs lacks.
 func (f *Facts) inspectDevice(v view, dev uint64) error {
 	f.Major, f.Minor = unix.Major(dev), unix.Minor(dev)
 	f.Name = v.nameOf(number(dev))
@@ -212,7 +213,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	}
 	defer unix.Close(fd)
 	if n, err := unix.Seek(fd, 0, unix.SEEK_END); err == nil {
-		f.Size = n // sysfs counts sectors of 512 bytes: the same, but maybe older
+		f.Size = n // sysfs may be outdated
 	}
 	if n := diskSeq(fd); n != 0 {
 		f.DiskSeq = n
@@ -220,7 +221,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	if f.Kind == KindZvol {
 		f.Label = zvolName(fd)
 	}
-	// Claiming for reading triggers no udev event and changes nothing.
+	// An exclusive open for reading triggers no udev event and changes nothing.
 	excl, err := unix.Open(f.Real, unix.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		return unix.Close(excl)
@@ -229,7 +230,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	return nil
 }
 
-// probe finds what lies on the device, and on its partitions.
+// probe finds signatures on the device and its partitions.
 func (f *Facts) probe(ctx context.Context, v view) {
 	if f.Unprobed != "" || f.Size == 0 {
 		return
@@ -258,7 +259,7 @@ func (f *Facts) probe(ctx context.Context, v view) {
 	f.PartitionTable = tableOf(f.Signatures, parts[0].name)
 }
 
-// tableOf is the partition table among the signatures of a disk.
+// tableOf returns the type of a disk's partition table, or "".
 func tableOf(found []Signature, disk string) string {
 	for _, table := range partitionTables() {
 		if slices.ContainsFunc(found, func(s Signature) bool { return s.Device == disk && s.Type == table }) {

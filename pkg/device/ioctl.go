@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests of <linux/fs.h> that golang.org/x/sys lacks, and of OpenZFS:
+// Requests that golang.org/x/sys lacks: of <linux/fs.h>, and of OpenZFS.
 // https://github.com/openzfs/zfs/blob/zfs-2.3.0/include/os/linux/spl/sys/types.h
 const (
 	blkGetDiskSeq = 0x80081280 // _IOR(0x12, 128, __u64), Linux 5.15
@@ -21,7 +21,7 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// diskSeq is 0 where the kernel does not count disks.
+// diskSeq returns the disk sequence number, or 0 if the kernel has none.
 func diskSeq(fd int) uint64 {
 	var n uint64
 	if ioctl(fd, blkGetDiskSeq, unsafe.Pointer(&n)) != nil {
@@ -30,14 +30,14 @@ func diskSeq(fd int) uint64 {
 	return n
 }
 
-// zeroOut makes a range of whole sectors zeros, by a command of the device or
-// by writing.
+// zeroOut zeros a range of whole sectors. The kernel uses a device command or
+// writes zeros.
 func zeroOut(fd int, off, n int64) error {
 	r := [2]uint64{uint64(off), uint64(n)}
 	return ioctl(fd, unix.BLKZEROOUT, unsafe.Pointer(&r[0]))
 }
 
-// zvolName is the dataset of a zvol, "" where that is not known.
+// zvolName returns the dataset of a zvol, or "" if unknown.
 func zvolName(fd int) string {
 	var name [256]byte
 	if ioctl(fd, blkZName, unsafe.Pointer(&name[0])) != nil {
@@ -47,8 +47,8 @@ func zvolName(fd int) string {
 	return string(s)
 }
 
-// loopBacking is the st_dev and the inode of the file that a loop device is made
-// of. https://man7.org/linux/man-pages/man4/loop.4.html
+// loopBacking returns the st_dev and the inode of the file behind a loop device.
+// https://man7.org/linux/man-pages/man4/loop.4.html
 func loopBacking(name string) (dev, inode uint64, ok bool) {
 	fd, err := unix.Open("/dev/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -20,24 +20,24 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Journal remembers, on the target's host, which blocks of a copy are stored,
-// so that a copy that was cut off goes on. Its file holds a header, which says
-// of what copy it is, and a record for each block. It may be used by one
-// goroutine at a time.
+// Journal records, on the target's host, which blocks of a copy are stored, so that
+// an interrupted copy can resume. The file holds a header that identifies the copy,
+// and one record per block. A Journal must not be used concurrently.
 type Journal struct {
 	grid
 	f    *os.File
 	path string
-	good int64 // bytes of the file, the header and whole records
-	// found are the signatures that were on the target when the copy began.
+	good int64 // length of the header and the complete records, in bytes
+	// oldSignatures are those on the target when the copy started.
 	found []string
-	// sums are those of the blocks that were noted when it was opened, of all
-	// others zero; nil where there are none. noted is how many.
+	// sums are indexed by block and zero for unrecorded blocks, or nil if there are
+	// no records. recorded is the number of recorded blocks.
 	sums  []Sum
 	noted int
 }
 
-// journalHeader is the first line of a journal. All of it must match.
+// journalHeader is the first line of a journal. Except for Found, it must match the
+// copy.
 type journalHeader struct {
 	Version int    `json:"version"`
 	Target  string `json:"target"`
@@ -45,12 +45,12 @@ type journalHeader struct {
 	Content string `json:"content"` // changes when a source file is written to
 	Size    int64  `json:"size"`
 	Block   int    `json:"block"`
-	Quick   bool   `json:"quick,omitempty"` // of the hashes
-	// Found need not match: it is what was on the target before.
+	Quick   bool   `json:"quick,omitempty"` // of the sums
+	// Found holds the target's signatures when the copy started.
 	Found []string `json:"found,omitempty"`
 }
 
-// A record is the index of a block, its hash and the CRC of both.
+// A record holds the index of a block, its sum and the CRC of both.
 const (
 	journalVersion = 1
 	recordSum      = 8
@@ -58,14 +58,14 @@ const (
 	recordSize     = recordCRC + 4
 )
 
-// StateDir is where journals are kept: /var/lib/zxfer for root, else
+// StateDir returns the directory of journals: /var/lib/zxfer for root, otherwise
 // $XDG_STATE_HOME/zxfer, by default ~/.local/state/zxfer.
 func StateDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/zxfer", nil
 	}
-	// https://specifications.freedesktop.org/basedir-spec: a relative path is
-	// to be ignored.
+	// Relative paths are ignored:
+	// https://specifications.freedesktop.org/basedir-spec
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "zxfer"), nil
 	}
@@ -76,18 +76,18 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "zxfer"), nil
 }
 
-// What a journal is opened for.
+// journalUse is the purpose of opening a journal.
 type journalUse int
 
 const (
-	lookAt  journalUse = iota // nothing is changed; there may be none
-	goOn                      // with what it notes, where that is of use
-	beginIt                   // whatever it notes
+	lookAt  journalUse = iota // change nothing; the journal may be missing
+	goOn                      // reuse the records if they are valid
+	beginIt                   // discard old records
 )
 
-// OpenJournal opens the journal of a copy of src to dst, cut like that. Reason
-// tells why one that is there is of no use. It is nil where there is none that
-// could be looked at. A target file must exist to have a journal.
+// OpenJournal opens the journal of a copy of src to dst with this cut. If an
+// existing journal cannot be used, reason says why. j is nil if there is no journal
+// to read. A target file must exist already, except for journalRead.
 func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
 	if err != nil {
@@ -104,8 +104,8 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 	if err != nil {
 		return nil, "", err
 	}
-	// The name leaves out the inode: a journal of a file that was deleted is
-	// found, and refused, under the same name.
+	// The name excludes the inode, so the journal of a deleted file is found and
+	// rejected.
 	name := sha256.Sum256([]byte(dst.identity()))
 	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"), grid: newGrid(src.Size, cut)}
 	flags := os.O_RDONLY
@@ -128,11 +128,12 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 	return j, reason, nil
 }
 
-// open reads what is there, and begins the journal anew where that is of no use.
+// open reads the journal. If its records cannot be used, it starts from an empty
+// journal.
 func (j *Journal) open(target string, want journalHeader, use journalUse) (reason string, err error) {
 	if use != lookAt {
-		// Another copy to the same target must not write it. The kernel releases
-		// this when the process ends.
+		// Keeps out other copies to the target. The kernel releases the lock when
+		// the process ends.
 		err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = fault.Refusef("wait for it to end", "another copy to %s is running", target)
@@ -150,7 +151,7 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 	case j.good == 0:
 		return reason, j.begin(want)
 	}
-	// Cut a torn tail off, so that the next record begins where one may.
+	// Remove an incomplete record, so that new records are aligned.
 	return "", j.f.Truncate(j.good)
 }
 
@@ -166,7 +167,7 @@ func header(src, dst Facts, cut Cut) (journalHeader, error) {
 		h.Target += fmt.Sprintf(" size %d", dst.Size)
 		return h, nil
 	}
-	// Facts may be from before the file was created: ask for its inode now.
+	// The facts may predate the creation of the file.
 	var st unix.Stat_t
 	if err := unix.Stat(dst.Real, &st); err != nil {
 		return h, &os.PathError{Op: "stat", Path: dst.Real, Err: err}
@@ -175,8 +176,8 @@ func header(src, dst Facts, cut Cut) (journalHeader, error) {
 	return h, nil
 }
 
-// load reads the journal and notes what it is good for. Who only looks at one of
-// other hashes gets to know it by its cut.
+// load reads and checks the journal. If use is journalRead, it accepts other sums
+// and sets j.cut.Quick to the journal's.
 func (j *Journal) load(want journalHeader, use journalUse) (reason string, err error) {
 	line, err := bufio.NewReader(j.f).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -200,8 +201,8 @@ func (j *Journal) load(want journalHeader, use journalUse) (reason string, err e
 	return "", j.records()
 }
 
-// records reads those of the file from j.good on. One that is torn or damaged
-// ends the journal: what follows was written later.
+// readRecords reads the records that start at j.good. It stops at the first
+// incomplete or damaged record, and ignores later ones.
 func (j *Journal) records() error {
 	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.good, math.MaxInt64-j.good), 1<<16)
 	var rec [recordSize]byte
@@ -226,7 +227,7 @@ func (j *Journal) records() error {
 	}
 }
 
-// differs says why a journal with header h is not that of the wanted copy.
+// differs returns why header h does not match the wanted copy, or "".
 func (h journalHeader) differs(want journalHeader) string {
 	switch {
 	case h.Version != want.Version:
@@ -245,7 +246,7 @@ func (h journalHeader) differs(want journalHeader) string {
 	return ""
 }
 
-// begin starts the journal anew.
+// create writes a journal without records.
 func (j *Journal) begin(h journalHeader) error {
 	head, err := json.Marshal(h)
 	if err != nil {
@@ -264,16 +265,15 @@ func (j *Journal) begin(h journalHeader) error {
 	return syncDir(filepath.Dir(j.path))
 }
 
-// Stored hands over what was noted when it was opened: the hashes by block, zero
-// where there is none.
+// Stored returns the recorded sums by block, zero for unrecorded blocks. It returns
+// them only once.
 func (j *Journal) Stored() (sums []Sum) {
 	sums, j.sums = j.sums, nil
 	return sums
 }
 
-// Add notes blocks that are stored for good, with their hashes: the target was
-// synced after they were written and before this call. When it returns, so is the
-// note.
+// Add records stored blocks durably. The caller must have synced the target after
+// writing them.
 func (j *Journal) Add(blocks iter.Seq2[int64, Sum]) error {
 	w := bufio.NewWriterSize(io.NewOffsetWriter(j.f, j.good), 1<<16)
 	end := j.good
@@ -282,7 +282,7 @@ func (j *Journal) Add(blocks iter.Seq2[int64, Sum]) error {
 		binary.BigEndian.PutUint64(rec[:], uint64(i))
 		copy(rec[recordSum:], sum[:])
 		binary.BigEndian.PutUint32(rec[recordCRC:], crc32.ChecksumIEEE(rec[:recordCRC]))
-		_, _ = w.Write(rec[:]) // Flush tells
+		_, _ = w.Write(rec[:]) // Flush returns the error
 		end += recordSize
 	}
 	err := w.Flush()
@@ -296,7 +296,7 @@ func (j *Journal) Add(blocks iter.Seq2[int64, Sum]) error {
 	return nil
 }
 
-// Remove deletes the journal: the copy is complete.
+// Remove deletes the journal of a complete copy and closes it.
 func (j *Journal) Remove() error {
 	err := os.Remove(j.path)
 	if err == nil {
@@ -305,10 +305,10 @@ func (j *Journal) Remove() error {
 	return errors.Join(err, j.Close())
 }
 
-// Close keeps it for the next try.
+// Close closes the journal and keeps its file for the next attempt.
 func (j *Journal) Close() error {
-	// Closing alone does not unlock while a child that is just being started
-	// still has a copy of the descriptor.
+	// Closing does not release the lock while a child process that is being started
+	// holds a copy of the descriptor.
 	err := unix.Flock(int(j.f.Fd()), unix.LOCK_UN)
 	return errors.Join(err, j.f.Close())
 }

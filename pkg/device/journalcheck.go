@@ -6,25 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// samples is how many of the blocks that are noted are read to see whether the
-// target still is what the copy left.
+// samples is the approximate number of recorded blocks that Check reads.
 const samples = 16
 
-// Check compares the target with the journal. usable tells that the copy can go
-// on: what is noted is still there, as far as samples and the blocks that hold
-// signatures tell, and every other signature was there when the copy began.
+// Check compares the target with the journal. usable reports that the copy can
+// resume: the sampled blocks and all recorded blocks with signatures are intact,
+// and every other signature existed when the copy started.
 //
-// wrote tells that, moreover, everything by which the target is recognised was
-// put there by the interrupted copy itself: it needs no consent. Otherwise it
-// needs that like any other, as the blocks by which a target is recognised are
-// written last.
+// wrote reports that, in addition, the interrupted copy itself wrote every
+// signature on the target. Only such a target needs no consent. A copy writes the
+// blocks that identify a target last, so an interrupted copy rarely has signatures
+// of its own.
 func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 	if dst.Unprobed != "" {
 		return false, false, nil
 	}
 	if j.noted == 0 {
-		// A journal of a file names its inode, but somebody else may have filled
-		// it: what this copy made has no first block yet.
+		// The inode matches, but another program may have filled the file. In a
+		// file of this copy, the first block is still missing.
 		if dst.Kind != KindFile || len(dst.Signatures) > 0 {
 			return false, false, nil
 		}
@@ -55,11 +54,10 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 	return usable, usable && wrote, err
 }
 
-// mark is what a signature keeps while the copy overwrites one after the other
-// of its places.
+// key identifies a signature while the copy overwrites its locations one by one.
 func (s Signature) mark() string { return s.Device + " " + s.Type + " " + s.UUID }
 
-// sample chooses blocks that are noted, evenly, the last one among them.
+// sampleBlocks returns evenly spaced recorded blocks, including the last one.
 func (j *Journal) sample() []int64 {
 	step := max(1, j.noted/samples)
 	out := make([]int64, 0, 2*samples)
@@ -75,7 +73,8 @@ func (j *Journal) sample() []int64 {
 	return out
 }
 
-// every tells whether blocks of the target are ok. One that cannot be read is not.
+// checkBlocks reports whether ok holds for all of these blocks of the target. It
+// returns false for unreadable blocks.
 func (j *Journal) every(dst Facts, blocks []int64, ok func(i int64, p []byte) bool) (bool, error) {
 	h, err := openHandle(dst, unix.O_RDONLY)
 	if err != nil {
@@ -85,7 +84,7 @@ func (j *Journal) every(dst Facts, blocks []int64, ok func(i int64, p []byte) bo
 	buf := AlignedBuffer(int(j.block))
 	for _, i := range blocks {
 		start := i * j.block
-		p := buf[:max(0, min(j.block, dst.Size-start))] // all that is there: the source may be smaller
+		p := buf[:max(0, min(j.block, dst.Size-start))] // the source may be smaller than the target
 		if n, _ := h.readAt(p, start); n < len(p) || !ok(i, p) {
 			return false, nil
 		}

@@ -14,18 +14,17 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// LVSnapshot is a snapshot of a logical volume, to be copied and removed.
+// LVSnapshot is a temporary snapshot of a logical volume.
 type LVSnapshot struct {
-	// Path is its device, or the name of its node if there is no udev.
+	// Path is its device, or its device-mapper path if there is no udev.
 	Path string
 	name string // "vg/lv"
 }
 
-// SnapshotLV takes a snapshot of the logical volume that f is; size, as
-// lvcreate takes it ("5G", "10%ORIGIN"), is the room for what is written to the
-// volume until Remove. The file system on it, if mounted, is frozen for the
-// moment and so is consistent, as after a power cut. Remove must be called,
-// whatever comes of the copy.
+// SnapshotLV takes a snapshot of the logical volume f. size is in lvcreate's format
+// ("5G", "10%ORIGIN") and limits the data that can be written to the volume until
+// Remove. LVM freezes a mounted file system for a moment, so its state is as
+// consistent as after a power failure. The caller must call Remove.
 func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) {
 	if f.Kind != KindLVM {
 		return nil, fault.Refusef("leave {{lvm-snapshot}} out", "%s is not a logical volume", f.Path)
@@ -42,7 +41,7 @@ func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) 
 	_, lv, _ := strings.Cut(s.name, "/")
 	args := append([]string{"--yes", "--quiet", "--snapshot", "--permission", "r", "--name", lv}, amount...)
 	if _, err := runTool(ctx, "lvcreate", append(args, f.Label)...); err != nil {
-		// It may have got as far as the volume; lvremove of none is harmless.
+		// lvcreate may have created it before it failed.
 		if exists, _ := s.report(context.WithoutCancel(ctx)); exists != nil {
 			err = errors.Join(err, s.Remove(ctx))
 		}
@@ -56,7 +55,7 @@ func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) 
 	return s, nil
 }
 
-// sizeArgs are lvcreate's: extents where size is a percentage.
+// sizeArgs returns the size options for lvcreate: extents if size is a percentage.
 func sizeArgs(size string) ([]string, error) {
 	switch {
 	case regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[bBsSkKmMgGtTpPeE]?$`).MatchString(size):
@@ -67,11 +66,11 @@ func sizeArgs(size string) ([]string, error) {
 	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is not a size of an LVM snapshot", size)
 }
 
-// lvReport is what lvs tells of a snapshot.
+// lvReport holds the properties of a snapshot that lvs reports.
 type lvReport struct {
 	Path string
 	Full float64 // percent
-	Lost bool    // it ran out of room: what it holds is void
+	Lost bool    // out of space, so its data is invalid
 }
 
 func (s *LVSnapshot) report(ctx context.Context) (*lvReport, error) {
@@ -82,7 +81,7 @@ func (s *LVSnapshot) report(ctx context.Context) (*lvReport, error) {
 	return parseLVS(raw)
 }
 
-// parseLVS reads the JSON report of lvs about one volume.
+// parseLVS parses the JSON report of lvs about one volume.
 func parseLVS(raw []byte) (*lvReport, error) {
 	var got struct {
 		Report []struct {
@@ -103,11 +102,11 @@ func parseLVS(raw []byte) (*lvReport, error) {
 	if len(lv.Attr) < 5 || !strings.HasPrefix(lv.Path, "/") {
 		return nil, fmt.Errorf("lvs: path %q, attributes %q", lv.Path, lv.Attr)
 	}
-	// lvs(8): the fifth is the state, I and S are an invalid snapshot.
+	// lvs(8): the fifth attribute is the state; I and S mean an invalid snapshot.
 	r := &lvReport{Path: lv.Path, Lost: strings.ContainsRune("IS", rune(lv.Attr[4]))}
 	if lv.Full != "" {
 		var err error
-		if r.Full, err = strconv.ParseFloat(lv.Full, 64); err != nil || !(r.Full >= 0) { // not a number, too: it would never be full
+		if r.Full, err = strconv.ParseFloat(lv.Full, 64); err != nil || !(r.Full >= 0) { // also rejects NaN
 			return nil, fmt.Errorf("lvs: data_percent %q", lv.Full)
 		}
 		r.Lost = r.Lost || r.Full >= 100
@@ -115,8 +114,8 @@ func parseLVS(raw []byte) (*lvReport, error) {
 	return r, nil
 }
 
-// Intact tells why what was read from the snapshot is void: it ran out of
-// room. To be asked after the last read.
+// Intact returns an error if the snapshot ran out of space, which invalidates the
+// data read from it. Call it after the last read.
 func (s *LVSnapshot) Intact(ctx context.Context) error {
 	r, err := s.report(ctx)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *LVSnapshot) Intact(ctx context.Context) error {
 	return nil
 }
 
-// Remove removes the snapshot, also when ctx is already done.
+// Remove removes the snapshot, even if ctx is canceled.
 func (s *LVSnapshot) Remove(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var err error
@@ -136,7 +135,7 @@ func (s *LVSnapshot) Remove(ctx context.Context) error {
 		if _, err = runTool(ctx, "lvremove", "--yes", "--quiet", s.name); err == nil {
 			return nil
 		}
-		// udev may be looking at it just now.
+		// udev may hold the device open for a moment.
 		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond)
 	}
 	return fault.Failf(paste("lvremove", s.name), "snapshot %s is still there: %w", s.name, err)

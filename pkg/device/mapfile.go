@@ -6,9 +6,8 @@ import (
 	"io"
 )
 
-// WriteMapfile writes which parts of a device of size bytes were read and
-// which, in order and apart, were not, as a map of GNU ddrescue, which can then
-// try those again.
+// WriteMapfile writes a GNU ddrescue map of a device of size bytes. ddrescue can
+// retry the bad ranges, which must be sorted and disjoint.
 // https://www.gnu.org/software/ddrescue/manual/ddrescue_manual.html#Mapfile-structure
 func WriteMapfile(w io.Writer, size int64, bad []Range) error {
 	b := bufio.NewWriter(w)

@@ -2,12 +2,11 @@ package device
 
 import "strings"
 
-// mounts are the mounted file systems that have a block device, with its
-// kernel name.
+// mounts returns the mounted file systems on block devices, with kernel names.
 func (v view) mounts() []Mount {
 	var out []Mount
 	for _, m := range parseMountinfo(v.text("proc/self/mountinfo")) {
-		// btrfs gives a device number of its own; its source is a device.
+		// btrfs has a virtual device number, but its source is a device.
 		name := v.nameOf(m.number)
 		if name == "" && strings.HasPrefix(m.source, "/") {
 			name = v.nameOf(v.number(m.source))
@@ -19,15 +18,14 @@ func (v view) mounts() []Mount {
 	return out
 }
 
-// mountLine is what is needed of a line of mountinfo.
+// mountLine holds the parts of a mountinfo line that are used.
 type mountLine struct {
 	number, point, kind, source string
 	readOnly                    bool
 }
 
-// parseMountinfo reads /proc/self/mountinfo; lines that make no sense are
-// left out. Whether a file system can be written to is an option of it, not
-// of the mount: another mount of it may be writable.
+// parseMountinfo parses /proc/self/mountinfo and skips malformed lines. readOnly is
+// the option of the file system, because another mount of it may be writable.
 // https://www.kernel.org/doc/html/latest/filesystems/proc.html, section 3.5
 func parseMountinfo(s string) []mountLine {
 	var out []mountLine
@@ -46,10 +44,10 @@ func parseMountinfo(s string) []mountLine {
 	return out
 }
 
-// swaps are the paths that /proc/swaps lists.
+// swaps returns the paths in /proc/swaps.
 func (v view) swaps() []string { return parseSwaps(v.text("proc/swaps")) }
 
-// parseSwaps reads /proc/swaps: a headline, then lines that begin with a path.
+// parseSwaps parses /proc/swaps: a heading, then lines that start with a path.
 func parseSwaps(s string) []string {
 	var out []string
 	for line := range strings.Lines(s) {
@@ -60,7 +58,7 @@ func parseSwaps(s string) []string {
 	return out
 }
 
-// unescape undoes what the kernel writes for blanks and the like: seq_escape in
+// unescape decodes the kernel's escapes for white space: seq_escape in
 // fs/proc_namespace.c.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(s)

@@ -10,34 +10,34 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Options shape a copy. Both ends must be given the same Block, a power of two
-// from MinBlock to wire.MaxRaw; the other fields of transfer.Options mean what
-// they do for a stream.
+// Options control a copy. Both ends must use the same Block, a power of two from
+// MinBlock to tcp.MaxRaw. The other fields of transfer.Options work as for a
+// stream.
 type Options struct {
 	transfer.Options
-	// Delta has the target hash what it holds, so that only what differs is
+	// Delta makes the target hash its blocks, so that only different blocks are
 	// sent.
 	Delta bool
-	// NoVerify does not read back what was written. Nor is there a digest then.
+	// NoVerify disables the read-back. There is no digest then, except with Quick
+	// or Delta.
 	NoVerify bool
-	// Quick hashes blocks with xxh3, which finds every fault of memory, disks
-	// and cables, instead of BLAKE3, which b3sum knows. An earlier build has no
-	// such field, and refuses it.
+	// Quick hashes blocks with xxh3 instead of BLAKE3. xxh3 detects all faults of
+	// memory, disks and cables. Earlier builds reject this field.
 	Quick bool `json:"quick,omitempty"`
-	// VerifyLater reads back when all is written, not meanwhile: for disks
-	// with one head.
+	// VerifyLater reads back after all writes, which avoids seeks on rotating
+	// disks.
 	VerifyLater bool
 }
 
-// Bounds and defaults of Options.
+// Limits and defaults of Options.
 const (
 	MinBlock = 64 << 10
-	// defaultBuffer is smaller than a stream's: a device has no bursts
-	// as long as those of a pool, and memory that stays in the processor's
-	// cache is faster: with 64 MiB a copy over loopback took an eighth more of it.
+	// A device has shorter stalls than a pool, so less buffering is enough. It
+	// stays in the processor's cache: with 64 MiB, a copy over loopback used an
+	// eighth more CPU.
 	defaultBuffer = 16 << 20
-	// workersHold bounds what the goroutines that read, or write, hold in bytes,
-	// beside the buffer.
+	// workerMemory limits the blocks held by the readers or writers, in addition to
+	// the buffer, in bytes.
 	workersHold = 32 << 20
 )
 
@@ -51,12 +51,12 @@ func (o Options) filled() Options {
 	return o
 }
 
-// maxBlocks bounds the blocks of a device: either end keeps up to 49 bytes of
-// each. It is a PiB in the largest blocks.
+// maxBlocks limits the blocks of a device, because each end keeps up to 49 bytes
+// per block. With the largest blocks, this is 1 PiB.
 const maxBlocks = 1 << 26
 
-// Fits tells why a device of so many bytes, as somebody says, cannot be copied
-// in such blocks: memory is allocated for what it says.
+// Fits returns an error if a device of size bytes is too large for the block size.
+// Check sizes from a peer with it before allocating memory.
 func (o Options) Fits(size int64) error {
 	block := int64(o.filled().Block)
 	switch {
@@ -68,27 +68,27 @@ func (o Options) Fits(size int64) error {
 	return nil
 }
 
-// workers is how many goroutines read, or write, a device at once: enough to
-// keep a drive's queue filled while some of them compute. Large blocks fill it
-// by themselves, and each goroutine holds one.
+// workers returns the number of goroutines that read, or write, a device. They keep
+// a drive's queue full while some of them compute. Large blocks need fewer, and
+// each goroutine holds one block.
 func (o Options) workers() int {
 	return min(16, max(4, 2*runtime.NumCPU()), max(2, workersHold/o.Block))
 }
 
-// Cut says how both ends cut and hash the device. With Delta a block of the
-// target is taken for the source's because its hash is, whoever wrote it: there
-// nothing but BLAKE3 will do.
+// Cut returns how both ends divide and hash the device. Delta requires BLAKE3,
+// because it accepts any target block with the same sum, no matter who wrote it.
 func (o Options) Cut() Cut {
 	return Cut{Block: o.Block, Quick: (o.Quick || o.NoVerify) && !o.Delta}
 }
 
-// What Options.Digest and Cut.Name name.
+// Hash names that Options.Digest and Cut.Name return.
 const (
 	XXH3   = "xxh3"
 	BLAKE3 = "blake3"
 )
 
-// Digest names what digests are told of a copy or a comparison, "" for none.
+// Digest returns the hash used for the digests of a copy or comparison, or "" if
+// there is none.
 func (o Options) Digest() string {
 	if o.NoVerify && !o.Quick && !o.Delta {
 		return ""
@@ -96,7 +96,7 @@ func (o Options) Digest() string {
 	return o.Cut().Name()
 }
 
-// digest is a device's digest in hex, as it is told.
+// digest formats a digest in hex, or returns "" if there is none.
 func (o Options) digest(root [32]byte) string {
 	switch o.Digest() {
 	case BLAKE3:
@@ -107,36 +107,35 @@ func (o Options) digest(root [32]byte) string {
 	return ""
 }
 
-// queue is how many blocks wait between two stages beside those that the
-// connections and compressors hold.
+// queueLen returns the number of blocks queued between two stages, without the held
+// blocks of connections and compressors.
 func (o Options) queue(held int) int { return max(2, int(o.Buffer/int64(o.Block))-held) }
 
-// room is what the largest frame of a block takes. What cannot be compressed
-// becomes 3 bytes longer with every block of zstd's own, of 64 KiB or more, and
-// that is known when it is done: RFC 8878, section 3.1.1.2.
+// frameSize returns the maximum payload of a frame. Incompressible data grows by 3
+// bytes per zstd block of at least 64 KiB, and the compressor discovers this only
+// at the end: RFC 8878, section 3.1.1.2.
 func (o Options) room() int { return o.Block + o.Block>>14 + 64 + tcp.TrailSize }
 
-// Result is one end's account of a copy.
+// Result is one end's result of a copy.
 type Result struct {
 	transfer.Result
 	Device Account `json:"device"`
 }
 
-// Account is what a copy did beyond moving bytes. An end leaves at 0 what only
-// the other one knows.
+// Account holds the statistics of a copy. Fields that only the other end knows are
+// 0.
 type Account struct {
 	Size     int64 `json:"size"`
 	Block    int   `json:"block"`
 	Data     int64 `json:"data"`              // bytes sent or written as data
-	Zeros    int64 `json:"zeros"`             // bytes that were zeros: neither sent nor stored as data
-	Present  int64 `json:"present"`           // bytes that the target held already
-	Resumed  int64 `json:"resumed,omitempty"` // of those, bytes that a journal vouched for
-	Verified int64 `json:"verified"`          // bytes read back and found right
-	// SourceDigest and TargetDigest are in hex what Options.Digest names: the
-	// BLAKE3 of all Size bytes, as b3sum prints it, or the xxh3-128 of that of all
-	// blocks, which only what is cut into as large ones has; "" without
-	// verification. That of the target is of the hashes whose blocks were read
-	// back with the right marks.
+	Zeros    int64 `json:"zeros"`             // zero bytes, neither sent nor stored as data
+	Present  int64 `json:"present"`           // bytes already on the target
+	Resumed  int64 `json:"resumed,omitempty"` // part of Present: bytes in the journal
+	Verified int64 `json:"verified"`          // bytes read back and found correct
+	// SourceDigest and TargetDigest are in hex, hashed as Options.Digest says:
+	// BLAKE3 of all Size bytes, as b3sum prints it, or xxh3-128 of all sums, which
+	// depends on the block size. They are empty without a digest. TargetDigest
+	// covers only sums of blocks that were read back with the expected marks.
 	SourceDigest string  `json:"source_digest,omitempty"`
 	TargetDigest string  `json:"target_digest,omitempty"`
 	BadRanges    []Range `json:"bad_ranges,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// verifier reads spans back until there are no more, which after a failure abandon
-// says.
+// verifier reads back spans until check is closed. After a failure, abandon closes
+// it.
 func (s *store) verifier(ctx context.Context, w int) error {
 	for {
 		sp, ok := s.check.take()
@@ -29,7 +29,7 @@ func (s *store) verifier(ctx context.Context, w int) error {
 	}
 }
 
-// readBack compares a span with what it must hold.
+// readBack compares a span of the target with its expected contents.
 func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 	for i := sp.first; i < sp.first+sp.count; i++ {
 		if ctx.Err() != nil {
@@ -40,7 +40,7 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 		s.mu.Unlock()
 		n := s.length(i)
 		if st == blockZero {
-			// A hole of a file is zeros without being read.
+			// A hole of a file is known to be zeros.
 			if start, _, err := s.dst.NextData(i * s.block); err == nil && start >= i*s.block+n {
 				s.verified.Add(n)
 				s.verify.bytes.Add(n)
@@ -60,7 +60,7 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 			ok = IsZero(p)
 		case blockData:
 			ok = MarkOf(p) == mark
-		default: // an earlier copy wrote it, and noted its hash
+		default: // written by an earlier copy, which recorded its sum
 			ok = s.sum(i, p) == want
 		}
 		if !ok {
@@ -73,7 +73,7 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 	return nil
 }
 
-// spanQueue hands spans to the verifiers.
+// spanQueue distributes spans among the verifiers.
 type spanQueue struct {
 	mu     sync.Mutex
 	more   sync.Cond
@@ -101,7 +101,7 @@ func (q *spanQueue) close() {
 	q.more.Broadcast()
 }
 
-// take waits for a span; ok is false when there are no more.
+// take waits for a span. ok is false when the queue is closed and empty.
 func (q *spanQueue) take() (sp span, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

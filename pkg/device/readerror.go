@@ -19,8 +19,8 @@ type Range struct {
 	Length int64 `json:"length"`
 }
 
-// ReadError is a part of a device that could not be read. The first byte of
-// it that is unreadable lies within; SkipErrors finds which.
+// ReadError reports a range of a device that contains an unreadable byte. Skipping
+// errors finds the exact location.
 type ReadError struct {
 	Path     string
 	Off, Len int64
@@ -34,7 +34,7 @@ func (e *ReadError) Error() string {
 // Unwrap returns the system's error.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// HintText names the flag that continues.
+// HintText names the flag that skips the error.
 func (e *ReadError) HintText() string {
 	if isMedium(e.Err) {
 		return "what was copied is kept; {{skip-errors}} goes on, with zeros in place of what cannot be read"
@@ -42,10 +42,9 @@ func (e *ReadError) HintText() string {
 	return ""
 }
 
-// isMedium tells errors of a part of the medium from those of the device as a
-// whole, which skipping would turn into a copy that is all zeros (ENXIO,
-// ENODEV of a disk that is gone). blk_errors in the kernel's block/blk-core.c
-// lists them.
+// isMedium reports whether err concerns a part of the medium. Errors of the whole
+// device, such as ENXIO and ENODEV of a removed disk, must not be skipped: the copy
+// would be all zeros. The list follows blk_errors in the kernel's block/blk-core.c.
 func isMedium(err error) bool {
 	for _, e := range []error{unix.EIO, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO, unix.EBADMSG, unix.ETIMEDOUT} {
 		if errors.Is(err, e) {
@@ -55,15 +54,14 @@ func isMedium(err error) bool {
 	return false
 }
 
-// salvage reads what it can of p and leaves zeros where it cannot, which it
-// notes. It halves what fails, down to a sector: few bad sectors in a block
-// cost few reads.
+// salvage reads p and leaves zeros in place of unreadable parts, which it records.
+// It halves failing ranges down to one sector, so a few bad sectors cost few reads.
 func (s *Source) salvage(p []byte, off int64) {
 	n, err := s.readAt(p, off)
 	if err == nil {
 		return
 	}
-	if errors.Is(err, io.EOF) { // it became shorter: Unchanged tells
+	if errors.Is(err, io.EOF) { // the file shrank: Unchanged reports it
 		clear(p[n:])
 		return
 	}
@@ -78,8 +76,7 @@ func (s *Source) salvage(p []byte, off int64) {
 	s.salvage(p[half:], off+half)
 }
 
-// unit is the least that is read on its own: a sector, or a page where the
-// cache reads those.
+// unit returns the smallest readable range: a sector, or a page of the page cache.
 func (s *Source) unit() int64 {
 	if s.direct.Load() {
 		return s.align
@@ -87,7 +84,7 @@ func (s *Source) unit() int64 {
 	return int64(tcp.Alignment())
 }
 
-// badRanges are ranges that come in any order, but mostly next to each other.
+// badRanges collects ranges in any order. Most of them are adjacent.
 type badRanges struct {
 	mu     sync.Mutex
 	ranges []Range
@@ -102,7 +99,7 @@ func (b *badRanges) add(start, length int64) {
 	}
 }
 
-// list returns them in order and apart.
+// list returns the ranges sorted and disjoint.
 func (b *badRanges) list() []Range {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +116,7 @@ func (b *badRanges) join() {
 	b.ranges, b.tidy = out, len(out)
 }
 
-// joined adds a range to those before it, to the last one where that reaches it.
+// joinRange appends a range, or extends the last range if they touch.
 func joined(ranges []Range, r Range) []Range {
 	n := len(ranges) - 1
 	if n < 0 || r.Start > ranges[n].Start+ranges[n].Length {

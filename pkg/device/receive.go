@@ -12,27 +12,26 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// receive copies a device from a link into a target: it tells the sender what
-// the target holds already, writes what comes, in any order, syncs, reads back
-// and compares. size is that of the source. The target is committed only after
-// the digests of both ends matched; a copy that failed leaves it closed and the
-// journal with what was stored. Errors are those of transfer.Receive, and
-// ErrCorrupt.
+// receive copies a device from a link to a target. It sends the sums of the present
+// blocks and then writes, syncs and verifies incoming blocks in any order. size is
+// the size of the source. It commits the target only after the digests of both ends
+// match. If the copy fails, it closes the target and keeps the journal of the
+// stored blocks. Errors are those of transfer.Receive, and ErrCorrupt.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. It is called about twice a second and once at the end.
 func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	pool := &blockPool{size: opt.Block + tcp.TrailSize}
 	held := len(link.Conns())
-	if opt.Delta { // the scan of what is there
+	if opt.Delta { // the scan of the present blocks holds buffers too
 		held += opt.workers()
 	}
 	r := &receiving{link: link, in: transfer.NewIncoming(link), opt: opt, pool: pool,
 		queue: make(chan piece, opt.queue(held)), decode: transfer.NewDecoder(opt.Options)}
 	r.store = newStore(dst, journal, size, opt, pool)
 	r.expand = newEffort(transfer.StageExpand, r.store.workers)
-	// A sender whose blocks are all here already has nothing to send, maybe for
-	// hours. Whether it and the network get on, it and TCP tell.
+	// If all blocks are present, the sender sends nothing, perhaps for hours. A
+	// stalled sender is detected by the sender and by TCP.
 	r.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Commit: r.commit,
 		Abandon: r.store.abandon, Target: dst.Name(), Account: r.account, Idle: r.store.idle, Stalled: r.store.stalled,
 		Moved: func() int64 { return r.in.Bytes() + r.store.moved() }}
@@ -45,7 +44,7 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 	return Result{res, d}, err
 }
 
-// receiving is the state of one receive.
+// receiver is the state of one receive.
 type receiving struct {
 	link *tcp.Link
 	life *transfer.Life
@@ -61,7 +60,7 @@ type receiving struct {
 	digest string
 }
 
-// move brings the device into the store, and verifies it.
+// move stores and verifies the device.
 func (r *receiving) move(ctx context.Context) (err error) {
 	r.store.start(ctx, r.life.Fail)
 	var told sync.WaitGroup
@@ -97,7 +96,7 @@ func (r *receiving) commit(context.Context) error {
 	return nil
 }
 
-// tell sends the hashes of what the target holds.
+// sendPresent sends the sums of present blocks.
 func (r *receiving) tell(first int64, sums []Sum) error {
 	text := make([]byte, 0, len(sums)*tcp.SumSize)
 	for _, s := range sums {
@@ -106,7 +105,7 @@ func (r *receiving) tell(first int64, sums []Sum) error {
 	return r.link.Conns()[0].WriteControl(tcp.Have, uint64(first), text)
 }
 
-// copy writes what comes over all connections.
+// copy stores incoming frames of all connections.
 func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 	var writers sync.WaitGroup
 	for w := range r.store.workers {
@@ -119,7 +118,7 @@ func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 		}()
 	}
 	a, early, err := r.in.Receive(ctx, r.pool.get, r.take, nil)
-	close(r.queue) // what came before a cut is genuine: it is written
+	close(r.queue) // frames before an interruption are authentic: store them
 	writers.Wait()
 	if err = cmp.Or(err, early); err != nil {
 		return a, err
@@ -130,7 +129,7 @@ func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 	return a, nil
 }
 
-// take hands a frame to the writers.
+// take queues a frame for the writers.
 func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if err := r.check(h, b); err != nil {
 		return err
@@ -152,7 +151,7 @@ func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 	}
 }
 
-// check refuses frames that do not stand for whole blocks of the device.
+// check rejects frames that do not match whole blocks of the device.
 func (r *receiving) check(h tcp.Header, b *tcp.Block) error {
 	g := r.store.grid
 	first := int64(h.Position / uint64(g.block))
@@ -167,12 +166,12 @@ func (r *receiving) check(h tcp.Header, b *tcp.Block) error {
 	return nil
 }
 
-// writer stores frames until there are no more.
+// writer stores queued frames until the queue is closed.
 func (r *receiving) writer(ctx context.Context, w int) error {
 	var spare *tcp.Block
 	for p := range r.queue {
 		if errors.Is(context.Cause(ctx), tcp.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*transfer.TargetError)) {
-			continue // drained
+			continue // drain the queue
 		}
 		first := int64(p.header.Position) / r.store.block
 		payload := p.block.Payload()

@@ -13,48 +13,48 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// holeRun bounds the blocks of a hole that are handled at once, so that
-// several goroutines share the work of hashing them.
+// holeRun limits the blocks of a hole that one goroutine takes at once, so that
+// several goroutines share the hashing.
 const holeRun = 32
 
-// scan reads a device with several goroutines, each of which takes a block
-// through all that the processor does with it while its cache holds it.
+// scan reads and hashes a device with several goroutines. A goroutine takes a block
+// through all its processing while the block is in the processor's cache.
 type scan struct {
 	grid
 	src  scanned
-	sums []Sum // by block, filled as it goes
-	// each receives every block that holds data, and owns b, whose payload that
-	// is; and every run of blocks that hold none, with b nil. w is the
-	// goroutine's number.
+	sums []Sum // filled during the scan
+	// onBlock receives each block with data in b, which it owns, and each run of
+	// zero blocks, with b nil. w is the number of the goroutine.
 	each func(ctx context.Context, w int, first, count int64, b *tcp.Block) error
 	pool *blockPool
 
-	// What a target is known to hold each does not receive; nil for none.
+	// onTarget holds the present blocks, which onBlock does not receive. It may be
+	// nil.
 	held    *presentBlocks
-	asking  transfer.WaitTimers // by goroutine: it is not known yet what is held
-	present atomic.Int64        // bytes that are
+	asking  transfer.WaitTimers // by goroutine, time waiting for onTarget
+	present atomic.Int64        // bytes
 
 	read *effort
 	hash *effort
 
 	mu       sync.Mutex
-	next     int64 // block
-	from, to int64 // the range of data that was looked up last
+	next     int64 // next block to scan
+	from, to int64 // last range that NextData returned
 }
 
-// scanned is what a source and a target have in common.
+// dataReader is the common part of blockSource and blockTarget.
 type scanned interface {
 	io.ReaderAt
 	NextData(off int64) (start, end int64, err error)
 }
 
-// newScan scans all blocks of g with n goroutines.
+// newScan returns a scan of all blocks of g with n goroutines.
 func newScan(src scanned, g grid, pool *blockPool, n int) *scan {
 	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, asking: transfer.NewWaitTimers(n),
 		read: newEffort(transfer.StageRead, n), hash: newEffort(transfer.StageHash, n)}
 }
 
-// run scans the whole device; it returns when nothing of it runs any more.
+// run scans the whole device. It returns after all its goroutines have ended.
 func (s *scan) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -92,7 +92,8 @@ func (s *scan) work(ctx context.Context, w int) error {
 	return context.Cause(ctx)
 }
 
-// take hands out the next block, or the next run of blocks within a hole.
+// take returns the next block, or the next run of blocks in a hole. count is 0 at
+// the end.
 func (s *scan) take() (first, count int64, hole bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *scan) take() (first, count int64, hole bool, err error) {
 		if s.from >= s.size {
 			s.from, s.to = s.size, s.size
 		}
-		s.to = max(s.to, s.from) // past the last data all is hole
+		s.to = max(s.to, s.from) // only a hole follows the last data
 	}
 	first, count = s.next, 1
 	switch {
@@ -128,7 +129,7 @@ func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 	s.hash.watch[w].Start()
 	for i := first; i < first+count; i++ {
 		if s.cut.Quick && i > first && s.length(i) == s.block {
-			s.sums[i] = s.sums[first] // wherever they are
+			s.sums[i] = s.sums[first] // quick sums do not depend on the offset
 			continue
 		}
 		s.sums[i] = s.sum(i, zeros[:s.length(i)])
@@ -167,7 +168,7 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 	return s.give(ctx, w, i, 1, b)
 }
 
-// give hands on what the target does not hold.
+// deliver passes blocks that the target lacks to onBlock.
 func (s *scan) give(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
 	if s.held == nil {
 		return s.each(ctx, w, first, count, b)
@@ -196,7 +197,7 @@ func (s *scan) give(ctx context.Context, w int, first, count int64, b *tcp.Block
 	return nil
 }
 
-// stages are those of reading and hashing.
+// stages returns the statistics of reading and hashing.
 func (s *scan) stages(life time.Duration) []transfer.Stage {
 	return []transfer.Stage{s.read.stage(life, true), s.hash.stage(life, true)}
 }

@@ -12,12 +12,11 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// send copies a device onto a link and waits until the receiver has stored and,
-// unless told not to, read back all of it. Blocks that the receiver holds
-// already are not sent. Errors are those of transfer.Send; the source is closed
-// in any case.
+// send copies a device to a link and waits until the receiver has stored it and,
+// unless NoVerify is set, read it back. It does not send present blocks. It always
+// closes the source. Errors are those of transfer.Send.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. It is called about twice a second and once at the end.
 func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	s := &sending{src: src, link: link, out: transfer.NewOutgoing(link, "device", opt.Options), pool: &blockPool{size: opt.room()}}
@@ -41,7 +40,7 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 	s.out.Have = s.scan.held.parse
 	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
-		// How long the receiver may look at what it holds is its to say.
+		// Waiting for the receiver to report its present blocks is not a stall.
 		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*tcp.WaitTimer).Running) },
 		Stalled: func() (string, bool) {
 			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
@@ -61,13 +60,13 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 	return Result{res, d}, err
 }
 
-// piece is a frame on its way between a connection and the device.
+// frame is a frame in the queue between a connection and the device.
 type piece struct {
 	header tcp.Header
 	block  *tcp.Block
 }
 
-// sending is the state of one send.
+// sender is the state of one send.
 type sending struct {
 	src  blockSource
 	link *tcp.Link
@@ -79,7 +78,7 @@ type sending struct {
 	queue   chan piece
 	pack    *transfer.Compressor // nil without compression
 	packing *effort
-	packers chan *tcp.WaitTimer // as many as may compress at once
+	packers chan *tcp.WaitTimer // limits concurrent compression
 
 	written, zeroed atomic.Int64 // bytes
 
@@ -87,7 +86,7 @@ type sending struct {
 	ack  []byte
 }
 
-// move brings all blocks onto the connections and waits for the receiver.
+// move sends all blocks and waits for the receiver.
 func (s *sending) move(ctx context.Context) (err error) {
 	var g sync.WaitGroup
 	for _, c := range s.link.Conns() {
@@ -115,7 +114,7 @@ func (s *sending) move(ctx context.Context) (err error) {
 	return err
 }
 
-// block sends a block, or tells of a run of zeros.
+// block queues a block or a run of zero blocks.
 func (s *sending) block(ctx context.Context, _ int, first, count int64, b *tcp.Block) error {
 	sums := s.scan.sums[first : first+count]
 	h := tcp.Header{Kind: tcp.Data, Flags: tcp.Summed, Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, count))}
@@ -127,7 +126,7 @@ func (s *sending) block(ctx context.Context, _ int, first, count int64, b *tcp.B
 	}
 	mark := s.scan.mark(b.Payload(), sums[0])
 	if s.pack != nil {
-		watch := <-s.packers // whoever has it never waits for more than the processor
+		watch := <-s.packers // its holders wait only for the processor
 		watch.Start()
 		packed := s.pack.Encode(b, int64(len(s.queue)), s.pool.get, s.pool.put)
 		watch.Stop()
@@ -152,7 +151,7 @@ func (s *sending) enqueue(ctx context.Context, p piece) error {
 	}
 }
 
-// transmit sends frames over one connection until there are no more.
+// transmit sends frames over one connection until the queue is closed.
 func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
@@ -160,7 +159,7 @@ func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
 		select {
 		case p, ok := <-s.queue:
 			if !ok {
-				return nil // from now on it waits for the others
+				return nil // the empty timer keeps running while other connections finish
 			}
 			empty.Stop()
 			if err := s.write(ctx, c, p); err != nil {
@@ -185,7 +184,7 @@ func (s *sending) write(ctx context.Context, c *tcp.Conn, p piece) error {
 	return nil
 }
 
-// account counts what the receiver has already, too.
+// account includes present blocks in the bytes.
 func (s *sending) account(life time.Duration) (int64, []transfer.Stage) {
 	stages := s.scan.stages(life)
 	if s.pack != nil {

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// runWipefs lists signatures; --no-act erases nothing whatever else is asked.
+// runWipefs lists the signatures of a path. --no-act prevents any erasure.
 func runWipefs(ctx context.Context, path string) ([]byte, error) {
 	out, err := runTool(ctx, "wipefs", "--no-act", "--json", "--output", "OFFSET,TYPE,UUID,LABEL", path)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -22,22 +22,22 @@ func runWipefs(ctx context.Context, path string) ([]byte, error) {
 	return out, err
 }
 
-// partitionTables are the types by which libblkid names them, gpt before the
-// table that it leaves for those who do not know it.
+// partitionTables returns libblkid's names of partition tables. gpt precedes PMBR,
+// the protective table that accompanies it.
 func partitionTables() []string {
 	return []string{"gpt", "dos", "PMBR", "mac", "sun", "sgi", "bsd", "solaris_x86", "unixware", "minix", "ultrix", "atari"}
 }
 
-// parseWipefs reads the output of wipefs --json. Of several marks of one type
-// and UUID, such as the labels of a ZFS member, one is kept, with the first and the
-// last offset.
+// parseWipefs parses the output of wipefs --json. Signatures of the same type and
+// UUID, such as the labels of a ZFS member, become one with the first and the last
+// offset.
 func parseWipefs(raw []byte, device string) ([]Signature, error) {
 	if strings.TrimSpace(string(raw)) == "" {
-		return nil, nil // nothing found: util-linux before 2.39 prints nothing
+		return nil, nil // no signatures: util-linux before 2.39 prints nothing
 	}
 	var got struct {
 		Signatures []struct {
-			Offset, Type, UUID, Label string // null is ""
+			Offset, Type, UUID, Label string // null becomes ""
 		} `json:"signatures"`
 	}
 	if err := json.Unmarshal(raw, &got); err != nil {

@@ -11,18 +11,19 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Source is a device or image file open for reading. Its methods may be called
-// concurrently, but for Close.
+// Source is a device or image file opened for reading. Its methods except Close may
+// be called concurrently.
 type Source struct {
 	*handle
-	skipErrors bool // what cannot be read is zeros, and listed by BadRanges
+	skipErrors bool // replace unreadable ranges by zeros and list them in BadRanges
 	bad        badRanges
-	// Of a snapshot that is read in place of the volume of that name.
+	// intact and remove belong to the LVM snapshot that is read instead of the
+	// volume.
 	intact func() error
 	remove func() error
 }
 
-// openSource opens the source of a task, or a snapshot of it.
+// openSource opens the source of a task, or a new snapshot of it.
 func openSource(ctx context.Context, t Task) (*Source, error) {
 	if t.LVMSnapshot == "" {
 		return OpenSource(ctx, t.Source, t.SkipErrors)
@@ -45,7 +46,8 @@ func openSource(ctx context.Context, t Task) (*Source, error) {
 	return s, nil
 }
 
-// OpenSource opens what Inspect found, and refuses if it is not that any more.
+// OpenSource opens the device that Inspect found. It fails if the device has
+// changed since.
 func OpenSource(ctx context.Context, f Facts, skipErrors bool) (*Source, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -62,11 +64,10 @@ func OpenSource(ctx context.Context, f Facts, skipErrors bool) (*Source, error) 
 	return s, nil
 }
 
-// Size is the number of bytes to read: as many as there were when Inspect
-// looked.
+// Size returns the number of bytes to read, as Inspect found it.
 func (s *Source) Size() int64 { return s.size }
 
-// ReadAt is that of a handle; with skipErrors what cannot be read is zeros.
+// ReadAt works as in handle. If skipErrors is set, unreadable ranges read as zeros.
 func (s *Source) ReadAt(p []byte, off int64) (n int, err error) {
 	if n, err = s.handle.ReadAt(p, off); !s.skipErrors || !isMedium(err) {
 		return n, err
@@ -79,10 +80,9 @@ func (s *Source) ReadAt(p []byte, off int64) (n int, err error) {
 	return len(p), nil
 }
 
-// Unchanged tells why what was read may not be of one piece: another device
-// under the same name, another size, a file that was written to, or a snapshot
-// that ran out of room. What was written to a block device meanwhile it cannot
-// know.
+// Unchanged returns an error if the data read may be inconsistent: the device was
+// replaced or resized, the file was written to, or the snapshot ran out of space.
+// It does not detect writes to a block device.
 func (s *Source) Unchanged() error {
 	err := errors.Join(s.sameObject(), s.intact())
 	if err != nil || !s.facts.IsFile() {
@@ -102,8 +102,9 @@ func (s *Source) Unchanged() error {
 	return nil
 }
 
-// BadRanges are what could not be read, in order; only with skipErrors.
+// BadRanges returns the unreadable ranges in order. It is empty unless skipErrors
+// is set.
 func (s *Source) BadRanges() []Range { return s.bad.list() }
 
-// Close ends reading, and removes the snapshot that was read.
+// Close closes the source and removes its snapshot.
 func (s *Source) Close() error { return errors.Join(s.f.Close(), s.remove()) }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stacked finds what is made of a device: its partitions, what holds it or
-// those, and so on up; then which of all that is mounted or swap.
+// inspectUses finds everything built on a device: its partitions, its holders and
+// theirs. Then it finds mounts and swap on any of these.
 func (f *Facts) stacked(v view, name string) {
 	all := closure(name, func(name string) []string {
 		holders := v.names("sys/class/block/" + name + "/holders")
@@ -34,7 +34,8 @@ func (f *Facts) stacked(v view, name string) {
 	}
 }
 
-// closure is a device, and all that follow from it, and from those.
+// reachable returns name and all names that next returns for it, directly or
+// indirectly.
 func closure(name string, next func(name string) []string) []string {
 	all := []string{name}
 	for i := 0; i < len(all); i++ {
@@ -47,13 +48,13 @@ func closure(name string, next func(name string) []string) []string {
 	return all
 }
 
-// isSystem tells mount points without which the running system does not go on.
+// isSystem reports whether the running system needs the mount point.
 func isSystem(point string) bool {
 	return slices.Contains([]string{"/", "/boot", "/usr", "/var", "/etc"}, point) || strings.HasPrefix(point, "/boot/")
 }
 
-// under finds what a device lies on, down to the disks: kernel names, and
-// backing files of loop devices.
+// underlying returns the kernel names and the backing files of loop devices that a
+// device is built on, down to the disks.
 func (v view) under(name string) (devices, files []string) {
 	all := closure(name, func(name string) []string {
 		dir := "sys/class/block/" + name + "/"
@@ -70,18 +71,18 @@ func (v view) under(name string) (devices, files []string) {
 	return all[1:], files
 }
 
-// below are the devices that a file system lies on, given its st_dev.
+// filesystemDevices returns the devices below a file system, given its st_dev.
 func (v view) below(dev uint64) []string {
 	name := v.nameOf(number(dev))
 	if name == "" {
-		return nil // tmpfs, ZFS, a network: no block device of its own
+		return nil // tmpfs, ZFS, network: no block device
 	}
 	devices, _ := v.under(name)
 	return append([]string{name}, devices...)
 }
 
-// holding is the device whose file system a file is in, by the longest mount
-// point that leads to it; "" for none.
+// deviceOf returns the device whose file system holds a file, or "". The longest
+// matching mount point decides.
 func (v view) holding(file string) string {
 	var best Mount
 	for _, m := range v.mounts() {
@@ -92,8 +93,8 @@ func (v view) holding(file string) string {
 	return best.Device
 }
 
-// overlaps tells whether two devices or files have bytes in common, and in
-// what way; they must be of hosts with one kernel.
+// overlaps returns how two devices or files share bytes, or "". It compares them
+// only if their hosts share a kernel.
 func overlaps(a, b Facts) string {
 	if a.Boot != b.Boot || a.Boot == "" && a.Machine != b.Machine {
 		return ""
@@ -119,12 +120,13 @@ func overlaps(a, b Facts) string {
 	return ""
 }
 
-// oneDisk is the world-wide name by which two disks, or partitions of them that
-// overlap, are one: its other path, or another host's view of it. "" where they
-// are not, or have only a number that a vendor or hypervisor made up ("t10.").
+// sharedWWN returns the world-wide name that two overlapping disks or partitions
+// share: they are two paths to one disk, or two hosts' views of it. It returns ""
+// if they share none, or only an identifier that a vendor or hypervisor made up
+// ("t10.").
 func oneDisk(a, b Facts) string {
 	name := func(f Facts) string {
-		for _, prefix := range []string{"0x", "naa.", "eui."} { // of udev and of sysfs
+		for _, prefix := range []string{"0x", "naa.", "eui."} { // as udev and sysfs write it
 			if n, ok := strings.CutPrefix(f.WWN, prefix); ok {
 				return strings.ToLower(n)
 			}

@@ -12,45 +12,45 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// What the store knows of a block.
+// blockState is the store's knowledge of a block.
 type blockState uint8
 
 const (
 	blockMissing blockState = iota
-	blockPresent            // the target held it before, and the source has the same
+	blockPresent            // the target held it before, with the same sum as the source
 	blockData               // written
-	blockZero               // made zeros
+	blockZero               // zeroed
 )
 
-// ErrCorrupt is a target that does not hold what was written to it.
+// ErrCorrupt reports that the target returned other data than was written to it.
 var ErrCorrupt = errors.New("what was read back is not what was written")
 
-// store is the target's half of a copy: it writes blocks in any order, syncs
-// groups of them, notes them in the journal and reads them back.
+// store is the target's half of a copy. It writes blocks in any order, syncs groups
+// of them, records them in the journal and reads them back.
 type store struct {
 	grid
 	dst     blockTarget
-	journal blockJournal // nil for none
+	journal blockJournal // may be nil
 	opt     Options
 	workers int
 	pool    *blockPool
 
 	write  *effort
 	verify *effort
-	look   *effort       // reads what the target held before
-	flush  tcp.WaitTimer // of syncs
+	look   *effort       // reads present blocks
+	flush  tcp.WaitTimer // time in Sync
 
 	mu       sync.Mutex
 	sums     []Sum
-	marks    []Mark // of what was written; nil if it is not read back
+	marks    []Mark // of written blocks; nil if they are not verified
 	state    []blockState
 	unsynced []span // written since the last sync
-	waiting  int64  // bytes of those
-	held     []span // synced, to be read back at the end
+	waiting  int64  // bytes of data in unsynced
+	held     []span // synced, verified at the end
 	last     map[int64]lastBlock
 	verified atomic.Int64
 
-	kick     chan struct{} // asks the syncer for a sync
+	kick     chan struct{} // requests a sync
 	quit     chan struct{}
 	stopping sync.Once
 	synced   chan struct{} // closed when the syncer has ended
@@ -58,8 +58,8 @@ type store struct {
 	checks   sync.WaitGroup
 	fail     func(error)
 
-	syncing sync.Mutex // one sync at a time; guards journal, too
-	lost    error      // of a sync: nobody knows any more what is stored
+	syncing sync.Mutex // serializes syncs; guards journal
+	lost    error      // of a sync: it is unknown which blocks are stored
 }
 
 // span is a run of blocks.
@@ -77,7 +77,7 @@ func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, po
 	return s
 }
 
-// load takes in what the journal vouches for.
+// load marks the blocks in the journal as present.
 func (s *store) load() {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -94,7 +94,8 @@ func (s *store) load() {
 	}
 }
 
-// start starts to sync and to read back. fail is told of the first failure.
+// start starts syncing and verifying. fail is called with errors, possibly several
+// times.
 func (s *store) start(ctx context.Context, fail func(error)) {
 	s.fail = fail
 	go s.syncer()
@@ -112,7 +113,7 @@ func (s *store) start(ctx context.Context, fail func(error)) {
 	}
 }
 
-// addSpans hands spans that are synced to the verifiers, now or later.
+// addSpans passes synced spans to the verifiers, or keeps them for the end.
 func (s *store) addSpans(spans []span) {
 	switch {
 	case s.opt.NoVerify:
@@ -125,7 +126,7 @@ func (s *store) addSpans(spans []span) {
 	}
 }
 
-// spansOf returns the runs of blocks of some states.
+// spansOf returns the runs of blocks whose state satisfies is.
 func (s *store) spansOf(is func(blockState) bool) []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +139,7 @@ func (s *store) spansOf(is func(blockState) bool) []span {
 	return out
 }
 
-// withRun adds blocks to spans, to the last one where they follow it.
+// joinSpan appends a run of blocks, or extends the last span if the run follows it.
 func withRun(spans []span, first, count int64) []span {
 	n := len(spans) - 1
 	if n < 0 || spans[n].first+spans[n].count != first || spans[n].count+count > holeRun {
@@ -148,7 +149,7 @@ func withRun(spans []span, first, count int64) []span {
 	return spans
 }
 
-// set notes what is known of blocks.
+// set sets the sums and the state of blocks. The caller holds mu.
 func (s *store) set(first int64, sums []Sum, st blockState) {
 	copy(s.sums[first:], sums)
 	for i := range sums {
@@ -156,20 +157,19 @@ func (s *store) set(first int64, sums []Sum, st blockState) {
 	}
 }
 
-// A lastBlock is written after all others.
+// A lastBlock is kept in memory and written after all others.
 type lastBlock struct {
 	data []byte
 	sum  Sum
 	mark Mark
 }
 
-// writeLast tells the blocks by which a device is recognised: partition tables
-// and superblocks lie in its first MiB or at its very end. As long as they are
-// not written, a copy that was cut off is nothing that anybody would mount, and
-// what is recognised on the target is not this copy's.
+// writeLast reports whether block i may identify the device: partition tables and
+// superblocks lie near its start or at its end. Without these blocks nobody mounts
+// an interrupted copy, and any signature on the target is older than the copy.
 func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 
-// data writes one block. w is the goroutine's number.
+// data writes one block. w is the number of the goroutine.
 func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	if s.writeLast(i) {
 		keep := tcp.NewAlignedBlock(len(p))
@@ -184,7 +184,7 @@ func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 
 func (s *store) put(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	if s.marks != nil {
-		s.marks[i] = mark // it is in nobody else's hands before done
+		s.marks[i] = mark // no other goroutine uses it before it is written
 	}
 	return s.written(w, i, []Sum{sum}, blockData, func() error {
 		_, err := s.dst.WriteAt(p, i*s.block)
@@ -192,14 +192,14 @@ func (s *store) put(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	})
 }
 
-// zeros makes a run of blocks zeros.
+// zeros zeros a run of blocks.
 func (s *store) zeros(w int, first int64, sums []Sum) error {
 	return s.written(w, first, sums, blockZero, func() error {
 		return s.dst.Zero(first*s.block, s.bytes(first, int64(len(sums))))
 	})
 }
 
-// written writes blocks, and notes that they are not synced.
+// written runs write and marks the blocks as unsynced.
 func (s *store) written(w int, first int64, sums []Sum, st blockState, write func() error) error {
 	s.write.watch[w].Start()
 	err := write()
@@ -232,7 +232,7 @@ func (s *store) stop() {
 	<-s.synced
 }
 
-// finish stores and verifies everything; all blocks were written. It returns
+// finish syncs and verifies everything after all blocks were written. It returns
 // the digest of the target.
 func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	s.stop()
@@ -255,8 +255,8 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	if !s.opt.NoVerify {
 		s.check.add(s.held)
 		if !s.opt.Delta {
-			// What a journal vouched for; only now it is sure that none of it
-			// was sent anew.
+			// Blocks in the journal. Only now it is certain that none was sent
+			// again.
 			s.check.add(s.spansOf(func(st blockState) bool { return st == blockPresent }))
 		}
 	}
@@ -268,10 +268,10 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	return s.cut.Root(s.sums), nil
 }
 
-// commit ends a copy whose digest was compared.
+// commit completes a copy whose digests match.
 func (s *store) commit() error {
 	if err := s.dst.Commit(); err != nil {
-		_ = s.abandon() // what is wrong with the target is reported
+		_ = s.abandon() // the first error is reported
 		return &transfer.TargetError{Err: err}
 	}
 	if s.journal != nil {
@@ -286,8 +286,8 @@ func (s *store) commit() error {
 	return nil
 }
 
-// abandon ends a copy that failed. What was written is synced and noted, so
-// that the next try need not send it again.
+// abandon ends a failed copy. It syncs and records the written blocks, so that the
+// next attempt does not send them again.
 func (s *store) abandon() error {
 	s.stop()
 	s.check.close()
@@ -295,7 +295,7 @@ func (s *store) abandon() error {
 	var err error
 	if s.journal != nil {
 		err = s.sync()
-		_ = s.journal.Close() // every record was synced when it was added
+		_ = s.journal.Close() // Add has synced every record
 	}
 	if cerr := s.dst.Close(); err == nil && cerr != nil {
 		err = cerr
@@ -303,12 +303,12 @@ func (s *store) abandon() error {
 	return err
 }
 
-// moved changes while the store gets on.
+// moved returns a counter that grows while the store makes progress.
 func (s *store) moved() int64 {
 	return s.write.bytes.Load() + s.verify.bytes.Load() + s.look.bytes.Load()
 }
 
-// stages are those of writing and of reading back.
+// stages returns the statistics of writing and verifying.
 func (s *store) stages(life time.Duration) []transfer.Stage {
 	out := []transfer.Stage{s.write.stage(life, false)}
 	if !s.opt.NoVerify {
@@ -317,17 +317,17 @@ func (s *store) stages(life time.Duration) []transfer.Stage {
 	return out
 }
 
-// idle tells that the target is not asked for anything.
+// idle reports whether no operation on the target is active.
 func (s *store) idle() bool {
 	return !s.write.running() && !s.verify.running() && !s.look.running() && !s.flush.Running()
 }
 
-// stalled is what a target that is asked for something and does nothing is.
+// stalled describes a target that does not complete its operations.
 func (s *store) stalled() (what string, network bool) {
 	return s.dst.Name() + " neither took nor gave anything", false
 }
 
-// account is the store's part of a result.
+// account returns the store's part of a result.
 func (s *store) account() (r Account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ func (s *store) account() (r Account) {
 	case !s.opt.Delta:
 		r.Resumed = r.Present
 	case !s.opt.NoVerify:
-		r.Verified += r.Present // it was read to be hashed
+		r.Verified += r.Present // hashing has read it
 	}
 	return r
 }

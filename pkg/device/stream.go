@@ -13,27 +13,27 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Standard is the path of standard input as a source and of standard output as
-// a target. Only the process that the user started has them.
+// Standard is the path of standard input as a source, and of standard output as a
+// target. Only the process that the user started can use them.
 const Standard = "-"
 
-// KindStream is the kind of Facts for Standard: a stream, whose size is not
-// known before it ended.
+// KindStream is the kind of Facts for Standard. The size of a stream is unknown
+// until its end.
 const KindStream = "stream"
 
-// Streams are the standard input and output of a process, where it may use them.
+// Streams are the standard input and output of a process. nil means unavailable.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
 }
 
-// streamed tells a task of which one end is a stream: it is copied in order,
-// as one, by the engine for streams, and cannot be resumed.
+// isStream reports whether one end of the task is a stream. It is copied in order
+// by package transfer, and cannot be resumed.
 func (t Task) streamed() bool {
 	return t.Source.Path == Standard || t.Target.Path == Standard
 }
 
-// openStream is open for such a task.
+// openStream works as open, for a stream.
 func (t Task) openStream(ctx context.Context, link *tcp.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
 	var src transfer.Source
 	var sink transfer.Sink
@@ -107,43 +107,43 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 	return &deviceWriter{Target: dst, opt: t.Options, buf: AlignedBuffer(t.Options.Block)}, nil
 }
 
-// standardInput reads a stream that Close must not wait for.
+// standardInput reads a stream whose blocked reads do not delay Close.
 type standardInput struct{ *io.PipeReader }
 
 func newStandardInput(in io.Reader) *standardInput {
 	r, w := io.Pipe()
 	go func() {
 		_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{in}, make([]byte, 1<<20))
-		_ = w.CloseWithError(err) // nil is the end; it returns nothing else
+		_ = w.CloseWithError(err) // a nil err means EOF; the call always returns nil
 	}()
 	return &standardInput{r}
 }
 
-// Name says what is read.
+// Name returns the name for messages.
 func (*standardInput) Name() string { return "standard input" }
 
 // standardOutput writes a stream.
 type standardOutput struct{ io.Writer }
 
-// Commit has nothing to do: what was written is gone.
+// Commit does nothing: the reader has the data already.
 func (*standardOutput) Commit(context.Context) error { return nil }
 
-// Abort cannot take back what was written.
+// Abort does nothing: written data cannot be recalled.
 func (*standardOutput) Abort(error) error { return nil }
 
-// Name says what is written.
+// Name returns the name for messages.
 func (*standardOutput) Name() string { return "standard output" }
 
-// deviceReader reads a device from its beginning to its end.
+// deviceReader reads a device from start to end.
 type deviceReader struct {
 	*Source
 	close func() error
 	buf   []byte
-	left  []byte // of buf
+	left  []byte // unread part of buf
 	off   int64
 }
 
-// Read reads on.
+// Read returns the next bytes. At the end it checks that the source is unchanged.
 func (r *deviceReader) Read(p []byte) (int, error) {
 	if len(r.left) == 0 {
 		n := min(int64(len(r.buf)), r.Size()-r.off)
@@ -167,23 +167,23 @@ func (r *deviceReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends reading.
+// Close closes the source. Further calls have no effect.
 func (r *deviceReader) Close() error { return r.close() }
 
-// deviceWriter writes a stream onto a block device from its beginning, or into
-// an image file.
+// deviceWriter writes a stream to a block device from its start, or to an image
+// file.
 type deviceWriter struct {
 	*Target
 	opt    Options
 	buf    []byte
-	n      int // bytes of buf that are filled
+	n      int // bytes used in buf
 	off    int64
-	sums   []Sum // of the blocks written, as if none were alone
+	sums   []Sum // of the blocks written, assuming more than one
 	zeros  int64
 	digest [32]byte
 }
 
-// Write writes on; a stream that is larger than the device is an error.
+// Write appends p. It fails if the stream is longer than the device.
 func (w *deviceWriter) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -246,8 +246,7 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 	}
 	cut := w.opt.Cut()
 	if len(w.sums) == 1 {
-		// One block that is all has another hash. It is what was read back or
-		// written last.
+		// BLAKE3 hashes a single block differently. buf still holds it.
 		w.sums[0] = cut.Sum(w.buf[:w.off], 0, w.off)
 	}
 	w.digest = cut.Root(w.sums)
@@ -274,8 +273,8 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 	return nil
 }
 
-// Abort leaves what was written on a device. A file that was made for the stream
-// is removed: it can be neither resumed nor told from a whole one.
+// Abort keeps data written to a device, but deletes a new file: it cannot be
+// resumed, and looks like a complete copy.
 func (w *deviceWriter) Abort(error) error { return w.Discard() }
 
 func (w *deviceWriter) account(d *Account) {

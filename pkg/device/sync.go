@@ -6,16 +6,15 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// A group of blocks is synced, and then noted in the journal and read back,
-// after so much time or so many bytes: often enough for a cut to cost little
-// and for the read-back to overlap with the copy, seldom enough for a drive to
-// write long runs.
+// The syncer syncs blocks at these intervals. Then they are recorded in the journal
+// and read back. Short intervals lose little on interruption and overlap the
+// read-back with the copy. Long intervals let drives write long runs.
 const (
 	syncEvery = 2 * time.Second
 	syncBytes = 256 << 20
 )
 
-// syncer syncs groups of blocks until the store is finished or given up.
+// syncer syncs groups of blocks until the store is stopped.
 func (s *store) syncer() {
 	defer close(s.synced)
 	tick := time.NewTicker(syncEvery)
@@ -34,7 +33,8 @@ func (s *store) syncer() {
 	}
 }
 
-// sync stores what was written so far for good.
+// sync stores all blocks written so far, records them and passes them to the
+// verifiers.
 func (s *store) sync() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -55,9 +55,9 @@ func (s *store) sync() error {
 	}
 	s.flush.Stop()
 	if err != nil {
-		// It may have been for any block that was written by now, and the
-		// kernel tells of each failure once: a later sync that succeeds says
-		// nothing (https://lwn.net/Articles/752063/).
+		// Any block written so far may be lost. The kernel reports each failure
+		// only once, so a later successful sync proves nothing
+		// (https://lwn.net/Articles/752063/).
 		s.lost = &transfer.TargetError{Err: err}
 		return s.lost
 	}
@@ -70,17 +70,17 @@ func (s *store) sync() error {
 	return nil
 }
 
-// distrust removes a journal that vouches for what is not there.
+// dropJournal removes a journal that lists blocks which are not stored.
 func (s *store) distrust() {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	if s.journal != nil {
-		_ = s.journal.Remove() // what is wrong with the target is reported
+		_ = s.journal.Remove() // the corruption itself is reported
 		s.journal = nil
 	}
 }
 
-// note hands blocks that are stored to the journal.
+// record adds stored blocks to the journal.
 func (s *store) note(group []span) error {
 	return s.journal.Add(func(yield func(int64, Sum) bool) {
 		for _, sp := range group {

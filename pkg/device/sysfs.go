@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// text reads a file, "" where there is none.
+// readText returns the contents of a file, or "".
 func (v view) text(name string) string {
 	raw, err := fs.ReadFile(v.root, name)
 	if err != nil {
@@ -17,7 +17,7 @@ func (v view) text(name string) string {
 	return string(raw)
 }
 
-// line reads the first line of a file, "" where there is none.
+// readLine returns the first line of a file, or "".
 func (v view) line(name string) string {
 	first, _, _ := strings.Cut(v.text(name), "\n")
 	return strings.TrimSpace(first)
@@ -36,7 +36,7 @@ func (v view) exists(name string) bool {
 	return err == nil
 }
 
-// names lists a directory, nothing where there is none.
+// list returns the names in a directory, or none on error.
 func (v view) names(dir string) []string {
 	entries, _ := fs.ReadDir(v.root, dir)
 	out := make([]string, 0, len(entries))
@@ -46,13 +46,13 @@ func (v view) names(dir string) []string {
 	return out
 }
 
-// nameOf is the kernel's name of a device number, "" where there is none.
-// sysfs writes "!" for the "/" in names such as cciss/c0d0.
+// nameOf returns the kernel name of a device number, or "". sysfs replaces "/" in
+// names such as cciss/c0d0 with "!".
 func (v view) nameOf(number string) string {
 	return strings.ReplaceAll(parseUevent(v.text("sys/dev/block/" + number + "/uevent"))["DEVNAME"], "/", "!")
 }
 
-// parseUevent reads KEY=VALUE lines.
+// parseUevent parses KEY=VALUE lines.
 func parseUevent(s string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(s) {
@@ -63,7 +63,7 @@ func parseUevent(s string) map[string]string {
 	return out
 }
 
-// describe fills in what sysfs and udev know of the device f.Name. Sizes in
+// describe fills in the facts of sysfs and udev for the device f.Name. Sizes in
 // sysfs are always in units of 512 bytes.
 // https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block
 func (f *Facts) describe(v view) {
@@ -86,7 +86,7 @@ func (f *Facts) describe(v view) {
 	f.Model = strings.TrimSpace(v.line(top+"device/vendor") + " " + v.line(top+"device/model"))
 	f.WWN = cmp.Or(v.line(top+"wwid"), v.line(top+"device/wwid"))
 	f.Serial = cmp.Or(v.line(top+"device/serial"), v.line(top+"serial"), v.scsiSerial(top))
-	// udev asks the drive itself, where the kernel does not (SATA).
+	// udev queries the drive itself, which the kernel does not do for SATA.
 	env := parseUevent(strings.ReplaceAll(v.text("run/udev/data/b"+v.line(top+"dev")), "E:", ""))
 	f.Serial = cmp.Or(f.Serial, env["ID_SERIAL_SHORT"])
 	f.WWN = cmp.Or(env["ID_WWN_WITH_EXTENSION"], env["ID_WWN"], f.WWN)
@@ -97,13 +97,13 @@ func (f *Facts) describe(v view) {
 	slices.SortStableFunc(f.Partitions, func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
 }
 
-// scsiSerial is page 0x80 of a SCSI drive: four bytes of header, then text.
+// scsiSerial reads VPD page 0x80 of a SCSI drive: four header bytes, then text.
 func (v view) scsiSerial(top string) string {
 	page := v.text(top + "device/vpd_pg80")
 	return strings.TrimSpace(strings.Trim(page[min(4, len(page)):], "\x00"))
 }
 
-// kind tells what a device is, and the name that its driver gives it.
+// kind returns the kind of a device, and the driver's name for it.
 func (v view) kind(name string) (kind, label string) {
 	dir := "sys/class/block/" + name + "/"
 	switch {
@@ -127,8 +127,8 @@ func (v view) kind(name string) (kind, label string) {
 	return KindDisk, ""
 }
 
-// lvmName turns the name of a mapping into that of the volume: device-mapper
-// joins group and volume with "-" and doubles those within.
+// lvmName converts a device-mapper name to "vg/lv". Device-mapper joins group and
+// volume with "-", and doubles other hyphens.
 func lvmName(dm string) string {
 	for i := 0; i < len(dm); i++ {
 		if dm[i] != '-' {
@@ -143,7 +143,8 @@ func lvmName(dm string) string {
 	return strings.ReplaceAll(dm, "--", "-")
 }
 
-// partitionsOf are the partitions of a disk: directories within its own.
+// partitionsOf returns the partitions of a disk, which are subdirectories of it in
+// sysfs.
 func (v view) partitionsOf(disk string) []string {
 	var out []string
 	for _, name := range v.names("sys/class/block") {
@@ -154,7 +155,7 @@ func (v view) partitionsOf(disk string) []string {
 	return out
 }
 
-// diskOf is the disk of a partition.
+// diskOf returns the disk of a partition, or "".
 func (v view) diskOf(partition string) string {
 	for _, disk := range v.names("sys/class/block") {
 		if disk != partition && strings.HasPrefix(partition, disk) && v.exists("sys/class/block/"+disk+"/"+partition+"/partition") {

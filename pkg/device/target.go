@@ -13,22 +13,22 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Target is a device or image file open for writing; a block device is held
-// exclusively until Close. Its methods may be called concurrently, but for
-// Commit and Close.
+// Target is a device or image file opened for writing. A block device is held
+// exclusively until Close. Methods except Commit and Close may be called
+// concurrently.
 type Target struct {
-	*handle      // nothing is written beyond its size
-	sparse  bool // a file gets holes instead of space
+	*handle      // the size of the copy limits writes
+	sparse  bool // a file keeps holes instead of allocating space
 	created bool
 
 	mu     sync.Mutex
 	failed error // of a sync
 }
 
-// OpenTarget opens what Inspect found for a copy of size bytes, and refuses if
-// it is not that any more, or in use. It changes nothing of a device; an image
-// file is created, and gets its space, unless it is sparse. checkTarget must
-// have found nothing against it.
+// OpenTarget opens the device that Inspect found for a copy of size bytes. It fails
+// if the device has changed or is in use. It does not change a device. It creates
+// an image file, and allocates its space unless sparse is set. The caller must have
+// run checkTarget.
 func OpenTarget(ctx context.Context, f Facts, size int64, sparse bool) (_ *Target, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -39,9 +39,9 @@ func OpenTarget(ctx context.Context, f Facts, size int64, sparse bool) (_ *Targe
 	case KindMissing:
 		flags |= unix.O_CREAT | unix.O_EXCL
 	default:
-		// Without O_CREAT, O_EXCL claims the device: the kernel refuses if it,
-		// its disk or a partition is mounted, swap or held. bd_prepare_to_claim
-		// in the kernel's block/bdev.c.
+		// Without O_CREAT, O_EXCL claims the device: the kernel refuses if the
+		// device, its disk or a partition is mounted, used as swap or held. See
+		// bd_prepare_to_claim in the kernel's block/bdev.c.
 		flags |= unix.O_EXCL
 	}
 	h, err := openHandle(f, flags)
@@ -75,7 +75,7 @@ func OpenTarget(ctx context.Context, f Facts, size int64, sparse bool) (_ *Targe
 	return t, nil
 }
 
-// refusedOpen names what an open of a target failed of; nothing was changed.
+// refusedOpen explains why opening a target failed. Nothing was changed.
 func refusedOpen(f Facts, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -90,9 +90,9 @@ func refusedOpen(f Facts, err error) error {
 	return err
 }
 
-// lock does for a file what O_EXCL does for a device, among copies: the journal
-// keeps out only those that would resume this one. A file system without locks
-// goes without.
+// lock excludes other copies to the same file, as O_EXCL does for a device. The
+// journal lock excludes only copies that use the same journal. File systems without
+// locks are accepted.
 func (t *Target) lock() error {
 	return t.control(func(fd int) error {
 		if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
@@ -102,13 +102,13 @@ func (t *Target) lock() error {
 	})
 }
 
-// prepare gives a file that is shorter its size, with or without space.
+// prepare extends a file to its size and allocates space unless it is sparse.
 func (t *Target) prepare() error {
 	st, err := t.stat()
 	if err != nil {
 		return err
 	}
-	if !t.sparse && st.Blocks*512 < t.size { // else it has all of it
+	if !t.sparse && st.Blocks*512 < t.size { // otherwise it is fully allocated
 		err := t.fallocate(unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
 		if errors.Is(err, unix.ENOSPC) {
 			return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
@@ -124,7 +124,7 @@ func (t *Target) fallocate(mode uint32, off, n int64) error {
 	return t.control(func(fd int) error { return unix.Fallocate(fd, mode, off, n) })
 }
 
-// extend makes a file that has fewer bytes than the copy as long as that.
+// extend extends a file to the size of the copy.
 func (t *Target) extend() error {
 	st, err := t.stat()
 	if err != nil || st.Size >= t.size {
@@ -136,8 +136,8 @@ func (t *Target) extend() error {
 	return nil
 }
 
-// grow makes a copy into a file, whose size is not known beforehand, reach to a
-// byte. It must not be called beside other methods.
+// grow extends a copy of unknown length to a byte offset. It must not run
+// concurrently with other methods.
 func (t *Target) grow(to int64) error {
 	t.size = max(t.size, to)
 	return t.extend()
@@ -150,19 +150,18 @@ func (t *Target) within(off, n int64) error {
 	return nil
 }
 
-// ReadAt is that of a handle. It reads what the device holds, not what the page
-// cache remembers, if Sync has returned since it was written.
+// ReadAt works as in handle. After Sync, it reads from the device, not from the
+// page cache.
 func (t *Target) ReadAt(p []byte, off int64) (int, error) {
 	if !t.direct.Load() {
-		// Clean pages only: hence the Sync. Where a cache is all there is, as on
-		// tmpfs, this does nothing.
+		// This drops only clean pages, hence Sync. It has no effect on tmpfs.
 		_ = t.control(func(fd int) error { return unix.Fadvise(fd, off, int64(len(p)), unix.FADV_DONTNEED) })
 	}
 	return t.handle.ReadAt(p, off)
 }
 
-// WriteAt writes all of p. Memory and offsets are as for Source.ReadAt; the
-// rest of a sector that p ends within is kept.
+// WriteAt writes all of p. See handle.ReadAt for alignment. Partially written
+// sectors keep their other bytes.
 func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 	if err := t.within(off, int64(len(p))); err != nil {
 		return 0, err
@@ -182,8 +181,8 @@ func (t *Target) writeError(off int64, err error) error {
 	return err
 }
 
-// Sync returns once all that was written is stored. After a failure it fails
-// for ever: the kernel reports a lost write once and then forgets it.
+// Sync returns when all written data is stored. After one failure it always fails,
+// because the kernel reports a lost write only once.
 // https://lwn.net/Articles/752063/
 func (t *Target) Sync() error {
 	t.mu.Lock()
@@ -196,14 +195,14 @@ func (t *Target) Sync() error {
 	return t.failed
 }
 
-// DropCache makes later reads come from the device, whoever makes them. What
-// is not synced stays in the cache.
+// DropCache makes later reads by any process come from the device. Unsynced data
+// stays cached.
 func (t *Target) DropCache() error {
 	return t.control(func(fd int) error {
 		if !t.facts.IsFile() && unix.IoctlSetInt(fd, unix.BLKFLSBUF, 0) == nil {
 			return nil
 		}
-		// BLKFLSBUF is for the superuser only.
+		// BLKFLSBUF requires root.
 		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
 			return fmt.Errorf("%s: drop the cache: %w", t.facts.Path, err)
 		}
@@ -211,8 +210,8 @@ func (t *Target) DropCache() error {
 	})
 }
 
-// Identity tells why what is written to is not the target of the plan any
-// more: what is open, and what the path now names.
+// Identity returns an error if the open file is not the planned target, or if the
+// path now names another one.
 func (t *Target) Identity() error {
 	if err := t.sameObject(); err != nil {
 		return err
@@ -235,8 +234,8 @@ func (t *Target) Identity() error {
 	return nil
 }
 
-// Commit ends a complete copy: all is synced, the target is still what it was,
-// and a file has the size of the copy.
+// Commit completes a copy. It checks the identity of the target, sets the size of a
+// file, and syncs everything.
 func (t *Target) Commit() error {
 	if err := t.Identity(); err != nil {
 		return err
@@ -255,7 +254,7 @@ func (t *Target) Commit() error {
 	return syncDir(filepath.Dir(t.facts.Real))
 }
 
-// syncDir makes the names in a directory last.
+// syncDir makes directory entries durable.
 func syncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -263,13 +262,13 @@ func syncDir(name string) error {
 	}
 	err = d.Sync()
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		err = nil // a file system that cannot
+		err = nil // not supported by the file system
 	}
 	return errors.Join(err, d.Close())
 }
 
-// Discard is Close of a copy that nothing is left of: a file that OpenTarget made
-// is removed, unless its name is another one's by now.
+// Discard closes the target and deletes a file that OpenTarget created, unless the
+// path names another file by now.
 func (t *Target) Discard() error {
 	mine := t.created && t.Identity() == nil
 	err := t.Close()
@@ -279,5 +278,5 @@ func (t *Target) Discard() error {
 	return err
 }
 
-// Close releases the target; what was written stays.
+// Close closes the target and keeps the written data.
 func (t *Target) Close() error { return t.f.Close() }

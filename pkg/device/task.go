@@ -12,55 +12,54 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Request is what a user asks for and consents to.
+// Request holds the user's options and consent.
 type Request struct {
 	Allow      Allow `json:"allow"`
 	Sparse     bool  `json:"sparse,omitempty"`      // a new image file keeps its holes
-	SkipErrors bool  `json:"skip_errors,omitempty"` // unreadable parts are passed over as zeros
-	// LVMSnapshot, where set, is the room of a snapshot of the source, which
-	// is taken, copied instead of it and removed.
+	SkipErrors bool  `json:"skip_errors,omitempty"` // replace unreadable ranges by zeros
+	// LVMSnapshot is the size of a temporary snapshot, which is copied instead of
+	// the source. "" means no snapshot.
 	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
-	NoResume    bool   `json:"no_resume,omitempty"` // a journal is not used, but begun anew
+	NoResume    bool   `json:"no_resume,omitempty"` // ignore an existing journal
 
-	Options Options `json:"options"` // Block 0 is for Task.Choose
+	Options Options `json:"options"` // if Block is 0, Task.Choose sets it
 }
 
-// Task is one copy. Both ends are given the same; Read and Write say which part
-// is whose.
+// Task is one copy. Both ends get the same task, except for Read and Write.
 type Task struct {
-	Source Facts `json:"source"` // as planned: what is opened must still be that
+	Source Facts `json:"source"` // as planned: the opened devices must match
 	Target Facts `json:"target"`
 	Read   bool  `json:"read,omitempty"`  // this end reads the source
 	Write  bool  `json:"write,omitempty"` // this end writes the target
 	Request
 }
 
-// State is what an earlier copy left on the target's host.
+// State describes an earlier copy, as found on the target's host.
 type State struct {
-	// Begun tells that the target's contents are those of an interrupted copy
-	// of the same source: to overwrite them needs no consent.
+	// Begun reports that the target holds an interrupted copy of the same source.
+	// Overwriting it needs no consent.
 	Begun bool `json:"begun,omitempty"`
-	// Stored is the bytes that a journal vouches for.
+	// Stored is the number of bytes in the journal.
 	Stored int64 `json:"stored"`
-	// Unusable tells why a journal that is there cannot be used.
+	// Unusable is the reason why a journal cannot be used, or "".
 	Unusable string `json:"unusable,omitempty"`
-	// Digest names that of a journal which cannot be used only because the copy
-	// would have another.
+	// Digest is the hash of the journal if a different hash is the only reason why
+	// it is unusable, otherwise "".
 	Digest string `json:"digest,omitempty"`
 }
 
-// Blocks are no smaller than leastBlock unless asked for, and so large that a
-// device has at most mostBlocks of them: each costs either end 32 bytes.
+// Default blocks are at least defaultBlock. They grow so that a device has at most
+// defaultBlocks blocks, because each block costs both ends 32 bytes.
 const (
 	leastBlock = 1 << 20
-	headBlock  = 4 << 20 // of disks with one head, which seek between blocks
+	headBlock  = 4 << 20 // for rotating disks, which seek between blocks
 	mostBlocks = 1 << 20
 )
 
-// Choose settles what the user left open. It depends on nothing that was
-// measured: an interrupted copy must find it the same.
+// Choose sets options that the user left open. It uses no measurements, because a
+// resumed copy must make the same choice.
 func (t *Task) Choose() error {
-	// The copy of a file that takes clearly less than its size has holes, too.
+	// Copy holes if the source occupies clearly less than its size.
 	t.Sparse = t.Sparse || t.Source.Kind == KindFile && t.Source.Allocated < t.Source.Size-t.Source.Size/10
 	t.Allow.Sparse = t.Sparse
 	t.Options.VerifyLater = t.Target.Rotational
@@ -77,8 +76,8 @@ func (t *Task) Choose() error {
 	return t.Options.Fits(t.Source.Size)
 }
 
-// StateOf looks for the journal of an earlier copy, and whether the target still
-// holds what that stored.
+// StateOf reads the journal of an earlier copy, and checks whether the target still
+// holds the stored blocks.
 func StateOf(t Task) (s State, err error) {
 	if t, err = t.filled(); err != nil {
 		return s, err
@@ -114,7 +113,7 @@ func StateOf(t Task) (s State, err error) {
 	return State{Begun: wrote, Stored: min(int64(j.noted)*j.block, t.Source.Size)}, nil
 }
 
-// filled returns the task with bounds and defaults applied, whoever made it.
+// filled returns the task with defaults applied, after checking its limits.
 func (t Task) filled() (Task, error) {
 	if err := t.Options.Fits(t.Source.Size); err != nil {
 		return t, fmt.Errorf("%s: %w", t.Source.Path, err)
@@ -123,8 +122,8 @@ func (t Task) filled() (Task, error) {
 	return t, nil
 }
 
-// CheckSource is what speaks against reading the source: against a snapshot of
-// it, nothing but that there can be none.
+// CheckSource returns objections to reading the source. With a snapshot, the only
+// objection is that LVM cannot take one.
 func (t Task) CheckSource() []finding.Finding {
 	switch {
 	case t.LVMSnapshot == "":
@@ -136,16 +135,15 @@ func (t Task) CheckSource() []finding.Finding {
 	return nil
 }
 
-// CheckTarget is what speaks against writing to the target. Of one that an
-// interrupted copy of this very source has begun, its contents do not count:
-// they are that copy's.
+// CheckTarget returns objections to writing to the target. If the target holds an
+// interrupted copy of this source, contents are no objection.
 func (t Task) CheckTarget(state State) []finding.Finding {
 	return slices.DeleteFunc(checkTarget(t.Source, t.Target, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
 }
 
-// again is the task with its target as it is now: time has passed since the
-// plan, and neither what was there then nor the journal of that counts. The error
-// is of what forbids to write to it.
+// refreshTarget returns the task and its state with a new inspection of the target,
+// because time has passed since planning. It returns an error if the target cannot
+// be written to.
 func (t Task) again(ctx context.Context) (_ Task, state State, err error) {
 	if t.Target, err = Inspect(ctx, t.Target.Path); err != nil {
 		return t, state, err
@@ -158,11 +156,11 @@ func (t Task) again(ctx context.Context) (_ Task, state State, err error) {
 	return t, state, finding.Refusal(finding.Failed(t.CheckTarget(state)))
 }
 
-// Copy does this end's part of a task: over a link, or all of it without one.
-// The link and all that it opens are closed in any case. std are the streams
-// that Standard stands for.
+// Copy does this end's part of a task over a link, or all of it if link is nil. It
+// always closes the link and everything it opens. std are the streams that Standard
+// stands for.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. It is called about twice a second and once at the end.
 func Copy(ctx context.Context, t Task, link *tcp.Link, std Streams, progress func(transfer.Progress)) (Result, error) {
 	run, err := t.open(ctx, link, std, progress)
 	if err != nil {
@@ -174,7 +172,7 @@ func Copy(ctx context.Context, t Task, link *tcp.Link, std Streams, progress fun
 	return run()
 }
 
-// open opens what a task needs, and returns what does it.
+// open opens the ends and returns the function that copies.
 func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress func(transfer.Progress)) (run func() (Result, error), err error) {
 	if t, err = t.filled(); err != nil {
 		return nil, err
@@ -206,8 +204,8 @@ func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress fu
 	return func() (Result, error) { return receive(ctx, link, dst, j, t.Source.Size, t.Options, progress) }, nil
 }
 
-// openTarget opens the target and its journal. That it is still the device of the
-// plan, OpenTarget tells.
+// openTarget opens the target and its journal. OpenTarget checks that the device is
+// still the planned one.
 func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	now, state, err := t.again(ctx)
 	if err != nil {

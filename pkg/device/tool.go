@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// toolTimeout bounds a tool: a drive that fails answers each read after
-	// seconds, and a snapshot waits until the file system on the volume is quiet.
+	// toolTimeout limits the run time of a tool. Failing drives take seconds per
+	// read, and a snapshot waits until the file system is frozen.
 	toolTimeout = 60 * time.Second
-	// mostErrors bounds what is told of a tool's complaints, in bytes.
+	// maxStderr limits the error output in messages, in bytes.
 	mostErrors = 4 << 10
 )
 
-// runTool runs a tool of the system and returns what it prints. Its error
-// carries the command and the tail of what it complained of.
+// runTool runs a system tool and returns its output. Errors include the command and
+// the end of its error output.
 func runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LVM_SUPPRESS_FD_WARNINGS=1")
-	// SIGTERM, not SIGKILL: LVM blocks signals while it has devices suspended,
-	// and killed there would leave them so.
+	// LVM blocks signals while devices are suspended. SIGKILL would leave them
+	// suspended.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	out, err := cmd.Output() // it keeps a bounded part of stderr
+	out, err := cmd.Output() // captures a limited part of stderr
 	if err == nil {
 		return out, nil
 	}

@@ -6,22 +6,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zeroStep bounds one request to the kernel, which cannot be interrupted while
-// it writes zeros to a device that has no command for them.
+// zeroStep limits one kernel request, in bytes. If a device has no command for
+// zeros, the kernel writes them and cannot be interrupted.
 const zeroStep = 64 << 20
 
-// Zero makes a range read as zeros without sending them, where the device or
-// file system can: by unmapping it, by a command, or at the worst by writing.
-// A plain discard does not promise zeros and is not used.
+// Zero makes a range read as zeros. It unmaps the range, uses a device command, or
+// as a last resort writes zeros. It does not use plain discards, which do not
+// guarantee zeros.
 func (t *Target) Zero(off, n int64) error {
 	if err := t.within(off, n); err != nil {
 		return err
 	}
 	end := off + n
-	// Whole sectors of a device, and whole pages of a file, by request.
+	// Requests need whole sectors of a device, or whole pages of a file.
 	from, to := t.up(off), end&^(t.align-1)
 	if t.facts.IsFile() && end == t.size {
-		to = end // nothing lies beyond
+		to = end // the end of the file
 	}
 	if from >= to {
 		return t.writeZeros(off, end)
@@ -39,11 +39,11 @@ func (t *Target) Zero(off, n int64) error {
 	return t.writeZeros(to, end)
 }
 
-// zeroRange tries what costs least first.
+// zeroRange tries the cheapest method first.
 func (t *Target) zeroRange(off, n int64) error {
 	const keep = unix.FALLOC_FL_KEEP_SIZE
-	// The kernel promises zeros for a hole of a block device, too, and says
-	// EOPNOTSUPP where the device cannot unmap to zeros: blkdev_fallocate in
+	// For block devices too, the kernel guarantees that holes read as zeros. It
+	// returns EOPNOTSUPP if the device cannot unmap to zeros: blkdev_fallocate in
 	// block/fops.c. A file that is not sparse keeps its space.
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | keep}
 	if t.facts.IsFile() && !t.sparse {

@@ -1,5 +1,6 @@
-// Package devicetest makes block devices for tests: loop devices whose files are
-// on a tmpfs, which go with their test. It is for tests only, and takes root.
+// Package devicetest creates block devices for tests: loop devices backed by files
+// on tmpfs. They are removed when the test ends. It is for tests only and requires
+// root.
 package devicetest
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Run runs a command and returns what it prints.
+// Run runs a command and returns its trimmed output.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -24,7 +25,7 @@ func Run(t testing.TB, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Scratch is a directory on a tmpfs.
+// Scratch returns a temporary directory on tmpfs.
 func Scratch(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "zxfer-dev-")
@@ -33,7 +34,7 @@ func Scratch(t testing.TB) string {
 	return dir
 }
 
-// Image is a file of size bytes, all hole.
+// Image returns the path of a new file of size bytes, without allocated space.
 func Image(t testing.TB, size int64) string {
 	t.Helper()
 	name := filepath.Join(Scratch(t), "image")
@@ -42,7 +43,8 @@ func Image(t testing.TB, size int64) string {
 	return name
 }
 
-// Attach makes a loop device of a file. The test may detach it.
+// Attach attaches a file to a loop device and returns its path. The test may detach
+// it.
 func Attach(t testing.TB, file string, args ...string) string {
 	t.Helper()
 	dev := Run(t, "losetup", append(append([]string{"--find", "--show"}, args...), file)...)
@@ -50,13 +52,14 @@ func Attach(t testing.TB, file string, args ...string) string {
 	return dev
 }
 
-// Loop makes a loop device of size bytes, with sectors of sector bytes.
+// Loop returns the path of a new loop device of size bytes, with the given sector
+// size.
 func Loop(t testing.TB, size int64, sector int) string {
 	t.Helper()
 	return Attach(t, Image(t, size), "--sector-size", strconv.Itoa(sector))
 }
 
-// Sum is a hash of all that a device or file holds.
+// Sum returns the SHA-256 of a device or file in hex.
 func Sum(t testing.TB, name string) string {
 	t.Helper()
 	f, err := os.Open(name)

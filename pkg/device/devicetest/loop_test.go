@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An image is as long as asked for, takes no room, and its sum is of what it holds.
+// An image has the requested size and no allocated space, and Sum hashes its
+// contents.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	image := Image(t, 1<<20)
@@ -15,7 +16,7 @@ func TestImage(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<20, info.Size())
 	require.Equal(t, "0", Run(t, "stat", "-c", "%b", image), "blocks")
-	// As head -c 1M /dev/zero | sha256sum tells.
+	// From head -c 1M /dev/zero | sha256sum
 	require.Equal(t, "30e14955ebf1352266dc2ff8067e68104607e750abb9d3b36582b8af909fcb58", Sum(t, image))
 	require.NoError(t, os.WriteFile(image, []byte("x"), 0o600))
 	require.NotEqual(t, "30e14955ebf1352266dc2ff8067e68104607e750abb9d3b36582b8af909fcb58", Sum(t, image))
