@@ -36,7 +36,7 @@ func BenchmarkDevice(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			opt := Options{Options: transfer.Options{Block: 1 << 20, Compress: "off"}, NoVerify: c.noVerify}
 			b.SetBytes(size)
-			began := transfertest.CPUTime(b)
+			wasDirect := transfertest.CPUTime(b)
 			for b.Loop() {
 				f, err := Inspect(context.Background(), from)
 				require.NoError(b, err)
@@ -47,7 +47,7 @@ func BenchmarkDevice(b *testing.B) {
 				dst, err := OpenTarget(context.Background(), g, size, false)
 				require.NoError(b, err)
 				if c.mode == "" {
-					_, err = copyWithin(context.Background(), src, dst, nil, opt, nil)
+					_, err = copyLocal(context.Background(), src, dst, nil, opt, nil)
 					require.NoError(b, err)
 					continue
 				}
@@ -61,7 +61,7 @@ func BenchmarkDevice(b *testing.B) {
 				require.NoError(b, err)
 				require.NoError(b, <-done)
 			}
-			b.ReportMetric((transfertest.CPUTime(b)-began).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
+			b.ReportMetric((transfertest.CPUTime(b)-wasDirect).Seconds()/(float64(b.N)*size/1e9), "cpu-s/GB")
 		})
 	}
 }

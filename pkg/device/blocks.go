@@ -3,6 +3,8 @@ package device
 import (
 	"io"
 	"iter"
+
+	"zxfer/pkg/transport/tcp"
 )
 
 // blockSource is a device or image file that is read in blocks. All methods may be
@@ -58,4 +60,37 @@ type blockJournal interface {
 	// Remove deletes the journal and closes it.
 	Remove() error
 	Close() error
+}
+
+// grid divides a device of size bytes into count blocks of block bytes.
+type grid struct {
+	cut   Cut
+	size  int64
+	block int64
+	count int64
+}
+
+func newGrid(size int64, cut Cut) grid {
+	b := int64(cut.Block)
+	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
+}
+
+// length returns the bytes of block i. Only the last block may be shorter.
+func (g grid) length(i int64) int64 { return min(g.block, g.size-i*g.block) }
+
+// bytes returns the length of a run of blocks.
+func (g grid) bytes(first, count int64) int64 {
+	return min((first+count)*g.block, g.size) - first*g.block
+}
+
+// sum hashes block i. BLAKE3 numbers its chunks, so even equal blocks have
+// different sums.
+func (g grid) sum(i int64, p []byte) Sum { return g.cut.Sum(p, i*g.block, g.size) }
+
+// mark returns the mark of a block with a known sum.
+func (g grid) mark(p []byte, sum Sum) Mark {
+	if g.cut.Quick {
+		return Mark(sum[:tcp.MarkSize])
+	}
+	return MarkOf(p)
 }

@@ -200,8 +200,8 @@ func TestCapturedDevices(t *testing.T) {
 			kernel, dev, _ := strings.Cut(device, " ")
 			f := Facts{Path: dev, Real: dev, Name: kernel}
 			f.describe(v)
-			f.stacked(v, kernel)
-			f.Below, f.Files = v.under(kernel)
+			f.inspectUses(v, kernel)
+			f.Below, f.Files = v.underlying(kernel)
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
 			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the kernel itself tells

@@ -25,21 +25,21 @@ type Allow struct {
 }
 
 // findings collects objections to a copy.
-type judge []finding.Finding
+type findings []finding.Finding
 
-func (j *judge) add(severity finding.Severity, id, evidence, remedy, format string, args ...any) {
+func (j *findings) add(severity finding.Severity, id, evidence, remedy, format string, args ...any) {
 	*j = append(*j, finding.Finding{ID: id, Severity: severity, Evidence: evidence, Remedy: remedy, Summary: fmt.Sprintf(format, args...)})
 }
 
 // checkTarget returns the objections to copying src to dst. Consent lifts
 // objections to the target's contents, but never objections to its use or its size.
 func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
-	var j judge
+	var j findings
 	how := overlaps(src, dst)
 	if how != "" {
 		j.add(finding.Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
 	}
-	if wwn := oneDisk(src, dst); wwn != "" && how == "" {
+	if wwn := sharedWWN(src, dst); wwn != "" && how == "" {
 		// Two disks in one dock may both report the dock's WWN. If nothing uses the
 		// source, the worst case is that it is overwritten with its own data.
 		severity := finding.Warn
@@ -61,11 +61,11 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 		j.add(finding.Fail, "target-swap", s, "swapoff it", "%s is swap: %s", dst.Path, s)
 	}
 	for _, h := range dst.Holders {
-		j.add(finding.Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.release(),
+		j.add(finding.Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.releaseHint(),
 			"%s is held by %s %s", dst.Path, h.Kind, cmp.Or(h.Label, h.Name))
 	}
 	if dst.Busy && len(dst.Mounts)+len(dst.Swap)+len(dst.Holders) == 0 {
-		j.add(finding.Fail, "target-held", dst.found(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
+		j.add(finding.Fail, "target-held", dst.signatureList(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
 			"%s is in use: the kernel does not give it up for exclusive use", dst.Path)
 	}
 	if dst.Denied {
@@ -79,12 +79,12 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 		j.add(finding.Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger one, or shrink the source first",
 			"%s is %s too small", dst.Path, size.Text(uint64(src.Size-dst.Size)))
 	}
-	j.place(src, dst, allow)
+	j.checkSpace(src, dst, allow)
 	if len(finding.Failed(j)) > 0 {
 		return j
 	}
-	j.contents(dst, allow)
-	j.shape(src, dst)
+	j.checkContents(dst, allow)
+	j.checkGeometry(src, dst)
 	return j
 }
 
@@ -98,7 +98,7 @@ func paste(command string, words ...string) string {
 }
 
 // releaseHint returns the command that releases a holder.
-func (h Holder) release() string {
+func (h Holder) releaseHint() string {
 	switch h.Kind {
 	case KindLVM:
 		group, _, _ := strings.Cut(h.Label, "/")
@@ -114,7 +114,7 @@ func (h Holder) release() string {
 }
 
 // signatureList returns the signatures of a device, which hint at its user.
-func (f Facts) found() string {
+func (f Facts) signatureList() string {
 	var out []string
 	for _, s := range f.Signatures {
 		out = append(out, s.text())
@@ -131,7 +131,7 @@ func (s Signature) text() string {
 }
 
 // checkSpace checks the location of an image file and the space there.
-func (j *judge) place(src, dst Facts, allow Allow) {
+func (j *findings) checkSpace(src, dst Facts, allow Allow) {
 	if dst.Kind == KindMissing && strings.HasPrefix(dst.Real, "/dev/") && !strings.HasPrefix(dst.Real, "/dev/shm/") {
 		j.add(finding.Fail, "target-no-device", "", "check the name; an image file goes elsewhere",
 			"there is no device %s, and a file there would be lost", dst.Path)
@@ -160,8 +160,8 @@ func (j *judge) place(src, dst Facts, allow Allow) {
 }
 
 // checkContents objects to data on the target.
-func (j *judge) contents(dst Facts, allow Allow) {
-	summary, found := "there is something on %s", dst.found()
+func (j *findings) checkContents(dst Facts, allow Allow) {
+	summary, found := "there is something on %s", dst.signatureList()
 	switch {
 	case allow.Overwrite && dst.confirmedBy(allow.Confirm):
 		return
@@ -194,7 +194,7 @@ func (j *judge) contents(dst Facts, allow Allow) {
 
 // checkGeometry warns if sizes or sectors make the copy unusable or truncate a
 // file.
-func (j *judge) shape(src, dst Facts) {
+func (j *findings) checkGeometry(src, dst Facts) {
 	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
 		j.add(finding.Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
 			"name another file, if what lies beyond is to stay", "%s is longer than the source, and will be cut to its size", dst.Path)
@@ -202,7 +202,7 @@ func (j *judge) shape(src, dst Facts) {
 	if dst.IsFile() {
 		return
 	}
-	j.beyond(src, dst)
+	j.checkLeftovers(src, dst)
 	if src.PartitionTable == "" {
 		return
 	}
@@ -218,7 +218,7 @@ func (j *judge) shape(src, dst Facts) {
 
 // checkLeftovers warns of old signatures beyond the end of the copy. ZFS, MD and
 // others look for their labels at the end of a device.
-func (j *judge) beyond(src, dst Facts) {
+func (j *findings) checkLeftovers(src, dst Facts) {
 	var stay []string
 	for _, s := range dst.Signatures {
 		if s.Device != dst.Name || max(s.Offset, s.Last) < src.Size || s.Type == "gpt" && src.PartitionTable == "gpt" {
@@ -238,7 +238,7 @@ func (j *judge) beyond(src, dst Facts) {
 // checkSource returns reasons why the source cannot be read, and warnings if the
 // copy may be inconsistent.
 func checkSource(src Facts) []finding.Finding {
-	var j judge
+	var j findings
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {
 			return "copy a snapshot: {{lvm-snapshot 5G}} (as much as is written meanwhile)"
@@ -261,7 +261,7 @@ func checkSource(src Facts) []finding.Finding {
 		j.add(finding.Warn, "source-swap", s, "swapoff it", "%s is swap that is in use", src.Path)
 	}
 	if src.Busy && len(src.Mounts)+len(src.Swap) == 0 {
-		j.add(finding.Warn, "source-in-use", src.found(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
+		j.add(finding.Warn, "source-in-use", src.signatureList(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
 	}
 	return j
 }

@@ -14,16 +14,16 @@ import (
 // and receive together.
 //
 // progress may be nil. It is called about twice a second and once at the end.
-func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal blockJournal, opt Options, progress func(transfer.Progress)) (Result, error) {
+func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal blockJournal, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
-	c := &copying{src: src, opt: opt, pool: &blockPool{size: opt.Block}}
+	c := &localCopy{src: src, opt: opt, pool: &blockPool{size: opt.Block}}
 	c.store = newStore(dst, journal, src.Size(), opt, c.pool)
 	n := opt.workers()
 	c.scan = newScan(src, c.store.grid, c.pool, n)
-	c.scan.each, c.scan.held = c.block, newPresentBlocks(c.scan.count)
+	c.scan.onBlock, c.scan.onTarget = c.block, newPresentBlocks(c.scan.count)
 	c.limited = transfer.NewWaitTimers(n)
 	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
-	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.held.fail, Commit: c.commit,
+	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.onTarget.fail, Commit: c.commit,
 		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.scan.read.bytes.Load() + c.store.moved() }}
 	res, err := c.life.Run(ctx)
@@ -36,7 +36,7 @@ func copyWithin(ctx context.Context, src blockSource, dst blockTarget, journal b
 }
 
 // localCopy is the state of one copyLocal.
-type copying struct {
+type localCopy struct {
 	src  blockSource
 	opt  Options
 	life *transfer.Life
@@ -51,20 +51,20 @@ type copying struct {
 	source, target string // digests
 }
 
-func (c *copying) move(ctx context.Context) (err error) {
+func (c *localCopy) move(ctx context.Context) (err error) {
 	c.store.start(ctx, c.life.Fail)
-	var told sync.WaitGroup
-	told.Add(1)
+	var reported sync.WaitGroup
+	reported.Add(1)
 	go func() {
-		defer told.Done()
-		if err := c.store.announce(ctx, c.opt.Delta, c.scan.held.tell); err != nil {
+		defer reported.Done()
+		if err := c.store.reportPresent(ctx, c.opt.Delta, c.scan.onTarget.add); err != nil {
 			c.life.Fail(err)
 		}
 	}()
 	if err := c.scan.run(ctx); err != nil {
 		c.life.Fail(err)
 	}
-	told.Wait()
+	reported.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -75,7 +75,7 @@ func (c *copying) move(ctx context.Context) (err error) {
 	return err
 }
 
-func (c *copying) commit(context.Context) error {
+func (c *localCopy) commit(context.Context) error {
 	if err := c.store.commit(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *copying) commit(context.Context) error {
 	return nil
 }
 
-func (c *copying) block(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
+func (c *localCopy) block(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
 	sums := c.scan.sums[first : first+count]
 	if b == nil {
 		return c.store.zeros(w, first, sums)
@@ -99,12 +99,12 @@ func (c *copying) block(ctx context.Context, w int, first, count int64, b *tcp.B
 }
 
 // account counts all hashed bytes, so present blocks count too.
-func (c *copying) account(life time.Duration) (int64, []transfer.Stage) {
+func (c *localCopy) account(life time.Duration) (int64, []transfer.Stage) {
 	stages := append(c.scan.stages(life), c.limit.Stages(life)...)
 	return c.scan.hash.bytes.Load(), append(stages, c.store.stages(life)...)
 }
 
-func (c *copying) stalled() (what string, network bool) {
+func (c *localCopy) stalled() (what string, network bool) {
 	// If the target hangs, no read is active: the goroutines wait for their writes.
 	if !c.scan.read.running() && !c.store.idle() {
 		return c.store.stalled()

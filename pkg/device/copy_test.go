@@ -77,7 +77,7 @@ type outcome struct {
 
 // local runs a copy without a wire.
 func local(src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
-	o.received, o.receiveErr = copyWithin(context.Background(), src, dst, j, opt, nil)
+	o.received, o.receiveErr = copyLocal(context.Background(), src, dst, j, opt, nil)
 	o.sent, o.sendErr = o.received, o.receiveErr
 	return o
 }

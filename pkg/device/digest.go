@@ -23,7 +23,7 @@ type DigestQuery struct {
 type Digest struct {
 	Result Result `json:"result"`
 	// Parts are hashes of consecutive ranges of PartBytes each, at most maxParts.
-	// They show where two devices differ.
+	// They locate the differences between two devices.
 	Parts     [][]byte `json:"parts"`
 	PartBytes int64    `json:"part_bytes"`
 }
@@ -46,7 +46,7 @@ func (d Digest) Differ(other Digest) (out []Range) {
 		if i < len(d.Parts) && i < len(other.Parts) && bytes.Equal(d.Parts[i], other.Parts[i]) {
 			continue
 		}
-		out = joined(out, Range{int64(i) * d.PartBytes, d.PartBytes})
+		out = joinRange(out, Range{int64(i) * d.PartBytes, d.PartBytes})
 	}
 	return out
 }
@@ -84,7 +84,7 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	opt.NoVerify = false // otherwise opt.digest returns ""
 	pool := &blockPool{size: opt.Block}
 	s := newScan(src, newGrid(src.Size(), opt.Cut()), pool, opt.workers())
-	s.each = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }
+	s.onBlock = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }
 	life := &transfer.Life{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
 		Commit:  func(context.Context) error { return src.Unchanged() },
 		Account: func(life time.Duration) (int64, []transfer.Stage) { return s.hash.bytes.Load(), s.stages(life) },

@@ -7,8 +7,8 @@
 //     device.
 //   - Source, Target: a device or image file opened for reading or writing. A
 //     target device is held exclusively.
-//   - Task: one copy, with the source, the target, the options and what the user
-//     allows ([Allow]).
+//   - Task: one copy, with the source, the target, the options and the user's
+//     consent ([Allow]).
 //   - Block: the unit of a copy. Blocks are read, hashed, sent, written, synced and
 //     verified in any order.
 //   - Sum: the hash of a block. Digest: the hash of all sums of a device. Mark: the

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,29 +130,4 @@ func (f Facts) confirmations() []string {
 
 func (f Facts) confirmedBy(word string) bool {
 	return slices.ContainsFunc(f.confirmations(), func(c string) bool { return strings.EqualFold(strings.TrimSpace(word), c) })
-}
-
-// Same reports whether f and g describe the same device, or the same path of a
-// file. If this is uncertain, it returns false: for example after a reboot, for a
-// device without a persistent name.
-func (f Facts) Same(g Facts) bool {
-	return f.IsFile() == g.IsFile() && f.identity() == g.identity() && (f.IsFile() || f.Size == g.Size)
-}
-
-// identity returns a name that outlives a reboot if the device has a persistent
-// name. Otherwise it lasts as long as the device.
-func (f Facts) identity() string {
-	switch {
-	case f.IsFile():
-		return fmt.Sprintf("file %s %s", f.Machine, f.Real)
-	case f.UUID != "":
-		return fmt.Sprintf("dm %s", f.UUID)
-	case f.WWN != "" || f.Serial != "":
-		return fmt.Sprintf("disk %s %s start %d", f.WWN, f.Serial, f.Start)
-	case f.Kind == KindZvol && f.Label != "":
-		return fmt.Sprintf("zvol %s %s start %d", f.Machine, f.Label, f.Start)
-	case f.Kind == KindLoop && f.Label != "":
-		return fmt.Sprintf("loop %s %s", f.Machine, f.Label)
-	}
-	return fmt.Sprintf("%s %s %s sequence %d start %d", f.Kind, f.Boot, f.Real, f.DiskSeq, f.Start)
 }

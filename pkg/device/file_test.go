@@ -259,11 +259,11 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	if !h.direct.Load() {
 		t.Skip("no O_DIRECT here")
 	}
-	require.False(t, h.fallBack(true, unix.EIO))
-	require.True(t, h.fallBack(true, unix.EINVAL))
+	require.False(t, h.disableDirect(true, unix.EIO))
+	require.True(t, h.disableDirect(true, unix.EINVAL))
 	require.False(t, h.direct.Load())
-	require.True(t, h.fallBack(true, unix.EINVAL), "it began before")
-	require.False(t, h.fallBack(false, unix.EINVAL), "it is not that")
+	require.True(t, h.disableDirect(true, unix.EINVAL), "it began before")
+	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
 }
 
 // A file that took the name of the one that was made for a copy stays.

@@ -24,7 +24,7 @@ func FuzzJournal(f *testing.F) {
 	require.NoError(f, err)
 	defer file.Close()
 	j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
-	require.NoError(f, j.begin(want))
+	require.NoError(f, j.create(want))
 	f.Add([]byte(nil))
 	add := func() {
 		b, err := os.ReadFile(file.Name())
@@ -45,17 +45,17 @@ func FuzzJournal(f *testing.F) {
 		_, err = file.Seek(0, 0)
 		require.NoError(t, err)
 		j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
-		reason, err := j.load(want, goOn)
+		reason, err := j.load(want, journalResume)
 		require.NoError(t, err)
 		if reason != "" {
-			require.Zero(t, j.noted)
+			require.Zero(t, j.recorded)
 			return
 		}
 		require.LessOrEqual(t, j.good, int64(len(b)))
-		require.LessOrEqual(t, j.noted, size/block)
-		require.LessOrEqual(t, int64(j.noted)*recordSize, j.good)
+		require.LessOrEqual(t, j.recorded, size/block)
+		require.LessOrEqual(t, int64(j.recorded)*recordSize, j.good)
 		stored := slices.DeleteFunc(slices.Clone(j.sums), func(s Sum) bool { return s == Sum{} })
-		require.Len(t, stored, j.noted)
+		require.Len(t, stored, j.recorded)
 	})
 }
 

@@ -85,15 +85,15 @@ func (h *handle) setDirect(on bool) error {
 // disableDirect turns O_DIRECT off if the first access fails with EINVAL: the file
 // system accepted the flag but not the access. It reports whether to retry an
 // access that started with O_DIRECT. Concurrent accesses may fail together.
-func (h *handle) fallBack(began bool, err error) bool {
-	return began && errors.Is(err, unix.EINVAL) && (!h.direct.Load() || h.setDirect(false) == nil)
+func (h *handle) disableDirect(wasDirect bool, err error) bool {
+	return wasDirect && errors.Is(err, unix.EINVAL) && (!h.direct.Load() || h.setDirect(false) == nil)
 }
 
 // An operation reads or writes p at off.
 type operation func(fd int, p []byte, off int64) (int, error)
 
 // fullIO repeats op until p is complete or the file ends.
-func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
+func (h *handle) fullIO(p []byte, off int64, op operation) (n int, err error) {
 	err = h.control(func(fd int) error {
 		for n < len(p) {
 			k, err := op(fd, p[n:], off+int64(n))
@@ -117,22 +117,22 @@ func (h *handle) whole(p []byte, off int64, op operation) (n int, err error) {
 }
 
 // doIO applies op to all of p. Parts that O_DIRECT does not accept go through edge.
-func (h *handle) access(p []byte, off int64, op operation, edge func(p []byte, off int64) (int, error)) (n int, err error) {
-	began := h.direct.Load()
+func (h *handle) doIO(p []byte, off int64, op operation, edge func(p []byte, off int64) (int, error)) (n int, err error) {
+	wasDirect := h.direct.Load()
 	once := func() (n int, err error) {
 		if !h.direct.Load() {
-			return h.whole(p, off, op)
+			return h.fullIO(p, off, op)
 		}
 		if off%h.align == 0 && aligned(p, h.align) {
 			body := len(p) &^ int(h.align-1)
-			if n, err = h.whole(p[:body], off, op); err != nil || n < body || n == len(p) {
+			if n, err = h.fullIO(p[:body], off, op); err != nil || n < body || n == len(p) {
 				return n, err
 			}
 		}
 		k, err := edge(p[n:], off+int64(n))
 		return n + k, err
 	}
-	if n, err = once(); err != nil && h.fallBack(began, err) {
+	if n, err = once(); err != nil && h.disableDirect(wasDirect, err) {
 		n, err = once()
 	}
 	return n, err
@@ -140,9 +140,9 @@ func (h *handle) access(p []byte, off int64, op operation, edge func(p []byte, o
 
 // readAt fills p, or returns fewer bytes and io.EOF.
 func (h *handle) readAt(p []byte, off int64) (int, error) {
-	n, err := h.access(p, off, unix.Pread, func(p []byte, off int64) (int, error) {
-		room, from, skip := h.around(p, off)
-		k, err := h.whole(room, from, unix.Pread)
+	n, err := h.doIO(p, off, unix.Pread, func(p []byte, off int64) (int, error) {
+		room, from, skip := h.alignedRange(p, off)
+		k, err := h.fullIO(room, from, unix.Pread)
 		return copy(p, room[min(skip, k):k]), err
 	})
 	if err == nil && n < len(p) {
@@ -153,15 +153,15 @@ func (h *handle) readAt(p []byte, off int64) (int, error) {
 
 // writeAt writes all of p. It preserves the rest of partially written sectors.
 func (h *handle) writeAt(p []byte, off int64) (int, error) {
-	n, err := h.access(p, off, unix.Pwrite, func(p []byte, off int64) (int, error) {
+	n, err := h.doIO(p, off, unix.Pwrite, func(p []byte, off int64) (int, error) {
 		h.edge.Lock()
 		defer h.edge.Unlock()
-		room, from, skip := h.around(p, off)
-		if _, err := h.whole(room, from, unix.Pread); err != nil {
+		room, from, skip := h.alignedRange(p, off)
+		if _, err := h.fullIO(room, from, unix.Pread); err != nil {
 			return 0, err
 		}
 		copy(room[skip:], p)
-		k, err := h.whole(room, from, unix.Pwrite)
+		k, err := h.fullIO(room, from, unix.Pwrite)
 		return min(max(0, k-skip), len(p)), err
 	})
 	if err == nil && n < len(p) {
@@ -172,13 +172,13 @@ func (h *handle) writeAt(p []byte, off int64) (int, error) {
 
 // alignedRange returns aligned memory for all sectors that p touches. The sectors
 // start at from, and p starts at skip within them.
-func (h *handle) around(p []byte, off int64) (room []byte, from int64, skip int) {
+func (h *handle) alignedRange(p []byte, off int64) (room []byte, from int64, skip int) {
 	from = off &^ (h.align - 1)
 	skip = int(off - from)
-	return AlignedBuffer(int(h.up(int64(skip + len(p))))), from, skip
+	return AlignedBuffer(int(h.roundUp(int64(skip + len(p))))), from, skip
 }
 
-func (h *handle) up(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
+func (h *handle) roundUp(n int64) int64 { return (n + h.align - 1) &^ (h.align - 1) }
 
 // ReadAt fills p from off. It returns io.EOF at the end of the copy or of the file.
 // Any memory and offset work, but only memory from AlignedBuffer at multiples of

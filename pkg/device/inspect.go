@@ -22,11 +22,11 @@ import (
 // reason.
 func Inspect(ctx context.Context, path string) (Facts, error) {
 	f, err := inspect(ctx, host(), path)
-	return f, readable(err)
+	return f, hintReadable(err)
 }
 
 // hintReadable adds a hint to a permission error of a read.
-func readable(err error) error {
+func hintReadable(err error) error {
 	if denied(err) {
 		return fault.Refusef("run as root, or as a user who may read it", "%w", err)
 	}
@@ -60,7 +60,7 @@ func host() view {
 }
 
 func inspect(ctx context.Context, v view, path string) (Facts, error) {
-	f := Facts{Path: path, Boot: v.line("proc/sys/kernel/random/boot_id"), Machine: v.line("etc/machine-id")}
+	f := Facts{Path: path, Boot: v.readLine("proc/sys/kernel/random/boot_id"), Machine: v.readLine("etc/machine-id")}
 	real, st, err := resolve(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return inspectMissing(v, f)
@@ -118,7 +118,7 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 		return f, fault.Refusef("", "%s is not a directory", dir)
 	}
 	f.Real, f.Kind, f.LogicalSector, f.PhysicalSector = filepath.Join(dir, filepath.Base(f.Path)), KindMissing, 512, fileSector
-	f.Below = v.below(uint64(st.Dev))
+	f.Below = v.filesystemDevices(uint64(st.Dev))
 	return f, f.filesystem(dir)
 }
 
@@ -127,9 +127,9 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, fileSector
 	f.Inode, f.Device, f.Allocated = st.Ino, uint64(st.Dev), st.Blocks*512
 	f.ModTime = time.Unix(st.Mtim.Unix())
-	f.Below = v.below(uint64(st.Dev))
-	for _, name := range v.names("sys/class/block") {
-		file := v.line("sys/class/block/" + name + "/loop/backing_file")
+	f.Below = v.filesystemDevices(uint64(st.Dev))
+	for _, name := range v.list("sys/class/block") {
+		file := v.readLine("sys/class/block/" + name + "/loop/backing_file")
 		if file == "" {
 			continue
 		}
@@ -138,7 +138,7 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 		dev, inode, ok := v.backing(name)
 		if file == f.Real || ok && dev == f.Device && inode == f.Inode {
 			f.Holders = append(f.Holders, Holder{Name: name, Kind: KindLoop, Label: f.Real, On: f.Real})
-			f.stacked(v, name)
+			f.inspectUses(v, name)
 		}
 	}
 	for _, s := range v.swaps() {
@@ -204,8 +204,8 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 		return fmt.Errorf("%s: block device %s is not in /sys", f.Path, number(dev))
 	}
 	f.describe(v)
-	f.stacked(v, f.Name)
-	f.Below, f.Files = v.under(f.Name)
+	f.inspectUses(v, f.Name)
+	f.Below, f.Files = v.underlying(f.Name)
 	fd, err := unix.Open(f.Real, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		f.Unprobed, f.Denied = fmt.Sprintf("open %s: %v", f.Real, err), denied(err)

@@ -21,7 +21,7 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// diskSeq returns the disk sequence number, or 0 if the kernel has none.
+// diskSeq returns the disk sequence number, or 0 before Linux 5.15.
 func diskSeq(fd int) uint64 {
 	var n uint64
 	if ioctl(fd, blkGetDiskSeq, unsafe.Pointer(&n)) != nil {

@@ -29,11 +29,11 @@ type Journal struct {
 	path string
 	good int64 // length of the header and the complete records, in bytes
 	// oldSignatures are those on the target when the copy started.
-	found []string
+	oldSignatures []string
 	// sums are indexed by block and zero for unrecorded blocks, or nil if there are
 	// no records. recorded is the number of recorded blocks.
-	sums  []Sum
-	noted int
+	sums     []Sum
+	recorded int
 }
 
 // journalHeader is the first line of a journal. Except for Found, it must match the
@@ -80,13 +80,13 @@ func StateDir() (string, error) {
 type journalUse int
 
 const (
-	lookAt  journalUse = iota // change nothing; the journal may be missing
-	goOn                      // reuse the records if they are valid
-	beginIt                   // discard old records
+	journalRead   journalUse = iota // change nothing; the journal may be missing
+	journalResume                   // reuse the records if they are valid
+	journalNew                      // discard old records
 )
 
 // OpenJournal opens the journal of a copy of src to dst with this cut. If an
-// existing journal cannot be used, reason says why. j is nil if there is no journal
+// existing journal cannot be used, reason explains it. j is nil if there is no journal
 // to read. A target file must exist already, except for journalRead.
 func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
@@ -98,7 +98,7 @@ func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason st
 
 func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journal, reason string, err error) {
 	want, err := header(src, dst, cut)
-	if errors.Is(err, os.ErrNotExist) && use == lookAt {
+	if errors.Is(err, os.ErrNotExist) && use == journalRead {
 		return nil, "", nil
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 	name := sha256.Sum256([]byte(dst.identity()))
 	j := &Journal{path: filepath.Join(dir, "device-"+hex.EncodeToString(name[:8])+".journal"), grid: newGrid(src.Size, cut)}
 	flags := os.O_RDONLY
-	if use != lookAt {
+	if use != journalRead {
 		flags = os.O_RDWR | os.O_CREATE
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a directory that is", "directory of journals: %w", err)
@@ -131,7 +131,7 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 // open reads the journal. If its records cannot be used, it starts from an empty
 // journal.
 func (j *Journal) open(target string, want journalHeader, use journalUse) (reason string, err error) {
-	if use != lookAt {
+	if use != journalRead {
 		// Keeps out other copies to the target. The kernel releases the lock when
 		// the process ends.
 		err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -142,14 +142,14 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 			return "", err
 		}
 	}
-	if use != beginIt {
+	if use != journalNew {
 		reason, err = j.load(want, use)
 	}
 	switch {
-	case err != nil || use == lookAt:
+	case err != nil || use == journalRead:
 		return reason, err
 	case j.good == 0:
-		return reason, j.begin(want)
+		return reason, j.create(want)
 	}
 	// Remove an incomplete record, so that new records are aligned.
 	return "", j.f.Truncate(j.good)
@@ -158,7 +158,7 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 func header(src, dst Facts, cut Cut) (journalHeader, error) {
 	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: cut.Block, Quick: cut.Quick}
 	for _, s := range dst.Signatures {
-		h.Found = append(h.Found, s.mark())
+		h.Found = append(h.Found, s.key())
 	}
 	if src.Kind == KindFile {
 		h.Content = fmt.Sprintf("%d %d", src.Inode, src.ModTime.UnixNano())
@@ -193,17 +193,17 @@ func (j *Journal) load(want journalHeader, use journalUse) (reason string, err e
 	if reason := got.differs(want); reason != "" {
 		return reason, nil
 	}
-	if got.Quick != want.Quick && use != lookAt {
+	if got.Quick != want.Quick && use != journalRead {
 		return "it has other hashes", nil
 	}
 	j.cut.Quick = got.Quick
-	j.good, j.found = int64(len(line)), got.Found
-	return "", j.records()
+	j.good, j.oldSignatures = int64(len(line)), got.Found
+	return "", j.readRecords()
 }
 
 // readRecords reads the records that start at j.good. It stops at the first
 // incomplete or damaged record, and ignores later ones.
-func (j *Journal) records() error {
+func (j *Journal) readRecords() error {
 	r := bufio.NewReaderSize(io.NewSectionReader(j.f, j.good, math.MaxInt64-j.good), 1<<16)
 	var rec [recordSize]byte
 	for ; ; j.good += recordSize {
@@ -221,7 +221,7 @@ func (j *Journal) records() error {
 			j.sums = make([]Sum, j.count)
 		}
 		if j.sums[i] == (Sum{}) {
-			j.noted++
+			j.recorded++
 		}
 		j.sums[i] = Sum(rec[recordSum:recordCRC])
 	}
@@ -247,7 +247,7 @@ func (h journalHeader) differs(want journalHeader) string {
 }
 
 // create writes a journal without records.
-func (j *Journal) begin(h journalHeader) error {
+func (j *Journal) create(h journalHeader) error {
 	head, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (j *Journal) begin(h journalHeader) error {
 	if _, err := j.f.WriteAt(append(head, '\n'), 0); err != nil {
 		return err
 	}
-	j.good, j.found = int64(len(head))+1, h.Found
+	j.good, j.oldSignatures = int64(len(head))+1, h.Found
 	if err := j.f.Sync(); err != nil {
 		return err
 	}

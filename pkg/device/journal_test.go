@@ -32,29 +32,29 @@ func TestJournalRemembers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	src, dst := pair()
-	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, lookAt)
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Nil(t, j)
 	require.Empty(t, reason)
 	require.NoDirExists(t, dir, "looking changes nothing")
 
-	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
+	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.NoError(t, j.Add(extents([]extent{{3, Sum{3}}, {0, Sum{9}}})))
 	require.NoError(t, j.Add(extents([]extent{{0, Sum{1}}}))) // the later one counts
-	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
+	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NoError(t, j.Close())
 
-	for _, use := range []journalUse{lookAt, goOn} {
+	for _, use := range []journalUse{journalRead, journalResume} {
 		j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, use)
 		require.NoError(t, err)
 		require.Empty(t, reason)
-		require.Equal(t, 2, j.noted)
+		require.Equal(t, 2, j.recorded)
 		require.Equal(t, map[int64]Sum{0: {1}, 3: {3}}, stored(j))
-		if use == goOn {
+		if use == journalResume {
 			require.NoError(t, j.Add(extents([]extent{{1, Sum{2}}})))
 			require.NoError(t, j.Remove())
 		} else {
@@ -71,7 +71,7 @@ func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	src, dst := pair()
-	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
+	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	all := map[int64]Sum{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
@@ -82,14 +82,14 @@ func TestTornJournal(t *testing.T) {
 	require.NoError(t, err)
 	try := func(raw []byte) {
 		require.NoError(t, os.WriteFile(j.path, raw, 0o600))
-		j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
+		j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 		require.NoError(t, err)
 		got := stored(j)
 		require.Subset(t, all, got)
 		// What is added after damage is found the next time.
 		require.NoError(t, j.Add(extents([]extent{{3, Sum{4}}})))
 		require.NoError(t, j.Close())
-		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, lookAt)
+		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 		require.NoError(t, err)
 		got[3] = Sum{4}
 		require.Equal(t, got, stored(again))
@@ -129,14 +129,14 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			if c.name == "another source" || c.name == "a partition instead of the disk" {
 				src.Kind = KindDisk
 			}
-			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, goOn)
+			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, journalResume)
 			require.NoError(t, err)
 			require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
 			c.change(&src, &dst, &block)
-			j, reason, err := openJournal(dir, src, dst, Cut{Block: block}, lookAt)
+			j, reason, err := openJournal(dir, src, dst, Cut{Block: block}, journalRead)
 			require.NoError(t, err)
 			require.NoError(t, j.Close())
 			after, err := os.ReadFile(j.path)
@@ -144,16 +144,16 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			require.Equal(t, before, after, "looking changes nothing")
 			if c.want == "" {
 				require.Empty(t, reason)
-				require.Equal(t, 1, j.noted)
+				require.Equal(t, 1, j.recorded)
 				return
 			}
 			require.Contains(t, reason, c.want)
-			require.Zero(t, j.noted)
+			require.Zero(t, j.recorded)
 			// It is begun anew, and says why.
-			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, goOn)
+			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, journalResume)
 			require.NoError(t, err)
 			require.Contains(t, reason, c.want)
-			require.Zero(t, j.noted)
+			require.Zero(t, j.recorded)
 			require.NoError(t, j.Close())
 		})
 	}
@@ -166,27 +166,27 @@ func TestJournalOfAFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	src, _ := pair()
 	missing := Facts{Path: file, Real: file, Kind: KindMissing}
-	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, lookAt)
+	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Nil(t, j)
-	_, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, goOn)
+	_, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalResume)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, goOn)
+	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
-	j, reason, err := openJournal(dir, src, found, Cut{Block: 1 << 16}, lookAt)
+	j, reason, err := openJournal(dir, src, found, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.Equal(t, 1, j.noted)
+	require.Equal(t, 1, j.recorded)
 	require.NoError(t, j.Close())
 
 	require.NoError(t, os.WriteFile(file+".new", nil, 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
-	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, lookAt)
+	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Contains(t, reason, "not the one")
 	require.NoError(t, j.Close())
@@ -198,24 +198,24 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	dir := t.TempDir()
 	src, dst := pair()
 	quick := Cut{Block: 1 << 16, Quick: true}
-	j, _, err := openJournal(dir, src, dst, quick, goOn)
+	j, _, err := openJournal(dir, src, dst, quick, journalResume)
 	require.NoError(t, err)
 	require.NoError(t, j.Add(extents([]extent{{2, Sum{7}}})))
 	require.NoError(t, j.Close())
-	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, lookAt)
+	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.Equal(t, XXH3, j.cut.Name(), "who looks gets to know")
 	require.NoError(t, j.Close())
-	j, reason, err = openJournal(dir, src, dst, quick, lookAt)
+	j, reason, err = openJournal(dir, src, dst, quick, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.Equal(t, map[int64]Sum{2: {7}}, stored(j))
 	require.NoError(t, j.Close())
-	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, goOn)
+	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.Equal(t, "it has other hashes", reason)
-	require.Zero(t, j.noted)
+	require.Zero(t, j.recorded)
 	require.NoError(t, j.Close())
 }
 
@@ -231,7 +231,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	dst.Signatures = []Signature{old}
 	dir := t.TempDir()
 	cut := Cut{Block: 1 << 16}
-	j, _, err := openJournal(dir, src, dst, cut, goOn)
+	j, _, err := openJournal(dir, src, dst, cut, journalResume)
 	require.NoError(t, err)
 	check := func(usable, wrote bool, why string) {
 		t.Helper()
@@ -243,7 +243,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(false, false, "it wrote nothing, and the file holds something")
 	require.NoError(t, j.Add(extents([]extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}})))
 	require.NoError(t, j.Close())
-	j, _, err = openJournal(dir, src, dst, cut, lookAt)
+	j, _, err = openJournal(dir, src, dst, cut, journalRead)
 	require.NoError(t, err)
 	check(true, true, "there is no signature")
 	own := Signature{Device: file, Type: "ext4", Offset: 1<<16 + 0x438}
@@ -256,7 +256,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	dst.Signatures = []Signature{own, old}
 	check(true, false, "it was there before")
 	require.NoError(t, j.Close())
-	j, _, err = openJournal(dir, src, dst, cut, goOn)
+	j, _, err = openJournal(dir, src, dst, cut, journalResume)
 	require.NoError(t, err)
 	defer j.Close()
 	check(true, false, "it was there before")
@@ -282,7 +282,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		cut := Cut{Block: 1 << 16, Quick: quick}
 		dir := t.TempDir()
-		j, _, err := openJournal(dir, src, dst, cut, goOn)
+		j, _, err := openJournal(dir, src, dst, cut, journalResume)
 		require.NoError(t, err)
 		_, wrote, err := j.Check(dst)
 		require.NoError(t, err)
@@ -296,9 +296,9 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 			require.NoError(t, j.Add(extents([]extent{{i, sum}})))
 		}
 		require.NoError(t, j.Close())
-		j, _, err = openJournal(dir, src, dst, cut, lookAt)
+		j, _, err = openJournal(dir, src, dst, cut, journalRead)
 		require.NoError(t, err)
-		at := j.sample()
+		at := j.sampleBlocks()
 		require.GreaterOrEqual(t, len(at), samples)
 		require.Less(t, len(at), 2*samples+1)
 		require.Equal(t, int64(59), at[len(at)-1])

@@ -15,22 +15,22 @@ const samples = 16
 //
 // wrote reports that, in addition, the interrupted copy itself wrote every
 // signature on the target. Only such a target needs no consent. A copy writes the
-// blocks that identify a target last, so an interrupted copy rarely has signatures
-// of its own.
+// blocks that identify a target last, so an interrupted copy has rarely written
+// signatures.
 func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 	if dst.Unprobed != "" {
 		return false, false, nil
 	}
-	if j.noted == 0 {
+	if j.recorded == 0 {
 		// The inode matches, but another program may have filled the file. In a
 		// file of this copy, the first block is still missing.
 		if dst.Kind != KindFile || len(dst.Signatures) > 0 {
 			return false, false, nil
 		}
-		wrote, err = j.every(dst, []int64{0}, func(_ int64, p []byte) bool { return IsZero(p) })
+		wrote, err = j.checkBlocks(dst, []int64{0}, func(_ int64, p []byte) bool { return IsZero(p) })
 		return false, wrote, err
 	}
-	wanted := j.sample()
+	wanted := j.sampleBlocks()
 	wrote = true
 	for _, s := range dst.Signatures {
 		at := s.Offset
@@ -44,24 +44,24 @@ func (j *Journal) Check(dst Facts) (usable, wrote bool, err error) {
 			continue
 		}
 		wrote = false
-		if !slices.Contains(j.found, s.mark()) {
+		if !slices.Contains(j.oldSignatures, s.key()) {
 			return false, false, nil
 		}
 	}
-	usable, err = j.every(dst, wanted, func(i int64, p []byte) bool {
+	usable, err = j.checkBlocks(dst, wanted, func(i int64, p []byte) bool {
 		return j.sum(i, p[:min(int64(len(p)), j.length(i))]) == j.sums[i]
 	})
 	return usable, usable && wrote, err
 }
 
 // key identifies a signature while the copy overwrites its locations one by one.
-func (s Signature) mark() string { return s.Device + " " + s.Type + " " + s.UUID }
+func (s Signature) key() string { return s.Device + " " + s.Type + " " + s.UUID }
 
 // sampleBlocks returns evenly spaced recorded blocks, including the last one.
-func (j *Journal) sample() []int64 {
-	step := max(1, j.noted/samples)
+func (j *Journal) sampleBlocks() []int64 {
+	step := max(1, j.recorded/samples)
 	out := make([]int64, 0, 2*samples)
-	left := j.noted
+	left := j.recorded
 	for i, sum := range j.sums {
 		if sum == (Sum{}) {
 			continue
@@ -75,7 +75,7 @@ func (j *Journal) sample() []int64 {
 
 // checkBlocks reports whether ok holds for all of these blocks of the target. It
 // returns false for unreadable blocks.
-func (j *Journal) every(dst Facts, blocks []int64, ok func(i int64, p []byte) bool) (bool, error) {
+func (j *Journal) checkBlocks(dst Facts, blocks []int64, ok func(i int64, p []byte) bool) (bool, error) {
 	h, err := openHandle(dst, unix.O_RDONLY)
 	if err != nil {
 		return false, err

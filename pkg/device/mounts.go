@@ -5,7 +5,7 @@ import "strings"
 // mounts returns the mounted file systems on block devices, with kernel names.
 func (v view) mounts() []Mount {
 	var out []Mount
-	for _, m := range parseMountinfo(v.text("proc/self/mountinfo")) {
+	for _, m := range parseMountinfo(v.readText("proc/self/mountinfo")) {
 		// btrfs has a virtual device number, but its source is a device.
 		name := v.nameOf(m.number)
 		if name == "" && strings.HasPrefix(m.source, "/") {
@@ -45,7 +45,7 @@ func parseMountinfo(s string) []mountLine {
 }
 
 // swaps returns the paths in /proc/swaps.
-func (v view) swaps() []string { return parseSwaps(v.text("proc/swaps")) }
+func (v view) swaps() []string { return parseSwaps(v.readText("proc/swaps")) }
 
 // parseSwaps parses /proc/swaps: a heading, then lines that start with a path.
 func parseSwaps(s string) []string {

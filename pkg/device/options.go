@@ -38,7 +38,7 @@ const (
 	defaultBuffer = 16 << 20
 	// workerMemory limits the blocks held by the readers or writers, in addition to
 	// the buffer, in bytes.
-	workersHold = 32 << 20
+	workerMemory = 32 << 20
 )
 
 // filled returns the options with defaults applied.
@@ -72,7 +72,7 @@ func (o Options) Fits(size int64) error {
 // a drive's queue full while some of them compute. Large blocks need fewer, and
 // each goroutine holds one block.
 func (o Options) workers() int {
-	return min(16, max(4, 2*runtime.NumCPU()), max(2, workersHold/o.Block))
+	return min(16, max(4, 2*runtime.NumCPU()), max(2, workerMemory/o.Block))
 }
 
 // Cut returns how both ends divide and hash the device. Delta requires BLAKE3,
@@ -109,12 +109,12 @@ func (o Options) digest(root [32]byte) string {
 
 // queueLen returns the number of blocks queued between two stages, without the held
 // blocks of connections and compressors.
-func (o Options) queue(held int) int { return max(2, int(o.Buffer/int64(o.Block))-held) }
+func (o Options) queueLen(held int) int { return max(2, int(o.Buffer/int64(o.Block))-held) }
 
 // frameSize returns the maximum payload of a frame. Incompressible data grows by 3
 // bytes per zstd block of at least 64 KiB, and the compressor discovers this only
 // at the end: RFC 8878, section 3.1.1.2.
-func (o Options) room() int { return o.Block + o.Block>>14 + 64 + tcp.TrailSize }
+func (o Options) frameSize() int { return o.Block + o.Block>>14 + 64 + tcp.TrailSize }
 
 // Result is one end's result of a copy.
 type Result struct {

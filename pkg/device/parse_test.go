@@ -178,7 +178,7 @@ func TestSystemDisk(t *testing.T) {
 	}}
 	f := Facts{Path: "/dev/nvme0n1", Name: "nvme0n1"}
 	f.describe(v)
-	f.stacked(v, f.Name)
+	f.inspectUses(v, f.Name)
 	require.Equal(t, []string{"/", "/boot/efi", "swap"}, f.System)
 	require.Len(t, f.Mounts, 3)
 	require.Equal(t, []string{"dm-2"}, f.Swap)
@@ -191,6 +191,6 @@ func TestSystemDisk(t *testing.T) {
 	part.describe(v)
 	require.Equal(t, KindPartition, part.Kind)
 	require.Equal(t, "S6", part.Serial)
-	below, _ := v.under("dm-1")
+	below, _ := v.underlying("dm-1")
 	require.Equal(t, []string{"dm-0", "nvme0n1p3", "nvme0n1"}, below)
 }

@@ -26,10 +26,10 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 	if opt.Delta { // the scan of the present blocks holds buffers too
 		held += opt.workers()
 	}
-	r := &receiving{link: link, in: transfer.NewIncoming(link), opt: opt, pool: pool,
-		queue: make(chan piece, opt.queue(held)), decode: transfer.NewDecoder(opt.Options)}
+	r := &receiver{link: link, in: transfer.NewIncoming(link), opt: opt, pool: pool,
+		queue: make(chan frame, opt.queueLen(held)), decode: transfer.NewDecoder(opt.Options)}
 	r.store = newStore(dst, journal, size, opt, pool)
-	r.expand = newEffort(transfer.StageExpand, r.store.workers)
+	r.expand = newStageMeter(transfer.StageExpand, r.store.workers)
 	// If all blocks are present, the sender sends nothing, perhaps for hours. A
 	// stalled sender is detected by the sender and by TCP.
 	r.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Commit: r.commit,
@@ -45,7 +45,7 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 }
 
 // receiver is the state of one receive.
-type receiving struct {
+type receiver struct {
 	link *tcp.Link
 	life *transfer.Life
 	in   *transfer.Incoming
@@ -53,21 +53,21 @@ type receiving struct {
 
 	store  *store
 	pool   *blockPool
-	queue  chan piece
-	expand *effort
+	queue  chan frame
+	expand *stageMeter
 	decode func(packed, room []byte) ([]byte, error)
 	root   [32]byte
 	digest string
 }
 
 // move stores and verifies the device.
-func (r *receiving) move(ctx context.Context) (err error) {
+func (r *receiver) move(ctx context.Context) (err error) {
 	r.store.start(ctx, r.life.Fail)
-	var told sync.WaitGroup
-	told.Add(1)
+	var reported sync.WaitGroup
+	reported.Add(1)
 	go func() {
-		defer told.Done()
-		if err := r.store.announce(ctx, r.opt.Delta, r.tell); err != nil {
+		defer reported.Done()
+		if err := r.store.reportPresent(ctx, r.opt.Delta, r.sendPresent); err != nil {
 			r.life.Fail(err)
 		}
 	}()
@@ -75,7 +75,7 @@ func (r *receiving) move(ctx context.Context) (err error) {
 	if err != nil {
 		r.life.Fail(err)
 	}
-	told.Wait()
+	reported.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -88,7 +88,7 @@ func (r *receiving) move(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *receiving) commit(context.Context) error {
+func (r *receiver) commit(context.Context) error {
 	if err := r.store.commit(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *receiving) commit(context.Context) error {
 }
 
 // sendPresent sends the sums of present blocks.
-func (r *receiving) tell(first int64, sums []Sum) error {
+func (r *receiver) sendPresent(first int64, sums []Sum) error {
 	text := make([]byte, 0, len(sums)*tcp.SumSize)
 	for _, s := range sums {
 		text = append(text, s[:]...)
@@ -106,7 +106,7 @@ func (r *receiving) tell(first int64, sums []Sum) error {
 }
 
 // copy stores incoming frames of all connections.
-func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
+func (r *receiver) copy(ctx context.Context) (tcp.Account, error) {
 	var writers sync.WaitGroup
 	for w := range r.store.workers {
 		writers.Add(1)
@@ -130,13 +130,13 @@ func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 }
 
 // take queues a frame for the writers.
-func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
+func (r *receiver) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if err := r.check(h, b); err != nil {
 		return err
 	}
 	r.in.Took(h)
 	select {
-	case r.queue <- piece{h, b}:
+	case r.queue <- frame{h, b}:
 		return nil
 	default:
 	}
@@ -144,7 +144,7 @@ func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 	full.Start()
 	defer full.Stop()
 	select {
-	case r.queue <- piece{h, b}:
+	case r.queue <- frame{h, b}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -152,7 +152,7 @@ func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 }
 
 // check rejects frames that do not match whole blocks of the device.
-func (r *receiving) check(h tcp.Header, b *tcp.Block) error {
+func (r *receiver) check(h tcp.Header, b *tcp.Block) error {
 	g := r.store.grid
 	first := int64(h.Position / uint64(g.block))
 	count := int64(1)
@@ -167,7 +167,7 @@ func (r *receiving) check(h tcp.Header, b *tcp.Block) error {
 }
 
 // writer stores queued frames until the queue is closed.
-func (r *receiving) writer(ctx context.Context, w int) error {
+func (r *receiver) writer(ctx context.Context, w int) error {
 	var spare *tcp.Block
 	for p := range r.queue {
 		if errors.Is(context.Cause(ctx), tcp.ErrTampered) || ctx.Err() != nil && errors.As(context.Cause(ctx), new(*transfer.TargetError)) {
@@ -176,7 +176,7 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 		first := int64(p.header.Position) / r.store.block
 		payload := p.block.Payload()
 		if p.header.Flags&tcp.Zero != 0 {
-			sums := cutSums(payload[:len(payload)-tcp.MarkSize])
+			sums := parseSums(payload[:len(payload)-tcp.MarkSize])
 			if foldSums(sums) != Mark(payload[len(sums)*tcp.SumSize:]) {
 				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", tcp.ErrTampered, p.header.Position)
 			}
@@ -186,7 +186,7 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 			r.pool.put(p.block)
 			continue
 		}
-		data, sum, mark := cutTrail(payload)
+		data, sum, mark := splitTrailer(payload)
 		if p.header.Flags&tcp.Compressed != 0 {
 			if spare == nil {
 				spare = r.pool.get()
@@ -214,7 +214,7 @@ func (r *receiving) writer(ctx context.Context, w int) error {
 	return nil
 }
 
-func (r *receiving) account(life time.Duration) (int64, []transfer.Stage) {
+func (r *receiver) account(life time.Duration) (int64, []transfer.Stage) {
 	stages := []transfer.Stage{r.in.Stage(life)}
 	if r.expand.bytes.Load() > 0 {
 		stages = append(stages, r.expand.stage(life, false))

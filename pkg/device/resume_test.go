@@ -115,7 +115,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 		Request: Request{Options: Options{Options: transfer.Options{Block: block}}}}
 
 	// The interrupted copy had stored one block in the middle.
-	j, _, err := OpenJournal(src, planned, task.Options.Cut(), goOn)
+	j, _, err := OpenJournal(src, planned, task.Options.Cut(), journalResume)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Remove(j.path) })
 	const middle = size / 2
@@ -166,20 +166,20 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 			return Task{Source: src, Target: dst, Read: true, Write: true,
 				Request: Request{Options: Options{Options: transfer.Options{Block: block}, Quick: quick}}}
 		}
-		began, other := options(quick), options(!quick)
-		j, _, err := OpenJournal(src, dst, began.Options.Cut(), goOn)
+		wasDirect, other := options(quick), options(!quick)
+		j, _, err := OpenJournal(src, dst, wasDirect.Options.Cut(), journalResume)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = os.Remove(j.path) })
 		var stored []extent
 		for i := int64(1); i < 4; i++ {
-			stored = append(stored, extent{i, began.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
+			stored = append(stored, extent{i, wasDirect.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
 		}
 		require.NoError(t, j.Add(extents(stored)))
 		require.NoError(t, j.Close())
 
 		state, err := StateOf(other)
 		require.NoError(t, err)
-		require.Equal(t, began.Options.Digest(), state.Digest)
+		require.Equal(t, wasDirect.Options.Digest(), state.Digest)
 		require.Contains(t, option.Flags(state.Unusable), "; with --digest "+state.Digest+" it can")
 		require.True(t, state.Begun)
 		require.Zero(t, state.Stored)
@@ -192,7 +192,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, option.Flags(state.Unusable), map[bool]string{true: "; without --delta it can", false: "; without --no-verify it can"}[quick])
 		other = options(!quick)
-		state, err = StateOf(began)
+		state, err = StateOf(wasDirect)
 		require.NoError(t, err)
 		require.Equal(t, State{Begun: true, Stored: 3 * block}, state)
 

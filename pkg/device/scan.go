@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// holeRun limits the blocks of a hole that one goroutine takes at once, so that
+// holeRun limits the blocks of a hole that one goroutine takes together, so that
 // several goroutines share the hashing.
 const holeRun = 32
 
@@ -21,21 +21,21 @@ const holeRun = 32
 // through all its processing while the block is in the processor's cache.
 type scan struct {
 	grid
-	src  scanned
+	src  dataReader
 	sums []Sum // filled during the scan
 	// onBlock receives each block with data in b, which it owns, and each run of
 	// zero blocks, with b nil. w is the number of the goroutine.
-	each func(ctx context.Context, w int, first, count int64, b *tcp.Block) error
-	pool *blockPool
+	onBlock func(ctx context.Context, w int, first, count int64, b *tcp.Block) error
+	pool    *blockPool
 
 	// onTarget holds the present blocks, which onBlock does not receive. It may be
 	// nil.
-	held    *presentBlocks
-	asking  transfer.WaitTimers // by goroutine, time waiting for onTarget
-	present atomic.Int64        // bytes
+	onTarget    *presentBlocks
+	presentWait transfer.WaitTimers // by goroutine, time waiting for onTarget
+	present     atomic.Int64        // bytes
 
-	read *effort
-	hash *effort
+	read *stageMeter
+	hash *stageMeter
 
 	mu       sync.Mutex
 	next     int64 // next block to scan
@@ -43,15 +43,15 @@ type scan struct {
 }
 
 // dataReader is the common part of blockSource and blockTarget.
-type scanned interface {
+type dataReader interface {
 	io.ReaderAt
 	NextData(off int64) (start, end int64, err error)
 }
 
 // newScan returns a scan of all blocks of g with n goroutines.
-func newScan(src scanned, g grid, pool *blockPool, n int) *scan {
-	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, asking: transfer.NewWaitTimers(n),
-		read: newEffort(transfer.StageRead, n), hash: newEffort(transfer.StageHash, n)}
+func newScan(src dataReader, g grid, pool *blockPool, n int) *scan {
+	return &scan{grid: g, src: src, sums: make([]Sum, g.count), pool: pool, presentWait: transfer.NewWaitTimers(n),
+		read: newStageMeter(transfer.StageRead, n), hash: newStageMeter(transfer.StageHash, n)}
 }
 
 // run scans the whole device. It returns after all its goroutines have ended.
@@ -138,7 +138,7 @@ func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 	s.pool.put(b)
 	s.hash.bytes.Add(s.bytes(first, count))
 	s.read.bytes.Add(s.bytes(first, count))
-	return s.give(ctx, w, first, count, nil)
+	return s.deliver(ctx, w, first, count, nil)
 }
 
 func (s *scan) data(ctx context.Context, w int, i int64) error {
@@ -162,22 +162,22 @@ func (s *scan) data(ctx context.Context, w int, i int64) error {
 	s.hash.bytes.Add(n)
 	if zero {
 		s.pool.put(b)
-		return s.give(ctx, w, i, 1, nil)
+		return s.deliver(ctx, w, i, 1, nil)
 	}
 	b.SetLen(int(n))
-	return s.give(ctx, w, i, 1, b)
+	return s.deliver(ctx, w, i, 1, b)
 }
 
 // deliver passes blocks that the target lacks to onBlock.
-func (s *scan) give(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
-	if s.held == nil {
-		return s.each(ctx, w, first, count, b)
+func (s *scan) deliver(ctx context.Context, w int, first, count int64, b *tcp.Block) error {
+	if s.onTarget == nil {
+		return s.onBlock(ctx, w, first, count, b)
 	}
 	for end := first + count; first < end; first++ {
 		to, has := first, false
 		for ; to < end; to++ {
 			var err error
-			if has, err = s.held.has(to, s.sums[to], s.asking[w]); err != nil {
+			if has, err = s.onTarget.has(to, s.sums[to], s.presentWait[w]); err != nil {
 				return err
 			}
 			if has {
@@ -186,7 +186,7 @@ func (s *scan) give(ctx context.Context, w int, first, count int64, b *tcp.Block
 			}
 		}
 		if to > first {
-			if err := s.each(ctx, w, first, to-first, b); err != nil {
+			if err := s.onBlock(ctx, w, first, to-first, b); err != nil {
 				return err
 			}
 			b = nil

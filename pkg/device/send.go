@@ -19,29 +19,29 @@ import (
 // progress may be nil. It is called about twice a second and once at the end.
 func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
-	s := &sending{src: src, link: link, out: transfer.NewOutgoing(link, "device", opt.Options), pool: &blockPool{size: opt.room()}}
+	s := &sender{src: src, link: link, out: transfer.NewOutgoing(link, "device", opt.Options), pool: &blockPool{size: opt.frameSize()}}
 	var err error
-	if s.pack, err = transfer.NewCompressor(opt.Options); err != nil {
+	if s.compressor, err = transfer.NewCompressor(opt.Options); err != nil {
 		link.Abort(err)
 		return Result{}, errors.Join(err, src.Close())
 	}
 	workers, held := opt.workers(), len(link.Conns())
-	if s.pack != nil {
-		held += min(workers, s.pack.Threads)
-		s.packing = newEffort(transfer.StageCompress, s.pack.Threads)
-		s.packers = make(chan *tcp.WaitTimer, s.pack.Threads)
-		for _, w := range s.packing.watch {
-			s.packers <- w
+	if s.compressor != nil {
+		held += min(workers, s.compressor.Threads)
+		s.compressMeter = newStageMeter(transfer.StageCompress, s.compressor.Threads)
+		s.compressors = make(chan *tcp.WaitTimer, s.compressor.Threads)
+		for _, w := range s.compressMeter.watch {
+			s.compressors <- w
 		}
 	}
-	s.queue = make(chan piece, opt.queue(held))
+	s.queue = make(chan frame, opt.queueLen(held))
 	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
-	s.scan.each, s.scan.held = s.block, newPresentBlocks(s.scan.count)
-	s.out.Have = s.scan.held.parse
-	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.held.fail, Account: s.account,
+	s.scan.onBlock, s.scan.onTarget = s.block, newPresentBlocks(s.scan.count)
+	s.out.Have = s.scan.onTarget.parse
+	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.onTarget.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// Waiting for the receiver to report its present blocks is not a stall.
-		Idle: func() bool { return slices.ContainsFunc(s.scan.asking, (*tcp.WaitTimer).Running) },
+		Idle: func() bool { return slices.ContainsFunc(s.scan.presentWait, (*tcp.WaitTimer).Running) },
 		Stalled: func() (string, bool) {
 			return s.out.Stalled(s.scan.read.bytes.Load()-s.scan.present.Load(), src.Name())
 		}}
@@ -60,25 +60,19 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 	return Result{res, d}, err
 }
 
-// frame is a frame in the queue between a connection and the device.
-type piece struct {
-	header tcp.Header
-	block  *tcp.Block
-}
-
 // sender is the state of one send.
-type sending struct {
+type sender struct {
 	src  blockSource
 	link *tcp.Link
 	life *transfer.Life
 	out  *transfer.Outgoing
 
-	scan    *scan
-	pool    *blockPool
-	queue   chan piece
-	pack    *transfer.Compressor // nil without compression
-	packing *effort
-	packers chan *tcp.WaitTimer // limits concurrent compression
+	scan          *scan
+	pool          *blockPool
+	queue         chan frame
+	compressor    *transfer.Compressor // nil without compression
+	compressMeter *stageMeter
+	compressors   chan *tcp.WaitTimer // limits concurrent compression
 
 	written, zeroed atomic.Int64 // bytes
 
@@ -87,7 +81,7 @@ type sending struct {
 }
 
 // move sends all blocks and waits for the receiver.
-func (s *sending) move(ctx context.Context) (err error) {
+func (s *sender) move(ctx context.Context) (err error) {
 	var g sync.WaitGroup
 	for _, c := range s.link.Conns() {
 		g.Add(1)
@@ -115,34 +109,34 @@ func (s *sending) move(ctx context.Context) (err error) {
 }
 
 // block queues a block or a run of zero blocks.
-func (s *sending) block(ctx context.Context, _ int, first, count int64, b *tcp.Block) error {
+func (s *sender) block(ctx context.Context, _ int, first, count int64, b *tcp.Block) error {
 	sums := s.scan.sums[first : first+count]
 	h := tcp.Header{Kind: tcp.Data, Flags: tcp.Summed, Position: uint64(first * s.scan.block), Raw: uint32(s.scan.bytes(first, count))}
 	if b == nil {
 		h.Flags |= tcp.Zero
 		b = s.pool.get()
-		trail(b, 0, sums, foldSums(sums))
-		return s.enqueue(ctx, piece{h, b})
+		appendTrailer(b, 0, sums, foldSums(sums))
+		return s.enqueue(ctx, frame{h, b})
 	}
 	mark := s.scan.mark(b.Payload(), sums[0])
-	if s.pack != nil {
-		watch := <-s.packers // its holders wait only for the processor
+	if s.compressor != nil {
+		watch := <-s.compressors // its holders wait only for the processor
 		watch.Start()
-		packed := s.pack.Encode(b, int64(len(s.queue)), s.pool.get, s.pool.put)
+		packed := s.compressor.Encode(b, int64(len(s.queue)), s.pool.get, s.pool.put)
 		watch.Stop()
-		s.packers <- watch
-		s.packing.bytes.Add(int64(h.Raw))
+		s.compressors <- watch
+		s.compressMeter.bytes.Add(int64(h.Raw))
 		if packed != nil {
 			h.Flags |= tcp.Compressed
 			s.pool.put(b)
 			b = packed
 		}
 	}
-	trail(b, len(b.Payload()), sums, mark)
-	return s.enqueue(ctx, piece{h, b})
+	appendTrailer(b, len(b.Payload()), sums, mark)
+	return s.enqueue(ctx, frame{h, b})
 }
 
-func (s *sending) enqueue(ctx context.Context, p piece) error {
+func (s *sender) enqueue(ctx context.Context, p frame) error {
 	select {
 	case s.queue <- p:
 		return nil
@@ -152,7 +146,7 @@ func (s *sending) enqueue(ctx context.Context, p piece) error {
 }
 
 // transmit sends frames over one connection until the queue is closed.
-func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
+func (s *sender) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		empty.Start()
@@ -171,7 +165,7 @@ func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
 	}
 }
 
-func (s *sending) write(ctx context.Context, c *tcp.Conn, p piece) error {
+func (s *sender) write(ctx context.Context, c *tcp.Conn, p frame) error {
 	if err := s.out.Write(ctx, c, p.header, p.block); err != nil {
 		return err
 	}
@@ -185,10 +179,10 @@ func (s *sending) write(ctx context.Context, c *tcp.Conn, p piece) error {
 }
 
 // account includes present blocks in the bytes.
-func (s *sending) account(life time.Duration) (int64, []transfer.Stage) {
+func (s *sender) account(life time.Duration) (int64, []transfer.Stage) {
 	stages := s.scan.stages(life)
-	if s.pack != nil {
-		stages = append(stages, s.packing.stage(life, true))
+	if s.compressor != nil {
+		stages = append(stages, s.compressMeter.stage(life, true))
 	}
 	return s.out.Bytes() + s.scan.present.Load(), append(stages, s.out.Stages(life)...)
 }

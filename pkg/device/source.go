@@ -54,7 +54,7 @@ func OpenSource(ctx context.Context, f Facts, skipErrors bool) (*Source, error) 
 	}
 	h, err := openHandle(f, unix.O_RDONLY)
 	if err != nil {
-		return nil, readable(err)
+		return nil, hintReadable(err)
 	}
 	nothing := func() error { return nil }
 	s := &Source{handle: h, skipErrors: skipErrors, intact: nothing, remove: nothing}

@@ -9,9 +9,9 @@ import (
 
 // inspectUses finds everything built on a device: its partitions, its holders and
 // theirs. Then it finds mounts and swap on any of these.
-func (f *Facts) stacked(v view, name string) {
-	all := closure(name, func(name string) []string {
-		holders := v.names("sys/class/block/" + name + "/holders")
+func (f *Facts) inspectUses(v view, name string) {
+	all := reachable(name, func(name string) []string {
+		holders := v.list("sys/class/block/" + name + "/holders")
 		for _, h := range holders {
 			kind, label := v.kind(h)
 			f.Holders = append(f.Holders, Holder{Name: h, Kind: kind, Label: label, On: name})
@@ -36,7 +36,7 @@ func (f *Facts) stacked(v view, name string) {
 
 // reachable returns name and all names that next returns for it, directly or
 // indirectly.
-func closure(name string, next func(name string) []string) []string {
+func reachable(name string, next func(name string) []string) []string {
 	all := []string{name}
 	for i := 0; i < len(all); i++ {
 		for _, n := range next(all[i]) {
@@ -55,16 +55,16 @@ func isSystem(point string) bool {
 
 // underlying returns the kernel names and the backing files of loop devices that a
 // device is built on, down to the disks.
-func (v view) under(name string) (devices, files []string) {
-	all := closure(name, func(name string) []string {
+func (v view) underlying(name string) (devices, files []string) {
+	all := reachable(name, func(name string) []string {
 		dir := "sys/class/block/" + name + "/"
-		below := v.names(dir + "slaves")
+		below := v.list(dir + "slaves")
 		if v.exists(dir + "partition") {
 			below = append(below, v.diskOf(name))
 		}
-		if file := v.line(dir + "loop/backing_file"); file != "" {
+		if file := v.readLine(dir + "loop/backing_file"); file != "" {
 			files = append(files, file)
-			below = append(below, v.holding(file))
+			below = append(below, v.deviceOf(file))
 		}
 		return below
 	})
@@ -72,18 +72,18 @@ func (v view) under(name string) (devices, files []string) {
 }
 
 // filesystemDevices returns the devices below a file system, given its st_dev.
-func (v view) below(dev uint64) []string {
+func (v view) filesystemDevices(dev uint64) []string {
 	name := v.nameOf(number(dev))
 	if name == "" {
 		return nil // tmpfs, ZFS, network: no block device
 	}
-	devices, _ := v.under(name)
+	devices, _ := v.underlying(name)
 	return append([]string{name}, devices...)
 }
 
 // deviceOf returns the device whose file system holds a file, or "". The longest
 // matching mount point decides.
-func (v view) holding(file string) string {
+func (v view) deviceOf(file string) string {
 	var best Mount
 	for _, m := range v.mounts() {
 		if len(m.Point) >= len(best.Point) && (m.Point == "/" || file == m.Point || strings.HasPrefix(file, m.Point+"/")) {
@@ -124,7 +124,7 @@ func overlaps(a, b Facts) string {
 // share: they are two paths to one disk, or two hosts' views of it. It returns ""
 // if they share none, or only an identifier that a vendor or hypervisor made up
 // ("t10.").
-func oneDisk(a, b Facts) string {
+func sharedWWN(a, b Facts) string {
 	name := func(f Facts) string {
 		for _, prefix := range []string{"0x", "naa.", "eui."} { // as udev and sysfs write it
 			if n, ok := strings.CutPrefix(f.WWN, prefix); ok {

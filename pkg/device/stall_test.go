@@ -118,24 +118,24 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 				if name == "source" {
 					own, other = sent, received
 				}
-				var told error
+				var reported error
 				select {
-				case told = <-other:
+				case reported = <-other:
 				case <-time.After(testenv.Timeout()):
 					require.Fail(t, "the other end heard nothing")
 				}
 				select {
 				case <-reached:
 				default: // it stalled before
-					return told
+					return reported
 				}
 				free()
 				err := <-own
 				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, tcp.ErrCut) || !strings.Contains(err.Error(), c.says) {
 					return err
 				}
-				if !errors.As(told, new(*transfer.PeerError)) || !strings.Contains(told.Error(), c.says) {
-					return told
+				if !errors.As(reported, new(*transfer.PeerError)) || !strings.Contains(reported.Error(), c.says) {
+					return reported
 				}
 				return nil
 			})
@@ -145,7 +145,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			testenv.Widen(t, firstStall, func(stall time.Duration) error {
 				src, dst, _, free := prepare()
 				defer time.AfterFunc(3*stall, free).Stop()
-				_, err := copyWithin(t.Context(), src, dst, nil, opt(stall), nil)
+				_, err := copyLocal(t.Context(), src, dst, nil, opt(stall), nil)
 				if err == nil || !errors.Is(err, transfer.ErrStall) || !strings.Contains(err.Error(), c.says) {
 					return fmt.Errorf("%w instead of a stall", err)
 				}

@@ -35,22 +35,22 @@ type store struct {
 	workers int
 	pool    *blockPool
 
-	write  *effort
-	verify *effort
-	look   *effort       // reads present blocks
-	flush  tcp.WaitTimer // time in Sync
+	write       *stageMeter
+	verify      *stageMeter
+	presentRead *stageMeter   // reads present blocks
+	flush       tcp.WaitTimer // time in Sync
 
-	mu       sync.Mutex
-	sums     []Sum
-	marks    []Mark // of written blocks; nil if they are not verified
-	state    []blockState
-	unsynced []span // written since the last sync
-	waiting  int64  // bytes of data in unsynced
-	held     []span // synced, verified at the end
-	last     map[int64]lastBlock
-	verified atomic.Int64
+	mu            sync.Mutex
+	sums          []Sum
+	marks         []Mark // of written blocks; nil if they are not verified
+	state         []blockState
+	unsynced      []span // written since the last sync
+	unsyncedBytes int64  // bytes of data in unsynced
+	held          []span // synced, verified at the end
+	last          map[int64]lastBlock
+	verified      atomic.Int64
 
-	kick     chan struct{} // requests a sync
+	syncNow  chan struct{} // requests a sync
 	quit     chan struct{}
 	stopping sync.Once
 	synced   chan struct{} // closed when the syncer has ended
@@ -58,8 +58,8 @@ type store struct {
 	checks   sync.WaitGroup
 	fail     func(error)
 
-	syncing sync.Mutex // serializes syncs; guards journal
-	lost    error      // of a sync: it is unknown which blocks are stored
+	syncMu  sync.Mutex // serializes syncs; guards journal
+	syncErr error      // of a sync: it is unknown which blocks are stored
 }
 
 // span is a run of blocks.
@@ -67,10 +67,10 @@ type span struct{ first, count int64 }
 
 func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, pool *blockPool) *store {
 	s := &store{grid: newGrid(size, opt.Cut()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
-		kick: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
+		syncNow: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]Sum, s.count), make([]blockState, s.count)
-	s.write, s.verify, s.look = newEffort(transfer.StageWrite, s.workers), newEffort(transfer.StageVerify, s.workers), newEffort(transfer.StageRead, s.workers)
+	s.write, s.verify, s.presentRead = newStageMeter(transfer.StageWrite, s.workers), newStageMeter(transfer.StageVerify, s.workers), newStageMeter(transfer.StageRead, s.workers)
 	if !opt.NoVerify {
 		s.marks = make([]Mark, s.count)
 	}
@@ -79,8 +79,8 @@ func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, po
 
 // load marks the blocks in the journal as present.
 func (s *store) load() {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
 	if s.journal == nil {
 		return
 	}
@@ -133,14 +133,14 @@ func (s *store) spansOf(is func(blockState) bool) []span {
 	var out []span
 	for i := int64(0); i < s.count; i++ {
 		if is(s.state[i]) {
-			out = withRun(out, i, 1)
+			out = joinSpan(out, i, 1)
 		}
 	}
 	return out
 }
 
 // joinSpan appends a run of blocks, or extends the last span if the run follows it.
-func withRun(spans []span, first, count int64) []span {
+func joinSpan(spans []span, first, count int64) []span {
 	n := len(spans) - 1
 	if n < 0 || spans[n].first+spans[n].count != first || spans[n].count+count > holeRun {
 		return append(spans, span{first, count})
@@ -213,13 +213,13 @@ func (s *store) written(w int, first int64, sums []Sum, st blockState, write fun
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(first, sums, st)
-	s.unsynced = withRun(s.unsynced, first, count)
+	s.unsynced = joinSpan(s.unsynced, first, count)
 	if st == blockData {
-		s.waiting += n
+		s.unsyncedBytes += n
 	}
-	if s.waiting >= syncBytes {
+	if s.unsyncedBytes >= syncBytes {
 		select {
-		case s.kick <- struct{}{}:
+		case s.syncNow <- struct{}{}:
 		default:
 		}
 	}
@@ -255,8 +255,8 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 	if !s.opt.NoVerify {
 		s.check.add(s.held)
 		if !s.opt.Delta {
-			// Blocks in the journal. Only now it is certain that none was sent
-			// again.
+			// Blocks in the journal. Only now it is certain that no block was
+			// sent again.
 			s.check.add(s.spansOf(func(st blockState) bool { return st == blockPresent }))
 		}
 	}
@@ -305,7 +305,7 @@ func (s *store) abandon() error {
 
 // moved returns a counter that grows while the store makes progress.
 func (s *store) moved() int64 {
-	return s.write.bytes.Load() + s.verify.bytes.Load() + s.look.bytes.Load()
+	return s.write.bytes.Load() + s.verify.bytes.Load() + s.presentRead.bytes.Load()
 }
 
 // stages returns the statistics of writing and verifying.
@@ -319,7 +319,7 @@ func (s *store) stages(life time.Duration) []transfer.Stage {
 
 // idle reports whether no operation on the target is active.
 func (s *store) idle() bool {
-	return !s.write.running() && !s.verify.running() && !s.look.running() && !s.flush.Running()
+	return !s.write.running() && !s.verify.running() && !s.presentRead.running() && !s.flush.Running()
 }
 
 // stalled describes a target that does not complete its operations.

@@ -34,10 +34,10 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	const block = 64 << 10
 	// A block that reads as hashes, so that it passes for a run of zeros.
 	data := bytes.Repeat([]byte("x"), block)
-	frame := func() *tcp.Block {
+	newBlock := func() *tcp.Block {
 		b := tcp.NewBlock(block+tcp.TrailSize, 0)
 		copy(b.Room(), data)
-		trail(b, block, []Sum{{1}}, MarkOf(data))
+		appendTrailer(b, block, []Sum{{1}}, MarkOf(data))
 		return b
 	}
 	for name, c := range map[string]struct {
@@ -54,12 +54,12 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 			const size = (block/tcp.SumSize + 1) * block
 			opt := Options{Options: transfer.Options{Block: block}}.filled()
 			pool := &blockPool{size: block + tcp.TrailSize}
-			r := &receiving{opt: opt, pool: pool, queue: make(chan piece, 1), decode: transfer.NewDecoder(opt.Options)}
+			r := &receiver{opt: opt, pool: pool, queue: make(chan frame, 1), decode: transfer.NewDecoder(opt.Options)}
 			r.store = newStore(zeroDevice{}, nil, size, opt, pool)
-			r.expand = newEffort(transfer.StageExpand, r.store.workers)
-			b := frame()
+			r.expand = newStageMeter(transfer.StageExpand, r.store.workers)
+			b := newBlock()
 			c.change(b.Payload())
-			r.queue <- piece{tcp.Header{Kind: tcp.Data, Flags: c.flags, Raw: block}, b}
+			r.queue <- frame{tcp.Header{Kind: tcp.Data, Flags: c.flags, Raw: block}, b}
 			close(r.queue)
 			require.ErrorIs(t, r.writer(t.Context(), 0), tcp.ErrTampered)
 			require.Zero(t, r.store.write.bytes.Load())

@@ -29,7 +29,7 @@ type Streams struct {
 
 // isStream reports whether one end of the task is a stream. It is copied in order
 // by package transfer, and cannot be resumed.
-func (t Task) streamed() bool {
+func (t Task) isStream() bool {
 	return t.Source.Path == Standard || t.Target.Path == Standard
 }
 
@@ -93,7 +93,7 @@ func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error
 		}
 		return &standardOutput{std.Out}, nil
 	}
-	if _, _, err := t.again(ctx); err != nil {
+	if _, _, err := t.refreshTarget(ctx); err != nil {
 		return nil, err
 	}
 	size := t.Target.Size

@@ -24,7 +24,7 @@ func (s *store) syncer() {
 		case <-s.quit:
 			return
 		case <-tick.C:
-		case <-s.kick:
+		case <-s.syncNow:
 		}
 		if err := s.sync(); err != nil {
 			s.fail(err)
@@ -36,14 +36,14 @@ func (s *store) syncer() {
 // sync stores all blocks written so far, records them and passes them to the
 // verifiers.
 func (s *store) sync() error {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	if s.lost != nil {
-		return s.lost
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	if s.syncErr != nil {
+		return s.syncErr
 	}
 	s.mu.Lock()
 	group := s.unsynced
-	s.unsynced, s.waiting = nil, 0
+	s.unsynced, s.unsyncedBytes = nil, 0
 	s.mu.Unlock()
 	if len(group) == 0 {
 		return nil
@@ -58,11 +58,11 @@ func (s *store) sync() error {
 		// Any block written so far may be lost. The kernel reports each failure
 		// only once, so a later successful sync proves nothing
 		// (https://lwn.net/Articles/752063/).
-		s.lost = &transfer.TargetError{Err: err}
-		return s.lost
+		s.syncErr = &transfer.TargetError{Err: err}
+		return s.syncErr
 	}
 	if s.journal != nil {
-		if err := s.note(group); err != nil {
+		if err := s.record(group); err != nil {
 			return &transfer.TargetError{Err: err}
 		}
 	}
@@ -71,9 +71,9 @@ func (s *store) sync() error {
 }
 
 // dropJournal removes a journal that lists blocks which are not stored.
-func (s *store) distrust() {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
+func (s *store) dropJournal() {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
 	if s.journal != nil {
 		_ = s.journal.Remove() // the corruption itself is reported
 		s.journal = nil
@@ -81,7 +81,7 @@ func (s *store) distrust() {
 }
 
 // record adds stored blocks to the journal.
-func (s *store) note(group []span) error {
+func (s *store) record(group []span) error {
 	return s.journal.Add(func(yield func(int64, Sum) bool) {
 		for _, sp := range group {
 			for i := sp.first; i < sp.first+sp.count; i++ {

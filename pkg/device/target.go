@@ -21,8 +21,8 @@ type Target struct {
 	sparse  bool // a file keeps holes instead of allocating space
 	created bool
 
-	mu     sync.Mutex
-	failed error // of a sync
+	mu      sync.Mutex
+	syncErr error // of a sync
 }
 
 // OpenTarget opens the device that Inspect found for a copy of size bytes. It fails
@@ -143,7 +143,7 @@ func (t *Target) grow(to int64) error {
 	return t.extend()
 }
 
-func (t *Target) within(off, n int64) error {
+func (t *Target) checkRange(off, n int64) error {
 	if off < 0 || n < 0 || off > t.size || n > t.size-off {
 		return fmt.Errorf("%s: bytes %d to %d are beyond the copy's %d", t.facts.Path, off, off+n, t.size)
 	}
@@ -163,7 +163,7 @@ func (t *Target) ReadAt(p []byte, off int64) (int, error) {
 // WriteAt writes all of p. See handle.ReadAt for alignment. Partially written
 // sectors keep their other bytes.
 func (t *Target) WriteAt(p []byte, off int64) (int, error) {
-	if err := t.within(off, int64(len(p))); err != nil {
+	if err := t.checkRange(off, int64(len(p))); err != nil {
 		return 0, err
 	}
 	n, err := t.writeAt(p, off)
@@ -187,12 +187,12 @@ func (t *Target) writeError(off int64, err error) error {
 func (t *Target) Sync() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.failed == nil {
+	if t.syncErr == nil {
 		if err := t.f.Sync(); err != nil {
-			t.failed = fmt.Errorf("%s: sync: %w", t.facts.Path, err)
+			t.syncErr = fmt.Errorf("%s: sync: %w", t.facts.Path, err)
 		}
 	}
-	return t.failed
+	return t.syncErr
 }
 
 // DropCache makes later reads by any process come from the device. Unsynced data
@@ -270,9 +270,9 @@ func syncDir(name string) error {
 // Discard closes the target and deletes a file that OpenTarget created, unless the
 // path names another file by now.
 func (t *Target) Discard() error {
-	mine := t.created && t.Identity() == nil
+	deleteFile := t.created && t.Identity() == nil
 	err := t.Close()
-	if mine {
+	if deleteFile {
 		err = errors.Join(err, os.Remove(t.facts.Real))
 	}
 	return err

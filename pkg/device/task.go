@@ -51,9 +51,9 @@ type State struct {
 // Default blocks are at least defaultBlock. They grow so that a device has at most
 // defaultBlocks blocks, because each block costs both ends 32 bytes.
 const (
-	leastBlock = 1 << 20
-	headBlock  = 4 << 20 // for rotating disks, which seek between blocks
-	mostBlocks = 1 << 20
+	defaultBlock  = 1 << 20
+	rotatingBlock = 4 << 20 // for rotating disks, which seek between blocks
+	defaultBlocks = 1 << 20
 )
 
 // Choose sets options that the user left open. It uses no measurements, because a
@@ -64,11 +64,11 @@ func (t *Task) Choose() error {
 	t.Allow.Sparse = t.Sparse
 	t.Options.VerifyLater = t.Target.Rotational
 	if t.Options.Block == 0 {
-		b := leastBlock
+		b := defaultBlock
 		if t.Source.Rotational || t.Target.Rotational {
-			b = headBlock
+			b = rotatingBlock
 		}
-		for b < tcp.MaxRaw && t.Source.Size/int64(b) > mostBlocks {
+		for b < tcp.MaxRaw && t.Source.Size/int64(b) > defaultBlocks {
 			b *= 2
 		}
 		t.Options.Block = b
@@ -82,7 +82,7 @@ func StateOf(t Task) (s State, err error) {
 	if t, err = t.filled(); err != nil {
 		return s, err
 	}
-	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), lookAt)
+	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), journalRead)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
@@ -97,10 +97,10 @@ func StateOf(t Task) (s State, err error) {
 	if err != nil {
 		return s, fmt.Errorf("%s, compared with the journal of its copy: %w", t.Target.Path, err)
 	}
-	if j.noted > 0 && !usable {
+	if j.recorded > 0 && !usable {
 		return State{Unusable: "somebody else has put the target to use since"}, nil
 	}
-	if name := j.cut.Name(); j.noted > 0 && name != t.Options.Cut().Name() {
+	if name := j.cut.Name(); j.recorded > 0 && name != t.Options.Cut().Name() {
 		resumes := fmt.Sprintf("with {{digest %s}}", name)
 		switch {
 		case t.Options.Delta:
@@ -110,7 +110,7 @@ func StateOf(t Task) (s State, err error) {
 		}
 		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; %s it can", name, resumes)}, nil
 	}
-	return State{Begun: wrote, Stored: min(int64(j.noted)*j.block, t.Source.Size)}, nil
+	return State{Begun: wrote, Stored: min(int64(j.recorded)*j.block, t.Source.Size)}, nil
 }
 
 // filled returns the task with defaults applied, after checking its limits.
@@ -144,11 +144,11 @@ func (t Task) CheckTarget(state State) []finding.Finding {
 // refreshTarget returns the task and its state with a new inspection of the target,
 // because time has passed since planning. It returns an error if the target cannot
 // be written to.
-func (t Task) again(ctx context.Context) (_ Task, state State, err error) {
+func (t Task) refreshTarget(ctx context.Context) (_ Task, state State, err error) {
 	if t.Target, err = Inspect(ctx, t.Target.Path); err != nil {
 		return t, state, err
 	}
-	if !t.streamed() {
+	if !t.isStream() {
 		if state, err = StateOf(t); err != nil {
 			return t, state, err
 		}
@@ -180,7 +180,7 @@ func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress fu
 	if !t.Read && !t.Write || (link == nil) != (t.Read && t.Write) {
 		return nil, errors.New("a device is read or written over a link, or both without one")
 	}
-	if t.streamed() {
+	if t.isStream() {
 		return t.openStream(ctx, link, std, progress)
 	}
 	var src *Source
@@ -199,7 +199,7 @@ func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress fu
 	case err != nil:
 		return nil, err
 	case src != nil:
-		return func() (Result, error) { return copyWithin(ctx, src, dst, j, t.Options, progress) }, nil
+		return func() (Result, error) { return copyLocal(ctx, src, dst, j, t.Options, progress) }, nil
 	}
 	return func() (Result, error) { return receive(ctx, link, dst, j, t.Source.Size, t.Options, progress) }, nil
 }
@@ -207,7 +207,7 @@ func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress fu
 // openTarget opens the target and its journal. OpenTarget checks that the device is
 // still the planned one.
 func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
-	now, state, err := t.again(ctx)
+	now, state, err := t.refreshTarget(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,9 +218,9 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	use := goOn
+	use := journalResume
 	if t.NoResume || state.Stored == 0 {
-		use = beginIt
+		use = journalNew
 	}
 	j, _, err := OpenJournal(t.Source, now.Target, now.Options.Cut(), use)
 	if err != nil {

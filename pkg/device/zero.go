@@ -14,12 +14,12 @@ const zeroStep = 64 << 20
 // as a last resort writes zeros. It does not use plain discards, which do not
 // guarantee zeros.
 func (t *Target) Zero(off, n int64) error {
-	if err := t.within(off, n); err != nil {
+	if err := t.checkRange(off, n); err != nil {
 		return err
 	}
 	end := off + n
 	// Requests need whole sectors of a device, or whole pages of a file.
-	from, to := t.up(off), end&^(t.align-1)
+	from, to := t.roundUp(off), end&^(t.align-1)
 	if t.facts.IsFile() && end == t.size {
 		to = end // the end of the file
 	}

@@ -64,7 +64,7 @@ func (s *store) readBack(ctx context.Context, room []byte, sp span) error {
 			ok = s.sum(i, p) == want
 		}
 		if !ok {
-			s.distrust()
+			s.dropJournal()
 			return &transfer.TargetError{Err: fmt.Errorf("%w: bytes %d to %d", ErrCorrupt, i*s.block, i*s.block+n)}
 		}
 		s.verified.Add(n)

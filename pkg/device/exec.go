@@ -16,7 +16,7 @@ const (
 	// read, and a snapshot waits until the file system is frozen.
 	toolTimeout = 60 * time.Second
 	// maxStderr limits the error output in messages, in bytes.
-	mostErrors = 4 << 10
+	maxStderr = 4 << 10
 )
 
 // runTool runs a system tool and returns its output. Errors include the command and
@@ -37,7 +37,7 @@ func runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	}
 	text := ""
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		tail := exit.Stderr[max(0, len(exit.Stderr)-mostErrors):]
+		tail := exit.Stderr[max(0, len(exit.Stderr)-maxStderr):]
 		text = ": " + strings.Join(strings.Fields(string(tail)), " ")
 	}
 	if ctx.Err() != nil {

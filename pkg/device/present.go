@@ -29,7 +29,7 @@ type presentBlocks struct {
 }
 
 // sumsPerFrame is the number of sums in a frame.
-const perHave = tcp.MaxControl / tcp.SumSize
+const sumsPerFrame = tcp.MaxControl / tcp.SumSize
 
 func newPresentBlocks(count int64) *presentBlocks {
 	h := &presentBlocks{count: count}
@@ -38,7 +38,7 @@ func newPresentBlocks(count int64) *presentBlocks {
 }
 
 // add adds the sums of consecutive blocks, starting at first.
-func (h *presentBlocks) tell(first int64, sums []Sum) error {
+func (h *presentBlocks) add(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first < h.known || first+int64(len(sums)) > h.count {
@@ -58,7 +58,7 @@ func (h *presentBlocks) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%tcp.SumSize != 0 {
 		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", tcp.ErrTampered, len(payload), position, h.count)
 	}
-	return h.tell(int64(position), cutSums(payload))
+	return h.add(int64(position), parseSums(payload))
 }
 
 // fail makes all current and later waits return err.
@@ -89,7 +89,7 @@ func (h *presentBlocks) has(i int64, sum Sum, wait *tcp.WaitTimer) (bool, error)
 
 // reportPresent passes the present blocks to report, in order: those in the journal
 // or, with delta, all blocks of the target, which it hashes.
-func (s *store) announce(ctx context.Context, delta bool, tell func(first int64, sums []Sum) error) error {
+func (s *store) reportPresent(ctx context.Context, delta bool, tell func(first int64, sums []Sum) error) error {
 	if delta {
 		if err := s.hashPresent(ctx, tell); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (s *store) announce(ctx context.Context, delta bool, tell func(first int64,
 			continue
 		}
 		end := first
-		for end < s.count && end-first < perHave && s.state[end] == blockPresent {
+		for end < s.count && end-first < sumsPerFrame && s.state[end] == blockPresent {
 			end++
 		}
 		if err := tell(first, s.sums[first:end]); err != nil {
@@ -119,37 +119,37 @@ func (s *store) hashPresent(ctx context.Context, tell func(int64, []Sum) error) 
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	scanner := newScan(&presentReader{s.dst, s.size}, s.grid, s.pool, s.workers)
-	scanner.read = s.look
+	scanner.read = s.presentRead
 	done := make([]bool, s.count)
 	var mu sync.Mutex
-	told := int64(0)
+	reported := int64(0)
 	// Reporting in order needs a lock, so the goroutine that completes the prefix
 	// reports.
-	scanner.each = func(_ context.Context, _ int, first, count int64, b *tcp.Block) error {
+	scanner.onBlock = func(_ context.Context, _ int, first, count int64, b *tcp.Block) error {
 		s.pool.put(b)
 		mu.Lock()
 		defer mu.Unlock()
 		for i := first; i < first+count; i++ {
 			done[i] = true
 		}
-		end := told
+		end := reported
 		for end < s.count && done[end] {
 			end++
 		}
-		if end-told < perHave && end < s.count {
+		if end-reported < sumsPerFrame && end < s.count {
 			return nil
 		}
-		for told < end {
-			n := min(perHave, end-told)
+		for reported < end {
+			n := min(sumsPerFrame, end-reported)
 			// Once reported, a block may be sent and its sum replaced: pass a copy.
-			sums := append([]Sum(nil), scanner.sums[told:told+n]...)
+			sums := append([]Sum(nil), scanner.sums[reported:reported+n]...)
 			s.mu.Lock()
-			s.set(told, sums, blockPresent)
+			s.set(reported, sums, blockPresent)
 			s.mu.Unlock()
-			if err := tell(told, sums); err != nil {
+			if err := tell(reported, sums); err != nil {
 				return err
 			}
-			told += n
+			reported += n
 		}
 		return nil
 	}

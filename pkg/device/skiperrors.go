@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -86,15 +87,15 @@ func (s *Source) unit() int64 {
 
 // badRanges collects ranges in any order. Most of them are adjacent.
 type badRanges struct {
-	mu     sync.Mutex
-	ranges []Range
-	tidy   int // ranges that were left when they were joined last
+	mu        sync.Mutex
+	ranges    []Range
+	joinedLen int // number of ranges after the last join
 }
 
 func (b *badRanges) add(start, length int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ranges = append(b.ranges, Range{start, length}); len(b.ranges) > 2*b.tidy+1000 {
+	if b.ranges = append(b.ranges, Range{start, length}); len(b.ranges) > 2*b.joinedLen+1000 {
 		b.join()
 	}
 }
@@ -111,17 +112,39 @@ func (b *badRanges) join() {
 	slices.SortFunc(b.ranges, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
 	var out []Range
 	for _, r := range b.ranges {
-		out = joined(out, r)
+		out = joinRange(out, r)
 	}
-	b.ranges, b.tidy = out, len(out)
+	b.ranges, b.joinedLen = out, len(out)
 }
 
 // joinRange appends a range, or extends the last range if they touch.
-func joined(ranges []Range, r Range) []Range {
+func joinRange(ranges []Range, r Range) []Range {
 	n := len(ranges) - 1
 	if n < 0 || r.Start > ranges[n].Start+ranges[n].Length {
 		return append(ranges, r)
 	}
 	ranges[n].Length = max(ranges[n].Length, r.Start+r.Length-ranges[n].Start)
 	return ranges
+}
+
+// WriteMapfile writes a GNU ddrescue map of a device of size bytes. ddrescue can
+// retry the bad ranges, which must be sorted and disjoint.
+// https://www.gnu.org/software/ddrescue/manual/ddrescue_manual.html#Mapfile-structure
+func WriteMapfile(w io.Writer, size int64, bad []Range) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprint(b, "# Mapfile. Created by zxfer dev --skip-errors\n# current_pos  current_status  current_pass\n")
+	fmt.Fprintf(b, "0x%08X     +               1\n#      pos        size  status\n", size)
+	at := int64(0)
+	row := func(to int64, status byte) {
+		if to > at {
+			fmt.Fprintf(b, "0x%08X  0x%08X  %c\n", at, to-at, status)
+			at = to
+		}
+	}
+	for _, r := range bad {
+		row(r.Start, '+')
+		row(r.Start+r.Length, '-')
+	}
+	row(size, '+')
+	return b.Flush()
 }
