@@ -1,18 +1,16 @@
-// Package budget estimates the memory that JSON of another host takes once it is decoded:
-// "{}" is three bytes of a list, and hundreds of memory. Callers refuse a text before they
-// decode it. The package decodes nothing.
 package budget
 
-// Costs in bytes of memory. They are approximate.
+// Approximate costs in bytes.
 const (
-	Many = 128 // of an object or array: a structure, a map
-	One  = 32  // of whatever follows a comma
+	Many = 128 // per object or array: a struct or map
+	One  = 32  // per comma
 )
 
 // Small is the cost in bytes that any text may have: logs, errors, facts.
 const Small = 1 << 20
 
-// Of returns the cost of a JSON text: its bytes, and what they become.
+// Of returns the cost of a JSON text: its length and the estimated size of its
+// values.
 func Of(text []byte) int {
 	cost := len(text)
 	for i := 0; i < len(text); i++ {
@@ -24,7 +22,7 @@ func Of(text []byte) int {
 		case '"':
 			for i++; i < len(text) && text[i] != '"'; i++ {
 				if text[i] == '\\' {
-					i++ // what is escaped
+					i++ // the escaped character
 				}
 			}
 		}
@@ -32,6 +30,6 @@ func Of(text []byte) int {
 	return cost
 }
 
-// Within returns the highest cost of a text of n bytes if no text may cost more than most.
-// It is a small factor of n, which only padding exceeds.
+// Within returns the maximum cost allowed for a text of n bytes, if no text may
+// exceed most. It is a small multiple of n, which only padding exceeds.
 func Within(most, n int) int { return min(most, Small+10*n) }

@@ -1,9 +1,3 @@
-// Package endpoint parses the names that users type for the two ends of a
-// transfer: "[user@]host:NAME" or "NAME". A NAME that begins with "/" is a
-// device, an image file or a mounted path, and so is one of this host that
-// begins with "./" or "../"; any other is a dataset.
-//
-// It only takes names apart; whether they exist is the survey's to find out.
 package endpoint
 
 import (
@@ -17,18 +11,18 @@ import (
 
 // Endpoint is one end of a transfer.
 type Endpoint struct {
-	Host string // "" for this host; may hold "user@"; as it is passed to ssh
+	Host string // as ssh takes it, possibly with "user@"; "" for the local host
 	Name string // "tank/ds@snap", "pool", "pool/", "/dev/sda"
 }
 
-// Local tells whether the endpoint is on this host.
+// Local reports whether the endpoint is on the local host.
 func (e Endpoint) Local() bool { return e.Host == "" }
 
-// Path tells whether Name is a device, image file or mounted path.
+// Path reports whether Name is an absolute path.
 func (e Endpoint) Path() bool { return strings.HasPrefix(e.Name, "/") }
 
-// Relative tells a path that begins where the command was typed: no dataset has a
-// part "." or "..".
+// Relative reports whether Name is a path relative to the working directory. No
+// dataset has a component "." or "..".
 func (e Endpoint) Relative() bool {
 	first, _, _ := strings.Cut(e.Name, "/")
 	return first == "." || first == ".."
@@ -38,7 +32,7 @@ func (e Endpoint) String() string {
 	return e.hostPrefix() + e.Name
 }
 
-// hostPrefix is what is typed before the name.
+// hostPrefix returns the text before the name, such as "host:".
 func (e Endpoint) hostPrefix() string {
 	if e.Local() {
 		return ""
@@ -50,17 +44,17 @@ func (e Endpoint) hostPrefix() string {
 	return host + ":"
 }
 
-// HostName is the host without its user, "" for this host.
+// HostName returns the host without its user, or "" for the local host.
 func (e Endpoint) HostName() string {
 	return e.Host[strings.LastIndexByte(e.Host, '@')+1:]
 }
 
-// Parse takes an endpoint apart. Errors are of class fault.Usage.
+// Parse parses an endpoint. Errors are of class fault.Usage.
 //
-// A colon separates host and name unless a "/" comes before it: names of
-// datasets and snapshots may hold colons, host names may not. So "tank/a@12:00" is
-// on this host, and so is "tank@12:00", a snapshot of a pool's own dataset: no
-// pool's name begins with a digit. An IPv6 address is written in brackets.
+// A colon separates host and name unless a "/" precedes it, because dataset and
+// snapshot names may contain colons and host names may not. So "tank/a@12:00" is
+// local. "tank@12:00" is local too: no pool name starts with a digit. An IPv6
+// address needs brackets.
 func Parse(s string) (Endpoint, error) {
 	if s == "" {
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME or NAME", "empty endpoint")
@@ -95,8 +89,8 @@ func Parse(s string) (Endpoint, error) {
 	return checked(s, user+rest[:i], rest[i+1:])
 }
 
-// addressOnly returns what an IP address without ":NAME" may have meant, "" for other
-// endpoints. No pool's name begins with a digit or has "::".
+// addressOnly returns the likely endpoint for an IP address without ":NAME", or ""
+// for other endpoints. Pool names neither start with a digit nor contain "::".
 func addressOnly(s string) string {
 	host, name, _ := strings.Cut(s, "/")
 	at := host[:strings.LastIndexByte(host, '@')+1]

@@ -6,26 +6,27 @@ import (
 	"sync"
 )
 
-// A text that is for a person names an option as {{ID}}, or with a value as
-// {{ID VALUE}}: the reader may have written a flag or the key of a file. Who shows
-// the text writes the one or the other.
+// Texts for people name an option as {{ID}} or {{ID VALUE}}, because the reader may
+// use flags or a job file. The program that shows a text expands the names
+// accordingly.
 const opening, closing = "{{", "}}"
 
-// unnamed is the value of an option that is given, but with none: --snapshot=.
+// noValue is the value of an option that is given without one: --snapshot=.
 const unnamed = "="
 
-// ids are the options that a text may name. What looks like one and is not, such
-// as a name from elsewhere, stays as it is.
+// ids lists the options that a text may name. Other names in braces are left
+// unchanged.
 const ids = "bookmark|bs|buffer|bwlimit|carry|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|digest|dry-run|" +
 	"exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|map|mount|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
 	"recursive|rollback|rotate|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
 
-// named is how an option is named: it stands by itself, as in prose, also in JSON.
+// named matches the name of an option. It must start a word of prose, or of prose
+// in JSON.
 var named = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|\\n|[\s("])\{\{(` + ids + `)( [^{}"\n]*)?\}\}`)
 })
 
-// Expand has every option that a text names written. Nothing else is changed.
+// Expand replaces the names of options in a text with the results of write.
 func Expand(text string, write func(id, value string) string) string {
 	if !strings.Contains(text, opening) {
 		return text
@@ -37,12 +38,12 @@ func Expand(text string, write func(id, value string) string) string {
 	})
 }
 
-// Named tells whether Expand would write all that a text seems to name.
+// Named reports whether Expand would replace every name in a text.
 func Named(text string) bool {
 	return !strings.Contains(Expand(text, func(string, string) string { return "" }), opening)
 }
 
-// Flags writes the options of a text as on a command line.
+// Flags expands the names of options to flags.
 func Flags(text string) string {
 	return Expand(text, func(id, value string) string {
 		if value == unnamed {
@@ -52,7 +53,7 @@ func Flags(text string) string {
 	})
 }
 
-// Name names an option in a text.
+// Name returns the name of an option for use in a text.
 func Name(id, value string) string {
 	return opening + strings.TrimSpace(id+" "+value) + closing
 }

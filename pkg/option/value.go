@@ -1,6 +1,3 @@
-// Package option holds what options are made of, on a command line and in a
-// file: values that are parsed and bounded in one place, and the way a text names
-// an option whoever reads it.
 package option
 
 import (
@@ -15,15 +12,17 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Value is a variable that an option sets: a pflag.Value. Set refuses what is out
-// of bounds and then changes nothing; what String returns, Set takes.
+// Value is a variable that an option sets, as a pflag.Value. If a value is out of
+// bounds, Set returns an error and changes nothing. Set accepts the results of
+// String.
 type Value interface {
 	Set(string) error
 	String() string
-	Type() string // what help writes in place of a value
+	Type() string // the placeholder in help
 }
 
-// Of is a variable that text reads and set sets; kind is its Type.
+// Of returns a Value. text formats the variable, set parses it, and kind is its
+// Type.
 func Of(kind string, text func() string, set func(string) error) Value {
 	return &value{kind, text, set}
 }
@@ -38,7 +37,7 @@ func (v *value) Type() string       { return v.kind }
 func (v *value) String() string     { return v.text() }
 func (v *value) Set(s string) error { return v.set(s) }
 
-// Word is one of a few words; the first stands for a variable that is empty.
+// Word accepts one of the words. The first is the default for an empty variable.
 func Word(p *string, words ...string) Value {
 	return Of(strings.Join(words, "|"), func() string { return cmp.Or(*p, words[0]) }, func(s string) error {
 		if !slices.Contains(words, s) {
@@ -49,8 +48,7 @@ func Word(p *string, words ...string) Value {
 	})
 }
 
-// Count is a whole number from low to high. Where 0 is below, it says that none
-// was given.
+// Count accepts a whole number from low to high. If low is positive, 0 means unset.
 func Count(p *int, low, high int) Value {
 	text := func() string {
 		if *p == 0 && low > 0 {
@@ -68,10 +66,10 @@ func Count(p *int, low, high int) Value {
 	})
 }
 
-// Size is a number of bytes, more than 0; of more than most only that counts.
+// Size accepts a positive number of bytes. It reduces numbers above most to most.
 func Size(p *size.Size, most size.Size) Value { return bytes(p, "SIZE", most) }
 
-// Rate is a number of bytes per second, more than 0.
+// Rate accepts a positive number of bytes per second.
 func Rate(p *size.Size) Value { return bytes(p, "RATE", size.Max) }
 
 func bytes(p *size.Size, kind string, most size.Size) Value {
@@ -97,7 +95,7 @@ func bytes(p *size.Size, kind string, most size.Size) Value {
 	})
 }
 
-// Switch is on or off.
+// Switch accepts a boolean.
 func Switch(p *bool) Value {
 	return Of("bool", func() string { return strconv.FormatBool(*p) }, func(s string) error {
 		b, err := strconv.ParseBool(s)
@@ -108,7 +106,7 @@ func Switch(p *bool) Value {
 	})
 }
 
-// Text is any text that check does not refuse.
+// Text accepts any text for which check returns nil.
 func Text(p *string, kind string, check func(string) error) Value {
 	return Of(kind, func() string { return *p }, func(s string) error {
 		err := check(s)
@@ -119,12 +117,12 @@ func Text(p *string, kind string, check func(string) error) Value {
 	})
 }
 
-// Parsed is a variable of a type that reads and writes itself.
+// Parsed accepts the texts that p parses.
 func Parsed(p Parser, kind string) Value {
 	return Of(kind, p.String, func(s string) error { return p.UnmarshalText([]byte(s)) })
 }
 
-// Parser is such a type. What UnmarshalText refuses changes nothing.
+// Parser parses and formats itself. If UnmarshalText fails, it must change nothing.
 type Parser interface {
 	encoding.TextUnmarshaler
 	fmt.Stringer

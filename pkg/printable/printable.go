@@ -1,5 +1,3 @@
-// Package printable makes text that another host or program wrote safe to show.
-// It does not write to a terminal.
 package printable
 
 import (
@@ -8,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// Text replaces every character of s that a terminal could take for a command with
-// "?". Line breaks and tabs stay.
+// Text replaces every unprintable character of s with "?", because a terminal could
+// execute it as a command. It keeps line breaks and tabs.
 func Text(s string) string { return strings.Map(visible, s) }
 
-// IsText reports whether Text would leave s as it is.
+// IsText reports whether Text would return s unchanged.
 func IsText(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return visible(r) != r }) < 0
 }
 
-// Line is Text on a single line: any run of spaces, tabs and line breaks becomes one
-// space.
+// Line returns Text on a single line. Each run of spaces, tabs and line breaks
+// becomes one space.
 func Line(s string) string { return strings.Join(strings.Fields(Text(s)), " ") }
 
-// IsLine reports whether s is one printable line of valid UTF-8. Spaces of other
-// scripts count as printable. U+FFFD does not: a decoder writes it for bytes that are
-// not text.
+// IsLine reports whether s is one printable line of valid UTF-8. It accepts the
+// spaces of other scripts. It rejects U+FFFD, which decoders write for invalid
+// bytes.
 func IsLine(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }) < 0
 }

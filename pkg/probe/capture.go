@@ -1,10 +1,3 @@
-// Package probe looks at a running host and measures it: the files and
-// programs that facts are read from, and ceilings, the rates that parts of it
-// reach by themselves.
-//
-// A measurement takes about as long as it is told to, ends with its context,
-// and leaves no process, listener or file behind. The package judges nothing:
-// that is package preflight's.
 package probe
 
 import (
@@ -27,19 +20,19 @@ import (
 )
 
 const (
-	// captureWait bounds each program that a capture runs.
+	// captureWait limits the run time of each program that Capture runs.
 	captureWait = 5 * time.Second
-	// maxFile bounds what is kept of a file, in bytes.
+	// maxFile limits the stored size of a file, in bytes.
 	maxFile = 64 << 10
 )
 
-// Capture reads all that facts are made of into one text archive, which
-// txtar.Parse and sysinfo.ReadSystem read again. What cannot be read is left
-// out. Options of mounts, servers of a network's mounts, symbols' addresses, mounts
-// that are neither ZFS's nor a network's, and names of pools' devices are not kept.
+// Capture reads the sources of all facts into one text archive for txtar.Parse and
+// sysinfo.ReadSystem. It omits unreadable files. It also omits private data: mount
+// options, servers of network mounts, local mounts other than ZFS, symbol addresses
+// and device names of pools.
 //
-// A brief one takes a few milliseconds: it runs no program, and reads the
-// kernel's symbols, of which there are some 100,000, only where they decide.
+// If brief is set, it takes a few milliseconds: it runs no programs, and reads the
+// kernel's symbols, about 100,000, only if sysinfo.SymbolsDecide.
 func Capture(ctx context.Context, brief bool) ([]byte, error) {
 	files := map[string]string{sysinfo.Platform: runtime.GOOS + "/" + runtime.GOARCH + "\n", sysinfo.DevZFS: devZFS()}
 	root := os.DirFS("/")
@@ -76,14 +69,14 @@ func Capture(ctx context.Context, brief bool) ([]byte, error) {
 		if name == sysinfo.PoolStatus {
 			out = poolLines(out)
 		}
-		if err == nil || name == "nc-help" { // every nc -h has its own exit status
+		if err == nil || name == "nc-help" { // the exit status of nc -h differs by dialect
 			files[sysinfo.Command(name)] = out
 		}
 	}
 	return pack(files), nil
 }
 
-// pack makes an archive, sorted by name.
+// pack returns an archive, sorted by file name.
 func pack(files map[string]string) []byte {
 	a := &txtar.Archive{Comment: []byte("zxfer facts v1\n")}
 	for name, data := range files {
@@ -96,8 +89,7 @@ func pack(files map[string]string) []byte {
 	return txtar.Format(a)
 }
 
-// quoteMarkers keeps a line that looks like the start of a file from being
-// one.
+// quoteMarkers indents lines that look like the start of an archived file.
 func quoteMarkers(s string) string {
 	if strings.HasPrefix(s, "-- ") {
 		s = " " + s
@@ -105,7 +97,7 @@ func quoteMarkers(s string) string {
 	return strings.ReplaceAll(s, "\n-- ", "\n -- ")
 }
 
-// read returns what is kept of a file.
+// read returns the parts of a file that the archive stores.
 func read(root fs.FS, name string) string {
 	raw, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -125,7 +117,7 @@ func read(root fs.FS, name string) string {
 				return ""
 			}
 			if f[2] != "zfs" {
-				f[0] = f[2] // it begins with a server's address
+				f[0] = f[2] // it starts with the server's address
 			}
 			return f[0] + " " + f[1] + " " + f[2]
 		})
@@ -135,7 +127,7 @@ func read(root fs.FS, name string) string {
 	return string(raw[:min(len(raw), maxFile)])
 }
 
-// poolLines keeps the lines of zpool status that are read.
+// poolLines returns the lines of zpool status that sysinfo parses.
 func poolLines(s string) string {
 	return keep(s, func(f []string) string {
 		if len(f) == 0 || !slices.Contains(sysinfo.PoolLines(), f[0]) {
@@ -155,8 +147,8 @@ func keep(s string, line func(fields []string) string) string {
 	return b.String()
 }
 
-// cpuinfo keeps the model and flags of the first processor, and the number of
-// each further one.
+// cpuinfo returns the model and flags of the first processor, and the numbers of
+// the others.
 func cpuinfo(s string) string {
 	first, rest, _ := strings.Cut(s, "\n\n")
 	names := func(wanted ...string) func([]string) string {
@@ -171,7 +163,7 @@ func cpuinfo(s string) string {
 	return keep(first, names("processor", "vendor_id", "CPU implementer", "model name", "flags", "Features")) + "\n" + keep(rest, names("processor"))
 }
 
-// devZFS tells whether the user may use ZFS at all.
+// devZFS returns "ok" if the user may open /dev/zfs, otherwise the error.
 func devZFS() string {
 	f, err := os.OpenFile("/dev/zfs", os.O_RDWR, 0)
 	if err != nil {
@@ -184,7 +176,8 @@ func devZFS() string {
 	return "ok\n"
 }
 
-// find looks for a program as package zfsexec does.
+// find looks up a program in the same places as package zfsexec. It returns "" if
+// it is not installed.
 func find(name string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
@@ -197,7 +190,7 @@ func find(name string) string {
 	return ""
 }
 
-// output runs a program and returns the beginning of what it printed.
+// output runs a program and returns the start of its output.
 func output(ctx context.Context, argv []string) (string, error) {
 	path := find(argv[0])
 	if path == "" {
@@ -212,8 +205,8 @@ func output(ctx context.Context, argv []string) (string, error) {
 	return string(b.Bytes()[:min(b.Len(), maxFile)]), err
 }
 
-// group is a command in a process group of its own, which dies with ctx and
-// with this process.
+// command returns a command in its own process group. The group is killed when ctx
+// ends.
 func group(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -16,32 +16,31 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Of a link that is measured: frames small enough that all of many streams get
-// some in a short time, and no more of them in the sender's ring than keep every
-// stream busy, as they are drained at the end, however slow the link is.
+// A link is measured with small frames, so that every stream gets some in a short
+// time. The sender buffers only enough to keep all streams busy, because a slow
+// link must drain the buffer at the end.
 const (
 	linkBlock  = 256 << 10 // bytes
-	linkBlocks = 16        // in the ring at least
-	perStream  = 4         // and for each stream
+	linkBlocks = 16        // minimum in the buffer
+	perStream  = 4         // minimum per stream
 )
 
-// loopbackLeast is more than the sockets hold: on a starved machine all of less
-// may have arrived before the first of it is read, and no rate is left.
+// loopbackMin exceeds the socket buffers. If a busy machine received everything
+// before the first read, there would be no rate.
 const loopbackLeast = 32 << 20 // bytes
 
-// SendNoise measures one direction of an open link with the stages of a real
-// transfer, from memory to ReceiveNoise's, for a time.
+// SendNoise measures one direction of an open link for the time d. It uses the
+// stages of a real transfer, from memory to ReceiveNoise.
 func SendNoise(ctx context.Context, link *tcp.Link, d time.Duration) (transfer.Result, error) {
 	return watched(ctx, link, func() (transfer.Result, error) { return sendLink(ctx, link, d, linkBlocks*linkBlock) })
 }
 
-// ReceiveNoise is the other half of SendNoise, which decides how long.
+// ReceiveNoise receives from SendNoise, which determines the duration.
 func ReceiveNoise(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	return watched(ctx, link, func() (transfer.Result, error) { return receiveLink(ctx, link) })
 }
 
-// watched adds to the result of a measurement what the host was and did
-// meanwhile.
+// withHost adds the CPU use and the network interface of the host to a result.
 func watched(ctx context.Context, link *tcp.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
 	res, err := measure()
 	if ctx.Err() != nil {
@@ -57,7 +56,7 @@ func watched(ctx context.Context, link *tcp.Link, measure func() (transfer.Resul
 	return res, nil
 }
 
-// interfaceOf finds the network interface that has an address.
+// interfaceOf returns the network interface that has the address.
 func interfaceOf(local netip.Addr) (name string, mtu int) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -77,19 +76,19 @@ func interfaceOf(local netip.Addr) (name string, mtu int) {
 	return "", 0
 }
 
-// Options are those of noise over so many connections.
+// Options returns the transfer options for noise over the given number of streams.
 func Options(streams int) transfer.Options {
 	blocks := max(linkBlocks, perStream*streams)
 	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
 
-// Noise is what SendNoise sends, where no link is measured.
+// Noise returns the source of SendNoise, for measurements without a link.
 func Noise(d time.Duration) transfer.Source { return &timedSource{data: noise(linkBlock), time: d} }
 
-// Nowhere takes Noise.
+// Nowhere returns a sink that discards Noise.
 func Nowhere() transfer.Sink { return &discard{arrived: func() uint64 { return 0 }} }
 
-// sendLink sends for a time, and not less than some bytes.
+// sendLink sends for the time d, and at least minBytes.
 func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, least uint64) (transfer.Result, error) {
 	src := &timedSource{data: noise(linkBlock), time: d, least: least}
 	defer src.Close()
@@ -101,7 +100,7 @@ func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, least uint64
 func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
 	opt := Options(len(link.Conns()))
-	opt.Buffer = transfer.DefaultBuffer // as what it stands for: what comes early on one stream waits there
+	opt.Buffer = transfer.DefaultBuffer // as in a transfer: data that is early on one stream waits there
 	res, err := transfer.Receive(ctx, link, sink, opt, nil)
 	res.Pace = &transfer.Pace{}
 	if res.Network != nil {
@@ -110,7 +109,7 @@ func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	return res, err
 }
 
-// loopback measures a wire from this process to itself.
+// loopback measures a link from this process to itself.
 func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err error) {
 	l, err := tcp.Listen(ctx, tcp.Offer{Mode: mode, Streams: 1, Address: "127.0.0.1", Peer: "127.0.0.1", Deadline: 5 * time.Second}, nil)
 	if err != nil {
@@ -141,8 +140,8 @@ func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err
 	return t, err
 }
 
-// timedSource yields the same noise until its time is up, and the least that a
-// rate can be taken from, which takes longer than that on a starved machine.
+// timedSource repeats noise until its time has passed and minBytes were read. On a
+// busy machine, minBytes may take longer.
 type timedSource struct {
 	data   []byte
 	time   time.Duration // from the first read
@@ -170,12 +169,12 @@ func (s *timedSource) Read(p []byte) (int, error) {
 func (s *timedSource) Close() error { s.closed.Store(true); return nil }
 func (s *timedSource) Name() string { return "memory" }
 
-// discard takes the time from the first write to the last: neither making the
-// connections nor waiting for the sender is part of a link's rate.
+// discard measures from the first write to the last, which excludes connecting and
+// waiting for the sender.
 type discard struct {
-	arrived     func() uint64 // so far, on all streams, frames' overhead included
+	arrived     func() uint64 // bytes received on all streams, including frame overhead
 	first, last time.Time
-	before      uint64 // what had arrived by the first
+	before      uint64 // bytes received at the first write
 }
 
 func (d *discard) Write(p []byte) (int, error) {
@@ -186,9 +185,9 @@ func (d *discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rate is what of all bytes crossed between the first write and the last. By
-// the first much has come already: more of that frame's stream, and parts of
-// frames on the others.
+// rate returns the share of all bytes that arrived between the first write and the
+// last, and the seconds between them. At the first write, other streams have
+// received parts of frames too, so it scales by the raw bytes.
 func (d *discard) rate(all, arrived uint64) (bytes uint64, seconds float64) {
 	if arrived < d.before || arrived == 0 {
 		return 0, 0

@@ -14,10 +14,10 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// listenWait bounds the wait for nc to listen.
+// listenWait limits the wait for nc to listen.
 const listenWait = 3 * time.Second
 
-// listenArgs makes an nc listen on a loopback port.
+// listenArgs returns the arguments that make nc listen on a loopback port.
 func listenArgs(dialect string, port int) []string {
 	p := strconv.Itoa(port)
 	switch dialect {
@@ -27,8 +27,8 @@ func listenArgs(dialect string, port int) []string {
 	return []string{"-l", "-p", p, "-s", "127.0.0.1"}
 }
 
-// netcat measures a program's output through the host's own nc, both ends on
-// this host, as administrators do to see what nc can move.
+// netcat measures the output of a program through the host's nc. Both ends run on
+// this host. Administrators use such a test to learn the speed of nc.
 func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, err error) {
 	nc, source := find("nc"), find(producer[0])
 	if nc == "" || source == "" {
@@ -49,7 +49,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 	if err != nil {
 		return t, err
 	}
-	// A listener whose stdin has ended may take that for the end of all.
+	// nc may exit when its standard input ends.
 	idle, err := listener.StdinPipe()
 	if err != nil {
 		return t, err
@@ -77,14 +77,14 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 			defer end(dial, cancel)
 		}
 	}
-	_, _ = read.Close(), write.Close() // the programs have them
+	_, _ = read.Close(), write.Close() // the programs have inherited them
 	if err != nil {
 		return t, err
 	}
 	timer := time.AfterFunc(d, cancel)
 	defer timer.Stop()
 	start := time.Now()
-	n, _ := io.Copy(io.Discard, out) // it ends when nc is ended
+	n, _ := io.Copy(io.Discard, out) // ends when nc is killed
 	t.bytes, t.seconds = uint64(n), time.Since(start).Seconds()
 	if n == 0 {
 		return t, skip("nothing came through nc (%s)", dialect)
@@ -92,7 +92,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 	return t, nil
 }
 
-// end ends a program and waits for it.
+// stop kills a program and waits for it.
 func end(cmd *exec.Cmd, cancel context.CancelFunc) {
 	cancel()
 	_ = cmd.Wait() // it was killed
@@ -107,8 +107,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// listening waits until a port of this host is listened on. Connecting to it
-// would be the one connection that nc takes.
+// waitListening waits until a port of this host listens. It does not connect,
+// because nc accepts only one connection.
 func listening(ctx context.Context, port int) bool {
 	want := fmt.Sprintf(":%04X 00000000:0000 0A", port) // state 0A is TCP_LISTEN
 	for deadline := time.Now().Add(listenWait); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The measurements of one host by itself.
+// Measurements of one host by itself.
 const (
 	Memory         = "memory"
 	ZeroNull       = "zero-null"
@@ -27,7 +27,7 @@ const (
 	Zstd           = "zstd"
 )
 
-// The measurements that need a dataset or a path.
+// Measurements that need a dataset or a path.
 const (
 	SourceRead  = "source-read"
 	TargetWrite = "target-write"
@@ -35,17 +35,17 @@ const (
 	PathWrite   = "path-write"
 )
 
-// Idle measures no rate: how many processors are busy with something else, to
-// be asked before the others.
+// Idle measures how many processors other programs use, not a rate. Run it before
+// the others.
 const Idle = "idle"
 
-// Local are the ids of the measurements of one host, in the order in which
-// they are run.
+// Local returns the IDs of the measurements of one host, in the order in which to
+// run them.
 func Local() []string {
 	return []string{Memory, ZeroNull, Hash, AES, Zstd, LoopbackPlain, LoopbackSigned, LoopbackTLS, NCYes, NCZero}
 }
 
-// Title says what a measurement measures.
+// Title returns the description of a measurement.
 func Title(id string) string {
 	return map[string]string{
 		Memory: "memory copy, one core", ZeroNull: "/dev/zero to /dev/null", NCYes: "yes | nc, nc > /dev/null", NCZero: "dd zeroes | nc, nc > /dev/null",
@@ -57,52 +57,52 @@ func Title(id string) string {
 	}[id]
 }
 
-// Request is one measurement.
+// Request describes one measurement.
 type Request struct {
 	ID   string        `json:"id"`
-	Time time.Duration `json:"time"` // about as long as it takes
+	Time time.Duration `json:"time"` // approximate duration
 	// Send is the stream of SourceRead.
 	Send *zfs.SendSpec `json:"send,omitempty"`
-	// Dataset is what exists, and TargetWrite makes a scratch dataset below.
+	// Dataset exists. TargetWrite creates a scratch dataset below it.
 	Dataset string `json:"dataset,omitempty"`
 }
 
-// Ceiling is a rate that one part of a host reaches by itself.
+// Ceiling is the maximum rate of one part of a host.
 type Ceiling struct {
 	ID             string  `json:"id"`
 	Host           string  `json:"host"`
 	Title          string  `json:"title"`
 	BytesPerSecond uint64  `json:"bytes_per_second"`
 	Seconds        float64 `json:"seconds"`
-	// CPU is how many processors were busy on average, IOWait how many idle
-	// ones waited for a disk, all programs of the host together.
+	// CPU is the average number of busy processors, and IOWait of idle ones that
+	// waited for a disk. Both include all programs of the host.
 	CPU    float64 `json:"cpus_busy"`
 	IOWait float64 `json:"cpus_iowait"`
-	// Latency is what storing a little takes, of TargetWrite and PathWrite.
+	// Latency is the time to store a small amount, in TargetWrite and PathWrite.
 	Latency float64 `json:"latency_seconds,omitempty"`
-	// Peer is the other end of a link, and PeerCPU its processors.
+	// Peer is the other end of a link. PeerCPU is its number of busy processors.
 	Peer    string  `json:"peer,omitempty"`
 	PeerCPU float64 `json:"peer_cpus_busy,omitempty"`
-	// Note says what matters to read the rate: the dialect of nc.
+	// Note explains the rate, for example the dialect of nc.
 	Note    string       `json:"note,omitempty"`
 	Network *tcp.Network `json:"network,omitempty"`
-	// Stages are those of the transfer that measured a link.
+	// Stages belong to the transfer that measured a link.
 	Stages []transfer.Stage `json:"stages,omitempty"`
-	// Limit says what limited the link, in the words of package transfer.
+	// Limit is the bottleneck of the link, in the terms of package transfer.
 	Limit string `json:"limited_by,omitempty"`
-	// Skipped says why it was not measured.
+	// Skipped is the reason why there is no measurement.
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// errSkipped is a measurement that this host cannot make.
+// errSkipped reports a measurement that this host cannot run.
 var errSkipped = errors.New("not measured")
 
 func skip(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errSkipped, fmt.Sprintf(format, args...))
 }
 
-// Run makes one of the Local measurements. One that the host cannot make is
-// no error: see Ceiling.Skipped.
+// Run runs one of the Local measurements. If the host cannot run it, Run returns no
+// error and sets Ceiling.Skipped.
 func Run(ctx context.Context, r Request) (Ceiling, error) {
 	run, ok := map[string]func(context.Context, time.Duration) (tally, error){
 		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
@@ -120,7 +120,7 @@ func Run(ctx context.Context, r Request) (Ceiling, error) {
 	return measure(ctx, r, run)
 }
 
-// tally is what a measurement moved.
+// tally is the result of a measurement function.
 type tally struct {
 	bytes   uint64
 	seconds float64
@@ -128,7 +128,7 @@ type tally struct {
 	latency time.Duration
 }
 
-// measure runs a measurement and adds what the processors did meanwhile.
+// measure runs a measurement and adds the processor usage of the host.
 func measure(ctx context.Context, r Request, run func(context.Context, time.Duration) (tally, error)) (Ceiling, error) {
 	c := Ceiling{ID: r.ID, Title: Title(r.ID)}
 	before := usage()
@@ -151,10 +151,10 @@ func measure(ctx context.Context, r Request, run func(context.Context, time.Dura
 	return c, nil
 }
 
-// usage is that of this host.
+// usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
-// idle only waits: what is busy meanwhile is none of ours.
+// idle waits for d without doing any work.
 func idle(ctx context.Context, d time.Duration) (tally, error) {
 	select {
 	case <-ctx.Done():

@@ -1,5 +1,3 @@
-// Package size reads and writes sizes: as people type them, for command lines
-// and files, and rounded, for people to read.
 package size
 
 import (
@@ -12,12 +10,12 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// forms tells what a size may be, for errors and help.
+// forms lists the accepted forms, for errors and help.
 const forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
 
-// Parse reads a size in bytes: a decimal number and, optionally, a unit as dd
-// takes them: K and KiB are 1024 bytes, KB is 1000; likewise M, G and T. Case
-// does not matter.
+// Parse parses a size in bytes: a decimal number with an optional unit as in dd. K
+// and KiB are 1024 bytes, KB is 1000, and so on for M, G and T. Case does not
+// matter.
 func Parse(s string) (Size, error) {
 	digits := strings.TrimRight(s, "kKmMgGtTiIbB ")
 	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
@@ -39,7 +37,8 @@ func Parse(s string) (Size, error) {
 	return Size(n), nil
 }
 
-// plainNumber tells digits with at most one dot: no sign, no exponent.
+// plainNumber reports whether s consists of digits with at most one dot: no sign,
+// no exponent.
 func plainNumber(s string) bool {
 	whole, fraction, _ := strings.Cut(s, ".")
 	return whole != "" && strings.Trim(whole+fraction, "0123456789") == ""
@@ -68,7 +67,7 @@ type Size int64
 // Max is the largest Size.
 const Max = Size(math.MaxInt64)
 
-// UnmarshalText reads a size.
+// UnmarshalText parses a size with an optional "/s".
 func (s *Size) UnmarshalText(text []byte) error {
 	n, err := Parse(strings.TrimSuffix(string(text), "/s"))
 	if err != nil {
@@ -78,16 +77,16 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a size as UnmarshalText reads it, and exactly.
+// MarshalText returns the exact size in a form that UnmarshalText accepts.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalJSON writes a size as a number of bytes: JSON is between programs.
+// MarshalJSON writes a number of bytes, because programs read JSON.
 func (s Size) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, int64(s), 10), nil }
 
 // UnmarshalJSON reads a number of bytes.
 func (s *Size) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, (*int64)(s)) }
 
-// String is the size in the largest unit that it is a whole number of.
+// String returns the size in the largest unit that gives a whole number.
 func (s Size) String() string {
 	n, units := int64(s), []string{"", "KiB", "MiB", "GiB", "TiB"}
 	for n != 0 && n%1024 == 0 && len(units) > 1 {
@@ -96,8 +95,8 @@ func (s Size) String() string {
 	return strconv.FormatInt(n, 10) + units[0]
 }
 
-// Text is a number of bytes for people: "512 B", "1.2 GiB".
+// Text formats a number of bytes for people: "512 B", "1.2 GiB".
 func Text(n uint64) string { return humanize.IBytes(n) }
 
-// Rate is bytes per second for people.
+// Rate formats bytes per second for people.
 func Rate(n uint64) string { return Text(n) + "/s" }

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// TCP is the kernel's limits for sockets, in bytes.
+// TCP holds the kernel's socket limits in bytes, and TCP settings.
 type TCP struct {
-	ReadMax, WriteMax         int64 // what autotuning may grow a buffer to: tcp_rmem[2], tcp_wmem[2]
-	CoreReadMax, CoreWriteMax int64 // what setsockopt may ask for: net.core.rmem_max, wmem_max
+	ReadMax, WriteMax         int64 // limits of autotuning: tcp_rmem[2], tcp_wmem[2]
+	CoreReadMax, CoreWriteMax int64 // limits of setsockopt: net.core.rmem_max, wmem_max
 	Congestion                string
 	Scaling                   string // net.ipv4.tcp_window_scaling: "1" is on
 }
@@ -24,9 +24,25 @@ func readTCP(root fs.FS) TCP {
 	}
 }
 
+// TCPReadMax returns the maximum receive buffer of autotuning in bytes
+// (net.ipv4.tcp_rmem, third field), or 0 if unknown.
+// https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html
+func TCPReadMax(root fs.FS) int64 { return third(line(root, "proc/sys/net/ipv4/tcp_rmem")) }
+
+// TCPWriteMax returns the same limit for send buffers (net.ipv4.tcp_wmem).
+func TCPWriteMax(root fs.FS) int64 { return third(line(root, "proc/sys/net/ipv4/tcp_wmem")) }
+
+func third(s string) int64 {
+	f := strings.Fields(s)
+	if len(f) != 3 {
+		return 0
+	}
+	return whole(f[2])
+}
+
 func number(root fs.FS, name string) int64 { return whole(line(root, name)) }
 
-// whole is a number that is not negative, 0 where there is none.
+// nonNegative parses a number. It returns 0 if s is malformed or negative.
 func whole(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -35,13 +51,13 @@ func whole(s string) int64 {
 	return max(n, 0)
 }
 
-// Link is a network interface that is up, loopback left out.
+// Link is a network interface that is up, except loopback.
 type Link struct {
 	Name             string
 	MTU              int64 // bytes
-	Speed            int64 // Mbit/s, 0 = unknown, as of most virtual ones
+	Speed            int64 // Mbit/s; 0 is unknown, as for most virtual interfaces
 	Duplex           string
-	Errors, Received int64 // packets received, and with errors, since boot
+	Errors, Received int64 // packets received, with errors and in total, since boot
 }
 
 func readLinks(root fs.FS) []Link {
@@ -59,52 +75,4 @@ func readLinks(root fs.FS) []Link {
 		})
 	}
 	return out
-}
-
-// Tools are the programs that are of use beside zxfer.
-type Tools struct {
-	Paths map[string]string // by name, those that are there
-	PyZFS string            // where pyzfs is, Missing, or "" = unknown
-	NC    string            // dialect of the nc that is first in PATH; "" where there is none
-}
-
-// The dialects of nc.
-const (
-	OpenBSD     = "openbsd"
-	Traditional = "traditional"
-	Ncat        = "ncat"
-	BusyBox     = "busybox"
-	GNU         = "gnu"
-	UnknownNC   = "unknown"
-)
-
-func readTools(root fs.FS) Tools {
-	t := Tools{Paths: map[string]string{}, PyZFS: line(root, PyZFS)}
-	for l := range strings.Lines(text(root, Command("which"))) {
-		if name, where, ok := strings.Cut(strings.TrimSpace(l), "\t"); ok {
-			t.Paths[name] = where
-		}
-	}
-	if t.Paths["nc"] != "" {
-		t.NC = Dialect(text(root, Command("nc-help")))
-	}
-	return t
-}
-
-// Dialect tells which nc printed a help text.
-func Dialect(help string) string {
-	low := strings.ToLower(help)
-	switch {
-	case strings.Contains(low, "busybox"):
-		return BusyBox
-	case strings.Contains(low, "openbsd"), strings.Contains(low, "shutdown the network socket after eof on stdin"): // the same on FreeBSD
-		return OpenBSD
-	case strings.Contains(low, "ncat"):
-		return Ncat
-	case strings.Contains(low, "[v1.10"):
-		return Traditional
-	case strings.Contains(low, "gnu netcat"):
-		return GNU
-	}
-	return UnknownNC
 }

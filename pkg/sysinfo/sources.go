@@ -1,39 +1,24 @@
 package sysinfo
 
-import "io/fs"
-
-// Files of a captured tree that no Linux has: what zxfer found out itself.
+// Files of a capture that do not exist on Linux. zxfer creates them.
 const (
 	Platform = "zxfer/platform" // GOOS/GOARCH
 	DevZFS   = "zxfer/dev-zfs"  // "ok", or the error of opening /dev/zfs
-	PyZFS    = "zxfer/pyzfs"    // where libzfs_core's Python module is, or Missing
+	PyZFS    = "zxfer/pyzfs"    // path of the Python module libzfs_core, or Missing
 )
 
-// Missing is what is not there.
+// Missing marks a module that is not installed.
 const Missing = "missing"
 
-// FindPyZFS is where Python finds libzfs_core on a host, or Missing.
-func FindPyZFS(root fs.FS) string {
-	for _, dir := range []string{"usr", "usr/local"} {
-		for _, packages := range []string{"dist-packages", "site-packages"} {
-			found, err := fs.Glob(root, dir+"/lib/python3*/"+packages+"/libzfs_core")
-			if err == nil && len(found) > 0 {
-				return "/" + found[0]
-			}
-		}
-	}
-	return Missing
-}
-
-// Symbols are the kernel's, by far the largest of all files that are read.
+// Symbols is the kernel's symbol table, by far the largest source.
 const Symbols = "proc/kallsyms"
 
-// Command is the file that holds what one of Commands printed.
+// Command returns the path of a command's output in a capture.
 func Command(name string) string { return "zxfer/command/" + name }
 
-// Sources are the patterns of all files that facts are read from, for
-// fs.Glob. A capture holds these and nothing else: none of them holds a key,
-// a password or an address.
+// Sources returns the fs.Glob patterns of all files that facts are read from. A
+// capture contains no other system files. They hold no keys, passwords or
+// addresses.
 func Sources() []string {
 	return []string{
 		"etc/os-release",
@@ -53,21 +38,22 @@ func Sources() []string {
 	}
 }
 
-// Programs are looked for on PATH; where they are is kept as Command("which"),
-// "name\tpath" a line.
+// Programs returns the programs to look up in PATH. Command("which") holds the
+// result, with lines "name\tpath".
 func Programs() []string {
 	return []string{"nc", "ncat", "mbuffer", "zstd", "ssh", "zfs", "zpool", "python3"}
 }
 
-// PoolStatus is the command that tells of pools' data errors. Of what it prints, lines
-// that do not begin with one of PoolLines are not kept: they name devices by their
-// serial numbers.
+// PoolStatus is the command that reports data errors of pools. A capture keeps only
+// lines that start with one of PoolLines, because others contain serial numbers of
+// devices.
 const PoolStatus = "zpool-status"
 
-// PoolLines are the first words of the lines of PoolStatus that are read.
+// PoolLines returns the first words of the lines of PoolStatus that are read.
 func PoolLines() []string { return []string{"pool:", "errors:"} }
 
-// Commands are run, and what they print on both outputs is kept.
+// Commands returns the commands to run, by name. A capture keeps their combined
+// output.
 func Commands() map[string][]string {
 	return map[string][]string{
 		"nc-help":     {"nc", "-h"},

@@ -7,35 +7,33 @@ import (
 	"strings"
 )
 
-// System is all that a host's files tell of what a transfer depends on. What
-// could not be read is "", 0 or empty.
+// System holds all facts of a host that affect transfers. Unknown facts are "", 0
+// or empty.
 type System struct {
-	Platform string // "linux/amd64", as zxfer was built for it
+	Platform string // GOOS/GOARCH of the zxfer binary: "linux/amd64"
 	OS       string // PRETTY_NAME of os-release
 	Kernel   string
 
-	ZFS      string // version of the kernel module, "2.3.9-1"
-	Userland string // version of the tools, as zfs version prints it
-	DevZFS   string // whether the user may use /dev/zfs: "ok", or why not
+	ZFS      string // version of the kernel module: "2.3.9-1"
+	Userland string // version of the tools, from zfs version
+	DevZFS   string // "ok" if the user may use /dev/zfs, otherwise the error
 
 	Fletcher, AES, GCM Implementation
 	FletcherBench      Bench
-	SIMD               map[string]string // kstat simd, from 2.2.7: kfpu_allowed and so on
-	Symbols            []Symbol          // of kallsyms, those about the FPU and NEON
+	SIMD               map[string]string // kstat simd, since 2.2.7: kfpu_allowed etc.
+	Symbols            []Symbol          // from kallsyms, only FPU and NEON
 	CPU                CPU
 
 	TCP   TCP
 	Links []Link
 	Tools Tools
 	Pools []Pool
-	// Mounts are those of ZFS and of network file systems, in the order in
-	// which they were made.
+	// Mounts lists ZFS and network file systems in mount order.
 	Mounts []Mount
 	Memory uint64 // bytes
 }
 
-// ReadSystem reads all facts from a host's tree, live or captured: see
-// Sources.
+// ReadSystem reads all facts from a live host or a capture. See Sources.
 func ReadSystem(root fs.FS) System {
 	return System{
 		Platform: line(root, Platform), OS: osName(root), Kernel: Kernel(root),
@@ -56,7 +54,24 @@ func ReadSystem(root fs.FS) System {
 	}
 }
 
-// text reads a file, "" where there is none.
+// ZFSVersion returns the version of the loaded ZFS kernel module, such as
+// "2.3.9-1", or "".
+func ZFSVersion(root fs.FS) string { return line(root, "sys/module/zfs/version") }
+
+// Kernel returns the release of the running kernel, as uname -r prints it.
+func Kernel(root fs.FS) string { return line(root, "proc/sys/kernel/osrelease") }
+
+// Boot returns the boot ID of the running kernel. Containers and network namespaces
+// of one machine share it.
+func Boot(root fs.FS) string { return line(root, "proc/sys/kernel/random/boot_id") }
+
+// line returns the first line of a file, or "".
+func line(root fs.FS, name string) string {
+	first, _, _ := strings.Cut(text(root, name), "\n")
+	return strings.TrimSpace(first)
+}
+
+// text returns the contents of a file, or "".
 func text(root fs.FS, name string) string {
 	raw, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -74,7 +89,7 @@ func osName(root fs.FS) string {
 	return ""
 }
 
-// userland takes the version from the first line of zfs version.
+// userland returns the version in the first line of zfs version.
 func userland(s string) string { return strings.TrimPrefix(s, "zfs-") }
 
 func memory(meminfo string) uint64 {
@@ -87,13 +102,13 @@ func memory(meminfo string) uint64 {
 	return 0
 }
 
-// Pool is what zpool get -Hp and zpool status tell of an imported pool.
+// Pool is an imported pool, as zpool get -Hp and zpool status report it.
 type Pool struct {
 	Name       string
 	Properties map[string]string
-	Errors     uint64 // data errors, about as many as zpool status -v lists
-	// Known is what zxfer heal calls the pool where copies of it are known, "" where
-	// none is: no fact of the host, it is filled in by who knows them.
+	Errors     uint64 // number of data errors, about as many as zpool status -v lists
+	// Known is the name that zxfer heal uses for the pool if copies of it are
+	// known, otherwise "". It is not a fact of the host: the caller sets it.
 	Known string
 }
 
@@ -117,17 +132,17 @@ func parsePools(s, status string) []Pool {
 		case len(f) >= 2 && f[0] == "pool:":
 			at = slices.IndexFunc(out, func(p Pool) bool { return p.Name == strings.Join(f[1:], " ") })
 		case len(f) >= 4 && f[0] == "errors:" && f[2] == "data" && at >= 0: // "3 data errors, use '-v' for a list"
-			out[at].Errors, _ = strconv.ParseUint(f[1], 10, 31) // "No known data errors" is none
+			out[at].Errors, _ = strconv.ParseUint(f[1], 10, 31) // "No known data errors" becomes 0
 		}
 	}
 	return out
 }
 
-// Mount is one mounted file system. Options are not kept: those of a network
-// file system may hold a user's name.
+// Mount is a mounted file system. Options are omitted, because those of a network
+// file system may contain a user name.
 type Mount struct{ Device, Point, Type string }
 
-// parseMounts reads proc/self/mounts; octal escapes of blanks are undone.
+// parseMounts parses proc/self/mounts and decodes octal escapes of white space.
 func parseMounts(s string) []Mount {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var out []Mount

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Usage is what /proc/stat tells of all processors together, in ticks of
-// 1/100 s.
+// Usage holds the counters of /proc/stat for all processors, in ticks of 1/100 s.
 //
-// What is busy is counted by looking at each tick, and so too often where the
-// work is woken by that very tick, as a shaped network's is. Idle time is
-// measured where the kernel stops the tick meanwhile (CONFIG_NO_HZ_IDLE), so
-// that busy is here what was not idle, time stolen by a hypervisor included.
+// The kernel samples busy time at each tick. This overstates work that the tick
+// itself wakes, such as a shaped network's. With CONFIG_NO_HZ_IDLE, idle time is
+// measured exactly. So busy time here is all time that is not idle, including time
+// stolen by a hypervisor.
 // https://man7.org/linux/man-pages/man5/proc_stat.5.html
 type Usage struct {
 	cpus, idle, iowait float64
 	at                 time.Time
 }
 
-// ReadUsage reads it from a host's root; of one that cannot be read nothing was busy.
+// ReadUsage reads the counters from a host's root. If it cannot, the result is zero
+// usage.
 func ReadUsage(root fs.FS) Usage {
 	raw, _ := fs.ReadFile(root, "proc/stat")
 	return parseUsage(string(raw), time.Now())
 }
 
-// parseUsage reads "cpu user nice system idle iowait …" and counts the lines
-// of single processors that follow.
+// parseUsage parses "cpu user nice system idle iowait ..." and counts the lines of
+// single processors.
 func parseUsage(stat string, at time.Time) Usage {
 	u := Usage{at: at}
 	for l := range strings.Lines(stat) {
@@ -43,7 +43,7 @@ func parseUsage(stat string, at time.Time) Usage {
 	return u
 }
 
-// ticks is 0 where s is no number.
+// ticks returns 0 if s is not a number.
 func ticks(s string) float64 {
 	n, err := strconv.ParseUint(s, 10, 53)
 	if err != nil {
@@ -52,10 +52,11 @@ func ticks(s string) float64 {
 	return float64(n)
 }
 
-// Processors is how many there are, 0 where that is not known.
+// Processors returns the number of processors, or 0 if unknown.
 func (u Usage) Processors() int { return int(u.cpus) }
 
-// Since returns how many processors were busy, and waited, on average.
+// Since returns the average number of processors that were busy, and that waited
+// for I/O.
 func (u Usage) Since(before Usage) (busy, iowait float64) {
 	passed := u.at.Sub(before.at).Seconds() * 100
 	if passed <= 0 {

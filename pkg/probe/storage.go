@@ -15,26 +15,26 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/transfer"
 )
 
 const (
-	// pathGrace is what a measurement of a path may take beyond its time: a
-	// network file system whose server is gone never answers.
+	// pathGrace is the time that a measurement may exceed its limit. A network file
+	// system without its server never answers.
 	pathGrace = 30 * time.Second
-	// chunk is what is read and written at once.
+	// chunk is the size of a read or write, in bytes.
 	chunk = 4 * block
-	// growth is how many times larger a round of writes is than the one before.
+	// growth is the factor between the sizes of two write rounds.
 	growth = 8
-	// deviceReads are as many at once as a copy has under way.
+	// deviceReads is the number of concurrent reads, as in a copy.
 	deviceReads = 4
 )
 
-// WriteTo measures how fast noise is written below a directory and reaches
-// the disk: at most limit bytes, in a scratch file that has no name, so that
-// it goes with the process however that ends. settle waits until what was
-// written is stored; nil stands for fsync(2).
+// WriteTo measures how fast noise is stored on the disk of a directory. It writes
+// at most limit bytes to an unnamed scratch file, which disappears with the
+// process. settle waits until the data is stored. nil means fsync(2).
 //
-// However slow the disk is, little more than it stores in the time is written.
+// On a slow disk, it writes little more than the disk stores in the requested time.
 func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle func(context.Context) error) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
 		return answered(ctx, d+pathGrace, dir, func(ctx context.Context) (tally, error) {
@@ -62,11 +62,10 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 	})
 }
 
-// writeRounds writes in rounds, each stored before the next begins, and each
-// larger, until one takes long enough to tell about how much is stored in d.
-// That much is the last round's. What it took beyond the round before is the
-// rate: what every round waits for once is in both, and what a file system
-// waits for again and again while it writes counts.
+// writeRounds writes rounds of growing size and stores each. When a round takes
+// long enough to predict how much is stored in d, the last round writes that much.
+// The rate is the difference between the last two rounds. It excludes the fixed
+// cost of a round, and includes repeated waits of the file system.
 func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64, settle func(context.Context) error) (t tally, err error) {
 	p := noise(chunk)
 	var before struct {
@@ -88,7 +87,7 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		}
 		took = time.Since(start)
 		switch {
-		case uint64(n) < t.bytes/2: // the limit cut it short: the one before tells more
+		case uint64(n) < t.bytes/2: // the limit truncated this round: keep the previous rate
 		case n > before.n && took > before.took:
 			t.bytes, t.seconds = uint64(n-before.n), (took - before.took).Seconds()
 		default:
@@ -111,14 +110,14 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		}
 	}
 	if limit > 0 && ctx.Err() == nil {
-		most := float64(growth * before.n) // of what a hiccup made look fast
+		most := float64(growth * before.n) // limits the effect of a round that was fast by chance
 		_, err = round(max(2*before.n, int64(min(most, float64(t.bytes)/t.seconds*d.Seconds()))))
 	}
 	return t, err
 }
 
-// scratch opens a file without a name; network file systems have none of
-// those, there the name is removed at once.
+// scratch opens a file without a name. Network file systems do not support this, so
+// there it creates a file and removes the name immediately.
 func scratch(dir string) (*os.File, error) {
 	if f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600); err == nil {
 		return f, nil
@@ -128,14 +127,14 @@ func scratch(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := os.Remove(f.Name()); err != nil {
-		_ = f.Close() // the error of Remove counts
+		_ = f.Close() // return the error of Remove
 		return nil, err
 	}
 	return f, nil
 }
 
-// ReadFrom measures how fast a device, a file, or the largest file of a
-// directory can be read.
+// ReadFrom measures the read rate of a device, a file, or the largest file of a
+// directory.
 func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
 		return answered(ctx, d+pathGrace, path, func(ctx context.Context) (tally, error) {
@@ -156,7 +155,7 @@ func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 				return tally{}, err
 			}
 			defer f.Close()
-			// Only what is not in memory already says anything of the disk.
+			// Data in memory would not measure the disk.
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 			t, err := readAt(ctx, d, f, at)
 			if t.note = "of " + name; fileSystem(name) != "" {
@@ -167,8 +166,8 @@ func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 	})
 }
 
-// readAt reads from the start on, some chunks at once, until the time is up or
-// the end is reached.
+// readAt reads from the start with several concurrent reads, until d has passed or
+// at the end.
 func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t tally, err error) {
 	var next, read atomic.Int64
 	var failed error
@@ -194,7 +193,7 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t 
 	return tally{bytes: uint64(read.Load()), seconds: time.Since(start).Seconds()}, failed
 }
 
-// missing is err, refused where nothing is at path.
+// explainMissing turns a "does not exist" error into a refusal with a hint.
 func missing(path string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fault.Refusef("check the name, and that the file system is mounted", "%s: %w", path, os.ErrNotExist)
@@ -227,7 +226,8 @@ func largest(path string) (string, error) {
 	return name, nil
 }
 
-// fileSystem names what holds a path, "" where it is none of a network.
+// fileSystem returns the name of the network file system of a path, or "" if it is
+// local.
 //
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/magic.h
 func fileSystem(path string) string {
@@ -244,8 +244,9 @@ func fileSystem(path string) string {
 	return ""
 }
 
-// answered gives up on what does not come back: nothing ends a system call that
-// waits for a server. What it holds open is closed should it ever return.
+// withTimeout runs f and returns an error if it does not finish within the limit. A
+// system call that waits for a server cannot be interrupted, so f may keep running.
+// It releases its files when it returns.
 func answered(ctx context.Context, limit time.Duration, path string, f func(context.Context) (tally, error)) (tally, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
 	defer cancel()
@@ -274,5 +275,28 @@ func answered(ctx context.Context, limit time.Duration, path string, f func(cont
 	return tally{}, context.Cause(ctx)
 }
 
-// errSilent is a path that does not answer.
+// errSilent reports a path that does not respond.
 var errSilent = errors.New("no answer within the time")
+
+// Source measures how fast src produces its stream, and closes it.
+func Source(ctx context.Context, r Request, src transfer.Source) (Ceiling, error) {
+	defer src.Close()
+	return measure(ctx, r, func(ctx context.Context, d time.Duration) (t tally, err error) {
+		defer context.AfterFunc(ctx, func() { _ = src.Close() })()
+		p := make([]byte, block)
+		start := time.Now()
+		for time.Since(start) < d {
+			n, err := src.Read(p)
+			t.bytes += uint64(n)
+			t.seconds = time.Since(start).Seconds()
+			if err == io.EOF {
+				t.note = "the whole stream"
+				return t, nil
+			}
+			if err != nil {
+				return t, err
+			}
+		}
+		return t, nil
+	})
+}

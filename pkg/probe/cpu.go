@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// block is a frame of the wire.
+	// block is the size of a transport frame, in bytes.
 	block = 1 << 20
-	// area is more than a processor's cache holds.
+	// area exceeds the processor's cache, in bytes.
 	area = 64 << 20
 )
 
 func memory(ctx context.Context, d time.Duration) (tally, error) {
 	from, to := make([]byte, area), make([]byte, area)
 	for i := range from {
-		from[i] = byte(i) // else all pages are the one of zeroes
+		from[i] = byte(i) // otherwise all pages are the shared zero page
 	}
 	at := 0
 	return repeat(ctx, d, block, func() error {
@@ -70,7 +70,7 @@ func seal(ctx context.Context, d time.Duration) (tally, error) {
 		return tally{}, err
 	}
 	p, out := noise(block), make([]byte, 0, block+g.Overhead())
-	var nonce [12]byte // nothing sealed here is ever kept or sent
+	var nonce [12]byte // sealed data is neither stored nor sent
 	return repeat(ctx, d, block, func() error { out = g.Seal(out[:0], nonce[:], p, nil); return nil })
 }
 
@@ -80,7 +80,7 @@ func compress(ctx context.Context, d time.Duration) (tally, error) {
 		return tally{}, err
 	}
 	defer z.Close()
-	// Half of it compresses, as of a file system's typical data.
+	// Half of it compresses, like typical data of a file system.
 	p := noise(block)
 	clear(p[:block/2])
 	var out []byte
@@ -89,7 +89,7 @@ func compress(ctx context.Context, d time.Duration) (tally, error) {
 	return t, err
 }
 
-// noise is bytes that no stage can shorten.
+// noise returns n incompressible bytes.
 func noise(n int) []byte {
 	p := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})

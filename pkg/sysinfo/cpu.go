@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// Implementation is a module parameter that chooses among implementations:
-// "[fastest] scalar sse2 avx2" names the choice in brackets.
+// Implementation is a module parameter that selects an implementation, such as
+// "[fastest] scalar sse2 avx2". The brackets mark the current choice.
 type Implementation struct {
-	Path      string // below the root, without the leading "/"; "" where there is none
-	Raw       string // what cat shows
+	Path      string // below the root, without the leading "/"; "" if missing
+	Raw       string // the first line of the file
 	Chosen    string // "fastest", "scalar"
 	Available []string
 }
 
-// Known tells whether the parameter could be read.
+// Known reports whether the parameter could be read.
 func (i Implementation) Known() bool { return i.Path != "" }
 
-// Has tells whether one of the implementations is available.
+// Has reports whether any of the named implementations is available.
 func (i Implementation) Has(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(i.Available, n) })
 }
 
-// implementation reads a parameter of zfs.ko, where all are from 2.2 on, or of
-// the module that had it before.
+// implementation reads a parameter of zfs.ko, which has all of them since 2.2, or
+// of the module that had it earlier.
 func implementation(root fs.FS, name, before string) Implementation {
 	for _, module := range []string{"zfs", before} {
 		path := "sys/module/" + module + "/parameters/" + name
@@ -55,14 +55,14 @@ func parseImplementation(raw string) Implementation {
 	return i
 }
 
-// Bench is the kstat of a benchmark that ZFS ran when it was loaded: bytes per
-// second by implementation, native byte order.
+// Bench is a kstat of a benchmark that ZFS runs when it is loaded: bytes per second
+// by implementation, in native byte order.
 type Bench struct {
 	Rates   map[string]uint64
-	Fastest string // the implementation that "fastest" stands for
+	Fastest string // the implementation that "fastest" selects
 }
 
-// parseBench reads fletcher_4_bench.
+// parseBench parses fletcher_4_bench.
 // https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zcommon/zfs_fletcher.c (fletcher_4_kstat_data)
 func parseBench(s string) Bench {
 	b := Bench{Rates: map[string]uint64{}}
@@ -82,7 +82,7 @@ func parseBench(s string) Bench {
 	return b
 }
 
-// parseSIMD reads the kstat simd: a name and a value a line.
+// parseSIMD parses the kstat simd, which has a name and a value per line.
 func parseSIMD(s string) map[string]string {
 	out := map[string]string{}
 	for l := range strings.Lines(s) {
@@ -93,30 +93,30 @@ func parseSIMD(s string) map[string]string {
 	return out
 }
 
-// Symbol is a line of kallsyms. Global ones have a capital Type.
+// Symbol is a line of kallsyms. The Type of global symbols is upper case.
 type Symbol struct{ Type, Name string }
 
-// Exported tells of a symbol that modules may link to, as far as kallsyms
-// says: it is global, or has an entry in the table of exports.
+// Exported reports whether kallsyms shows that modules may link to the symbol: it
+// is global or has an entry in the export table.
 func (s Symbol) Exported() bool {
 	return s.Type != strings.ToLower(s.Type) || strings.HasPrefix(s.Name, "__ksymtab_")
 }
 
-// Interesting tells which symbols of kallsyms are kept: those by which ZFS
-// may use vector registers in the kernel.
+// Interesting reports whether a symbol shows that ZFS may use vector registers in
+// the kernel. Only such symbols are kept.
 func Interesting(symbol string) bool {
 	return strings.Contains(symbol, "kernel_fpu_begin") || strings.Contains(symbol, "kernel_neon_begin")
 }
 
-// Vectors tells whether an implementation that uses vector registers is
+// Vectors reports whether an implementation that uses vector registers is
 // available.
 func (i Implementation) Vectors() bool {
 	return i.Has("sse2", "ssse3", "avx2", "avx512f", "avx512bw", "aarch64_neon")
 }
 
-// SymbolsDecide tells whether only the kernel's symbols say that ZFS cannot
-// use vector registers: it is loaded, has no kstat of that, and no
-// implementation that uses them.
+// SymbolsDecide reports whether only the kernel's symbols can show if ZFS may use
+// vector registers. This is so if ZFS is loaded, and has neither the kstat simd nor
+// an implementation that uses them.
 func SymbolsDecide(root fs.FS) bool {
 	return ZFSVersion(root) != "" && text(root, "proc/spl/kstat/zfs/simd") == "" &&
 		!implementation(root, "zfs_fletcher_4_impl", "zcommon").Vectors()
@@ -132,15 +132,15 @@ func parseSymbols(s string) []Symbol {
 	return out
 }
 
-// CPU is what /proc/cpuinfo says of the first processor.
+// CPU describes the first processor in /proc/cpuinfo.
 type CPU struct {
 	Model    string
 	Count    int
 	Flags    []string // features on ARM
-	Governor string   // of frequency scaling; "" where there is none
+	Governor string   // of frequency scaling, or ""
 }
 
-// Has tells whether the processor has all the flags.
+// Has reports whether the processor has all of the flags.
 func (c CPU) Has(flags ...string) bool {
 	for _, f := range flags {
 		if !slices.Contains(c.Flags, f) {
