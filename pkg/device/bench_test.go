@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// BenchmarkDevice copies an image file on a tmpfs to another one, over
-// loopback or within the process. ZXFER_BENCH_DIR names the tmpfs.
+// BenchmarkDevice copies an image file to another on tmpfs, over loopback or within
+// the process. ZXFER_BENCH_DIR names the tmpfs.
 func BenchmarkDevice(b *testing.B) {
 	dir := os.Getenv("ZXFER_BENCH_DIR")
 	if dir == "" {

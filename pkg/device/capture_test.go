@@ -22,22 +22,23 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// A capture holds everything that an inspection reads from a host: files of /proc, /sys
-// and /run, directories, the output of wipefs and device numbers. It replays without
-// the devices. testdata/README.md tells how to make those of testdata/devices.
+// A capture holds everything that Inspect reads from a host: files of /proc, /sys
+// and /run, directory listings, the output of wipefs and device numbers. Tests
+// replay it without the devices. The top-level testdata/README.md describes how to
+// record captures.
 type capture struct {
 	mu    sync.Mutex
 	files map[string][]byte
 }
 
-// Names of what is not a file of the host.
+// Names of captured data other than files.
 const (
 	capturedDir    = ".entries"
 	capturedWipefs = "wipefs"
 	capturedNumber = "number"
 )
 
-// recorder is fs.FS that notes what is read.
+// recorder is an fs.FS that records reads.
 type recorder struct {
 	fs.FS
 	to *capture
@@ -73,7 +74,7 @@ func (c *capture) note(name string, raw []byte) {
 	c.files[name] = raw
 }
 
-// record is v, with what it is asked noted.
+// record returns v with recording of all queries.
 func (c *capture) record(v view) view {
 	return view{
 		root: recorder{v.root, c},
@@ -92,13 +93,13 @@ func (c *capture) record(v view) view {
 	}
 }
 
-// write saves a capture. What is not text is kept in base64.
+// write saves a capture. Binary data is stored in base64.
 func (c *capture) write(t *testing.T, name, device string) {
 	t.Helper()
 	a := &txtar.Archive{Comment: []byte(device + "\n")}
 	var names []string
 	for n := range c.files {
-		// A file, or a directory with entries of its own, needs no mark.
+		// Files, and directories with captured entries, need no marker.
 		dir, isMark := strings.CutSuffix(n, "/"+capturedDir)
 		_, isFile := c.files[dir]
 		full := slices.ContainsFunc(slices.Collect(keys(c.files)), func(o string) bool { return o != n && strings.HasPrefix(o, dir+"/") })
@@ -111,7 +112,7 @@ func (c *capture) write(t *testing.T, name, device string) {
 		raw := c.files[n]
 		switch n {
 		case "etc/machine-id", "proc/sys/kernel/random/boot_id":
-			continue // nobody's business
+			continue // private
 		case "proc/self/mountinfo":
 			// The guest's view of the machine that it runs on.
 			raw = regexp.MustCompile(`(?m)^.* - hostfs .*\n`).ReplaceAll(raw, nil)
@@ -135,7 +136,7 @@ func keys(m map[string][]byte) func(func(string) bool) {
 	}
 }
 
-// replay is the host of a capture, and the device that was looked at.
+// replay returns the host of a capture and the inspected device.
 func replay(t *testing.T, name string) (v view, device string) {
 	t.Helper()
 	a, err := txtar.ParseFile(name)
@@ -169,8 +170,7 @@ func replay(t *testing.T, name string) (v view, device string) {
 	}, strings.TrimSpace(string(a.Comment))
 }
 
-// captureIf saves an inspection of a device where ZXFER_CAPTURE names a
-// directory.
+// captureIf saves an inspection of a device if ZXFER_CAPTURE names a directory.
 func captureIf(t *testing.T, dev string) {
 	t.Helper()
 	dir := os.Getenv("ZXFER_CAPTURE")
@@ -184,15 +184,14 @@ func captureIf(t *testing.T, dev string) {
 	c.write(t, filepath.Join(dir, strings.ReplaceAll(path.Base(t.Name()), "_", "-")+".txtar"), f.Name+" "+f.Real)
 }
 
-// What was captured of real devices reads as what they were, and is judged as
-// it was there.
+// Captured devices give the same facts and findings as the real devices did.
 func TestCapturedDevices(t *testing.T) {
 	t.Parallel()
 	for _, c := range setups() {
 		file := strings.ReplaceAll(c.name, " ", "-")
 		name := testenv.Data(t, "devices", file+".txtar")
 		if _, err := os.Stat(name); err != nil {
-			continue // an image file, of which there is nothing to capture
+			continue // image files are not captured
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +203,7 @@ func TestCapturedDevices(t *testing.T) {
 			f.Below, f.Files = v.underlying(kernel)
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
-			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the kernel itself tells
+			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the live kernel knows
 			require.Equal(t, c.want, ids(checkTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
 			golden(t, filepath.Join("testdata", "captured", file+".json"), f)
 		})

@@ -84,8 +84,8 @@ func TestImageOfADiskWithOtherSectors(t *testing.T) {
 	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
-// What is in use by one path is not written to by another. Numbers that are not
-// world-wide tell nothing.
+// A disk in use is not overwritten through a second path. WWNs that are not
+// world-wide do not identify a disk.
 func TestDiskWithTwoPaths(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
@@ -97,7 +97,7 @@ func TestDiskWithTwoPaths(t *testing.T) {
 	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
-// A drive without a medium is not copied as nothing.
+// A drive without a medium is rejected.
 func TestCheckSource(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"source-empty"}, ids(checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))
@@ -106,7 +106,7 @@ func TestCheckSource(t *testing.T) {
 	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
 }
 
-// A hint is pasted into a shell, and names what another host says.
+// Hints are pasted into a shell and contain names from another host.
 func TestHintsQuoteWhatHostsSay(t *testing.T) {
 	t.Parallel()
 	const evil = `$(reboot)'; reboot "\`

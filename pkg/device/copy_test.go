@@ -22,8 +22,8 @@ import (
 // deviceBlock is the block size of these tests.
 const deviceBlock = MinBlock
 
-// mixed returns size bytes: zeros, text and noise in turns that do not meet
-// the blocks' bounds.
+// mixed returns size bytes: alternating zeros, text and noise, not aligned to
+// blocks.
 func mixed(size int) []byte {
 	p := make([]byte, size)
 	const turn = 3*deviceBlock + 777
@@ -39,7 +39,7 @@ func mixed(size int) []byte {
 	return p
 }
 
-// digest is what b3sum prints.
+// digest returns the digest that b3sum prints.
 func digest(p []byte) string {
 	sum := blake3.Sum256(p)
 	return hex.EncodeToString(sum[:])
@@ -69,13 +69,13 @@ func moveDevice(t testing.TB, mode tcp.Mode, streams int, via func(string) strin
 	return o
 }
 
-// outcome is what both ends of a copy came to.
+// outcome holds the results of both ends of a copy.
 type outcome struct {
 	sent, received      Result
 	sendErr, receiveErr error
 }
 
-// local runs a copy without a wire.
+// local runs a local copy.
 func local(src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
 	o.received, o.receiveErr = copyLocal(context.Background(), src, dst, j, opt, nil)
 	o.sent, o.sendErr = o.received, o.receiveErr
@@ -86,7 +86,8 @@ func sizes() []int {
 	return []int{0, 1, 4096, deviceBlock - 1, deviceBlock, deviceBlock + 1, 2 * deviceBlock, 40*deviceBlock + 12345}
 }
 
-// quickDigest is the xxh3-128 of those of all blocks, each followed by zeros.
+// quickDigest returns the xxh3-128 of the sums of all blocks: xxh3-128 padded with
+// zeros.
 func quickDigest(p []byte, block int) string {
 	var sums []byte
 	for part := range slices.Chunk(p, block) {
@@ -99,7 +100,7 @@ func quickDigest(p []byte, block int) string {
 func TestDevicesArriveWhole(t *testing.T) {
 	t.Parallel()
 	type way struct {
-		mode    tcp.Mode // "" = local
+		mode    tcp.Mode // "" is a local copy
 		streams int
 		change  func(*Options)
 	}
@@ -199,7 +200,7 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 	require.Equal(t, digest(data), o.received.Device.TargetDigest)
 }
 
-// A delta onto a target that already is what it should be, holes included.
+// A delta onto an identical target, with holes.
 func TestDeltaOfEqualDevices(t *testing.T) {
 	t.Parallel()
 	data := mixed(100*deviceBlock + 5)
@@ -214,8 +215,8 @@ func TestDeltaOfEqualDevices(t *testing.T) {
 	require.EqualValues(t, len(data), o.received.Device.Verified)
 }
 
-// What was stored before a cut is not sent again, and what was not synced
-// before a power cut is.
+// Blocks stored before an interruption are not sent again. Blocks not synced before
+// a power failure are.
 func TestDeviceResumes(t *testing.T) {
 	t.Parallel()
 	data := mixed(300*deviceBlock + 99)
@@ -223,7 +224,7 @@ func TestDeviceResumes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dst, j := newMemory(transfertest.Random(len(data))), &memoryJournal{}
-			// The proxy ends the connection amid the data.
+			// The proxy closes the connection in the middle of the data.
 			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
 				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 			})
@@ -249,7 +250,7 @@ func TestDeviceResumes(t *testing.T) {
 	}
 }
 
-// A source that changed since is sent anew where it differs.
+// If the source has changed, only different blocks are sent again.
 func TestResumeOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
@@ -314,7 +315,7 @@ func TestDeviceFaults(t *testing.T) {
 				if c.is != nil {
 					require.ErrorIs(t, own, c.is)
 				}
-				// A sender that gives up within a frame cannot say why any more.
+				// A sender that aborts within a frame cannot send its reason.
 				torn := c.src != nil && errors.Is(echo, tcp.ErrCut)
 				if mode != "" && !torn {
 					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
@@ -329,8 +330,8 @@ func TestDeviceFaults(t *testing.T) {
 	}
 }
 
-// A plain link has no tags: what it changes is found by the read-back, or,
-// without one, by the hash that travels with each block.
+// A plain link does not authenticate frames. The read-back detects changes, or
+// without it the mark that travels with each block.
 func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(100 * deviceBlock)

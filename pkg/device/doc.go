@@ -20,9 +20,10 @@
 //   - Stream: standard input or output as one end. It is copied in order and cannot
 //     be resumed.
 //
-// Sums and digests are xxh3 if [Options].Quick or NoVerify is set, otherwise BLAKE3. The
-// zxfer command uses xxh3 by default. Delta copies always use BLAKE3, whose digest is the
-// one that b3sum prints: its tree allows blocks to be hashed independently.
+// Sums and digests are xxh3 if [Options].Quick or NoVerify is set, otherwise
+// BLAKE3. The zxfer command uses xxh3 by default. Delta copies always use BLAKE3,
+// whose digest is the one that b3sum prints: its tree allows blocks to be hashed
+// independently.
 //
 // The package does not open connections, retry, or ask for consent. The caller
 // provides the link. transfer.Life runs a copy: progress, stall detection, errors

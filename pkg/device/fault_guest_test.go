@@ -19,15 +19,15 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// broken maps a device whose sectors from first on, count of them, fail.
+// broken maps a device whose count sectors from first on fail.
 func broken(t *testing.T, dev string, sectors, first, count int64) string {
 	t.Helper()
 	return mapped(t, fmt.Sprintf("0 %d linear %s 0\n%d %d error\n%d %d linear %s %d",
 		first, dev, first, count, first+count, sectors-first-count, dev, first+count))
 }
 
-// Sectors that cannot be read stop a copy; with SkipErrors they, and no
-// others, are zeros, and ddrescue reads their list.
+// Unreadable sectors stop a copy. With SkipErrors exactly these sectors are zeros,
+// and ddrescue can read their list.
 func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -69,8 +69,8 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	require.Contains(t, devicetest.Run(t, "ddrescuelog", "--show-status", list), "bad-sector:     1536 B")
 }
 
-// A write that fails is an error at the latest when it is synced, and every
-// sync after that fails, too.
+// A failed write is reported by the next sync at the latest, and by every later
+// sync.
 func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -96,8 +96,7 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 	}
 }
 
-// A device that drops all writes while it is down: what was not synced before
-// is not taken for stored.
+// A device drops all writes for a while. Unsynced blocks must not count as stored.
 func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -111,8 +110,8 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.True(t, look(t, dev).Busy)
 }
 
-// A file system that is full: refused before anything is written where the
-// space is asked for at once, and nothing is left behind.
+// On a full file system, the copy is refused before any write if space is allocated
+// first. No file is left.
 func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
@@ -140,8 +139,7 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NoError(t, target.Close())
 }
 
-// A mounted file system is frozen, copied as of one moment and the snapshot is
-// gone afterwards.
+// A mounted file system is frozen and copied consistently. The snapshot is removed.
 func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)
@@ -194,8 +192,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.NoFileExists(t, filepath.Join(back, "after"))
 }
 
-// A snapshot that overflows is void, and says so; what cannot be made leaves
-// nothing behind.
+// An overflowed snapshot is reported as invalid. A failed creation leaves nothing.
 func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)
@@ -209,7 +206,7 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	}
 	_, err := SnapshotLV(context.Background(), source(t, mib), "8m")
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-	_, err = SnapshotLV(context.Background(), f, "40m") // of 28 that are left
+	_, err = SnapshotLV(context.Background(), f, "40m") // of 28 free
 	require.ErrorContains(t, err, "lvcreate")
 	require.Equal(t, "data", devicetest.Run(t, "lvs", "--noheadings", "-o", "lv_name", "zxover"))
 

@@ -29,7 +29,7 @@ func TestCopyOfAFile(t *testing.T) {
 	const size = 5*mib + 12345
 	for _, opt := range []struct {
 		sparse, buffered bool
-		page             int64 // of the kernel, 0 for this one's
+		page             int64 // of the kernel; 0 is the real one
 	}{{}, {sparse: true}, {buffered: true}, {sparse: true, buffered: true}, {page: 64 << 10}, {sparse: true, page: 64 << 10}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -130,7 +130,7 @@ func TestSourceThatChanges(t *testing.T) {
 			defer src.Close()
 			require.NoError(t, src.Unchanged())
 			require.NoError(t, change(file))
-			if name != "replaced" { // what was opened is still what it was
+			if name != "replaced" { // the opened file itself is unchanged
 				require.ErrorContains(t, src.Unchanged(), file)
 			}
 			_, err = OpenSource(context.Background(), facts, false)
@@ -158,7 +158,7 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.ErrorContains(t, err, "since the copy was planned")
 }
 
-// A longer file is cut to the source's size, but only at the end.
+// A longer file is truncated to the source's size, but only at commit.
 func TestLongerTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
@@ -247,8 +247,8 @@ func TestMapfile(t *testing.T) {
 `, b.String())
 }
 
-// Several accesses are under way when the first shows that the file system
-// does not do without the cache: all of them are tried again.
+// Concurrent accesses all fail before O_DIRECT is turned off. Each of them is
+// retried.
 func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
@@ -266,7 +266,7 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
 }
 
-// A file that took the name of the one that was made for a copy stays.
+// Discard keeps a file that replaced the one created for the copy.
 func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Whatever a journal holds, it vouches only for blocks that there are, each in
-// a record that is whole, and a journal of another copy for none.
+// Any journal yields only existing blocks, each from a complete record. The journal
+// of another copy yields no blocks.
 func FuzzJournal(f *testing.F) {
 	const size, block = 100 << 10, 4096
 	want := journalHeader{Version: journalVersion, Target: "t", Source: "s", Size: size, Block: block}
@@ -59,7 +59,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// What lvs and the kernel's uevent files say.
+// Output of lvs and uevent files of the kernel.
 func FuzzParseTools(f *testing.F) {
 	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/dev/mapper/vg-s","lv_attr":"sri-a-s---","data_percent":"12.50"}]}],"log":[]}`)
 	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/x","lv_attr":"sri-I","data_percent":"NaN"}]}]}`)
@@ -81,8 +81,8 @@ func FuzzParseTools(f *testing.F) {
 	})
 }
 
-// Frames that tell what a target holds tell only of blocks that there are, in
-// rising order.
+// Frames of present blocks are accepted only for existing blocks in ascending
+// order.
 func FuzzHoldings(f *testing.F) {
 	f.Add(uint64(0), make([]byte, 2*tcp.SumSize), uint64(2), make([]byte, tcp.SumSize))
 	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, tcp.SumSize))

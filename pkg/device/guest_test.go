@@ -21,8 +21,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// guest skips a test that makes, mounts and breaks devices: it runs as root in
-// the guest only, one after the other.
+// guest skips a test that creates, mounts and breaks devices, unless it runs as
+// root in the guest. Such tests run sequentially.
 func guest(t *testing.T) {
 	t.Helper()
 	testenv.NeedsRoot(t, "to make devices")
@@ -31,12 +31,12 @@ func guest(t *testing.T) {
 	}
 }
 
-// undo runs a command when the test ends, and must succeed.
+// undo runs a command when the test ends. The command must succeed.
 func undo(t *testing.T, name string, args ...string) {
 	t.Cleanup(func() { devicetest.Run(t, name, args...) })
 }
 
-// mount mounts a device and unmounts it when the test ends.
+// mount mounts a device until the test ends.
 func mount(t *testing.T, dev string, args ...string) string {
 	t.Helper()
 	dir := devicetest.Scratch(t)
@@ -45,14 +45,14 @@ func mount(t *testing.T, dev string, args ...string) string {
 	return dir
 }
 
-// mkfs makes an ext4 whose kernel writes nothing on its own once it is mounted:
-// the inode tables and the journal are not left for later.
+// mkfs creates an ext4 file system. Without lazy initialization, the kernel does
+// not write to it in the background.
 func mkfs(t *testing.T, args ...string) {
 	t.Helper()
 	devicetest.Run(t, "mkfs.ext4", append([]string{"-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, args...)...)
 }
 
-// partitioned is a disk with one DOS partition, 1 MiB to 9 MiB.
+// partitioned returns a disk with one DOS partition, 1 MiB to 9 MiB.
 func partitioned(t *testing.T, size int64) string {
 	t.Helper()
 	file := devicetest.Image(t, size)
@@ -64,7 +64,7 @@ func partitioned(t *testing.T, size int64) string {
 	return devicetest.Attach(t, file, "--partscan")
 }
 
-// mbr is a DOS partition table with one Linux partition.
+// mbr returns a DOS partition table with one Linux partition.
 func mbr(start, sectors uint32) []byte {
 	b := make([]byte, 512)
 	b[446+4] = 0x83
@@ -93,12 +93,11 @@ func ids(problems []finding.Finding, s finding.Severity) []string {
 	return out
 }
 
-// source is a blank device to copy from.
+// source returns a blank device to copy from.
 func source(t *testing.T, size int64) Facts { return look(t, devicetest.Loop(t, size, 512)) }
 
-// Each rule refuses with its reason, and neither looking, judging nor a
-// refused open changes a byte. What consent permits, it does, with the words
-// that the refusal names.
+// Each rule refuses with its reason. Inspection, checks and refused opens change no
+// byte. With the words that the refusal names, consent permits the copy.
 func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, c := range setups() {
@@ -139,7 +138,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 	}
 }
 
-// What is the source, in whole or in part, under whatever name.
+// The target is the source or a part of it, under any name.
 func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	disk := partitioned(t, 16*mib)
@@ -180,7 +179,7 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NotEqual(t, onFile, twice)
 }
 
-// The device under a name is another one by the time that it is opened.
+// The device of a name is replaced before it is opened.
 func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
@@ -197,7 +196,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
-// While a target is open nobody else can claim it.
+// While a target is open, no other program can claim it.
 func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
@@ -213,8 +212,8 @@ func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.False(t, look(t, dev).Busy)
 }
 
-// What is read and written directly arrives, whatever the sectors and however
-// it is cut; what is not written stays.
+// Direct reads and writes work with any sector size and any alignment. Other bytes
+// are unchanged.
 func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, sector := range []int{512, 4096} {

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// pattern is the input of BLAKE3's own test vectors: bytes 0 to 250, again and
-// again. https://github.com/BLAKE3-team/BLAKE3/blob/1.8.2/test_vectors/test_vectors.json
+// pattern returns the input of BLAKE3's test vectors: bytes 0 to 250, repeated.
+// https://github.com/BLAKE3-team/BLAKE3/blob/1.8.2/test_vectors/test_vectors.json
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -57,7 +57,7 @@ func TestRootIsBLAKE3(t *testing.T) {
 	}
 }
 
-// Quick hashes tell blocks apart, whole devices too, and are no BLAKE3.
+// Quick sums and digests differ for different data, and are not BLAKE3.
 func TestQuickCut(t *testing.T) {
 	t.Parallel()
 	c := Cut{Block: 1 << 16, Quick: true}

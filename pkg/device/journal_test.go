@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// pair are a source and a target of a copy of four blocks.
+// pair returns a source and a target of a copy of four blocks.
 func pair() (src, dst Facts) {
 	src = Facts{Path: "/dev/sda", Real: "/dev/sda", Kind: KindDisk, Serial: "S1", Size: 4 << 16}
 	dst = Facts{Path: "/dev/sdb", Real: "/dev/sdb", Kind: KindDisk, Serial: "S2", Size: 5 << 16}
@@ -42,7 +42,7 @@ func TestJournalRemembers(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.NoError(t, j.Add(extents([]extent{{3, Sum{3}}, {0, Sum{9}}})))
-	require.NoError(t, j.Add(extents([]extent{{0, Sum{1}}}))) // the later one counts
+	require.NoError(t, j.Add(extents([]extent{{0, Sum{1}}}))) // the last record counts
 	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -66,7 +66,7 @@ func TestJournalRemembers(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Whatever is cut off or flipped in a journal, what it still tells was told.
+// A truncated or corrupted journal yields only records that were written.
 func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestTornJournal(t *testing.T) {
 		require.NoError(t, err)
 		got := stored(j)
 		require.Subset(t, all, got)
-		// What is added after damage is found the next time.
+		// Records added after damage are found by the next open.
 		require.NoError(t, j.Add(extents([]extent{{3, Sum{4}}})))
 		require.NoError(t, j.Close())
 		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
@@ -149,7 +149,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			}
 			require.Contains(t, reason, c.want)
 			require.Zero(t, j.recorded)
-			// It is begun anew, and says why.
+			// The journal starts empty, with a reason.
 			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, journalResume)
 			require.NoError(t, err)
 			require.Contains(t, reason, c.want)
@@ -159,8 +159,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 	}
 }
 
-// A file that was deleted and made anew has no journal, nor has one that is
-// not there.
+// A recreated file has no valid journal. A missing file has no journal.
 func TestJournalOfAFile(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
@@ -192,7 +191,7 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// A journal of quick hashes is of no use to a copy that compares others.
+// A journal of quick sums is unusable for a copy with other sums.
 func TestJournalOfOtherHashes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -219,7 +218,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// Signatures on a target do not count only if the copy itself wrote them.
+// Signatures need no consent only if the copy itself wrote them.
 func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
@@ -251,8 +250,8 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(true, true, "it wrote it")
 	dst.Signatures = []Signature{own, {Device: file, Type: "xfs", Offset: 2 << 16}}
 	check(false, false, "a block that it did not write")
-	// What is there since before the copy needs consent, but can be resumed;
-	// by whoever opens the journal again, too.
+	// Signatures from before the copy need consent, but the copy can resume, also
+	// after the journal is reopened.
 	dst.Signatures = []Signature{own, old}
 	check(true, false, "it was there before")
 	require.NoError(t, j.Close())
@@ -270,7 +269,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(false, false, "somebody else wrote since, without a signature")
 }
 
-// A file that was emptied since holds nothing of what its journal notes.
+// A truncated file does not match its journal.
 func TestJournalOfAnEmptiedFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")

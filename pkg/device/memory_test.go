@@ -9,26 +9,27 @@ import (
 	"sync"
 )
 
-// errDisk is what a broken one returns.
+// errDisk is the error of a broken device.
 var errDisk = errors.New("input/output error")
 
-// memory is a block device in memory: a blockSource and a blockTarget. It forgets at a power cut what was not synced.
+// memory is a block device in memory: a blockSource and a blockTarget. A power
+// failure loses unsynced data.
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
-	stable []byte // what a power cut leaves
+	stable []byte // contents after a power failure
 
-	// FailRead and FailWrite, where set, tell whether an access at an offset fails.
+	// FailRead and FailWrite, if set, report whether an access at an offset fails.
 	FailRead, FailWrite func(off int64) bool
-	// Flip, where set, changes what was written.
+	// Flip, if set, modifies written data.
 	Flip func(off int64, p []byte)
-	// Holes makes runs of zeros of at least this many bytes holes; 0 = none.
+	// Holes turns runs of at least this many zero bytes into holes. 0 disables it.
 	Holes int64
-	// Changed is what Unchanged returns.
+	// Changed is the result of Unchanged.
 	Changed error
-	// AfterWrite, where set, is called after every write.
+	// AfterWrite, if set, is called after every write.
 	AfterWrite func()
-	// Label is its name; "disk" if empty.
+	// Label is the name, by default "disk".
 	Label string
 
 	Reads, Written int64 // bytes
@@ -37,21 +38,18 @@ type memory struct {
 	Closed         bool
 }
 
-// newMemory returns a device that holds data.
+// newMemory returns a device that contains data.
 func newMemory(data []byte) *memory {
 	return &memory{data: bytes.Clone(data), stable: bytes.Clone(data)}
 }
 
-// Name is its label.
 func (d *memory) Name() string { return cmp.Or(d.Label, "disk") }
 
-// Size is its size.
 func (d *memory) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
 
-// Bytes is what it holds.
+// Bytes returns a copy of the contents.
 func (d *memory) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
 
-// ReadAt reads.
 func (d *memory) ReadAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +67,6 @@ func (d *memory) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// WriteAt writes.
 func (d *memory) WriteAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	if d.FailWrite != nil && d.FailWrite(off) || off+int64(len(p)) > int64(len(d.data)) {
@@ -89,7 +86,6 @@ func (d *memory) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Zero makes a range zeros.
 func (d *memory) Zero(off, n int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +96,7 @@ func (d *memory) Zero(off, n int64) error {
 	return nil
 }
 
-// NextData finds data by looking at the bytes.
+// NextData scans the bytes for data.
 func (d *memory) NextData(off int64) (start, end int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +116,7 @@ func (d *memory) NextData(off int64) (start, end int64, err error) {
 	return min(off, size), min(end, size), nil
 }
 
-// Sync makes what was written survive a power cut.
+// Sync makes written data survive a power failure.
 func (d *memory) Sync() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,23 +125,20 @@ func (d *memory) Sync() error {
 	return nil
 }
 
-// PowerCut forgets what was not synced.
+// PowerCut discards unsynced data.
 func (d *memory) PowerCut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	copy(d.data, d.stable)
 }
 
-// DropCache does nothing.
 func (d *memory) DropCache() error { return nil }
 
-// Unchanged returns Changed.
 func (d *memory) Unchanged() error { return d.Changed }
 
-// BadRanges returns none.
 func (d *memory) BadRanges() []Range { return nil }
 
-// Commit notes that it was called.
+// Commit records the call.
 func (d *memory) Commit() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +146,7 @@ func (d *memory) Commit() error {
 	return nil
 }
 
-// Close notes that it was called.
+// Close records the call.
 func (d *memory) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,13 +154,13 @@ func (d *memory) Close() error {
 	return nil
 }
 
-// extent is one block that is stored, and its hash.
+// extent is a stored block and its sum.
 type extent struct {
 	Index int64
 	Sum   Sum
 }
 
-// extents are what a journal is to note.
+// extents returns blocks as an argument of Add.
 func extents(blocks []extent) iter.Seq2[int64, Sum] {
 	return func(yield func(int64, Sum) bool) {
 		for _, b := range blocks {
@@ -185,7 +178,6 @@ type memoryJournal struct {
 	Removed bool
 }
 
-// Stored hands over the records.
 func (j *memoryJournal) Stored() (sums []Sum) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -196,10 +188,9 @@ func (j *memoryJournal) Stored() (sums []Sum) {
 	return sums
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (j *memoryJournal) Len() int { j.mu.Lock(); defer j.mu.Unlock(); return len(j.blocks) }
 
-// Add appends records.
 func (j *memoryJournal) Add(blocks iter.Seq2[int64, Sum]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,7 +200,6 @@ func (j *memoryJournal) Add(blocks iter.Seq2[int64, Sum]) error {
 	return nil
 }
 
-// Remove forgets all records.
 func (j *memoryJournal) Remove() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -217,7 +207,6 @@ func (j *memoryJournal) Remove() error {
 	return nil
 }
 
-// Close does nothing.
 func (j *memoryJournal) Close() error { return nil }
 
 var (

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// golden compares facts with those of a file, which UPDATE_GOLDEN=1 rewrites.
+// golden compares facts with a file. UPDATE_GOLDEN=1 rewrites the file.
 func golden(t *testing.T, name string, f Facts) {
 	t.Helper()
 	raw, err := json.MarshalIndent(f, "", "  ")
@@ -138,8 +138,8 @@ func TestParseLVS(t *testing.T) {
 	}
 }
 
-// The disk of the running system, with what it needs in every place. Written
-// by hand after a laptop: a disk with EFI, boot, and LVM in LUKS.
+// The disk of the running system, with mounts everywhere. The facts are modeled on
+// a laptop: a disk with EFI, boot, and LVM in LUKS.
 func TestSystemDisk(t *testing.T) {
 	t.Parallel()
 	root := fstest.MapFS{}

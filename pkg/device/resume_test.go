@@ -21,8 +21,8 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// needsWipefs skips a test of a target that is inspected again: without wipefs, zxfer
-// refuses a target with contents.
+// needsWipefs skips a test that inspects a target again. Without wipefs, zxfer
+// refuses targets with contents.
 func needsWipefs(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("wipefs"); err != nil {
@@ -30,9 +30,9 @@ func needsWipefs(t *testing.T) {
 	}
 }
 
-// A copy onto what it was allowed to overwrite goes on after a cut, as one onto
-// a blank device does: what is recognised on it is still the old, which is
-// overwritten last. Without that consent it does not.
+// An interrupted copy onto a target with old contents resumes, like one onto a
+// blank device. The old signatures are overwritten last, so resuming needs consent
+// again.
 func TestOverwritingCopyIsResumed(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -59,7 +59,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 					Options: Options{Options: transfer.Options{Block: block, BandLimit: limit}, NoVerify: noVerify}}}
 			}
 			consent := Allow{Overwrite: true, Confirm: strconv.Itoa(size)}
-			// The copy must last longer than this test takes to interrupt it.
+			// The copy must last longer than the interruption takes.
 			testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
 				require.NoError(t, os.WriteFile(to, old, 0o600))
 				ctx, cancel := context.WithCancel(t.Context())
@@ -95,8 +95,8 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 	}
 }
 
-// What an interrupted copy may go on with is what is there when its target is
-// opened: of one that was formatted since the plan, nothing is the copy's.
+// An interrupted copy resumes from the target as it is when opened. If the target
+// was formatted after planning, no block counts as present.
 func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -114,7 +114,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	task := Task{Source: src, Target: planned, Read: true, Write: true,
 		Request: Request{Options: Options{Options: transfer.Options{Block: block}}}}
 
-	// The interrupted copy had stored one block in the middle.
+	// The interrupted copy stored one block in the middle.
 	j, _, err := OpenJournal(src, planned, task.Options.Cut(), journalResume)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Remove(j.path) })
@@ -144,8 +144,8 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "it lost its new contents")
 }
 
-// Whoever goes on with a copy of the other digest gets to know that; what it wrote
-// needs no consent all the same.
+// A resumed copy with another hash reports the mismatch. The blocks that it wrote need no
+// consent.
 func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -158,7 +158,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		require.NoError(t, os.WriteFile(from, data, 0o600))
 		src, err := Inspect(t.Context(), from)
 		require.NoError(t, err)
-		half := append(make([]byte, block), data[block:size/2]...) // the first block comes last
+		half := append(make([]byte, block), data[block:size/2]...) // the first block is written last
 		require.NoError(t, os.WriteFile(to, append(half, make([]byte, size/2)...), 0o600))
 		dst, err := Inspect(t.Context(), to)
 		require.NoError(t, err)
@@ -205,8 +205,8 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	}
 }
 
-// A target that was put to use after the plan is not overwritten, by a stream
-// either.
+// Neither a copy nor a stream overwrites a target that was put to use after
+// planning.
 func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

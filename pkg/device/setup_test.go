@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// A setup makes a device that must not be written, and returns it; held tells
-// that the kernel refuses, too, even if nobody asks checkTarget.
+// A setup creates a device that must not be written to. held reports that the
+// kernel refuses too, without checkTarget.
 type setup struct {
 	name string
 	make func(t *testing.T) string
@@ -23,7 +23,7 @@ type setup struct {
 
 const mib = int64(1 << 20)
 
-// setups are the ways in which a device is in use or holds something.
+// setups are the ways in which a device is in use or has contents.
 func setups() []setup {
 	ext4 := func(t *testing.T) string {
 		dev := devicetest.Loop(t, 16*mib, 512)
@@ -187,7 +187,7 @@ func setups() []setup {
 	}
 }
 
-// mapped makes a device-mapper device.
+// mapped creates a device-mapper device.
 func mapped(t *testing.T, table string) string {
 	t.Helper()
 	name := fmt.Sprintf("zx%08x", rand.Uint32())

@@ -24,21 +24,22 @@ const (
 	stallBlocks = 300
 )
 
-// slowly delays each read of a device, so that reading all of it takes longer than stall.
+// slowly delays each read of a device, so that reading all of it takes longer than
+// stall.
 func slowly(stall time.Duration) func(int64) bool {
 	return func(int64) bool { time.Sleep(stall * 3 / 2 / stallBlocks); return false }
 }
 
 func stalling(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
 
-// TestAResumedCopyWithNothingToSendIsNoStall reads a source of which the target already
-// holds all but the end.
+// TestAResumedCopyWithNothingToSendIsNoStall reads a source whose blocks the target
+// already holds, except the last ones.
 func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
 		dst, j := newMemory(make([]byte, len(data))), &memoryJournal{}
-		dst.FailWrite = func(off int64) bool { return off == 0 } // which is written last
+		dst.FailWrite = func(off int64) bool { return off == 0 } // written last
 		require.ErrorIs(t, local(newMemory(data), dst, j, deviceOptions()).sendErr, errDisk)
 		require.GreaterOrEqual(t, j.Len(), stallBlocks-3)
 
@@ -68,8 +69,8 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	})
 }
 
-// A device that hangs for good also hangs what uses it: the other end must
-// hear of it nevertheless, and it is the device that is named.
+// A device hangs permanently, and so does its end. The other end must report an
+// error that names the device.
 func TestADeviceThatHangsIsTold(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)

@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// zeroDevice is a target that holds zeros, and is only asked to.
+// zeroDevice is a target of zeros that must not be written to.
 type zeroDevice struct{}
 
 func (zeroDevice) ReadAt(p []byte, _ int64) (int, error)      { clear(p); return len(p), nil }
@@ -27,12 +27,12 @@ func (zeroDevice) Commit() error                              { return nil }
 func (zeroDevice) Close() error                               { return nil }
 func (zeroDevice) Name() string                               { return "zeros" }
 
-// On a wire without tags, a frame whose flag or bytes changed does not match
-// its mark, and nothing of it is stored.
+// If a frame's flag or bytes change on an unauthenticated link, it does not match
+// its mark and is not stored.
 func TestChangedFramesWithoutTags(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
-	// A block that reads as hashes, so that it passes for a run of zeros.
+	// The block consists of sums, so it could pass for a run of zeros.
 	data := bytes.Repeat([]byte("x"), block)
 	newBlock := func() *tcp.Block {
 		b := tcp.NewBlock(block+tcp.TrailSize, 0)
@@ -67,7 +67,7 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	}
 }
 
-// failingSync is a target whose Sync is the test's.
+// failingSync is a target with a Sync that the test provides.
 type failingSync struct {
 	zeroDevice
 	sync func() error
@@ -76,7 +76,7 @@ type failingSync struct {
 func (d *failingSync) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (d *failingSync) Sync() error                            { return d.sync() }
 
-// noted is a journal that counts.
+// noted is a journal that counts records.
 type noted struct{ blocks, removed int }
 
 func (j *noted) Stored() []Sum { return nil }
@@ -101,7 +101,8 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	return s, opt
 }
 
-// A failure to sync is told once, but may be that of any block written by then.
+// The kernel reports a failed sync once. The failure may concern any block written
+// by then.
 func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("input/output error")
@@ -122,7 +123,7 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
 }
 
-// Several blocks that are wrong are found at once, while others are noted.
+// Several corrupt blocks are found concurrently while others are recorded.
 func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	t.Parallel()
 	const blocks = 400
@@ -139,7 +140,7 @@ func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	require.Equal(t, 1, j.removed)
 }
 
-// uncommitted is a target that is not the one any more that was opened.
+// uncommitted is a target that was replaced, so Commit fails.
 type uncommitted struct {
 	zeroDevice
 	closed int
@@ -148,7 +149,7 @@ type uncommitted struct {
 func (d *uncommitted) Commit() error { return errors.New("it was replaced") }
 func (d *uncommitted) Close() error  { d.closed++; return nil }
 
-// kept is a journal that is closed, or not.
+// kept is a journal that records Close.
 type kept struct {
 	noted
 	closed int
@@ -156,7 +157,8 @@ type kept struct {
 
 func (j *kept) Close() error { j.closed++; return nil }
 
-// What cannot be committed is let go, for the next try of the same process.
+// A target that cannot be committed is released for another attempt in the same
+// process.
 func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	dst, j := &uncommitted{}, &kept{}

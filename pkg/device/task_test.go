@@ -46,7 +46,8 @@ func TestChoose(t *testing.T) {
 	require.ErrorContains(t, small.Choose(), "blocks at most")
 }
 
-// But only a volume has a snapshot.
+// With a snapshot, the source must be a logical volume, and its other findings do
+// not count.
 func TestASnapshotHasNoneOfItsVolumesFlaws(t *testing.T) {
 	t.Parallel()
 	volume := Facts{Path: "/dev/vg/lv", Kind: KindLVM, Name: "dm-0", Size: 1, Mounts: []Mount{{Device: "dm-0", Point: "/srv", Type: "ext4"}}}
@@ -72,7 +73,7 @@ func TestDiffer(t *testing.T) {
 	require.Equal(t, []Range{{20, 10}}, parts("ab").Differ(parts("abc")))
 }
 
-// Hosts of other builds, and a command that drives an agent, read these.
+// Other builds, and programs that drive an agent, read this JSON.
 func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	t.Parallel()
 	task := Task{Source: Facts{Path: "/a", Real: "/a", Kind: KindDisk, Size: 7}, Target: Facts{Path: "/b", Real: "/b", Kind: KindMissing}, Read: true, Write: true,
@@ -89,7 +90,7 @@ func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	require.Equal(t, `{"result":{"bytes":0,"elapsed_ns":0,"stages":null,"wire_bytes":9,"frames":8,"digest":"d","device":{"size":1,"block":2,"data":3,"zeros":4,"present":5,"resumed":6,"verified":7,"source_digest":"s","target_digest":"t","bad_ranges":[{"start":1,"length":2}]}},"parts":["AQ=="],"part_bytes":2}`, string(text))
 }
 
-// Another host's word for the size of a block is none that there must be.
+// A task from another host may lack a block size.
 func TestATaskWithoutABlockSizeIsCopied(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

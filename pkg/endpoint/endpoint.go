@@ -38,8 +38,8 @@ func (e Endpoint) hostPrefix() string {
 		return ""
 	}
 	host := e.Host
-	if bare := e.HostName(); strings.Contains(bare, ":") {
-		host = host[:len(host)-len(bare)] + "[" + bare + "]"
+	if hostOnly := e.HostName(); strings.Contains(hostOnly, ":") {
+		host = host[:len(host)-len(hostOnly)] + "[" + hostOnly + "]"
 	}
 	return host + ":"
 }
@@ -65,8 +65,8 @@ func Parse(s string) (Endpoint, error) {
 	if strings.HasPrefix(s, "/") {
 		return Endpoint{Name: s}, nil
 	}
-	if meant := addressOnly(s); meant != "" {
-		return Endpoint{}, fault.Usagef("did you mean "+meant+"?", "endpoint %q is an address without the name of a dataset", s)
+	if suggestion := addressOnly(s); suggestion != "" {
+		return Endpoint{}, fault.Usagef("did you mean "+suggestion+"?", "endpoint %q is an address without the name of a dataset", s)
 	}
 	user, rest := "", s
 	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.Contains(s[i:], ":") {
@@ -80,13 +80,13 @@ func Parse(s string) (Endpoint, error) {
 		if _, err := netip.ParseAddr(addr); err != nil {
 			return Endpoint{}, fault.Usagef("", "endpoint %q: %q is not an IP address", s, addr)
 		}
-		return checked(s, user+addr, name)
+		return validate(s, user+addr, name)
 	}
 	i := strings.IndexAny(rest, ":/")
 	if i < 0 || rest[i] == '/' || user != "" && startsWithDigit(rest[i+1:]) {
 		return Endpoint{Name: s}, nil
 	}
-	return checked(s, user+rest[:i], rest[i+1:])
+	return validate(s, user+rest[:i], rest[i+1:])
 }
 
 // addressOnly returns the likely endpoint for an IP address without ":NAME", or ""
@@ -106,18 +106,18 @@ func addressOnly(s string) string {
 
 func startsWithDigit(s string) bool { return s != "" && '0' <= s[0] && s[0] <= '9' }
 
-func checked(s, host, name string) (Endpoint, error) {
-	bare := host[strings.LastIndexByte(host, '@')+1:]
+func validate(s, host, name string) (Endpoint, error) {
+	hostOnly := host[strings.LastIndexByte(host, '@')+1:]
 	switch {
 	case strings.HasPrefix(host, "@"):
 		return Endpoint{}, fault.Usagef("leave the \"@\" out for the same user", "endpoint %q has no user before the \"@\"", s)
 	case strings.Count(host, "@") > 1:
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME", "endpoint %q has more than one \"@\" before the colon", s)
-	case bare == "":
+	case hostOnly == "":
 		return Endpoint{}, fault.Usagef("leave the colon out for this host", "endpoint %q has no host before the colon", s)
 	case name == "":
 		return Endpoint{}, fault.Usagef("name a pool, dataset or device after the colon", "endpoint %q has no name after the colon", s)
-	case strings.HasPrefix(host, "-") || strings.HasPrefix(bare, "-"):
+	case strings.HasPrefix(host, "-") || strings.HasPrefix(hostOnly, "-"):
 		return Endpoint{}, fault.Usagef("", "endpoint %q: a host may not begin with \"-\"", s)
 	case strings.ContainsAny(host, " '\"`$;&|<>\\(){}[]*?!#"):
 		return Endpoint{}, fault.Usagef("", "endpoint %q: the host holds a character that no host name has", s)

@@ -114,8 +114,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Whatever is typed, a host never reads as an option or as more than one word,
-// and what an endpoint prints parses to the same endpoint.
+// For any input, the host is neither an option nor several words, and String
+// returns text that parses to the same endpoint.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "tank", "tank/a@s", "beta:tank", "ann@beta:tank/a@12:00", "[::1]:tank", "ann@[fe80::1%eth0]:/dev/sda",
 		"tank@12:00", "-o:x", "a@b@c:d", "[192.0.2.1]:x", "[::ffff:192.0.2.1]:x", "/a:b", "a/b:c", ":", "@", "[", "[]:", "[::1]:a]:b", "a@/b:c"} {
@@ -140,16 +140,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestAddressWithoutAName covers an IP address that is typed where a host needs ":NAME".
+// TestAddressWithoutAName covers an IP address without ":NAME".
 func TestAddressWithoutAName(t *testing.T) {
 	t.Parallel()
-	for in, meant := range map[string]string{
+	for in, suggestion := range map[string]string{
 		"10.77.0.2": "10.77.0.2:POOL", "10.77.0.2/tank/a": "10.77.0.2:tank/a", "10.77.0.2/": "10.77.0.2:POOL",
 		"fd00::2": "[fd00::2]:POOL", "ann@fd00::2": "ann@[fd00::2]:POOL", "fe80::1%eth0": "[fe80::1%eth0]:POOL",
 	} {
 		_, err := Parse(in)
 		require.Equal(t, fault.Usage, fault.ClassOf(err), in)
-		require.Equal(t, "did you mean "+meant+"?", fault.HintOf(err), in)
+		require.Equal(t, "did you mean "+suggestion+"?", fault.HintOf(err), in)
 		require.ErrorContains(t, err, "is an address without the name of a dataset")
 	}
 	for _, in := range []string{"tank@10.0.0.1", "10.0.0.1:tank", "/10.0.0.1", "1.2.3", "tank/10.0.0.1"} {

@@ -12,7 +12,7 @@ import (
 const opening, closing = "{{", "}}"
 
 // noValue is the value of an option that is given without one: --snapshot=.
-const unnamed = "="
+const noValue = "="
 
 // ids lists the options that a text may name. Other names in braces are left
 // unchanged.
@@ -20,9 +20,9 @@ const ids = "bookmark|bs|buffer|bwlimit|carry|compress|compress-threads|confirm|
 	"exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|map|mount|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
 	"recursive|rollback|rotate|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
 
-// named matches the name of an option. It must start a word of prose, or of prose
+// namePattern matches the name of an option. It must start a word of prose, or of prose
 // in JSON.
-var named = sync.OnceValue(func() *regexp.Regexp {
+var namePattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|\\n|[\s("])\{\{(` + ids + `)( [^{}"\n]*)?\}\}`)
 })
 
@@ -31,10 +31,10 @@ func Expand(text string, write func(id, value string) string) string {
 	if !strings.Contains(text, opening) {
 		return text
 	}
-	return named().ReplaceAllStringFunc(text, func(found string) string {
-		before, name, _ := strings.Cut(found, opening)
+	return namePattern().ReplaceAllStringFunc(text, func(found string) string {
+		prefix, name, _ := strings.Cut(found, opening)
 		id, value, _ := strings.Cut(strings.TrimSuffix(name, closing), " ")
-		return before + write(id, value)
+		return prefix + write(id, value)
 	})
 }
 
@@ -46,8 +46,8 @@ func Named(text string) bool {
 // Flags expands the names of options to flags.
 func Flags(text string) string {
 	return Expand(text, func(id, value string) string {
-		if value == unnamed {
-			return "--" + id + unnamed
+		if value == noValue {
+			return "--" + id + noValue
 		}
 		return strings.TrimSpace("--" + id + " " + value)
 	})

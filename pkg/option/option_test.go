@@ -16,7 +16,7 @@ func TestValues(t *testing.T) {
 	var b bool
 	for name, c := range map[string]struct {
 		value     Value
-		unset     string // what it is at first
+		unset     string // initial text
 		good, bad []string
 	}{
 		"word":   {Word(&w, "auto", "source"), "auto", []string{"source", "auto"}, []string{"", "Source", "x"}},
@@ -31,9 +31,9 @@ func TestValues(t *testing.T) {
 			require.Equal(t, text, c.value.String(), name)
 		}
 		for _, text := range c.bad {
-			before := c.value.String()
+			prefix := c.value.String()
 			require.Error(t, c.value.Set(text), "%s %q", name, text)
-			require.Equal(t, before, c.value.String(), "a wrong value changes nothing")
+			require.Equal(t, prefix, c.value.String(), "a wrong value changes nothing")
 		}
 	}
 	r := Rate(&bytes)
@@ -52,7 +52,7 @@ func TestExpand(t *testing.T) {
 		"{job} and {{":                     "{job} and {{",
 		"}} {{bs 16M}}: no":                "}} --bs 16M: no",
 		`"hint":"a\n{{verify}}"`:           `"hint":"a\n--verify"`,
-		"open /tmp/{{wire nc}}: no":        "open /tmp/{{wire nc}}: no", // a name, of a file
+		"open /tmp/{{wire nc}}: no":        "open /tmp/{{wire nc}}: no", // a file name
 		"{{other}}, and {{}}":              "{{other}}, and {{}}",
 	} {
 		require.Equal(t, want, Flags(text))

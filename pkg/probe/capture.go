@@ -105,14 +105,14 @@ func read(root fs.FS, name string) string {
 	}
 	switch name {
 	case sysinfo.Symbols:
-		return keep(string(raw), func(f []string) string {
+		return filterLines(string(raw), func(f []string) string {
 			if len(f) >= 3 && sysinfo.Interesting(f[2]) {
 				return "0 " + f[1] + " " + f[2]
 			}
 			return ""
 		})
 	case "proc/self/mounts":
-		return keep(string(raw), func(f []string) string {
+		return filterLines(string(raw), func(f []string) string {
 			if len(f) < 3 || !slices.Contains([]string{"zfs", "nfs", "nfs4", "cifs", "smb3"}, f[2]) {
 				return ""
 			}
@@ -129,7 +129,7 @@ func read(root fs.FS, name string) string {
 
 // poolLines returns the lines of zpool status that sysinfo parses.
 func poolLines(s string) string {
-	return keep(s, func(f []string) string {
+	return filterLines(s, func(f []string) string {
 		if len(f) == 0 || !slices.Contains(sysinfo.PoolLines(), f[0]) {
 			return ""
 		}
@@ -137,7 +137,7 @@ func poolLines(s string) string {
 	})
 }
 
-func keep(s string, line func(fields []string) string) string {
+func filterLines(s string, line func(fields []string) string) string {
 	var b strings.Builder
 	for l := range strings.Lines(s) {
 		if k := line(strings.Fields(l)); k != "" {
@@ -160,7 +160,7 @@ func cpuinfo(s string) string {
 			return ""
 		}
 	}
-	return keep(first, names("processor", "vendor_id", "CPU implementer", "model name", "flags", "Features")) + "\n" + keep(rest, names("processor"))
+	return filterLines(first, names("processor", "vendor_id", "CPU implementer", "model name", "flags", "Features")) + "\n" + filterLines(rest, names("processor"))
 }
 
 // devZFS returns "ok" if the user may open /dev/zfs, otherwise the error.
@@ -199,7 +199,7 @@ func output(ctx context.Context, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, captureWait)
 	defer cancel()
 	var b bytes.Buffer
-	cmd := group(ctx, path, argv[1:]...)
+	cmd := command(ctx, path, argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &b, &b
 	err := cmd.Run()
 	return string(b.Bytes()[:min(b.Len(), maxFile)]), err
@@ -207,7 +207,7 @@ func output(ctx context.Context, argv []string) (string, error) {
 
 // command returns a command in its own process group. The group is killed when ctx
 // ends.
-func group(ctx context.Context, path string, args ...string) *exec.Cmd {
+func command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

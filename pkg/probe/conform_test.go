@@ -13,7 +13,7 @@ func TestNoiseIsASource(t *testing.T) {
 	transfertest.SourceConforms(t, transfertest.Sources{Endless: func(*testing.T) transfer.Source { return Noise(time.Hour) }})
 }
 
-// What it is given is nowhere, as it is meant to be.
+// Nowhere discards its data.
 func TestNowhereIsASink(t *testing.T) {
 	t.Parallel()
 	stream := transfertest.Random(3_000_000)

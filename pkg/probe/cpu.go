@@ -60,7 +60,7 @@ func hash(ctx context.Context, d time.Duration) (tally, error) {
 	return repeat(ctx, d, block, func() error { _, err := h.Write(p); return err })
 }
 
-func seal(ctx context.Context, d time.Duration) (tally, error) {
+func aesGCM(ctx context.Context, d time.Duration) (tally, error) {
 	b, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
 		return tally{}, err

@@ -20,28 +20,28 @@ import (
 // time. The sender buffers only enough to keep all streams busy, because a slow
 // link must drain the buffer at the end.
 const (
-	linkBlock  = 256 << 10 // bytes
-	linkBlocks = 16        // minimum in the buffer
-	perStream  = 4         // minimum per stream
+	linkBlock       = 256 << 10 // bytes
+	minBlocks       = 16        // minimum in the buffer
+	blocksPerStream = 4         // minimum per stream
 )
 
 // loopbackMin exceeds the socket buffers. If a busy machine received everything
 // before the first read, there would be no rate.
-const loopbackLeast = 32 << 20 // bytes
+const loopbackMin = 32 << 20 // bytes
 
 // SendNoise measures one direction of an open link for the time d. It uses the
 // stages of a real transfer, from memory to ReceiveNoise.
 func SendNoise(ctx context.Context, link *tcp.Link, d time.Duration) (transfer.Result, error) {
-	return watched(ctx, link, func() (transfer.Result, error) { return sendLink(ctx, link, d, linkBlocks*linkBlock) })
+	return withHost(ctx, link, func() (transfer.Result, error) { return sendLink(ctx, link, d, minBlocks*linkBlock) })
 }
 
 // ReceiveNoise receives from SendNoise, which determines the duration.
 func ReceiveNoise(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
-	return watched(ctx, link, func() (transfer.Result, error) { return receiveLink(ctx, link) })
+	return withHost(ctx, link, func() (transfer.Result, error) { return receiveLink(ctx, link) })
 }
 
 // withHost adds the CPU use and the network interface of the host to a result.
-func watched(ctx context.Context, link *tcp.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
+func withHost(ctx context.Context, link *tcp.Link, measure func() (transfer.Result, error)) (transfer.Result, error) {
 	res, err := measure()
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
@@ -78,7 +78,7 @@ func interfaceOf(local netip.Addr) (name string, mtu int) {
 
 // Options returns the transfer options for noise over the given number of streams.
 func Options(streams int) transfer.Options {
-	blocks := max(linkBlocks, perStream*streams)
+	blocks := max(minBlocks, blocksPerStream*streams)
 	return transfer.Options{Buffer: int64(blocks) * linkBlock, Block: linkBlock, Compress: "off", Stall: 30 * time.Second}
 }
 
@@ -86,11 +86,11 @@ func Options(streams int) transfer.Options {
 func Noise(d time.Duration) transfer.Source { return &timedSource{data: noise(linkBlock), time: d} }
 
 // Nowhere returns a sink that discards Noise.
-func Nowhere() transfer.Sink { return &discard{arrived: func() uint64 { return 0 }} }
+func Nowhere() transfer.Sink { return &discard{received: func() uint64 { return 0 }} }
 
 // sendLink sends for the time d, and at least minBytes.
-func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, least uint64) (transfer.Result, error) {
-	src := &timedSource{data: noise(linkBlock), time: d, least: least}
+func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, minBytes uint64) (transfer.Result, error) {
+	src := &timedSource{data: noise(linkBlock), time: d, minBytes: minBytes}
 	defer src.Close()
 	res, err := transfer.Send(ctx, src, link, Options(len(link.Conns())), nil)
 	res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds()}
@@ -98,7 +98,7 @@ func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, least uint64
 }
 
 func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
-	sink := &discard{arrived: func() uint64 { return link.Network().Received }}
+	sink := &discard{received: func() uint64 { return link.Network().Received }}
 	opt := Options(len(link.Conns()))
 	opt.Buffer = transfer.DefaultBuffer // as in a transfer: data that is early on one stream waits there
 	res, err := transfer.Receive(ctx, link, sink, opt, nil)
@@ -123,7 +123,7 @@ func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err
 			return err
 		}
 		defer link.Close()
-		_, err = sendLink(ctx, link, d, loopbackLeast)
+		_, err = sendLink(ctx, link, d, loopbackMin)
 		return err
 	})
 	g.Go(func() error {
@@ -143,12 +143,12 @@ func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err
 // timedSource repeats noise until its time has passed and minBytes were read. On a
 // busy machine, minBytes may take longer.
 type timedSource struct {
-	data   []byte
-	time   time.Duration // from the first read
-	least  uint64        // bytes
-	start  time.Time
-	given  uint64
-	closed atomic.Bool
+	data     []byte
+	time     time.Duration // from the first read
+	minBytes uint64        // bytes
+	start    time.Time
+	sent     uint64
+	closed   atomic.Bool
 }
 
 func (s *timedSource) Read(p []byte) (int, error) {
@@ -158,11 +158,11 @@ func (s *timedSource) Read(p []byte) (int, error) {
 	switch {
 	case s.closed.Load():
 		return 0, errors.New("closed")
-	case s.given >= s.least && time.Since(s.start) > s.time:
+	case s.sent >= s.minBytes && time.Since(s.start) > s.time:
 		return 0, io.EOF
 	}
-	n := copy(p, s.data[s.given%uint64(len(s.data)):])
-	s.given += uint64(n)
+	n := copy(p, s.data[s.sent%uint64(len(s.data)):])
+	s.sent += uint64(n)
 	return n, nil
 }
 
@@ -172,15 +172,15 @@ func (s *timedSource) Name() string { return "memory" }
 // discard measures from the first write to the last, which excludes connecting and
 // waiting for the sender.
 type discard struct {
-	arrived     func() uint64 // bytes received on all streams, including frame overhead
-	first, last time.Time
-	before      uint64 // bytes received at the first write
+	received        func() uint64 // bytes received on all streams, including frame overhead
+	first, last     time.Time
+	alreadyReceived uint64 // bytes received at the first write
 }
 
 func (d *discard) Write(p []byte) (int, error) {
 	d.last = time.Now()
 	if d.first.IsZero() {
-		d.first, d.before = d.last, d.arrived()
+		d.first, d.alreadyReceived = d.last, d.received()
 	}
 	return len(p), nil
 }
@@ -189,10 +189,10 @@ func (d *discard) Write(p []byte) (int, error) {
 // last, and the seconds between them. At the first write, other streams have
 // received parts of frames too, so it scales by the raw bytes.
 func (d *discard) rate(all, arrived uint64) (bytes uint64, seconds float64) {
-	if arrived < d.before || arrived == 0 {
+	if arrived < d.alreadyReceived || arrived == 0 {
 		return 0, 0
 	}
-	return uint64(float64(all) * (1 - float64(d.before)/float64(arrived))), d.last.Sub(d.first).Seconds()
+	return uint64(float64(all) * (1 - float64(d.alreadyReceived)/float64(arrived))), d.last.Sub(d.first).Seconds()
 }
 
 func (d *discard) Commit(context.Context) error { return nil }

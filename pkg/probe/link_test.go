@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestLink measures a link over loopback. Both ends report what they moved and how long
-// each stage took; how fast that was is no matter of a test.
+// TestLink measures a link over loopback. Both ends report the amount and the time
+// of each stage. The test does not check rates.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	l, err := tcp.Listen(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()}, nil)
@@ -28,8 +28,8 @@ func TestLink(t *testing.T) {
 			return
 		}
 		defer link.Close()
-		// As SendNoise, but at least as much as a rate takes, however slow the machine is.
-		c, err := watched(t.Context(), link, func() (transfer.Result, error) { return sendLink(t.Context(), link, short, loopbackLeast) })
+		// As SendNoise, but with the minimum for a rate, even on a slow machine.
+		c, err := withHost(t.Context(), link, func() (transfer.Result, error) { return sendLink(t.Context(), link, short, loopbackMin) })
 		if err == nil {
 			sent <- c
 		}
@@ -51,17 +51,18 @@ func TestLink(t *testing.T) {
 	require.NotEmpty(t, received.Stages)
 }
 
-// TestTimedSource reads a source whose time is up at once: it still yields the least that
-// a rate can be taken from.
+// TestTimedSource reads a source whose time has passed. It still returns the
+// minimum for a rate.
 func TestTimedSource(t *testing.T) {
 	t.Parallel()
-	s := &timedSource{data: noise(block), least: 3 * block}
+	s := &timedSource{data: noise(block), minBytes: 3 * block}
 	n, err := io.Copy(io.Discard, s)
 	require.NoError(t, err)
 	require.EqualValues(t, 3*block, n)
 }
 
-// TestDiscardRate checks that bytes that arrived before the first write do not count.
+// TestDiscardRate checks that bytes that arrived before the first write do not
+// count.
 func TestDiscardRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testDiscardRate)
@@ -69,7 +70,7 @@ func TestDiscardRate(t *testing.T) {
 
 func testDiscardRate(t *testing.T) {
 	arrived := uint64(300)
-	d := &discard{arrived: func() uint64 { return arrived }}
+	d := &discard{received: func() uint64 { return arrived }}
 	bytes, _ := d.rate(0, 0)
 	require.Zero(t, bytes)
 	_, _ = d.Write(nil)

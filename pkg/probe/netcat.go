@@ -44,7 +44,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 	ctx, cancel := context.WithTimeout(ctx, d+listenWait+5*time.Second)
 	defer cancel()
 
-	listener := group(ctx, nc, listenArgs(dialect, port)...)
+	listener := command(ctx, nc, listenArgs(dialect, port)...)
 	out, err := listener.StdoutPipe()
 	if err != nil {
 		return t, err
@@ -58,23 +58,23 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 	if err := listener.Start(); err != nil {
 		return t, err
 	}
-	defer end(listener, cancel)
-	if !listening(ctx, port) {
+	defer stop(listener, cancel)
+	if !waitListening(ctx, port) {
 		return t, skip("nc (%s) does not listen with %s", dialect, strings.Join(listenArgs(dialect, port), " "))
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return t, err
 	}
-	pump := group(ctx, source, producer[1:]...)
+	pump := command(ctx, source, producer[1:]...)
 	pump.Stdout = write
-	dial := group(ctx, nc, "127.0.0.1", strconv.Itoa(port))
+	dial := command(ctx, nc, "127.0.0.1", strconv.Itoa(port))
 	dial.Stdin = read
 	err = pump.Start()
 	if err == nil {
-		defer end(pump, cancel)
+		defer stop(pump, cancel)
 		if err = dial.Start(); err == nil {
-			defer end(dial, cancel)
+			defer stop(dial, cancel)
 		}
 	}
 	_, _ = read.Close(), write.Close() // the programs have inherited them
@@ -93,7 +93,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 }
 
 // stop kills a program and waits for it.
-func end(cmd *exec.Cmd, cancel context.CancelFunc) {
+func stop(cmd *exec.Cmd, cancel context.CancelFunc) {
 	cancel()
 	_ = cmd.Wait() // it was killed
 }
@@ -109,7 +109,7 @@ func freePort() (int, error) {
 
 // waitListening waits until a port of this host listens. It does not connect,
 // because nc accepts only one connection.
-func listening(ctx context.Context, port int) bool {
+func waitListening(ctx context.Context, port int) bool {
 	want := fmt.Sprintf(":%04X 00000000:0000 0A", port) // state 0A is TCP_LISTEN
 	for deadline := time.Now().Add(listenWait); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		raw, err := os.ReadFile("/proc/self/net/tcp")

@@ -105,7 +105,7 @@ func skip(format string, args ...any) error {
 // error and sets Ceiling.Skipped.
 func Run(ctx context.Context, r Request) (Ceiling, error) {
 	run, ok := map[string]func(context.Context, time.Duration) (tally, error){
-		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: seal, Zstd: compress,
+		Idle: idle, Memory: memory, ZeroNull: zeroNull, Hash: hash, AES: aesGCM, Zstd: compress,
 		LoopbackPlain:  func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.Plain, d) },
 		LoopbackSigned: func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.Signed, d) },
 		LoopbackTLS:    func(ctx context.Context, d time.Duration) (tally, error) { return loopback(ctx, tcp.TLS, d) },

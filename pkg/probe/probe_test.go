@@ -43,8 +43,8 @@ func TestLocalMeasurements(t *testing.T) {
 	require.ErrorContains(t, err, `unknown measurement "nosuch"`)
 }
 
-// TestCancel cancels each measurement. It must end long before its time, and leave no
-// process, listener or file.
+// TestCancel cancels each measurement. It must end long before its time, and leave
+// no process, listener or file.
 func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's listeners and children
 	dir := t.TempDir()
 	run := map[string]func(ctx context.Context) error{}
@@ -80,7 +80,7 @@ func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's
 			case <-time.After(testenv.Timeout()):
 				require.Fail(t, "the measurement goes on")
 			}
-			if ctx.Err() == nil { // nc is not here
+			if ctx.Err() == nil { // nc is not installed
 				require.NoError(t, err)
 				return
 			}
@@ -94,14 +94,14 @@ func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's
 	require.Empty(t, left)
 }
 
-// listening4 are the sockets of this process that listen.
+// listening4 returns the listening IPv4 sockets of this process.
 func listening4(t *testing.T) (out []string) {
 	t.Helper()
 	open, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)
 	own := map[string]bool{}
 	for _, fd := range open {
-		to, _ := os.Readlink(fd) // gone by now: none
+		to, _ := os.Readlink(fd) // "" if closed by now
 		own[to] = true
 	}
 	raw, err := os.ReadFile("/proc/self/net/tcp")
@@ -114,21 +114,21 @@ func listening4(t *testing.T) (out []string) {
 	return out
 }
 
-// children are this process's.
+// children returns the child processes of this process.
 func children(t *testing.T) (out []string) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
 	require.NoError(t, err)
 	for _, f := range tasks {
 		raw, err := os.ReadFile(f)
-		if err == nil { // a thread that ended has none
+		if err == nil { // fails for a thread that has ended
 			out = append(out, strings.Fields(string(raw))...)
 		}
 	}
 	return out
 }
 
-// source yields noise; of n bytes, or for ever where n is 0.
+// source returns n bytes of noise, or endless noise if n is 0.
 type source struct {
 	*timedSource
 	left int
@@ -148,7 +148,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// slowSource yields a block every 10 ms.
+// slowSource returns a block every 10 ms.
 type slowSource struct{ *source }
 
 func (s slowSource) Read(p []byte) (int, error) {
@@ -156,7 +156,7 @@ func (s slowSource) Read(p []byte) (int, error) {
 	return s.source.Read(p)
 }
 
-// TestSource runs on a simulated clock, which only slowSource moves.
+// TestSource runs on a simulated clock, which only slowSource advances.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestSource(t *testing.T) {
 	require.ErrorContains(t, err, "measure source-read: closed")
 }
 
-// TestWriteTo checks that WriteTo writes no more than allowed, stores each round before
-// the next, and leaves nothing.
+// TestWriteTo checks that WriteTo writes no more than allowed, stores each round
+// before the next, and leaves no file.
 func TestWriteTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -207,8 +207,8 @@ func TestWriteTo(t *testing.T) {
 	require.Equal(t, "kept", string(kept), "it is written beside, not into it")
 }
 
-// TestWriteRounds measures a disk of a simulated clock that stores 10 MiB/s and takes
-// 50 ms for each round.
+// TestWriteRounds measures a disk with a simulated clock. It stores 10 MiB/s and
+// takes 50 ms per round.
 func TestWriteRounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWriteRounds(t *testing.T) {
 	})
 }
 
-// counting counts what is written.
+// counting counts written bytes.
 type counting struct{ n int64 }
 
 func (c *counting) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
@@ -250,23 +250,23 @@ func TestReadFrom(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestAnswered gives up on a path that never answers, such as a file system whose server
-// is gone.
+// TestAnswered measures a path that never answers, such as a file system without
+// its server.
 func TestAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		defer close(stuck)
 		start := time.Now()
-		_, err := answered(t.Context(), short, "/mnt/gone", func(context.Context) (tally, error) { <-stuck; return tally{}, nil })
+		_, err := withTimeout(t.Context(), short, "/mnt/gone", func(context.Context) (tally, error) { <-stuck; return tally{}, nil })
 		require.ErrorIs(t, err, errSilent)
 		require.ErrorContains(t, err, "/mnt/gone")
 		require.Equal(t, short+time.Second, time.Since(start), "a second to finish a write")
 	})
 }
 
-// An archive reads as the facts of this host, and holds only what Sources
-// names: nothing that could hold a secret.
+// A capture gives the facts of this host, and contains only files in Sources, which
+// hold no secrets.
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	for _, brief := range []bool{false, true} {
@@ -300,7 +300,7 @@ func TestCapture(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// What a file holds beside facts is left out.
+// Parts of files that are not facts are omitted.
 func TestReadKeepsOnlyFacts(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS(t.TempDir())
@@ -323,7 +323,7 @@ func TestReadKeepsOnlyFacts(t *testing.T) {
 	require.Len(t, read(root, "etc/os-release"), maxFile)
 }
 
-// A line that looks like a file's beginning does not become one.
+// A line that looks like the start of an archived file does not become one.
 func TestPackQuotes(t *testing.T) {
 	t.Parallel()
 	a := txtar.Parse(pack(map[string]string{"a": "-- b --\nx\n-- c --\n", "empty": " \n"}))

@@ -37,11 +37,11 @@ const (
 // On a slow disk, it writes little more than the disk stores in the requested time.
 func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle func(context.Context) error) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
-		return answered(ctx, d+pathGrace, dir, func(ctx context.Context) (tally, error) {
+		return withTimeout(ctx, d+pathGrace, dir, func(ctx context.Context) (tally, error) {
 			info, err := os.Stat(dir)
 			switch {
 			case err != nil:
-				return tally{}, missing(dir, err)
+				return tally{}, explainMissing(dir, err)
 			case info.Mode().Type() == os.ModeDevice:
 				return tally{}, skip("%s is a device: writing would change it", dir)
 			case !info.IsDir():
@@ -137,7 +137,7 @@ func scratch(dir string) (*os.File, error) {
 // directory.
 func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 	return measure(ctx, r, func(ctx context.Context, d time.Duration) (tally, error) {
-		return answered(ctx, d+pathGrace, path, func(ctx context.Context) (tally, error) {
+		return withTimeout(ctx, d+pathGrace, path, func(ctx context.Context) (tally, error) {
 			name, err := largest(path)
 			if err != nil {
 				return tally{}, err
@@ -168,15 +168,15 @@ func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 
 // readAt reads from the start with several concurrent reads, until d has passed or
 // at the end.
-func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t tally, err error) {
+func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, parallel int) (t tally, err error) {
 	var next, read atomic.Int64
 	var failed error
 	var once sync.Once
 	var wg sync.WaitGroup
 	start := time.Now()
-	for range atOnce {
+	for range parallel {
 		wg.Go(func() {
-			p := device.AlignedBuffer(chunk / atOnce)
+			p := device.AlignedBuffer(chunk / parallel)
 			for first := true; first || time.Since(start) < d && ctx.Err() == nil; first = false {
 				n, err := f.ReadAt(p, next.Add(int64(len(p)))-int64(len(p)))
 				read.Add(int64(n))
@@ -194,7 +194,7 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, atOnce int) (t 
 }
 
 // explainMissing turns a "does not exist" error into a refusal with a hint.
-func missing(path string, err error) error {
+func explainMissing(path string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fault.Refusef("check the name, and that the file system is mounted", "%s: %w", path, os.ErrNotExist)
 	}
@@ -204,7 +204,7 @@ func missing(path string, err error) error {
 func largest(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", missing(path, err)
+		return "", explainMissing(path, err)
 	}
 	if !info.IsDir() {
 		return path, nil
@@ -247,7 +247,7 @@ func fileSystem(path string) string {
 // withTimeout runs f and returns an error if it does not finish within the limit. A
 // system call that waits for a server cannot be interrupted, so f may keep running.
 // It releases its files when it returns.
-func answered(ctx context.Context, limit time.Duration, path string, f func(context.Context) (tally, error)) (tally, error) {
+func withTimeout(ctx context.Context, limit time.Duration, path string, f func(context.Context) (tally, error)) (tally, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
 	defer cancel()
 	type answer struct {

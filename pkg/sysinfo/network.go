@@ -27,23 +27,23 @@ func readTCP(root fs.FS) TCP {
 // TCPReadMax returns the maximum receive buffer of autotuning in bytes
 // (net.ipv4.tcp_rmem, third field), or 0 if unknown.
 // https://www.kernel.org/doc/html/latest/networking/ip-sysctl.html
-func TCPReadMax(root fs.FS) int64 { return third(line(root, "proc/sys/net/ipv4/tcp_rmem")) }
+func TCPReadMax(root fs.FS) int64 { return thirdField(line(root, "proc/sys/net/ipv4/tcp_rmem")) }
 
 // TCPWriteMax returns the same limit for send buffers (net.ipv4.tcp_wmem).
-func TCPWriteMax(root fs.FS) int64 { return third(line(root, "proc/sys/net/ipv4/tcp_wmem")) }
+func TCPWriteMax(root fs.FS) int64 { return thirdField(line(root, "proc/sys/net/ipv4/tcp_wmem")) }
 
-func third(s string) int64 {
+func thirdField(s string) int64 {
 	f := strings.Fields(s)
 	if len(f) != 3 {
 		return 0
 	}
-	return whole(f[2])
+	return nonNegative(f[2])
 }
 
-func number(root fs.FS, name string) int64 { return whole(line(root, name)) }
+func number(root fs.FS, name string) int64 { return nonNegative(line(root, name)) }
 
 // nonNegative parses a number. It returns 0 if s is malformed or negative.
-func whole(s string) int64 {
+func nonNegative(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return 0

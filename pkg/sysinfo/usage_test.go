@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two seconds of two processors, of which 300 ticks were idle and 20 waited
-// for a disk. Linux 6.18.
+// Two seconds of two processors: 300 ticks idle, 20 waiting for a disk. Linux 6.18.
 const (
 	statBefore = `cpu  174 0 331 40300 900 0 7 0 0 0
 cpu0 80 0 170 20000 500 0 5 0 0 0
