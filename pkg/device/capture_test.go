@@ -174,7 +174,7 @@ func replay(t *testing.T, name string) (v view, device string) {
 func captureIf(t *testing.T, dev string) {
 	t.Helper()
 	dir := os.Getenv("ZXFER_CAPTURE")
-	f := look(t, dev)
+	f := mustInspect(t, dev)
 	if dir == "" || f.IsFile() {
 		return
 	}
@@ -187,7 +187,7 @@ func captureIf(t *testing.T, dev string) {
 // Captured devices give the same facts and findings as the real devices did.
 func TestCapturedDevices(t *testing.T) {
 	t.Parallel()
-	for _, c := range setups() {
+	for _, c := range deviceSetups() {
 		file := strings.ReplaceAll(c.name, " ", "-")
 		name := testenv.Data(t, "devices", file+".txtar")
 		if _, err := os.Stat(name); err != nil {

@@ -174,15 +174,15 @@ func (j *findings) checkContents(dst Facts, allow Allow) {
 		return
 	}
 	words := dst.confirmations()
-	what := "its serial number or WWN"
+	identifier := "its serial number or WWN"
 	if dst.Serial == "" && dst.WWN == "" {
-		what = "its size in bytes"
+		identifier = "its size in bytes"
 	}
-	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), what)
+	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), identifier)
 	id := "target-contents"
 	if allow.Overwrite {
 		id = "target-confirm"
-		summary = "%s is not confirmed: {{confirm}} has not " + what
+		summary = "%s is not confirmed: {{confirm}} has not " + identifier
 	}
 	j.add(finding.Fail, id, found, remedy, summary, dst.Path)
 	last := &(*j)[len(*j)-1]

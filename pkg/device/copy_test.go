@@ -53,8 +53,8 @@ func deviceOptions(change ...func(*Options)) Options {
 	return o
 }
 
-// moveDevice runs both ends over a link.
-func moveDevice(t testing.TB, mode tcp.Mode, streams int, via func(string) string, src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
+// copyOverLink runs both ends over a link.
+func copyOverLink(t testing.TB, mode tcp.Mode, streams int, via func(string) string, src *memoryDevice, dst *memoryDevice, j blockJournal, opt Options) (o outcome) {
 	t.Helper()
 	sender, receiver := transfertest.Links(t, mode, streams, via)
 	done := make(chan struct{})
@@ -76,7 +76,7 @@ type outcome struct {
 }
 
 // local runs a local copy.
-func local(src *memory, dst *memory, j blockJournal, opt Options) (o outcome) {
+func local(src *memoryDevice, dst *memoryDevice, j blockJournal, opt Options) (o outcome) {
 	o.received, o.receiveErr = copyLocal(context.Background(), src, dst, j, opt, nil)
 	o.sent, o.sendErr = o.received, o.receiveErr
 	return o
@@ -127,13 +127,13 @@ func TestDevicesArriveWhole(t *testing.T) {
 			for _, size := range sizes() {
 				for _, holes := range []int64{0, 4096} {
 					data := mixed(size)
-					src, dst, j := newMemory(data), newMemory(transfertest.Random(size)), &memoryJournal{}
+					src, dst, j := newMemoryDevice(data), newMemoryDevice(transfertest.Random(size)), &memoryJournal{}
 					src.Holes = holes
 					opt := deviceOptions(w.change)
 					o := local
 					if w.mode != "" {
-						o = func(src, dst *memory, j blockJournal, opt Options) outcome {
-							return moveDevice(t, w.mode, w.streams, nil, src, dst, j, opt)
+						o = func(src, dst *memoryDevice, j blockJournal, opt Options) outcome {
+							return copyOverLink(t, w.mode, w.streams, nil, src, dst, j, opt)
 						}
 					}
 					got := o(src, dst, j, opt)
@@ -169,9 +169,9 @@ func TestZerosAreNotSent(t *testing.T) {
 	data := make([]byte, 16<<20)
 	copy(data[10<<20:], transfertest.Random(deviceBlock))
 	for _, holes := range []int64{0, 4096} {
-		src, dst := newMemory(data), newMemory(transfertest.Random(len(data)))
+		src, dst := newMemoryDevice(data), newMemoryDevice(transfertest.Random(len(data)))
 		src.Holes = holes
-		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions())
+		o := copyOverLink(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions())
 		require.NoError(t, o.sendErr)
 		require.NoError(t, o.receiveErr)
 		require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -190,8 +190,8 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 	for i := range 4 { // 1 %
 		copy(old[(100*i+7)*deviceBlock:], transfertest.Random(4096))
 	}
-	src, dst := newMemory(data), newMemory(old)
-	o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
+	src, dst := newMemoryDevice(data), newMemoryDevice(old)
+	o := copyOverLink(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -204,9 +204,9 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 func TestDeltaOfEqualDevices(t *testing.T) {
 	t.Parallel()
 	data := mixed(100*deviceBlock + 5)
-	src, dst := newMemory(data), newMemory(data)
+	src, dst := newMemoryDevice(data), newMemoryDevice(data)
 	src.Holes, dst.Holes = 4096, 4096
-	o := moveDevice(t, tcp.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
+	o := copyOverLink(t, tcp.Plain, 1, nil, src, dst, nil, deviceOptions(func(o *Options) { o.Delta = true }))
 	require.NoError(t, o.sendErr)
 	require.NoError(t, o.receiveErr)
 	require.Zero(t, dst.Written)
@@ -223,12 +223,12 @@ func TestDeviceResumes(t *testing.T) {
 	for name, power := range map[string]bool{"cut": false, "cut and power cut": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dst, j := newMemory(transfertest.Random(len(data))), &memoryJournal{}
+			dst, j := newMemoryDevice(transfertest.Random(len(data))), &memoryJournal{}
 			// The proxy closes the connection in the middle of the data.
 			cut := transfertest.Proxied(t, func(int) transfertest.Tamper {
 				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 			})
-			o := moveDevice(t, tcp.Signed, 1, cut, newMemory(data), dst, j, deviceOptions())
+			o := copyOverLink(t, tcp.Signed, 1, cut, newMemoryDevice(data), dst, j, deviceOptions())
 			require.ErrorIs(t, o.sendErr, tcp.ErrCut)
 			require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
 			require.False(t, dst.Committed)
@@ -238,7 +238,7 @@ func TestDeviceResumes(t *testing.T) {
 			}
 			before := j.Len()
 			dst.Closed, dst.Written = false, 0
-			o = moveDevice(t, tcp.Signed, 1, nil, newMemory(data), dst, j, deviceOptions())
+			o = copyOverLink(t, tcp.Signed, 1, nil, newMemoryDevice(data), dst, j, deviceOptions())
 			require.NoError(t, o.sendErr)
 			require.NoError(t, o.receiveErr)
 			require.True(t, bytes.Equal(data, dst.Bytes()))
@@ -255,15 +255,15 @@ func TestResumeOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
 	j := &memoryJournal{}
-	dst := newMemory(make([]byte, len(data)))
+	dst := newMemoryDevice(make([]byte, len(data)))
 	var writes atomic.Int64
 	dst.FailWrite = func(int64) bool { return writes.Add(1) > 20 }
-	o := local(newMemory(data), dst, j, deviceOptions())
+	o := local(newMemoryDevice(data), dst, j, deviceOptions())
 	require.ErrorIs(t, o.sendErr, errDisk)
 	require.NotZero(t, j.Len())
 	dst.FailWrite = nil
 	copy(data, "changed")
-	o = local(newMemory(data), dst, j, deviceOptions())
+	o = local(newMemoryDevice(data), dst, j, deviceOptions())
 	require.NoError(t, o.sendErr)
 	require.True(t, bytes.Equal(data, dst.Bytes()))
 	require.NotZero(t, o.received.Device.Resumed)
@@ -274,14 +274,14 @@ func TestDeviceFaults(t *testing.T) {
 	data := mixed(100 * deviceBlock)
 	broken := func(off int64) bool { return off == 60*deviceBlock }
 	for name, c := range map[string]struct {
-		src, dst func(*memory)
+		src, dst func(*memoryDevice)
 		is       error
 	}{
-		"the source cannot be read":    {src: func(d *memory) { d.FailRead = broken }, is: errDisk},
-		"the source changed":           {src: func(d *memory) { d.Changed = errors.New("it changed") }},
-		"the target cannot be written": {dst: func(d *memory) { d.FailWrite = broken }, is: errDisk},
-		"the target cannot be read":    {dst: func(d *memory) { d.FailRead = broken }, is: errDisk},
-		"the target holds another byte": {dst: func(d *memory) {
+		"the source cannot be read":    {src: func(d *memoryDevice) { d.FailRead = broken }, is: errDisk},
+		"the source changed":           {src: func(d *memoryDevice) { d.Changed = errors.New("it changed") }},
+		"the target cannot be written": {dst: func(d *memoryDevice) { d.FailWrite = broken }, is: errDisk},
+		"the target cannot be read":    {dst: func(d *memoryDevice) { d.FailRead = broken }, is: errDisk},
+		"the target holds another byte": {dst: func(d *memoryDevice) {
 			d.Flip = func(off int64, p []byte) {
 				if broken(off) {
 					p[17] ^= 1
@@ -292,7 +292,7 @@ func TestDeviceFaults(t *testing.T) {
 		for _, mode := range []tcp.Mode{"", tcp.Signed, tcp.Plain} {
 			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
 				t.Parallel()
-				src, dst, j := newMemory(data), newMemory(make([]byte, len(data))), &memoryJournal{}
+				src, dst, j := newMemoryDevice(data), newMemoryDevice(make([]byte, len(data))), &memoryJournal{}
 				if c.src != nil {
 					c.src(src)
 				}
@@ -303,7 +303,7 @@ func TestDeviceFaults(t *testing.T) {
 				if mode == "" {
 					o = local(src, dst, j, deviceOptions())
 				} else {
-					o = moveDevice(t, mode, 1, nil, src, dst, j, deviceOptions())
+					o = copyOverLink(t, mode, 1, nil, src, dst, j, deviceOptions())
 				}
 				require.Error(t, o.sendErr)
 				require.Error(t, o.receiveErr)
@@ -336,7 +336,7 @@ func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(100 * deviceBlock)
 	for _, unread := range []bool{false, true} {
-		src, dst := newMemory(data), newMemory(make([]byte, len(data)))
+		src, dst := newMemoryDevice(data), newMemoryDevice(make([]byte, len(data)))
 		flip := transfertest.Proxied(t, func(int) transfertest.Tamper {
 			return transfertest.At(3<<20, func(before, after []byte) ([]byte, bool) {
 				out := append(bytes.Clone(before), after...)
@@ -344,7 +344,7 @@ func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 				return out, false
 			})
 		})
-		o := moveDevice(t, tcp.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *Options) { o.NoVerify = unread }))
+		o := copyOverLink(t, tcp.Plain, 1, flip, src, dst, nil, deviceOptions(func(o *Options) { o.NoVerify = unread }))
 		require.Error(t, o.receiveErr)
 		require.Error(t, o.sendErr)
 		require.False(t, dst.Committed)
@@ -355,7 +355,7 @@ func TestHashAll(t *testing.T) {
 	t.Parallel()
 	for _, size := range sizes() {
 		data := mixed(size)
-		src := newMemory(data)
+		src := newMemoryDevice(data)
 		src.Holes = 4096
 		res, sums, err := hashAll(context.Background(), src, deviceOptions(), nil)
 		require.NoError(t, err)

@@ -19,10 +19,10 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// broken maps a device whose count sectors from first on fail.
-func broken(t *testing.T, dev string, sectors, first, count int64) string {
+// failingDevice maps a device whose count sectors from first on fail.
+func failingDevice(t *testing.T, dev string, sectors, first, count int64) string {
 	t.Helper()
-	return mapped(t, fmt.Sprintf("0 %d linear %s 0\n%d %d error\n%d %d linear %s %d",
+	return dmDevice(t, fmt.Sprintf("0 %d linear %s 0\n%d %d error\n%d %d linear %s %d",
 		first, dev, first, count, first+count, sectors-first-count, dev, first+count))
 }
 
@@ -34,7 +34,7 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	want := noise(4 * mib)
 	require.NoError(t, os.WriteFile(dev, want, 0))
 	devicetest.Run(t, "sync")
-	f := look(t, broken(t, dev, 8192, 2051, 3))
+	f := mustInspect(t, failingDevice(t, dev, 8192, 2051, 3))
 	require.Equal(t, KindDM, f.Kind)
 	src, err := OpenSource(context.Background(), f, false)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 	dev := devicetest.Loop(t, 4*mib, 512)
 	for _, buffered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("buffered %v", buffered), func(t *testing.T) {
-			f := look(t, broken(t, dev, 8192, 4096, 8))
+			f := mustInspect(t, failingDevice(t, dev, 8192, 4096, 8))
 			target, err := OpenTarget(context.Background(), f, 4*mib, false)
 			require.NoError(t, err)
 			require.NoError(t, target.setDirect(!buffered))
@@ -100,14 +100,14 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
-	flakey := mapped(t, fmt.Sprintf("0 8192 flakey %s 0 0 60 1 error_writes", dev))
-	target, err := OpenTarget(context.Background(), look(t, flakey), 4*mib, false)
+	flakey := dmDevice(t, fmt.Sprintf("0 8192 flakey %s 0 0 60 1 error_writes", dev))
+	target, err := OpenTarget(context.Background(), mustInspect(t, flakey), 4*mib, false)
 	require.NoError(t, err)
 	_, err = target.WriteAt(noise(mib), mib)
 	require.ErrorIs(t, err, unix.EIO)
 	require.ErrorIs(t, target.Zero(0, mib), unix.EIO)
 	require.NoError(t, target.Close())
-	require.True(t, look(t, dev).Busy)
+	require.True(t, mustInspect(t, dev).Busy)
 }
 
 // On a full file system, the copy is refused before any write if space is allocated
@@ -118,7 +118,7 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 	mkfs(t, dev)
 	dir := mount(t, dev)
 	name := filepath.Join(dir, "image")
-	f := look(t, name)
+	f := mustInspect(t, name)
 	require.Equal(t, KindMissing, f.Kind)
 	require.Equal(t, "ext", f.FilesystemType)
 	src := source(t, 64*mib)
@@ -144,14 +144,14 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)
 	devicetest.Run(t, "vgcreate", "--quiet", "zx-snap", pv)
-	undo(t, "vgremove", "--force", "--yes", "zx-snap")
+	runCleanup(t, "vgremove", "--force", "--yes", "zx-snap")
 	devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--size", "32m", "--name", "data-1", "zx-snap")
 	dev := "/dev/zx-snap/data-1"
 	mkfs(t, dev)
 	dir := mount(t, dev)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "before"), noise(mib), 0o600))
 
-	f := look(t, dev)
+	f := mustInspect(t, dev)
 	require.Equal(t, KindLVM, f.Kind)
 	require.Equal(t, "zx-snap/data-1", f.Label)
 	warnings := checkSource(f)
@@ -162,13 +162,13 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "after"), noise(mib), 0o600))
 	devicetest.Run(t, "sync")
-	snap := look(t, s.Path)
+	snap := mustInspect(t, s.Path)
 	require.Equal(t, f.Size, snap.Size)
 	require.Empty(t, checkSource(snap))
 	src, err := OpenSource(context.Background(), snap, false)
 	require.NoError(t, err)
 	name := filepath.Join(devicetest.Scratch(t), "copy")
-	target, err := OpenTarget(context.Background(), look(t, name), snap.Size, false)
+	target, err := OpenTarget(context.Background(), mustInspect(t, name), snap.Size, false)
 	require.NoError(t, err)
 	p := AlignedBuffer(int(mib))
 	for off := int64(0); off < snap.Size; off += mib {
@@ -197,9 +197,9 @@ func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)
 	devicetest.Run(t, "vgcreate", "--quiet", "zxover", pv)
-	undo(t, "vgremove", "--force", "--yes", "zxover")
+	runCleanup(t, "vgremove", "--force", "--yes", "zxover")
 	devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--size", "64m", "--name", "data", "zxover")
-	f := look(t, "/dev/zxover/data")
+	f := mustInspect(t, "/dev/zxover/data")
 	for _, size := range []string{"", "-5G", "5X", "1G; true", "--yes", "10%FOO"} {
 		_, err := SnapshotLV(context.Background(), f, size)
 		require.Equal(t, fault.Usage, fault.ClassOf(err), "%q: %v", size, err)

@@ -33,7 +33,7 @@ func FuzzJournal(f *testing.F) {
 		f.Add(b[:len(b)-1])
 	}
 	add()
-	require.NoError(f, j.Add(extents([]extent{{Index: 3, Sum: Sum{1}}, {Index: 24, Sum: Sum{2}}, {Index: 3, Sum: Sum{3}}})))
+	require.NoError(f, j.Add(storedBlocks([]storedBlock{{Index: 3, Sum: Sum{1}}, {Index: 24, Sum: Sum{2}}, {Index: 3, Sum: Sum{3}}})))
 	add()
 	f.Add([]byte("{\"version\":1,\"block\":0}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -31,8 +31,8 @@ func guest(t *testing.T) {
 	}
 }
 
-// undo runs a command when the test ends. The command must succeed.
-func undo(t *testing.T, name string, args ...string) {
+// runCleanup runs a command when the test ends. The command must succeed.
+func runCleanup(t *testing.T, name string, args ...string) {
 	t.Cleanup(func() { devicetest.Run(t, name, args...) })
 }
 
@@ -41,7 +41,7 @@ func mount(t *testing.T, dev string, args ...string) string {
 	t.Helper()
 	dir := devicetest.Scratch(t)
 	devicetest.Run(t, "mount", append(args, dev, dir)...)
-	undo(t, "umount", dir)
+	runCleanup(t, "umount", dir)
 	return dir
 }
 
@@ -52,8 +52,8 @@ func mkfs(t *testing.T, args ...string) {
 	devicetest.Run(t, "mkfs.ext4", append([]string{"-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, args...)...)
 }
 
-// partitioned returns a disk with one DOS partition, 1 MiB to 9 MiB.
-func partitioned(t *testing.T, size int64) string {
+// partitionedDisk returns a disk with one DOS partition, 1 MiB to 9 MiB.
+func partitionedDisk(t *testing.T, size int64) string {
 	t.Helper()
 	file := devicetest.Image(t, size)
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
@@ -75,7 +75,7 @@ func mbr(start, sectors uint32) []byte {
 	return b
 }
 
-func look(t *testing.T, path string) Facts {
+func mustInspect(t *testing.T, path string) Facts {
 	t.Helper()
 	f, err := Inspect(context.Background(), path)
 	require.NoError(t, err)
@@ -94,20 +94,20 @@ func ids(problems []finding.Finding, s finding.Severity) []string {
 }
 
 // source returns a blank device to copy from.
-func source(t *testing.T, size int64) Facts { return look(t, devicetest.Loop(t, size, 512)) }
+func source(t *testing.T, size int64) Facts { return mustInspect(t, devicetest.Loop(t, size, 512)) }
 
 // Each rule refuses with its reason. Inspection, checks and refused opens change no
 // byte. With the words that the refusal names, consent permits the copy.
 func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	for _, c := range setups() {
+	for _, c := range deviceSetups() {
 		t.Run(c.name, func(t *testing.T) {
 			src := source(t, 5*mib)
 			dev := c.make(t)
 			devicetest.Run(t, "sync")
 			before := devicetest.Sum(t, dev)
 			captureIf(t, dev)
-			f := look(t, dev)
+			f := mustInspect(t, dev)
 			problems := checkTarget(src, f, Allow{})
 			require.Equal(t, c.want, ids(problems, finding.Fail), "%+v", f)
 			if c.held {
@@ -141,14 +141,14 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 // The target is the source or a part of it, under any name.
 func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
-	disk := partitioned(t, 16*mib)
+	disk := partitionedDisk(t, 16*mib)
 	file := devicetest.Image(t, 16*mib)
 	onFile := devicetest.Attach(t, file)
 	twice := devicetest.Attach(t, file)
-	dm := mapped(t, fmt.Sprintf("0 8192 linear %s 0", disk))
+	dm := dmDevice(t, fmt.Sprintf("0 8192 linear %s 0", disk))
 	node := fmt.Sprintf("/dev/zx-node-%08x", rand.Uint32())
 	t.Cleanup(func() { _ = os.Remove(node) })
-	f := look(t, disk)
+	f := mustInspect(t, disk)
 	devicetest.Run(t, "mknod", node, "b", fmt.Sprint(f.Major), fmt.Sprint(f.Minor))
 	link := filepath.Join(devicetest.Scratch(t), "link")
 	require.NoError(t, os.Symlink(disk, link))
@@ -172,10 +172,10 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 		{"a hard link", file, hard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Contains(t, ids(checkTarget(look(t, c.src), look(t, c.dst), Allow{}), finding.Fail), "target-is-source")
+			require.Contains(t, ids(checkTarget(mustInspect(t, c.src), mustInspect(t, c.dst), Allow{}), finding.Fail), "target-is-source")
 		})
 	}
-	require.NotContains(t, ids(checkTarget(look(t, disk), look(t, onFile), Allow{}), finding.Fail), "target-is-source")
+	require.NotContains(t, ids(checkTarget(mustInspect(t, disk), mustInspect(t, onFile), Allow{}), finding.Fail), "target-is-source")
 	require.NotEqual(t, onFile, twice)
 }
 
@@ -184,7 +184,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	guest(t)
 	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
 	dev := devicetest.Attach(t, first)
-	f := look(t, dev)
+	f := mustInspect(t, dev)
 	devicetest.Run(t, "losetup", "-d", dev)
 	devicetest.Run(t, "losetup", dev, second)
 	before := devicetest.Sum(t, dev)
@@ -201,15 +201,15 @@ func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the m
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
 	mkfs(t, dev)
-	f := look(t, dev)
+	f := mustInspect(t, dev)
 	target, err := OpenTarget(context.Background(), f, 16*mib, false)
 	require.NoError(t, err)
 	require.Error(t, exec.Command("mount", dev, devicetest.Scratch(t)).Run())
 	_, err = OpenTarget(context.Background(), f, 16*mib, false)
 	require.ErrorContains(t, err, "in use")
-	require.True(t, look(t, dev).Busy)
+	require.True(t, mustInspect(t, dev).Busy)
 	require.NoError(t, target.Close())
-	require.False(t, look(t, dev).Busy)
+	require.False(t, mustInspect(t, dev).Busy)
 }
 
 // Direct reads and writes work with any sector size and any alignment. Other bytes
@@ -221,7 +221,7 @@ func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devic
 			t.Run(fmt.Sprintf("%d bytes in sectors of %d", size, sector), func(t *testing.T) {
 				const whole = 4 * mib
 				dev := devicetest.Loop(t, whole, sector)
-				f := look(t, dev)
+				f := mustInspect(t, dev)
 				require.Equal(t, sector, f.LogicalSector)
 				old := noise(whole)
 				require.NoError(t, os.WriteFile(dev, old, 0))

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// pair returns a source and a target of a copy of four blocks.
-func pair() (src, dst Facts) {
+// copyPair returns a source and a target of a copy of four blocks.
+func copyPair() (src, dst Facts) {
 	src = Facts{Path: "/dev/sda", Real: "/dev/sda", Kind: KindDisk, Serial: "S1", Size: 4 << 16}
 	dst = Facts{Path: "/dev/sdb", Real: "/dev/sdb", Kind: KindDisk, Serial: "S2", Size: 5 << 16}
 	return src, dst
@@ -31,7 +31,7 @@ func stored(j *Journal) map[int64]Sum {
 func TestJournalRemembers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
-	src, dst := pair()
+	src, dst := copyPair()
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Nil(t, j)
@@ -41,8 +41,8 @@ func TestJournalRemembers(t *testing.T) {
 	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.NoError(t, j.Add(extents([]extent{{3, Sum{3}}, {0, Sum{9}}})))
-	require.NoError(t, j.Add(extents([]extent{{0, Sum{1}}}))) // the last record counts
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{3, Sum{3}}, {0, Sum{9}}})))
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{0, Sum{1}}}))) // the last record counts
 	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -55,7 +55,7 @@ func TestJournalRemembers(t *testing.T) {
 		require.Equal(t, 2, j.recorded)
 		require.Equal(t, map[int64]Sum{0: {1}, 3: {3}}, stored(j))
 		if use == journalResume {
-			require.NoError(t, j.Add(extents([]extent{{1, Sum{2}}})))
+			require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, Sum{2}}})))
 			require.NoError(t, j.Remove())
 		} else {
 			require.NoError(t, j.Close())
@@ -70,12 +70,12 @@ func TestJournalRemembers(t *testing.T) {
 func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	src, dst := pair()
+	src, dst := copyPair()
 	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	all := map[int64]Sum{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
-		require.NoError(t, j.Add(extents([]extent{{i, all[i]}})))
+		require.NoError(t, j.Add(storedBlocks([]storedBlock{{i, all[i]}})))
 	}
 	require.NoError(t, j.Close())
 	whole, err := os.ReadFile(j.path)
@@ -87,7 +87,7 @@ func TestTornJournal(t *testing.T) {
 		got := stored(j)
 		require.Subset(t, all, got)
 		// Records added after damage are found by the next open.
-		require.NoError(t, j.Add(extents([]extent{{3, Sum{4}}})))
+		require.NoError(t, j.Add(storedBlocks([]storedBlock{{3, Sum{4}}})))
 		require.NoError(t, j.Close())
 		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 		require.NoError(t, err)
@@ -124,14 +124,14 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir, block := t.TempDir(), 1<<16
-			src, dst := pair()
+			src, dst := copyPair()
 			src.Kind, src.ModTime = KindFile, time.Unix(1, 0)
 			if c.name == "another source" || c.name == "a partition instead of the disk" {
 				src.Kind = KindDisk
 			}
 			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, journalResume)
 			require.NoError(t, err)
-			require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
+			require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, Sum{1}}})))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 func TestJournalOfAFile(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
-	src, _ := pair()
+	src, _ := copyPair()
 	missing := Facts{Path: file, Real: file, Kind: KindMissing}
 	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
-	require.NoError(t, j.Add(extents([]extent{{1, Sum{1}}})))
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, Sum{1}}})))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
@@ -195,11 +195,11 @@ func TestJournalOfAFile(t *testing.T) {
 func TestJournalOfOtherHashes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	src, dst := pair()
+	src, dst := copyPair()
 	quick := Cut{Block: 1 << 16, Quick: true}
 	j, _, err := openJournal(dir, src, dst, quick, journalResume)
 	require.NoError(t, err)
-	require.NoError(t, j.Add(extents([]extent{{2, Sum{7}}})))
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{2, Sum{7}}})))
 	require.NoError(t, j.Close())
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
@@ -224,7 +224,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image")
 	data := noise(4 << 16)
 	require.NoError(t, os.WriteFile(file, data, 0o600))
-	src, _ := pair()
+	src, _ := copyPair()
 	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 4 << 16}
 	old := Signature{Device: file, Type: "btrfs", Offset: 3 << 16, UUID: "old"}
 	dst.Signatures = []Signature{old}
@@ -240,7 +240,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	}
 	dst.Signatures = nil
 	check(false, false, "it wrote nothing, and the file holds something")
-	require.NoError(t, j.Add(extents([]extent{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}})))
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, LeafHash(data[1<<16:2<<16], 1<<16, 4<<16)}})))
 	require.NoError(t, j.Close())
 	j, _, err = openJournal(dir, src, dst, cut, journalRead)
 	require.NoError(t, err)
@@ -275,7 +275,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, 64<<16))
-	src, _ := pair()
+	src, _ := copyPair()
 	src.Size = 64 << 16
 	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 64 << 16}
 	for _, quick := range []bool{false, true} {
@@ -292,7 +292,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 			if i >= 30 {
 				sum = cut.Sum(noise(1<<16), i<<16, 64<<16)
 			}
-			require.NoError(t, j.Add(extents([]extent{{i, sum}})))
+			require.NoError(t, j.Add(storedBlocks([]storedBlock{{i, sum}})))
 		}
 		require.NoError(t, j.Close())
 		j, _, err = openJournal(dir, src, dst, cut, journalRead)

@@ -12,9 +12,9 @@ import (
 // errDisk is the error of a broken device.
 var errDisk = errors.New("input/output error")
 
-// memory is a block device in memory: a blockSource and a blockTarget. A power
+// memoryDevice is a block device in memory: a blockSource and a blockTarget. A power
 // failure loses unsynced data.
-type memory struct {
+type memoryDevice struct {
 	mu     sync.Mutex
 	data   []byte
 	stable []byte // contents after a power failure
@@ -38,19 +38,19 @@ type memory struct {
 	Closed         bool
 }
 
-// newMemory returns a device that contains data.
-func newMemory(data []byte) *memory {
-	return &memory{data: bytes.Clone(data), stable: bytes.Clone(data)}
+// newMemoryDevice returns a device that contains data.
+func newMemoryDevice(data []byte) *memoryDevice {
+	return &memoryDevice{data: bytes.Clone(data), stable: bytes.Clone(data)}
 }
 
-func (d *memory) Name() string { return cmp.Or(d.Label, "disk") }
+func (d *memoryDevice) Name() string { return cmp.Or(d.Label, "disk") }
 
-func (d *memory) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
+func (d *memoryDevice) Size() int64 { d.mu.Lock(); defer d.mu.Unlock(); return int64(len(d.data)) }
 
 // Bytes returns a copy of the contents.
-func (d *memory) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
+func (d *memoryDevice) Bytes() []byte { d.mu.Lock(); defer d.mu.Unlock(); return bytes.Clone(d.data) }
 
-func (d *memory) ReadAt(p []byte, off int64) (int, error) {
+func (d *memoryDevice) ReadAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.FailRead != nil && d.FailRead(off) {
@@ -67,7 +67,7 @@ func (d *memory) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-func (d *memory) WriteAt(p []byte, off int64) (int, error) {
+func (d *memoryDevice) WriteAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	if d.FailWrite != nil && d.FailWrite(off) || off+int64(len(p)) > int64(len(d.data)) {
 		d.mu.Unlock()
@@ -86,7 +86,7 @@ func (d *memory) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func (d *memory) Zero(off, n int64) error {
+func (d *memoryDevice) Zero(off, n int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.FailWrite != nil && d.FailWrite(off) || off+n > int64(len(d.data)) {
@@ -97,7 +97,7 @@ func (d *memory) Zero(off, n int64) error {
 }
 
 // NextData scans the bytes for data.
-func (d *memory) NextData(off int64) (start, end int64, err error) {
+func (d *memoryDevice) NextData(off int64) (start, end int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	size := int64(len(d.data))
@@ -117,7 +117,7 @@ func (d *memory) NextData(off int64) (start, end int64, err error) {
 }
 
 // Sync makes written data survive a power failure.
-func (d *memory) Sync() error {
+func (d *memoryDevice) Sync() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	copy(d.stable, d.data)
@@ -126,20 +126,20 @@ func (d *memory) Sync() error {
 }
 
 // PowerCut discards unsynced data.
-func (d *memory) PowerCut() {
+func (d *memoryDevice) PowerCut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	copy(d.data, d.stable)
 }
 
-func (d *memory) DropCache() error { return nil }
+func (d *memoryDevice) DropCache() error { return nil }
 
-func (d *memory) Unchanged() error { return d.Changed }
+func (d *memoryDevice) Unchanged() error { return d.Changed }
 
-func (d *memory) BadRanges() []Range { return nil }
+func (d *memoryDevice) BadRanges() []Range { return nil }
 
 // Commit records the call.
-func (d *memory) Commit() error {
+func (d *memoryDevice) Commit() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Committed = true
@@ -147,21 +147,21 @@ func (d *memory) Commit() error {
 }
 
 // Close records the call.
-func (d *memory) Close() error {
+func (d *memoryDevice) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Closed = true
 	return nil
 }
 
-// extent is a stored block and its sum.
-type extent struct {
+// storedBlock is a stored block and its sum.
+type storedBlock struct {
 	Index int64
 	Sum   Sum
 }
 
-// extents returns blocks as an argument of Add.
-func extents(blocks []extent) iter.Seq2[int64, Sum] {
+// storedBlocks returns blocks as an argument of Add.
+func storedBlocks(blocks []storedBlock) iter.Seq2[int64, Sum] {
 	return func(yield func(int64, Sum) bool) {
 		for _, b := range blocks {
 			if !yield(b.Index, b.Sum) {
@@ -174,7 +174,7 @@ func extents(blocks []extent) iter.Seq2[int64, Sum] {
 // memoryJournal is a blockJournal in memory.
 type memoryJournal struct {
 	mu      sync.Mutex
-	blocks  []extent
+	blocks  []storedBlock
 	Removed bool
 }
 
@@ -195,7 +195,7 @@ func (j *memoryJournal) Add(blocks iter.Seq2[int64, Sum]) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i, sum := range blocks {
-		j.blocks = append(j.blocks, extent{i, sum})
+		j.blocks = append(j.blocks, storedBlock{i, sum})
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (j *memoryJournal) Remove() error {
 func (j *memoryJournal) Close() error { return nil }
 
 var (
-	_ blockSource  = (*memory)(nil)
-	_ blockTarget  = (*memory)(nil)
+	_ blockSource  = (*memoryDevice)(nil)
+	_ blockTarget  = (*memoryDevice)(nil)
 	_ blockJournal = (*memoryJournal)(nil)
 )

@@ -123,7 +123,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.WriteAt(data[middle:middle+block], middle)
 	require.NoError(t, err)
-	require.NoError(t, j.Add(extents([]extent{{middle / block, LeafHash(data[middle:middle+block], middle, size)}})))
+	require.NoError(t, j.Add(storedBlocks([]storedBlock{{middle / block, LeafHash(data[middle:middle+block], middle, size)}})))
 	require.NoError(t, j.Close())
 	task.Target, err = Inspect(t.Context(), to)
 	require.NoError(t, err)
@@ -170,11 +170,11 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		j, _, err := OpenJournal(src, dst, wasDirect.Options.Cut(), journalResume)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = os.Remove(j.path) })
-		var stored []extent
+		var stored []storedBlock
 		for i := int64(1); i < 4; i++ {
-			stored = append(stored, extent{i, wasDirect.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
+			stored = append(stored, storedBlock{i, wasDirect.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
 		}
-		require.NoError(t, j.Add(extents(stored)))
+		require.NoError(t, j.Add(storedBlocks(stored)))
 		require.NoError(t, j.Close())
 
 		state, err := StateOf(other)

@@ -12,9 +12,9 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// A setup creates a device that must not be written to. held reports that the
+// A deviceSetup creates a device that must not be written to. held reports that the
 // kernel refuses too, without checkTarget.
-type setup struct {
+type deviceSetup struct {
 	name string
 	make func(t *testing.T) string
 	want []string
@@ -23,8 +23,8 @@ type setup struct {
 
 const mib = int64(1 << 20)
 
-// setups are the ways in which a device is in use or has contents.
-func setups() []setup {
+// deviceSetups are the ways in which a device is in use or has contents.
+func deviceSetups() []deviceSetup {
 	ext4 := func(t *testing.T) string {
 		dev := devicetest.Loop(t, 16*mib, 512)
 		mkfs(t, dev)
@@ -34,7 +34,7 @@ func setups() []setup {
 		pv, vg = devicetest.Loop(t, 32*mib, 512), fmt.Sprintf("zx-%08x", rand.Uint32())
 		devicetest.Run(t, "pvcreate", "--quiet", pv)
 		devicetest.Run(t, "vgcreate", "--quiet", vg, pv)
-		undo(t, "vgremove", "--force", "--yes", vg)
+		runCleanup(t, "vgremove", "--force", "--yes", vg)
 		for _, lv := range names {
 			devicetest.Run(t, "lvcreate", "--quiet", "--yes", "--wipesignatures", "n", "--size", "8m", "--name", lv, vg)
 		}
@@ -52,34 +52,34 @@ func setups() []setup {
 	}
 	zvol := func(t *testing.T) string {
 		_, name := pool(t)
-		undo(t, "zpool", "destroy", name)
+		runCleanup(t, "zpool", "destroy", name)
 		devicetest.Run(t, "zfs", "create", "-V", "16m", name+"/vol")
 		dev := zfstest.Device(t, name+"/vol")
 		require.NoError(t, dev.Close())
 		return dev.Name()
 	}
-	return []setup{
+	return []deviceSetup{
 		{"mounted", func(t *testing.T) string { d := ext4(t); mount(t, d); return d }, []string{"target-mounted"}, true},
 		{"mounted read-only", func(t *testing.T) string { d := ext4(t); mount(t, d, "-o", "ro"); return d }, []string{"target-mounted"}, true},
 		{"disk of a mounted partition", func(t *testing.T) string {
-			d := partitioned(t, 16*mib)
+			d := partitionedDisk(t, 16*mib)
 			mkfs(t, d+"p1")
 			mount(t, d+"p1")
 			return d
 		}, []string{"target-mounted"}, true},
 		{"mounted partition", func(t *testing.T) string {
-			d := partitioned(t, 16*mib) + "p1"
+			d := partitionedDisk(t, 16*mib) + "p1"
 			mkfs(t, d)
 			mount(t, d)
 			return d
 		}, []string{"target-mounted"}, true},
 		{"unmounted partition", func(t *testing.T) string {
-			d := partitioned(t, 16*mib) + "p1"
+			d := partitionedDisk(t, 16*mib) + "p1"
 			mkfs(t, d)
 			return d
 		}, []string{"target-contents"}, false},
 		{"unmounted ext4", ext4, []string{"target-contents"}, false},
-		{"partition table", func(t *testing.T) string { return partitioned(t, 16*mib) }, []string{"target-contents"}, false},
+		{"partition table", func(t *testing.T) string { return partitionedDisk(t, 16*mib) }, []string{"target-contents"}, false},
 		{"swap in use", func(t *testing.T) string {
 			if _, err := os.Stat("/proc/swaps"); err != nil {
 				t.Skip("this kernel has no swap: ", err)
@@ -87,7 +87,7 @@ func setups() []setup {
 			d := devicetest.Loop(t, 16*mib, 512)
 			devicetest.Run(t, "mkswap", d)
 			devicetest.Run(t, "swapon", d)
-			undo(t, "swapoff", d)
+			runCleanup(t, "swapoff", d)
 			return d
 		}, []string{"target-system", "target-swap"}, true},
 		{"swap not in use", func(t *testing.T) string {
@@ -115,7 +115,7 @@ func setups() []setup {
 		}, []string{"target-mounted"}, true},
 		{"member of an array in use", func(t *testing.T) string {
 			m, md := array(t)
-			undo(t, "mdadm", "--stop", md)
+			runCleanup(t, "mdadm", "--stop", md)
 			return m
 		}, []string{"target-held"}, true},
 		{"member of a stopped array", func(t *testing.T) string {
@@ -125,19 +125,19 @@ func setups() []setup {
 		}, []string{"target-contents"}, false},
 		{"mounted array", func(t *testing.T) string {
 			_, md := array(t)
-			undo(t, "mdadm", "--stop", md)
+			runCleanup(t, "mdadm", "--stop", md)
 			mkfs(t, md)
 			mount(t, md)
 			return md
 		}, []string{"target-mounted"}, true},
 		{"under device-mapper", func(t *testing.T) string {
 			d := devicetest.Loop(t, 16*mib, 512)
-			mapped(t, fmt.Sprintf("0 %d linear %s 0", 16*mib/512, d))
+			dmDevice(t, fmt.Sprintf("0 %d linear %s 0", 16*mib/512, d))
 			return d
 		}, []string{"target-held"}, true},
 		{"member of an imported pool", func(t *testing.T) string {
 			m, name := pool(t)
-			undo(t, "zpool", "destroy", name)
+			runCleanup(t, "zpool", "destroy", name)
 			for range 4 { // afterwards an idle pool writes nothing: ZFS frees with a delay
 				devicetest.Run(t, "zpool", "sync", name)
 			}
@@ -187,11 +187,11 @@ func setups() []setup {
 	}
 }
 
-// mapped creates a device-mapper device.
-func mapped(t *testing.T, table string) string {
+// dmDevice creates a device-mapper device.
+func dmDevice(t *testing.T, table string) string {
 	t.Helper()
 	name := fmt.Sprintf("zx%08x", rand.Uint32())
 	devicetest.Run(t, "dmsetup", "create", name, "--table", table)
-	undo(t, "dmsetup", "remove", "--retry", name)
+	runCleanup(t, "dmsetup", "remove", "--retry", name)
 	return "/dev/mapper/" + name
 }

@@ -24,13 +24,13 @@ const (
 	stallBlocks = 300
 )
 
-// slowly delays each read of a device, so that reading all of it takes longer than
+// readDelay delays each read of a device, so that reading all of it takes longer than
 // stall.
-func slowly(stall time.Duration) func(int64) bool {
+func readDelay(stall time.Duration) func(int64) bool {
 	return func(int64) bool { time.Sleep(stall * 3 / 2 / stallBlocks); return false }
 }
 
-func stalling(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
+func withStall(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
 
 // TestAResumedCopyWithNothingToSendIsNoStall reads a source whose blocks the target
 // already holds, except the last ones.
@@ -38,15 +38,15 @@ func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
-		dst, j := newMemory(make([]byte, len(data))), &memoryJournal{}
+		dst, j := newMemoryDevice(make([]byte, len(data))), &memoryJournal{}
 		dst.FailWrite = func(off int64) bool { return off == 0 } // written last
-		require.ErrorIs(t, local(newMemory(data), dst, j, deviceOptions()).sendErr, errDisk)
+		require.ErrorIs(t, local(newMemoryDevice(data), dst, j, deviceOptions()).sendErr, errDisk)
 		require.GreaterOrEqual(t, j.Len(), stallBlocks-3)
 
 		dst.FailWrite, dst.Closed = nil, false
-		src := newMemory(data)
-		src.FailRead = slowly(stall)
-		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, j, deviceOptions(stalling(stall)))
+		src := newMemoryDevice(data)
+		src.FailRead = readDelay(stall)
+		o := copyOverLink(t, tcp.Signed, 1, nil, src, dst, j, deviceOptions(withStall(stall)))
 		if err := errors.Join(o.receiveErr, o.sendErr); err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
-		src, dst := newMemory(data), newMemory(data)
-		dst.FailRead = slowly(stall)
-		o := moveDevice(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(stalling(stall), func(o *Options) { o.Delta = true }))
+		src, dst := newMemoryDevice(data), newMemoryDevice(data)
+		dst.FailRead = readDelay(stall)
+		o := copyOverLink(t, tcp.Signed, 1, nil, src, dst, nil, deviceOptions(withStall(stall), func(o *Options) { o.Delta = true }))
 		require.Zero(t, dst.Written)
 		return errors.Join(o.receiveErr, o.sendErr)
 	})
@@ -75,16 +75,16 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	for name, c := range map[string]struct {
-		hang  func(src, dst *memory, f func(int64) bool)
+		hang  func(src, dst *memoryDevice, f func(int64) bool)
 		delta bool
 		says  string
 	}{
-		"source":  {hang: func(src, _ *memory, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
-		"target":  {hang: func(_, dst *memory, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
-		"hashing": {hang: func(_, dst *memory, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
+		"source":  {hang: func(src, _ *memoryDevice, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
+		"target":  {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
+		"hashing": {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
 	} {
-		prepare := func() (src, dst *memory, reached chan struct{}, free func()) {
-			src, dst = newMemory(data), newMemory(make([]byte, len(data)))
+		prepare := func() (src, dst *memoryDevice, reached chan struct{}, free func()) {
+			src, dst = newMemoryDevice(data), newMemoryDevice(make([]byte, len(data)))
 			src.Label, dst.Label = "source", "target"
 			hung, reached := make(chan struct{}), make(chan struct{})
 			tell := sync.OnceFunc(func() { close(reached) })
@@ -98,7 +98,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 			return src, dst, reached, sync.OnceFunc(func() { close(hung) })
 		}
 		opt := func(stall time.Duration) Options {
-			return deviceOptions(stalling(stall), func(o *Options) { o.Delta = c.delta })
+			return deviceOptions(withStall(stall), func(o *Options) { o.Delta = c.delta })
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,14 +76,14 @@ type failingSync struct {
 func (d *failingSync) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (d *failingSync) Sync() error                            { return d.sync() }
 
-// noted is a journal that counts records.
-type noted struct{ blocks, removed int }
+// countingJournal is a journal that counts records.
+type countingJournal struct{ blocks, removed int }
 
-func (j *noted) Stored() []Sum { return nil }
-func (j *noted) Remove() error { j.removed++; return nil }
-func (j *noted) Close() error  { return nil }
+func (j *countingJournal) Stored() []Sum { return nil }
+func (j *countingJournal) Remove() error { j.removed++; return nil }
+func (j *countingJournal) Close() error  { return nil }
 
-func (j *noted) Add(blocks iter.Seq2[int64, Sum]) error {
+func (j *countingJournal) Add(blocks iter.Seq2[int64, Sum]) error {
 	for range blocks {
 		j.blocks++
 	}
@@ -106,7 +106,7 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("input/output error")
-	dst, j := &failingSync{}, &noted{}
+	dst, j := &failingSync{}, &countingJournal{}
 	s, opt := testStore(t, dst, j, 20)
 	first := true
 	dst.sync = func() error {
@@ -127,7 +127,7 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	t.Parallel()
 	const blocks = 400
-	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &noted{}
+	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &countingJournal{}
 	s, opt := testStore(t, dst, j, blocks)
 	for i := int64(1); i < blocks-2; i++ { // it reads as zeros
 		require.NoError(t, s.put(0, i, make([]byte, opt.Block), Sum{}, Mark{1}))
@@ -140,28 +140,28 @@ func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	require.Equal(t, 1, j.removed)
 }
 
-// uncommitted is a target that was replaced, so Commit fails.
-type uncommitted struct {
+// replacedTarget is a target that was replaced, so Commit fails.
+type replacedTarget struct {
 	zeroDevice
 	closed int
 }
 
-func (d *uncommitted) Commit() error { return errors.New("it was replaced") }
-func (d *uncommitted) Close() error  { d.closed++; return nil }
+func (d *replacedTarget) Commit() error { return errors.New("it was replaced") }
+func (d *replacedTarget) Close() error  { d.closed++; return nil }
 
-// kept is a journal that records Close.
-type kept struct {
-	noted
+// closableJournal is a journal that records Close.
+type closableJournal struct {
+	countingJournal
 	closed int
 }
 
-func (j *kept) Close() error { j.closed++; return nil }
+func (j *closableJournal) Close() error { j.closed++; return nil }
 
 // A target that cannot be committed is released for another attempt in the same
 // process.
 func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
-	dst, j := &uncommitted{}, &kept{}
+	dst, j := &replacedTarget{}, &closableJournal{}
 	s, _ := testStore(t, dst, j, 20)
 	require.NoError(t, s.zeros(0, 0, make([]Sum, 20)))
 	_, err := s.finish(t.Context())

@@ -68,7 +68,7 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 // cost of a round, and includes repeated waits of the file system.
 func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64, settle func(context.Context) error) (t tally, err error) {
 	p := noise(chunk)
-	var before struct {
+	var last struct {
 		n    int64
 		took time.Duration
 	}
@@ -88,12 +88,12 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		took = time.Since(start)
 		switch {
 		case uint64(n) < t.bytes/2: // the limit truncated this round: keep the previous rate
-		case n > before.n && took > before.took:
-			t.bytes, t.seconds = uint64(n-before.n), (took - before.took).Seconds()
+		case n > last.n && took > last.took:
+			t.bytes, t.seconds = uint64(n-last.n), (took - last.took).Seconds()
 		default:
 			t.bytes, t.seconds = uint64(n), took.Seconds()
 		}
-		before.n, before.took = n, took
+		last.n, last.took = n, took
 		return took, nil
 	}
 	wait, err := round(block)
@@ -110,8 +110,8 @@ func writeRounds(ctx context.Context, d time.Duration, w io.Writer, limit int64,
 		}
 	}
 	if limit > 0 && ctx.Err() == nil {
-		most := float64(growth * before.n) // limits the effect of a round that was fast by chance
-		_, err = round(max(2*before.n, int64(min(most, float64(t.bytes)/t.seconds*d.Seconds()))))
+		most := float64(growth * last.n) // limits the effect of a round that was fast by chance
+		_, err = round(max(2*last.n, int64(min(most, float64(t.bytes)/t.seconds*d.Seconds()))))
 	}
 	return t, err
 }

@@ -26,8 +26,8 @@ func (i Implementation) Has(names ...string) bool {
 
 // implementation reads a parameter of zfs.ko, which has all of them since 2.2, or
 // of the module that had it earlier.
-func implementation(root fs.FS, name, before string) Implementation {
-	for _, module := range []string{"zfs", before} {
+func implementation(root fs.FS, name, olderModule string) Implementation {
+	for _, module := range []string{"zfs", olderModule} {
 		path := "sys/module/" + module + "/parameters/" + name
 		if raw := line(root, path); raw != "" {
 			i := parseImplementation(raw)

@@ -57,12 +57,12 @@ func (u Usage) Processors() int { return int(u.cpus) }
 
 // Since returns the average number of processors that were busy, and that waited
 // for I/O.
-func (u Usage) Since(before Usage) (busy, iowait float64) {
-	passed := u.at.Sub(before.at).Seconds() * 100
+func (u Usage) Since(earlier Usage) (busy, iowait float64) {
+	passed := u.at.Sub(earlier.at).Seconds() * 100
 	if passed <= 0 {
 		return 0, 0
 	}
-	iowait = max(0, (u.iowait-before.iowait)/passed)
-	idle := max(0, (u.idle-before.idle)/passed)
+	iowait = max(0, (u.iowait-earlier.iowait)/passed)
+	idle := max(0, (u.idle-earlier.idle)/passed)
 	return max(0, u.cpus-idle-iowait), iowait
 }
