@@ -87,7 +87,6 @@ func (g grid) bytes(first, count int64) int64 {
 // different sums.
 func (g grid) sum(i int64, p []byte) Sum { return g.cut.Sum(p, i*g.block, g.size) }
 
-// mark returns the mark of a block with a known sum.
 func (g grid) mark(p []byte, sum Sum) Mark {
 	if g.cut.Quick {
 		return Mark(sum[:tcp.MarkSize])

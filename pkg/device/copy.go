@@ -12,8 +12,6 @@ import (
 // copyLocal copies within one host. Each block is read, hashed and written by one
 // goroutine. Several goroutines keep both devices busy. It does the work of send
 // and receive together.
-//
-// progress may be nil. It is called about twice a second and once at the end.
 func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal blockJournal, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	c := &localCopy{src: src, opt: opt, pool: &blockPool{size: opt.Block}}

@@ -77,8 +77,6 @@ func DigestOf(ctx context.Context, q DigestQuery, progress func(transfer.Progres
 
 // hashAll hashes a device and returns the sums of its blocks. It always closes the
 // source.
-//
-// progress may be nil. It is called about twice a second and once at the end.
 func hashAll(ctx context.Context, src blockSource, opt Options, progress func(transfer.Progress)) (_ Result, sums []Sum, err error) {
 	opt = opt.filled()
 	opt.NoVerify = false // otherwise opt.digest returns ""

@@ -45,7 +45,6 @@ func openHandle(facts Facts, flags int) (*handle, error) {
 	return h, nil
 }
 
-// Name returns the path that the user gave.
 func (h *handle) Name() string { return h.facts.Path }
 
 // control runs f on the descriptor. Unlike RawConn.Read, it allows concurrent

@@ -158,7 +158,6 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	return errors.Join(err, h.f.Close())
 }
 
-// filesystem inspects the file system of a path.
 func (f *Facts) filesystem(path string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -17,8 +17,6 @@ import (
 // the size of the source. It commits the target only after the digests of both ends
 // match. If the copy fails, it closes the target and keeps the journal of the
 // stored blocks. Errors are those of transfer.Receive, and ErrCorrupt.
-//
-// progress may be nil. It is called about twice a second and once at the end.
 func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	pool := &blockPool{size: opt.Block + tcp.TrailSize}
@@ -60,7 +58,6 @@ type receiver struct {
 	digest string
 }
 
-// move stores and verifies the device.
 func (r *receiver) move(ctx context.Context) (err error) {
 	r.store.start(ctx, r.life.Fail)
 	var reported sync.WaitGroup

@@ -121,7 +121,6 @@ func (s *scan) take() (first, count int64, hole bool, err error) {
 	return first, count, hole, nil
 }
 
-// hole hashes blocks that are known to be zeros.
 func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 	b := s.pool.get()
 	zeros := b.Room()[:s.block]

@@ -15,8 +15,6 @@ import (
 // send copies a device to a link and waits until the receiver has stored it and,
 // unless NoVerify is set, read it back. It does not send present blocks. It always
 // closes the source. Errors are those of transfer.Send.
-//
-// progress may be nil. It is called about twice a second and once at the end.
 func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
 	s := &sender{src: src, link: link, out: transfer.NewOutgoing(link, "device", opt.Options), pool: &blockPool{size: opt.frameSize()}}

@@ -192,7 +192,6 @@ func (s *store) put(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	})
 }
 
-// zeros zeros a run of blocks.
 func (s *store) zeros(w int, first int64, sums []Sum) error {
 	return s.written(w, first, sums, blockZero, func() error {
 		return s.dst.Zero(first*s.block, s.bytes(first, int64(len(sums))))
@@ -226,7 +225,6 @@ func (s *store) written(w int, first int64, sums []Sum, st blockState, write fun
 	return nil
 }
 
-// stop ends the syncer.
 func (s *store) stop() {
 	s.stopping.Do(func() { close(s.quit) })
 	<-s.synced

@@ -119,10 +119,8 @@ func newStandardInput(in io.Reader) *standardInput {
 	return &standardInput{r}
 }
 
-// Name returns the name for messages.
 func (*standardInput) Name() string { return "standard input" }
 
-// standardOutput writes a stream.
 type standardOutput struct{ io.Writer }
 
 // Commit does nothing: the reader has the data already.
@@ -131,7 +129,6 @@ func (*standardOutput) Commit(context.Context) error { return nil }
 // Abort does nothing: written data cannot be recalled.
 func (*standardOutput) Abort(error) error { return nil }
 
-// Name returns the name for messages.
 func (*standardOutput) Name() string { return "standard output" }
 
 // deviceReader reads a device from start to end.

@@ -124,7 +124,6 @@ func (t *Target) fallocate(mode uint32, off, n int64) error {
 	return t.control(func(fd int) error { return unix.Fallocate(fd, mode, off, n) })
 }
 
-// extend extends a file to the size of the copy.
 func (t *Target) extend() error {
 	st, err := t.stat()
 	if err != nil || st.Size >= t.size {
