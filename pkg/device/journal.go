@@ -86,7 +86,7 @@ const (
 )
 
 // OpenJournal opens the journal of a copy of src to dst with this cut. If an
-// existing journal cannot be used, reason explains it. j is nil if there is no journal
+// existing journal cannot be used, reason explains why. j is nil if there is no journal
 // to read. A target file must exist already, except for journalRead.
 func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
@@ -128,8 +128,8 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 	return j, reason, nil
 }
 
-// open reads the journal. If its records cannot be used, it starts from an empty
-// journal.
+// open reads the journal. If its records cannot be used, and use is not journalRead,
+// it empties the journal.
 func (j *Journal) open(target string, want journalHeader, use journalUse) (reason string, err error) {
 	if use != journalRead {
 		// Keeps out other copies to the target. The kernel releases the lock when

@@ -22,7 +22,7 @@ type Target struct {
 	created bool
 
 	mu      sync.Mutex
-	syncErr error // of a sync
+	syncErr error // first failure of Sync
 }
 
 // OpenTarget opens the device that Inspect found for a copy of size bytes. It fails
