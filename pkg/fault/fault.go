@@ -1,7 +1,3 @@
-// Package fault gives errors the two things a user needs beside their text:
-// a class, which decides the exit code, and a hint, which names the remedy.
-//
-// It does not print anything and never ends the process; cmd/zxfer does both.
 package fault
 
 import (
@@ -9,21 +5,21 @@ import (
 	"fmt"
 )
 
-// Class says what an error means for the caller; it is also the exit code.
+// Class is the kind of an error, and the exit code.
 type Class int
 
-// The classes are the exit codes of every verb.
+// The classes.
 const (
-	Failed      Class = 1 // the action was tried and failed
-	Usage       Class = 2 // the request itself is wrong
-	Refused     Class = 3 // a check or safety rule said no; nothing was changed
-	Interrupted Class = 4 // stopped with its state kept; the same command resumes
+	Failed      Class = 1 // tried and failed
+	Usage       Class = 2 // invalid request
+	Refused     Class = 3 // by a check or rule; nothing was changed
+	Interrupted Class = 4 // stored data is kept; the same command resumes
 )
 
-// Error is an error with a class and, optionally, a hint.
+// Error is an error with a class and an optional hint.
 type Error struct {
 	Class Class
-	Hint  string // the remedy, without the "hint: " prefix; may hold several lines
+	Hint  string // what to do, without the "hint: " prefix; one or more lines
 	Err   error
 }
 
@@ -47,13 +43,12 @@ func Failf(hint, format string, args ...any) error {
 	return &Error{Class: Failed, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// Interrupt marks err as having left resumable state behind.
+// Interrupt returns an Interrupted error: stored data allows to resume.
 func Interrupt(hint string, err error) error {
 	return &Error{Class: Interrupted, Hint: hint, Err: err}
 }
 
-// ClassOf returns the class of the outermost classified error in err's tree,
-// Failed when there is none.
+// ClassOf returns the class of the outermost Error in err's tree, Failed if there is none.
 func ClassOf(err error) Class {
 	var e *Error
 	if errors.As(err, &e) {
@@ -62,13 +57,13 @@ func ClassOf(err error) Class {
 	return Failed
 }
 
-// Hinter is implemented by errors of other packages that know a remedy.
+// Hinter is an error that has a hint.
 type Hinter interface{ HintText() string }
 
 // HintText returns the hint of e.
 func (e *Error) HintText() string { return e.Hint }
 
-// HintOf returns the outermost non-empty hint in err's chain, or "".
+// HintOf returns the outermost non-empty hint in err's tree, or "".
 func HintOf(err error) string {
 	for err != nil {
 		if h, ok := err.(Hinter); ok && h.HintText() != "" {

@@ -1,8 +1,3 @@
-// Package finding is what is found out before a job, and stands in its way or
-// is worth knowing: of a plan, of the hosts and the link, of devices. All that
-// judge give it, all that show take it.
-//
-// It is pure, and judges nothing by itself.
 package finding
 
 import (
@@ -15,10 +10,10 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Severity says how serious a finding is.
+// Severity is the seriousness of a finding.
 type Severity string
 
-// The severities, in order. Fail stops a job before anything was changed.
+// The severities in ascending order. Fail stops a job before any change.
 const (
 	OK   Severity = "ok"
 	Note Severity = "note"
@@ -26,31 +21,30 @@ const (
 	Fail Severity = "fail"
 )
 
-// Compare orders severities, the more serious last; what is none of them
-// comes first.
+// Compare orders severities ascending. Unknown values come first.
 func (s Severity) Compare(t Severity) int {
 	all := []Severity{OK, Note, Warn, Fail}
 	return cmp.Compare(slices.Index(all, s), slices.Index(all, t))
 }
 
-// Finding is one thing that was found.
+// Finding is one result of a check or of the planner.
 type Finding struct {
-	ID       string   `json:"id"`   // of the check, or of the kind of conflict
-	Host     string   `json:"host"` // that it is about, "" where Summary names all
+	ID       string   `json:"id"`   // of the check or the kind of conflict
+	Host     string   `json:"host"` // host concerned, "" if Summary names the hosts
 	Severity Severity `json:"severity"`
-	Source   string   `json:"source,omitempty"` // the datasets that it is about
+	Source   string   `json:"source,omitempty"` // datasets concerned
 	Target   string   `json:"dataset,omitempty"`
 	Summary  string   `json:"summary"`
-	Evidence string   `json:"evidence,omitempty"` // what was read, and where
-	Remedy   string   `json:"remedy,omitempty"`   // a command where there is one
-	// Consent is that the user may permit it, with the flags that Remedy names.
+	Evidence string   `json:"evidence,omitempty"` // the value read, and its source
+	Remedy   string   `json:"remedy,omitempty"`   // a command if there is one
+	// Consent means that the user may permit it with the flags in Remedy.
 	Consent bool `json:"consent,omitempty"`
-	// The newest versions of Source and Target, newest first, as evidence.
+	// The most recent versions of Source and Target, newest first, as evidence.
 	SourceVersions []string `json:"source_versions,omitempty"`
 	TargetVersions []string `json:"target_versions,omitempty"`
 }
 
-// Text is the finding in one line: what, and on which host.
+// Text returns the finding in one line, with its host.
 func (f Finding) Text() string {
 	if f.Host == "" {
 		return f.Summary
@@ -58,10 +52,10 @@ func (f Finding) Text() string {
 	return f.Host + ": " + f.Summary
 }
 
-// Err is the refusal of what the finding forbids.
+// Err returns the finding as a refusal.
 func (f Finding) Err() error { return fault.Refusef(f.Remedy, "%s", f.Text()) }
 
-// Refusal is the error of what forbids a job, nil where that is nothing.
+// Refusal joins blocking findings into one error, nil if there are none.
 func Refusal(forbid []Finding) error {
 	var errs []error
 	for _, f := range forbid {
@@ -70,7 +64,7 @@ func Refusal(forbid []Finding) error {
 	return errors.Join(errs...)
 }
 
-// Failed are the findings at fail level.
+// Failed returns the findings at fail level.
 func Failed(all []Finding) []Finding {
 	var out []Finding
 	for _, f := range all {
@@ -81,7 +75,7 @@ func Failed(all []Finding) []Finding {
 	return out
 }
 
-// Some joins the first of a list for a message, and says how many it leaves out.
+// Some joins the first most items of a list and counts the others.
 func Some(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), more)

@@ -15,29 +15,17 @@ func admit(p *plan.Plan, found []finding.Finding, skip []string) error {
 	return finding.Refusal(slices.Concat(p.Conflicts, preflight.Blocking(found, skip)))
 }
 
-// admission lets in what nothing stands in the way of, each dataset for itself.
+// admission admits the datasets of a plan one by one: a conflict stops only its dataset and those
+// that need it.
 type admission struct {
-	review   func(*plan.Plan) // shown the plan first, to refuse more of it; may be nil
+	review   func(*plan.Plan) // may add conflicts before the first check; nil if there is no review
 	reviewed bool
 	refused  []*DatasetResult
 }
 
-// part takes the datasets that have a conflict, and those that need them, out of
-// a plan. A conflict of the request itself stays.
-func (a *admission) part(p *plan.Plan) {
-	if whole(p) {
-		return
-	}
-	if a.review != nil && !a.reviewed {
-		a.review(p)
-		a.reviewed = true
-	}
-	a.refused = partOff(p, a.refused)
-}
-
-// room takes the largest datasets out of a plan until the target has room for the
-// others: these are to arrive all the same. It returns what the checks find then.
-func (a *admission) room(e *ends, p *plan.Plan, state *plan.State, skip []string) []finding.Finding {
+// refuseOversized refuses the largest datasets until the target has space for the rest. It
+// returns the findings for the remaining plan.
+func (a *admission) refuseOversized(e *ends, p *plan.Plan, state *plan.State, skip []string) []finding.Finding {
 	for {
 		found := preflight.Send(e.input(state, p))
 		block := preflight.Blocking(found, skip)
@@ -53,12 +41,12 @@ func (a *admission) room(e *ends, p *plan.Plan, state *plan.State, skip []string
 			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Remedy: block[i].Remedy,
 			Summary: fmt.Sprintf("%s: there is no room for %s: %s", e.target.Label(), d.Target, block[i].Summary),
 		})
-		a.part(p)
+		a.removeRefused(p)
 	}
 }
 
-// largestBelow is the dataset of a plan with the most to send to a dataset of the
-// target, or below it; nil where nothing is.
+// largestBelow returns the dataset with the most bytes to send to target or its descendants, nil
+// if there is none.
 func largestBelow(p *plan.Plan, target string) (most *plan.Dataset) {
 	bytes := uint64(0)
 	for _, d := range p.Datasets {
@@ -73,8 +61,22 @@ func largestBelow(p *plan.Plan, target string) (most *plan.Dataset) {
 	return most
 }
 
-// whole tells whether the conflicts concern the request and not a dataset.
-func whole(p *plan.Plan) bool {
+// removeRefused removes from a plan the datasets that have a conflict, and their dependents.
+// Conflicts that concern the whole request remain.
+func (a *admission) removeRefused(p *plan.Plan) {
+	if concernsRequest(p) {
+		return
+	}
+	if a.review != nil && !a.reviewed {
+		a.review(p)
+		a.reviewed = true
+	}
+	a.refused = splitRefused(p, a.refused)
+}
+
+// concernsRequest reports whether the conflicts concern the whole request rather than single
+// datasets.
+func concernsRequest(p *plan.Plan) bool {
 	for _, c := range p.Conflicts {
 		if len(p.Datasets) == 0 && c.ID != plan.NoSnapshot && c.ID != plan.HalfReceived {
 			return true
@@ -83,9 +85,9 @@ func whole(p *plan.Plan) bool {
 	return false
 }
 
-// partOff takes the datasets that have a conflict, and those that need them,
-// out of a plan.
-func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
+// splitRefused removes from a plan the datasets that have a conflict, and their dependents,
+// and appends their results to refused.
+func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	if len(p.Conflicts) == 0 {
 		return refused
 	}
@@ -97,7 +99,7 @@ func partOff(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 		}
 	}
 	var rest []*plan.Dataset
-	for _, d := range p.Datasets { // in an order that respects Needs
+	for _, d := range p.Datasets { // Needs precede their dependents.
 		for _, need := range d.Needs {
 			if why[d.Source] == nil && why[need] != nil {
 				why[d.Source] = &DatasetResult{Source: d.Source, Target: d.Target, Err: skippedCause(d.Source, need, why[need].Err)}

@@ -12,8 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A conflict takes its dataset out of the plan, and those that need it, and
-// no other.
+// A conflict removes only its dataset and the dependents from the plan.
 func TestPartOff(t *testing.T) {
 	t.Parallel()
 	p := &plan.Plan{
@@ -22,7 +21,7 @@ func TestPartOff(t *testing.T) {
 		},
 		Conflicts: plan.Conflicts{{ID: plan.Diverged, Source: "t/a", Summary: "diverged", Remedy: "do this"}, {ID: plan.NameTaken, Source: "t/a", Summary: "another"}},
 	}
-	refused := partOff(p, nil)
+	refused := splitRefused(p, nil)
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, []*plan.Dataset{{Source: "t"}, {Source: "t/z"}}, p.Datasets)
 	require.Len(t, refused, 3)
@@ -32,13 +31,12 @@ func TestPartOff(t *testing.T) {
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
 }
 
-// What waits for a dataset that the same command resumes is resumed with it; what
-// waits for one that failed is not.
+// A dependent gets the outcome of the dataset it needs: resumable or failed.
 func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
-		w.before = failing("receive", why)
+		w.before = failOn("receive", why)
 		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Len(t, res.Datasets, 2)
@@ -51,9 +49,9 @@ func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	require.True(t, whole(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.BadProperty}}}))
-	require.False(t, whole(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
-	require.False(t, whole(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: plan.Conflicts{{ID: plan.NameTaken}}}))
+	require.True(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.BadProperty}}}))
+	require.False(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
+	require.False(t, concernsRequest(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: plan.Conflicts{{ID: plan.NameTaken}}}))
 }
 
 func TestPartial(t *testing.T) {

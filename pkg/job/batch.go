@@ -11,64 +11,62 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Batch is a request to bring many datasets to one target, each for itself:
-// what stands in the way of one stops only that one and those that need it.
+// Batch is a request to send many datasets to one target. A conflict stops only its dataset and
+// those that need it.
 type Batch struct {
 	Send
-	// Survey is the source as it was listed already, with only the datasets
-	// that are wanted; with DryRun it may have pretended snapshots. Several batches may share one; it is not changed.
+	// Survey is the source listing, reduced to the wanted datasets. With DryRun it may have
+	// simulated snapshots. Several batches may share it; RunBatch does not modify it.
 	Survey zfs.Listing
-	// Copies, where not empty, are the target's datasets of all in Survey that
-	// may be sent, where they have arrived before: only these are listed. If
-	// one of them turns out to be gone, the whole target is.
+	// Copies, if not empty, limits the target listing to these datasets: the copies that Survey's
+	// datasets already have. If one is missing or inconsistent, the whole target is listed.
 	Copies []string
-	// Newest has no more of the target's histories listed than the plan needs, and what
-	// tells a dataset of the source from another: Result.Target has the newest snapshot
-	// of the others.
+	// Newest lists only the most recent snapshot of each target dataset, and full histories only
+	// as far as the plan and identification need them. Result.Target is as limited.
 	Newest bool
-	// Review, where not nil, is shown the plan before anything is changed, to
-	// refuse more of it. It may change the conflicts that are there.
+	// Review, if not nil, is called with the plan before any change. It may refuse datasets and
+	// edit existing conflicts.
 	Review func(*plan.Plan, plan.State)
 }
 
-// BatchResult is what became of a Batch.
+// BatchResult is the result of a Batch.
 type BatchResult struct {
 	Report   *Report
-	Datasets []*DatasetResult // of every dataset that has something to send or was refused
-	// Target is the target after the batch, as it was before where nothing
-	// was sent, or it could not be looked at again.
+	Datasets []*DatasetResult // every dataset that had something to send or was refused
+	// Target is the target listing after the batch, or the one before if nothing was sent or
+	// listing failed.
 	Target zfs.Listing
 }
 
-// DatasetResult is one dataset's part of a Batch.
+// DatasetResult is the result of one dataset of a Batch.
 type DatasetResult struct {
 	Source, Target string
-	// Arrive is the snapshot that the target has, or was to have, in the end;
-	// There is the same one as the target names it, "" while it lacks it.
+	// Arrive is the snapshot that the target should have, named as on the source. There is its
+	// name on the target, "" if it is missing.
 	Arrive zfs.Version
 	There  string
-	Steps  int    // streams that were planned
-	Aside  string // the name that the copy before it has since
-	Full   int    // of them, those without a base
+	Steps  int    // planned streams
+	Aside  string // new name of the diverged copy, "" if none was renamed
+	Full   int    // number of full streams among them
 	Bytes  uint64
-	// Seconds is the time that its streams took.
+	// Seconds is the total duration of the dataset's streams.
 	Seconds float64
 	Err     error
-	// Conflict is the id of what the plan refused the dataset for, "" where it did not.
+	// Conflict is the ID of the conflict that refused the dataset, "" without one.
 	Conflict string
 }
 
-// RunBatch moves a Batch, or with DryRun only plans it. The error is of what
-// concerned the whole target: nothing was sent then. That a dataset failed is
-// in its result only.
+// RunBatch runs a Batch, or only plans it with DryRun. An error concerns the whole target. Before
+// the move, it means that nothing was sent. Failures of single datasets appear only in their
+// results.
 func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*BatchResult, error) {
 	t := newSendJob(b.Send, at, rep)
 	res := &BatchResult{Report: t.report}
-	apart := &admission{}
+	perDataset := &admission{}
 	if b.Review != nil {
-		apart.review = func(p *plan.Plan) { b.Review(p, t.state) }
+		perDataset.review = func(p *plan.Plan) { b.Review(p, t.state) }
 	}
-	err := t.begin(ctx, &jobRules{apart: apart, survey: func(ctx context.Context) (plan.State, error) {
+	err := t.prepareMove(ctx, &jobRules{perDataset: perDataset, survey: func(ctx context.Context) (plan.State, error) {
 		return surveyBatch(ctx, t.ends, &b)
 	}})
 	res.Target = t.state.Target
@@ -76,7 +74,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 		return res, err
 	}
 	planned := expectedResults(t.report.Plan)
-	res.Datasets = append(apart.refused, planned...)
+	res.Datasets = append(perDataset.refused, planned...)
 	if b.DryRun {
 		return res, nil
 	}
@@ -84,27 +82,27 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	t.joinKeys(ctx, failed)
 	if t.report.Plan.Steps() > 0 {
 		defer rep.Activity("looking at what arrived on " + t.target.Label())()
-		if err := t.persist(ctx, func(ctx context.Context) error {
-			there, err := lastLook(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
-			if err == nil { // what was there before counts where nobody can tell
-				res.Target = there
+		if err := t.retryLost(ctx, func(ctx context.Context) error {
+			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
+			if err == nil { // on error the listing from before remains valid
+				res.Target = after
 			}
 			return err
 		}); err != nil {
 			for _, d := range planned {
-				d.Err = failed[d.Source] // which no look changes
+				d.Err = failed[d.Source] // the listing cannot change these
 			}
 			return res, fmt.Errorf("verify: %w", err)
 		}
 	}
-	_ = t.check(planned, &res.Target, failed) // each has its own
+	_ = t.fillResults(planned, &res.Target, failed) // each result holds its error
 	if len(b.Copies) > 0 {
-		return res, nil // nothing else was looked at
+		return res, nil // only these were listed
 	}
-	return res, unplanned(t.target.Label(), t.report.Plan, &t.state.Target, &res.Target)
+	return res, unplannedError(t.target.Label(), t.report.Plan, &t.state.Target, &res.Target)
 }
 
-// surveyBatch lists the target of a batch.
+// surveyBatch lists the target of a batch and completes the state for planning.
 func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err error) {
 	target, err := plan.TargetName(b.Plan.Source, b.Plan.Target)
 	if err != nil {
@@ -129,9 +127,19 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	return state, surveySource(ctx, e, b.Plan, &state)
 }
 
-// listTarget lists the copies of a batch, or where these are not known, or not
-// what they should be, all that the target has. After a plan was carried out the pool
-// is of no concern any more.
+// listAfter lists the target after a batch. If ctx has ended, it still tries for 30 seconds, so
+// that the report is accurate.
+func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+	}
+	return listTarget(ctx, e, b, p, target)
+}
+
+// listTarget lists the copies of a batch. If they are unknown, incomplete or inconsistent, it
+// lists the whole target. After a move (after is not nil), it skips the pool.
 func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
 	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, Alone: after != nil}
 	some := q
@@ -144,12 +152,12 @@ func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target
 	if err != nil || !b.Newest {
 		return l, err
 	}
-	return l, wholeHistories(ctx, e, &l, unexplained(&l, &b.Survey, after))
+	return l, listHistories(ctx, e, &l, unidentified(&l, &b.Survey, after))
 }
 
-// unexplained are the datasets of a target whose newest snapshot does not tell what
-// they are: the source has none such, or another was to arrive.
-func unexplained(l, source *zfs.Listing, after *plan.Plan) (names []string) {
+// unidentified returns the target datasets whose most recent snapshot does not identify them: it
+// is unknown to the source, or differs from the planned one.
+func unidentified(l, source *zfs.Listing, after *plan.Plan) (names []string) {
 	known, arrived := map[uint64]bool{}, map[string]uint64{}
 	for _, d := range source.Datasets {
 		for _, v := range d.Versions {
@@ -170,26 +178,15 @@ func unexplained(l, source *zfs.Listing, after *plan.Plan) (names []string) {
 	return names
 }
 
-// lastLook lists the target after a batch. What was interrupted wants to be told
-// of all the same, but soon.
-func lastLook(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target string) (zfs.Listing, error) {
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-	}
-	return listTarget(ctx, e, b, p, target)
-}
-
-// Partial finds the snapshots that interrupted receives of a target still
-// need on the source, by GUID.
+// Partial returns the GUIDs of the snapshots that interrupted receives of a target still need on
+// the source.
 func Partial(l *zfs.Listing) map[uint64]bool {
 	need := map[uint64]bool{}
 	for _, d := range l.Datasets {
 		if d.ResumeToken() == "" {
 			continue
 		}
-		if t, err := zfs.ParseToken(d.ResumeToken()); err == nil { // a token that is none needs nothing
+		if t, err := zfs.ParseToken(d.ResumeToken()); err == nil { // an invalid token needs no snapshot
 			need[t.ToGUID] = true
 			need[t.FromGUID] = true
 		}

@@ -15,32 +15,31 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Compare is a request for `zxfer compare`: two trees, of which B is named as the
-// target of a Send.
+// Compare is a request for `zxfer compare`: two trees. B is named like the target of a Send.
 type Compare struct {
 	A, B      endpoint.Endpoint
 	Recursive bool
-	Newest    bool // --newest: older snapshots that only one side has are no difference
+	Newest    bool // --newest: ignore older snapshots that only one side has
 	transport.Settings
 }
 
-// The outcomes of a comparison.
+// The outcomes of a comparison without error.
 const (
 	Equal  = "equal"
 	Differ = "differ"
 )
 
-// CompareReport is the object that --json prints.
+// CompareReport is the JSON report of `zxfer compare`.
 type CompareReport struct {
 	Schema string `json:"schema"` // "zxfer.compare/v1"
 	A      string `json:"a"`
 	B      string `json:"b"`
-	// Datasets are in the order of their names below A.
+	// Datasets are sorted by name relative to A.
 	Datasets []*plan.Pair `json:"datasets"`
-	// Relations counts them.
+	// Relations counts the datasets by relation.
 	Relations map[string]int `json:"relations"`
 	Differing int            `json:"differing"`
-	BytesA    uint64         `json:"bytes_a"` // that A would have to send, as far as they are known
+	BytesA    uint64         `json:"bytes_a"` // that A would have to send; unknown sizes are left out
 	BytesB    uint64         `json:"bytes_b"`
 	Notes     []string       `json:"notes"`
 	Outcome   string         `json:"outcome"` // equal, differ, failed, refused, interrupted
@@ -48,10 +47,10 @@ type CompareReport struct {
 	Hint      string         `json:"hint,omitempty"`
 }
 
-// RunCompare runs `zxfer compare`. That the trees differ is no error. It changes
-// nothing.
+// RunCompare runs `zxfer compare`. A difference is not an error. It changes nothing on either
+// host.
 func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*CompareReport, error) {
-	c := &comparing{req: req, ends: newEnds(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
+	c := &compareJob{req: req, ends: newEnds(at, req.A, req.B, &req.Settings), rep: rep, report: &CompareReport{
 		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
 	}}
 	err := unchanged(c.compare(ctx))
@@ -67,16 +66,16 @@ func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*
 	return r, err
 }
 
-// comparing is a comparison on its way.
-type comparing struct {
+// compareJob is a running comparison.
+type compareJob struct {
 	*ends
 	req    Compare
 	rep    Watcher
 	report *CompareReport
 }
 
-func (c *comparing) compare(ctx context.Context) error {
-	if err := withActivity(ctx, c.rep, "reaching "+c.others(), c.reach); err != nil {
+func (c *compareJob) compare(ctx context.Context) error {
+	if err := withActivity(ctx, c.rep, "reaching "+c.remoteNames(), c.reach); err != nil {
 		return err
 	}
 	a, b, err := c.list(ctx)
@@ -97,8 +96,8 @@ func (c *comparing) compare(ctx context.Context) error {
 	return nil
 }
 
-// list surveys both sides at once, with all versions.
-func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
+// list lists all versions of both sides concurrently.
+func (c *compareJob) list(ctx context.Context) (a, b zfs.Listing, err error) {
 	source := &Send{Source: c.req.A, Plan: plan.Request{Source: c.req.A.Name}}
 	if err := resolve(ctx, c.ends, source, c.rep.Log); err != nil {
 		return a, b, err
@@ -126,11 +125,11 @@ func (c *comparing) list(ctx context.Context) (a, b zfs.Listing, err error) {
 	return a, b, g.Wait()
 }
 
-// sizes estimates what each side would have to send. A key that may not send, or a
-// user who may not, does not learn that.
-func (c *comparing) sizes(ctx context.Context) error {
+// sizes estimates the bytes that each side would have to send. If a key or user lacks the
+// permission to send, a note replaces the size.
+func (c *compareJob) sizes(ctx context.Context) error {
 	r := c.report
-	for _, by := range []struct {
+	for _, side := range []struct {
 		at   *end
 		of   func(*plan.Pair) *plan.PairSide
 		sum  *uint64
@@ -140,29 +139,29 @@ func (c *comparing) sizes(ctx context.Context) error {
 		{&c.target, func(p *plan.Pair) *plan.PairSide { return p.B }, &r.BytesB, r.B},
 	} {
 		var specs []zfs.SendSpec
-		var whose []*plan.PairSide
+		var sides []*plan.PairSide
 		for _, p := range r.Datasets {
-			if s := by.of(p); s != nil {
+			if s := side.of(p); s != nil {
 				for _, spec := range s.Streams() {
-					specs, whose = append(specs, spec), append(whose, s)
+					specs, sides = append(specs, spec), append(sides, s)
 				}
 			}
 		}
 		if len(specs) == 0 {
 			continue
 		}
-		bytes, err := streamSizes(ctx, by.at, specs, true)
+		bytes, err := streamSizes(ctx, side.at, specs, true)
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, hosts.ErrLost)):
 			return err
 		case err != nil:
-			r.Notes = append(r.Notes, "what "+by.name+" would have to send is not known: "+err.Error())
+			r.Notes = append(r.Notes, "what "+side.name+" would have to send is not known: "+err.Error())
 			continue
 		}
-		for i, s := range whose {
+		for i, s := range sides {
 			if bytes[i] < implausible {
 				s.Bytes += bytes[i]
-				*by.sum += bytes[i]
+				*side.sum += bytes[i]
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func TestCompare(t *testing.T) {
 		w.host.Write(d, make([]byte, 1000))
 	}
 	require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@y", "src/a/b@y"}))
-	w.did = nil
+	w.changes = nil
 	compare := func(change func(*Compare)) (*CompareReport, error) {
 		req := Compare{A: endpoint.Endpoint{Name: "src/a"}, B: endpoint.Endpoint{Name: "dst"}, Recursive: true}
 		if change != nil {
@@ -48,14 +48,14 @@ func TestCompare(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Equal, r.Outcome)
 
-	// A key that may not send does not learn sizes, and all else.
-	w.before = failing("estimate", fault.Refusef("", "not for this key"))
+	// A key without permission to send gets everything except sizes.
+	w.before = failOn("estimate", fault.Refusef("", "not for this key"))
 	r, err = compare(nil)
 	require.NoError(t, err)
 	require.Equal(t, Differ, r.Outcome)
 	require.Zero(t, r.BytesA)
 	require.Equal(t, []string{"what src/a would have to send is not known: not for this key"}, r.Notes)
-	w.before = failing("list", errors.New("broken"))
+	w.before = failOn("list", errors.New("broken"))
 	r, err = compare(nil)
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -68,5 +68,5 @@ func TestCompare(t *testing.T) {
 		require.Equal(t, "refused", r.Outcome)
 		require.NotEmpty(t, r.Hint)
 	}
-	require.Empty(t, w.did)
+	require.Empty(t, w.changes)
 }

@@ -22,9 +22,8 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// RunDev runs `zxfer dev`. The report is returned, as far as it got, with an
-// error too. Errors are of class fault.Refused as long as nothing was changed,
-// and of class fault.Interrupted where the same command resumes.
+// RunDev runs `zxfer dev`. It returns the report also with an error. Errors are Refused if
+// nothing was changed, and Interrupted if the same command resumes.
 func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevReport, error) {
 	d := &deviceJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &DevReport{
 		Schema: "zxfer.dev/v1", Source: req.Source.String(), Target: req.Target.String(),
@@ -39,7 +38,7 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 	return r, err
 }
 
-// deviceJob is one running dev job.
+// deviceJob is a running `zxfer dev`.
 type deviceJob struct {
 	*ends
 	req    Dev
@@ -74,10 +73,10 @@ func (d *deviceJob) run(ctx context.Context) error {
 		}
 		return unchanged(d.timed(ctx, d.compare))
 	}
-	if err := d.judge(ctx); err != nil {
+	if err := d.checkCopy(ctx); err != nil {
 		return unchanged(err)
 	}
-	if d.refuse() == nil { // what is refused needs no way, and need not be measured
+	if d.refuse() == nil { // a refused copy needs no path and no measurement
 		if err := d.open(ctx, d.rep); err != nil {
 			return err
 		}
@@ -95,24 +94,24 @@ func (d *deviceJob) run(ctx context.Context) error {
 	return d.timed(ctx, d.copy)
 }
 
-// timed does what the report's Seconds are of.
+// timed runs f and records its duration in the report.
 func (d *deviceJob) timed(ctx context.Context, f func(context.Context) error) error {
-	began := time.Now()
+	start := time.Now()
 	err := f(ctx)
 	if len(d.report.Results) > 0 {
-		d.report.Seconds = time.Since(began).Seconds()
+		d.report.Seconds = time.Since(start).Seconds()
 	}
 	return err
 }
 
-// survey looks at both devices and chooses the way between them.
+// survey inspects both devices and chooses the transport.
 func (d *deviceJob) survey(ctx context.Context) error {
 	if err := d.checkStreams(); err != nil {
 		return err
 	}
 	for _, e := range []endpoint.Endpoint{d.req.Source, d.req.Target} {
-		if !e.Path() && !standard(e) {
-			return noPath(e)
+		if !e.Path() && !isStandard(e) {
+			return notAPath(e)
 		}
 	}
 	var from, to device.Facts
@@ -123,7 +122,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 			} else if err == nil {
 				*into, err = st.InspectDevice(ctx, path.Clean(name))
 			}
-			if err != nil && e.Local() { // others name themselves
+			if err != nil && e.Local() { // remote hosts add their name
 				err = fmt.Errorf("local: %w", err)
 			}
 			return err
@@ -163,36 +162,13 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	return nil
 }
 
-// findings are what is found of the hosts and the link.
-func (e *ends) findings() []finding.Finding {
-	return preflight.Device(preflight.Input{
-		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
-	})
-}
-
-// noPath is the error of a name that is no path.
-func noPath(e endpoint.Endpoint) error {
-	path := "./" + e.Name
-	if !e.Local() {
-		path = "[HOST:]/PATH"
-	}
-	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
-}
-
-// standard tells standard input or output.
-func standard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
-
-// streams tells whether one end is a stream.
-func (d *deviceJob) streams() bool { return standard(d.req.Source) || standard(d.req.Target) }
-
-// checkStreams refuses what cannot be done with a stream.
+// checkStreams refuses options that a standard stream does not support.
 func (d *deviceJob) checkStreams() error {
-	if !d.streams() {
+	if !d.hasStream() {
 		return nil
 	}
 	switch {
-	case standard(d.req.Source) && standard(d.req.Target):
+	case isStandard(d.req.Source) && isStandard(d.req.Target):
 		return fault.Usagef("cat does that", "both ends are standard streams")
 	case d.req.Compare, d.req.Options.Delta, d.req.SkipErrors:
 		return fault.Usagef("name devices or image files", "{{verify-only}}, {{delta}} and {{skip-errors}} need both devices, not a stream")
@@ -200,15 +176,15 @@ func (d *deviceJob) checkStreams() error {
 	return nil
 }
 
-// judge collects what speaks against the copy.
-func (d *deviceJob) judge(ctx context.Context) error {
-	if standard(d.req.Target) {
+// checkCopy inspects the target's state and collects the problems of the copy.
+func (d *deviceJob) checkCopy(ctx context.Context) error {
+	if isStandard(d.req.Target) {
 		d.report.Problems = append(d.report.Problems, d.task.CheckSource()...)
 		return nil
 	}
 	err := d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
-		if d.streams() {
-			return nil // nothing of it is kept
+		if d.hasStream() {
+			return nil // a stream has no stored state
 		}
 		d.state, err = st.DeviceState(ctx, d.task)
 		if o := &d.task.Options; err == nil && d.state.Digest != "" && d.req.Digest == "" && !d.req.NoResume && !o.Delta && !o.NoVerify {
@@ -228,12 +204,35 @@ func (d *deviceJob) judge(ctx context.Context) error {
 	return nil
 }
 
-// refuse is the error of problems at fail level.
+// hasStream reports whether one end is a standard stream.
+func (d *deviceJob) hasStream() bool { return isStandard(d.req.Source) || isStandard(d.req.Target) }
+
+// isStandard reports whether e is standard input or output.
+func isStandard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
+
+// findings evaluates the checks on the hosts and the link.
+func (e *ends) findings() []finding.Finding {
+	return preflight.Device(preflight.Input{
+		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
+	})
+}
+
+// notAPath returns the error for a name that is not a path.
+func notAPath(e endpoint.Endpoint) error {
+	path := "./" + e.Name
+	if !e.Local() {
+		path = "[HOST:]/PATH"
+	}
+	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
+}
+
+// refuse returns an error for problems at fail level, nil if there are none.
 func (d *deviceJob) refuse() error {
 	return finding.Refusal(slices.Concat(finding.Failed(d.report.Problems), preflight.Blocking(d.report.Findings, d.req.SkipChecks)))
 }
 
-// compare hashes both devices at once.
+// compare hashes both devices concurrently.
 func (d *deviceJob) compare(ctx context.Context) error {
 	size := int64(0)
 	if d.task.Source.Size > 0 && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {

@@ -20,58 +20,60 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DoctorSchema is what a doctor's report begins with.
+// DoctorSchema is the schema of the doctor's report.
 const DoctorSchema = "zxfer.doctor/v1"
 
 // Doctor is a request for `zxfer doctor`.
 type Doctor struct {
-	// Send is the transfer to judge. Without a plan its source is this host,
-	// and its target, if any, only names a host or a path.
+	// Send is the transfer to check. Without a plan its source is the local host. Its target, if
+	// any, names only a host or a path.
 	Send Send
-	// Planned tells that Send names both ends.
+	// Planned means that Send names both ends.
 	Planned bool
-	// Target tells that there is another host.
+	// Target means that a second host is checked.
 	Target bool
-	// Path tells that Send.Target names a path, to be read and written.
+	// Path means that Send.Target names a path to read and write.
 	Path bool
 
-	// Copies are those that a job file names.
+	// Copies are the copies of the job file.
 	Copies []Copy
 
 	Quick bool          // measure nothing
-	Full  bool          // measure also what the rate of a transfer does not need
-	Time  time.Duration // of each measurement
-	Only  []string      // ids of checks and measurements; empty = all
+	Full  bool          // also run measurements that do not affect the expected rate
+	Time  time.Duration // per measurement
+	Only  []string      // IDs of checks and measurements; empty = all
 	Skip  []string
 }
 
-// wants tells whether a check or measurement was asked for.
-func (d *Doctor) wants(id string) bool {
-	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
-}
-
-// DoctorReport is what `zxfer doctor --json` prints. Fields are only ever
-// added.
+// DoctorReport is the JSON report of `zxfer doctor`. Later versions only add fields.
 type DoctorReport struct {
 	Schema   string            `json:"schema"` // "zxfer.doctor/v1"
 	Findings []finding.Finding `json:"findings"`
 	Ceilings []probe.Ceiling   `json:"ceilings"`
-	Expected *Expected         `json:"expected"` // null where nothing was measured
+	Expected *Expected         `json:"expected"` // null if nothing was measured
 	Advice   *Advice           `json:"advice,omitempty"`
-	// Grants are what restricted keys let a doctor see.
+	// Grants lists the checks that restricted keys permitted.
 	Grants []Grant `json:"grants,omitempty"`
-	// Allow are the zfs allow lines that a user who is not root needs.
+	// Allow lists the zfs allow commands that a user other than root needs.
 	Allow []string `json:"allow,omitempty"`
-	// Plan tells what a planned transfer would do, in zfs command lines.
+	// Plan lists the zfs commands of the planned transfer.
 	Plan []string `json:"plan,omitempty"`
 
-	// Archives are the captured facts by role, source first.
+	// Archives holds the captured facts, source first.
 	Archives []Archive `json:"-"`
 }
 
-// RunDoctor looks, judges and measures. It changes nothing that lasts. The
-// report is returned, as far as it got, with an error too. Findings at fail
-// level are no error.
+// Grant lists the checks that a host's restricted key permits.
+type Grant struct {
+	Host string `json:"host"`
+	May  string `json:"may,omitempty"` // the key's permissions in authorized_keys
+	// Seen and Unseen hold IDs of checks and measurements.
+	Seen   []string `json:"seen"`
+	Unseen []string `json:"unseen"`
+}
+
+// RunDoctor captures facts, measures, and evaluates the checks. It leaves no permanent changes.
+// It returns the report also with an error. Findings at fail level are not an error.
 func RunDoctor(ctx context.Context, req Doctor, at *hosts.Set, watch Watcher) (*DoctorReport, error) {
 	target := req.Send.Target
 	if !req.Target {
@@ -89,16 +91,16 @@ type doctor struct {
 	watch  Watcher
 	report *DoctorReport
 	input  preflight.Input
-	paths  bool // at least one end is a path: nothing is planned
-	// machines are those that were measured.
+	paths  bool // at least one end is a path, so nothing is planned
+	// machines holds the measured hosts.
 	machines machines
-	// state and planned are of a planned transfer.
+	// state and planned belong to a planned transfer.
 	state   plan.State
 	planned plan.Plan
 }
 
 func (d *doctor) run(ctx context.Context) error {
-	if err := d.look(ctx); err != nil {
+	if err := d.capture(ctx); err != nil {
 		return err
 	}
 	d.paths = d.req.Path
@@ -116,104 +118,12 @@ func (d *doctor) run(ctx context.Context) error {
 			return err
 		}
 	}
-	d.judge()
+	d.evaluate()
 	return nil
 }
 
-// measure measures what every host can do by itself, the link in both
-// directions, and what a planned transfer passes.
-func (d *doctor) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, time: d.req.Time, doing: d.watch.Activity}
-	defer func() {
-		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		d.input.Links, d.machines = d.links, m.machines()
-	}()
-	if err := m.idle(ctx); err != nil {
-		return err
-	}
-	var all rounds
-	d.measureHosts(m, &all)
-	if err := d.measureLink(ctx, m, &all); err != nil {
-		return err
-	}
-	switch {
-	case d.paths:
-		if err := d.measurePaths(ctx, m, &all); err != nil {
-			return err
-		}
-	case d.req.Planned:
-		m.datasets(&all, &d.planned, &d.state.Target, d.req.wants)
-	}
-	if err := m.run(ctx, all); err != nil {
-		return err
-	}
-	if d.input.Way.NoPath { // nothing can be expected
-		return nil
-	}
-	d.report.Expected = m.expect(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
-	if d.alone() {
-		d.report.Expected = localExpected(m.ceilings)
-	}
-	return nil
-}
-
-// alone tells that nothing but this host is looked at.
-func (d *doctor) alone() bool { return !d.req.Target && !d.req.Path }
-
-// extra tells the measurements that the answer does not need: they were asked for.
-func (d *doctor) extra(id string) bool {
-	return d.req.wants(id) && (d.req.Full || slices.Contains(d.req.Only, id))
-}
-
-// measureHosts adds what every host does by itself.
-func (d *doctor) measureHosts(m *measurer, all *rounds) {
-	for _, id := range probe.Local() {
-		if !d.extra(id) && !(d.alone() && id == probe.LoopbackTLS && d.req.wants(id)) {
-			continue
-		}
-		var each []measurement
-		for _, e := range d.all() {
-			if measures(d.req.Send.Wire, e) {
-				each = append(each, m.of(e, probe.Request{ID: id}))
-			}
-		}
-		if len(each) == 2 {
-			m.both(all, each[0], each[1])
-			continue
-		}
-		all.add(each...)
-	}
-}
-
-// measureLink adds the link between two hosts, there and back.
-func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) error {
-	if d.sameHost() {
-		return nil
-	}
-	if err := d.choose(d.req.Send.Settings); err != nil {
-		return err
-	}
-	if !d.req.wantsWay() {
-		return nil
-	}
-	if err := d.open(ctx, d.watch); err != nil {
-		return err
-	}
-	if d.input.Way = d.link.Search(); d.input.Way.NoPath {
-		return nil
-	}
-	m.link = crossed(d.ends, &d.planned)
-	if d.req.wants(linkOut) {
-		all.add(m.crosses(linkOut, &d.source, &d.target))
-	}
-	if d.extra(linkBack) {
-		all.add(m.crosses(linkBack, &d.target, &d.source))
-	}
-	return nil
-}
-
-// look captures both hosts at once.
-func (d *doctor) look(ctx context.Context) error {
+// capture captures the facts of both hosts concurrently.
+func (d *doctor) capture(ctx context.Context) error {
 	all := d.all()
 	defer d.watch.Activity("looking at " + strings.Join(labels(all), " and "))()
 	d.report.Archives = make([]Archive, len(all))
@@ -222,23 +132,23 @@ func (d *doctor) look(ctx context.Context) error {
 		g.Go(func() error {
 			var text []byte
 			err := e.Do(gctx, func(st hosts.Host) (err error) {
-				// A host without ZFS is what the checks tell.
+				// The checks report a host without ZFS.
 				e.facts, err = st.HostFacts(gctx)
 				if p, ok := st.(hosts.Measurer); ok && err == nil {
 					text, err = p.Capture(gctx, false)
 				}
-				if errors.Is(err, hosts.ErrForbidden) { // each check that needs it says so
-					e.unseen, e.grant, err = err.Error(), fault.HintOf(err), nil
+				if errors.Is(err, hosts.ErrForbidden) { // each affected check reports it
+					e.denied, e.grant, err = err.Error(), fault.HintOf(err), nil
 				}
 				return err
 			})
-			if err != nil || text == nil { // of a host without zxfer nothing more is known
+			if err != nil || text == nil { // a host without zxfer captures nothing
 				return err
 			}
 			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
 			h, err := hostOf(d.report.Archives[i])
 			if e.system = h.System; err == nil {
-				d.req.known(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])
+				d.req.markKnownPools(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])
 			}
 			return err
 		})
@@ -254,9 +164,9 @@ func (d *doctor) look(ctx context.Context) error {
 	return nil
 }
 
-// known notes of a host's pools what zxfer heal calls those that it knows copies of: what
-// a job names, as source or as copy.
-func (d *Doctor) known(pools []sysinfo.Pool, host string) {
+// markKnownPools sets Known for the pools on host that contain a job's source or copy. It holds
+// the name that `zxfer heal` accepts.
+func (d *Doctor) markKnownPools(pools []sysinfo.Pool, host string) {
 	for _, c := range d.Copies {
 		for _, at := range []endpoint.Endpoint{c.Source, c.Target} {
 			pool := zfs.PoolOf(at.Name)
@@ -275,16 +185,16 @@ func labels(all []*end) (names []string) {
 	return names
 }
 
-// captured is a host as the checks look at what was captured of it.
+// captured returns a host as check input, with its captured facts.
 func (e *end) captured() preflight.Host {
 	h := e.checked()
-	if s := e.system; s != nil { // of a host without zxfer nothing was captured
+	if s := e.system; s != nil { // nil for a host without zxfer
 		h.ZFS, h.Kernel = s.ZFS, s.Kernel
 	}
 	return h
 }
 
-// plan surveys and plans as send -n does.
+// plan surveys and plans like `zxfer send -n`.
 func (d *doctor) plan(ctx context.Context) error {
 	req := &d.req.Send
 	p, err := d.makePlan(ctx, req)
@@ -323,8 +233,91 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 	return p, estimate(ctx, &d.source, &p, &d.state.Source, false)
 }
 
-// judge evaluates the checks, and makes the answer of all that was found.
-func (d *doctor) judge() {
+// measure measures each host, the link in both directions, and the parts of a planned transfer.
+func (d *doctor) measure(ctx context.Context) error {
+	m := &measurer{ends: d.ends, time: d.req.Time, activity: d.watch.Activity}
+	defer func() {
+		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
+		d.input.Links, d.machines = d.links, m.machines()
+	}()
+	if err := m.measureOtherLoad(ctx); err != nil {
+		return err
+	}
+	var all rounds
+	d.measureHosts(m, &all)
+	if err := d.measureLink(ctx, m, &all); err != nil {
+		return err
+	}
+	switch {
+	case d.paths:
+		if err := d.measurePaths(ctx, m, &all); err != nil {
+			return err
+		}
+	case d.req.Planned:
+		m.addDatasets(&all, &d.planned, &d.state.Target, d.req.wants)
+	}
+	if err := m.run(ctx, all); err != nil {
+		return err
+	}
+	if d.input.Way.NoPath {
+		return nil
+	}
+	d.report.Expected = m.expectedRate(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
+	if d.localOnly() {
+		d.report.Expected = localExpected(m.ceilings)
+	}
+	return nil
+}
+
+// measureHosts adds the measurements of each host alone.
+func (d *doctor) measureHosts(m *measurer, all *rounds) {
+	for _, id := range probe.Local() {
+		if !d.wantsExtra(id) && !(d.localOnly() && id == probe.LoopbackTLS && d.req.wants(id)) {
+			continue
+		}
+		var each []measurement
+		for _, e := range d.all() {
+			if canMeasure(d.req.Send.Wire, e) {
+				each = append(each, m.hostMeasurement(e, probe.Request{ID: id}))
+			}
+		}
+		if len(each) == 2 {
+			m.addPair(all, each[0], each[1])
+			continue
+		}
+		all.add(each...)
+	}
+}
+
+// measureLink adds the measurements of the link in both directions.
+func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) error {
+	if d.sameHost() {
+		return nil
+	}
+	if err := d.choose(d.req.Send.Settings); err != nil {
+		return err
+	}
+	if !d.req.wantsPath() {
+		return nil
+	}
+	if err := d.open(ctx, d.watch); err != nil {
+		return err
+	}
+	if d.input.Way = d.link.Search(); d.input.Way.NoPath {
+		return nil
+	}
+	m.link = largestStreamLink(d.ends, &d.planned)
+	if d.req.wants(linkOut) {
+		all.add(m.linkMeasurement(linkOut, &d.source, &d.target))
+	}
+	if d.wantsExtra(linkBack) {
+		all.add(m.linkMeasurement(linkBack, &d.target, &d.source))
+	}
+	return nil
+}
+
+// evaluate evaluates the checks and completes the report.
+func (d *doctor) evaluate() {
 	d.report.Findings = findings(d.input, d.req)
 	d.report.Grants = d.grants()
 	d.report.Advice = d.advise()
@@ -333,21 +326,67 @@ func (d *doctor) judge() {
 	}
 }
 
-// wantsWay tells whether anything was asked for that takes a way between the hosts.
-func (d *Doctor) wantsWay() bool {
-	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
-}
-
-// findings are those of the checks. What judges one direction of the link
-// judges both, and the way is theirs.
+// findings evaluates the requested checks. The link check covers both directions, and either
+// direction includes the path check.
 func findings(in preflight.Input, req Doctor) []finding.Finding {
 	return preflight.Doctor(in, func(id string) bool {
 		switch id {
 		case linkOut:
 			return !req.wants(linkOut) && !req.wants(linkBack)
 		case preflight.WayID:
-			return !req.wantsWay()
+			return !req.wantsPath()
 		}
 		return !req.wants(id)
 	})
+}
+
+// grants returns a Grant for every host whose key refused part of the checks.
+func (d *doctor) grants() (all []Grant) {
+	for _, e := range d.all() {
+		if e.denied == "" {
+			continue
+		}
+		// A remote host's hint starts with its name.
+		_, may, _ := strings.Cut(strings.TrimPrefix(e.grant, e.Label()+": "), ": ")
+		g := Grant{Host: e.Label(), May: may, Seen: []string{}, Unseen: []string{}}
+		sort := func(id string, unseen bool) {
+			list := &g.Seen
+			if unseen {
+				list = &g.Unseen
+			}
+			if !slices.Contains(*list, id) {
+				*list = append(*list, id)
+			}
+		}
+		for _, f := range d.report.Findings {
+			if f.Host == g.Host {
+				sort(f.ID, strings.HasPrefix(f.Summary, preflight.Unlooked))
+			}
+		}
+		for _, c := range d.report.Ceilings {
+			if c.Host == g.Host || c.Peer == g.Host {
+				sort(c.ID, strings.Contains(c.Skipped, hosts.ErrForbidden.Error()))
+			}
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// localOnly reports whether only the local host is checked.
+func (d *doctor) localOnly() bool { return !d.req.Target && !d.req.Path }
+
+// wantsExtra reports whether a measurement that the expected rate does not need was requested.
+func (d *doctor) wantsExtra(id string) bool {
+	return d.req.wants(id) && (d.req.Full || slices.Contains(d.req.Only, id))
+}
+
+// wantsPath reports whether a requested check or measurement needs a network path.
+func (d *Doctor) wantsPath() bool {
+	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
+}
+
+// wants reports whether a check or measurement was requested.
+func (d *Doctor) wants(id string) bool {
+	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
 }

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A stream to a snapshot that is yet to be taken is as long as one to the newest
-// there is, and what was written since.
+// A stream to a future snapshot is as long as one to the most recent snapshot, plus the bytes
+// written since.
 func TestForetell(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "src/a",
@@ -50,21 +50,21 @@ func TestForetell(t *testing.T) {
 	}
 }
 
-// sized notes what a job tells of its plan.
-type sized struct {
+// planRecorder records the planned sizes.
+type planRecorder struct {
 	silent
 	bytes []uint64
 }
 
-func (s *sized) Planned(r *Report) { s.bytes = append(s.bytes, r.Plan.Bytes()) }
+func (s *planRecorder) Planned(r *Report) { s.bytes = append(s.bytes, r.Plan.Bytes()) }
 
-// With a snapshot to take, sizes are known before it is.
+// Sizes are known before the snapshot is taken.
 func TestSizesBeforeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})
 	w.host.Set("src/a", "written", "5000000")
-	rep := &sized{}
-	r, err := RunSend(t.Context(), request(func(s *Send) {
+	rep := &planRecorder{}
+	r, err := RunSend(t.Context(), sendRequest(func(s *Send) {
 		s.TakeSnapshot, s.Plan.Snapshot, s.DryRun = "new", "new", true
 	}), hosts.New(w), rep)
 	require.NoError(t, err)

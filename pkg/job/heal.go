@@ -20,90 +20,90 @@ import (
 
 // Heal is a request for `zxfer heal`.
 type Heal struct {
-	At      endpoint.Endpoint  // the pool or dataset that is damaged
-	Copy    *endpoint.Endpoint // what to heal it from, and below it what is below; nil = Copies
-	Copies  []Copy             // that jobs keep
-	Flags   []string           // that the same command has, for hints
+	At      endpoint.Endpoint  // damaged pool or dataset
+	Copy    *endpoint.Endpoint // good copy of At, descendants included; nil = use Copies
+	Copies  []Copy             // the copies that jobs keep
+	Flags   []string           // flags of the command line, for hints
 	DryRun  bool
 	NoScrub bool
 	Retries int
-	// Stamp makes the name of the snapshot that is healed through one of its own.
+	// Stamp makes the name of the heal snapshot unique.
 	Stamp string
-	// Lock keeps a job of the job file from running, until it is unlocked.
+	// Lock prevents runs of a job until unlock is called. It may be nil.
 	Lock func(ctx context.Context, job string) (unlock func(), err error)
 	transport.Settings
 }
 
-// HealReport is the account of a heal; --json prints it.
+// HealReport is the JSON report of `zxfer heal`.
 type HealReport struct {
 	Schema   string           `json:"schema"` // "zxfer.heal/v1"
 	At       string           `json:"at"`
 	DryRun   bool             `json:"dry_run"`
 	ZFS      string           `json:"zfs"`
-	Scan     string           `json:"scan,omitempty"` // as zpool status tells of the last
+	Scan     string           `json:"scan,omitempty"` // last scan, as zpool status prints it
 	Datasets []*HealedDataset `json:"datasets"`
 	Things   []*HealedObject  `json:"things"`
-	More     int              `json:"more,omitempty"` // things that are not listed
+	More     int              `json:"more,omitempty"` // damaged objects that are not listed
 	Scrubbed bool             `json:"scrubbed"`
 	Outcome  string           `json:"outcome"`
 	Error    string           `json:"error,omitempty"`
 	Hint     string           `json:"hint,omitempty"`
 }
 
-// HealedDataset is a damaged dataset and where it is healed from.
+// HealedDataset is a damaged dataset and its good copy.
 type HealedDataset struct {
 	Dataset string `json:"dataset"`
-	Copy    string `json:"copy,omitempty"`   // the good one
-	Bytes   uint64 `json:"bytes,omitempty"`  // of the stream, as near as ZFS knows
-	Healed  bool   `json:"healed"`           // its stream went through
-	Partly  bool   `json:"partly,omitempty"` // it began, but did not come to its end
-	Why     string `json:"why,omitempty"`    // it did not, or will not
+	Copy    string `json:"copy,omitempty"`
+	Bytes   uint64 `json:"bytes,omitempty"`  // estimated stream size
+	Healed  bool   `json:"healed"`           // its stream was received completely
+	Partly  bool   `json:"partly,omitempty"` // its stream started, but did not complete
+	Why     string `json:"why,omitempty"`    // why it is not healed
 	Remedy  string `json:"remedy,omitempty"`
-	Note    string `json:"note,omitempty"` // what is wrong with the copy
-	// Since is the copy's snapshot after which what is damaged came, so that an increment
-	// has it; Whole is then what all of it takes, where that does not suffice.
+	Note    string `json:"note,omitempty"` // known damage of the copy
+	// Since is the copy's snapshot before all damage: an incremental stream from it suffices.
+	// Whole is the size of the full stream in case it does not. Both are empty for a full stream.
 	Since string `json:"since,omitempty"`
 	Whole uint64 `json:"whole_bytes,omitempty"`
-	base  uint64 // the GUID of Since
-	// common is the newest snapshot that both have, as the copy names it.
+	base  uint64 // GUID of Since
+	// common is the most recent common snapshot, by its name on the copy.
 	common string
 	pair   *healPair
 }
 
-// HealedObject is what was damaged, and what became of it.
+// HealedObject is a damaged object and its outcome.
 type HealedObject struct {
 	zfs.Damaged
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
-	// Read tells of a file after the streams: "reads again", "does not read: " or
-	// "was not read: " and why.
+	// Read is the result of reading the file after healing: "reads again", or "does not read: "
+	// or "was not read: " with the cause.
 	Read   string `json:"read,omitempty"`
 	Why    string `json:"why,omitempty"`
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// What became of a damaged thing.
+// The outcomes of a damaged object.
 const (
-	Healed    = "healed"
-	NotHealed = "not healed"
-	ToMend    = "planned"
-	Unknown   = "unknown"
+	Healed      = "healed"
+	NotHealed   = "not healed"
+	HealPlanned = "planned"
+	Unknown     = "unknown"
 )
 
-// healJob is a heal on its way.
+// healJob is a running heal.
 type healJob struct {
-	req     Heal
-	at      *hosts.Set
-	host    *hosts.Conn // that has the damage
-	rep     Reporter
-	report  *HealReport
-	changed bool
-	locks   map[string]func() // of jobs
-	streams int64             // that were begun
-	left    error             // why a snapshot that was healed through may be left
+	req        Heal
+	at         *hosts.Set
+	host       *hosts.Conn // has the damage
+	rep        Reporter
+	report     *HealReport
+	changed    bool
+	locks      map[string]func() // unlock functions by job
+	streams    int64             // number of started streams
+	cleanupErr error             // why a heal snapshot may remain
 }
 
-// RunHeal runs `zxfer heal`: look, plan, mend each dataset through a snapshot of its
-// own, scrub, look again. Errors are of class fault.Refused where nothing was changed.
+// RunHeal runs `zxfer heal`: it lists the damage, heals each dataset with a heal snapshot, scrubs
+// the pool, and compares the damage. Errors are Refused if nothing was changed.
 func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
 	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{
 		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Things: []*HealedObject{}}}
@@ -139,14 +139,14 @@ func (h *healJob) run(ctx context.Context) error {
 	if err := h.plan(ctx, d, facts.ZFS); err != nil {
 		return unchanged(err)
 	}
-	mend := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
-	h.left = h.leftovers(ctx)
+	healable := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
+	h.cleanupErr = h.cleanUpAll(ctx)
 	switch {
 	case len(h.report.Datasets) == 0 && len(h.report.Things) == 0:
-		return cmp.Or(h.left, h.unlisted(d))
+		return cmp.Or(h.cleanupErr, h.checkUnlisted(d))
 	case h.req.DryRun:
 		return nil
-	case !mend:
+	case !healable:
 		return fault.Refusef("", "%s: nothing of the damage can be healed; nothing was changed", h.req.At)
 	}
 	for round := 1; ; round++ {
@@ -155,25 +155,25 @@ func (h *healJob) run(ctx context.Context) error {
 			return err
 		}
 		h.unlock()
-		if h.left != nil {
-			h.rep.Log(h.left.Error())
+		if h.cleanupErr != nil {
+			h.rep.Log(h.cleanupErr.Error())
 		}
-		if round > 1 && h.streams == streams { // what the scrub told holds still
+		if round > 1 && h.streams == streams { // the last scrub is still valid
 			for _, t := range h.report.Things {
 				if t.Outcome == NotHealed {
-					h.judge(t)
+					h.explain(t)
 				}
 			}
-			return cmp.Or(err, h.left)
+			return cmp.Or(err, h.cleanupErr)
 		}
-		err = h.conclude(ctx)
-		if !h.report.Scrubbed || ctx.Err() != nil || !h.widen() {
-			return cmp.Or(err, h.left)
+		err = h.scrubAndCompare(ctx)
+		if !h.report.Scrubbed || ctx.Err() != nil || !h.fallBackToFull() {
+			return cmp.Or(err, h.cleanupErr)
 		}
 	}
 }
 
-// healAll mends the datasets that are not yet.
+// healAll heals the datasets that are not healed yet.
 func (h *healJob) healAll(ctx context.Context) error {
 	for _, d := range h.report.Datasets {
 		if d.Why != "" || d.Healed {
@@ -185,13 +185,13 @@ func (h *healJob) healAll(ctx context.Context) error {
 		}
 		err := h.lock(ctx, d.pair)
 		if err == nil && len(d.pair.shared) == 0 {
-			err = h.fit(ctx, d)
+			err = h.checkPair(ctx, d)
 		}
 		if err == nil {
 			err = h.healSnapshot(ctx, d)
 		}
 		if err == nil && !h.reread(ctx, d) && d.Since != "" {
-			d.all(h.rep)
+			d.useFull(h.rep)
 			if err = h.healSnapshot(ctx, d); err == nil {
 				h.reread(ctx, d)
 			}
@@ -201,7 +201,7 @@ func (h *healJob) healAll(ctx context.Context) error {
 			return fault.Interrupt("the same command goes on", err)
 		case err != nil:
 			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
-				return strings.HasSuffix(l, " passes over this check") // which heal does not have
+				return strings.HasSuffix(l, " passes over this check") // heal does not have --skip-check
 			})
 			d.Why, d.Remedy = err.Error(), strings.Join(hints, "\n")
 			h.rep.Log(d.Dataset + ": not healed") // the report has the reason
@@ -212,47 +212,47 @@ func (h *healJob) healAll(ctx context.Context) error {
 	return nil
 }
 
-// widen takes back that datasets are healed whose newest state a scrub found damaged
-// after an increment: what was read was in memory.
-func (h *healJob) widen() (any bool) {
+// fallBackToFull marks datasets as not healed if the scrub found damage in their live data after
+// an incremental stream. The reread used cached data then.
+func (h *healJob) fallBackToFull() (any bool) {
 	for _, d := range h.report.Datasets {
 		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Things, func(t *HealedObject) bool {
 			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
 		}) {
-			d.all(h.rep)
+			d.useFull(h.rep)
 			d.Healed, d.Partly, any = false, true, true
-			d.pair.shared = nil // the scrub took hours: both are looked at anew
+			d.pair.shared = nil // hours have passed: check both datasets again
 		}
 	}
 	return any
 }
 
-// all has the next stream be a full one.
-func (d *HealedDataset) all(rep Reporter) {
+// useFull makes the next stream a full one.
+func (d *HealedDataset) useFull(rep Reporter) {
 	rep.Log(d.Dataset + ": what came after @" + d.Since + " does not suffice: all of it comes")
 	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0
 }
 
-// damage is what the host tells of it.
+// damage lists the damage of the requested pool or dataset.
 func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
 	defer h.rep.Activity("reading the list of errors of " + h.req.At.String())()
 	return damage(ctx, h.host, h.req.At.Name)
 }
 
-// damage is what a host tells of what is damaged in a dataset, and below it, but for
-// what was healed through, which goes.
+// damage lists the damaged objects of a dataset and its descendants. Damage in heal snapshots is
+// left out, because they are destroyed.
 func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
 	d, err = hosts.Call(ctx, at.Retry, hosts.Healer.Damage, dataset)
-	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return healsThrough(t.Snapshot) })
+	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return isHealSnapshot(t.Snapshot) })
 	return d, err
 }
 
-// plan finds for each damaged dataset what it can be healed from.
+// plan chooses a good copy for each damaged dataset.
 func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error {
 	h.report.Scan, h.report.More = d.Scan.Text, d.More
 	damaged := []string{}
 	for _, t := range d.Things {
-		h.report.Things = append(h.report.Things, &HealedObject{Damaged: t, Outcome: ToMend})
+		h.report.Things = append(h.report.Things, &HealedObject{Damaged: t, Outcome: HealPlanned})
 		if t.Dataset != "" && !slices.Contains(damaged, t.Dataset) {
 			damaged = append(damaged, t.Dataset)
 		}
@@ -264,7 +264,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		}
 		damaged = locked
 		for _, name := range locked {
-			h.report.Things = append(h.report.Things, &HealedObject{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: ToMend,
+			h.report.Things = append(h.report.Things, &HealedObject{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: HealPlanned,
 				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: it may be any of those without"})
 		}
 	}
@@ -272,9 +272,9 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 	for _, name := range damaged {
 		out := &HealedDataset{Dataset: name}
 		h.report.Datasets = append(h.report.Datasets, out)
-		err := h.source(ctx, out)
+		err := h.chooseCopy(ctx, out)
 		if err == nil && !d.Unlisted && preflight.Corrects(version) {
-			err = h.narrow(ctx, out)
+			err = h.chooseBase(ctx, out)
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -287,22 +287,22 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		}
 	}
 	for _, t := range h.report.Things {
-		h.judge(t)
+		h.explain(t)
 	}
 	return nil
 }
 
-// lockedCandidates are the datasets that may be damaged where ZFS does not list errors: the
-// encrypted ones whose keys are not loaded. Without a dataset that is named none is
-// healed on suspicion, as all of it would cross.
+// lockedCandidates returns the datasets that may be damaged if ZFS does not list errors: the
+// encrypted ones without a loaded key. A pool as argument is refused, because zxfer would send
+// all of them on suspicion.
 func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason == zfs.DatasetGone {
-		return nil, fault.Refusef(h.onPool("zpool scrub -w")+"\nthen the same command",
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
 			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
 	}
 	if reason != "" && reason != zfs.KeyNotLoaded {
-		return nil, fault.Refusef("as root\n"+h.onPool("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
+		return nil, fault.Refusef("as root\n"+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
 	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
 	if err != nil {
@@ -315,7 +315,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	}
 	switch {
 	case len(names) == 0:
-		return nil, fault.Refusef(h.onPool("zpool scrub -w")+"\nthen the same command",
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
 			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
 	case h.req.At.Name == pool:
 		commands := ""
@@ -328,7 +328,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	return names, nil
 }
 
-// command is what heals a dataset alone.
+// command returns the command that heals a single dataset.
 func (h *healJob) command(dataset string) string {
 	args := append([]string{"zxfer", "heal"}, h.req.Flags...)
 	args = append(args, endpoint.Endpoint{Host: h.req.At.Host, Name: dataset}.String())

@@ -19,8 +19,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// sickWorld has src/a and src/b, their copies in dst, and a list of errors.
-func sickWorld(t *testing.T, damaged ...zfs.Damaged) *world {
+// damagedWorld has src/a and src/b, their copies in dst, and a list of errors.
+func damagedWorld(t *testing.T, damaged ...zfs.Damaged) *world {
 	t.Helper()
 	w := newWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
 	for _, name := range []string{"a", "b"} {
@@ -39,7 +39,7 @@ func file(dataset, snapshot, path string) zfs.Damaged {
 	return zfs.Damaged{Dataset: dataset, Snapshot: snapshot, Path: path, Shown: shown}
 }
 
-// healing src from its copies in dst, as a job file knows them.
+// healSrc returns a request to heal src from its copies in dst, which a job keeps.
 func healSrc(change func(*Heal)) Heal {
 	req := Heal{At: endpoint.Endpoint{Name: "src"}, Stamp: "now", Copies: []Copy{
 		{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "a"},
@@ -51,8 +51,8 @@ func healSrc(change func(*Heal)) Heal {
 	return req
 }
 
-// asBefore fails where a dataset has other snapshots than it had.
-func (w *world) asBefore(t *testing.T, failed ...string) {
+// assertSnapshots fails if a dataset has other snapshots than at the start.
+func (w *world) assertSnapshots(t *testing.T, failed ...string) {
 	t.Helper()
 	for _, name := range []string{"src/a", "src/b", "dst/a", "dst/b"} {
 		var have []string
@@ -63,14 +63,14 @@ func (w *world) asBefore(t *testing.T, failed ...string) {
 	}
 }
 
-// Whatever operation fails, nothing is left after the same command, which ends well.
+// Whatever operation fails, the same command succeeds afterwards and leaves nothing behind.
 func TestHealGoesOn(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
-		w := sickWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
+		w := damagedWorld(t, file("src/a", "", "/f"), file("src/b", "", "/g"))
 		n, op := 0, ""
-		var one sync.Mutex // both ends are looked at, at once
+		var one sync.Mutex // both ends are queried concurrently
 		w.before = func(o string) error {
 			one.Lock()
 			defer one.Unlock()
@@ -82,7 +82,7 @@ func TestHealGoesOn(t *testing.T) {
 		}
 		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 		w.before = nil
-		for range 2 { // and once more
+		for range 2 { // and repeat
 			if err == nil {
 				break
 			}
@@ -92,16 +92,16 @@ func TestHealGoesOn(t *testing.T) {
 		require.NoError(t, err, "failed at %d, %s", fails, op)
 		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
 		require.Empty(t, w.host.Damaged.Things, op)
-		w.asBefore(t, op)
+		w.assertSnapshots(t, op)
 		require.Less(t, fails, 200)
 	}
 }
 
-// What heals, what does not and what cannot be told apart are told each.
+// The report distinguishes objects that heal, that do not, and unknown ones.
 func TestSomeIsHealed(t *testing.T) {
 	t.Parallel()
 	lasting := file("src/a", "1", "/old")
-	w := sickWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
+	w := damagedWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
 		zfs.Damaged{Shown: "<metadata>:<0x1>"}, zfs.Damaged{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
 	w.host.Create("src/c", nil)
 	w.host.Heals = func(t zfs.Damaged, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
@@ -110,7 +110,7 @@ func TestSomeIsHealed(t *testing.T) {
 	require.Equal(t, outcome.Planned, r.Outcome)
 	require.Equal(t, "dst/a", r.Datasets[0].Copy)
 	require.Contains(t, r.Datasets[2].Remedy, "zxfer heal --config 'my file' src/c HOST:COPY")
-	require.Empty(t, w.did)
+	require.Empty(t, w.changes)
 
 	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
@@ -123,14 +123,13 @@ func TestSomeIsHealed(t *testing.T) {
 	require.Equal(t, map[string]string{"src/a:/f": Healed, "src/b:/g": Healed, lasting.Shown: NotHealed,
 		"src/c:/h": NotHealed, "<metadata>:<0x1>": NotHealed, "src/a:<0x5>": NotHealed}, became)
 	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Things[1].Remedy)
-	w.asBefore(t)
+	w.assertSnapshots(t)
 }
 
-// A copy that is damaged, too, is told before anything is sent, and one that is not
-// is taken before it.
+// A damaged copy is reported before the transfer, and an intact copy is preferred.
 func TestACopyThatIsDamagedItself(t *testing.T) {
 	t.Parallel()
-	w := sickWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
+	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
 	dry := healSrc(func(h *Heal) { h.DryRun = true })
 	look := func() *HealedDataset {
 		r, err := RunHeal(t.Context(), dry, hosts.New(w), silent{})
@@ -146,42 +145,42 @@ func TestACopyThatIsDamagedItself(t *testing.T) {
 	require.Empty(t, look().Note)
 }
 
-// Into a copy that is half received nothing is sent: its job may run.
+// A copy with partially received state is refused, because its job may be running.
 func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
 	t.Parallel()
-	w := sickWorld(t, file("src/a", "", "/f"))
+	w := damagedWorld(t, file("src/a", "", "/f"))
 	w.host.Set("dst/a", "receive_resume_token", "1-a")
 	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.Contains(t, r.Datasets[0].Why, "half received")
 	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
-	w.asBefore(t)
+	w.assertSnapshots(t)
 }
 
-// A list that another host tells is bounded, and of what was asked for.
+// A host's error list is bounded and limited to the requested pool.
 func TestAListOfErrorsThatLies(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		lie  func(d map[string]any)
 		want string
 	}{
-		"a name of two lines": {func(d map[string]any) { thing(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
-		"as shown":            {func(d map[string]any) { thing(d)["shown"] = "\x1b[2J" }, "control characters"},
-		"another dataset":     {func(d map[string]any) { thing(d)["dataset"] = "other" }, "src/a was asked for"},
-		"no dataset":          {func(d map[string]any) { thing(d)["dataset"] = "src/a/-r;x" }, "has the character"},
-		"no snapshot":         {func(d map[string]any) { thing(d)["snapshot"] = "1@2" }, "1@2"},
-		"a long name":         {func(d map[string]any) { thing(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
+		"a name of two lines": {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
+		"as shown":            {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
+		"another dataset":     {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a was asked for"},
+		"no dataset":          {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
+		"no snapshot":         {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
+		"a long name":         {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
 		"a count":             {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
 		"a long list": {func(d map[string]any) {
 			for range zfs.MaxDamage {
-				d["things"] = append(d["things"].([]any), thing(d))
+				d["things"] = append(d["things"].([]any), firstObject(d))
 			}
 		}, "out of bounds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := sickWorld(t, file("src/a", "", "/f"))
-			there := &lying{world: w, alter: func(_ int, body any) any {
+			w := damagedWorld(t, file("src/a", "", "/f"))
+			there := &lyingHost{world: w, alter: func(_ int, body any) any {
 				if d, ok := body.(map[string]any); ok && d["things"] != nil {
 					tt.lie(d)
 				}
@@ -193,26 +192,26 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 			})
 			_, err := RunHeal(t.Context(), req, hosts.New(there), silent{})
 			require.ErrorContains(t, err, tt.want)
-			w.asBefore(t)
+			w.assertSnapshots(t)
 		})
 	}
 }
 
-func thing(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
+func firstObject(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
 
-// A list that was read right after a scrub has what is left in the newest state without
-// the snapshots that share it: they are not healed for that.
+// Right after a scrub, the error list omits snapshots that share damage with the live data. They
+// are not healed.
 func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	t.Parallel()
 	h := &healJob{report: &HealReport{Scrubbed: true, Things: []*HealedObject{
 		{Damaged: file("src/a", "", "/f")}, {Damaged: file("src/a", "1", "/f")}, {Damaged: file("src/a", "1", "/g")}}}}
-	require.Equal(t, 2, h.compare(zfs.Damage{Things: []zfs.Damaged{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
+	require.Equal(t, 2, h.recordOutcomes(zfs.Damage{Things: []zfs.Damaged{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
 	require.Equal(t, NotHealed, h.report.Things[1].Outcome)
 	require.Equal(t, Healed, h.report.Things[2].Outcome)
 }
 
-// sinceWorld has a src/a with a damaged /d/f, its copy, the names of its snapshots by
-// GUID, and the files of its newest state.
+// sinceWorld has a src/a with a damaged /d/f, its copy, the names of its snapshots by GUID, and
+// its live files.
 func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	t.Helper()
 	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
@@ -238,13 +237,13 @@ func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	return w, names, head
 }
 
-// What came after a snapshot in which the damaged file is whole needs an increment; where
-// that does not suffice, as the file or the scrub tells, all of it comes.
+// An incremental stream is sent from a snapshot in which the damaged file is intact. If the
+// reread or the scrub shows that this was too little, a full stream follows.
 func TestAnIncrementHeals(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		suffices, reads bool
-		want            []string // bases of streams
+		want            []string // incremental sources of the streams
 	}{
 		"it suffices":             {true, true, []string{"1"}},
 		"the file does not read":  {false, false, []string{"1", ""}},
@@ -279,14 +278,14 @@ func TestAnIncrementHeals(t *testing.T) {
 	}
 }
 
-// What the first scrub found is no proof where the second, of what was mended since, did
-// not come to its end; and what changed while the first went on is seen.
+// If the second scrub does not complete, the result of the first does not count. Changes during
+// the first scrub are noticed.
 func TestASecondRoundIsProvedAnew(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		live      bool // the copy is, after the first scrub
+		live      bool // the copy changes after the first scrub
 		want, why string
-		bases     []string // of the streams
+		bases     []string // incremental sources of the streams
 		scrubs    int
 	}{
 		"the scrub is cancelled":     {false, "what they healed a scrub tells", "", []string{"1", ""}, 2},
@@ -327,23 +326,23 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 	}
 }
 
-// partly is a world of which some hosts cannot be reached.
-type partly struct{ *world }
+// partialWorld is a world with unreachable hosts.
+type partialWorld struct{ *world }
 
-func (p partly) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+func (p partialWorld) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "gone" {
 		return nil, errors.New("no route to host")
 	}
 	return p.world.Open(ctx, l)
 }
 
-// What a heal left goes where it was healed from another copy than the one that cannot
-// be reached; it stays where it may have been that one.
+// Leftovers are destroyed if a reachable copy was used for the heal. They are kept if the
+// unreachable copy may be the one.
 func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 	t.Parallel()
 	left := "@" + zfs.HealPrefix + "1"
 	for _, arrived := range []bool{true, false} {
-		w := sickWorld(t)
+		w := damagedWorld(t)
 		w.host.Damaged = zfs.Damage{}
 		for _, name := range []string{"src/a", "src/b"} {
 			require.NoError(t, w.host.Snapshot(t.Context(), []string{name + left}))
@@ -356,10 +355,10 @@ func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 			away := Copy{Source: h.Copies[0].Source, Target: endpoint.Endpoint{Host: "gone", Name: "vault/a"}}
 			h.Copies = append([]Copy{away}, h.Copies...)
 		})
-		_, err := RunHeal(t.Context(), req, hosts.New(partly{w}), silent{})
+		_, err := RunHeal(t.Context(), req, hosts.New(partialWorld{w}), silent{})
 		if arrived {
 			require.NoError(t, err)
-			w.asBefore(t)
+			w.assertSnapshots(t)
 			continue
 		}
 		require.ErrorContains(t, err, "no route to host")
@@ -368,15 +367,15 @@ func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 	}
 }
 
-// Snapshots are listed of what has a copy, and it is shown.
+// Snapshots are listed only of datasets that have a copy, and the activity is reported.
 func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
 	t.Parallel()
-	w := sickWorld(t)
+	w := damagedWorld(t)
 	w.host.Damaged = zfs.Damage{}
 	w.host.Create("src/c", nil)
 	var listed []string
 	w.before = func(op string) error { listed = append(listed, op); return nil }
-	shown := &doings{}
+	shown := &activityRecorder{}
 	_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), shown)
 	require.NoError(t, err)
 	require.Contains(t, listed, "list src/b")
@@ -384,15 +383,18 @@ func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
 	require.Contains(t, shown.all, "looking for what a heal that was cut off left in src")
 }
 
-// doings keeps what was being done.
-type doings struct {
+// activityRecorder records activities.
+type activityRecorder struct {
 	silent
 	all []string
 }
 
-func (d *doings) Activity(what string) func() { d.all = append(d.all, what); return func() {} }
+func (d *activityRecorder) Activity(what string) func() {
+	d.all = append(d.all, what)
+	return func() {}
+}
 
-// What is read before the scrub, or for a plan, is bounded, and each file read once.
+// Reading before the scrub or for a plan is bounded, and each file is read once.
 func TestWhatIsReadIsBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := sinceWorld(t)
@@ -403,7 +405,7 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 			h.report.Things = append(h.report.Things, &HealedObject{Damaged: t})
 		}
 		d := &HealedDataset{Dataset: "src/a"}
-		require.NoError(t, h.source(t.Context(), d))
+		require.NoError(t, h.chooseCopy(t.Context(), d))
 		d.Bytes = 100 << 20
 		return h, d
 	}
@@ -421,15 +423,15 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	}
 	require.Equal(t, []string{"", readsAgain, "", tooMuch}, read)
 
-	for size, since := range map[int64]string{4 << 20: "1", 12 << 20: ""} { // in two snapshots
+	for size, since := range map[int64]string{4 << 20: "1", 12 << 20: ""} { // it exists in two snapshots
 		large("d/f", size)
 		h, d = sick(file("", "/d/f"))
-		require.NoError(t, h.narrow(t.Context(), d))
+		require.NoError(t, h.chooseBase(t.Context(), d))
 		require.Equal(t, since, d.Since)
 	}
 }
 
-// What is to be done by hand says on which host, and is restored next to what is damaged.
+// Remedies name the host, and restore next to the damaged dataset.
 func TestRemediesNameTheHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
@@ -437,19 +439,19 @@ func TestRemediesNameTheHost(t *testing.T) {
 		h := &healJob{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
 			pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
 		thing := &HealedObject{Damaged: zfs.Damaged{Dataset: at, Object: "0x1"}}
-		h.judge(thing)
+		h.explain(thing)
 		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)
 	}
 	h := &healJob{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
-	hint := fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
+	hint := fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Contains(t, hint, "\non backup1: zfs list ")
 	require.Contains(t, hint, "\non backup1: zpool scrub -w vault")
 	h.req.At.Name = "my vault/home"
-	hint = fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
+	hint = fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Equal(t, "on backup1: zpool scrub -w 'my vault'\non backup1: zpool status -v 'my vault'", hint)
 }
 
-// The command that looks for what is damaged reads each block once.
+// The command that searches the snapshots reads each block once.
 func TestTheSearchOfSnapshots(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -461,7 +463,7 @@ list*"-r my src") echo "my src"; echo "src/a b" ;;
 esac
 `), 0o755))
 	h := &healJob{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
-	hint := strings.Split(fault.HintOf(h.unlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
+	hint := strings.Split(fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
 	cmd := exec.Command("sh", "-c", hint[1])
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.Output()
@@ -472,14 +474,14 @@ esac
 	require.Equal(t, "3:send -w my src@1\n5:send -w -i my src@1 my src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }
 
-// What ZFS says of errors that it does not list comes with what is to be done.
+// Messages on unlisted errors come with a hint.
 func TestErrorsThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	for reason, says := range map[string][2]string{
 		zfs.DatasetGone:           {"of a dataset that was destroyed meanwhile", "zpool scrub -w src\nthen the same command"},
 		"insufficient privileges": {"does not list the errors: insufficient privileges", "as root\nzpool status -v src"},
 	} {
-		w := sickWorld(t)
+		w := damagedWorld(t)
 		w.host.Damaged.Unlisted, w.host.Damaged.Reason = true, reason
 		_, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)

@@ -14,13 +14,13 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Which of both is received into and rolled back is what the job file says, else what
-// their snapshots say; and it is never what somebody may write to.
+// The job file decides which dataset is the source, otherwise the snapshots. A writable copy is
+// never received into.
 func TestWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		source, target         []string // snapshots newer than what both have
-		known, bad, readonly   bool     // bad: the source is damaged; readonly: the target
+		source, target         []string // snapshots newer than the common ones
+		known, bad, readonly   bool     // bad: the source is damaged; readonly: property of the target
 		sourceReadonly, toward bool     // toward: the target is received into
 		want                   string
 	}{
@@ -39,7 +39,7 @@ func TestWhatIsHealedThrough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-			_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+			_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
 			require.NoError(t, err)
 			for dataset, more := range map[string][]string{"src/a": tt.source, "dst/a": tt.target} {
 				for _, s := range more {
@@ -53,12 +53,12 @@ func TestWhatIsHealedThrough(t *testing.T) {
 				damaged, good = good, damaged
 			}
 			req := Heal{At: endpoint.Endpoint{Name: damaged}, Copy: &endpoint.Endpoint{Name: good}}
-			if tt.known { // though it is named
+			if tt.known { // a job's copy, although named explicitly
 				req.Copies = []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}
 			}
 			h := &healJob{req: req, at: hosts.New(w), rep: silent{}}
 			out := &HealedDataset{Dataset: damaged}
-			err = h.source(t.Context(), out)
+			err = h.chooseCopy(t.Context(), out)
 			if tt.want != "" {
 				require.ErrorContains(t, err, tt.want)
 				return
@@ -70,8 +70,7 @@ func TestWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// A list of errors is believed after a scrub that came to its end, and errors that it
-// does not have are no all-clear.
+// An error list counts only after a completed scrub, and unlisted errors are not success.
 func TestWhatAScrubTells(t *testing.T) {
 	t.Parallel()
 	const clean = "scrub repaired 0B in 00:00:01 with 0 errors on Sun"
@@ -79,7 +78,7 @@ func TestWhatAScrubTells(t *testing.T) {
 		at    string
 		after zfs.Damage
 		thing string
-		want  string // of the error
+		want  string // part of the error
 	}{
 		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Healed, ""},
 		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
@@ -94,16 +93,16 @@ func TestWhatAScrubTells(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pools := &sickPools{Host: zfsmem.New("src/a"), damage: tt.after}
+			pools := &damagedPools{Host: zfsmem.New("src/a"), damage: tt.after}
 			local := hosts.On(pools, "test", func(string) {})
 			t.Cleanup(func() { require.NoError(t, local.Close()) })
 			at := hosts.New(&world{Local: local})
 			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
 			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: silent{}, report: &HealReport{
 				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
-				Things:   []*HealedObject{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: ToMend}},
+				Things:   []*HealedObject{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: HealPlanned}},
 			}}
-			err := h.conclude(t.Context())
+			err := h.scrubAndCompare(t.Context())
 			require.Equal(t, tt.thing, h.report.Things[0].Outcome)
 			if tt.want == "" {
 				require.NoError(t, err)
@@ -113,34 +112,33 @@ func TestWhatAScrubTells(t *testing.T) {
 			require.Equal(t, fault.Failed, fault.ClassOf(err))
 			require.Equal(t, name != "paused", pools.scrubbed, "what is resumed proves nothing")
 			h.report.Datasets[0].Healed, pools.scrubbed = false, false
-			require.ErrorContains(t, h.conclude(t.Context()), "nothing was healed")
+			require.ErrorContains(t, h.scrubAndCompare(t.Context()), "nothing was healed")
 			require.False(t, pools.scrubbed, "there is nothing to prove")
 		})
 	}
 }
 
-// sickPools are pools with damage.
-type sickPools struct {
+// damagedPools are pools with damage.
+type damagedPools struct {
 	*zfsmem.Host
 	damage   zfs.Damage
 	scrubbed bool
 	reverted []string
 }
 
-func (p *sickPools) Damage(context.Context, string) (zfs.Damage, error) { return p.damage, nil }
-func (p *sickPools) Scrub(context.Context, string) error                { p.scrubbed = true; return nil }
-func (p *sickPools) Revert(ctx context.Context, snapshot string) error {
+func (p *damagedPools) Damage(context.Context, string) (zfs.Damage, error) { return p.damage, nil }
+func (p *damagedPools) Scrub(context.Context, string) error                { p.scrubbed = true; return nil }
+func (p *damagedPools) Revert(ctx context.Context, snapshot string) error {
 	p.reverted = append(p.reverted, snapshot)
 	dataset, _, _ := strings.Cut(snapshot, "@")
 	return p.Destroy(ctx, []string{dataset + "@" + zfs.HealPrefix + "1"})
 }
 
-// What was healed through goes from both, and what a run brought to the copy in the
-// meantime stays.
+// Heal snapshots are destroyed on both sides, and snapshots that a run sent in between are kept.
 func TestSweepLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, meanwhile := range []bool{false, true} {
-		pools := &sickPools{Host: zfsmem.New("src/a", "dst/a")}
+		pools := &damagedPools{Host: zfsmem.New("src/a", "dst/a")}
 		snaps := []string{"daily", zfs.HealPrefix + "1"}
 		if meanwhile {
 			snaps = append(snaps, "later")
@@ -154,25 +152,26 @@ func TestSweepLosesNothing(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, local.Close()) })
 		h := &healJob{at: hosts.New(&world{Local: local}), rep: silent{}}
 		p := &healPair{bad: endpoint.Endpoint{Name: "src/a"}, good: endpoint.Endpoint{Name: "dst/a"}, fromBad: true}
-		require.NoError(t, h.sweep(t.Context(), p))
+		require.NoError(t, h.destroyHealSnapshots(t.Context(), p))
 		require.Equal(t, meanwhile, len(pools.reverted) == 0)
 		for _, e := range []endpoint.Endpoint{p.bad, p.good} {
-			d, err := h.look(t.Context(), e, &p.Settings)
+			d, err := h.getDataset(t.Context(), e, &p.Settings)
 			require.NoError(t, err)
 			require.Len(t, d.Snapshots(), len(snaps)-1)
 		}
 	}
 }
 
-// A job's run would take the snapshot for a base: it waits, or what is asked is refused.
+// A job's run could use the heal snapshot as incremental source. Therefore the run waits, or the
+// heal is refused.
 func TestAJobIsKeptFromRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
-	_, err := RunSend(t.Context(), request(nil), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
 	require.NoError(t, err)
 	w.host.Set("dst/a", "readonly", "on")
 	held := 0
-	req := Heal{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // though it is named
+	req := Heal{At: endpoint.Endpoint{Name: "src"}, Copy: &endpoint.Endpoint{Name: "dst"}, // although named explicitly
 		Copies: []Copy{{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "j"}}}
 	req.Lock = func(_ context.Context, job string) (func(), error) {
 		require.Equal(t, "j", job)
@@ -180,18 +179,19 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 		return func() { held-- }, nil
 	}
 	h := &healJob{req: req, at: hosts.New(w), rep: silent{}, locks: map[string]func(){}}
-	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
-	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 	require.Equal(t, 1, held)
 	h.unlock()
 	require.Zero(t, held)
 	h.req.Lock = func(context.Context, string) (func(), error) { return nil, fault.Refusef("", "it runs") }
-	require.ErrorContains(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}), "it runs")
+	require.ErrorContains(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}), "it runs")
 	h.req.DryRun = true
-	require.NoError(t, h.source(t.Context(), &HealedDataset{Dataset: "src/a"}))
+	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }
 
-// A copy is a job's whoever is named to reach it, and no job runs that has either of both.
+// A copy belongs to its job regardless of the user name. All jobs that use either dataset are
+// locked.
 func TestJobsOfWhatIsHealed(t *testing.T) {
 	t.Parallel()
 	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -21,51 +22,99 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The links as reports name them.
+// The IDs of the link measurements.
 const (
 	linkOut  = "link"
 	linkBack = "link-back"
 )
 
 const (
-	// moreStreams is how many times the streams are tried next on a link that
-	// something else than its rate seems to hold back, up to mostStreams.
+	// moreStreams is the factor for the number of streams in the next measurement of a link below
+	// its capacity, up to mostStreams.
 	moreStreams = 4
 	mostStreams = 64
-	// measureTime is how long --measure takes for each part.
+	// measureTime is the duration of each measurement of --measure.
 	measureTime = time.Second
-	// nothingToSend is why the ends of a transfer that has none are not measured.
+	// nothingToSend is the reason to skip measurements without a transfer.
 	nothingToSend = "there is nothing to send"
-	// linkGrace is what a measurement of a link may take beyond its time.
+	// linkGrace is the time that a link measurement may take in addition.
 	linkGrace = 30 * time.Second
 )
 
-// measurer measures what a transfer between two ends passes. What the host
-// cannot measure, or its policy refuses, is a ceiling that says so: the others
-// are worth having.
-type measurer struct {
-	*ends
-	link connect.Link // as the streams cross it
-	time time.Duration
-	// doing is told what is measured, as Reporter.Doing.
-	doing func(what string) (done func())
-
-	ceilings []probe.Ceiling
-	others   map[string]float64 // processors that are busy with something else, by host
+// measure measures the parts of a planned transfer: the link, zfs send on the source, and writing
+// on the target. The source is skipped if its snapshot is not taken yet.
+func (t *sendJob) measure(ctx context.Context, taken bool) error {
+	p := t.report.Plan
+	m := &measurer{ends: t.ends, link: largestStreamLink(t.ends, p), time: measureTime, activity: t.rep.Activity}
+	if err := m.measureOtherLoad(ctx); err != nil {
+		return err
+	}
+	var all rounds
+	if !t.sameHost() {
+		all.add(m.linkMeasurement(linkOut, &t.source, &t.target))
+	}
+	m.addDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	err := m.run(ctx, all)
+	t.report.Ceilings = m.ceilings
+	t.evaluate()
+	t.report.Expected = m.expectedRate(p.Bytes(), streamOptions(&t.req).BandLimit)
+	return err
 }
 
-// idleTime is how long a host is watched before it is measured: ten or more
-// of the ticks that processors' times are counted in.
+// measure measures the parts of a device copy: the link, reading the source, and writing next to
+// an image file. It does not write to block devices.
+func (d *deviceJob) measure(ctx context.Context) error {
+	m := &measurer{ends: d.ends, link: d.link.Resolve(false), time: measureTime, activity: d.rep.Activity}
+	if err := m.measureOtherLoad(ctx); err != nil {
+		return err
+	}
+	var all rounds
+	if !d.sameHost() {
+		all.add(m.linkMeasurement(linkOut, &d.source, &d.target))
+	}
+	if !isStandard(d.req.Source) {
+		all.add(m.hostMeasurement(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
+	}
+	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
+		all.add(m.hostMeasurement(&d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+	}
+	if err := m.run(ctx, all); err != nil {
+		return err
+	}
+	d.report.Ceilings, d.report.Findings = m.ceilings, d.findings()
+	d.report.Expected = m.expectedRate(d.report.Size, d.task.Options.BandLimit)
+	return nil
+}
+
+// largestStreamLink returns the link with the settings for the largest planned stream.
+func largestStreamLink(e *ends, p *plan.Plan) connect.Link {
+	return e.link.Resolve(p.Encrypted()).ForSize(largestStep(p).Bytes)
+}
+
+// measurer measures the parts of a transfer between two ends. If a host cannot measure, or its
+// policy refuses, the ceiling holds the reason and the other measurements continue.
+type measurer struct {
+	*ends
+	link connect.Link // as the streams use it
+	time time.Duration
+	// activity reports the current measurement, like Watcher.Activity.
+	activity func(title string) (done func())
+
+	ceilings  []probe.Ceiling
+	otherLoad map[string]float64 // CPUs busy with other work, by host
+}
+
+// idleTime is how long a host's load is sampled: at least ten ticks of the CPU time counters.
 const idleTime = 150 * time.Millisecond
 
-// idle finds out what the hosts are busy with besides.
-func (m *measurer) idle(ctx context.Context) error {
-	m.others = map[string]float64{}
+// measureOtherLoad samples the CPU load of the hosts before the measurements.
+func (m *measurer) measureOtherLoad(ctx context.Context) error {
+	m.otherLoad = map[string]float64{}
 	var busy [2]float64
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range m.all() {
 		g.Go(func() error {
-			// Of a host that does not say nothing else is known to run.
+			// A host that does not answer counts as idle.
 			_ = e.Do(gctx, hosts.WithRole(func(st hosts.Measurer) error {
 				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
 				busy[i] = c.CPU
@@ -76,17 +125,36 @@ func (m *measurer) idle(ctx context.Context) error {
 	}
 	err := g.Wait()
 	for i, e := range m.all() {
-		m.others[e.Label()] = busy[i]
+		m.otherLoad[e.Label()] = busy[i]
 	}
 	return unchanged(err)
 }
 
-// measures tells a host that zxfer runs on.
-func measures(wire string, e *end) bool { return wire != transport.NC || e.Local() }
+// addDatasets adds reading the source's largest stream and writing on the target.
+func (m *measurer) addDatasets(all *rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
+	spec := largestStep(p).Send
+	read := m.hostMeasurement(&m.source, probe.Request{ID: probe.SourceRead, Send: &spec})
+	at := scratchParent(target)
+	write := m.hostMeasurement(&m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	switch {
+	case p.Steps() == 0:
+		read, write = m.skippedMeasurement(&m.source, probe.SourceRead, nothingToSend), m.skippedMeasurement(&m.target, probe.TargetWrite, nothingToSend)
+	case at == "":
+		write = m.skippedMeasurement(&m.target, probe.TargetWrite, "a scratch dataset needs one that is not encrypted above it")
+	}
+	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
+	case r && w:
+		m.addPair(all, read, write)
+	case r:
+		all.add(read)
+	case w:
+		all.add(write)
+	}
+}
 
-// one makes a measurement of one host.
-func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {
-	if !measures(m.link.Wire, e) {
+// measureHost runs a measurement on one host.
+func (m *measurer) measureHost(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {
+	if !canMeasure(m.link.Wire, e) {
 		return e.skipped(r.ID, "no zxfer runs there"), nil
 	}
 	r.Time = m.time
@@ -105,18 +173,21 @@ func (m *measurer) one(ctx context.Context, e *end, r probe.Request) (*probe.Cei
 	return &c, nil
 }
 
-// skipped is a measurement that is not made.
+// canMeasure reports whether zxfer runs on the host.
+func canMeasure(wire string, e *end) bool { return wire != transport.NC || e.Local() }
+
+// skipped returns a ceiling without measurement.
 func (e *end) skipped(id, why string) *probe.Ceiling {
 	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
 }
 
-// crossing measures the link in one direction.
-func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error {
-	link, err := m.try(ctx, m.link, id, from, to)
+// measureLink measures the link in one direction.
+func (m *measurer) measureLink(ctx context.Context, id string, from, to *end) error {
+	link, err := m.measureStreams(ctx, m.link, id, from, to)
 	if err != nil || link == nil {
 		return err
 	}
-	more, err := m.more(ctx, id, from, to, *link)
+	more, err := m.addStreams(ctx, id, from, to, *link)
 	if err != nil {
 		return err
 	}
@@ -124,13 +195,13 @@ func (m *measurer) crossing(ctx context.Context, id string, from, to *end) error
 	return nil
 }
 
-// more measures with more and more streams a link that is held back, until the
-// path is full: it shows whether anything was, and what the path carries.
-func (m *measurer) more(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
+// addStreams repeats the measurement with more streams until the rate no longer grows. This shows
+// whether something other than capacity limited the link.
+func (m *measurer) addStreams(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
 	for last.HeldBack() && last.Streams < mostStreams {
 		c := m.link
 		c.Streams = min(last.Streams*moreStreams, mostStreams)
-		next, err := m.try(ctx, c, id+"-streams", from, to)
+		next, err := m.measureStreams(ctx, c, id+"-streams", from, to)
 		if err != nil || next == nil {
 			return more, err
 		}
@@ -143,14 +214,14 @@ func (m *measurer) more(ctx context.Context, id string, from, to *end, last pref
 	return more, nil
 }
 
-// try measures one direction; nil where it could not be measured.
-func (m *measurer) try(ctx context.Context, choice connect.Link, id string, from, to *end) (*preflight.Link, error) {
+// measureStreams measures one direction. It returns nil if that failed.
+func (m *measurer) measureStreams(ctx context.Context, choice connect.Link, id string, from, to *end) (*preflight.Link, error) {
 	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
 		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
 	if choice.Streams != m.link.Streams {
-		defer m.doing("the same with " + english.Plural(choice.Streams, "stream", ""))()
+		defer m.activity("the same with " + english.Plural(choice.Streams, "stream", ""))()
 	}
-	res, err := m.cross(ctx, choice, from, to)
+	res, err := m.sendNoise(ctx, choice, from, to)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
 	}
@@ -164,11 +235,11 @@ func (m *measurer) try(ctx context.Context, choice connect.Link, id string, from
 		}
 		c.Network, c.Limit = res.Sent.Network, res.LimitedBy
 		if choice.Wire == transport.SSH {
-			c.Network = nil // of the way to ssh on one host, or from it on the other
+			c.Network = nil // it describes only the connection to the local ssh process
 		}
 	}
 	m.ceilings = append(m.ceilings, c)
-	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing of the link
+	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing about the link
 		m.links = append(m.links, preflight.Measured{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
 	}
 	if err != nil || c.Network == nil {
@@ -191,57 +262,9 @@ func (m *measurer) try(ctx context.Context, choice connect.Link, id string, from
 	}, nil
 }
 
-// cross moves noise over a link.
-func (m *measurer) cross(ctx context.Context, choice connect.Link, from, to *end) (connect.Result, error) {
+// sendNoise sends generated data over a link.
+func (m *measurer) sendNoise(ctx context.Context, choice connect.Link, from, to *end) (connect.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
 	return connect.Run(ctx, choice, connect.From{Host: from.Conn, What: hosts.Noise{Time: m.time}}, connect.To{Host: to.Conn, What: hosts.Nowhere{}}, connect.Count{}, nil)
-}
-
-// measure measures what a planned stream passes: the link, the source's zfs
-// send, and the target's writing. The source is left out where its snapshot is
-// yet to be taken.
-func (t *sendJob) measure(ctx context.Context, taken bool) error {
-	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: crossed(t.ends, p), time: measureTime, doing: t.rep.Activity}
-	if err := m.idle(ctx); err != nil {
-		return err
-	}
-	var all rounds
-	if !t.sameHost() {
-		all.add(m.crosses(linkOut, &t.source, &t.target))
-	}
-	m.datasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
-	err := m.run(ctx, all)
-	t.report.Ceilings = m.ceilings
-	t.judge()
-	t.report.Expected = m.expect(p.Bytes(), streamOptions(&t.req).BandLimit)
-	return err
-}
-
-// crossed is the link as the largest of planned streams crosses it.
-func crossed(e *ends, p *plan.Plan) connect.Link {
-	return e.link.Resolve(p.Encrypted()).ForSize(largest(p).Bytes)
-}
-
-// datasets adds the source's largest stream and the target's writing.
-func (m *measurer) datasets(all *rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
-	spec := largest(p).Send
-	read := m.of(&m.source, probe.Request{ID: probe.SourceRead, Send: &spec})
-	at := writable(target)
-	write := m.of(&m.target, probe.Request{ID: probe.TargetWrite, Dataset: at})
-	switch {
-	case p.Steps() == 0:
-		read, write = m.skips(&m.source, probe.SourceRead, nothingToSend), m.skips(&m.target, probe.TargetWrite, nothingToSend)
-	case at == "":
-		write = m.skips(&m.target, probe.TargetWrite, "a scratch dataset needs one that is not encrypted above it")
-	}
-	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
-	case r && w:
-		m.both(all, read, write)
-	case r:
-		all.add(read)
-	case w:
-		all.add(write)
-	}
 }

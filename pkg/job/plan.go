@@ -15,15 +15,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// makePlan plans what was surveyed, and looks up what the plan then depends on.
-// part, where not nil, is called wherever conflicts may have come up: it takes
-// what they stand in the way of out of the plan.
+// makePlan plans from state and looks up the additional facts that the plan needs. removeRefused,
+// if not nil, is called after each check. It must remove datasets with conflicts from the plan.
 func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State, part func(*plan.Plan)) (plan.Plan, error) {
 	if part == nil {
 		part = func(*plan.Plan) {}
 	}
 	p := plan.Make(req, *state)
-	more, err := histories(ctx, e, &p, state)
+	more, err := lookUpHistories(ctx, e, &p, state)
 	if err != nil {
 		return p, err
 	}
@@ -41,7 +40,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 		p = plan.Make(req, *state)
 	}
 	part(&p)
-	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkChains, formats, checkLosses} {
+	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkIVSets, lookUpZPLVersions, checkLosses} {
 		if len(p.Conflicts) > 0 {
 			break
 		}
@@ -53,28 +52,9 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	return p, nil
 }
 
-// formats looks up the versions of filesystems that a check asks for.
-func formats(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
-	names := preflight.NeedZPL(p, &state.Source)
-	if len(names) == 0 {
-		return nil
-	}
-	found, err := e.source.Properties(ctx, names, []string{"version"})
-	state.Source.Datasets = slices.Clone(state.Source.Datasets) // those of a batch are others' too
-	for i, d := range state.Source.Datasets {
-		if v, ok := found[d.Name]["version"]; ok {
-			c := *d
-			c.Properties = maps.Clone(d.Properties)
-			c.Properties["version"] = v
-			state.Source.Datasets[i] = &c
-		}
-	}
-	return err
-}
-
-// histories lists the target's datasets whose whole history a plan needs, and
-// returns whether there are any.
-func histories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
+// lookUpHistories lists the complete histories of the target datasets for which the plan needs
+// them. It reports whether there are any.
+func lookUpHistories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (bool, error) {
 	datasets, names := plan.NeedHistories(*p, *state)
 	if len(names) > 0 {
 		taken, err := e.target.Properties(ctx, names, []string{"guid"})
@@ -89,11 +69,11 @@ func histories(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) (b
 	if len(datasets) == 0 {
 		return false, nil
 	}
-	return true, wholeHistories(ctx, e, &state.Target, datasets)
+	return true, listHistories(ctx, e, &state.Target, datasets)
 }
 
-// wholeHistories lists all versions of datasets of the target.
-func wholeHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []string) error {
+// listHistories replaces datasets of a target listing by ones with all versions.
+func listHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []string) error {
 	if len(datasets) == 0 {
 		return nil
 	}
@@ -103,7 +83,7 @@ func wholeHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []str
 	for i, d := range l.Datasets {
 		if w := known[d.Name]; w != nil {
 			if changed, asked := d.Properties[zfs.ChangedProperty]; asked {
-				w.Properties[zfs.ChangedProperty] = changed // as of the listing's begin
+				w.Properties[zfs.ChangedProperty] = changed // as of the first listing
 			}
 			l.Datasets[i] = w
 		}
@@ -111,8 +91,8 @@ func wholeHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []str
 	return err
 }
 
-// checkChains looks up the IV sets that raw increments depend on.
-func checkChains(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+// checkIVSets looks up the IV sets that raw incremental sends depend on.
+func checkIVSets(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
 	source, target := plan.NeedIVSets(*p)
 	if len(source) == 0 {
 		return nil
@@ -133,7 +113,45 @@ func checkChains(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 	return nil
 }
 
-// checkLosses looks up what would keep ZFS from rolling the target back.
+// ivSets returns the IV set GUIDs of versions by their GUID.
+func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
+	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint64]string, len(m))
+	for name, props := range m {
+		guid, err := zfs.ParseGUID(props["guid"].Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: guid of %s: %w", h.Label(), name, err)
+		}
+		if iv := props["ivsetguid"].Value; iv != "-" && iv != "" {
+			out[guid] = iv
+		}
+	}
+	return out, nil
+}
+
+// lookUpZPLVersions looks up the filesystem versions that a preflight check needs.
+func lookUpZPLVersions(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
+	names := preflight.NeedZPL(p, &state.Source)
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := e.source.Properties(ctx, names, []string{"version"})
+	state.Source.Datasets = slices.Clone(state.Source.Datasets) // a batch shares the listing
+	for i, d := range state.Source.Datasets {
+		if v, ok := found[d.Name]["version"]; ok {
+			c := *d
+			c.Properties = maps.Clone(d.Properties)
+			c.Properties["version"] = v
+			state.Source.Datasets[i] = &c
+		}
+	}
+	return err
+}
+
+// checkLosses looks up holds and clones that prevent a rollback of the target.
 func checkLosses(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) error {
 	names := plan.NeedLosses(*p)
 	if len(names) == 0 {
@@ -161,35 +179,7 @@ func checkLosses(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 	return nil
 }
 
-// ivSets returns the IV set GUIDs of versions, by the version's GUID.
-func ivSets(ctx context.Context, h *end, versions []string) (map[uint64]string, error) {
-	m, err := h.Properties(ctx, versions, []string{"guid", "ivsetguid"})
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[uint64]string, len(m))
-	for name, props := range m {
-		guid, err := zfs.ParseGUID(props["guid"].Value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: guid of %s: %w", h.Label(), name, err)
-		}
-		if iv := props["ivsetguid"].Value; iv != "-" && iv != "" {
-			out[guid] = iv
-		}
-	}
-	return out, nil
-}
-
-// rollbackCommand is zfs rollback, with -r if something newer is destroyed.
-func rollbackCommand(r *zfs.Rollback) string {
-	words := []string{"zfs", "rollback"}
-	if len(r.Loses) > 0 {
-		words = append(words, "-r")
-	}
-	return zfs.CommandLine(append(words, r.Snapshot()))
-}
-
-// commands are the zfs command lines that would do the same by hand.
+// commands returns the equivalent zfs commands.
 func commands(p *plan.Plan) []string {
 	var out []string
 	for _, d := range p.Datasets {
@@ -211,7 +201,7 @@ func commands(p *plan.Plan) []string {
 		for _, st := range d.Steps {
 			send, err := zfs.SendArgs(st.Send)
 			if err != nil {
-				continue // a spec that the planner made is legal; nothing to show otherwise
+				continue // the planner makes only valid specs
 			}
 			receive, err := zfs.ReceiveArgs(st.Receive)
 			if err != nil {
@@ -222,4 +212,13 @@ func commands(p *plan.Plan) []string {
 		}
 	}
 	return out
+}
+
+// rollbackCommand returns the zfs rollback command, with -r if it destroys newer snapshots.
+func rollbackCommand(r *zfs.Rollback) string {
+	words := []string{"zfs", "rollback"}
+	if len(r.Loses) > 0 {
+		words = append(words, "-r")
+	}
+	return zfs.CommandLine(append(words, r.Snapshot()))
 }

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// hostileProperties are what a source sets that was broken into. The first value once
-// added a row to the output of zfs list -H, which zfs-mount-generator reads at boot.
+// hostileProperties are properties that a compromised source sets. The first value once added a
+// row to the output of zfs list -H, which zfs-mount-generator reads at boot.
 func hostileProperties() map[string]string {
 	return map[string]string{
 		"a:b":                             "x\ndst/a\t/root/.ssh\ton\toff\toff\ton\ton\toff\toff",
@@ -28,23 +28,23 @@ func hostileProperties() map[string]string {
 	}
 }
 
-// What a hostile source or copy sets is not set here, by whatever way its properties
-// come. The transfer succeeds and lists them.
+// Properties of a hostile source or copy are not set on the target, however they arrive. The
+// transfer succeeds and lists them.
 func TestHostilePropertiesAreNotSet(t *testing.T) {
 	t.Parallel()
-	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // whose value is not one line
+	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
 	for name, run := range map[string]func(w *world) (*Report, error){
 		"send -p": func(w *world) (*Report, error) {
-			return RunSend(t.Context(), request(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
+			return RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
 		},
 		"send --carry": func(w *world) (*Report, error) {
-			return RunSend(t.Context(), request(named), hosts.New(w), silent{})
+			return RunSend(t.Context(), sendRequest(named), hosts.New(w), silent{})
 		},
 		"restore": func(w *world) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: request(nil)}, hosts.New(w), silent{})
+			return RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
 		},
 		"restore --carry": func(w *world) (*Report, error) {
-			return RunRestore(t.Context(), Restore{Send: request(named)}, hosts.New(w), silent{})
+			return RunRestore(t.Context(), Restore{Send: sendRequest(named)}, hosts.New(w), silent{})
 		},
 		"a job with carry": func(w *world) (*Report, error) {
 			res, err := RunBatch(t.Context(), w.batch(t, func(s *Send) { s.Plan.CarryProperties = true }), hosts.New(w), silent{})
@@ -77,8 +77,8 @@ func TestHostilePropertiesAreNotSet(t *testing.T) {
 	}
 }
 
-// A restore of what is still there leaves it what its administrator set, and a dataset
-// of the tree that is gone gets what the copy may bring.
+// A restore keeps local properties of existing datasets. A missing dataset gets the properties
+// that the copy may set.
 func TestRestoreLeavesLocalProperties(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})
@@ -91,7 +91,7 @@ func TestRestoreLeavesLocalProperties(t *testing.T) {
 	for property, value := range mine {
 		w.host.Set("dst/a", property, value)
 	}
-	req := request(func(s *Send) { s.Plan.Recursive = true })
+	req := sendRequest(func(s *Send) { s.Plan.Recursive = true })
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/a"}, "dst/a"
 	r, err := RunRestore(t.Context(), Restore{Send: req}, hosts.New(w), silent{})
 	require.NoError(t, err)

@@ -17,32 +17,31 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Restore is a request for `zxfer restore`: a Send the other way round.
+// Restore is a request for `zxfer restore`: a Send from a copy back to its original.
 type Restore struct {
 	Send
-	// At, where not zero, asks for each dataset's newest snapshot of then or before.
+	// At, if not zero, selects each dataset's most recent snapshot taken at or before that time.
 	At    time.Time
-	Mount bool // --mount: mount what was restored, where its key is loaded
+	Mount bool // --mount: mount the restored filesystems whose key is loaded
 }
 
-// restoreJob is a restore on its way: that of a sending, with a stage before it and
-// one behind it.
+// restoreJob is a running restore: a sendJob with additional stages before and after the move.
 type restoreJob struct {
 	*sendJob
 	at    time.Time
 	mount bool
-	notes []string // of what was chosen
-	// idle are filesystems of the target that were there and would be mounted: an
-	// interrupted --rollback may have unmounted them.
-	idle []string
+	notes []string // on the choice of snapshots
+	// unmounted holds the target's unmounted filesystems that normally mount. An interrupted
+	// --rollback may have unmounted them.
+	unmounted []string
 }
 
-// RunRestore runs `zxfer restore`. Errors are classed as those of RunSend.
+// RunRestore runs `zxfer restore`. Errors are classified as in RunSend.
 func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (*Report, error) {
 	req.Plan.Restore, req.Plan.CarryProperties = true, true
 	t := &restoreJob{sendJob: newSendJob(req.Send, at, rep), at: req.At, mount: req.Mount}
 	t.report.Schema = "zxfer.restore/v1"
-	return t.concluded(outcome.Settle(ctx, t.restore(ctx)))
+	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
 }
 
 func (t *restoreJob) restore(ctx context.Context) error {
@@ -50,69 +49,41 @@ func (t *restoreJob) restore(ctx context.Context) error {
 		return err
 	}
 	defer t.warm(ctx, &t.req)()
-	if err := t.begin(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
+	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
-		if err := t.persist(ctx, stage); err != nil {
-			t.report.Next = t.outOfUse()
+		if err := t.retryLost(ctx, stage); err != nil {
+			t.report.Next = t.mountCommands()
 			return changed(err)
 		}
 	}
 	if err := t.deliver(ctx); err != nil {
-		t.report.Next = t.outOfUse()
+		t.report.Next = t.mountCommands()
 		return err
 	}
-	err := withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.persist(ctx, t.handOver) })
+	err := withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
 	if err != nil {
-		t.report.Next = t.outOfUse()
+		t.report.Next = t.mountCommands()
 	}
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data arrived, but: %w", changed(err))
 	}
 	if err == nil {
-		t.report.Diverged = t.ahead()
+		t.report.Diverged = t.resyncCommand()
 	}
 	return err
 }
 
-// ahead returns the command that makes the copy follow its original again, if the original went
-// back behind the newest snapshot of the copy; "" if nothing is to be done. It is typed where the
-// restore was.
-func (t *restoreJob) ahead() string {
-	var below, any bool
-	for _, d := range t.report.Plan.Datasets {
-		if d.Restore != nil && d.Restore.Ahead {
-			any, below = true, below || d.Source != t.req.Plan.Source
-		}
-	}
-	if !any {
-		return ""
-	}
-	// A send rolls back only what it has something to send to: a new snapshot.
-	words := strings.Fields("zxfer send --rollback --snapshot=")
-	if below {
-		words = append(words, "-R")
-	}
-	from, to := t.req.Target, t.req.Source
-	from.Name, to.Name = t.state.Target.Root, t.req.Plan.Source
-	return zfs.CommandLine(append(words, from.String(), to.String()))
-}
-
-// own has f called with the target as what hands datasets over.
-func (t *restoreJob) own(ctx context.Context, f func(hosts.Restorer) error) error {
-	return t.target.Do(ctx, hosts.WithRole(f))
-}
-
-// survey is that of a send, with what a restore depends on besides.
+// survey surveys like a send and adds mount states and the point in time.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := t.own(ctx, func(hosts.Restorer) error { return nil }); err != nil {
+	if err := t.asRestorer(ctx, func(hosts.Restorer) error { return nil }); err != nil {
 		return state, err
 	}
 	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
 		return state, err
 	}
-	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // else survey says so
+	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
 		t.target.Sync(ctx, target)
 	}
 	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
@@ -133,74 +104,75 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 			return state, err
 		}
 	}
-	t.idle = nil
+	t.unmounted = nil
 	for _, d := range below.Datasets {
 		switch {
 		case d.Get("mounted") == "yes":
 			state.TargetMounted = append(state.TargetMounted, d.Name)
 		case t.req.Plan.Rollback && mounts(d):
-			t.idle = append(t.idle, d.Name)
+			t.unmounted = append(t.unmounted, d.Name)
 		}
 	}
 	return state, nil
 }
 
-// asOf leaves of a source what was there at the time that is asked for, and says
-// what that is, of the snapshots that are wanted.
+// asOf removes from a listing the snapshots taken after at, or destroyed since. notes names the
+// wanted snapshots around that time.
 func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, wanted func(name string) bool) (notes []string, err error) {
 	taken, err := source.Created(ctx, listing.SnapshotNames())
 	if err != nil {
 		return nil, err
 	}
-	var none []string // below the root, of then
+	var missing []string // descendants without a snapshot of that time
 	for _, d := range listing.Datasets {
-		was := len(d.Snapshots())
+		had := len(d.Snapshots())
 		var younger []zfs.Version
 		d.Versions = slices.DeleteFunc(d.Versions, func(v zfs.Version) bool {
 			if v.Kind != zfs.Snapshot {
 				return false
 			}
-			when, there := taken[v.In(d.Name)]
-			is := there && when.After(at)
-			if is && wanted(v.Name) {
+			when, exists := taken[v.In(d.Name)]
+			later := exists && when.After(at)
+			if later && wanted(v.Name) {
 				younger = append(younger, v)
 			}
-			return is || !there // it is gone meanwhile
+			return later || !exists // destroyed since
 		})
-		then := d.Snapshots()
+		remaining := d.Snapshots()
 		if d.Name != listing.Root {
-			if was > 0 && len(then) == 0 {
-				none = append(none, d.Name)
+			if had > 0 && len(remaining) == 0 {
+				missing = append(missing, d.Name)
 			}
 			continue
 		}
 		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken[v.In(d.Name)]) }
-		then = slices.DeleteFunc(then, func(v zfs.Version) bool { return !wanted(v.Name) })
+		remaining = slices.DeleteFunc(remaining, func(v zfs.Version) bool { return !wanted(v.Name) })
 		switch {
-		case len(then) == 0 && len(younger) > 0:
+		case len(remaining) == 0 && len(younger) > 0:
 			return nil, fault.Refusef("ask for a later time, or name the snapshot",
 				"%s: %s has no snapshot of %s or before; the oldest is %s", source.Label(), d.Name, Clock(at), named(younger[0]))
-		case len(then) > 0:
-			note := "of " + Clock(at) + " or before, the newest is " + named(then[len(then)-1])
+		case len(remaining) > 0:
+			note := "of " + Clock(at) + " or before, the newest is " + named(remaining[len(remaining)-1])
 			if len(younger) > 0 {
 				note += "; the next one is " + named(younger[0])
 			}
 			notes = append(notes, note)
 		}
 	}
-	if len(none) > 0 {
-		notes = append(notes, "of then or before there is no snapshot of "+finding.Some(none, 3))
+	if len(missing) > 0 {
+		notes = append(notes, "of then or before there is no snapshot of "+finding.Some(missing, 3))
 	}
 	return notes, nil
 }
 
-// Clock shows a time as a person writes it, with its zone.
+// Clock formats a time with its zone for the user.
 func Clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
 
-// review says what was chosen, and what mounting would hide.
+// review adds notes on the chosen snapshots and on mountpoints in use. With --mount it refuses
+// the latter.
 func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	p.Notes = slices.Concat(t.notes, p.Notes)
-	t.inUse(ctx, p)
+	t.refuseInUse(ctx, p)
 	at := map[string]*plan.Dataset{}
 	var paths []string
 	for _, d := range p.Datasets {
@@ -227,36 +199,19 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 			continue
 		}
 		p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
-			Remedy: "choose another place: " + t.elsewhere(p) + "\nor leave {{mount}} out, and mount it by hand"})
+			Remedy: "choose another place: " + t.otherMountpoint(p) + "\nor leave {{mount}} out, and mount it by hand"})
 	}
 	return err
 }
 
-// mounts tells whether a filesystem is one that zfs mount -a mounts.
+// mounts reports whether zfs mount -a mounts a filesystem.
 func mounts(d *zfs.Dataset) bool {
 	return d.Get("canmount") == "on" && strings.HasPrefix(d.Get("mountpoint"), "/")
 }
 
-// outOfUse are the commands that mount what was unmounted, now or before, where a
-// restore does not get to it.
-func (t *restoreJob) outOfUse() []string {
-	names := slices.Clone(t.idle)
-	for _, d := range t.report.Plan.Datasets {
-		if d.Restore != nil {
-			names = append(names, d.Restore.Unmount...)
-		}
-	}
-	slices.Sort(names) // those above first
-	var out []string
-	for _, name := range slices.Compact(names) {
-		out = append(out, zfs.CommandLine([]string{"zfs", "mount", name}))
-	}
-	return out
-}
-
-// elsewhere is how the tree gets another mountpoint: with the first stream of its
-// root, or by hand where that has arrived.
-func (t *restoreJob) elsewhere(p *plan.Plan) string {
+// otherMountpoint returns how to choose another mountpoint: with the first stream of the root, or
+// by zfs set once it arrived.
+func (t *restoreJob) otherMountpoint(p *plan.Plan) string {
 	for _, d := range p.Datasets {
 		if d.Source == t.req.Plan.Source && len(d.Steps) == 0 {
 			return "there, " + zfs.CommandLine([]string{"zfs", "set", "mountpoint=/PATH", d.Target})
@@ -265,8 +220,8 @@ func (t *restoreJob) elsewhere(p *plan.Plan) string {
 	return "{{set mountpoint=/PATH}}"
 }
 
-// inUse refuses to change volumes under their users, where the host can tell of one.
-func (t *restoreJob) inUse(ctx context.Context, p *plan.Plan) {
+// refuseInUse refuses to change volumes that are in use, as far as the host can detect it.
+func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 	at := map[string]*plan.Dataset{}
 	for _, d := range p.Datasets {
 		if d.Type == zfs.Volume && (len(d.Steps) > 0 || d.RollsBack()) && d.Restore != nil && !d.Restore.Due {
@@ -277,7 +232,7 @@ func (t *restoreJob) inUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	found, _ := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths) // it may not tell
+	found, _ := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths) // it may be unable to tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
@@ -294,7 +249,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 			continue
 		}
 		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
-		if err := t.own(ctx, func(o hosts.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
+		if err := t.asRestorer(ctx, func(o hosts.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
 			return err
 		}
 		t.changed = true
@@ -302,8 +257,31 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 	return nil
 }
 
-// asPlanned refuses a rollback that would destroy something that was made after the plan.
-func (t *restoreJob) asPlanned(ctx context.Context, to zfs.Rollback) error {
+// rollBack rolls datasets back to the wanted snapshot. It is idempotent: after a crash at any
+// point the dataset still has that snapshot, and the same command completes the rollback.
+func (t *restoreJob) rollBack(ctx context.Context) error {
+	for _, d := range t.report.Plan.Datasets {
+		if !d.RollsBack() {
+			continue
+		}
+		to := *d.Restore.Rollback
+		if err := t.checkRollback(ctx, to); err != nil { // before any hold moves
+			return err
+		}
+		t.rep.Log("rolling back to " + to.Snapshot())
+		t.changed = true
+		if err := t.target.Do(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+			return err
+		}
+		if err := t.asRestorer(ctx, func(o hosts.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRollback refuses a rollback that would destroy something newer than the plan.
+func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
 	l, err := t.target.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
 	if err != nil {
 		return err
@@ -316,27 +294,46 @@ func (t *restoreJob) asPlanned(ctx context.Context, to zfs.Rollback) error {
 	return nil
 }
 
-// rollBack rolls datasets back to the wanted snapshot, if they have it. It is idempotent, and the
-// same command completes it after a crash: before the holds moved, between placing and removing
-// one, and between the destruction of the newer snapshots and the rollback, the dataset still has
-// the wanted snapshot.
-func (t *restoreJob) rollBack(ctx context.Context) error {
+// mountCommands returns the commands that mount everything that this or an earlier restore
+// unmounted.
+func (t *restoreJob) mountCommands() []string {
+	names := slices.Clone(t.unmounted)
 	for _, d := range t.report.Plan.Datasets {
-		if !d.RollsBack() {
-			continue
-		}
-		to := *d.Restore.Rollback
-		if err := t.asPlanned(ctx, to); err != nil { // before any hold moves
-			return err
-		}
-		t.rep.Log("rolling back to " + to.Snapshot())
-		t.changed = true
-		if err := t.target.Do(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
-			return err
-		}
-		if err := t.own(ctx, func(o hosts.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
-			return err
+		if d.Restore != nil {
+			names = append(names, d.Restore.Unmount...)
 		}
 	}
-	return nil
+	slices.Sort(names) // ancestors first
+	var out []string
+	for _, name := range slices.Compact(names) {
+		out = append(out, zfs.CommandLine([]string{"zfs", "mount", name}))
+	}
+	return out
+}
+
+// resyncCommand returns the command that makes the copy follow its original again, to be run
+// where the restore ran. It is "" unless the original was rolled back behind the copy.
+func (t *restoreJob) resyncCommand() string {
+	var below, any bool
+	for _, d := range t.report.Plan.Datasets {
+		if d.Restore != nil && d.Restore.Ahead {
+			any, below = true, below || d.Source != t.req.Plan.Source
+		}
+	}
+	if !any {
+		return ""
+	}
+	// A send rolls back only to send something: the new snapshot.
+	words := strings.Fields("zxfer send --rollback --snapshot=")
+	if below {
+		words = append(words, "-R")
+	}
+	from, to := t.req.Target, t.req.Source
+	from.Name, to.Name = t.state.Target.Root, t.req.Plan.Source
+	return zfs.CommandLine(append(words, from.String(), to.String()))
+}
+
+// asRestorer calls f with the target's Restorer.
+func (t *restoreJob) asRestorer(ctx context.Context, f func(hosts.Restorer) error) error {
+	return t.target.Do(ctx, hosts.WithRole(f))
 }

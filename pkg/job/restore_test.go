@@ -20,15 +20,15 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Whatever fails at whatever moment of its last stage, the same command finishes a
-// restore; and only what it brought is changed.
+// Whatever fails in the last stage, the same command completes the restore, and only restored
+// datasets change.
 func TestRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	handsOver := func(op string) bool {
 		verb, _, _ := strings.Cut(op, " ")
 		return slices.Contains([]string{zfs.OpSet, zfs.OpMount, zfs.OpKey}, verb)
 	}
-	req := Restore{Mount: true, Send: request(nil)}
+	req := Restore{Mount: true, Send: sendRequest(nil)}
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
@@ -40,7 +40,7 @@ func TestRestoreGoesOn(t *testing.T) {
 		}
 		w.host.Set("dst", "mountpoint", "/dst")
 		n := 0
-		var one sync.Mutex // both ends are looked at, at once
+		var one sync.Mutex // both ends are queried concurrently
 		w.before = func(op string) error {
 			one.Lock()
 			defer one.Unlock()
@@ -71,13 +71,13 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 }
 
-// What is in use is not gone back over, and what it would lose is named.
+// A dataset in use is not rolled back, and the message lists the loss.
 func TestRestoreOverWhatIsThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
 	w.host.Set("dst/a", "mounted", "yes")
-	req := Restore{Send: request(func(s *Send) { s.Plan.Recursive = false })}
+	req := Restore{Send: sendRequest(func(s *Send) { s.Plan.Recursive = false })}
 	run := func() (*Report, error) { return RunRestore(t.Context(), req, hosts.New(w), silent{}) }
 	_, err := run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
@@ -103,9 +103,9 @@ func TestRestoreOverWhatIsThere(t *testing.T) {
 	require.Equal(t, plan.Diverged, r.Plan.Conflicts[0].ID)
 }
 
-// wentOn is a world whose original dst/a has the copy's snapshot @x and went on: with @y, which a
-// job holds, the job's bookmarks, and data that was written since.
-func wentOn(t *testing.T) *world {
+// rollbackWorld returns a world whose original dst/a has the copy's snapshot @x and newer data:
+// @y, held by a job, the job's bookmarks, and unsaved writes.
+func rollbackWorld(t *testing.T) *world {
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
 	w.host.Write("dst/a", []byte("good"))
@@ -119,8 +119,8 @@ func wentOn(t *testing.T) *world {
 	return w
 }
 
-func back(change func(*Send)) Restore {
-	return Restore{Send: request(func(s *Send) {
+func restoreRequest(change func(*Send)) Restore {
+	return Restore{Send: sendRequest(func(s *Send) {
 		s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 		if change != nil {
 			change(s)
@@ -154,13 +154,14 @@ func (w *world) holdsOf(t *testing.T, name string) (out []string) {
 	return out
 }
 
-// TestRollbackOfAnOriginalThatHasTheSnapshot restores over an original that has the copy's snapshot
-// and newer ones, held by a job. Whatever ends it at whatever moment, the same command completes it.
+// TestRollbackOfAnOriginalThatHasTheSnapshot restores over an original that has the copy's
+// snapshot and newer ones, held by a job. Whenever it is interrupted, the same command completes
+// it.
 func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
-		w := wentOn(t)
+		w := rollbackWorld(t)
 		n := 0
 		var one sync.Mutex
 		w.before = func(op string) error {
@@ -175,12 +176,12 @@ func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		if failed {
 			require.Error(t, err)
 			require.Contains(t, w.versionsOf("dst/a"), "@x")
 			w.before = nil
-			r, err = RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+			r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		}
 		require.NoError(t, err, "failed at %d", fails)
 		require.Equal(t, outcome.Done, r.Outcome)
@@ -189,19 +190,19 @@ func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 		require.Equal(t, "0", w.host.Get("dst/a", "written"))
 		require.Contains(t, r.Next, "zfs mount dst/a", "failed at %d", fails)
 		require.Empty(t, r.Diverged)
-		r, err = RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+		r, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Equal(t, outcome.UpToDate, r.Outcome)
 		require.Less(t, fails, 10)
 	}
 }
 
-// TestRollbackSaysWhatIsLost shows the whole loss before anything changes.
+// TestRollbackSaysWhatIsLost checks that the plan lists the whole loss.
 func TestRollbackSaysWhatIsLost(t *testing.T) {
 	t.Parallel()
-	w := wentOn(t)
+	w := rollbackWorld(t)
 	before := w.versionsOf("dst/a")
-	r, err := RunRestore(t.Context(), back(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
@@ -225,10 +226,10 @@ func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 		"clone":            {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
 		"clone of another": {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
 	} {
-		w := wentOn(t)
+		w := rollbackWorld(t)
 		at.change(w)
 		versions, holds := w.versionsOf("dst/a"), w.holdsOf(t, "dst/a")
-		r, err := RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Refused, fault.ClassOf(err), name)
 		require.Contains(t, fault.HintOf(err), at.says, name)
 		require.Equal(t, plan.Kept, r.Plan.Conflicts[0].ID)
@@ -237,29 +238,29 @@ func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 		require.Equal(t, "yes", w.host.Get("dst/a", "mounted"), name)
 	}
 	for _, made := range []string{"@later", "#later"} {
-		w := wentOn(t)
-		rep := &planned{then: sync.OnceFunc(func() {
+		w := rollbackWorld(t)
+		rep := &plannedReporter{then: sync.OnceFunc(func() {
 			if made[0] == '@' {
 				require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a" + made}))
 				return
 			}
 			require.NoError(t, w.host.Bookmark(t.Context(), map[string]string{"dst/a" + made: "dst/a@y"}))
 		})}
-		r, err := RunRestore(t.Context(), back(nil), hosts.New(w), rep)
+		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), rep)
 		require.ErrorContains(t, err, "dst/a"+made+" was made after this was planned")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Contains(t, w.versionsOf("dst/a"), made)
 		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"), "no hold moved")
 		require.Contains(t, w.versionsOf("dst/a"), "@y")
 		require.Equal(t, []string{"zfs mount dst/a"}, r.Next)
-		_, err = RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+		_, err = RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"#zxfer:home:x", "@x"}, w.versionsOf("dst/a"))
 	}
 }
 
-// TestRollbackBehindTheCopy goes back to an older snapshot of a copy. The copy keeps its newer ones,
-// and the command that is printed makes it follow again, although a job holds them there.
+// TestRollbackBehindTheCopy restores an older snapshot of a copy. The copy keeps its newer ones,
+// and the printed command makes it follow again, although a job holds them.
 func TestRollbackBehindTheCopy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -267,7 +268,7 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	for _, name := range []string{"src/a@y", "dst/a@y"} {
 		require.NoError(t, w.host.Hold(t.Context(), "zxfer:home:near", []string{name}))
 	}
-	r, err := RunRestore(t.Context(), back(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "src/a keeps what is newer than @x: @y")
 	require.Equal(t, []string{"@x"}, w.versionsOf("dst/a"))
@@ -275,7 +276,7 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
 
 	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@z"}))
-	send := request(func(s *Send) {
+	send := sendRequest(func(s *Send) {
 		s.Source.Name, s.Plan.Source, s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", "src/a", "src/a", false, true
 	})
 	r, err = RunSend(t.Context(), send, hosts.New(w), silent{})
@@ -286,23 +287,23 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:near src/a@x"}, w.holdsOf(t, "src/a"))
 }
 
-// TestRestoreWithAStreamMovesHolds brings a newer snapshot back over an original whose own newer
-// snapshot a job holds.
+// TestRestoreWithAStreamMovesHolds sends a newer snapshot to an original whose newer snapshot a
+// job holds.
 func TestRestoreWithAStreamMovesHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "z"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
 	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y"}))
 	require.NoError(t, w.host.Hold(t.Context(), "zxfer:home:far", []string{"dst/a@y"}))
-	r, err := RunRestore(t.Context(), back(nil), hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	require.Equal(t, []string{"@x", "@z"}, w.versionsOf("dst/a"))
 	require.Equal(t, []string{"zxfer:home:far dst/a@x"}, w.holdsOf(t, "dst/a"))
 }
 
-// TestRollbackOfATree rolls each dataset of a tree back that went on, and sends the others what
-// they lack.
+// TestRollbackOfATree rolls back each dataset with newer data and sends missing snapshots to the
+// others.
 func TestRollbackOfATree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "src/a/d": {"x"}, "dst": nil})
@@ -311,7 +312,7 @@ func TestRollbackOfATree(t *testing.T) {
 	}
 	require.NoError(t, w.host.Snapshot(t.Context(), []string{"dst/a@y", "dst/a/b@y"}))
 	w.host.Write("dst/a/b", []byte("newer"))
-	r, err := RunRestore(t.Context(), back(func(s *Send) { s.Plan.Recursive = true }), hosts.New(w), silent{})
+	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Plan.Recursive = true }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Done, r.Outcome)
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
@@ -320,8 +321,7 @@ func TestRollbackOfATree(t *testing.T) {
 	require.Len(t, r.Results, 1, "only what is missing is sent")
 }
 
-// A snapshot that was taken of the target since the plan, which names what is lost, is
-// not destroyed.
+// A target snapshot taken after the plan is not destroyed, because the plan did not list it.
 func TestRollbackLosesNothingUnnamed(t *testing.T) {
 	t.Parallel()
 	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
@@ -332,11 +332,11 @@ func TestRollbackLosesNothingUnnamed(t *testing.T) {
 		for _, restore := range []bool{false, true} {
 			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 			w.host.Copy("src/a", "dst/a", "x")
-			req := request(func(s *Send) {
+			req := sendRequest(func(s *Send) {
 				s.Target.Name, s.Plan.Target, s.Plan.Recursive, s.Plan.Rollback = "dst/a", "dst/a", false, true
 			})
 			change(w)
-			rep := &planned{then: sync.OnceFunc(func() { take(w, "dst/a@auto") })}
+			rep := &plannedReporter{then: sync.OnceFunc(func() { take(w, "dst/a@auto") })}
 			has := func(name string) bool {
 				return slices.ContainsFunc(w.host.Versions("dst/a"), func(v zfs.Version) bool { return v.Name == name })
 			}
@@ -358,23 +358,23 @@ func TestRollbackLosesNothingUnnamed(t *testing.T) {
 	}
 }
 
-// planned is a Reporter that does something once there is a plan.
-type planned struct {
+// plannedReporter calls a function when the plan is ready.
+type plannedReporter struct {
 	silent
 	then func()
 }
 
-func (p *planned) Planned(*Report) { p.then() }
+func (p *plannedReporter) Planned(*Report) { p.then() }
 
-// timeless is a host that tells another time of a snapshot, or none.
-type timeless struct {
+// timelessHost reports a false creation time for a snapshot, or none.
+type timelessHost struct {
 	*world
 	snapshot, says string
 }
 
-func (c timeless) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
+func (c timelessHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
-func (c timeless) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
+func (c timelessHost) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	found, err := c.world.Properties(ctx, names, properties)
 	if of := found[c.snapshot]; of["creation"].Value != "" {
 		of["creation"] = zfs.Property{Value: c.says}
@@ -396,7 +396,7 @@ func TestRestoreAsOf(t *testing.T) {
 		return time.Unix(seconds, 0)
 	}
 	run := func(at hosts.Opener, then time.Time) (*Report, error) {
-		req := Restore{At: then, Send: request(func(s *Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
+		req := Restore{At: then, Send: sendRequest(func(s *Send) { s.Plan.ExcludeSnapshots, s.DryRun = []string{"skip"}, true })}
 		return RunRestore(t.Context(), req, hosts.New(at), silent{})
 	}
 	then := when("src/a@skip")
@@ -408,20 +408,20 @@ func TestRestoreAsOf(t *testing.T) {
 	require.Contains(t, notes, "of then or before there is no snapshot of src/a/b")
 	require.Equal(t, "x", r.Plan.Datasets[0].Arrive.Name)
 
-	_, err = run(timeless{w, "src/a@y", "soon"}, then)
+	_, err = run(timelessHost{w, "src/a@y", "soon"}, then)
 	require.ErrorContains(t, err, `src/a@y was taken at "soon", which is no time`)
-	r, err = run(timeless{w, "src/a@x", ""}, when("src/a@y"))
+	r, err = run(timelessHost{w, "src/a@x", ""}, when("src/a@y"))
 	require.NoError(t, err)
 	require.Equal(t, "y", r.Plan.Datasets[0].Arrive.Name)
-	_, err = run(timeless{w, "src/a@x", ""}, then)
+	_, err = run(timelessHost{w, "src/a@x", ""}, then)
 	require.ErrorContains(t, err, "src/a has no snapshot of", "what is gone is not the newest")
 }
 
-// What blocks are being healed through is no state to go back to.
+// A heal snapshot is never restored.
 func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
-	_, err := RunRestore(t.Context(), Restore{Send: request(nil)}, hosts.New(w), silent{})
+	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
 	require.NoError(t, err)
 	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
@@ -434,21 +434,21 @@ func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 	require.Equal(t, []string{"x"}, names)
 }
 
-// occupied is a host whose volumes are in use.
-type occupied struct {
+// busyHost is a host whose volumes are in use.
+type busyHost struct {
 	*world
 	by    map[string]string
 	asked [][]string
 }
 
-func (o *occupied) Open(context.Context, hosts.Address) (hosts.Host, error) { return o, nil }
+func (o *busyHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return o, nil }
 
-func (o *occupied) InUse(_ context.Context, paths []string) (map[string]string, error) {
+func (o *busyHost) InUse(_ context.Context, paths []string) (map[string]string, error) {
 	o.asked = append(o.asked, paths)
 	return o.by, nil
 }
 
-// Volumes are not changed under their users, for whom the host looks once.
+// Volumes in use are not changed. The host is queried once.
 func TestRestoreOverVolumesInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b c": {"x", "y"}, "dst": nil})
@@ -461,8 +461,8 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 			}
 		}
 	})
-	o := &occupied{world: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
-	req := Restore{Send: request(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
+	o := &busyHost{world: w, by: map[string]string{"/dev/zvol/dst/a/b+c": `is in use by "qemu" (process 7)`}}
+	req := Restore{Send: sendRequest(func(s *Send) { s.Target.Name, s.Plan.Target, s.DryRun = "dst/a", "dst/a", true })}
 	r, err := RunRestore(t.Context(), req, hosts.New(o), silent{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
@@ -470,19 +470,19 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 	require.Equal(t, `local: /dev/zvol/dst/a/b+c is in use by "qemu" (process 7), and would change under its user`, r.Plan.Conflicts[0].Summary)
 }
 
-// TestRestoreSeesTheLastSeconds rolls back what was written a moment ago, of which "written" does
-// not tell yet. A host that may not sync its pool is looked at as it is.
+// TestRestoreSeesTheLastSeconds rolls back data written a moment ago, which "written" does not
+// count yet. A host that may not sync its pool is used as it is.
 func TestRestoreSeesTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
 	w.host.WriteLate("dst/a", []byte("newer"))
 	run := func() *Report {
-		r, err := RunRestore(t.Context(), back(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
+		r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.DryRun = true }), hosts.New(w), silent{})
 		require.NoError(t, err)
 		return r
 	}
-	w.before = failing(zfs.OpSync, fault.Refusef("", "not for this key"))
+	w.before = failOn(zfs.OpSync, fault.Refusef("", "not for this key"))
 	require.Equal(t, outcome.UpToDate, run().Outcome)
 	w.before = nil
 	require.Equal(t, outcome.Planned, run().Outcome)

@@ -12,25 +12,25 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// retrier is something that is tried again after a cut, until as many tries in a
-// row as retries have brought nothing.
+// retrier repeats an operation after interruptions, until retries consecutive tries made no
+// progress.
 type retrier struct {
-	name    string // of what is done: messages begin with it; "" where they name it themselves
+	name    string // prefix of messages; "" if they name the object themselves
 	retries int
 	log     func(string)
-	// try does what is left; tries are those before that brought nothing.
+	// try does the remaining work. tries counts the preceding tries without progress.
 	try func(ctx context.Context, tries int) error
-	// look finds out what is left after a try that failed, and whether that
-	// brought anything; nil where each try does all. Its error is one more try
-	// that failed, unless it is decided.
-	look func(ctx context.Context) (advanced bool, err error)
-	// curable tells whether another try may succeed after one that failed;
-	// before is the error of the one before it, where that brought nothing.
-	curable func(err, before error) bool
+	// progress inspects what remains after a failed try, and reports whether the try advanced. It
+	// is nil if each try does everything. Unless its error is permanent, it counts as another
+	// failed try.
+	progress func(ctx context.Context) (advanced bool, err error)
+	// curable reports whether another try may succeed after err. previous is the error of the try
+	// before, nil if it advanced.
+	curable func(err, previous error) bool
 }
 
 func (e *retrier) run(ctx context.Context) error {
-	var before error
+	var previous error
 	for tries := 0; ; {
 		err := e.try(ctx, tries)
 		switch {
@@ -38,29 +38,29 @@ func (e *retrier) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return e.interrupted()
-		case !e.curable(err, before):
-			return e.of(err)
+		case !e.curable(err, previous):
+			return e.wrap(err)
 		}
-		before = err
+		previous = err
 		for looked := false; !looked; {
 			if tries >= e.retries {
-				return fault.Interrupt(resumes, e.of(err))
+				return fault.Interrupt(resumes, e.wrap(err))
 			}
 			tries++
 			pause := hosts.Backoff(tries)
-			e.log(fmt.Sprintf("%v; try %d of %d in %s", e.of(err), tries, e.retries, pause.Round(100*time.Millisecond)))
+			e.log(fmt.Sprintf("%v; try %d of %d in %s", e.wrap(err), tries, e.retries, pause.Round(100*time.Millisecond)))
 			if !hosts.Sleep(ctx, pause) {
 				return e.interrupted()
 			}
 			var advanced bool
 			if advanced, err = e.inspect(ctx); advanced {
-				tries, before = 0, nil
+				tries, previous = 0, nil
 			}
 			switch {
 			case err == nil:
 				looked = true
 			case errors.As(err, new(*permanentError)):
-				return e.of(err)
+				return e.wrap(err)
 			case ctx.Err() != nil:
 				return e.interrupted()
 			}
@@ -69,37 +69,37 @@ func (e *retrier) run(ctx context.Context) error {
 }
 
 func (e *retrier) inspect(ctx context.Context) (advanced bool, err error) {
-	if e.look == nil {
+	if e.progress == nil {
 		return false, nil
 	}
-	return e.look(ctx)
+	return e.progress(ctx)
 }
 
-func (e *retrier) of(err error) error {
+func (e *retrier) interrupted() error {
+	return fault.Interrupt(resumes, e.wrap(errors.New("interrupted")))
+}
+
+func (e *retrier) wrap(err error) error {
 	if e.name == "" {
 		return err
 	}
 	return fmt.Errorf("%s: %w", e.name, err)
 }
 
-// resumes is the hint of what was interrupted.
+// resumes is the hint of an interrupted operation.
 const resumes = "the same command resumes"
 
-func (e *retrier) interrupted() error {
-	return fault.Interrupt(resumes, e.of(errors.New("interrupted")))
-}
-
-// permanentError is what a look found, and no further try changes.
+// permanentError is an error that retries cannot change.
 type permanentError struct{ error }
 
 func (d *permanentError) Unwrap() error { return d.error }
 
-// transient tells whether another try may succeed without anybody's help.
+// transient reports whether another try may succeed without the user's help.
 func transient(err error) bool {
 	if errors.Is(err, tcp.ErrTampered) {
 		return false
 	}
-	for _, kind := range append(overtaken(), zfs.Killed, zfs.Incomplete, zfs.Busy) {
+	for _, kind := range append(staleTargetKinds(), zfs.Killed, zfs.Incomplete, zfs.Busy) {
 		if errors.Is(err, &zfs.Error{Kind: kind}) {
 			return true
 		}
@@ -107,19 +107,18 @@ func transient(err error) bool {
 	return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost)
 }
 
-// overtaken are what a receive hears where the target changed since the plan: of
-// one that still winds down after a cut, or of another that brought the same
-// meanwhile. Planning anew decides.
-func overtaken() []zfs.Kind {
+// staleTargetKinds returns the errors of a receive whose target changed after the plan: the old
+// receive is still ending, or another one brought the same data. A new plan decides.
+func staleTargetKinds() []zfs.Kind {
 	return []zfs.Kind{zfs.Exists, zfs.PartialState, zfs.NoState, zfs.BadToken}
 }
 
-// settled tells that an error is no echo of a cut any more: that the target has what
-// was not there when the way was planned may be such once, not twice in a row. Nor may
-// a stream be another than the planned one twice, however the source explains it.
-func settled(before, err error) bool {
-	for _, kind := range append(overtaken(), zfs.Unplanned) {
-		if e := (&zfs.Error{Kind: kind}); errors.Is(before, e) && errors.Is(err, e) {
+// repeated reports whether the same stale-target error occurred twice in a row. Once may be an
+// after-effect of the interruption, twice is a real conflict. The same applies to an unplanned
+// stream.
+func repeated(previous, err error) bool {
+	for _, kind := range append(staleTargetKinds(), zfs.Unplanned) {
+		if e := (&zfs.Error{Kind: kind}); errors.Is(previous, e) && errors.Is(err, e) {
 			return true
 		}
 	}

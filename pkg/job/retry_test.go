@@ -12,7 +12,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -28,9 +27,9 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// tried runs an effort whose tries and looks end so, one after the other, and
-// returns how many there were and what was logged.
-func tried(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
+// runRetrier runs a retrier with the given results of tries and progress checks. It returns the
+// number of tries and the log.
+func runRetrier(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
 	t.Helper()
 	next := func(all *[]error) (err error) {
 		if len(*all) > 0 {
@@ -41,7 +40,7 @@ func tried(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) 
 	e.log = func(s string) { said = append(said, s) }
 	e.try = func(context.Context, int) error { n++; return next(&tries) }
 	if advance != nil {
-		e.look = func(context.Context) (bool, error) { return advance[n], next(&looks) }
+		e.progress = func(context.Context) (bool, error) { return advance[n], next(&looks) }
 	}
 	if e.curable == nil {
 		e.curable = func(err, _ error) bool { return transient(err) }
@@ -50,8 +49,8 @@ func tried(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) 
 	return n, said, err
 }
 
-// An effort ends when it is done, when no try can cure its error, or when as many
-// tries in a row as it has brought nothing.
+// A retrier ends on success, on an incurable error, or after the maximum of tries without
+// progress.
 func TestEffort(t *testing.T) {
 	t.Parallel()
 	cut, away, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no route"), errors.New("no space")
@@ -61,7 +60,7 @@ func TestEffort(t *testing.T) {
 		tries   []error
 		looks   []error
 		advance map[int]bool
-		want    int // tries
+		want    int // number of tries
 		class   fault.Class
 		says    string
 	}{
@@ -79,7 +78,7 @@ func TestEffort(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			n, _, err := tried(t, retrier{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
+			n, _, err := runRetrier(t, retrier{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
 			require.Equal(t, tt.want, n)
 			if tt.class == 0 {
 				require.NoError(t, err)
@@ -89,13 +88,13 @@ func TestEffort(t *testing.T) {
 			require.Equal(t, tt.class, fault.ClassOf(err))
 		})
 	}
-	_, said, _ := tried(t, retrier{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
+	_, said, _ := runRetrier(t, retrier{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
 	require.Len(t, said, 2)
 	require.Regexp(t, "^pool/a: in the middle: .*; try 1 of 2 in ", said[0])
 	require.Regexp(t, "^pool/a: in the middle: .*; try 2 of 2 in ", said[1])
 }
 
-// Who is told to stop waits for no other try, and can go on later.
+// A cancelled retrier makes no further try, and its error is resumable.
 func TestAnEffortIsInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"try", "pause", "look"} {
@@ -113,7 +112,7 @@ func TestAnEffortIsInterrupted(t *testing.T) {
 					stop()
 				}
 			}
-			e.look = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
+			e.progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
 			err := e.run(ctx)
 			require.EqualError(t, err, "pool/a: interrupted", at)
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
@@ -122,9 +121,8 @@ func TestAnEffortIsInterrupted(t *testing.T) {
 	}
 }
 
-// An error that no further try changes is not tried again, nor called an
-// interruption: the target has a snapshot that no plan knew of, twice; a conflict
-// came up since.
+// An incurable error is neither retried nor reported as an interruption: an unplanned snapshot on
+// the target twice in a row, or a new conflict.
 func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	t.Parallel()
 	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
@@ -138,7 +136,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 		tries++
 		return &zfs.Error{Kind: zfs.Exists, Op: zfs.OpReceive, Subject: "dst/a"}
 	}
-	_, err := RunSend(t.Context(), request(retries), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(retries), hosts.New(w), silent{})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Exists})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 2, tries)
@@ -151,14 +149,14 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 		tries++
 		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrCut)
 	}
-	_, err = RunSend(t.Context(), request(retries), hosts.New(w), silent{})
+	_, err = RunSend(t.Context(), sendRequest(retries), hosts.New(w), silent{})
 	require.ErrorContains(t, err, "@theirs")
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	require.Equal(t, 1, tries)
 }
 
-// Another command that resumed the same stream was faster: the state that the
-// token stood for is gone, and all is there.
+// Another command resumed the same stream first: its resume token is gone and the data is
+// complete.
 func TestARivalCompletesTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -170,27 +168,15 @@ func TestARivalCompletesTheStream(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := RunSend(t.Context(), request(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), silent{})
+	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }), hosts.New(w), silent{})
 	require.NoError(t, err)
 }
 
-// Retries are counted anew only when the target kept something.
-func TestAdvanced(t *testing.T) {
-	t.Parallel()
-	step := func(guid, done uint64) plan.Step { return plan.Step{ToGUID: guid, Done: done} }
-	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
-	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
-	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
-	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
-	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
-	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
-}
-
-// A source may explain once why its stream was not the planned one.
+// A source may explain a deviation from the planned stream once.
 func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("%w; the target says: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
 	require.True(t, transient(err))
-	require.False(t, settled(nil, err))
-	require.True(t, settled(err, err))
+	require.False(t, repeated(nil, err))
+	require.True(t, repeated(err, err))
 }

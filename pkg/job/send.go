@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -14,42 +15,50 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/transport"
 )
 
-// RunSend runs `zxfer send`. The Report is returned, as far as it got, with
-// an error too. Errors are of class fault.Refused as long as nothing was
-// changed on either side, and of class fault.Interrupted where the same
-// command resumes.
+// Send is a request for `zxfer send`.
+type Send struct {
+	Source endpoint.Endpoint // Name is "dataset" or "dataset@snapshot"
+	Target endpoint.Endpoint
+	Plan   plan.Request // Source, Snapshot and Target are filled in from the endpoints
+
+	TakeSnapshot string // --snapshot: take a new snapshot of this name first; "" = none
+	Hold         string // --hold: tag for the snapshots on both sides; "" = none
+	Bookmark     bool   // --bookmark: bookmark the sent snapshots on the source
+	Verify       bool   // --verify: compare content digests of both sides
+	DryRun       bool
+	Measure      bool // --measure: measure the bottleneck before the transfer
+
+	transport.Settings
+
+	Parallel int // concurrent datasets
+	// Gate, if not nil, replaces Parallel: it is called before each dataset. Jobs with a common
+	// limit share a Gate. It blocks until the dataset may start, or returns an error after ctx
+	// ended.
+	Gate func(ctx context.Context) (release func(), err error)
+	// Clock returns the time for bandwidth limits that depend on it; nil = time.Now.
+	Clock      func() time.Time
+	Retries    int      // per dataset, after interruptions
+	SkipChecks []string // IDs of preflight checks to skip
+}
+
+// RunSend runs `zxfer send`. It returns the report also with an error. Errors are Refused if
+// nothing was changed on either side, and Interrupted if the same command resumes.
 func RunSend(ctx context.Context, req Send, at *hosts.Set, rep Reporter) (*Report, error) {
 	t := newSendJob(req, at, rep)
-	return t.concluded(outcome.Settle(ctx, t.send(ctx)))
+	return t.finish(outcome.Settle(ctx, t.send(ctx)))
 }
 
-// concluded says in the report how a job ended.
-func (t *sendJob) concluded(err error) (*Report, error) {
-	r := t.report
-	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed:
-		r.Outcome = outcome.UpToDate
-	case t.req.DryRun:
-		r.Outcome = outcome.Planned
-	default:
-		r.Outcome = outcome.Done
-	}
-	return r, err
-}
-
-// send is a batch of what is below one source, of which any part that is refused
-// or fails is the failure of all.
+// send moves one source tree. If any part is refused or fails, the job fails.
 func (t *sendJob) send(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
 	defer t.warm(ctx, &t.req)()
-	take := t.req.TakeSnapshot != ""
-	whole := jobRules{pretended: take, survey: func(ctx context.Context) (plan.State, error) {
+	takeNew := t.req.TakeSnapshot != ""
+	whole := jobRules{simulated: takeNew, survey: func(ctx context.Context) (plan.State, error) {
 		if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
@@ -59,15 +68,15 @@ func (t *sendJob) send(ctx context.Context) error {
 		}
 		return state, err
 	}}
-	if err := t.begin(ctx, &whole); err != nil || t.req.DryRun {
+	if err := t.prepareMove(ctx, &whole); err != nil || t.req.DryRun {
 		return err
 	}
-	if take {
+	if takeNew {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		t.changed, whole.pretended = true, false
-		if err := t.prepare(ctx, &whole, whole.survey); err != nil {
+		t.changed, whole.simulated = true, false
+		if err := t.surveyAndPlan(ctx, &whole, whole.survey); err != nil {
 			return changed(err)
 		}
 		if err := t.admit(); err != nil {
@@ -75,8 +84,8 @@ func (t *sendJob) send(ctx context.Context) error {
 		}
 	}
 	err := t.deliver(ctx)
-	if take && fault.ClassOf(err) == fault.Interrupted {
-		err = fault.Interrupt("the same command resumes, with "+t.taken().String()+" as its source and without {{snapshot}}", err)
+	if takeNew && fault.ClassOf(err) == fault.Interrupted {
+		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}", err)
 	}
 	return err
 }
@@ -88,45 +97,22 @@ func (t *sendJob) checkTarget() error {
 	return nil
 }
 
-// deliver moves what was planned, and verifies it.
-func (t *sendJob) deliver(ctx context.Context) error {
-	failed := t.move(ctx)
-	t.joinKeys(ctx, failed)
-	var errs []error
-	for _, d := range t.report.Plan.Datasets {
-		errs = append(errs, failed[d.Source])
-	}
-	err := outcome.Join(errs...)
-	if err == nil {
-		err = t.persist(ctx, t.verifyAll)
-	}
-	if t.changed {
-		err = changed(err)
-	}
-	return err
-}
-
-// taken is the source with the snapshot of --snapshot.
-func (t *sendJob) taken() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
-}
-
-// checkFree refuses to take a snapshot of a name that one of the datasets has.
+// checkFree refuses a snapshot name that one of the datasets already has.
 func (t *sendJob) checkFree() error {
-	there := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
-	if len(there) == 0 {
+	existing := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
+	if len(existing) == 0 {
 		return nil
 	}
 	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
-		"to send what is there: the same command, with "+t.taken().String()+" as its source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(there, 3))
+		"to send what is there: the same command, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}",
+		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
 }
 
 // takeSnapshot takes the snapshot of --snapshot.
 func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	var names []string
 	for _, d := range t.state.Source.Datasets {
-		if !d.Inconsistent() { // of what is half received ZFS takes none, and the plan skips it
+		if !d.Inconsistent() { // ZFS cannot snapshot these, and the plan skips them
 			names = append(names, d.Name+"@"+t.req.TakeSnapshot)
 		}
 	}
@@ -144,27 +130,50 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	return nil
 }
 
-// verifyAll verifies what arrived and places holds and bookmarks. It runs also
-// where nothing had to be sent: a hold asked for is then placed all the same.
+// snapshotSource returns the source with the snapshot of --snapshot.
+func (t *sendJob) snapshotSource() endpoint.Endpoint {
+	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
+}
+
+// deliver moves the planned datasets and verifies them.
+func (t *sendJob) deliver(ctx context.Context) error {
+	failed := t.move(ctx)
+	t.joinKeys(ctx, failed)
+	var errs []error
+	for _, d := range t.report.Plan.Datasets {
+		errs = append(errs, failed[d.Source])
+	}
+	err := outcome.Join(errs...)
+	if err == nil {
+		err = t.retryLost(ctx, t.verifyAll)
+	}
+	if t.changed {
+		err = changed(err)
+	}
+	return err
+}
+
+// verifyAll verifies what arrived and places holds and bookmarks. It also runs if nothing was
+// sent, because requested holds are placed then too.
 func (t *sendJob) verifyAll(ctx context.Context) error {
-	p, there := t.report.Plan, t.state.Target
-	look := "looking at what arrived on " + t.target.Label()
-	// Both looks are on their way at once; what the second finds comes last.
-	appeared, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
+	p, target := t.report.Plan, t.state.Target
+	title := "looking at what arrived on " + t.target.Label()
+	// Both listings run concurrently. The second one's result is checked last.
+	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, checkUnexpected(ctx, t.ends, &t.req, p, &t.state.Target)
 	})
 	defer stop()
 	if p.Steps() > 0 {
-		looked := t.rep.Activity(look)
+		done := t.rep.Activity(title)
 		var err error
-		there, err = listArrived(ctx, t.ends, &t.req, p, &t.state)
-		looked()
+		target, err = listArrived(ctx, t.ends, &t.req, p, &t.state)
+		done()
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 	}
 	results := expectedResults(p)
-	if err := t.check(results, &there, nil); err != nil {
+	if err := t.fillResults(results, &target, nil); err != nil {
 		return err
 	}
 	for _, r := range t.report.Results {
@@ -176,21 +185,36 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 		if p.Steps() == 0 {
 			t.rep.Log("{{verify}}: nothing was sent, so there are only GUIDs to compare, which are equal")
 		}
-		c := &comparison{ends: t.ends, state: &t.state, rep: t.rep}
-		if err := c.all(ctx, p, &there, t.report.Results); err != nil {
+		c := &contentComparison{ends: t.ends, state: &t.state, rep: t.rep}
+		if err := c.compareAll(ctx, p, &target, t.report.Results); err != nil {
 			return err
 		}
 	}
 	if err := placeHolds(ctx, t.ends, &t.req, results); err != nil {
 		return fmt.Errorf("the data arrived, but: %w", err)
 	}
-	defer t.rep.Activity(look)()
-	_, err := appeared(ctx)
+	defer t.rep.Activity(title)()
+	_, err := waitUnexpected(ctx)
 	return err
 }
 
-// changed classifies an error that came after something was changed: a refusal
-// would say that nothing was.
+// finish sets the outcome in the report.
+func (t *sendJob) finish(err error) (*Report, error) {
+	r := t.report
+	switch {
+	case err != nil:
+		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed:
+		r.Outcome = outcome.UpToDate
+	case t.req.DryRun:
+		r.Outcome = outcome.Planned
+	default:
+		r.Outcome = outcome.Done
+	}
+	return r, err
+}
+
+// changed turns a refusal into a failure, because something was already changed.
 func changed(err error) error {
 	switch fault.ClassOf(err) {
 	case fault.Refused, fault.Usage:
@@ -199,8 +223,8 @@ func changed(err error) error {
 	return err
 }
 
-// unchanged classifies an error that came before anything was changed.
-// A failure to look is still a failure (exit 1), not a refusal.
+// unchanged classifies an error before any change. A failed query is still a failure (exit 1),
+// not a refusal.
 func unchanged(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fault.Interrupt("nothing was changed", errors.New("interrupted"))

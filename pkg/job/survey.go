@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// survey lists both sides at once, one scoped listing each: of the source all
-// versions, of the target the newest snapshots, which are what most plans need.
+// survey lists both sides concurrently: all versions of the source, and the most recent snapshots
+// of the target, which suffice for most plans.
 func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) {
 	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
 	target, err := plan.TargetName(req.Source, req.Target)
@@ -44,7 +44,7 @@ func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) 
 	return state, surveySource(ctx, e, req, &state)
 }
 
-// surveySource asks for what a plan depends on beside the listings.
+// surveySource queries other facts that the plan needs from the source.
 func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.State) (err error) {
 	if names := plan.NeedCreated(req, state); len(names) > 0 {
 		if state.SourceCreated, err = e.source.Created(ctx, names); err != nil {
@@ -54,71 +54,8 @@ func surveySource(ctx context.Context, e *ends, req plan.Request, state *plan.St
 	return surveyOrigins(ctx, e, req, state)
 }
 
-// NoPool is the error of a pool that a host does not have.
-type NoPool struct {
-	Host  string // as messages name it
-	Local bool   // it is this one
-	Pool  string
-}
-
-func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
-
-// MissingPool turns the error of a listing into a refusal if the host has no such pool.
-func MissingPool(at *hosts.Conn, dataset string, err error) error {
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
-	}
-	return err
-}
-
-// noDataset refuses a dataset that is not there.
-func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
-		"%s: no such dataset: %s", at.Label(), dataset)
-}
-
-// resolve turns a source that is a mounted path into its dataset.
-func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
-	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
-		return nil
-	}
-	dataset, err := hosts.Call(ctx, e.source.Do, hosts.Lister.DatasetOf, req.Source.Name)
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
-			"%s is not on a ZFS filesystem", req.Source)
-	}
-	if err != nil {
-		return err
-	}
-	log(fmt.Sprintf("%s is dataset %s", req.Source, dataset))
-	req.Plan.Source = dataset
-	return nil
-}
-
-// localProperties returns a listing with the surveyed properties and all that
-// were set locally, so that the planner can carry them.
-func localProperties(ctx context.Context, source *end, l zfs.Listing) (zfs.Listing, error) {
-	var names []string
-	for _, d := range l.Datasets {
-		names = append(names, d.Name)
-	}
-	m, err := source.Properties(ctx, names, nil)
-	if err != nil {
-		return l, err
-	}
-	own := make([]*zfs.Dataset, len(l.Datasets)) // those of a batch are others' too
-	for i, d := range l.Datasets {
-		c := *d
-		c.Properties = maps.Clone(d.Properties)
-		maps.Copy(c.Properties, m[d.Name])
-		own[i] = &c
-	}
-	l.Datasets = own
-	return l, nil
-}
-
-// surveyOrigins finds clones' origins outside the listings: their GUIDs on
-// the source, and whether the target has them where this job would put them.
+// surveyOrigins looks up the origins of clones outside the listings: their GUIDs on the source,
+// and whether the target has them.
 func surveyOrigins(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
 	source, target := plan.NeedOrigins(req, *state)
 	if len(source) == 0 {
@@ -145,17 +82,65 @@ func surveyOrigins(ctx context.Context, e *ends, req plan.Request, state *plan.S
 	return err
 }
 
-// askedHolds bounds how many snapshots are asked for their holds.
-const askedHolds = 2000
-
-// holds returns the tags of the holds on the source's snapshots, of many the
-// oldest; nil where they cannot be read.
-func holds(ctx context.Context, source *end, l *zfs.Listing, log func(string)) map[string][]string {
-	names := l.SnapshotNames()
-	tags, err := source.Holds(ctx, names[:min(len(names), askedHolds)])
+// localProperties returns a copy of the listing with all locally set properties, which the
+// planner carries over.
+func localProperties(ctx context.Context, source *end, l zfs.Listing) (zfs.Listing, error) {
+	var names []string
+	for _, d := range l.Datasets {
+		names = append(names, d.Name)
+	}
+	m, err := source.Properties(ctx, names, nil)
 	if err != nil {
-		log(fmt.Sprintf("%s: holds: %v", source.Label(), err))
+		return l, err
+	}
+	copies := make([]*zfs.Dataset, len(l.Datasets)) // a batch shares the listing
+	for i, d := range l.Datasets {
+		c := *d
+		c.Properties = maps.Clone(d.Properties)
+		maps.Copy(c.Properties, m[d.Name])
+		copies[i] = &c
+	}
+	l.Datasets = copies
+	return l, nil
+}
+
+// resolve replaces a source that is a mounted path by its dataset.
+func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
+	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	return tags
+	dataset, err := hosts.Call(ctx, e.source.Do, hosts.Lister.DatasetOf, req.Source.Name)
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
+			"%s is not on a ZFS filesystem", req.Source)
+	}
+	if err != nil {
+		return err
+	}
+	log(fmt.Sprintf("%s is dataset %s", req.Source, dataset))
+	req.Plan.Source = dataset
+	return nil
 }
+
+// noDataset returns a refusal for a dataset that does not exist.
+func noDataset(at *end, dataset string) error {
+	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
+		"%s: no such dataset: %s", at.Label(), dataset)
+}
+
+// MissingPool turns a listing's NotFound error into a refusal with a NoPool.
+func MissingPool(at *hosts.Conn, dataset string, err error) error {
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
+		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
+	}
+	return err
+}
+
+// NoPool is the error for a pool that does not exist on a host.
+type NoPool struct {
+	Host  string // for messages
+	Local bool   // Host is the local host
+	Pool  string
+}
+
+func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// expectedResults are the results of a plan's datasets, before anything is moved.
+// expectedResults returns the initial results of a plan's datasets.
 func expectedResults(p *plan.Plan) []*DatasetResult {
 	out := make([]*DatasetResult, len(p.Datasets))
 	for i, d := range p.Datasets {
@@ -27,18 +27,17 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 	return out
 }
 
-// listArrived looks at the target once more: at the datasets and snapshots of the
-// plan, or at all that it has where it lacks one of these by name, as when
-// somebody renamed it, and where contents are to be compared.
+// listArrived lists the plan's datasets and snapshots on the target. If one is missing by name,
+// for example because it was renamed, or contents are to be compared, it lists everything.
 func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
 	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, Alone: true}
 	if req.Verify {
 		return e.target.List(ctx, all)
 	}
 	var names []string
-	was := before.Target.ByName()
+	earlier := before.Target.ByName()
 	for _, d := range p.Datasets {
-		names = append(names, d.Target, arrivedName(d, was[d.Target]))
+		names = append(names, d.Target, arrivedName(d, earlier[d.Target]))
 	}
 	found, err := e.target.Properties(ctx, names, []string{"guid", "canmount", "readonly"})
 	if err != nil {
@@ -46,7 +45,7 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 	}
 	l := zfs.Listing{Root: all.Dataset}
 	for _, d := range p.Datasets {
-		name := arrivedName(d, was[d.Target])
+		name := arrivedName(d, earlier[d.Target])
 		t, snapshot := found[d.Target], found[name]
 		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
 			return e.target.List(ctx, all)
@@ -58,8 +57,8 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 	return l, nil
 }
 
-// arrivedName is the full name on the target of the snapshot that a dataset
-// arrives at: another than on the source where it was there before already, renamed.
+// arrivedName returns the full name of the arriving snapshot on the target. It differs from the
+// source's if the target already had it under another name.
 func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
 	if before != nil {
 		if v, ok := before.SnapshotOf(d.Arrive.GUID); ok {
@@ -69,14 +68,13 @@ func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
 	return d.Target + "@" + d.Arrive.Name
 }
 
-// verify checks that a dataset of the plan, as it is on the target now, holds the
-// very snapshot that was sent, and returns its name there.
-func verify(host string, d *plan.Dataset, there *zfs.Dataset, log func(string)) (name string, err error) {
-	if there == nil {
+// verify checks that the target dataset has the sent snapshot, by GUID, and returns its name.
+func verify(host string, d *plan.Dataset, copied *zfs.Dataset, log func(string)) (name string, err error) {
+	if copied == nil {
 		return "", fault.Failf("", "%s: %s is not there after the transfer", host, d.Target)
 	}
-	verifySafety(host, d, there, log)
-	v, ok := there.SnapshotOf(d.Arrive.GUID)
+	verifySafety(host, d, copied, log)
+	v, ok := copied.SnapshotOf(d.Arrive.GUID)
 	if !ok {
 		return "", fault.Failf("look at both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
 			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
@@ -84,9 +82,8 @@ func verify(host string, d *plan.Dataset, there *zfs.Dataset, log func(string)) 
 	return v.Name, nil
 }
 
-// verifySafety says when a new dataset lacks what keeps it from being mounted
-// or changed: to a user without the permission for it, zfs receive only prints
-// that it could not set a property, and succeeds.
+// verifySafety logs if a new dataset lacks canmount or readonly as requested. Without permission,
+// zfs receive prints a warning but succeeds.
 func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)) {
 	if len(d.Steps) == 0 {
 		return
@@ -98,28 +95,27 @@ func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)
 	}
 }
 
-// checkUnexpected looks whether anything is below the target that the plan did
-// not bring and that was not there before. What streams may bring zfs.Gate
-// judges; this is what remains to be seen of it.
+// checkUnexpected returns an error if new datasets exist below the target that the plan did not
+// send. zfs.Gate checks streams; this checks the result.
 func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *zfs.Listing) error {
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
-		return nil // or what was below it before is not known
+		return nil // or the earlier descendants are unknown
 	}
 	after, err := e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
 	if err != nil {
 		return err
 	}
-	unknown := unknown(p, before, &after)
+	unknown := newDatasets(p, before, &after)
 	if len(unknown) == 0 {
 		return nil
 	}
 	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
 		return err
 	}
-	return unplanned(e.target.Label(), p, before, &after)
+	return unplannedError(e.target.Label(), p, before, &after)
 }
 
-func unplanned(host string, p *plan.Plan, before, after *zfs.Listing) error {
+func unplannedError(host string, p *plan.Plan, before, after *zfs.Listing) error {
 	names := unexpectedDatasets(p, before, after)
 	if len(names) == 0 {
 		return nil
@@ -129,44 +125,44 @@ func unplanned(host string, p *plan.Plan, before, after *zfs.Listing) error {
 		host, before.Root, strings.Join(names, ", "))
 }
 
-// unexpectedDatasets are the datasets below a target that came without being planned. One
-// without a snapshot was received by nobody: it was created there.
+// unexpectedDatasets returns the new datasets below the target that were received without being
+// planned. One without a snapshot was created locally.
 func unexpectedDatasets(p *plan.Plan, before, after *zfs.Listing) (names []string) {
-	there := after.ByName()
-	for _, name := range unknown(p, before, after) {
-		if d := there[name]; len(d.Versions) > 0 || d.Inconsistent() {
+	byName := after.ByName()
+	for _, name := range newDatasets(p, before, after) {
+		if d := byName[name]; len(d.Versions) > 0 || d.Inconsistent() {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// setAside is the dataset whose copy, with all below, has the name since the plan was
-// carried out.
-func setAside(p *plan.Plan, name string) (of *plan.Dataset, ok bool) {
-	for _, d := range p.Datasets {
-		if d.Aside != nil && strings.HasPrefix(name+"/", d.Aside.As+"/") {
-			return d, true
-		}
-	}
-	return nil, false
-}
-
-// unknown are those that were neither planned nor there before.
-func unknown(p *plan.Plan, before, after *zfs.Listing) (names []string) {
+// newDatasets returns the datasets that were neither planned nor present before.
+func newDatasets(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 	known := map[string]bool{}
 	for _, d := range before.Datasets {
 		known[d.Name] = true
 	}
 	for _, d := range p.Datasets {
 		for name := d.Target; name != "" && !known[name]; name = zfs.ParentOf(name) {
-			known[name] = true // with the parents that were created
+			known[name] = true // and its created parents
 		}
 	}
 	for _, d := range after.Datasets {
-		if _, aside := setAside(p, d.Name); !known[d.Name] && !aside {
+		if _, aside := divergedCopyOf(p, d.Name); !known[d.Name] && !aside {
 			names = append(names, d.Name)
 		}
 	}
 	return names
+}
+
+// divergedCopyOf returns the dataset whose diverged copy has this name, or an ancestor of it,
+// after the move.
+func divergedCopyOf(p *plan.Plan, name string) (of *plan.Dataset, ok bool) {
+	for _, d := range p.Datasets {
+		if d.Aside != nil && strings.HasPrefix(name+"/", d.Aside.As+"/") {
+			return d, true
+		}
+	}
+	return nil, false
 }

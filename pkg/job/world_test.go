@@ -20,19 +20,19 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// world is a host in memory with the pools src and dst: both ends of a copy
-// within one host.
+// world is an in-memory host with the pools src and dst, which are both ends of a transfer.
 type world struct {
 	*hosts.Local
 	host *zfsmem.Host
-	// before is asked before each operation on each name, "snapshot src/a@x".
+	// before, if set, is called before each operation with "OPERATION NAME", such as "snapshot
+	// src/a@x". Its error fails the operation.
 	before func(op string) error
 
-	mu  sync.Mutex
-	did []string // changes, in order
+	mu      sync.Mutex
+	changes []string // changing operations in order
 }
 
-// newWorld makes datasets, each with the names of its snapshots.
+// newWorld creates datasets with the given snapshot names.
 func newWorld(t *testing.T, datasets map[string][]string) *world {
 	t.Helper()
 	w := &world{host: zfsmem.New()}
@@ -62,14 +62,15 @@ func (w *world) around(_ context.Context, op string, names []string, do func() e
 	for _, n := range names {
 		arrived := op == zfs.OpReceive && strings.Contains(n, "@")
 		if err == nil && (arrived || op == zfs.OpSnapshot || op == zfs.OpDiscard) {
-			w.did = append(w.did, op+" "+n)
+			w.changes = append(w.changes, op+" "+n)
 		}
 	}
 	return err
 }
 
-// failing is a world's before that fails what begins so: "receive dst/a".
-func failing(what string, why error) func(string) error {
+// failOn returns a world's before that fails operations with this prefix, such as "receive
+// dst/a".
+func failOn(what string, why error) func(string) error {
 	return func(op string) error {
 		if strings.HasPrefix(op, what) {
 			return why
@@ -83,13 +84,13 @@ func (w *world) Relay(context.Context, hosts.Address, string, func(error)) (stri
 	return "", errors.ErrUnsupported
 }
 
-// host is one that is reached by an Opener, "" for this one.
+// host returns a connection through an Opener; "" is the local host.
 func host(o hosts.Opener, name string) *hosts.Conn {
 	return hosts.New(o).Get(name, &transport.Settings{})
 }
 
-// request is to send src/a and all below it to dst.
-func request(change func(*Send)) Send {
+// sendRequest returns a request to send src/a and its descendants to dst.
+func sendRequest(change func(*Send)) Send {
 	req := Send{
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst"},
 		Plan: plan.Request{Source: "src/a", Target: "dst", Recursive: true},
@@ -100,15 +101,15 @@ func request(change func(*Send)) Send {
 	return req
 }
 
-// batch is the same as a Batch, of a survey that was made for it.
+// batch returns the same request as a Batch with its own survey.
 func (w *world) batch(t *testing.T, change func(*Send)) Batch {
 	t.Helper()
 	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "src/a", Recursive: true, Versions: true})
 	require.NoError(t, err)
-	return Batch{Send: request(change), Survey: l}
+	return Batch{Send: sendRequest(change), Survey: l}
 }
 
-// silent is a Reporter that needs no output.
+// silent is a Reporter without output.
 type silent struct{}
 
 func (silent) Log(string)                      {}

@@ -1,11 +1,3 @@
-// Package netcat is the Site of a host where zxfer cannot run, for another
-// architecture, a noexec home or a ban on uploads: only a remote shell, zfs and
-// an nc of a known dialect are there. Every operation is a script of its own
-// through the remote shell; streams go over a TCP connection that the host's nc
-// makes to a listener here, which takes it by a secret that is good once.
-//
-// It does not encrypt or authenticate the bytes of a stream (see package wire),
-// does not measure, does no devices, and joins no two other hosts.
 package netcat
 
 import (
@@ -21,7 +13,7 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// Host is such a host.
+// Host is a host without zxfer, used through its remote shell.
 type Host struct {
 	hosts.Datasets
 	cli   *cli.CLI
@@ -31,51 +23,47 @@ type Host struct {
 	tools tools
 	log   func(string)
 
-	silence time.Duration // see dialer
-	ending  time.Duration // limit for the tools to end after their connection, see endWithin
+	beatTimeout time.Duration
+	endTimeout  time.Duration // limits the tools' end after their connection, see receiveEndTimeout
 }
 
 var _ hosts.Host = (*Host)(nil)
 
-// Open looks at a host. It refuses one without zfs or without an nc that it
-// knows.
+// Open connects to a host. It refuses a host without zfs or without a known nc.
 func Open(ctx context.Context, o sshexec.Options) (*Host, error) {
 	h, err := Reach(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.complete(); err != nil {
-		_ = h.Close() // it is of no use
+	if err := h.checkTools(); err != nil {
+		_ = h.Close() // err is more important
 		return nil, err
 	}
 	return h, nil
 }
 
-// Reach looks at a host, for what needs no stream: what it lacks is not asked for.
+// Reach connects to a host for operations without streams. It does not check the tools.
 func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
-	h := &Host{name: o.Host, log: o.Log, silence: sshexec.BeatTimeout, ending: endWithin}
+	h := &Host{name: o.Host, log: o.Log, beatTimeout: sshexec.BeatTimeout, endTimeout: receiveEndTimeout}
 	if h.log == nil {
 		h.log = func(string) {}
 	}
-	h.cli = cli.NewElsewhere(elsewhere{h}, h.log)
+	h.cli = cli.NewElsewhere(remoteRunner{h}, h.log)
 	h.Datasets = h.cli
 	var err error
 	if h.held, err = sshexec.Hold(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := h.look(ctx); err != nil {
-		_ = h.Close() // it is of no use
+	if err := h.survey(ctx); err != nil {
+		_ = h.Close() // err is more important
 		return nil, err
 	}
 	return h, nil
 }
 
-// Shell is the way to the host that was made, for scripts.
-func (h *Host) Shell() sshexec.Options { return h.held.Options }
-
-// look surveys the host.
-func (h *Host) look(ctx context.Context) error {
-	out, err := h.run(ctx, survey)
+// survey reads the host's facts and tools.
+func (h *Host) survey(ctx context.Context) error {
+	out, err := h.run(ctx, surveyScript)
 	if err != nil {
 		return err
 	}
@@ -86,8 +74,8 @@ func (h *Host) look(ctx context.Context) error {
 	return nil
 }
 
-// complete refuses a host without what a stream needs.
-func (h *Host) complete() error {
+// checkTools refuses a host that lacks a tool for streams.
+func (h *Host) checkTools() error {
 	_, known := dialArgs(h.tools.dialect, "", 0, true)
 	switch {
 	case !h.tools.zfs:
@@ -101,25 +89,6 @@ func (h *Host) complete() error {
 	return nil
 }
 
-// elsewhere runs a Host's commands.
-type elsewhere struct{ host *Host }
-
-func (e elsewhere) Host() string { return e.host.name }
-func (e elsewhere) User() string { return e.host.facts.User }
-
-// script is one command.
-func (elsewhere) script(argv []string) string { return "exec " + zfs.CommandLine(argv) + " </dev/null" }
-
-// Run runs one command. That the way to it failed is site.ErrLost, but not that more
-// was said than is read: it would be again.
-func (e elsewhere) Run(ctx context.Context, argv []string) (cli.Ran, error) {
-	r, err := e.host.run(ctx, e.script(argv))
-	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
-		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)
-	}
-	return r, err
-}
-
 func (h *Host) run(ctx context.Context, script string) (r cli.Ran, err error) {
 	s, err := sshexec.Run(ctx, h.held.Options, script)
 	if err != nil {
@@ -129,26 +98,51 @@ func (h *Host) run(ctx context.Context, script string) (r cli.Ran, err error) {
 	return r, err
 }
 
-// Name is the host as it was typed.
+// Shell returns the options of the open connection, to run scripts.
+func (h *Host) Shell() sshexec.Options { return h.held.Options }
+
+// remoteRunner runs zfs commands on a Host.
+type remoteRunner struct{ host *Host }
+
+func (e remoteRunner) Host() string { return e.host.name }
+
+func (e remoteRunner) User() string { return e.host.facts.User }
+
+// script returns the script for one command.
+func (remoteRunner) script(argv []string) string {
+	return "exec " + zfs.CommandLine(argv) + " </dev/null"
+}
+
+// Run runs one command. A failed connection is hosts.ErrLost. Too much output is not, because a
+// retry would not help.
+func (e remoteRunner) Run(ctx context.Context, argv []string) (cli.Ran, error) {
+	r, err := e.host.run(ctx, e.script(argv))
+	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
+		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)
+	}
+	return r, err
+}
+
+// Name returns the host as the user typed it.
 func (h *Host) Name() string { return h.name }
 
-// RTT is 0: it is not known.
+// RTT returns 0, because it is unknown.
 func (h *Host) RTT() time.Duration { return 0 }
 
 // Close ends everything that the Host started.
 func (h *Host) Close() error { return errors.Join(h.cli.Close(), h.held.Close()) }
 
-// Facts returns what Open saw.
+// Facts returns the facts read by Open or Reach.
 func (h *Host) Facts(context.Context) (hosts.Facts, error) { return h.facts, nil }
 
-// HostFacts is Facts.
+// HostFacts returns the same as Facts.
 func (h *Host) HostFacts(ctx context.Context) (hosts.Facts, error) { return h.Facts(ctx) }
 
-// List surveys a dataset.
+// List lists a dataset.
 func (h *Host) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
 	l, err := h.cli.List(ctx, q)
 	if err == nil {
-		err = h.checked("list", hosts.CheckListing(q, &l))
+		err = h.checkReply("list", hosts.CheckListing(q, &l))
 	}
 	return l, err
 }
@@ -157,22 +151,22 @@ func (h *Host) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error)
 func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
 	m, err := h.cli.Properties(ctx, names, properties)
 	if err == nil {
-		err = h.checked("get", hosts.CheckProperties(names, properties, m))
+		err = h.checkReply("get", hosts.CheckProperties(names, properties, m))
 	}
 	return m, err
 }
 
-// Holds lists the tags of holds.
+// Holds lists the hold tags of snapshots.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
 	m, err := h.cli.Holds(ctx, snapshots)
 	if err == nil {
-		err = h.checked("holds", hosts.CheckHolds(snapshots, m))
+		err = h.checkReply("holds", hosts.CheckHolds(snapshots, m))
 	}
 	return m, err
 }
 
-// checked is the error of a zfs that answers something else than was asked.
-func (h *Host) checked(op string, err error) error {
+// checkReply adds host and operation to the error of an invalid reply of zfs.
+func (h *Host) checkReply(op string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -6,33 +6,52 @@ import (
 	"strings"
 	"time"
 
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
-// dialer is what a script of a stream needs to know.
+// dialer holds the parameters of a stream's script.
 type dialer struct {
-	nc     []string // nc's command line, see dialArgs
+	nc     []string // command line, see dialArgs
 	secret string   // hex
-	buffer int64    // bytes of mbuffer's memory; 0 = there is no mbuffer
-	// silence is how long zxfer may not be heard, in whole seconds.
-	silence time.Duration
+	buffer int64    // mbuffer's memory in bytes; 0 = no mbuffer
+	// beatTimeout is how long the script waits for zxfer's next beat, in whole seconds.
+	beatTimeout time.Duration
 }
 
-// The scripts are for any POSIX shell. Their standard input brings zxfer's
-// beats: when it ends, or brings none for a while, nc is ended, and by that
-// everything else. timeout is of coreutils; where it is missing, the end of the
-// input alone counts.
-//
-// The secret is in the script's text and in nc's input, never in an argument:
-// echo is built in.
+// send returns a script that dials and sends a command's output. It prints the command's exit
+// status; its own is nc's.
+func (d dialer) send(argv []string) string {
+	return strings.Join([]string{
+		"exec 3<&0 4>&1",
+		"{ echo " + d.secret,
+		"{ " + zfs.CommandLine(argv) + " </dev/null 3<&- 4>&-; echo " + zfs.CommandLine([]string{sentPrefix}) + "$? >&4; }" + d.mbuffer(),
+		"} | " + d.watched(" >/dev/null"),
+	}, "\n")
+}
 
-// watched runs nc on the standard input and output that the script has there,
-// while zxfer is heard on descriptor 3. Where a shell is not interactive, what
-// it starts with & gets no input but by a copy made before; where nc was ended,
-// some say "Terminated" when they wait for it.
+// receive returns a script that dials and pipes the stream into a command. Its exit status is the
+// command's. The command ends only at the end of its input.
+func (d dialer) receive(argv []string) string {
+	return strings.Join([]string{
+		"exec 3<&0 4>/dev/null",
+		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + zfs.CommandLine(argv) + " 3<&- 4>&-",
+	}, "\n")
+}
+
+// The scripts run in any POSIX shell. Their standard input carries zxfer's beats. If it ends, or
+// pauses too long, the script kills nc, which ends all other processes. timeout belongs to
+// coreutils. If it is missing, only the end of input counts.
 //
-// %[1]s is nc's command line, with where its output goes; %[2]d seconds.
-const watched = `{ exec 5<&0
+// The secret appears in the script's text and in nc's input, never in an argument: echo is a
+// shell builtin.
+
+// watchedScript runs nc with the script's input and output at that place, while beats arrive on
+// descriptor 3. In a shell that is not interactive, background processes get no input, except
+// through a copied descriptor. Some shells print "Terminated" when they wait for a killed nc.
+//
+// %[1]s is nc's command line with its redirection; %[2]d is the timeout in seconds.
+const watchedScript = `{ exec 5<&0
 t=; command -v timeout >/dev/null && t="timeout %[2]d"
 %[1]s <&5 3<&- 4>&- 5<&- & n=$!
 exec 5<&-
@@ -42,10 +61,10 @@ kill $w 2>/dev/null
 exit $r; }`
 
 func (d dialer) watched(output string) string {
-	return fmt.Sprintf(watched, zfs.CommandLine(d.nc)+output, int(d.silence.Seconds()))
+	return fmt.Sprintf(watchedScript, zfs.CommandLine(d.nc)+output, int(d.beatTimeout.Seconds()))
 }
 
-// mbuffer is a stage of a pipeline, with the "|" in front of it, or "".
+// mbuffer returns the pipeline stage with its leading "|", or "".
 func (d dialer) mbuffer() string {
 	if d.buffer <= 0 {
 		return ""
@@ -53,37 +72,43 @@ func (d dialer) mbuffer() string {
 	return " | mbuffer -q -m " + strconv.FormatInt(max(1, d.buffer>>10), 10) + "k 3<&- 4>&-"
 }
 
-// receive is a script that dials and lets a command read what comes. Its exit
-// status is the command's, which ends by the end of its input alone.
-func (d dialer) receive(argv []string) string {
-	return strings.Join([]string{
-		"exec 3<&0 4>/dev/null",
-		"echo " + d.secret + " | " + d.watched("") + d.mbuffer() + " | " + zfs.CommandLine(argv) + " 3<&- 4>&-",
-	}, "\n")
-}
+// sentPrefix starts the line with the exit status of the sending command.
+const sentPrefix = "zxfer-sent "
 
-// sentWord begins the line that tells the exit status of the command that sent.
-const sentWord = "zxfer-sent "
-
-// send is a script that dials and sends what a command writes. It prints the
-// command's exit status; its own is nc's.
-func (d dialer) send(argv []string) string {
-	return strings.Join([]string{
-		"exec 3<&0 4>&1",
-		"{ echo " + d.secret,
-		"{ " + zfs.CommandLine(argv) + " </dev/null 3<&- 4>&-; echo " + zfs.CommandLine([]string{sentWord}) + "$? >&4; }" + d.mbuffer(),
-		"} | " + d.watched(" >/dev/null"),
-	}, "\n")
-}
-
-// sentStatus reads what a send script printed; ok is false where it did not
-// come to that.
+// sentStatus parses the output of a send script. ok is false if the status is missing.
 func sentStatus(out []byte) (status int, ok bool) {
 	for line := range strings.Lines(string(out)) {
-		if text, found := strings.CutPrefix(line, sentWord); found {
+		if text, found := strings.CutPrefix(line, sentPrefix); found {
 			n, err := strconv.Atoi(strings.TrimSpace(text))
 			return n, err == nil
 		}
 	}
 	return 0, false
+}
+
+// dialArgs returns the arguments with which an nc of the dialect connects. ok is false for an
+// unknown dialect. Every nc ends when its peer closes. A sending nc must also close at the end of
+// its input. A receiving one must not, because its input is only the secret.
+//
+// https://manpages.debian.org/trixie/netcat-openbsd/nc.1.en.html (-N)
+// https://manpages.debian.org/trixie/netcat-traditional/nc.1.en.html (-q)
+// https://nmap.org/book/ncat-man-misc-options.html (--send-only)
+func dialArgs(dialect, host string, port int, sends bool) (args []string, ok bool) {
+	switch dialect {
+	case sysinfo.OpenBSD:
+		args = []string{"-N"}
+	case sysinfo.Traditional:
+		args = []string{"-q", "0"}
+	case sysinfo.Ncat:
+		args = []string{"--send-only"}
+	case sysinfo.BusyBox: // closes without an option
+	case sysinfo.GNU:
+		args = []string{"-c"}
+	default:
+		return nil, false
+	}
+	if !sends {
+		args = nil
+	}
+	return append(args, host, strconv.Itoa(port)), true
 }

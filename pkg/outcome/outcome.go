@@ -1,7 +1,3 @@
-// Package outcome says in one word what became of a job, a run or a part of
-// one, and which of several counts for the whole.
-//
-// It is pure. What a word means for the exit code is the class of the error.
 package outcome
 
 import (
@@ -12,28 +8,28 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// The outcomes of what is moved, in JSON and in records.
+// The outcomes, as in JSON and records.
 const (
-	UpToDate    = "up-to-date" // there was nothing to do
-	Planned     = "planned"    // it was only asked what there is to do
+	UpToDate    = "up-to-date" // nothing to do
+	Planned     = "planned"    // only planned, as requested
 	Done        = "done"
 	Interrupted = "interrupted" // the same command, or the next run, resumes
-	Refused     = "refused"     // a rule said no; nothing was changed
+	Refused     = "refused"     // by a check or rule; nothing was changed
 	Failed      = "failed"
 )
 
-// ranks are the outcomes, the one that counts for more last: a failure hides an
-// interruption, as nothing resumes it.
+// ranks returns the outcomes in ascending order of importance. A failure outranks an
+// interruption, because nothing resumes it.
 func ranks() []string { return []string{UpToDate, Planned, Done, Interrupted, Refused, Failed} }
 
-// Worst is the outcome of a whole whose parts had these.
+// Worst returns the most important of the outcomes. It panics without arguments.
 func Worst(parts ...string) string {
 	return slices.MaxFunc(parts, func(a, b string) int {
 		return slices.Index(ranks(), a) - slices.Index(ranks(), b)
 	})
 }
 
-// Of is the outcome of what ended with an error.
+// Of returns the outcome that belongs to a non-nil error.
 func Of(err error) string {
 	switch fault.ClassOf(err) {
 	case fault.Interrupted:
@@ -47,8 +43,8 @@ func Of(err error) string {
 	return Failed
 }
 
-// Join is the error of a whole whose parts ended with these, of the class of the
-// worst of them; nil where none did.
+// Join joins errors and gives them the class of the worst. nil errors are ignored; without others
+// it returns nil.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	if len(errs) <= 1 {
@@ -63,8 +59,8 @@ func Join(errs ...error) error {
 	return &fault.Error{Class: fault.ClassOf(worst), Err: errors.Join(errs...)}
 }
 
-// Settle is the error of what ended in ctx: one that only says that it was
-// cancelled was interrupted by the user, and what it had stored stays.
+// Settle turns a cancellation error into an interrupted error if ctx has ended. Stored data is
+// kept. It returns other errors unchanged.
 func Settle(ctx context.Context, err error) error {
 	if ctx.Err() != nil && fault.ClassOf(err) == fault.Failed && errors.Is(err, context.Canceled) {
 		return fault.Interrupt("the same command resumes", err)

@@ -59,8 +59,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Only who was told to stop was interrupted: a cancellation of something within
-// is a failure of its own.
+// Only a cancelled ctx means an interruption by the user. Another cancellation is a failure.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

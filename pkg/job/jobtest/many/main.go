@@ -1,10 +1,9 @@
-// Command many sends many datasets, or many snapshots, from one pool of a host in
-// memory to another, for scripts/bench:
+// Command many sends many datasets, or many snapshots, between two pools of an in-memory host, for
+// scripts/bench:
 //
 //	many DATASETS SNAPSHOTS
 //
-// It is the engine alone: a survey, a plan, checks, streams of a few bytes, and what
-// is verified of them.
+// It covers only the engine: survey, plan, checks, tiny streams and verification.
 package main
 
 import (
@@ -38,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 	if err := errors.Join(err, serr); err != nil {
 		return err
 	}
-	w := world{made(datasets, snapshots)}
+	w := world{newHost(datasets, snapshots)}
 	defer w.Close()
 	req := job.Send{
 		Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"},
@@ -51,8 +50,8 @@ func run(ctx context.Context, args []string) error {
 	return err
 }
 
-// made is a host with so many datasets, each with so many snapshots.
-func made(datasets, snapshots int) *hosts.Local {
+// newHost returns a host with datasets, each with the given number of snapshots.
+func newHost(datasets, snapshots int) *hosts.Local {
 	h := zfsmem.New("src", "dst")
 	for i := range datasets {
 		name := "src/a"
@@ -76,7 +75,7 @@ func made(datasets, snapshots int) *hosts.Local {
 	return hosts.On(h, "test", func(string) {})
 }
 
-// world reaches it.
+// world connects jobs to the host.
 type world struct{ *hosts.Local }
 
 func (w world) Open(context.Context, hosts.Address) (hosts.Host, error) { return w.Local, nil }

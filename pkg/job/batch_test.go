@@ -1,0 +1,78 @@
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+)
+
+// Several batches may share a survey.
+func TestABatchLeavesItsSurveyAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	b := w.batch(t, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
+	w.host.Set("src/a", "org.example:note", "yes")
+	before := maps.Clone(b.Survey.Datasets[0].Properties)
+	res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.NoError(t, res.Datasets[0].Err)
+	require.Equal(t, "yes", res.Report.Plan.Datasets[0].Steps[0].Receive.Set["org.example:note"])
+	require.Equal(t, before, b.Survey.Datasets[0].Properties)
+}
+
+// A dataset whose snapshot disappeared does not stop the others.
+func TestABatchEstimatesEachForItself(t *testing.T) {
+	t.Parallel()
+	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+	estimate, receive := failOn("estimate src/a/b", gone), failOn("receive dst/a/b", gone)
+	w.before = func(op string) error { return cmp.Or(estimate(op), receive(op)) }
+	res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"receive dst/a@x", "receive dst/a/c@x"}, w.changes)
+	for _, d := range res.Datasets {
+		if d.Source == "src/a/b" {
+			require.ErrorIs(t, d.Err, gone)
+		} else {
+			require.NoError(t, d.Err)
+		}
+	}
+
+	w.before = failOn("estimate", errors.New("the host is gone"))
+	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
+	require.Error(t, err, "a source that cannot be asked")
+}
+
+// A connection lost after everything arrived does not fail the datasets.
+func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{1, 3, 9} {
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		b := w.batch(t, func(s *Send) { s.Retries = 2 })
+		w.before = func(op string) error {
+			if !strings.HasPrefix(op, "list") || len(w.changes) == 0 || lost == 0 {
+				return nil
+			}
+			lost--
+			return fmt.Errorf("beta: %w", hosts.ErrLost)
+		}
+		res, err := RunBatch(t.Context(), b, hosts.New(w), silent{})
+		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
+		if lost > 0 {
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+			require.Equal(t, "dst/a", res.Target.Root, "what was seen before is all that is known")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, "x", res.Datasets[0].There)
+	}
+}

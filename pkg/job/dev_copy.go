@@ -1,0 +1,163 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/connect"
+)
+
+// copy copies the device and retries after interruptions.
+func (d *deviceJob) copy(ctx context.Context) error {
+	name := fmt.Sprintf("%s -> %s", d.req.Source, d.req.Target)
+	var err error
+	if d.hasStream() {
+		err = d.copyStream(ctx, name)
+	} else {
+		e := &retrier{
+			name: name, retries: d.req.Retries, log: d.rep.Log, try: d.try,
+			progress: func(ctx context.Context) (bool, error) {
+				before := d.state.Stored
+				err := d.inspectDevices(ctx)
+				return d.state.Stored > before, err
+			},
+			curable: func(err, _ error) bool {
+				// A refusal that the first try did not get comes most likely from the previous
+				// try, whose agent has not noticed the lost connection yet.
+				return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+			},
+		}
+		err = e.run(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return d.checkBadRanges()
+}
+
+// copyStream copies a standard stream. It cannot be read again, so there is no retry.
+func (d *deviceJob) copyStream(ctx context.Context, name string) error {
+	err := d.try(ctx, 0)
+	if err != nil && ctx.Err() != nil {
+		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s: interrupted", name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// inspectDevices inspects both ends before a retry: device names may change when a host restarts.
+func (d *deviceJob) inspectDevices(ctx context.Context) error {
+	same := func(st hosts.Devices, planned *device.Facts, end endpoint.Endpoint) error {
+		now, err := st.InspectDevice(ctx, planned.Path)
+		switch {
+		case err != nil:
+			return err
+		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet present
+			return fmt.Errorf("%s is not there", end)
+		case !now.Same(*planned):
+			return &permanentError{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
+				"%s: it is not the device any more that the copy began with", end)}
+		}
+		// Keep the planned facts of a source file: they reveal later writes to it.
+		if planned != &d.task.Source || !now.IsFile() {
+			*planned = now
+		}
+		return nil
+	}
+	err := d.source.Do(ctx, hosts.WithRole(func(st hosts.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
+	if err != nil {
+		return err
+	}
+	return d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
+		// Any state comes from this job.
+		d.task.NoResume = false
+		if err = same(st, &d.task.Target, d.req.Target); err == nil {
+			d.state, err = st.DeviceState(ctx, d.task)
+		}
+		return err
+	}))
+}
+
+// checkBadRanges returns an error if parts of the source were unreadable.
+func (d *deviceJob) checkBadRanges() error {
+	r := d.report.Results[len(d.report.Results)-1]
+	if len(r.BadRanges) == 0 {
+		return nil
+	}
+	var n int64
+	for _, b := range r.BadRanges {
+		n += b.Length
+	}
+	places := english.Plural(len(r.BadRanges), "place", "")
+	return fault.Failf("ddrescue may get more: give it the copy, and the map that {{map FILE}} writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
+}
+
+// try runs one try.
+func (d *deviceJob) try(ctx context.Context, tries int) error {
+	done := uint64(d.state.Stored)
+	if d.req.NoResume && tries == 0 {
+		done = 0
+	}
+	d.rep.DeviceStarted(d.report, done)
+	res, err := connect.Run(ctx, d.link,
+		connect.From{Host: d.source.Conn, What: hosts.ReadDevice{Task: d.task}},
+		connect.To{Host: d.target.Conn, What: hosts.WriteDevice{Task: d.task}},
+		connect.Count{Done: done, Total: d.report.Size}, func(p connect.Progress) { d.rep.Progress(1, p) })
+	r := d.result(res)
+	if err == nil {
+		err = d.compareDigests(r)
+	}
+	r.Tries, r.Resumes = tries+1, done > 0
+	if err != nil {
+		r.Error = err.Error()
+	}
+	d.report.Results = append(d.report.Results, r)
+	d.rep.DeviceFinished(d.report, r)
+	return err
+}
+
+// compareDigests compares the digests that both ends report for a finished copy.
+func (d *deviceJob) compareDigests(r *DevResult) error {
+	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
+		return nil
+	}
+	return fault.Failf("zxfer dev --verify-only compares them", "%s and %s: %s %s was read and %s was written", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
+}
+
+// result merges the accounts of both ends.
+func (d *deviceJob) result(res connect.Result) *DevResult {
+	sent, received := res.Sent, res.Received
+	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
+		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}
+	if received.Device != nil {
+		r.Account = *received.Device
+	}
+	if sent.Device != nil {
+		if sent.Device.SourceDigest != "" {
+			r.SourceDigest = sent.Device.SourceDigest
+		}
+		r.BadRanges = sent.Device.BadRanges
+	}
+	if isStandard(d.req.Target) && sent.Device != nil {
+		r.Account = *sent.Device
+	}
+	if d.hasStream() {
+		d.report.Size = uint64(r.Size)
+	} else {
+		r.Size = d.task.Source.Size
+	}
+	r.Block = d.task.Options.Block
+	if r.Seconds > 0 {
+		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
+	}
+	return r
+}

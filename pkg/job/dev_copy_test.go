@@ -1,0 +1,223 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// renamingHost is a host on which a path names another device after every interruption.
+type renamingHost struct {
+	hosts.FullHost
+	mu    sync.Mutex                // both ends are inspected concurrently
+	looks map[string][]device.Facts // by path, in order
+	held  int                       // number of tries refused after the interruption
+	tries []device.Task
+}
+
+func (h *renamingHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
+
+func (h *renamingHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
+	return "", nil
+}
+
+func (h *renamingHost) Close() error { return nil }
+
+func (h *renamingHost) InspectDevice(_ context.Context, path string) (device.Facts, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.looks[path]
+	if len(all) == 0 {
+		return device.Facts{}, errors.New("looked at too often")
+	}
+	h.looks[path] = all[1:]
+	f := all[0]
+	f.Path, f.Real = path, path
+	return f, nil
+}
+
+func (h *renamingHost) DeviceState(context.Context, device.Task) (device.State, error) {
+	return device.State{}, nil
+}
+
+func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+	h.tries = append(h.tries, t.To.(hosts.WriteDevice).Task)
+	if len(h.tries) == 1 {
+		return hosts.Result{}, fmt.Errorf("%w: in the middle", tcp.ErrCut)
+	}
+	if len(h.tries) <= 1+h.held {
+		return hosts.Result{}, fault.Refusef("wait for it to end", "another copy is running")
+	}
+	return hosts.Result{Device: &device.Account{}}, nil
+}
+
+// localEnds returns ends that are both the same host.
+func localEnds(t *testing.T, h *renamingHost) *ends {
+	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
+	require.NoError(t, e.choose(transport.Settings{}))
+	return e
+}
+
+type silentDevice struct{ DevReporter }
+
+func (silentDevice) Log(string) {}
+
+func (silentDevice) Activity(string) func() { return func() {} }
+
+func (silentDevice) DeviceStarted(*DevReport, uint64) {}
+
+func (silentDevice) DeviceFinished(*DevReport, *DevResult) {}
+
+// A copy continues only with its original devices: a restarted host may have given their names to
+// others.
+func TestDevRetriesTheSameDevices(t *testing.T) {
+	t.Parallel()
+	disk := func(serial, boot string, size int64) device.Facts {
+		return device.Facts{Kind: device.KindDisk, Serial: serial, Boot: boot, Size: size, DiskSeq: 4}
+	}
+	a, b := disk("A", "1", 1<<20), disk("B", "1", 2<<20)
+	missing := device.Facts{Kind: device.KindMissing}
+	for _, c := range []struct {
+		name           string
+		source, target device.Facts
+		then           map[string][]device.Facts
+		want           string // part of the error
+	}{
+		{"nothing changed", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
+		{"the target is another disk", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the source is another disk", a, b, map[string][]device.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is not the device any more"},
+		{"the host was started again, the disks are the same", a, b, map[string][]device.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
+		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"the disk comes back late", a, b, map[string][]device.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
+		{"an image is there after the cut", a, missing, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {{Kind: device.KindFile, Size: 1 << 20}}}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := &renamingHost{looks: c.then}
+			d := &deviceJob{ends: localEnds(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 3}, rep: silentDevice{}, report: &DevReport{}}
+			d.task.Source, d.task.Target = c.source, c.target
+			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
+			d.task.Source.Real, d.task.Target.Real = "/dev/a", "/dev/b"
+			err := d.copy(t.Context())
+			if c.want == "" {
+				require.NoError(t, err)
+				require.Len(t, h.tries, 2)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.Len(t, h.tries, 1, "the other device is left alone")
+		})
+	}
+}
+
+// The agent of an interrupted try may hold the target a while longer.
+func TestDevWaitsForItsFormerTry(t *testing.T) {
+	t.Parallel()
+	for _, held := range []int{2, 9} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := device.Facts{Kind: device.KindDisk, Serial: "A"}, device.Facts{Kind: device.KindDisk, Serial: "B"}
+			h := &renamingHost{held: held, looks: map[string][]device.Facts{"/dev/a": {a, a, a, a, a}, "/dev/b": {b, b, b, b, b}}}
+			d := &deviceJob{ends: localEnds(t, h), req: Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Retries: 4}, rep: silentDevice{}, report: &DevReport{}}
+			d.task.Source, d.task.Target = a, b
+			d.task.Source.Path, d.task.Target.Path = "/dev/a", "/dev/b"
+			err := d.copy(t.Context())
+			if held < 4 {
+				require.NoError(t, err)
+				require.Len(t, h.tries, 2+held)
+				return
+			}
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v: something was changed, and can be resumed", err)
+		})
+	}
+}
+
+// Seconds counts only comparing or copying, so that earlier stages do not lower the rate.
+func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 1 << 20}
+		h := &slowHost{renamingHost{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {a}}}}
+		r, err := RunDev(t.Context(), Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, Compare: true}, hosts.New(h), quietDevice{})
+		require.NoError(t, err)
+		require.Equal(t, 2.0, r.Seconds)
+	})
+}
+
+// Without --digest, a resumed copy uses the digest of the interrupted one. With another digest,
+// the report says how to resume.
+func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
+	t.Parallel()
+	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}
+	for _, c := range []struct {
+		digest    string
+		change    func(*Dev)
+		want      string // part of the report
+		resumable uint64
+	}{
+		{"", func(*Dev) {}, device.BLAKE3, 1 << 20},
+		{device.XXH3, func(*Dev) {}, device.XXH3, 0},
+		{device.BLAKE3, func(*Dev) {}, device.BLAKE3, 1 << 20},
+		{"", func(r *Dev) { r.NoResume = true }, device.XXH3, 0},
+		{"", func(r *Dev) { r.Options.NoVerify = true }, "", 0},
+		{"", func(r *Dev) { r.Options.Delta = true }, device.BLAKE3, 1 << 20},
+	} {
+		h := &resumableHost{renamingHost{looks: map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}}}
+		req := Dev{Source: endpoint.Endpoint{Name: "/dev/a"}, Target: endpoint.Endpoint{Name: "/dev/b"}, DryRun: true, Digest: c.digest}
+		c.change(&req)
+		r, err := RunDev(t.Context(), req, hosts.New(h), quietDevice{})
+		require.NoError(t, err)
+		require.Equal(t, c.want, r.Digest)
+		require.Equal(t, c.resumable, r.Resumable)
+		require.Equal(t, c.resumable == 0 && !req.NoResume, r.Unusable != "")
+	}
+}
+
+// resumableHost is a host with an interrupted copy that used BLAKE3.
+type resumableHost struct{ renamingHost }
+
+func (h *resumableHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
+
+func (h *resumableHost) HostFacts(context.Context) (hosts.Facts, error) { return hosts.Facts{}, nil }
+
+func (h *resumableHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
+
+func (h *resumableHost) RTT() time.Duration { return 0 }
+
+func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.State, error) {
+	if t.Options.Cut().Name() == device.BLAKE3 {
+		return device.State{Begun: true, Stored: 1 << 20}, nil
+	}
+	return device.State{Begun: true, Digest: device.BLAKE3, Unusable: "other hashes"}, nil
+}
+
+// slowHost takes an hour for its facts and two seconds to read.
+type slowHost struct{ renamingHost }
+
+func (h *slowHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
+
+func (h *slowHost) HostFacts(context.Context) (hosts.Facts, error) {
+	time.Sleep(time.Hour)
+	return hosts.Facts{}, nil
+}
+
+func (h *slowHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
+
+func (h *slowHost) DigestDevice(context.Context, device.DigestQuery, func(transfer.Progress)) (device.Digest, error) {
+	time.Sleep(2 * time.Second)
+	return device.Digest{}, nil
+}

@@ -1,0 +1,99 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
+)
+
+// lyingDeviceHost is a remote host that reports false device facts.
+type lyingDeviceHost struct {
+	hosts.FullHost
+	t      *testing.T
+	facts  hosts.Facts
+	device device.Facts
+}
+
+func (h *lyingDeviceHost) Open(_ context.Context, l hosts.Address) (hosts.Host, error) {
+	if l.Host == "" {
+		return hosts.NewLocal("test", func(string) {}), nil
+	}
+	return h, nil
+}
+
+func (h *lyingDeviceHost) Relay(context.Context, hosts.Address, string, func(error)) (string, error) {
+	return "", nil
+}
+
+func (h *lyingDeviceHost) Close() error { return nil }
+
+func (h *lyingDeviceHost) HostFacts(context.Context) (hosts.Facts, error) { return h.facts, nil }
+
+func (h *lyingDeviceHost) Capture(context.Context, bool) ([]byte, error) {
+	return nil, errors.New("no")
+}
+
+func (h *lyingDeviceHost) InspectDevice(_ context.Context, path string) (device.Facts, error) {
+	h.device.Path, h.device.Real = path, path
+	return h.device, nil
+}
+
+func (h *lyingDeviceHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
+	return tcp.Ticket{}, errors.New("it was believed")
+}
+
+type quietDevice struct{ silentDevice }
+
+func (quietDevice) DevicePlanned(*DevReport) {}
+
+func (quietDevice) Progress(int, connect.Progress) {}
+
+// Regression: an invented size caused a panic after an empty target file was created.
+func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
+		image := filepath.Join(t.TempDir(), "image")
+		h := &lyingDeviceHost{t: t, facts: hosts.Facts{SSHLocal: "127.0.0.1"}, device: device.Facts{Kind: device.KindFile, Size: size}}
+		req := Dev{Source: endpoint.Endpoint{Host: "beta", Name: "/srv/disk"}, Target: endpoint.Endpoint{Name: image}, Request: device.Request{Sparse: true}}
+		req.Options.Block = tcp.MaxRaw
+		_, err := RunDev(t.Context(), req, hosts.New(h), quietDevice{})
+		require.Error(t, err, size)
+		require.ErrorContains(t, err, "beta", size)
+		require.Equal(t, fault.Refused, fault.ClassOf(err), size)
+		require.NoFileExists(t, image)
+
+		// The writing end does not rely on the plan either.
+		local := hosts.NewLocal("test", func(string) {})
+		task := device.Task{Source: h.device, Target: device.Facts{Path: image, Real: image, Kind: device.KindMissing}, Write: true, Request: req.Request}
+		_, err = local.DeviceState(t.Context(), task)
+		require.Error(t, err, size)
+		_, err = local.Transfer(t.Context(), hosts.Task{From: hosts.Accept{}, To: hosts.WriteDevice{Task: task}}, nil)
+		require.Error(t, err, size)
+		_, err = local.DigestDevice(t.Context(), device.DigestQuery{Device: h.device, Options: req.Options}, nil)
+		require.Error(t, err, size)
+		require.NoFileExists(t, image)
+		require.NoError(t, local.Close())
+	}
+}
+
+// Both ends report success, but different digests.
+func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	d := &deviceJob{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}
+	require.Error(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: b}}))
+	require.NoError(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a, TargetDigest: a}}))
+	require.NoError(t, d.compareDigests(&DevResult{Account: device.Account{SourceDigest: a}}))
+}

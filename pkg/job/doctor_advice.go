@@ -1,0 +1,238 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// Advice names the most useful change.
+type Advice struct {
+	ID     string `json:"id,omitempty"` // of the finding it rests on
+	Host   string `json:"host,omitempty"`
+	Remedy string `json:"remedy,omitempty"` // empty if nothing needs to change
+	Why    string `json:"why"`
+}
+
+// adviser derives advice from the findings and the bottleneck. It considers only findings that
+// affect the bottleneck: a slow checksum does not slow down a transfer that waits for disks.
+type adviser struct {
+	found    []finding.Finding
+	ceilings []probe.Ceiling
+	expected *Expected
+	machines machines
+	pools    map[string]string // pools of the transfer, by host
+	// way holds the requested transport settings. sealable means that the source's data is
+	// encrypted.
+	way      transport.Settings
+	sealable bool
+	decrypt  bool
+	hidden   bool // a restricted key hid measurements of the link
+}
+
+func (d *doctor) advise() *Advice {
+	a := &adviser{found: d.report.Findings, ceilings: d.report.Ceilings, expected: d.report.Expected, machines: d.machines,
+		way: d.req.Send.Settings, decrypt: d.req.Send.Plan.Decrypt, pools: map[string]string{}}
+	for _, s := range d.state.Source.Datasets {
+		a.sealable = a.sealable || s.Encrypted()
+	}
+	if len(d.planned.Datasets) > 0 {
+		a.pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
+		a.pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
+	}
+	for _, g := range d.report.Grants {
+		a.hidden = a.hidden || slices.Contains(g.Unseen, linkOut)
+	}
+	return a.advice()
+}
+
+func (a *adviser) advice() *Advice {
+	advice := a.forLimit()
+	if a.expected.Brief() && advice.ID == "" {
+		return &Advice{Why: "so little is there at once"}
+	}
+	if a.hidden && advice.Remedy == "" {
+		return &Advice{Remedy: "use a key that is not restricted, to measure all of the way", Why: "this one does not allow it"}
+	}
+	return advice
+}
+
+// forLimit returns the advice for the measured bottleneck.
+func (a *adviser) forLimit() *Advice {
+	if f := a.worst(finding.Fail, notPipelineOnly); f != nil {
+		return f
+	}
+	e := a.expected
+	if e == nil {
+		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "no check found a fault"})
+	}
+	switch limit, closed := e.LimitedBy, a.worst(finding.Warn, checksOn("", preflight.WayID)); {
+	case closed != nil && !slices.Contains([]string{transfer.LimitBandwidth, transfer.LimitSource, transfer.LimitTarget}, limit):
+		return closed // ssh uses CPU on both ends only because no direct path is open
+	case limit == transfer.LimitBandwidth:
+		return &Advice{Remedy: "raise {{bwlimit}}, if more is wanted", Why: "it was asked for"}
+	case limit == transfer.LimitSenderCPU, limit == transfer.LimitReceiverCPU:
+		return a.processors(e.Ceiling == "")
+	case e.Ceiling == linkOut:
+		return a.network()
+	case e.Ceiling == probe.LoopbackTLS:
+		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "this host alone was looked at; name a TARGET"})
+	case limit == transfer.LimitSource, limit == transfer.LimitTarget:
+		if i := slices.IndexFunc(a.ceilings, e.Names); i >= 0 {
+			return a.storage(a.ceilings[i])
+		}
+	}
+	return &Advice{Why: "it is the " + e.LimitedBy}
+}
+
+// network returns the advice for a bottleneck in the link.
+func (a *adviser) network() *Advice {
+	why := "it is the link"
+	if a.way.Wire == transport.NC {
+		why = "{{wire nc}} does not tell more"
+	}
+	return cmp.Or(
+		a.port(),
+		a.worst(finding.Warn, checksOn(a.expected.Host, "link")),
+		a.worst(finding.Warn, checksOn("", "tcp-scaling", "nic")),
+		a.saturated(),
+		&Advice{Why: why})
+}
+
+// processors returns the advice for a CPU bottleneck. If all is true, every part of the transfer
+// shares the CPUs; otherwise only the link is limited.
+func (a *adviser) processors(all bool) *Advice {
+	host := a.expected.Host
+	bearing := []string{}
+	link := []string{"link"} // more CPUs allow more streams
+	port := a.port()
+	if all {
+		bearing, link, port = a.kernel(), nil, nil
+	}
+	why := "it is the processors of " + host
+	if m := a.machines[host]; m != nil && m.cpus > 0 {
+		why = fmt.Sprintf("it is what %.0f processors of %s do", m.cpus, host)
+		if m.cpus == 1 {
+			why = "it is what the one processor of " + host + " does"
+		}
+	}
+	return cmp.Or(
+		a.signedRaw(),
+		port,
+		a.worst(finding.Warn, checksOn("", link...)),
+		a.otherLoad(host),
+		a.worst(finding.Warn, checksOn(host, bearing...)),
+		a.worst(finding.Note, checksOn(host, "governor")),
+		&Advice{Why: why})
+}
+
+// busyThread is the CPU use from which a single thread counts as the bottleneck.
+const busyThread = 0.7
+
+// storage returns the advice for a bottleneck in reading the source or writing the target: disks,
+// or one computing ZFS thread.
+func (a *adviser) storage(c probe.Ceiling) *Advice {
+	if c.ID == probe.PathRead || c.ID == probe.PathWrite {
+		return &Advice{Why: "it is the disks or the share at the path"}
+	}
+	other := 0.0
+	if m := a.machines[c.Host]; m != nil {
+		other = m.otherLoad
+	}
+	if c.CPU-other >= busyThread && c.IOWait < busyThread {
+		return cmp.Or(
+			a.otherLoad(c.Host),
+			a.worst(finding.Warn, checksOn(c.Host, a.kernel()...)),
+			a.worst(finding.Note, checksOn(c.Host, "governor")),
+			&Advice{Why: "it is ZFS on a processor of " + c.Host})
+	}
+	pool := a.pools[c.Host]
+	its := func(f finding.Finding) bool {
+		return checksOn(c.Host, "pools", "pool-health", "pool-full")(f) && strings.Contains(f.Summary+" ", "pool "+pool+" ")
+	}
+	return cmp.Or(a.worst(finding.Warn, its), &Advice{Why: "it is the disks of pool " + pool + " on " + c.Host})
+}
+
+// kernel returns the IDs of the checks on computation inside ZFS.
+func (a *adviser) kernel() []string {
+	ids := []string{"fpu", "fletcher"}
+	if a.decrypt {
+		ids = append(ids, "aes", "gcm")
+	}
+	return ids
+}
+
+// signedRaw advises to send encrypted data raw: signing each frame costs less CPU than encrypting
+// it again.
+func (a *adviser) signedRaw() *Advice {
+	switch {
+	case !a.sealable:
+		return nil
+	case a.decrypt:
+		return &Advice{Remedy: "leave {{decrypt}} out", Why: "encrypted data goes raw and signed then, which costs processors less than TLS"}
+	case a.way.Wire == string(tcp.TLS):
+		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
+	}
+	return nil
+}
+
+// port advises to open a port instead of using ssh.
+func (a *adviser) port() *Advice {
+	if a.way.Wire != transport.SSH {
+		return nil
+	}
+	return &Advice{Remedy: "leave {{wire ssh}} out, where a port can be opened", Why: "ssh moves it all by one processor at each end"}
+}
+
+// saturated advises to stop other load if a host has almost no free CPU: then any part may wait
+// for it.
+func (a *adviser) saturated() *Advice {
+	for _, host := range slices.Sorted(maps.Keys(a.machines)) {
+		if m := a.machines[host]; m.cpus > 0 && m.cpus-m.otherLoad < leastFree {
+			return a.otherLoad(host)
+		}
+	}
+	return nil
+}
+
+// otherLoad advises to stop other load on a host, nil if there is little.
+func (a *adviser) otherLoad(host string) *Advice {
+	m := a.machines[host]
+	if m == nil || m.otherLoad < 0.5 || m.otherLoad < m.cpus/4 {
+		return nil
+	}
+	return &Advice{Host: host, Remedy: "end what else runs there, or wait for it", Why: fmt.Sprintf("%.1f of %.0f processors are busy with other things", m.otherLoad, m.cpus)}
+}
+
+// worst returns advice from the most serious finding that is at least as severe as least and
+// satisfies bears, or nil.
+func (a *adviser) worst(least finding.Severity, bears func(finding.Finding) bool) *Advice {
+	var most *finding.Finding
+	for i, f := range a.found {
+		if bears(f) && f.Severity.Compare(least) >= 0 && (most == nil || f.Severity.Compare(most.Severity) > 0) {
+			most = &a.found[i]
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	return &Advice{ID: most.ID, Host: most.Host, Remedy: cmp.Or(most.Remedy, most.Summary), Why: most.Summary}
+}
+
+// notPipelineOnly excludes findings that matter only to pipelines typed by hand.
+func notPipelineOnly(f finding.Finding) bool { return f.ID != "netcat" }
+
+// checksOn matches findings of the given checks on a host; "" matches any host.
+func checksOn(host string, ids ...string) func(finding.Finding) bool {
+	return func(f finding.Finding) bool { return (host == "" || f.Host == host) && slices.Contains(ids, f.ID) }
+}

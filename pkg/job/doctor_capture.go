@@ -1,0 +1,94 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/sysinfo"
+)
+
+// Archive holds the captured facts of one host or of a planned transfer.
+type Archive struct {
+	Role string // source, target, or transfer
+	Host string // "-" for a transfer
+	Text []byte // in the format of txtar.Parse
+}
+
+// A transfer's archive has one file: the input of the checks without the hosts' facts. It
+// contains names of datasets and snapshots, but no keys.
+const (
+	roleTransfer = "transfer"
+	transferFile = "zxfer/transfer.json"
+)
+
+// Judge evaluates the checks on captured hosts and, if present, on a captured transfer between
+// them. Its report equals a RunDoctor report without measurements.
+func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
+	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
+	var in preflight.Input
+	var hosts []preflight.Host
+	for _, a := range archives {
+		var err error
+		if a.Role == roleTransfer {
+			in, err = transferOf(a)
+		} else {
+			var h preflight.Host
+			h, err = hostOf(a)
+			hosts = append(hosts, h)
+		}
+		if err != nil {
+			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "the facts are of no host")
+	}
+	if source, target := hosts[0], hosts[len(hosts)-1]; in.Source.Name == "" { // no transfer
+		in.Source, in.Target = source, target
+	} else {
+		in.Source.System, in.Target.System = source.System, target.System
+		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
+	}
+	r.Findings = findings(in, req)
+	r.Advice = (&adviser{found: r.Findings}).advice()
+	return r, nil
+}
+
+// hostOf parses a host's archive.
+func hostOf(a Archive) (preflight.Host, error) {
+	root, err := txtar.FS(txtar.Parse(a.Text))
+	if err != nil {
+		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
+	}
+	s := sysinfo.ReadSystem(root)
+	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
+}
+
+// transferOf parses a transfer's archive.
+func transferOf(a Archive) (in preflight.Input, err error) {
+	for _, f := range txtar.Parse(a.Text).Files {
+		if f.Name == transferFile {
+			err = json.Unmarshal(f.Data, &in)
+		}
+	}
+	if err != nil {
+		return in, fmt.Errorf("facts of the transfer: %w", err)
+	}
+	return in, nil
+}
+
+// transferArchive captures the planned transfer that Judge evaluates.
+func transferArchive(in preflight.Input) (Archive, error) {
+	in.Source.System, in.Target.System = nil, nil
+	text, err := json.MarshalIndent(in, "", "  ")
+	if err != nil {
+		return Archive{}, fmt.Errorf("capture of the transfer: %w", err)
+	}
+	a := &txtar.Archive{Files: []txtar.File{{Name: transferFile, Data: append(text, '\n')}}}
+	return Archive{Role: roleTransfer, Host: "-", Text: txtar.Format(a)}, nil
+}

@@ -1,0 +1,144 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
+)
+
+// end is a host of a job with its facts.
+type end struct {
+	*hosts.Conn
+	facts hosts.Facts
+	// system holds facts from system files, nil if unknown.
+	system *sysinfo.System
+	denied string // why system was refused
+	grant  string // permissions of its restricted key
+}
+
+// ends holds both hosts of a job and the link between them.
+type ends struct {
+	source, target end
+	link           connect.Link
+	links          []preflight.Measured // its measurements
+}
+
+func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *transport.Settings) *ends {
+	return &ends{source: end{Conn: at.Get(source.Host, w)}, target: end{Conn: at.Get(target.Host, w)}}
+}
+
+// reach connects to both hosts concurrently and queries their facts.
+func (e *ends) reach(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, h := range e.all() {
+		g.Go(func() (err error) { h.facts, err = h.Facts(gctx); return })
+		if h.system == nil { // doctor captures more
+			g.Go(func() error { h.system = h.System(gctx); return nil })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return unchanged(err)
+	}
+	if e.sameHost() { // the target may have been queried in between
+		e.target.facts, e.target.system = e.source.facts, e.source.system
+	}
+	return nil
+}
+
+// choose selects the transport; open then selects the network path.
+func (e *ends) choose(w transport.Settings) (err error) {
+	e.link, err = connect.Choose(w, connect.NewSide(e.source.Conn, e.source.facts), connect.NewSide(e.target.Conn, e.target.facts))
+	return err
+}
+
+// open tests whether the link works and otherwise selects a fallback. If no path works, the
+// preflight checks report it.
+func (e *ends) open(ctx context.Context, rep Watcher) error {
+	defer rep.Activity("finding out which way data can take")()
+	link, err := e.link.Open(ctx, rep.Log)
+	if errors.Is(err, hosts.ErrLost) { // the host may be reachable again
+		link, err = link.Open(ctx, rep.Log)
+	}
+	if errors.Is(err, hosts.ErrLost) {
+		return fault.Interrupt("", err)
+	}
+	if err == nil {
+		e.link = link
+	}
+	return unchanged(err)
+}
+
+// warm starts the local libzfs_core, which takes a while, in the background. A single dataset
+// does not need it. The estimate reports any error. done cancels and waits.
+func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
+	if !req.Plan.Recursive || !e.source.Local() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = e.source.Do(ctx, func(st hosts.Host) error {
+			_, err := st.Estimate(ctx, nil)
+			return err
+		})
+	}()
+	return func() { cancel(); <-over }
+}
+
+// input returns the input of the checks for a planned transfer.
+func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
+	return preflight.Input{
+		Source: e.source.checked(), Target: e.target.checked(),
+		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
+	}
+}
+
+// checked returns a host as check input.
+func (e *end) checked() preflight.Host {
+	f := e.facts
+	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, Unseen: e.denied}
+}
+
+func (e *end) report(role string) HostReport {
+	return HostReport{Name: e.Label(), Role: role, ZFS: e.facts.ZFS, Backend: e.facts.Backend, Version: e.facts.Version}
+}
+
+func (e *ends) rtt() time.Duration { return e.source.RTT() + e.target.RTT() }
+
+// remoteNames joins the names of the remote hosts, or returns the local host's name if there are
+// none.
+func (e *ends) remoteNames() string {
+	var names []string
+	for _, h := range e.all() {
+		if !h.Local() {
+			names = append(names, h.Label())
+		}
+	}
+	return cmp.Or(strings.Join(names, " and "), e.source.Label())
+}
+
+// all returns the distinct hosts.
+func (e *ends) all() []*end {
+	if e.sameHost() {
+		return []*end{&e.source}
+	}
+	return []*end{&e.source, &e.target}
+}
+
+// sameHost reports whether source and target are the same host.
+func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }

@@ -1,0 +1,270 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/zfs"
+)
+
+// Copy is a source dataset and its copy, as a job keeps them. Each can heal the other.
+type Copy struct {
+	Source, Target endpoint.Endpoint
+	Recursive      bool
+	Job            string
+	transport.Settings
+}
+
+// healPair is a damaged dataset and a good dataset with the same snapshots.
+type healPair struct {
+	bad, good endpoint.Endpoint
+	// fromBad means that the damaged dataset is the source and the good one its copy.
+	fromBad bool
+	// job names the job that keeps the copy and thus defines the source, "" if no job is known.
+	job          string
+	shared       []commonSnapshot
+	raw          bool // the good dataset is sent raw
+	hasLeftovers bool // an interrupted heal left something in the good dataset
+	transport.Settings
+}
+
+// commonSnapshot is a snapshot that both datasets have.
+type commonSnapshot struct {
+	good, bad string // names
+	guid      uint64
+}
+
+// chooseCopy chooses the good dataset to heal from: the first usable one, preferably one without
+// known damage.
+func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
+	all := h.req.pairs(out.Dataset)
+	if len(all) == 0 {
+		return fault.Refusef("name one: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
+	}
+	for _, p := range all {
+		if err := h.lock(ctx, p); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	var fits []HealedDataset
+	for _, p := range all {
+		one := HealedDataset{Dataset: out.Dataset, Copy: p.good.String(), pair: p}
+		if err := h.checkPair(ctx, &one); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fits = append(fits, one)
+	}
+	if len(fits) == 0 {
+		return errs[0]
+	}
+	*out = fits[max(0, slices.IndexFunc(fits, func(d HealedDataset) bool { return d.Note == "" }))]
+	return nil
+}
+
+// pairs returns the possible pairs for a damaged dataset: the copy that the user named, which a
+// job may keep too, otherwise the copies of all jobs.
+func (r *Heal) pairs(dataset string) (all []*healPair) {
+	bad := endpoint.Endpoint{Host: r.At.Host, Name: dataset}
+	for _, c := range r.Copies {
+		for _, p := range []*healPair{{bad: c.Source, good: c.Target, fromBad: true}, {bad: c.Target, good: c.Source}} {
+			if !c.covers(p.bad, bad) {
+				continue
+			}
+			p.good.Name += strings.TrimPrefix(dataset, p.bad.Name)
+			p.bad, p.job, p.Settings = bad, c.Job, c.Settings
+			all = append(all, p)
+		}
+	}
+	if r.Copy == nil {
+		return all
+	}
+	named := &healPair{bad: bad, good: *r.Copy, fromBad: true}
+	named.good.Name += strings.TrimPrefix(dataset, r.At.Name)
+	if i := slices.IndexFunc(all, func(p *healPair) bool { return sameDataset(p.good, named.good) }); i >= 0 {
+		named.fromBad, named.job = all[i].fromBad, all[i].job
+	}
+	named.Settings = r.Settings
+	return []*healPair{named}
+}
+
+// lock prevents all jobs of both datasets from running until the streams end. A run could use the
+// heal snapshot as incremental source.
+func (h *healJob) lock(ctx context.Context, p *healPair) error {
+	if h.req.DryRun || h.req.Lock == nil {
+		return nil
+	}
+	for _, c := range h.req.Copies {
+		if _, held := h.locks[c.Job]; held || c.Job == "" || !slices.ContainsFunc([]endpoint.Endpoint{p.bad, p.good}, func(e endpoint.Endpoint) bool {
+			return c.covers(c.Source, e) || c.covers(c.Target, e)
+		}) {
+			continue
+		}
+		unlock, err := h.req.Lock(ctx, c.Job)
+		if err != nil {
+			return err
+		}
+		h.locks[c.Job] = unlock
+	}
+	return nil
+}
+
+func (h *healJob) unlock() {
+	for _, unlock := range h.locks {
+		unlock()
+	}
+	clear(h.locks)
+}
+
+// checkPair checks whether a pair can heal, and completes it: common snapshots, roles, size and
+// notes.
+func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
+	p := out.pair
+	defer h.rep.Activity("looking at " + p.good.String())()
+	bad, err := h.getDataset(ctx, p.bad, &p.Settings)
+	if err != nil {
+		return err
+	}
+	good, err := h.getDataset(ctx, p.good, &p.Settings)
+	if err != nil {
+		return err
+	}
+	if err := p.chooseRoles(bad, good); err != nil {
+		return err
+	}
+	out.common = p.shared[len(p.shared)-1].good
+	source, target := p.ends()
+	copied := good
+	if target == p.bad {
+		copied = bad
+	}
+	switch {
+	case copied.Get("readonly") != "on":
+		return fault.Refusef("where "+target.String()+" is a copy that nobody writes to, there: zfs set readonly=on "+zfs.CommandLine([]string{target.Name}),
+			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, and what was written there would be lost", target, source)
+	case bad.Get("origin") != "-" && bad.Get("origin") != "":
+		return fault.Refusef("", "%s is a clone: OpenZFS crashes where blocks of one are healed", p.bad)
+	case !strings.Contains(target.Name, "/"):
+		return fault.Refusef("", "%s is a pool's own dataset, into which no snapshot of %s can be sent by its name", target, source)
+	}
+	if err := h.checkIdle(ctx, target, copied, &p.Settings); err != nil {
+		return err
+	}
+	if out.Note, err = h.damageNote(ctx, p); err != nil && target == p.good {
+		return err // without this permission the snapshot there cannot be destroyed either
+	}
+	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
+	if err == nil && len(sizes) == 1 {
+		out.Bytes = sizes[0]
+	}
+	return err
+}
+
+// chooseRoles finds the common snapshots and which dataset is the source: by the job, then by
+// newer snapshots, then by readonly.
+func (p *healPair) chooseRoles(bad, good *zfs.Dataset) error {
+	p.raw = good.Encrypted()
+	older, newer, _ := healSnapshots(good)
+	p.hasLeftovers = len(older)+len(newer) > 0 || isReceivingHealSnapshot(good)
+	ours := func(v zfs.Version) bool { return isHealSnapshot(v.Name) }
+	goods, bads := slices.DeleteFunc(good.Snapshots(), ours), slices.DeleteFunc(bad.Snapshots(), ours)
+	for _, v := range goods {
+		if both, ok := bad.SnapshotOf(v.GUID); ok {
+			p.shared = append(p.shared, commonSnapshot{good: v.Name, bad: both.Name, guid: v.GUID})
+		}
+	}
+	if len(p.shared) == 0 {
+		return fault.Refusef("", "%s and %s have no snapshot in common", p.bad, p.good)
+	}
+	last := p.shared[len(p.shared)-1]
+	moreGood, moreBad := goods[len(goods)-1].GUID != last.guid, bads[len(bads)-1].GUID != last.guid
+	switch {
+	case moreGood && moreBad:
+		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, last.good)
+	case p.job != "" && (moreGood && p.fromBad || moreBad && !p.fromBad):
+		source, target := p.ends()
+		return fault.Refusef("", "%s has snapshots that are newer than those of %s, of which it is a copy by the job file", target, source)
+	case p.job != "":
+	case moreGood:
+		p.fromBad = false
+	case moreBad:
+		p.fromBad = true
+	default:
+		p.fromBad = bad.Get("readonly") != "on" || good.Get("readonly") == "on" && p.fromBad
+	}
+	return nil
+}
+
+// checkIdle refuses a copy that is being received into, as a job without a lock may run. During a
+// receive its newest snapshot has a clone.
+func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *transport.Settings) error {
+	if isReceivingHealSnapshot(d) {
+		return nil // an interrupted heal left it, if it still runs, cleanup fails
+	}
+	newest, _ := d.Latest()
+	half := d.ResumeToken()
+	have, err := h.at.Get(e.Host, w).Properties(ctx, []string{newest.In(d.Name)}, []string{"clones"})
+	if strings.Contains(have[newest.In(d.Name)]["clones"].Value, "/%recv") {
+		half = "now"
+	}
+	if err == nil && half != "-" && half != "" {
+		return fault.Refusef("wait for its end; one that was cut off goes on with its own command, or is given up, there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
+			"%s is half received: a transfer into it is under way, or was cut off", e)
+	}
+	return err
+}
+
+// damageNote describes known damage of the good dataset, "" if there is none.
+func (h *healJob) damageNote(ctx context.Context, p *healPair) (string, error) {
+	d, err := damage(ctx, h.at.Get(p.good.Host, &p.Settings), p.good.Name)
+	n := d.More
+	for _, t := range d.Things {
+		if t.Dataset == p.good.Name {
+			n++
+		}
+	}
+	switch {
+	case err != nil:
+		return "whether it is damaged itself is not known: " + err.Error(), err
+	case n > 0:
+		return "it is damaged itself, " + english.Plural(n, "error", "") + ": a stream of it ends at the first block that cannot be read", nil
+	case d.Unlisted:
+		return "its pool has errors, too, and does not list them: it may be damaged itself", nil
+	}
+	return "", nil
+}
+
+// covers reports whether dataset e is end, or its descendant in a recursive copy.
+func (c *Copy) covers(end, e endpoint.Endpoint) bool {
+	below, ok := strings.CutPrefix(e.Name, end.Name)
+	return ok && end.HostName() == e.HostName() && (below == "" || c.Recursive && below[0] == '/')
+}
+
+// sameDataset reports whether two endpoints name the same dataset, regardless of the user name.
+func sameDataset(a, b endpoint.Endpoint) bool {
+	return a.HostName() == b.HostName() && a.Name == b.Name
+}
+
+// ends returns the source and its copy.
+func (p *healPair) ends() (source, target endpoint.Endpoint) {
+	if p.fromBad {
+		return p.bad, p.good
+	}
+	return p.good, p.bad
+}
+
+// stream returns the spec of a stream from the good dataset. If from is "", it is a full stream.
+func (p *healPair) stream(from, to string) zfs.SendSpec {
+	if from != "" {
+		from = "@" + from
+	}
+	return zfs.SendSpec{Dataset: p.good.Name, From: from, To: to, Flags: zfs.StreamFlags{Raw: p.raw, LargeBlocks: true, Compressed: true}}
+}

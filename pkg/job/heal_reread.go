@@ -1,0 +1,191 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"sort"
+	"strings"
+	"syscall"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// The values of HealedObject.Read without failure and for unread files.
+const (
+	readsAgain = "reads again"
+	tooMuch    = "was not read: it is left to the scrub"
+)
+
+// Limits for reading a dataset before the scrub.
+const (
+	maxReadFiles = 100 // files
+	maxReadBytes = 4 << 30
+)
+
+// errTooLarge means that a file exceeds the remaining limit.
+var errTooLarge = errors.New("it has more than is to be read")
+
+// reread reads each damaged file of a dataset once. It reports whether all that were read
+// succeeded. A failure proves damage. Success does not prove health, because the data may be
+// cached; only the scrub does.
+func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
+	defer h.rep.Activity("reading the damaged files of " + d.Dataset)()
+	byOutcome := map[string][]string{}
+	var refused error // by a restricted key, which refuses the other files too
+	left := uint64(maxReadBytes)
+	for n, t := range h.newestDamaged(d) {
+		if ctx.Err() != nil {
+			break
+		}
+		of := t.Dataset
+		if t.Snapshot != "" {
+			of += "@" + t.Snapshot
+		}
+		damaged, err := false, refused
+		switch {
+		case err != nil:
+		case n >= maxReadFiles:
+			err = errTooLarge
+		default:
+			damaged, err = h.readFile(ctx, of, t.Path, &left)
+		}
+		if fault.ClassOf(err) == fault.Refused {
+			refused = err
+		}
+		switch {
+		case err == nil:
+			t.Read = readsAgain
+		case errors.Is(err, errTooLarge):
+			t.Read = tooMuch
+		case damaged:
+			t.Read = "does not read: " + err.Error()
+		default:
+			t.Read = "was not read: " + err.Error()
+		}
+		byOutcome[t.Read] = append(byOutcome[t.Read], t.Shown)
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(byOutcome)) {
+		h.rep.Log(outcome + ": " + finding.Some(byOutcome[outcome], 5))
+	}
+	delete(byOutcome, tooMuch)
+	return len(byOutcome[readsAgain]) > 0 && len(byOutcome) == 1
+}
+
+// newestDamaged returns the damaged files of a dataset, each in its most recent damaged version.
+func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
+	age := func(t *HealedObject) int {
+		if t.Snapshot == "" {
+			return len(d.pair.shared)
+		}
+		return slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.bad == t.Snapshot })
+	}
+	at := map[string]int{}
+	for _, t := range h.report.Things {
+		if t.Dataset != d.Dataset || t.Path == "" {
+			continue
+		}
+		t.Read = "" // of an earlier round
+		if i, ok := at[t.Path]; !ok {
+			at[t.Path] = len(all)
+			all = append(all, t)
+		} else if age(t) > age(all[i]) {
+			all[i] = t
+		}
+	}
+	return all
+}
+
+// chooseBase looks for the most recent common snapshot, except the last, in which the damaged
+// files are intact. An incremental stream from it contains all damaged blocks. The error list
+// does not show this: right after a scrub it omits snapshots that share blocks with the live data
+// (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
+// that. It reads at most a tenth of the bytes that it may save, also in a dry run.
+func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
+	defer h.rep.Activity("looking in the snapshots of " + d.Dataset + " for the damaged files")()
+	var paths []string
+	var listed []string // damaged snapshots
+	var cost uint64
+	for _, t := range h.report.Things {
+		switch {
+		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
+		case t.Path == "" || h.report.More > 0 || len(paths) == maxReadFiles:
+			return nil
+		case t.Snapshot != "":
+			listed = append(listed, t.Snapshot)
+		default:
+			of, err := h.digest(ctx, files.Query{Snapshot: d.Dataset, Path: t.Path, Sample: math.SmallestNonzeroFloat64})
+			if err != nil || of.Failed > 0 || of.Files != 1 {
+				return ctx.Err()
+			}
+			cost += of.Size
+			paths = append(paths, t.Path)
+		}
+	}
+	older := d.pair.shared[:len(d.pair.shared)-1]
+	left := min(max(d.Bytes/10, 16<<20), maxReadBytes)
+	if len(paths) == 0 || cost*uint64(bits.Len(uint(len(older)))) > left {
+		return nil
+	}
+	n := sort.Search(len(older), func(i int) bool {
+		in := older[i].bad
+		return slices.Contains(listed, in) || slices.ContainsFunc(paths, func(p string) bool {
+			_, err := h.readFile(ctx, d.Dataset+"@"+in, p, &left)
+			return err != nil && !strings.Contains(err.Error(), syscall.ENOENT.Error())
+		})
+	})
+	if n == 0 || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p := d.pair
+	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
+	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
+		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
+	}
+	return ctx.Err()
+}
+
+// readFile reads a file of at most *left bytes and subtracts its size. damaged reports whether
+// the error comes from its blocks. For a directory it reads only the names in its tree.
+func (h *healJob) readFile(ctx context.Context, of, path string, left *uint64) (damaged bool, err error) {
+	d, err := h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: math.SmallestNonzeroFloat64})
+	if err == nil && d.Files == 1 && d.Failed == 0 {
+		if d.Size > *left {
+			return false, errTooLarge
+		}
+		*left -= d.Size
+		d, err = h.digest(ctx, files.Query{Snapshot: of, Path: path, Sample: 1})
+	}
+	if len(d.Problems) > 0 {
+		err = errors.New(d.Problems[0].Why)
+	}
+	return err != nil && (d.Failed > 0 || strings.Contains(err.Error(), syscall.EIO.Error())), err
+}
+
+func (h *healJob) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
+	err = h.host.Retry(ctx, hosts.WithRole(func(s hosts.FileReader) error {
+		d, err = s.ReadFiles(ctx, q, nil)
+		return err
+	}))
+	return d, err
+}
+
+// healNewer heals the data after the block that the good dataset cannot read, with the longest
+// incremental stream that works.
+func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
+	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
+	rest := d.pair.shared[after:]
+	sort.Search(len(rest), func(i int) bool {
+		part := *d
+		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
+		return ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
+	})
+}

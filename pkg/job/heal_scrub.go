@@ -1,0 +1,215 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+)
+
+// scrubAndCompare scrubs the pool and compares the damage with that before.
+func (h *healJob) scrubAndCompare(ctx context.Context) error {
+	h.report.Scrubbed = false // an earlier scrub says nothing about later healing
+	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
+		for _, t := range h.report.Things {
+			t.Outcome = NotHealed
+			h.explain(t)
+		}
+		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
+	}
+	unsure, prove := "no scrub was done since", h.poolCommands("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
+	if !h.req.NoScrub {
+		err := h.scrub(ctx)
+		switch {
+		case err == nil:
+			h.report.Scrubbed = true
+		case ctx.Err() != nil:
+			return fault.Interrupt("the streams went through; a scrub tells what they healed: "+h.poolCommands("zpool scrub"), err)
+		default:
+			unsure = "the scrub: " + err.Error()
+			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
+			h.rep.Log(unsure)
+		}
+	}
+	now, err := h.damage(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Unlisted {
+		unsure = "ZFS does not list what is left"
+	}
+	remain := h.recordOutcomes(now, unsure)
+	switch {
+	case now.Unlisted:
+		return fault.Failf("zfs load-key, or another scrub, then\n"+h.poolCommands("zpool status -v"), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+	case !h.report.Scrubbed:
+		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
+	case remain+now.More > 0:
+		return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
+	}
+	return h.checkUnlisted(now)
+}
+
+// scrubPoll is the interval at which the scrub's progress is queried.
+const scrubPoll = 500 * time.Millisecond
+
+// scrub scrubs the pool and waits for the end. Scrubbing only listed errors (zpool scrub -e)
+// proves nothing: OpenZFS 2.3.9 removes an error of an older snapshot from the list, although
+// still damaged, if the live data has another block in that place.
+func (h *healJob) scrub(ctx context.Context) error {
+	paused := fault.Failf(h.poolCommands("zpool scrub -s"), "it is paused, and would go on only where it was")
+	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
+		return cmp.Or(err, paused)
+	}
+	if err := h.host.Do(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
+		return err
+	}
+	defer h.rep.Activity("scrubbing " + zfs.PoolOf(h.req.At.Name))()
+	for logged := 0.0; ; {
+		d, err := damage(ctx, h.host, h.req.At.Name)
+		switch {
+		case err != nil:
+			return err
+		case d.Scan.Paused:
+			return paused
+		case !d.Scan.Running && !strings.HasPrefix(d.Scan.Text, "scrub repaired"):
+			return fmt.Errorf("it did not come to its end: %q", d.Scan.Text)
+		case !d.Scan.Running:
+			return nil
+		case d.Scan.Percent >= logged+10:
+			logged = d.Scan.Percent
+			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", logged))
+		}
+		if !hosts.Sleep(ctx, scrubPoll) {
+			return errors.New("interrupted")
+		}
+	}
+}
+
+// recordOutcomes sets the outcome of each object and counts those not certainly healed. Only a
+// completed scrub decides: a cancelled one removes errors that it has not reached from the list.
+func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
+	left := map[string]bool{}
+	newest := func(t *zfs.Damaged) string { return t.Dataset + ":" + t.Path + t.Object }
+	for _, t := range now.Things {
+		left[t.Shown] = true
+		if t.Snapshot == "" { // right after a scrub, snapshots that share it are not listed (2.3.9)
+			left[newest(&t)] = true
+		}
+	}
+	for _, t := range h.report.Things {
+		known := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset && d.Healed })
+		switch {
+		case now.Unlisted, !h.report.Scrubbed:
+			t.Outcome, t.Why = Unknown, unsure
+		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.Damaged)]):
+			t.Outcome, t.Why, t.Remedy = Healed, "", ""
+			continue
+		default:
+			t.Outcome = NotHealed
+			if known {
+				t.Why = "the newest state does not share its blocks, or they are metadata"
+			}
+			if known && t.Snapshot == "" {
+				t.Why = "it is metadata, or the copy has other blocks in its place"
+			}
+		}
+		h.explain(t)
+		remain++
+	}
+	return remain
+}
+
+// explain sets why an object is or will not be healed, and sets a remedy if one exists.
+func (h *healJob) explain(t *HealedObject) {
+	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
+	if i < 0 {
+		t.Outcome, t.Why = NotHealed, "metadata, or of a dataset that is gone: no copy has its blocks"
+		switch {
+		case strings.HasPrefix(t.Shown, "<0x"):
+			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
+		case strings.HasPrefix(t.Shown, "/"):
+			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: "+h.poolCommands("zpool status -v")
+		}
+		return
+	}
+	d := h.report.Datasets[i]
+	if d.Why != "" {
+		t.Outcome, t.Why = NotHealed, d.Why
+	}
+	if t.Outcome != NotHealed || d.common == "" {
+		return
+	}
+	from, name := d.pair.good, d.common // or the damaged snapshot, if the copy has it
+	if i := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.bad == t.Snapshot }); i >= 0 {
+		name = d.pair.shared[i].good
+	}
+	from.Name += "@" + name
+	if t.Path == "" {
+		t.Remedy = "zxfer restore " + zfs.CommandLine([]string{from.String(), siblingName(d.pair.bad)})
+	} else {
+		t.Remedy = "zxfer restore --files " + zfs.CommandLine([]string{t.Path, from.String(), "./restored"})
+	}
+}
+
+// siblingName returns the name for a restore next to the damaged dataset.
+func siblingName(e endpoint.Endpoint) string {
+	if zfs.PoolOf(e.Name) == e.Name {
+		return e.String() + "/restored"
+	}
+	return e.String() + "-restored"
+}
+
+// checkUnlisted returns an error if the last scrub found errors that ZFS does not list. OpenZFS
+// 2.3.9 does this for errors in older snapshots of unmounted filesystems.
+func (h *healJob) checkUnlisted(d zfs.Damage) error {
+	pool := zfs.PoolOf(h.req.At.Name)
+	ofPool := fmt.Sprintf("pool %s has %s of no dataset: of its own metadata, or of what is gone, which two scrubs clear", pool, english.Plural(d.OfPool, "error", ""))
+	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
+	switch {
+	case d.Scan.Errors == 0 && d.OfPool > 0:
+		h.rep.Log(ofPool + ": " + h.poolCommands("zpool status -v"))
+	case d.Scan.Errors == 0:
+	case d.OfPool > 0:
+		return fault.Failf(h.poolCommands("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
+	case pool == h.req.At.Name:
+		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads the whole pool, and names the first snapshot with each error (later ones may share it):\n"+
+			h.shellCommands("zfs list -H -o name -t filesystem,volume -r "+zfs.CommandLine([]string{pool})+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
+				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
+			"\nwhere it names none, what had them is gone:\n"+h.poolCommands("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
+	case d.Elsewhere > 0:
+		h.rep.Log(found + ", some of them in other datasets; the others may also be in " + h.req.At.Name)
+	default:
+		return fault.Failf(h.poolCommands("zpool scrub -w", "zpool status -v"),
+			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears those of deleted data", h.req.At, found, h.req.At.Name)
+	}
+	return nil
+}
+
+// poolCommands appends the damaged pool's name to commands and formats them.
+func (h *healJob) poolCommands(commands ...string) string {
+	for i := range commands {
+		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
+	}
+	return h.shellCommands(commands...)
+}
+
+// shellCommands formats commands for a shell on the damaged host, one per line.
+func (h *healJob) shellCommands(commands ...string) string {
+	if !h.req.At.Local() {
+		for i := range commands {
+			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
+		}
+	}
+	return strings.Join(commands, "\n")
+}

@@ -1,0 +1,257 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// healSnapshot heals a dataset with a heal snapshot (see zfs.HealPrefix). It takes the snapshot
+// on the source, sends it to the copy, and sends it from the good dataset into zfs receive -c on
+// the damaged one. Finally it destroys the snapshot on both. A full stream contains all blocks of
+// the live data. An incremental stream heals only blocks born after its incremental source.
+func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
+	p := d.pair
+	source, target := p.ends()
+	if err := h.destroyHealSnapshots(ctx, p); err != nil { // of an interrupted heal
+		return err
+	}
+	defer func() {
+		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		h.cleanupErr = errors.Join(h.cleanupErr, h.destroyHealSnapshots(over, p))
+	}()
+	name := zfs.HealPrefix + h.req.Stamp
+	sent, err := RunSend(ctx, Send{
+		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
+		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
+	}, h.at, &backgroundReporter{Reporter: h.rep, text: "bringing what is new in " + source.String() + " to " + target.String()})
+	if err != nil {
+		if errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}) && p.fromBad {
+			return fault.Failf("remove or replace what is damaged in no snapshot, then the same command", "something newer than the copy is damaged: what is new cannot be read: %w", err)
+		}
+		return err
+	}
+	for _, of := range sent.Plan.Datasets {
+		if len(of.Steps) == 0 {
+			continue
+		}
+		err := h.sendCorrective(ctx, d, of)
+		switch failed := (*zfs.Error)(nil); {
+		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrCut):
+		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
+			h.healNewer(ctx, d, of)
+			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
+		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
+			return fault.Failf("what is behind such a block comes by a restore beside, to be renamed into place: zxfer restore "+
+				zfs.CommandLine([]string{p.good.String() + "@" + d.common, siblingName(p.bad)}), "metadata is damaged, too, or a block that is not that of the copy: %w", err)
+		}
+		return err
+	}
+	return fmt.Errorf("%s: @%s did not arrive", target, name)
+}
+
+// backgroundReporter reports a transfer as one activity instead of a stream.
+type backgroundReporter struct {
+	Reporter
+	text string
+	done func()
+}
+
+func (s *backgroundReporter) Planned(*Report) {}
+
+func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.text) }
+
+func (s *backgroundReporter) Progress(int, connect.Progress) {}
+
+func (s *backgroundReporter) Finished(int, *StepResult) { s.done() }
+
+func (s *backgroundReporter) Ended(*plan.Dataset, error) {}
+
+// sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
+func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
+	p, arrive := out.pair, of.Arrive
+	send := p.stream(out.Since, arrive.Name)
+	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
+	send.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
+	step := plan.Step{Kind: plan.Full, Why: "heals damaged blocks", ToGUID: arrive.GUID, Bytes: out.Bytes, Send: send,
+		Receive: zfs.ReceiveSpec{Target: p.bad.Name, Corrective: true, Arrival: zfs.Arrival{
+			Snapshots: []zfs.SnapshotID{{Name: arrive.Name, GUID: arrive.GUID}}, Base: out.base, Volume: of.Type == zfs.Volume, Raw: send.Flags.Raw}}}
+	if out.Since != "" {
+		step.Kind = plan.Incremental
+	}
+	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
+	e := newEnds(h.at, p.good, p.bad, &p.Settings)
+	if err := e.reach(ctx); err != nil {
+		return err
+	}
+	if err := e.choose(p.Settings); err != nil {
+		return err
+	}
+	if err := e.open(ctx, h.rep); err != nil {
+		return err
+	}
+	out.Partly = true // from here on blocks may be healed
+	req := &Send{Settings: p.Settings, Retries: h.req.Retries}
+	m := &mover{ends: e, req: req, rep: h.rep}
+	m.streams.Store(h.streams)
+	defer func() { h.streams = m.streams.Load() }()
+	return (&retrier{
+		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
+		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
+		// Send everything again: the kernel skips healed blocks.
+		curable: func(err, _ error) bool {
+			return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+		},
+	}).run(ctx)
+}
+
+// cleanUpAll destroys what interrupted heals left in datasets that are no longer damaged.
+func (h *healJob) cleanUpAll(ctx context.Context) error {
+	defer h.rep.Activity("looking for what a heal that was cut off left in " + h.req.At.String())()
+	q := hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
+	l, err := h.host.List(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, d := range l.Datasets {
+		if len(h.req.pairs(d.Name)) > 0 && !slices.ContainsFunc(h.report.Datasets, func(of *HealedDataset) bool { return of.Dataset == d.Name }) {
+			q.Only = append(q.Only, d.Name)
+		}
+	}
+	switch len(q.Only) { // listing all snapshots of a pool takes long
+	case 0:
+		return nil
+	case len(l.Datasets):
+		q.Only = nil
+	}
+	q.Versions = true
+	l, err = h.host.List(ctx, q)
+	for _, d := range l.Datasets {
+		older, newer, _ := healSnapshots(d)
+		switch left := strings.Join(slices.Concat(older, newer), " "); {
+		case left == "":
+		case h.req.DryRun:
+			h.rep.Log("left of a heal that was cut off: " + left)
+		default:
+			failed := h.cleanUpDataset(ctx, d.Name)
+			if failed == nil {
+				h.rep.Log("removed " + left + ", left of a heal that was cut off")
+			}
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// cleanUpDataset destroys what a heal left in a dataset and its copy. A heal used only one copy.
+// If such a copy is found, errors from other copies do not matter. Otherwise any unreachable copy
+// may be the one, so its error is returned and the leftovers remain as a marker.
+func (h *healJob) cleanUpDataset(ctx context.Context, dataset string) error {
+	var errs error
+	var reached []*healPair
+	for _, p := range h.req.pairs(dataset) {
+		err := h.lock(ctx, p)
+		if err == nil {
+			err = h.checkPair(ctx, &HealedDataset{Dataset: dataset, pair: p}) // finds out which one is the copy
+		}
+		if err == nil {
+			reached = append(reached, p)
+		}
+		errs = errors.Join(errs, err)
+	}
+	if errs != nil && !slices.ContainsFunc(reached, func(p *healPair) bool { return p.hasLeftovers }) {
+		return errs
+	}
+	h.changed = true
+	errs = nil
+	for _, p := range reached {
+		errs = errors.Join(errs, h.destroyHealSnapshots(ctx, p))
+	}
+	return errs
+}
+
+// cleanupTimeout limits destroying the heal snapshots.
+const cleanupTimeout = time.Minute
+
+// destroyHealSnapshots destroys the heal snapshots on the copy and then on the source. The copy
+// is rolled back to the snapshot before, so that the next incremental stream applies. Snapshots
+// that arrived since are kept.
+func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
+	source, target := p.ends()
+	for _, e := range []endpoint.Endpoint{target, source} {
+		d, err := h.getDataset(ctx, e, &p.Settings)
+		if err != nil {
+			return err
+		}
+		older, newer, base := healSnapshots(d)
+		if e == source || base == "" {
+			older, newer = slices.Concat(older, newer), nil
+		}
+		byHand := ""
+		if e == target && isReceivingHealSnapshot(d) {
+			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.DiscardPartial(ctx, e.Name) })
+		}
+		if len(older) > 0 && err == nil {
+			byHand = "zfs destroy " + zfs.CommandLine(older)
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.Destroy(ctx, older) })
+		}
+		if len(newer) > 0 && err == nil {
+			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
+			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Revert(ctx, base) }))
+		}
+		if err != nil {
+			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
+		}
+	}
+	return nil
+}
+
+func (h *healJob) getDataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
+	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	d := l.Find(e.Name)
+	if d == nil {
+		return nil, fault.Refusef("", "%s does not exist", e)
+	}
+	return d, nil
+}
+
+// healSnapshots returns the full names of a dataset's heal snapshots before and after base, its
+// most recent other snapshot.
+func healSnapshots(d *zfs.Dataset) (older, newer []string, base string) {
+	for _, v := range d.Snapshots() {
+		if isHealSnapshot(v.Name) {
+			newer = append(newer, v.In(d.Name))
+			continue
+		}
+		older, newer, base = append(older, newer...), nil, v.In(d.Name)
+	}
+	return older, newer, base
+}
+
+// isReceivingHealSnapshot reports whether an interrupted receive of a heal snapshot left
+// partially received state.
+func isReceivingHealSnapshot(d *zfs.Dataset) bool {
+	t, err := zfs.ParseToken(d.ResumeToken())
+	_, name, _ := strings.Cut(t.ToName, "@")
+	return err == nil && isHealSnapshot(name)
+}
+
+// isHealSnapshot reports whether name is the name of a heal snapshot.
+func isHealSnapshot(name string) bool { return strings.HasPrefix(name, zfs.HealPrefix) }

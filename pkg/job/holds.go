@@ -1,0 +1,72 @@
+package job
+
+import (
+	"context"
+	"fmt"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// placeHolds places the requested holds and bookmarks.
+func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
+	var source, target []string
+	bookmarks := map[string]string{}
+	for _, r := range results {
+		source = append(source, r.Arrive.In(r.Source))
+		// The snapshot may have another name on the target, because only its GUID was verified.
+		target = append(target, r.Target+"@"+r.There)
+		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
+	}
+	var done bool
+	place := func(at *end, f func(hosts.Host) error) error {
+		err := at.Retry(ctx, f)
+		if done {
+			err = changed(err)
+		}
+		done = true
+		return err
+	}
+	if tag := req.Hold; tag != "" {
+		if err := place(&e.source, func(st hosts.Host) error { return st.Hold(ctx, tag, source) }); err != nil {
+			return err
+		}
+		if err := place(&e.target, func(st hosts.Host) error { return st.Hold(ctx, tag, target) }); err != nil {
+			return err
+		}
+	}
+	if !req.Bookmark {
+		return nil
+	}
+	return place(&e.source, func(st hosts.Host) error { return st.Bookmark(ctx, bookmarks) })
+}
+
+// moveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places
+// the new hold first: after an interruption both exist, and the same command continues. It is
+// idempotent.
+func moveHolds(ctx context.Context, st hosts.Host, moves []plan.MovedHold) error {
+	for _, m := range moves {
+		if err := st.Hold(ctx, m.Tag, []string{m.To}); err != nil {
+			return err
+		}
+		if err := st.Release(ctx, m.Tag, m.From); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxHoldQueries limits the number of snapshots whose holds are queried.
+const maxHoldQueries = 2000
+
+// holds returns the hold tags of the source's oldest snapshots, nil if they cannot be read.
+func holds(ctx context.Context, source *end, l *zfs.Listing, log func(string)) map[string][]string {
+	names := l.SnapshotNames()
+	tags, err := source.Holds(ctx, names[:min(len(names), maxHoldQueries)])
+	if err != nil {
+		log(fmt.Sprintf("%s: holds: %v", source.Label(), err))
+		return nil
+	}
+	return tags
+}

@@ -1,0 +1,141 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// keyDependents adds to a survey the target datasets that inherit their key from a copy whose key
+// changes.
+func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
+	if req.Recursive || !plan.NeedInheritors(req, *state) {
+		return nil
+	}
+	below, err := e.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true})
+	for _, d := range below.Datasets {
+		if state.Target.Find(d.Name) == nil {
+			state.Target.Datasets = append(state.Target.Datasets, d)
+		}
+	}
+	return err
+}
+
+// moveWithKey runs move for a step whose stream may change the copy's key. ZFS reports a
+// different key only by failing, before anything is stored. Then the dependents become encryption
+// roots, and the step is repeated.
+func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step *plan.Step, move func() (*StepResult, error)) (*StepResult, error) {
+	if len(planned.Inherit()) == 0 && d.KeepsKey() == "" {
+		return move()
+	}
+	_, rekeyed := m.rekeyed.Load(d.Target)
+	step.Receive.KeepKey = !rekeyed
+	r, err := move()
+	switch {
+	case err == nil || rekeyed || !zfs.IsOtherKey(err):
+		return r, err
+	case d.KeepsKey() != "":
+		return r, fault.Failf("send all of its tree at once, from "+d.KeepsKey()+" ({{recursive}})",
+			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.KeepsKey(), err)
+	}
+	m.rep.Log(fmt.Sprintf("%s: the source has another key by now", d.Target))
+	if err := m.makeEncryptionRoots(ctx, planned, planned.Inherit()); err != nil {
+		return r, err
+	}
+	m.rekeyed.Store(d.Target, true)
+	step.Receive.KeepKey = false
+	return move()
+}
+
+// makeEncryptionRoots turns datasets that inherit their key from d into encryption roots, so that
+// they keep their current key when a stream changes d's key. If this fails, datasets that get the
+// new key from their own stream remain: they are locked only until it arrives.
+func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names []string) error {
+	for _, name := range names {
+		err := m.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
+		switch {
+		case err == nil:
+			m.newRoots.Store(name, true)
+		case (transient(err) || d.StuckReason(name)) && name == d.Target:
+			return m.recordChange(fmt.Errorf("%s has to become an encryption root, as on the source: %w", name, err), 0)
+		case transient(err) || d.StuckReason(name):
+			return m.recordChange(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
+		default:
+			m.rep.Log(fmt.Sprintf("%s cannot be opened until all of the tree has arrived: %v", name, err))
+		}
+	}
+	return nil
+}
+
+// joinKeys makes copies inherit their key again as on the source, if both keys are provably equal
+// or the source asserts it. A copy that cannot remains an encryption root.
+func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
+	joined, kept := map[string]int{}, map[string]int{}
+	var repeatedErr error // error of the first three; the others would fail too
+	failures := 0
+	for _, d := range t.report.Plan.ToJoin() {
+		if failed[d.Source] != nil || ctx.Err() != nil || d.Joins == "" && !t.becameRoot(d) {
+			continue
+		}
+		root, asserted := cmp.Or(d.Joins, d.Takes()), d.Takes() != ""
+		err := repeatedErr
+		if err == nil {
+			err = t.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error {
+				if asserted {
+					return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: root})
+				}
+				return o.InheritKey(ctx, d.Target)
+			}))
+		}
+		if err != nil {
+			if failures++; failures == 3 && len(joined) == 0 {
+				repeatedErr = err
+			}
+		}
+		switch {
+		case err == nil:
+			joined[root]++
+		case errors.Is(err, hosts.ErrLost): // the next step reports it
+			return
+		case len(d.Steps) > 0 && d.Steps[0].BaseGUID == 0: // later sends do not repeat the message
+			kept[root+": "+whyNotJoined(err, root, asserted)]++
+		}
+	}
+	for _, root := range slices.Sorted(maps.Keys(joined)) {
+		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s opens %s below it, too", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
+	}
+	for _, why := range slices.Sorted(maps.Keys(kept)) {
+		t.rep.Log(fmt.Sprintf("%s: %s, beside %s", t.target.Label(), english.Plural(kept[why], "dataset stays an encryption root", "datasets stay encryption roots"), why))
+	}
+}
+
+// becameRoot reports whether this job turned a copy into an encryption root.
+func (t *sendJob) becameRoot(d *plan.Dataset) bool {
+	_, parted := t.newRoots.Load(d.Target)
+	return parted
+}
+
+// whyNotJoined explains why a dataset remains an encryption root. asserted means that only the
+// source claims that the keys are equal.
+func whyNotJoined(err error, root string, asserted bool) string {
+	if asserted && errors.Is(err, hosts.ErrForbidden) {
+		return "of a key that is no passphrase a restricted key is not believed; to open all of them, there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
+	}
+	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
+		return "libzfs_core is not there (apt install python3-pyzfs), and zfs change-key -i needs both keys"
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		return err.Error() + " (" + hint + ")"
+	}
+	return err.Error()
+}

@@ -1,0 +1,69 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/probe"
+)
+
+// Two machines are measured concurrently. Two hosts on one kernel, or on an unknown one, would
+// disturb each other and are measured in turn.
+func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		a, b string
+		want []string
+	}{
+		"two machines":                  {"1", "2", []string{"a, b", "c"}},
+		"two containers of one machine": {"1", "1", []string{"a", "b", "c"}},
+		"one that does not say":         {"1", "", []string{"a", "b", "c"}},
+		"two that do not say":           {"", "", []string{"a", "b", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told []string
+			m := &measurer{ends: testEnds(hosts.Facts{Boot: c.a}, hosts.Facts{Boot: c.b}),
+				activity: func(what string) func() {
+					told = append(told, what)
+					return func() {}
+				}}
+			var mu sync.Mutex
+			running, most := 0, 0
+			barrier := make(chan struct{})
+			takes := func(id string) measurement {
+				return measurement{id, func(context.Context) (*probe.Ceiling, error) {
+					mu.Lock()
+					running++
+					most = max(most, running)
+					if running == 2 {
+						close(barrier)
+					}
+					mu.Unlock()
+					if len(c.want) == 2 && id != "c" {
+						<-barrier // both have arrived
+					}
+					mu.Lock()
+					running--
+					mu.Unlock()
+					return &probe.Ceiling{ID: id}, nil
+				}}
+			}
+			var all rounds
+			m.addPair(&all, takes("a"), takes("b"))
+			all.add(takes("c"))
+			require.NoError(t, m.run(t.Context(), all))
+			for i, what := range c.want {
+				require.Equal(t, fmt.Sprintf("measuring %d of %d: %s", i+1, len(c.want), what), told[i])
+			}
+			require.Equal(t, 4-len(c.want), most)
+			require.True(t, slices.EqualFunc(m.ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.ceilings)
+		})
+	}
+}

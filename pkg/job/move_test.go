@@ -1,0 +1,78 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+)
+
+// --no-resume discards partially received state also if nothing is sent.
+func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	w.host.Set("dst/a", "receive_resume_token", "1-no-token")
+	r, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Plan.NoResume = true }), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"zfs receive -A dst/a"}, r.Commands)
+	require.Equal(t, []string{"discard dst/a"}, w.changes)
+}
+
+// A small stream gets small blocks and buffers and no compressor, because each end allocates them
+// for every stream.
+func TestSmallStreamsTakeLittle(t *testing.T) {
+	t.Parallel()
+	const ring = 16 << 20
+	for _, tt := range []struct {
+		bytes uint64
+		asked transfer.Options
+		want  transfer.Options
+	}{
+		{0, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "auto"}},
+		{1, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "off", Block: 64 << 10, Buffer: ring}},
+		{1, transfer.Options{Compress: "zstd:9"}, transfer.Options{Compress: "zstd:9", Block: 64 << 10, Buffer: ring}},
+		{100_000, transfer.Options{Compress: "auto", Buffer: 1 << 20}, transfer.Options{Compress: "auto", Block: 100_000, Buffer: 1 << 20}},
+		{transfer.DefaultBlock, transfer.Options{Compress: "auto"}, transfer.Options{Compress: "auto"}},
+	} {
+		require.Equal(t, tt.want, smallStreamOptions(tt.asked, tt.bytes), "%d bytes", tt.bytes)
+	}
+}
+
+// An unencrypted dataset below an encrypted replica is planned the same way after an
+// interruption, although the replica's key is not on the target.
+func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
+	w.host.Set("src/a", "encryption", "aes-256-gcm")
+	w.host.Set("src/a/plain", "encryption", "off")
+	cuts := 0
+	w.before = func(op string) error {
+		if op == "receive dst/a/plain" {
+			if cuts++; cuts%2 == 1 { // interrupt each stream once
+				return tcp.ErrCut
+			}
+		}
+		return nil
+	}
+	_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Retries = 2 }), hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"receive dst/a@x", "receive dst/a/plain@x", "receive dst/a/plain@y"}, w.changes)
+	require.Equal(t, "off", w.host.Get("dst/a/plain", "encryption"))
+}
+
+// The count of retries restarts only if the target stored something.
+func TestAdvanced(t *testing.T) {
+	t.Parallel()
+	step := func(guid, done uint64) plan.Step { return plan.Step{ToGUID: guid, Done: done} }
+	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
+	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
+	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
+	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
+	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
+	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
+}

@@ -1,0 +1,117 @@
+package job
+
+import (
+	"context"
+
+	"zxfer/pkg/finding"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/connect"
+)
+
+// Watcher receives the events of any job. Its methods may be called concurrently.
+type Watcher interface {
+	// Log receives a message for the user.
+	Log(message string)
+	// Activity is called when a longer operation other than a stream starts, such as "listing
+	// tank". The caller calls done when it ends.
+	Activity(title string) (done func())
+}
+
+// withActivity reports an activity while f runs.
+func withActivity(ctx context.Context, rep Watcher, title string, f func(context.Context) error) error {
+	defer rep.Activity(title)()
+	return f(ctx)
+}
+
+// Reporter receives the events of a job.
+type Reporter interface {
+	Watcher
+	// Planned is called once, before any change.
+	Planned(*Report)
+	// Started is called for every stream; id is unique within the job.
+	Started(id int, d *plan.Dataset, step int)
+	// Progress is called about twice a second for every running stream.
+	Progress(id int, p connect.Progress)
+	// Finished is called after every started stream.
+	Finished(id int, r *StepResult)
+	// Ended is called once for every dataset of the plan, after the last try. err is nil if it
+	// arrived.
+	Ended(d *plan.Dataset, err error)
+}
+
+// Quiet is a Reporter that ignores all events.
+type Quiet struct{}
+
+func (Quiet) Log(string) {}
+
+func (Quiet) Activity(string) func() { return func() {} }
+
+func (Quiet) Planned(*Report) {}
+
+func (Quiet) Started(int, *plan.Dataset, int) {}
+
+func (Quiet) Progress(int, connect.Progress) {}
+
+func (Quiet) Finished(int, *StepResult) {}
+
+func (Quiet) Ended(*plan.Dataset, error) {}
+
+// StepResult is the result of one stream.
+type StepResult struct {
+	Source    string            `json:"source"`
+	Target    string            `json:"target"`
+	Snapshot  string            `json:"snapshot"` // sent snapshot, "@name"
+	Kind      plan.Kind         `json:"kind"`
+	Bytes     uint64            `json:"bytes"` // stream bytes moved by this command
+	Seconds   float64           `json:"seconds"`
+	Rate      uint64            `json:"bytes_per_second"`
+	Resumed   bool              `json:"resumed"`
+	Tries     int               `json:"tries"`
+	Wire      string            `json:"wire"` // "local" without a network
+	LimitedBy string            `json:"limited_by,omitempty"`
+	Stages    []transfer.Stage  `json:"stages,omitempty"`
+	Network   *transfer.Network `json:"network,omitempty"`
+	Verified  string            `json:"verified,omitempty"` // "guid", or "guid and content"
+	Digest    string            `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
+	Error     string            `json:"error,omitempty"`
+}
+
+// Report is the JSON report of a send or restore, first with the plan, then with results.
+type Report struct {
+	Schema   string            `json:"schema"` // "zxfer.send/v1" or "zxfer.restore/v1"
+	Source   string            `json:"source"`
+	Target   string            `json:"target"`
+	DryRun   bool              `json:"dry_run"`
+	Plan     *plan.Plan        `json:"plan"`
+	Wire     connect.Report    `json:"wire"`
+	Hosts    []HostReport      `json:"hosts"`
+	Findings []finding.Finding `json:"findings"`
+	Commands []string          `json:"commands"` // equivalent zfs commands
+	// PlanSeconds is the duration of survey, plan and estimates, without connecting.
+	PlanSeconds float64         `json:"plan_seconds,omitempty"`
+	Results     []*StepResult   `json:"results,omitempty"`
+	Bytes       uint64          `json:"bytes"`
+	Seconds     float64         `json:"seconds,omitempty"` // duration of all streams
+	LimitedBy   string          `json:"limited_by,omitempty"`
+	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
+	Expected    *Expected       `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
+	// Next lists the commands left to the user after a restore.
+	Next []string `json:"next,omitempty"`
+	// Diverged is the command that makes the copy follow again after a restore rolled the
+	// original back behind the copy, "" if it did not.
+	Diverged string `json:"diverged,omitempty"`
+	Outcome  string `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
+	Error    string `json:"error,omitempty"`
+	Hint     string `json:"hint,omitempty"`
+}
+
+// HostReport holds the facts of one end that a plan shows.
+type HostReport struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"` // source, target
+	ZFS     string `json:"zfs"`
+	Backend string `json:"backend"`
+	Version string `json:"version"`
+}

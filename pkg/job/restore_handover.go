@@ -1,0 +1,203 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// handOver is the last stage of a restore: it restores properties, keys and mounts of the
+// datasets. It is idempotent and removes the unfinished-restore mark last.
+func (t *restoreJob) handOver(ctx context.Context) error {
+	listing, err := t.target.List(ctx, hosts.ListQuery{Dataset: t.state.Target.Root, Recursive: true})
+	if err != nil {
+		return err
+	}
+	h := &handover{restoreJob: t, listing: &listing, notMounted: map[string]bool{}}
+	t.report.Next = nil
+	for _, step := range []func(context.Context, *plan.Dataset, *zfs.Dataset) error{h.restoreProperties, h.joinKey, h.noteKey, h.mountPlanned, h.unmark} {
+		for _, d := range t.report.Plan.Datasets { // ancestors first
+			at := listing.Find(d.Target)
+			if at == nil || d.Restore == nil {
+				continue
+			}
+			if err := step(ctx, d, at); err != nil {
+				return err
+			}
+		}
+	}
+	if err := h.remount(ctx); err != nil {
+		return err
+	}
+	t.report.Next = slices.Concat(h.keys, h.joins, h.mounts)
+	return nil
+}
+
+// handover collects the results of the stage and the commands left to the user.
+type handover struct {
+	*restoreJob
+	listing    *zfs.Listing
+	notMounted map[string]bool // unmounted filesystems; their descendants cannot be mounted either
+	// Commands left to the user: load keys, join encryption roots, mount filesystems.
+	keys, joins, mounts []string
+}
+
+func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
+	if !d.Restore.Due {
+		return nil
+	}
+	a := zfs.PropertyChange{Dataset: d.Target, Set: d.Restore.Set}
+	for _, name := range d.Restore.Revert {
+		if at.Properties[name].Local() {
+			a.Revert = append(a.Revert, name)
+		}
+	}
+	h.changed = true
+	return h.asRestorer(ctx, func(o hosts.Restorer) error { return o.SetProperties(ctx, a) })
+}
+
+// joinKey makes a dataset inherit its key again, if both keys are provably equal, or if the copy
+// recorded it and both keys are passphrases.
+func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
+	above := h.listing.KeyAbove(at)
+	switch {
+	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
+	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
+		err := h.asRestorer(ctx, func(o hosts.Restorer) error { return o.InheritKey(ctx, d.Target) })
+		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
+			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) needs both keys loaded
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
+		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
+		at.Properties["keystatus"] = above.Properties["keystatus"]
+	case d.Restore.Takes == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
+		err := h.asRestorer(ctx, func(o hosts.Restorer) error {
+			return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
+		})
+		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, hosts.ErrForbidden) {
+			h.joins = append(h.joins, joinByHand(d, above))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.rep.Log(fmt.Sprintf("%s takes its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
+		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
+	case zfs.KeyIsProved(at, above) || !at.HasPassphrase():
+		h.joins = append(h.joins, joinByHand(d, above))
+	}
+	return nil
+}
+
+func joinByHand(d *plan.Dataset, above *zfs.Dataset) string {
+	return zfs.CommandLine([]string{"zfs", "change-key", "-i", d.Target}) + "  # if it had one key with " + above.Name + "; both have to be loaded"
+}
+
+// noteKey notes the command that loads a missing key.
+func (h *handover) noteKey(_ context.Context, _ *plan.Dataset, at *zfs.Dataset) error {
+	root := h.listing.RootOf(at)
+	if root == nil || root.KeyLoaded() {
+		return nil
+	}
+	text := zfs.CommandLine([]string{"zfs", "load-key", root.Name}) + "  # the passphrase of the original"
+	if root.Get("keyformat") != "passphrase" {
+		text = zfs.CommandLine([]string{"zfs", "load-key", "-L", "file:///PATH", root.Name}) + "  # PATH: the key file of the original"
+	}
+	if slices.Contains(h.keys, text) {
+		return nil
+	}
+	h.keys = append(h.keys, text)
+	location, known := root.Properties["keylocation"] // restricted keys do not reveal an ancestor's keylocation
+	if root.Get("keyformat") != "passphrase" && known && !strings.Contains(location.Value, "://") {
+		h.keys = append(h.keys, zfs.CommandLine([]string{"zfs", "set", "keylocation=file:///PATH", root.Name})+"  # so that it is found after a restart, too")
+	}
+	return nil
+}
+
+// mountPlanned mounts a filesystem of the plan if canmount is on.
+func (h *handover) mountPlanned(ctx context.Context, d *plan.Dataset, at *zfs.Dataset) error {
+	canmount := at.Get("canmount")
+	if d.Restore.Due {
+		canmount = cmp.Or(d.Restore.Set["canmount"], "on")
+	}
+	if d.Type != zfs.Filesystem || canmount != "on" {
+		return nil // remount handles filesystems that this restore unmounted
+	}
+	return h.mountOne(ctx, at)
+}
+
+// remount mounts the filesystems that this restore unmounted.
+func (h *handover) remount(ctx context.Context) error {
+	for _, name := range h.unmounted { // it is unknown who unmounted them
+		if at := h.listing.Find(name); at != nil && at.Get("mounted") != "yes" && !h.notMounted[name] && mounts(at) {
+			h.notMounted[name] = true
+			h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", name}))
+		}
+	}
+	for _, d := range h.report.Plan.Datasets {
+		if d.Restore == nil {
+			continue
+		}
+		for _, name := range d.Restore.Unmount {
+			if at := h.listing.Find(name); at != nil {
+				if err := h.mountOne(ctx, at); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// mountOne mounts a filesystem if --mount was given and its key is loaded. Otherwise it notes the
+// command.
+func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
+	if at.Get("mounted") == "yes" || !strings.HasPrefix(at.Get("mountpoint"), "/") || h.notMounted[at.Name] {
+		return nil
+	}
+	root := h.listing.RootOf(at)
+	locked := at.Encrypted() && (root == nil || !root.KeyLoaded())
+	if !h.mount || locked || h.closedAbove(at.Name) {
+		h.notMounted[at.Name] = true
+		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
+		return nil
+	}
+	if err := h.asRestorer(ctx, func(o hosts.Restorer) error { return o.Mount(ctx, at.Name) }); err != nil {
+		return err
+	}
+	h.changed = true
+	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
+	h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
+	return nil
+}
+
+func (h *handover) closedAbove(name string) bool {
+	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
+		if h.notMounted[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// unmark removes the properties of an unfinished restore. The dataset will be the source of the
+// next send, so zxfer must not own it.
+func (h *handover) unmark(ctx context.Context, d *plan.Dataset, _ *zfs.Dataset) error {
+	if !d.Restore.Due {
+		return nil
+	}
+	return h.asRestorer(ctx, func(o hosts.Restorer) error {
+		return o.SetProperties(ctx, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
+	})
+}

@@ -1,0 +1,166 @@
+package job
+
+import (
+	"cmp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/tcp"
+)
+
+// A refusal means that nothing was changed. After a change it becomes a failure.
+func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
+	t.Parallel()
+	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
+	t.Run("a dataset behind one that arrived", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
+		w.before = failOn("receive dst/a/b", forbidden)
+		r, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+		require.Equal(t, "failed", r.Outcome)
+		require.Equal(t, "ask the administrator", r.Hint)
+	})
+	t.Run("the first dataset", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = failOn("receive", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.Empty(t, w.changes)
+	})
+	t.Run("all datasets, those included that wait for another", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.before = failOn("receive", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+		require.Empty(t, w.changes)
+	})
+	t.Run("beside one that was interrupted", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		cut, refused := failOn("receive dst/a/b", tcp.ErrCut), failOn("receive", forbidden)
+		w.before = func(op string) error { return cmp.Or(cut(op), refused(op)) }
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
+	})
+	t.Run("a hold on what arrived", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = failOn("hold", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the data arrived")
+		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("a stream behind what was discarded for it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.host.Set("dst/a", "receive_resume_token", "1-no-token")
+		w.before = failOn("receive", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, []string{"discard dst/a"}, w.changes)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("a hold on the target behind that on the source", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.host.Copy("src/a", "dst/a", "x")
+		w.before = failOn("hold dst/a@x", forbidden)
+		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
+		require.ErrorContains(t, err, "the policy forbids it")
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+		w.before = func(op string) error {
+			if op == "snapshot src/a@new" {
+				w.host.Create("dst/a", map[string]string{"type": "volume"})
+			}
+			return nil
+		}
+		req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+		_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
+		require.ErrorContains(t, err, "is a volume")
+		require.Equal(t, []string{"snapshot src/a@new"}, w.changes)
+		require.Equal(t, fault.Failed, fault.ClassOf(err))
+	})
+}
+
+// Partially received datasets cannot be snapshotted and are skipped.
+func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
+	w.host.Set("src/a/half", "inconsistent", "1")
+	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.changes)
+}
+
+// A snapshot name in use is refused before any change, with the conflicting snapshots and a hint.
+func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x", "new"}, "dst": nil})
+	w.host.Copy("src/a", "dst/a", "x")
+	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
+	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but there is one of that name: src/a/b@new")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	require.Contains(t, fault.HintOf(err), "{{snapshot =}} takes one with a name of its own")
+	require.Contains(t, fault.HintOf(err), "the same command, with src/a@new as its source and without {{snapshot}}")
+	require.Empty(t, w.changes)
+}
+
+// If a job with a new snapshot is interrupted, the hint resumes from that snapshot.
+func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
+	w.before = failOn("receive", tcp.ErrCut)
+	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.Equal(t, "the same command resumes, with src/a@new as its source and without {{snapshot}}", fault.HintOf(err))
+}
+
+// A missing pool is refused like a missing dataset.
+func TestMissingNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	for name, change := range map[string]func(*Send){
+		"no such dataset: src/none": func(s *Send) { s.Source.Name, s.Plan.Source = "src/none", "src/none" },
+		"no such pool: none":        func(s *Send) { s.Source.Name, s.Plan.Source = "none/a", "none/a" },
+		"no such pool: beta":        func(s *Send) { s.Target, s.Plan.Target = endpoint.Endpoint{Name: "beta"}, "beta" },
+	} {
+		_, err := RunSend(t.Context(), sendRequest(change), hosts.New(w), silent{})
+		require.ErrorContains(t, err, name)
+		require.Equal(t, fault.Refused, fault.ClassOf(err))
+		require.NotEmpty(t, fault.HintOf(err))
+	}
+	require.Empty(t, w.changes)
+}
+
+// TestIllegalTargetsAreUsageErrors plans invalid target names.
+func TestIllegalTargetsAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
+	for target, says := range map[string]string{"dst/a%b": "a%b", "dst/" + strings.Repeat("x", 252): "255"} {
+		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Target.Name, s.Plan.Target = target, target }), hosts.New(w), silent{})
+		require.ErrorContains(t, err, says)
+		require.Equal(t, fault.Usage, fault.ClassOf(err))
+	}
+	require.Empty(t, w.changes)
+}
