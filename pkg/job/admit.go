@@ -85,8 +85,8 @@ func concernsRequest(p *plan.Plan) bool {
 	return false
 }
 
-// splitRefused removes from a plan the datasets that have a conflict, and their dependents,
-// and appends their results to refused.
+// splitRefused removes from a plan the datasets that have a conflict, and their dependents, and
+// appends their results to refused.
 func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	if len(p.Conflicts) == 0 {
 		return refused

@@ -12,7 +12,7 @@ import (
 )
 
 // Batch is a request to send many datasets to one target. A conflict stops only its dataset and
-// those that need it.
+// the dependents.
 type Batch struct {
 	Send
 	// Survey is the source listing, reduced to the wanted datasets. With DryRun it may have

@@ -66,7 +66,6 @@ func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*
 	return r, err
 }
 
-// compareJob is a running comparison.
 type compareJob struct {
 	*ends
 	req    Compare

@@ -38,7 +38,6 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 	return r, err
 }
 
-// deviceJob is a running `zxfer dev`.
 type deviceJob struct {
 	*ends
 	req    Dev
@@ -204,10 +203,8 @@ func (d *deviceJob) checkCopy(ctx context.Context) error {
 	return nil
 }
 
-// hasStream reports whether one end is a standard stream.
 func (d *deviceJob) hasStream() bool { return isStandard(d.req.Source) || isStandard(d.req.Target) }
 
-// isStandard reports whether e is standard input or output.
 func isStandard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device.Standard }
 
 // findings evaluates the checks on the hosts and the link.
@@ -218,7 +215,6 @@ func (e *ends) findings() []finding.Finding {
 	})
 }
 
-// notAPath returns the error for a name that is not a path.
 func notAPath(e endpoint.Endpoint) error {
 	path := "./" + e.Name
 	if !e.Local() {

@@ -101,7 +101,6 @@ func (d *deviceJob) checkBadRanges() error {
 	return fault.Failf("ddrescue may get more: give it the copy, and the map that {{map FILE}} writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
 }
 
-// try runs one try.
 func (d *deviceJob) try(ctx context.Context, tries int) error {
 	done := uint64(d.state.Stored)
 	if d.req.NoResume && tries == 0 {

@@ -269,7 +269,6 @@ func (d *doctor) measure(ctx context.Context) error {
 	return nil
 }
 
-// measureHosts adds the measurements of each host alone.
 func (d *doctor) measureHosts(m *measurer, all *rounds) {
 	for _, id := range probe.Local() {
 		if !d.wantsExtra(id) && !(d.localOnly() && id == probe.LoopbackTLS && d.req.wants(id)) {
@@ -316,7 +315,6 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	return nil
 }
 
-// evaluate evaluates the checks and completes the report.
 func (d *doctor) evaluate() {
 	d.report.Findings = findings(d.input, d.req)
 	d.report.Grants = d.grants()
@@ -386,7 +384,6 @@ func (d *Doctor) wantsPath() bool {
 	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
 }
 
-// wants reports whether a check or measurement was requested.
 func (d *Doctor) wants(id string) bool {
 	return (len(d.Only) == 0 || slices.Contains(d.Only, id)) && !slices.Contains(d.Skip, id)
 }

@@ -59,7 +59,6 @@ func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
 	return r, nil
 }
 
-// hostOf parses a host's archive.
 func hostOf(a Archive) (preflight.Host, error) {
 	root, err := txtar.FS(txtar.Parse(a.Text))
 	if err != nil {
@@ -69,7 +68,6 @@ func hostOf(a Archive) (preflight.Host, error) {
 	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
 }
 
-// transferOf parses a transfer's archive.
 func transferOf(a Archive) (in preflight.Input, err error) {
 	for _, f := range txtar.Parse(a.Text).Files {
 		if f.Name == transferFile {

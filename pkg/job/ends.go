@@ -108,7 +108,6 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	}
 }
 
-// checked returns a host as check input.
 func (e *end) checked() preflight.Host {
 	f := e.facts
 	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, Unseen: e.denied}
@@ -140,5 +139,4 @@ func (e *ends) all() []*end {
 	return []*end{&e.source, &e.target}
 }
 
-// sameHost reports whether source and target are the same host.
 func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }

@@ -52,9 +52,9 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, listing *zfs.Listi
 	return nil
 }
 
-// estimateSpec returns the stream to estimate for a step, nil if no query is needed. If the
-// step ends at a simulated snapshot, it sets st.Bytes to the bytes written since the most recent
-// real snapshot, and the returned stream ends there.
+// estimateSpec returns the stream to estimate for a step, nil if no query is needed. If the step
+// ends at a simulated snapshot, it sets st.Bytes to the bytes written since the most recent real
+// snapshot, and the returned stream ends there.
 func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	snapshots := d.Snapshots()
 	if n := len(snapshots); n == 0 || !snapshots[n-1].Pretended || snapshots[n-1].GUID != st.ToGUID {

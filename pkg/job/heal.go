@@ -89,7 +89,6 @@ const (
 	Unknown     = "unknown"
 )
 
-// healJob is a running heal.
 type healJob struct {
 	req        Heal
 	at         *hosts.Set
@@ -227,7 +226,6 @@ func (h *healJob) fallBackToFull() (any bool) {
 	return any
 }
 
-// useFull makes the next stream a full one.
 func (d *HealedDataset) useFull(rep Reporter) {
 	rep.Log(d.Dataset + ": what came after @" + d.Since + " does not suffice: all of it comes")
 	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0

@@ -108,7 +108,7 @@ func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
 // files are intact. An incremental stream from it contains all damaged blocks. The error list
 // does not show this: right after a scrub it omits snapshots that share blocks with the live data
 // (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
-// that. It reads at most a tenth of the bytes that it may save, also in a dry run.
+// that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run.
 func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 	defer h.rep.Activity("looking in the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string

@@ -9,7 +9,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// placeHolds places the requested holds and bookmarks.
 func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResult) error {
 	var source, target []string
 	bookmarks := map[string]string{}

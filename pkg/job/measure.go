@@ -152,7 +152,6 @@ func (m *measurer) addDatasets(all *rounds, p *plan.Plan, target *zfs.Listing, w
 	}
 }
 
-// measureHost runs a measurement on one host.
 func (m *measurer) measureHost(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {
 	if !canMeasure(m.link.Wire, e) {
 		return e.skipped(r.ID, "no zxfer runs there"), nil
@@ -176,12 +175,10 @@ func (m *measurer) measureHost(ctx context.Context, e *end, r probe.Request) (*p
 // canMeasure reports whether zxfer runs on the host.
 func canMeasure(wire string, e *end) bool { return wire != transport.NC || e.Local() }
 
-// skipped returns a ceiling without measurement.
 func (e *end) skipped(id, why string) *probe.Ceiling {
 	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
 }
 
-// measureLink measures the link in one direction.
 func (m *measurer) measureLink(ctx context.Context, id string, from, to *end) error {
 	link, err := m.measureStreams(ctx, m.link, id, from, to)
 	if err != nil || link == nil {

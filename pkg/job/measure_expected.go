@@ -47,7 +47,6 @@ type machine struct {
 	cost      float64 // CPU seconds per byte of the transfer
 }
 
-// machines maps host labels to machines.
 type machines map[string]*machine
 
 // leastFree is the number of CPUs that a transfer gets at least on a busy machine.
@@ -193,7 +192,6 @@ func scratchParent(l *zfs.Listing) string {
 	return ""
 }
 
-// largestStep returns the step with the largest stream.
 func largestStep(p *plan.Plan) (most plan.Step) {
 	for _, st := range p.Streams() {
 		if st.Bytes >= most.Bytes {

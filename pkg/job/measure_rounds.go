@@ -15,7 +15,6 @@ type measurement struct {
 	run   func(context.Context) (*probe.Ceiling, error)
 }
 
-// hostMeasurement returns a measurement on one host.
 func (m *measurer) hostMeasurement(e *end, r probe.Request) measurement {
 	return measurement{probe.Title(r.ID) + " on " + e.Label(),
 		func(ctx context.Context) (*probe.Ceiling, error) { return m.measureHost(ctx, e, r) }}
@@ -27,13 +26,11 @@ func (m *measurer) skippedMeasurement(e *end, id, why string) measurement {
 		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
 }
 
-// linkMeasurement returns a measurement of the link in one direction.
 func (m *measurer) linkMeasurement(id string, from, to *end) measurement {
 	return measurement{"the link from " + from.Label() + " to " + to.Label(),
 		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
 }
 
-// run runs the rounds in order.
 func (m *measurer) run(ctx context.Context, all rounds) error {
 	for i, round := range all {
 		title := fmt.Sprintf("measuring %d of %d: %s", i+1, len(all), round[0].title)

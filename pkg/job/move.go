@@ -20,7 +20,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// mover moves the datasets of a plan.
 type mover struct {
 	*ends
 	req     *Send
@@ -192,7 +191,6 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 	return nil
 }
 
-// stream moves one step.
 func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*StepResult, error) {
 	step := &d.Steps[i]
 	count := connect.Count{Done: step.Done}
@@ -234,7 +232,6 @@ func smallStreamOptions(o transfer.Options, bytes uint64) transfer.Options {
 	return o
 }
 
-// streamOptions returns the options of a stream that starts now.
 func streamOptions(req *Send) transfer.Options {
 	now := time.Now
 	if req.Clock != nil {

@@ -19,7 +19,6 @@ type Watcher interface {
 	Activity(title string) (done func())
 }
 
-// withActivity reports an activity while f runs.
 func withActivity(ctx context.Context, rep Watcher, title string, f func(context.Context) error) error {
 	defer rep.Activity(title)()
 	return f(ctx)

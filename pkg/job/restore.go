@@ -311,8 +311,8 @@ func (t *restoreJob) mountCommands() []string {
 	return out
 }
 
-// resyncCommand returns the command that makes the copy follow its original again, to be run
-// where the restore ran. It is "" unless the original was rolled back behind the copy.
+// resyncCommand returns the command that makes the copy follow its original again, to be run on
+// the same host as the restore. It is "" unless the original was rolled back behind the copy.
 func (t *restoreJob) resyncCommand() string {
 	var below, any bool
 	for _, d := range t.report.Plan.Datasets {
@@ -333,7 +333,6 @@ func (t *restoreJob) resyncCommand() string {
 	return zfs.CommandLine(append(words, from.String(), to.String()))
 }
 
-// asRestorer calls f with the target's Restorer.
 func (t *restoreJob) asRestorer(ctx context.Context, f func(hosts.Restorer) error) error {
 	return t.target.Do(ctx, hosts.WithRole(f))
 }

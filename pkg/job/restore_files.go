@@ -91,7 +91,6 @@ func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) 
 	return r, err
 }
 
-// filesJob is a running file restore.
 type filesJob struct {
 	*ends
 	req     Files

@@ -155,7 +155,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
-// Another command resumed the same stream first: its resume token is gone and the data is
+// Another command resumed the same stream first: its resume token is invalid and the data is
 // complete.
 func TestARivalCompletesTheStream(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,6 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	return nil
 }
 
-// snapshotSource returns the source with the snapshot of --snapshot.
 func (t *sendJob) snapshotSource() endpoint.Endpoint {
 	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
 }

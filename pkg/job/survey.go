@@ -122,7 +122,6 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	return nil
 }
 
-// noDataset returns a refusal for a dataset that does not exist.
 func noDataset(at *end, dataset string) error {
 	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
 		"%s: no such dataset: %s", at.Label(), dataset)

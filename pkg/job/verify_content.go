@@ -42,7 +42,6 @@ func (c *contentComparison) compareAll(ctx context.Context, p *plan.Plan, target
 	return nil
 }
 
-// compareStep compares one stream and returns its digest.
 func (c *contentComparison) compareStep(ctx context.Context, d *plan.Dataset, step plan.Step, target *zfs.Dataset) (string, error) {
 	spec, err := targetSpec(step, d, target)
 	if err != nil {

@@ -61,7 +61,6 @@ func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
 	return h, nil
 }
 
-// survey reads the host's facts and tools.
 func (h *Host) survey(ctx context.Context) error {
 	out, err := h.run(ctx, surveyScript)
 	if err != nil {
@@ -108,7 +107,6 @@ func (e remoteRunner) Host() string { return e.host.name }
 
 func (e remoteRunner) User() string { return e.host.facts.User }
 
-// script returns the script for one command.
 func (remoteRunner) script(argv []string) string {
 	return "exec " + zfs.CommandLine(argv) + " </dev/null"
 }

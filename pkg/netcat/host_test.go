@@ -41,8 +41,8 @@ func open(t *testing.T, nc, zfs string) (dir string, h *Host) {
 	return dir, h
 }
 
-// inPath returns a command line with the absolute path of its program, because the PATH of
-// a plain host lacks those of scripts/programs. It skips the test if there is none.
+// inPath returns a command line with the absolute path of its program, because the PATH of a
+// plain host lacks the programs of scripts/programs. It skips the test if there is none.
 func inPath(t *testing.T, command string) string {
 	t.Helper()
 	program, args, _ := strings.Cut(command, " ")

@@ -10,7 +10,6 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// dialer holds the parameters of a stream's script.
 type dialer struct {
 	nc     []string // command line, see dialArgs
 	secret string   // hex

@@ -211,7 +211,7 @@ type source struct {
 }
 
 // Read reads from the stream. io.EOF means that zfs send exited 0 and that nc passed on all its
-// output, as far as nc can tell.
+// output, as far as nc reports it.
 func (s *source) Read(b []byte) (n int, err error) {
 	if s.readErr == nil {
 		n, s.readErr = s.read(b)

@@ -27,7 +27,6 @@ END
 for c in nc ncat netcat; do ! command -v $c >/dev/null || { echo "help $c"; $c -h 2>&1; }; done
 exit 0`
 
-// parseSurvey parses the output of surveyScript.
 func parseSurvey(text string) (f hosts.Facts, t tools) {
 	text, helps, _ := strings.Cut(text, "\nhelp ")
 	for section := range strings.SplitSeq(helps, "\nhelp ") {

@@ -2,7 +2,7 @@
 //
 // Nouns:
 //   - outcome: one word for a result, such as "done" or "refused"
-//   - part: a dataset or stage whose outcome contributes to that of the whole
+//   - part: a dataset or stage whose outcome contributes to the total
 //
 // It is pure. Package fault derives the exit code from an error's class.
 package outcome
