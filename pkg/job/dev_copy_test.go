@@ -74,12 +74,9 @@ func localEnds(t *testing.T, h *renamingHost) *ends {
 
 type silentDevice struct{ DevReporter }
 
-func (silentDevice) Log(string) {}
-
-func (silentDevice) Activity(string) func() { return func() {} }
-
-func (silentDevice) DeviceStarted(*DevReport, uint64) {}
-
+func (silentDevice) Log(string)                            {}
+func (silentDevice) Activity(string) func()                { return func() {} }
+func (silentDevice) DeviceStarted(*DevReport, uint64)      {}
 func (silentDevice) DeviceFinished(*DevReport, *DevResult) {}
 
 // A copy continues only with its original devices: a restarted host may have given their names to
@@ -191,12 +188,9 @@ func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
 type resumableHost struct{ renamingHost }
 
 func (h *resumableHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
-
-func (h *resumableHost) HostFacts(context.Context) (hosts.Facts, error) { return hosts.Facts{}, nil }
-
-func (h *resumableHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
-
-func (h *resumableHost) RTT() time.Duration { return 0 }
+func (h *resumableHost) HostFacts(context.Context) (hosts.Facts, error)          { return hosts.Facts{}, nil }
+func (h *resumableHost) Capture(context.Context, bool) ([]byte, error)           { return nil, errors.New("no") }
+func (h *resumableHost) RTT() time.Duration                                      { return 0 }
 
 func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.State, error) {
 	if t.Options.Cut().Name() == device.BLAKE3 {

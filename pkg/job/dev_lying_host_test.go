@@ -37,8 +37,7 @@ func (h *lyingDeviceHost) Relay(context.Context, hosts.Address, string, func(err
 	return "", nil
 }
 
-func (h *lyingDeviceHost) Close() error { return nil }
-
+func (h *lyingDeviceHost) Close() error                                   { return nil }
 func (h *lyingDeviceHost) HostFacts(context.Context) (hosts.Facts, error) { return h.facts, nil }
 
 func (h *lyingDeviceHost) Capture(context.Context, bool) ([]byte, error) {
@@ -56,8 +55,7 @@ func (h *lyingDeviceHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, err
 
 type quietDevice struct{ silentDevice }
 
-func (quietDevice) DevicePlanned(*DevReport) {}
-
+func (quietDevice) DevicePlanned(*DevReport)       {}
 func (quietDevice) Progress(int, connect.Progress) {}
 
 // Regression: an invented size caused a panic after an empty target file was created.

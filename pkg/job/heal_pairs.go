@@ -207,7 +207,7 @@ func (p *healPair) chooseRoles(bad, good *zfs.Dataset) error {
 // receive its newest snapshot has a clone.
 func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dataset, w *transport.Settings) error {
 	if isReceivingHealSnapshot(d) {
-		return nil // an interrupted heal left it, if it still runs, cleanup fails
+		return nil // left by an interrupted heal; cleanup fails if it still runs
 	}
 	newest, _ := d.Latest()
 	half := d.ResumeToken()

@@ -70,15 +70,11 @@ type backgroundReporter struct {
 	done func()
 }
 
-func (s *backgroundReporter) Planned(*Report) {}
-
+func (s *backgroundReporter) Planned(*Report)                 {}
 func (s *backgroundReporter) Started(int, *plan.Dataset, int) { s.done = s.Activity(s.text) }
-
-func (s *backgroundReporter) Progress(int, connect.Progress) {}
-
-func (s *backgroundReporter) Finished(int, *StepResult) { s.done() }
-
-func (s *backgroundReporter) Ended(*plan.Dataset, error) {}
+func (s *backgroundReporter) Progress(int, connect.Progress)  {}
+func (s *backgroundReporter) Finished(int, *StepResult)       { s.done() }
+func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
 func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {

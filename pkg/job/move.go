@@ -45,7 +45,7 @@ func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
 	for _, d := range p.Datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	turn := m.newGate()
+	gate := m.newGate()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
@@ -64,7 +64,7 @@ func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
 				return
 			}
 			e := m.retrier(d)
-			release, err := turn(ctx)
+			release, err := gate(ctx)
 			if err != nil {
 				st.err = e.interrupted()
 				return

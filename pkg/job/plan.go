@@ -17,9 +17,9 @@ import (
 
 // makePlan plans from state and looks up the additional facts that the plan needs. removeRefused,
 // if not nil, is called after each check. It must remove datasets with conflicts from the plan.
-func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State, part func(*plan.Plan)) (plan.Plan, error) {
-	if part == nil {
-		part = func(*plan.Plan) {}
+func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State, removeRefused func(*plan.Plan)) (plan.Plan, error) {
+	if removeRefused == nil {
+		removeRefused = func(*plan.Plan) {}
 	}
 	p := plan.Make(req, *state)
 	more, err := lookUpHistories(ctx, e, &p, state)
@@ -39,7 +39,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
 	}
-	part(&p)
+	removeRefused(&p)
 	for _, check := range []func(context.Context, *ends, *plan.Plan, *plan.State) error{checkIVSets, lookUpZPLVersions, checkLosses} {
 		if len(p.Conflicts) > 0 {
 			break
@@ -47,7 +47,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 		if err := check(ctx, e, &p, state); err != nil {
 			return p, err
 		}
-		part(&p)
+		removeRefused(&p)
 	}
 	return p, nil
 }

@@ -43,19 +43,13 @@ type Reporter interface {
 // Quiet is a Reporter that ignores all events.
 type Quiet struct{}
 
-func (Quiet) Log(string) {}
-
-func (Quiet) Activity(string) func() { return func() {} }
-
-func (Quiet) Planned(*Report) {}
-
+func (Quiet) Log(string)                      {}
+func (Quiet) Activity(string) func()          { return func() {} }
+func (Quiet) Planned(*Report)                 {}
 func (Quiet) Started(int, *plan.Dataset, int) {}
-
-func (Quiet) Progress(int, connect.Progress) {}
-
-func (Quiet) Finished(int, *StepResult) {}
-
-func (Quiet) Ended(*plan.Dataset, error) {}
+func (Quiet) Progress(int, connect.Progress)  {}
+func (Quiet) Finished(int, *StepResult)       {}
+func (Quiet) Ended(*plan.Dataset, error)      {}
 
 // StepResult is the result of one stream.
 type StepResult struct {

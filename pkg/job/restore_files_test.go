@@ -34,16 +34,11 @@ func filesWorld(t *testing.T) (w *world, dir string) {
 
 type silentFiles struct{}
 
-func (silentFiles) Log(string) {}
-
-func (silentFiles) Activity(string) func() { return func() {} }
-
-func (silentFiles) FilesPlanned(*FilesReport) {}
-
-func (silentFiles) FilesStarted(*FilesReport, uint64) {}
-
-func (silentFiles) Progress(int, connect.Progress) {}
-
+func (silentFiles) Log(string)                                {}
+func (silentFiles) Activity(string) func()                    { return func() {} }
+func (silentFiles) FilesPlanned(*FilesReport)                 {}
+func (silentFiles) FilesStarted(*FilesReport, uint64)         {}
+func (silentFiles) Progress(int, connect.Progress)            {}
 func (silentFiles) FilesFinished(*FilesReport, uint64, error) {}
 
 func filesRequest(to string, change func(*Files)) Files {

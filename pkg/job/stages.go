@@ -108,12 +108,12 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 		}
 		t.state.Source = plan.Simulate(t.state.Source, func(string) string { return t.req.TakeSnapshot })
 	}
-	var part func(*plan.Plan)
+	var removeRefused func(*plan.Plan)
 	if rules.perDataset != nil {
-		part = rules.perDataset.removeRefused
+		removeRefused = rules.perDataset.removeRefused
 	}
 	defer t.rep.Activity("planning, and estimating sizes")()
-	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, part)
+	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, removeRefused)
 	if err != nil {
 		return unchanged(err)
 	}

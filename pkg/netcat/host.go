@@ -104,7 +104,6 @@ func (h *Host) Shell() sshexec.Options { return h.held.Options }
 type remoteRunner struct{ host *Host }
 
 func (e remoteRunner) Host() string { return e.host.name }
-
 func (e remoteRunner) User() string { return e.host.facts.User }
 
 func (remoteRunner) script(argv []string) string {

@@ -306,14 +306,10 @@ type fakeEnd struct {
 	site  hosts.Host
 }
 
-func (a *fakeEnd) Local() bool { return a.local }
-
-func (a *fakeEnd) Label() string { return a.site.Name() }
-
-func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error { return f(a.site) }
-
-func (a *fakeEnd) RTT() time.Duration { return 0 }
-
+func (a *fakeEnd) Local() bool                                                { return a.local }
+func (a *fakeEnd) Label() string                                              { return a.site.Name() }
+func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { return f(a.site) }
+func (a *fakeEnd) RTT() time.Duration                                         { return 0 }
 func (a *fakeEnd) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
 // Noise is sent in both directions for the requested time and leaves nothing behind.
