@@ -58,8 +58,8 @@ func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step 
 }
 
 // makeEncryptionRoots turns datasets that inherit their key from d into encryption roots, so that
-// they keep their current key when a stream changes d's key. If this fails, datasets that get the
-// new key from their own stream remain: they are locked only until it arrives.
+// they keep their current key when a stream changes d's key. A failure is only logged if the
+// dataset gets the new key from its own stream, because it is locked only until that arrives.
 func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names []string) error {
 	for _, name := range names {
 		err := m.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
@@ -121,8 +121,8 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 
 // becameRoot reports whether this job turned a copy into an encryption root.
 func (t *sendJob) becameRoot(d *plan.Dataset) bool {
-	_, parted := t.newRoots.Load(d.Target)
-	return parted
+	_, ok := t.newRoots.Load(d.Target)
+	return ok
 }
 
 // whyNotJoined explains why a dataset remains an encryption root. asserted means that only the
