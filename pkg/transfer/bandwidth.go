@@ -16,14 +16,6 @@ type Bandwidth struct {
 	meter  meter
 }
 
-// limitedBlock keeps frames small enough for a low limit: twenty a second.
-func (o Options) limitedBlock() int {
-	if o.BandLimit <= 0 {
-		return o.Block
-	}
-	return int(min(int64(o.Block), max(o.BandLimit/20, MinBlock)))
-}
-
 // NewBandwidth makes the bucket; watches are one for each goroutine that waits.
 func NewBandwidth(o Options, watches WaitTimers) *Bandwidth {
 	if o.BandLimit <= 0 {

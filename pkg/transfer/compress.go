@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,14 +74,6 @@ func NewCompressor(o Options) (*Compressor, error) {
 		k.encoders = append(k.encoders, e)
 	}
 	return k, nil
-}
-
-// threads is how many goroutines compress or decompress.
-func (o Options) threads() int {
-	if o.CompressThreads > 0 {
-		return o.CompressThreads
-	}
-	return runtime.NumCPU()
 }
 
 // Encode compresses a block's payload into a spare block, unless that is not

@@ -71,7 +71,7 @@ func (c *copying) account(life time.Duration) (int64, []Stage) {
 	return c.write.bytes.Load(), append(stages, c.write.stage(life))
 }
 
-func (c *copying) stalled() (what string, network bool) {
+func (c *copying) stalled() (reason string, network bool) {
 	if c.reader.meter.bytes.Load() > c.write.bytes.Load() {
 		return c.sink.Name() + " took nothing", false
 	}

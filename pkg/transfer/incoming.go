@@ -40,9 +40,9 @@ func NewIncoming(link *tcp.Link) *Incoming {
 	return in
 }
 
-func (in *Incoming) wire() *tcp.Link { return in.link }
+func (in *Incoming) tcpLink() *tcp.Link { return in.link }
 
-func (in *Incoming) begin(l *Life) {
+func (in *Incoming) start(l *Life) {
 	in.life = l
 	in.quiet = in.keepAlive()
 }

@@ -53,9 +53,9 @@ func NewOutgoing(link *tcp.Link, what string, opt Options) *Outgoing {
 	return o
 }
 
-func (o *Outgoing) wire() *tcp.Link { return o.link }
+func (o *Outgoing) tcpLink() *tcp.Link { return o.link }
 
-func (o *Outgoing) begin(l *Life) {
+func (o *Outgoing) start(l *Life) {
 	o.life = l
 	go o.listen()
 }
@@ -173,7 +173,7 @@ func (o *Outgoing) Stages(life time.Duration) []Stage {
 func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() }
 
 // Stalled is for a Life: read is how much a source of that name has given.
-func (o *Outgoing) Stalled(read int64, source string) (what string, network bool) {
+func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():
 		return "the other end did not confirm the " + o.what, true

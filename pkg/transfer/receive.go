@@ -156,7 +156,7 @@ func (r *receiving) account(life time.Duration) (int64, []Stage) {
 	return r.write.bytes.Load(), append(stages, r.write.stage(life))
 }
 
-func (r *receiving) stalled() (what string, network bool) {
+func (r *receiving) stalled() (reason string, network bool) {
 	sink := r.in.meter.bytes.Load() > r.write.bytes.Load()
 	if r.pipe != nil {
 		sink = r.spliced.Running()

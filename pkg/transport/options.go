@@ -2,7 +2,12 @@ package transport
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"zxfer/pkg/option"
@@ -175,4 +180,68 @@ func (o *Option) given(w *Settings) string {
 		return s
 	}
 	return ""
+}
+
+// Levels of zstd(1) without --ultra.
+const minZstd, maxZstd = 1, 19
+
+// compression is auto, off, zstd or zstd:LEVEL.
+func compression(p *string) option.Value {
+	return option.Of("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
+		level, isLevel := strings.CutPrefix(s, "zstd:")
+		switch n, err := strconv.Atoi(level); {
+		case isLevel && (err != nil || n < minZstd || n > maxZstd):
+			return fmt.Errorf("the level must be a whole number from %d to %d", minZstd, maxZstd)
+		case !isLevel && s != Auto && s != off && s != "zstd":
+			return fmt.Errorf("write auto, off, zstd or zstd:N with N from %d to %d", minZstd, maxZstd)
+		}
+		*p = s
+		return nil
+	})
+}
+
+func isAddress(s string) error {
+	if _, err := netip.ParseAddr(s); err != nil {
+		return errors.New("must be an IP address of the host that listens")
+	}
+	return nil
+}
+
+func isCommand(s string) error {
+	if strings.TrimSpace(s) == "" {
+		return errors.New("must name a command")
+	}
+	return nil
+}
+
+// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel can
+// double without overflow.
+const maxWindow = 1<<30 - 1
+
+// sockets are the options of Socket.
+func sockets() []Option {
+	return []Option{
+		{
+			ID: "window", Key: "window", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
+			help:  "socket buffers of this size instead of the kernel's autotuning",
+			value: func(w *Settings) option.Value { return option.Size(&w.Window, maxWindow) },
+		}, {
+			ID: "congestion", Key: "congestion", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
+			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: as each kernel is set, and where the sending one has cubic or reno and also bbr, that, once a long line loses more than one of 300 packets",
+			value: func(w *Settings) option.Value { return algorithm(&w.Congestion) },
+		},
+	}
+}
+
+// algorithm is the name of one that a kernel may have; auto is none.
+func algorithm(p *string) option.Value {
+	return option.Of("NAME|auto", func() string { return *p }, func(s string) error {
+		if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
+			return errors.New("write auto, or the name of an algorithm, such as bbr")
+		}
+		if *p = s; s == Auto {
+			*p = ""
+		}
+		return nil
+	})
 }

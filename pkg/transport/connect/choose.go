@@ -2,44 +2,12 @@ package connect
 
 import (
 	"errors"
-	"net"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/transport"
 )
-
-// Side is a host with what it says about itself.
-type Side struct {
-	Host
-	Facts hosts.Facts
-	// Addresses are those of its interfaces, where it is this host.
-	Addresses []netip.Addr
-}
-
-// NewSide is a host as a way to or from it is chosen.
-func NewSide(h Host, f hosts.Facts) Side {
-	s := Side{Host: h, Facts: f}
-	if !h.Local() {
-		return s
-	}
-	all, _ := net.InterfaceAddrs() // unknown is none
-	for _, a := range all {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			s.Addresses = append(s.Addresses, p.Addr().Unmap())
-		}
-	}
-	return s
-}
-
-// has tells whether an address is one of this host's, as far as they are known.
-func (s *Side) has(address string) bool {
-	a, err := netip.ParseAddr(address)
-	return err == nil && slices.Contains(s.Addresses, a.Unmap().WithZone(""))
-}
 
 // candidates are those that bytes may take between two hosts, each where those before it
 // do not pass. What was asked for is obeyed: where it names the direction, an

@@ -1,11 +1,11 @@
 package tcp
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"unsafe"
 )
 
 // Kind is what a frame carries.
@@ -111,58 +111,6 @@ func parseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Block is the buffer of one frame. Around the payload it has room for what
-// the wire puts before and behind it, so that a frame crosses in one system
-// call and is never moved in memory.
-type Block struct {
-	buf []byte
-	off int // of the payload: at least HeaderSize
-	n   int // payload bytes
-	cap int
-}
-
-// NewBlock returns an empty Block for payloads of up to size bytes, with room
-// for front bytes before them (see Prepend).
-func NewBlock(size, front int) *Block {
-	off := max(front, HeaderSize)
-	// Behind the payload and its tag there is room for the next frame's
-	// header, which often can be read along (see Conn.ReadPayload).
-	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
-}
-
-// Alignment is what O_DIRECT asks of memory, offsets and lengths on every device and
-// file system known: the page, though most are content with less. Kernels for arm64
-// have pages of up to 64 KiB.
-func Alignment() int { return max(4096, os.Getpagesize()) }
-
-// NewAlignedBlock is NewBlock with a payload that begins at a multiple of Alignment,
-// as reads and writes past the page cache (O_DIRECT) need.
-func NewAlignedBlock(size int) *Block {
-	buf := make([]byte, Alignment()+HeaderSize+size+TagSize+HeaderSize)
-	off := HeaderSize
-	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % uintptr(Alignment())); rest != 0 {
-		off += Alignment() - rest
-	}
-	return &Block{buf: buf, off: off, cap: size}
-}
-
-// Room is the whole payload buffer, to be filled; SetLen says how far.
-func (b *Block) Room() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
-
-// SetLen makes the first n bytes of Room the payload.
-func (b *Block) SetLen(n int) { b.n = n }
-
-// Payload is what the Block holds.
-func (b *Block) Payload() []byte { return b.buf[b.off : b.off+b.n : b.off+b.cap] }
-
-// Prepend copies p, at most the front that the Block was made with, directly
-// before the payload and returns both as one slice. The Block must not be
-// written as a frame before its payload was set anew.
-func (b *Block) Prepend(p []byte) []byte {
-	copy(b.buf[b.off-len(p):], p)
-	return b.buf[b.off-len(p) : b.off+b.n]
-}
-
 // Account is the payload of an End frame: what the sender says it sent. The
 // part on the whole stream is the same on every connection.
 type Account struct {
@@ -203,4 +151,43 @@ func ParseAccount(p []byte) (a Account, err error) {
 	a.Digested = p[32] == 1
 	copy(a.Digest[:], p[33:])
 	return a, nil
+}
+
+// tagKeySize is that of AES-128: a tag has 128 bits, a longer key would only
+// be slower.
+const tagKeySize = 16
+
+// tagger makes or checks the tags of one direction of one connection: GMAC,
+// that is AES-GCM with nothing to encrypt and the frame as additional data.
+// The nonce is the number of the frame in its direction. Each connection and
+// direction has a key of its own, so a nonce never repeats under a key; and as
+// it is counted, not sent, a frame that was dropped, repeated or moved does
+// not match its tag.
+type tagger struct {
+	gcm   cipher.AEAD
+	nonce [12]byte
+	out   [TagSize]byte
+}
+
+func newTagger(key []byte) (*tagger, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	gcm, err := cipher.NewGCM(block)
+	return &tagger{gcm: gcm}, err
+}
+
+// seal appends the tag of frame number n to it; the frame's buffer must have
+// the room.
+func (t *tagger) seal(frame []byte, n uint64) []byte {
+	binary.BigEndian.PutUint64(t.nonce[4:], n)
+	return t.gcm.Seal(frame, t.nonce[:], nil, frame)
+}
+
+// open tells whether tag is that of frame number n.
+func (t *tagger) open(frame, tag []byte, n uint64) bool {
+	binary.BigEndian.PutUint64(t.nonce[4:], n)
+	_, err := t.gcm.Open(t.out[:0], t.nonce[:], tag, frame)
+	return err == nil
 }

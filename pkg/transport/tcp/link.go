@@ -120,22 +120,3 @@ func (l *Link) each(f func(*Conn)) {
 	}
 	wg.Wait()
 }
-
-// Network asks the kernel about all connections. Of a closed link it returns
-// the last figures.
-func (l *Link) Network() Network {
-	var n Network
-	for _, c := range l.conns {
-		raw, err := c.tcp.SyscallConn()
-		if err != nil {
-			continue
-		}
-		_ = control(raw, n.add) // closed: counted by n.Streams
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n.Streams == len(l.conns) {
-		l.last = n
-	}
-	return l.last
-}

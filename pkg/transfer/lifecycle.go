@@ -47,7 +47,7 @@ type Life struct {
 	Idle func() bool
 	// Stalled says what does not get on: with network, something that is known
 	// better at the other end.
-	Stalled func() (what string, network bool)
+	Stalled func() (reason string, network bool)
 
 	started time.Time
 	before  sysinfo.Usage
@@ -57,12 +57,12 @@ type Life struct {
 
 // Half is one end of a link, as a Life sees it: *Outgoing or *Incoming.
 type Half interface {
-	begin(l *Life)
+	start(l *Life)
 	// interrupt ends what waits for the network.
 	interrupt()
 	// end tells the other end how it went. The link is closed afterwards.
 	end(err error)
-	wire() *tcp.Link
+	tcpLink() *tcp.Link
 }
 
 // Fail gives up with a cause; only the first one counts.
@@ -90,7 +90,7 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 	})
 	stop := l.watch()
 	if l.Over != nil {
-		l.Over.begin(l)
+		l.Over.start(l)
 	}
 	if err := l.Move(ctx); err != nil {
 		fail(err)
@@ -105,8 +105,8 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 	}
 	if l.Over != nil {
 		l.Over.end(err)
-		_ = l.Over.wire().Close()
-		for _, c := range l.Over.wire().Conns() {
+		_ = l.Over.tcpLink().Close()
+		for _, c := range l.Over.tcpLink().Conns() {
 			res.WireBytes += c.WireBytes()
 		}
 	}
@@ -140,7 +140,7 @@ func (l *Life) tell(err error) {
 	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
 	}
-	l.Over.wire().Abort(err)
+	l.Over.tcpLink().Abort(err)
 }
 
 // usage is that of this host.
@@ -153,7 +153,7 @@ func (l *Life) progress() Progress {
 	busy, _ := now.Since(l.before)
 	p.Processors, p.Used = now.Processors(), time.Duration(busy*float64(p.Elapsed))
 	if l.Over != nil {
-		n := l.Over.wire().Network()
+		n := l.Over.tcpLink().Network()
 		p.Network = &n
 	}
 	return p
@@ -178,7 +178,7 @@ func (l *Life) watch() (stop func()) {
 				return
 			case now := <-tick.C:
 				if l.Over != nil {
-					l.Over.wire().WatchLosses()
+					l.Over.tcpLink().WatchLosses()
 				}
 				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now

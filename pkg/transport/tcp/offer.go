@@ -9,9 +9,45 @@ import (
 	"net/netip"
 	"strconv"
 	"syscall"
+	"time"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/transport"
 )
+
+// Offer asks for a listener.
+type Offer struct {
+	Mode    Mode   `json:"mode"`
+	Streams int    `json:"streams"` // connections, at least 1
+	Address string `json:"address"` // IP to listen on and to be reached at; never a wildcard unless the user asks
+	// PortLow and PortHigh bound the port; 0 lets the kernel choose.
+	PortLow  int `json:"port_low,omitempty"`
+	PortHigh int `json:"port_high,omitempty"`
+	// Peer, where set, is the only address that may connect; others are dropped at once.
+	Peer string `json:"peer,omitempty"`
+	// Deadline is how long the listener waits for all connections.
+	Deadline time.Duration `json:"deadline"`
+	// Socket is what both ends ask of their sockets.
+	transport.Socket
+}
+
+// check refuses offers that cannot be kept.
+func (o *Offer) check() error {
+	switch {
+	case !o.Mode.known():
+		return fault.Usagef("", "unknown wire %q", o.Mode)
+	case o.Streams < 1 || o.Streams > MaxStreams:
+		return fault.Usagef("", "%d connections asked for, 1 to %d are possible", o.Streams, MaxStreams)
+	case o.PortLow < 0 || o.PortLow > o.PortHigh || o.PortHigh > 65535 || o.PortLow == 0 && o.PortHigh != 0:
+		return fault.Usagef("", "port range %d-%d is none", o.PortLow, o.PortHigh)
+	}
+	if o.Peer != "" {
+		if _, err := netip.ParseAddr(o.Peer); err != nil {
+			return fmt.Errorf("peer %q is not an IP address", o.Peer)
+		}
+	}
+	return nil
+}
 
 // bind listens on a port of the kernel's choice, or on a free one of the
 // offered range. The range is tried in random order, so that many transfers at

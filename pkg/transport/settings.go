@@ -6,8 +6,6 @@
 package transport
 
 import (
-	"time"
-
 	"zxfer/pkg/size"
 )
 
@@ -57,18 +55,11 @@ const (
 	off = "off" // of Compress
 )
 
-// BandwidthAt is the limit that a stream begins with at a time, in bytes per
-// second; 0 = none. The time's own zone counts.
-func (w *Settings) BandwidthAt(now time.Time) int64 {
-	minute := TimeOfDay(now.Hour()*60 + now.Minute())
-	for _, h := range w.BandwidthWindows {
-		inside := minute >= h.From && minute < h.To
-		if h.To <= h.From {
-			inside = minute >= h.From || minute < h.To
-		}
-		if inside {
-			return int64(h.Bandwidth)
-		}
-	}
-	return int64(w.Bandwidth)
+// Socket is what is asked of every data socket, on both ends: offers and tickets
+// carry it.
+type Socket struct {
+	// Window is SO_RCVBUF and SO_SNDBUF in bytes; 0 = the kernel's autotuning.
+	Window size.Size `json:"window,omitempty" toml:"window,omitempty"`
+	// Congestion is TCP_CONGESTION; "" = the kernel's default.
+	Congestion string `json:"congestion,omitempty" toml:"congestion,omitempty"`
 }

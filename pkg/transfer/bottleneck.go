@@ -139,31 +139,6 @@ func held(n *Network) time.Duration {
 	return n.BusyTime / 2
 }
 
-// Since is what happened after an earlier moment of the same transfer: in its stages,
-// and to its connections, some of which may have ended since. Nothing is less than none.
-func (p Progress) Since(earlier Progress) Progress {
-	p.Bytes -= min(p.Bytes, earlier.Bytes)
-	p.Elapsed = max(0, p.Elapsed-earlier.Elapsed)
-	p.Used = max(0, p.Used-earlier.Used)
-	p.Stages = slices.Clone(p.Stages)
-	for i := range p.Stages {
-		s := &p.Stages[i]
-		for _, e := range earlier.Stages {
-			if e.Name == s.Name {
-				s.Bytes -= min(s.Bytes, e.Bytes)
-				s.Busy, s.WaitIn, s.WaitOut = max(0, s.Busy-e.Busy), max(0, s.WaitIn-e.WaitIn), max(0, s.WaitOut-e.WaitOut)
-			}
-		}
-	}
-	if p.Network != nil && earlier.Network != nil {
-		n, e := *p.Network, earlier.Network
-		n.Acked -= min(n.Acked, e.Acked)
-		n.BusyTime, n.RwndLimited, n.SndbufLimited = max(0, n.BusyTime-e.BusyTime), max(0, n.RwndLimited-e.RwndLimited), max(0, n.SndbufLimited-e.SndbufLimited)
-		p.Network = &n
-	}
-	return p
-}
-
 // shortBuffer tells whether the send buffers limit the rate, where the kernel
 // does not count it as such: a buffer that is not allowed to grow also keeps
 // the congestion window from growing, and looks as if that was the limit. A

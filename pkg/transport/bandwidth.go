@@ -1,0 +1,49 @@
+package transport
+
+import (
+	"fmt"
+	"time"
+
+	"zxfer/pkg/size"
+)
+
+// BandwidthWindow is a time of the day, in the host's time zone, with its bandwidth.
+type BandwidthWindow struct {
+	From      TimeOfDay `toml:"from"`
+	To        TimeOfDay `toml:"to"` // before From: over midnight
+	Bandwidth size.Size `toml:"bandwidth"`
+}
+
+// TimeOfDay is minutes after midnight: "22:30".
+type TimeOfDay int
+
+// UnmarshalText reads a time of day.
+func (t *TimeOfDay) UnmarshalText(text []byte) error {
+	at, err := time.Parse("15:04", string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not a time of day; write 08:00 or 22:30", text)
+	}
+	*t = TimeOfDay(at.Hour()*60 + at.Minute())
+	return nil
+}
+
+// MarshalText writes a time of day as UnmarshalText reads it.
+func (t TimeOfDay) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%02d:%02d", int(t)/60, int(t)%60), nil
+}
+
+// BandwidthAt is the limit that a stream begins with at a time, in bytes per
+// second; 0 = none. The time's own zone counts.
+func (w *Settings) BandwidthAt(now time.Time) int64 {
+	minute := TimeOfDay(now.Hour()*60 + now.Minute())
+	for _, h := range w.BandwidthWindows {
+		inside := minute >= h.From && minute < h.To
+		if h.To <= h.From {
+			inside = minute >= h.From || minute < h.To
+		}
+		if inside {
+			return int64(h.Bandwidth)
+		}
+	}
+	return int64(w.Bandwidth)
+}

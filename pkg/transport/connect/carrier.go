@@ -1,0 +1,56 @@
+package connect
+
+import (
+	"context"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+)
+
+// localCarrier is within one host: no network, no listener.
+type localCarrier struct{}
+
+func (localCarrier) choose(l *Link, _, _ Side) error {
+	l.Streams, l.why = 0, "source and target are on one host"
+	return nil
+}
+
+func (localCarrier) mode(*Link) tcp.Mode { return "" }
+
+func (localCarrier) limit(_ *session, limit string) string { return limit }
+
+func (localCarrier) run(ctx context.Context, m *session) error {
+	return m.from.Host.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
+		res, err := st.Transfer(ctx, hosts.Task{From: m.from.What, To: m.to.What}, m.monitor.both)
+		m.account(res)
+		return err
+	}))
+}
+
+// Local is the wire of a link within one host.
+const Local = "local"
+
+// carrier brings two ends together by one kind of wire.
+type carrier interface {
+	// choose completes a link: who listens where, with how many connections.
+	choose(l *Link, source, target Side) error
+	// mode is how the connections of a link authenticate what crosses them.
+	mode(l *Link) tcp.Mode
+	// run moves m.
+	run(ctx context.Context, m *session) error
+	// limit names what limits m, given what its meters say.
+	limit(m *session, limit string) string
+}
+
+func carrierOf(wire string) carrier {
+	switch wire {
+	case Local:
+		return localCarrier{}
+	case transport.SSH:
+		return sshCarrier{}
+	case transport.NC:
+		return ncCarrier{}
+	}
+	return tcpCarrier{}
+}

@@ -1,0 +1,140 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+// serve accepts until the listener closes. Handshakes run side by side: a
+// stranger who says nothing delays nobody.
+func (l *Listener) serve() {
+	for {
+		c, err := l.tcp.AcceptTCP()
+		if err != nil {
+			select {
+			case <-l.complete:
+				return
+			case <-time.After(50 * time.Millisecond): // out of descriptors
+				continue
+			}
+		}
+		l.admit(c)
+	}
+}
+
+// admit starts a handshake, unless the address is not the peer's.
+func (l *Listener) admit(c *net.TCPConn) {
+	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
+		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		_ = c.Close() // too late
+		return
+	}
+	l.silent.add(c)
+	l.greets.Go(func() { l.greet(c) })
+}
+
+// introduced notes that a connection has named the session.
+func (l *Listener) introduced(c *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silent.remove(c) { // else it was dropped just now
+		l.named.add(c)
+		_ = c.SetDeadline(time.Now().Add(l.handshake)) // closed: the next read says so
+	}
+}
+
+// pending are connections whose handshakes are under way, oldest first.
+type pending []*net.TCPConn
+
+// add adds a connection, and drops the oldest where there are too many.
+func (p *pending) add(c *net.TCPConn) {
+	if len(*p) >= maxPending {
+		_ = (*p)[0].Close() // its handshake fails and is logged
+		*p = (*p)[1:]
+	}
+	*p = append(*p, c)
+}
+
+// remove tells whether the connection was there.
+func (p *pending) remove(c *net.TCPConn) bool {
+	i := slices.Index(*p, c)
+	if i >= 0 {
+		*p = slices.Delete(*p, i, i+1)
+	}
+	return i >= 0
+}
+
+// greet runs one handshake and files the connection.
+func (l *Listener) greet(c *net.TCPConn) {
+	conn, err := l.authenticate(c)
+	l.mu.Lock()
+	l.silent.remove(c)
+	l.named.remove(c)
+	switch {
+	case err != nil:
+	case l.over:
+		err = errors.New("all connections are there")
+	case l.conns[conn.stream] != nil:
+		err = fmt.Errorf("stream %d is there already", conn.stream)
+	default:
+		l.conns[conn.stream] = conn
+		l.have++
+	}
+	all := l.have == len(l.conns)
+	l.mu.Unlock()
+	if err != nil {
+		l.drop(c, err.Error())
+	} else if all {
+		l.finish(nil)
+	}
+}
+
+func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
+	if err := c.SetDeadline(time.Now().Add(l.handshake)); err != nil {
+		return nil, err
+	}
+	if l.bare {
+		conn, err := l.authenticateWithoutSession(c)
+		if err != nil {
+			return nil, err
+		}
+		return conn, c.SetDeadline(time.Time{})
+	}
+	var rw net.Conn = c
+	if l.config != nil {
+		t := tls.Server(newFrameBuffer(c), l.config)
+		if err := t.Handshake(); err != nil {
+			return nil, err
+		}
+		rw = t
+	}
+	stream, send, receive, err := l.session.welcome(rw, func() { l.introduced(c) })
+	if err != nil {
+		return nil, err
+	}
+	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
+}
+
+// drop closes a stranger's connection and logs why.
+func (l *Listener) drop(c *net.TCPConn, why string) {
+	_ = c.Close() // a stranger
+	l.mu.Lock()
+	l.dropped++
+	n := l.dropped
+	l.mu.Unlock()
+	switch {
+	case n < maxLogged:
+		l.log(fmt.Sprintf("%s: dropped a connection from %s: %s", l.ticket.Address, c.RemoteAddr(), why))
+	case n == maxLogged:
+		l.log(fmt.Sprintf("%s: dropped %d connections so far; further ones are not logged", l.ticket.Address, n))
+	}
+}
