@@ -25,7 +25,7 @@ func NewBandwidth(o Options, watches WaitTimers) *Bandwidth {
 	b := &Bandwidth{bucket: rate.NewLimiter(rate.Limit(o.BandLimit), burst)}
 	b.bucket.AllowN(time.Now(), burst) // starts empty, or short streams exceed it
 	b.meter.name = StageLimit
-	b.meter.in = func(life time.Duration) time.Duration { return life - min(life, watches.Mean()) }
+	b.meter.waitIn = func(life time.Duration) time.Duration { return life - min(life, watches.Mean()) }
 	return b
 }
 

@@ -20,22 +20,22 @@ const (
 	LimitVerify      = "verification" // reading back what was written
 )
 
-// leastShare is the share of its lifetime for which a stage must have held up
+// minShare is the share of its lifetime for which a stage must have held up
 // the others to be named: below it a transfer is too short, or too evenly
 // matched, to have one bottleneck.
-const leastShare = 0.1
+const minShare = 0.1
 
-// A transfer of less than leastBytes in less than leastLife tells nothing of a rate:
+// A transfer of less than minBytes in less than minLifetime tells nothing of a rate:
 // what takes longest is that both ends begin.
 const (
-	leastBytes = 1 << 20
-	leastLife  = 2 * time.Second
+	minBytes = 1 << 20
+	minLifetime  = 2 * time.Second
 )
 
-// short tells such a transfer, by either end's stages.
-func short(sender, receiver []Stage) bool {
+// tooShort tells such a transfer, by either end's stages.
+func tooShort(sender, receiver []Stage) bool {
 	for _, s := range slices.Concat(sender, receiver) {
-		if s.Bytes >= leastBytes || s.Busy+s.WaitIn+s.WaitOut >= leastLife {
+		if s.Bytes >= minBytes || s.Busy+s.WaitIn+s.WaitOut >= minLifetime {
 			return false
 		}
 	}
@@ -78,10 +78,10 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 		}
 		return 0
 	}
-	if short(sender, receiver) {
+	if tooShort(sender, receiver) {
 		return ""
 	}
-	best, most := "", leastShare
+	best, most := "", minShare
 	for _, c := range []struct{ limit, stage string }{
 		{LimitSource, StageRead}, {LimitCompress, StageCompress}, {LimitBandwidth, StageLimit}, {LimitSenderCPU, StageSend},
 		{LimitReceiverCPU, StageReceive}, {LimitExpand, StageExpand}, {LimitTarget, StageWrite},
@@ -93,16 +93,16 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 		}
 	}
 	send, receive := stage(StageSend), stage(StageReceive)
-	crossing := share(send.WaitOut, send)
+	networkShare := share(send.WaitOut, send)
 	if receive.Name != "" {
-		crossing = min(crossing, share(receive.WaitIn, receive))
+		networkShare = min(networkShare, share(receive.WaitIn, receive))
 	}
-	if crossing > most {
+	if networkShare > most {
 		best = LimitNetwork
 	}
 	if best == LimitNetwork && n != nil && n.BusyTime > 0 {
 		switch {
-		case n.RwndLimited > held(n):
+		case n.RwndLimited > windowThreshold(n):
 			best = LimitWindow
 		case n.SndbufLimited > n.BusyTime/2, shortBuffer(n):
 			best = LimitSendBuffer
@@ -111,15 +111,15 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	return best
 }
 
-// idleLeast is how much of a processor is idle on a host that has one to spare: less
+// minIdle is how much of a processor is idle on a host that has one to spare: less
 // is what counting it in ticks leaves.
-const idleLeast = 0.1
+const minIdle = 0.1
 
 // Exhausted names the processors of an end whose host has none to spare, "" where both
 // have. Then all that runs there waits for them in turn, and a stage that is busy, or
 // waits for a program, tells nothing of what that would do by itself.
 func Exhausted(sender, receiver Progress) string {
-	none := func(p Progress) bool { return p.Processors > 0 && p.Busy() > float64(p.Processors)-idleLeast }
+	none := func(p Progress) bool { return p.Processors > 0 && p.Busy() > float64(p.Processors)-minIdle }
 	switch {
 	case none(sender):
 		return LimitSenderCPU
@@ -129,10 +129,10 @@ func Exhausted(sender, receiver Progress) string {
 	return ""
 }
 
-// held is for how long the receiver's window must have held connections up to be named.
+// windowThreshold is for how long the receiver's window must have held connections up to be named.
 // bbr sends no faster than what it saw arrive, and so seldom meets a window that is shut,
 // though nothing else keeps it back.
-func held(n *Network) time.Duration {
+func windowThreshold(n *Network) time.Duration {
 	if n.Congestion == "bbr" {
 		return n.BusyTime / 4
 	}

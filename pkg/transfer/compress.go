@@ -15,20 +15,20 @@ import (
 // cores work side by side, every frame may have a level of its own, and any
 // zstd -d reads their concatenation.
 const (
-	// worthwhile is the share of a frame that compression must save, or the
+	// minSaving is the share of a frame that compression must save, or the
 	// frame is sent as it is.
-	worthwhile = 0.05
-	// hopeless frames in a row that save less end compression for a while.
-	hopeless = 4
-	// After that one frame is tried every probeFirst bytes, then ever less
+	minSaving = 0.05
+	// maxPoorFrames frames in a row that save less end compression for a while.
+	maxPoorFrames = 4
+	// After that one frame is tried every firstProbeInterval bytes, then ever less
 	// often, down to every probeLast bytes.
-	probeFirst = 64 << 20
-	probeLast  = 256 << 20
-	// mostBest bounds the encoders of the highest level, where the level is not
+	firstProbeInterval = 64 << 20
+	maxProbeInterval  = 256 << 20
+	// maxBestEncoders bounds the encoders of the highest level, where the level is not
 	// the user's choice: each has tables of 34 MiB (bestLongTableBits,
 	// https://github.com/klauspost/compress/blob/v1.20.3/zstd/enc_best.go).
 	// A link that two of them cannot fill gets a lower level soon.
-	mostBest = 2
+	maxBestEncoders = 2
 )
 
 // Compressor compresses blocks, several at once.
@@ -36,7 +36,7 @@ type Compressor struct {
 	Threads  int             // as many may call Encode at once
 	encoders []*zstd.Encoder // by level, the fastest first; one if it is fixed
 	adaptive bool
-	choice   chooser
+	choice   levelChooser
 }
 
 // NewCompressor understands "", "off", "auto", "zstd" and "zstd:LEVEL" (1 to 22);
@@ -64,7 +64,7 @@ func NewCompressor(o Options) (*Compressor, error) {
 	for _, l := range levels {
 		n := k.Threads
 		if k.adaptive && l == zstd.SpeedBestCompression {
-			n = min(n, mostBest)
+			n = min(n, maxBestEncoders)
 		}
 		// The end's digest covers the stream: a checksum a frame adds nothing.
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(n), zstd.WithEncoderCRC(false))
@@ -91,8 +91,8 @@ func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, 
 	spare := get()
 	out := k.encoders[level].EncodeAll(raw, spare.Room()[:0])
 	saved := len(raw) - len(out)
-	good := float64(saved) >= worthwhile*float64(len(raw))
-	k.choice.learn(good)
+	good := float64(saved) >= minSaving*float64(len(raw))
+	k.choice.record(good)
 	if !good {
 		release(spare)
 		return nil
@@ -101,8 +101,8 @@ func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, 
 	return spare
 }
 
-// chooser picks the level of each frame, and whether to try at all.
-type chooser struct {
+// levelChooser picks the level of each frame, and whether to try at all.
+type levelChooser struct {
 	top     int // the highest level
 	threads int64
 
@@ -117,14 +117,14 @@ type chooser struct {
 // next chooses for a frame of n bytes while backlog compressed frames wait for
 // the network: many mean that there is time for a higher level, few that the
 // network is about to wait for the compressors.
-func (c *chooser) next(n int, backlog int64) (level int, try bool) {
+func (c *levelChooser) next(n int, backlog int64) (level int, try bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.skip > 0 {
 		c.skip -= int64(n)
 		return 0, false
 	}
-	if c.poor >= hopeless { // a probe: that nothing is compressed is why they wait
+	if c.poor >= maxPoorFrames { // a probe: that nothing is compressed is why they wait
 		c.skip, c.level = c.stride, 0
 		return 0, true
 	}
@@ -142,21 +142,21 @@ func (c *chooser) next(n int, backlog int64) (level int, try bool) {
 	return c.level, true
 }
 
-// learn notes whether a frame was worth its compression.
-func (c *chooser) learn(good bool) {
+// record notes whether a frame was worth its compression.
+func (c *levelChooser) record(good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if good {
 		c.poor, c.skip, c.stride = 0, 0, 0
 		return
 	}
-	if c.poor++; c.poor < hopeless {
+	if c.poor++; c.poor < maxPoorFrames {
 		return
 	}
 	if c.stride == 0 {
-		c.stride = probeFirst
-	} else if c.poor > hopeless {
-		c.stride = min(2*c.stride, probeLast)
+		c.stride = firstProbeInterval
+	} else if c.poor > maxPoorFrames {
+		c.stride = min(2*c.stride, maxProbeInterval)
 	}
 	c.skip = c.stride
 }

@@ -9,33 +9,33 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// packer compresses pieces between the reader and the ring's takers.
-type packer struct {
+// compressStage compresses pieces between the reader and the ring's takers.
+type compressStage struct {
 	*Compressor
 	*workers
 	ring   *ring
 	packed atomic.Int64 // pieces done; those not yet taken are the backlog
 }
 
-// newPacker returns nil where nothing is compressed.
-func newPacker(o Options) (*packer, error) {
+// newCompressStage returns nil where nothing is compressed.
+func newCompressStage(o Options) (*compressStage, error) {
 	c, err := NewCompressor(o)
 	if c == nil {
 		return nil, err
 	}
-	k := &packer{Compressor: c}
-	k.workers = newWorkers(StageCompress, c.Threads, k.pack)
+	k := &compressStage{Compressor: c}
+	k.workers = newWorkers(StageCompress, c.Threads, k.compress)
 	return k, nil
 }
 
 // add hands a piece to the workers.
-func (k *packer) add(p *piece) {
+func (k *compressStage) add(p *piece) {
 	p.ready = make(chan struct{})
 	k.queue <- p // workers never block: there is room again soon
 }
 
-// pack replaces a piece's block by a compressed one, if that is worth it.
-func (k *packer) pack(p *piece) {
+// compress replaces a piece's block by a compressed one, if that is worth it.
+func (k *compressStage) compress(p *piece) {
 	defer k.packed.Add(1)
 	k.meter.bytes.Add(int64(len(p.block.Payload())))
 	packed := k.Encode(p.block, k.packed.Load()-int64(k.ring.taken()), k.ring.get, k.ring.release)
@@ -46,25 +46,25 @@ func (k *packer) pack(p *piece) {
 	}
 }
 
-// expander decompresses pieces between the connections and the sink. It starts
+// decompressStage decompresses pieces between the connections and the sink. It starts
 // with the first compressed frame; most streams have none.
-type expander struct {
+type decompressStage struct {
 	*workers
 	ring   *ring
 	decode func(packed, room []byte) ([]byte, error)
-	starts sync.Once
+	startOnce sync.Once
 }
 
-func newExpander(o Options, r *ring) *expander {
-	x := &expander{ring: r, decode: NewDecoder(o)}
-	x.workers = newWorkers(StageExpand, o.threads(), x.piece)
+func newDecompressStage(o Options, r *ring) *decompressStage {
+	x := &decompressStage{ring: r, decode: NewDecoder(o)}
+	x.workers = newWorkers(StageExpand, o.threads(), x.decompress)
 	return x
 }
 
 // add hands a piece to the workers. busy meters the time that they have no
 // room. It is called by several goroutines.
-func (x *expander) add(ctx context.Context, p *piece, busy *tcp.WaitTimer) error {
-	x.starts.Do(x.start)
+func (x *decompressStage) add(ctx context.Context, p *piece, busy *tcp.WaitTimer) error {
+	x.startOnce.Do(x.start)
 	p.ready = make(chan struct{})
 	select {
 	case x.queue <- p:
@@ -81,9 +81,9 @@ func (x *expander) add(ctx context.Context, p *piece, busy *tcp.WaitTimer) error
 	}
 }
 
-// piece decompresses one piece in place. A frame that holds more bytes than its header says
+// decompress decompresses one piece in place. A frame that holds more bytes than its header says
 // is an error, and costs no memory beyond one block.
-func (x *expander) piece(p *piece) {
+func (x *decompressStage) decompress(p *piece) {
 	x.meter.bytes.Add(int64(p.header.Raw))
 	out := x.ring.get()
 	size := min(int(p.header.Raw), len(out.Room()))
@@ -103,28 +103,28 @@ func (x *expander) piece(p *piece) {
 // workers compress or decompress pieces on several cores; whoever takes a piece out
 // of its ring waits until it is ready.
 type workers struct {
-	do    func(*piece)
+	process    func(*piece)
 	queue chan *piece
 	meter meter
 	idle  WaitTimers
-	run   sync.WaitGroup
+	running   sync.WaitGroup
 }
 
 func newWorkers(stage string, n int, do func(*piece)) *workers {
-	w := &workers{do: do, queue: make(chan *piece, 2*n), idle: NewWaitTimers(n)}
+	w := &workers{process: do, queue: make(chan *piece, 2*n), idle: NewWaitTimers(n)}
 	for _, watch := range w.idle {
 		watch.Start()
 	}
-	w.meter.name, w.meter.in = stage, w.idle.mean
+	w.meter.name, w.meter.waitIn = stage, w.idle.mean
 	return w
 }
 
 func (w *workers) start() {
 	for _, idle := range w.idle {
-		w.run.Go(func() {
+		w.running.Go(func() {
 			for p := range w.queue {
 				idle.Stop()
-				w.do(p)
+				w.process(p)
 				close(p.ready)
 				idle.Start()
 			}
@@ -135,5 +135,5 @@ func (w *workers) start() {
 // stop ends the workers. Nothing may be queued any more.
 func (w *workers) stop() {
 	close(w.queue)
-	w.run.Wait()
+	w.running.Wait()
 }

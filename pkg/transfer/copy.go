@@ -15,15 +15,15 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	c := &copying{src: src, writer: newWriter(sink, opt)}
+	c := &copyState{src: src, writer: newWriter(sink, opt)}
 	c.reader = newReader(src, c.ring, opt.limitedBlock())
 	c.limit = NewBandwidth(opt, WaitTimers{&c.limited})
-	c.write.in = plus(c.write.in, WaitTimers{&c.limited}.mean)
-	c.each = func(ctx context.Context, p *piece) error {
+	c.write.waitIn = sumWaits(c.write.waitIn, WaitTimers{&c.limited}.mean)
+	c.beforeWrite = func(ctx context.Context, p *piece) error {
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
 	c.life = &Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
-		Abandon: func() error { return c.said }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
+		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
 	res, err := c.life.Run(ctx)
 	sum := c.reader.digest()
@@ -31,8 +31,8 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 	return res, err
 }
 
-// copying is the state of one Copy.
-type copying struct {
+// copyState is the state of one Copy.
+type copyState struct {
 	*writer
 	src     Source
 	life    *Life
@@ -41,13 +41,13 @@ type copying struct {
 	limited tcp.WaitTimer
 }
 
-func (c *copying) unwind(cause error) {
+func (c *copyState) unwind(cause error) {
 	c.ring.fail(cause)
 	_ = c.src.Close() // the cause is known
 	c.abort(cause)
 }
 
-func (c *copying) move(ctx context.Context) error {
+func (c *copyState) move(ctx context.Context) error {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -66,12 +66,12 @@ func (c *copying) move(ctx context.Context) error {
 	return err
 }
 
-func (c *copying) account(life time.Duration) (int64, []Stage) {
+func (c *copyState) account(life time.Duration) (int64, []Stage) {
 	stages := append([]Stage{c.reader.meter.stage(life)}, c.limit.Stages(life)...)
 	return c.write.bytes.Load(), append(stages, c.write.stage(life))
 }
 
-func (c *copying) stalled() (reason string, network bool) {
+func (c *copyState) stalled() (reason string, network bool) {
 	if c.reader.meter.bytes.Load() > c.write.bytes.Load() {
 		return c.sink.Name() + " took nothing", false
 	}

@@ -23,8 +23,8 @@ var ErrStall = errors.New("no byte was moved")
 // arrived, though every frame was what its sender sent.
 var ErrMiscounted = errors.New("the stream's end does not match what arrived")
 
-func stalled(what string, network bool, after time.Duration) error {
-	err := fmt.Errorf("%w for %s: %s", ErrStall, after, what)
+func stalled(subject string, network bool, after time.Duration) error {
+	err := fmt.Errorf("%w for %s: %s", ErrStall, after, subject)
 	if network {
 		return fmt.Errorf("%w: %w", tcp.ErrCut, err)
 	}
@@ -45,8 +45,8 @@ type sourceError struct{ error }
 
 func (e *sourceError) Unwrap() error { return e.error }
 
-// bare takes the marks off an error.
-func bare(err error) error {
+// unmark takes the marks off an error.
+func unmark(err error) error {
 	switch e := err.(type) {
 	case *TargetError:
 		return e.Err

@@ -23,12 +23,12 @@ func FuzzExpand(f *testing.F) {
 			return
 		}
 		r := newRing(4*MinBlock, MinBlock, 0)
-		x := newExpander(Options{Block: MinBlock, CompressThreads: 1}, r)
+		x := newDecompressStage(Options{Block: MinBlock, CompressThreads: 1}, r)
 		defer x.stop()
 		p := &piece{header: tcp.Header{Kind: tcp.Data, Flags: tcp.Compressed, Raw: raw}, block: r.get()}
 		copy(p.block.Room(), packed)
 		p.block.SetLen(len(packed))
-		x.piece(p)
+		x.decompress(p)
 		if p.err != nil {
 			return
 		}

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// aliveEvery is how often a receiver says that it is at work.
-const aliveEvery = 5 * time.Second
+// aliveInterval is how often a receiver says that it is at work.
+const aliveInterval = 5 * time.Second
 
 // Incoming is the receiver's end of a link: it reads frames until their end,
 // says that it is at work meanwhile, and at last how it went.
@@ -36,7 +36,7 @@ func NewIncoming(link *tcp.Link) *Incoming {
 	for _, c := range link.Conns() {
 		read = append(read, c.ReadWait())
 	}
-	in.meter.name, in.meter.in, in.meter.out = StageReceive, read.mean, in.Full.mean
+	in.meter.name, in.meter.waitIn, in.meter.waitOut = StageReceive, read.mean, in.Full.mean
 	return in
 }
 
@@ -52,7 +52,7 @@ func (in *Incoming) interrupt() { in.link.Interrupt() }
 func (in *Incoming) end(err error) {
 	in.quiet()
 	if err != nil {
-		in.life.tell(err)
+		in.life.notifyPeer(err)
 	} else if in.link.Conns()[0].WriteControl(tcp.Ack, 0, in.Ack) == nil {
 		in.link.Finish()
 	}
@@ -61,7 +61,7 @@ func (in *Incoming) end(err error) {
 // keepAlive tells the sender every so often that this end is at work, and how
 // much it has stored. A sender of the same, short patience hears of it in time.
 func (in *Incoming) keepAlive() (stop func()) {
-	every := min(aliveEvery, in.life.Stall/3)
+	every := min(aliveInterval, in.life.Stall/3)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -133,7 +133,7 @@ func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take)
 			return tcp.Account{}, err
 		}
 		if h.Kind != tcp.Data {
-			a, err := endOf(c, h, b)
+			a, err := parseEnd(c, h, b)
 			in.Full[c.Stream()].Start() // from now on it waits for the others
 			return a, err
 		}
@@ -143,8 +143,8 @@ func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take)
 	}
 }
 
-// endOf is what a frame that is not data says of its connection's end.
-func endOf(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
+// parseEnd is what a frame that is not data says of its connection's end.
+func parseEnd(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	switch h.Kind {
 	case tcp.End:
 		a, err := tcp.ParseAccount(b.Payload())
@@ -178,7 +178,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		case !peer && !errors.Is(e.err, tcp.ErrCut):
 			return whole, early, e.err
 		case early == nil:
-			early, late = e.err, time.After(explainWithin)
+			early, late = e.err, time.After(explainTimeout)
 		case peer:
 			early = e.err
 		}

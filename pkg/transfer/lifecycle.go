@@ -50,7 +50,7 @@ type Life struct {
 	Stalled func() (reason string, network bool)
 
 	started time.Time
-	before  sysinfo.Usage
+	startUsage  sysinfo.Usage
 	caller  context.Context
 	fail    context.CancelCauseFunc
 }
@@ -71,7 +71,7 @@ func (l *Life) Fail(cause error) { l.fail(cause) }
 // Run lives it. The error is the cause, without the mark of a [TargetError].
 func (l *Life) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
-	l.started, l.before, l.caller, l.fail = time.Now(), usage(), parent, fail
+	l.started, l.startUsage, l.caller, l.fail = time.Now(), usage(), parent, fail
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
@@ -81,11 +81,11 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 			if errors.Is(cause, ErrStall) {
 				// At once: what a device or ZFS hangs does not end before
 				// that answers, which may be never.
-				l.tell(cause)
+				l.notifyPeer(cause)
 			}
 		}
 		if l.Unwind != nil {
-			l.Unwind(bare(cause))
+			l.Unwind(unmark(cause))
 		}
 	})
 	stop := l.watch()
@@ -101,7 +101,7 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 		err = l.abandon(context.Cause(ctx))
 	} else if l.Commit != nil {
 		// All of it is here and verified; from here on the target decides.
-		err = bare(l.Commit(parent))
+		err = unmark(l.Commit(parent))
 	}
 	if l.Over != nil {
 		l.Over.end(err)
@@ -121,22 +121,22 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 // abandon joins the cause of a failure with what the target says when it is
 // given up. One whose Write fails often says only then why.
 func (l *Life) abandon(cause error) error {
-	var said error
+	var targetErr error
 	if l.Abandon != nil {
-		said = l.Abandon()
+		targetErr = l.Abandon()
 	}
 	switch {
-	case said == nil:
-		return bare(cause)
+	case targetErr == nil:
+		return unmark(cause)
 	case errors.As(cause, new(*TargetError)):
-		return said
+		return targetErr
 	}
-	return fmt.Errorf("%w; and %s: %w", bare(cause), l.Target, said)
+	return fmt.Errorf("%w; and %s: %w", unmark(cause), l.Target, targetErr)
 }
 
-// tell tells the other end why this one gives up, unless that said so first,
+// notifyPeer tells the other end why this one gives up, unless that said so first,
 // the connections are broken, or the caller gave up, which may not be delayed.
-func (l *Life) tell(err error) {
+func (l *Life) notifyPeer(err error) {
 	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
 	}
@@ -150,7 +150,7 @@ func (l *Life) progress() Progress {
 	p := Progress{Elapsed: time.Since(l.started)}
 	p.Bytes, p.Stages = l.Account(p.Elapsed)
 	now := usage()
-	busy, _ := now.Since(l.before)
+	busy, _ := now.Since(l.startUsage)
 	p.Processors, p.Used = now.Processors(), time.Duration(busy*float64(p.Elapsed))
 	if l.Over != nil {
 		n := l.Over.tcpLink().Network()
@@ -159,8 +159,8 @@ func (l *Life) progress() Progress {
 	return p
 }
 
-// progressEvery is how often a running transfer reports.
-const progressEvery = 500 * time.Millisecond
+// progressInterval is how often a running transfer reports.
+const progressInterval = 500 * time.Millisecond
 
 // watch begins to report progress, and fails a transfer that stalls. stop ends
 // it; the last report is Run's.
@@ -168,7 +168,7 @@ func (l *Life) watch() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(min(progressEvery, max(l.Stall/8, time.Millisecond)))
+		tick := time.NewTicker(min(progressInterval, max(l.Stall/8, time.Millisecond)))
 		defer tick.Stop()
 		last, since := l.Moved(), time.Now()
 		reported := time.Now()
@@ -185,13 +185,13 @@ func (l *Life) watch() (stop func()) {
 				} else if now.Sub(since) >= l.Stall {
 					// The end whose source or target hangs knows more: it
 					// speaks first.
-					what, network := l.Stalled()
+					subject, network := l.Stalled()
 					if !network || now.Sub(since) >= l.Stall+l.Stall/4 {
-						l.fail(stalled(what, network, l.Stall))
+						l.fail(stalled(subject, network, l.Stall))
 						return
 					}
 				}
-				if l.Report != nil && now.Sub(reported) >= progressEvery-progressEvery/10 {
+				if l.Report != nil && now.Sub(reported) >= progressInterval-progressInterval/10 {
 					reported = now
 					l.Report(l.progress())
 				}

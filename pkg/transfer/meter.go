@@ -12,18 +12,18 @@ import (
 type meter struct {
 	name  string
 	bytes atomic.Int64
-	// in and out are the times waited so far, on average over the stage's
+	// waitIn and out are the times waited so far, on average over the stage's
 	// goroutines.
-	in, out func(life time.Duration) time.Duration
+	waitIn, waitOut func(life time.Duration) time.Duration
 }
 
 func (m *meter) stage(life time.Duration) Stage {
 	s := Stage{Name: m.name, Bytes: m.bytes.Load()}
-	if m.in != nil {
-		s.WaitIn = min(m.in(life), life)
+	if m.waitIn != nil {
+		s.WaitIn = min(m.waitIn(life), life)
 	}
-	if m.out != nil {
-		s.WaitOut = min(m.out(life), life-s.WaitIn)
+	if m.waitOut != nil {
+		s.WaitOut = min(m.waitOut(life), life-s.WaitIn)
 	}
 	s.Busy = life - s.WaitIn - s.WaitOut
 	return s
@@ -53,12 +53,12 @@ func (w WaitTimers) Mean() time.Duration {
 // mean is Mean for a meter.
 func (w WaitTimers) mean(time.Duration) time.Duration { return w.Mean() }
 
-// allBut is the time of a stage that waits except for what w measures.
-func allBut(w *tcp.WaitTimer) func(time.Duration) time.Duration {
+// exceptWait is the time of a stage that waits except for what w measures.
+func exceptWait(w *tcp.WaitTimer) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return life - min(life, w.Elapsed()) }
 }
 
-// plus adds up the waits of a stage for different things.
-func plus(a, b func(time.Duration) time.Duration) func(time.Duration) time.Duration {
+// sumWaits adds up the waits of a stage for different things.
+func sumWaits(a, b func(time.Duration) time.Duration) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return a(life) + b(life) }
 }

@@ -10,20 +10,20 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// silence is how long a sender that hears nothing waits before it takes the
+// silenceTimeout is how long a sender that hears nothing waits before it takes the
 // network for dead: the receiver says every aliveEvery that it is at work. TCP
 // cannot be asked: see wire's unackedTimeout.
-const silence = 30 * time.Second
+const silenceTimeout = 30 * time.Second
 
-// explainWithin is how long a broken connection waits for another one to tell
+// explainTimeout is how long a broken connection waits for another one to tell
 // why it broke.
-const explainWithin = time.Second
+const explainTimeout = time.Second
 
 // Outgoing is the sender's end of a link: it writes frames, hears what the
 // receiver says, on connection 0, and ends when that has confirmed.
 type Outgoing struct {
 	link *tcp.Link
-	what string // is sent: "stream" or "device"
+	content string // is sent: "stream" or "device"
 	// Have, where set, takes what the receiver tells that it holds already.
 	Have func(position uint64, payload []byte) error
 	// Empty meter, for each connection, the time that there was nothing to send.
@@ -36,20 +36,20 @@ type Outgoing struct {
 	life  *Life
 	ended atomic.Bool   // all is written; what remains is the receiver's
 	alive atomic.Int64  // times heard of it since
-	over  chan struct{} // closed when nothing more comes
+	done  chan struct{} // closed when nothing more comes
 	ack   []byte        // what came with the Ack; set before over is closed
 }
 
 // NewOutgoing is the end that sends a "stream" or "device".
-func NewOutgoing(link *tcp.Link, what string, opt Options) *Outgoing {
+func NewOutgoing(link *tcp.Link, subject string, opt Options) *Outgoing {
 	n := len(link.Conns())
-	o := &Outgoing{link: link, what: what, over: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
+	o := &Outgoing{link: link, content: subject, done: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
 	o.limit = NewBandwidth(opt, o.limited)
 	var written WaitTimers
 	for _, c := range link.Conns() {
 		written = append(written, c.WriteWait())
 	}
-	o.meter.name, o.meter.in, o.meter.out = StageSend, plus(o.Empty.mean, o.limited.mean), written.mean
+	o.meter.name, o.meter.waitIn, o.meter.waitOut = StageSend, sumWaits(o.Empty.mean, o.limited.mean), written.mean
 	return o
 }
 
@@ -62,12 +62,12 @@ func (o *Outgoing) start(l *Life) {
 
 func (o *Outgoing) interrupt() {
 	o.link.Interrupt()
-	<-o.over
+	<-o.done
 }
 
 func (o *Outgoing) end(err error) {
 	if err != nil {
-		o.life.tell(err)
+		o.life.notifyPeer(err)
 	}
 }
 
@@ -86,9 +86,9 @@ func (o *Outgoing) Write(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 // listen reads what the receiver says until it confirms, gives up, or cannot
 // be heard any more.
 func (o *Outgoing) listen() {
-	defer close(o.over)
+	defer close(o.done)
 	c := o.link.Conns()[0]
-	c.SetSilence(silence)
+	c.SetSilence(silenceTimeout)
 	b := tcp.NewBlock(tcp.MaxControl, 0)
 	for {
 		head, err := c.ReadFrame(b)
@@ -108,7 +108,7 @@ func (o *Outgoing) listen() {
 			}
 		case head.Kind == tcp.Ack:
 			if !o.ended.Load() {
-				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", tcp.ErrTampered, o.what))
+				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", tcp.ErrTampered, o.content))
 			}
 			o.ack = b.Payload()
 			return
@@ -126,10 +126,10 @@ func (o *Outgoing) listen() {
 // why and then closes: its word is waited for.
 func (o *Outgoing) Explain(ctx context.Context, err error) {
 	if errors.Is(err, tcp.ErrCut) {
-		timer := time.NewTimer(explainWithin)
+		timer := time.NewTimer(explainTimeout)
 		defer timer.Stop()
 		select {
-		case <-o.over:
+		case <-o.done:
 		case <-ctx.Done():
 		case <-timer.C:
 		}
@@ -154,7 +154,7 @@ func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 		c.WriteWait().Start()
 	}
 	select {
-	case <-o.over:
+	case <-o.done:
 		return o.ack, nil // without one, the life has failed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -176,7 +176,7 @@ func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() 
 func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():
-		return "the other end did not confirm the " + o.what, true
+		return "the other end did not confirm the " + o.content, true
 	case read > o.meter.bytes.Load():
 		return "the network or the other end took nothing", true
 	}

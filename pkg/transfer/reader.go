@@ -26,15 +26,15 @@ type reader struct {
 	meter meter
 	full  tcp.WaitTimer // time that the ring had no room
 	hash  *xxh3.Hasher128
-	// each prepares a piece before it is put; nil where there is nothing to do.
-	each func(*piece)
+	// prepare prepares a piece before it is put; nil where there is nothing to do.
+	prepare func(*piece)
 
 	pieces uint64
 }
 
 func newReader(src Source, r *ring, block int) *reader {
 	d := &reader{src: src, ring: r, block: block, hash: xxh3.New128()}
-	d.meter.name, d.meter.out = StageRead, WaitTimers{&d.full}.mean
+	d.meter.name, d.meter.waitOut = StageRead, WaitTimers{&d.full}.mean
 	return d
 }
 
@@ -49,8 +49,8 @@ func (d *reader) run() error {
 			b.SetLen(n)
 			_, _ = d.hash.Write(b.Payload()) // never fails
 			p := &piece{block: b, header: tcp.Header{Kind: tcp.Data, Position: d.pieces, Raw: uint32(n)}}
-			if d.each != nil {
-				d.each(p)
+			if d.prepare != nil {
+				d.prepare(p)
 			}
 			if err := d.ring.put(p, &d.full); err != nil {
 				return err

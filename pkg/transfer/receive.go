@@ -20,43 +20,43 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	r := &receiving{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
-	r.each = func(_ context.Context, p *piece) error {
+	r := &receiverState{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
+	r.beforeWrite = func(_ context.Context, p *piece) error {
 		_, err := r.hash.Write(p.block.Payload())
 		return err
 	}
-	r.expand = newExpander(opt, r.ring)
+	r.decompress = newDecompressStage(opt, r.ring)
 	if p, ok := sink.(PipeSink); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 {
 		full := new(tcp.WaitTimer)
 		r.pipe, r.spliced = p, full
-		r.in.meter.out, r.write.in = WaitTimers{full}.mean, allBut(full)
+		r.in.meter.waitOut, r.write.waitIn = WaitTimers{full}.mean, exceptWait(full)
 	}
 	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
-		Abandon: func() error { return r.said }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
+		Abandon: func() error { return r.sinkErr }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
 		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
 	res, err := r.life.Run(ctx)
 	res.Frames, res.Digest = int64(r.frames), r.digest
 	return res, err
 }
 
-// receiving is the state of one Receive.
-type receiving struct {
+// receiverState is the state of one Receive.
+type receiverState struct {
 	*writer
 	link   *tcp.Link
 	life   *Life
 	in     *Incoming
-	expand *expander
+	decompress *decompressStage
 	hash   *xxh3.Hasher128
 	digest string
 
 	pipe    PipeSink       // on the zero-copy path, else nil
 	spliced *tcp.WaitTimer // there: the pipe had no room
-	seen    []byte         // there: what the sink wanted to see
+	inspectBuf    []byte         // there: what the sink wanted to see
 }
 
 // move brings the stream into the sink: all but its tail, and once the end was
 // verified that, too. It returns when nothing of it runs any more.
-func (r *receiving) move(ctx context.Context) error {
+func (r *receiverState) move(ctx context.Context) error {
 	var account tcp.Account
 	var err error
 	if r.pipe != nil {
@@ -77,7 +77,7 @@ func (r *receiving) move(ctx context.Context) error {
 }
 
 // copy receives from all connections into the ring and writes from it.
-func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
+func (r *receiverState) copy(ctx context.Context) (tcp.Account, error) {
 	var account tcp.Account
 	closed := make(chan struct{})
 	go func() {
@@ -92,7 +92,7 @@ func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 		r.life.Fail(err)
 	}
 	<-closed
-	r.expand.stop()
+	r.decompress.stop()
 	if ctx.Err() != nil {
 		return account, context.Cause(ctx)
 	}
@@ -102,13 +102,13 @@ func (r *receiving) copy(ctx context.Context) (tcp.Account, error) {
 // fill brings what comes into the ring and closes that: with an error after
 // what came in order before an early end, which is genuine and is stored, so
 // that a resume need not send it again.
-func (r *receiving) fill(ctx context.Context) (tcp.Account, error) {
-	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.cut)
+func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
+	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.truncate)
 	switch {
 	case err != nil:
 		return a, err
 	case early != nil:
-		r.ring.cut(early)
+		r.ring.truncate(early)
 		return a, nil
 	case a.StreamBytes != a.Bytes || a.StreamFrames != a.Frames:
 		return a, fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
@@ -117,7 +117,7 @@ func (r *receiving) fill(ctx context.Context) (tcp.Account, error) {
 }
 
 // take puts a frame into the ring.
-func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
+func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if h.Flags&^tcp.Compressed != 0 {
 		return fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
 	}
@@ -125,7 +125,7 @@ func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 	full := r.in.Full[c.Stream()]
 	p := &piece{block: b, header: h}
 	if h.Flags&tcp.Compressed != 0 {
-		if err := r.expand.add(ctx, p, full); err != nil {
+		if err := r.decompress.add(ctx, p, full); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (r *receiving) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 }
 
 // verify compares the sender's account with what was stored.
-func (r *receiving) verify(a tcp.Account) error {
+func (r *receiverState) verify(a tcp.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
 		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
 	}
@@ -148,15 +148,15 @@ func (r *receiving) verify(a tcp.Account) error {
 	return nil
 }
 
-func (r *receiving) account(life time.Duration) (int64, []Stage) {
+func (r *receiverState) account(life time.Duration) (int64, []Stage) {
 	stages := []Stage{r.in.Stage(life)}
-	if r.expand.meter.bytes.Load() > 0 {
-		stages = append(stages, r.expand.meter.stage(life))
+	if r.decompress.meter.bytes.Load() > 0 {
+		stages = append(stages, r.decompress.meter.stage(life))
 	}
 	return r.write.bytes.Load(), append(stages, r.write.stage(life))
 }
 
-func (r *receiving) stalled() (reason string, network bool) {
+func (r *receiverState) stalled() (reason string, network bool) {
 	sink := r.in.meter.bytes.Load() > r.write.bytes.Load()
 	if r.pipe != nil {
 		sink = r.spliced.Running()

@@ -33,43 +33,43 @@ type piece struct {
 // never kept waiting with a later one before it.
 type ring struct {
 	mu    sync.Mutex
-	room  sync.Cond
+	notFull  sync.Cond
 	ready sync.Cond
 	slots []*piece // number n at n % len
-	used  uint64   // of the slots, at most len
+	capacity  uint64   // of the slots, at most len
 	next  uint64   // to be taken
 	end   uint64   // one above the highest number that was put
-	last  uint64   // number of pieces of the stream, once closed
+	total  uint64   // number of pieces of the stream, once closed
 	done  bool
 	err   error // of the end, after the last piece
-	short error // of an end before the last piece, after what has come
-	fault error // at once
+	truncated error // of an end before the last piece, after what has come
+	failure error // at once
 
-	hungry atomic.Int32 // takers that wait
+	takersWaiting atomic.Int32 // takers that wait
 
-	filled time.Time     // when a piece last had to wait, since used grew
-	took   time.Time     // when one was taken last
-	pace   time.Duration // from one that is taken to the next, of late
+	lastFull time.Time     // when a piece last had to wait, since used grew
+	lastTaken   time.Time     // when one was taken last
+	takeInterval   time.Duration // from one that is taken to the next, of late
 
 	free         []*tcp.Block // the last used on top: it is the warmest
 	block, front int
 }
 
-// firstRoom is what a ring uses at first, in bytes.
-const firstRoom = 16 << 20
+// initialSize is what a ring uses at first, in bytes.
+const initialSize = 16 << 20
 
 // Who takes nothing for so long, and for so many times as long as of late, has stopped.
 const (
-	stoppedFor   = 20 * time.Millisecond
-	stoppedPaces = 8
+	stoppedAfter   = 20 * time.Millisecond
+	stoppedIntervals = 8
 )
 
 // newRing makes a ring of up to about size bytes in blocks of block bytes, each
 // with front bytes of room before it. Blocks are made when they are first needed.
 func newRing(size int64, block, front int) *ring {
 	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
-	r.used = min(uint64(len(r.slots)), uint64(max(2, firstRoom/block)))
-	r.room.L, r.ready.L = &r.mu, &r.mu
+	r.capacity = min(uint64(len(r.slots)), uint64(max(2, initialSize/block)))
+	r.notFull.L, r.ready.L = &r.mu, &r.mu
 	return r
 }
 
@@ -98,15 +98,15 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := p.header.Position
-	if r.crowded(n) {
+	if r.mustWait(n) {
 		full.Start()
-		for r.crowded(n) {
-			r.await()
+		for r.mustWait(n) {
+			r.waitForRoom()
 		}
 		full.Stop()
 	}
-	if r.fault != nil {
-		return r.fault
+	if r.failure != nil {
+		return r.failure
 	}
 	slot := &r.slots[n%uint64(len(r.slots))]
 	if n < r.next || *slot != nil {
@@ -129,76 +129,76 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 	defer func() {
 		if waiting {
 			empty.Stop()
-			r.hungry.Add(-1)
-			if !r.filled.IsZero() && began.After(r.filled) { // until then it lasted
-				r.grow(1 + float64(time.Since(began))/float64(began.Sub(r.filled)))
+			r.takersWaiting.Add(-1)
+			if !r.lastFull.IsZero() && began.After(r.lastFull) { // until then it lasted
+				r.grow(1 + float64(time.Since(began))/float64(began.Sub(r.lastFull)))
 			}
 		}
 	}()
 	for {
 		slot := &r.slots[r.next%uint64(len(r.slots))]
 		switch {
-		case r.fault != nil:
-			return nil, r.fault
+		case r.failure != nil:
+			return nil, r.failure
 		case *slot != nil:
 			p := *slot
 			*slot = nil
 			r.next++
 			now := time.Now()
-			if !r.took.IsZero() {
-				r.pace += (now.Sub(r.took) - r.pace) / stoppedPaces
+			if !r.lastTaken.IsZero() {
+				r.takeInterval += (now.Sub(r.lastTaken) - r.takeInterval) / stoppedIntervals
 			}
-			r.took = now
+			r.lastTaken = now
 			if r.slots[r.next%uint64(len(r.slots))] != nil {
 				r.ready.Signal() // another taker may go on
 			}
-			r.room.Broadcast() // each putter waits for a number of its own
+			r.notFull.Broadcast() // each putter waits for a number of its own
 			return p, nil
-		case r.done && r.next >= r.last:
+		case r.done && r.next >= r.total:
 			return nil, r.err
-		case r.short != nil:
-			return nil, r.short
+		case r.truncated != nil:
+			return nil, r.truncated
 		}
 		if !waiting {
 			waiting, began = true, time.Now()
-			r.hungry.Add(1)
+			r.takersWaiting.Add(1)
 			empty.Start()
 		}
 		r.ready.Wait()
 	}
 }
 
-// crowded tells whether piece n has to wait for room.
-func (r *ring) crowded(n uint64) bool {
-	return n-r.next >= r.used && n >= r.next && r.fault == nil
+// mustWait tells whether piece n has to wait for room.
+func (r *ring) mustWait(n uint64) bool {
+	return n-r.next >= r.capacity && n >= r.next && r.failure == nil
 }
 
-// await waits for room, or makes some while nothing is taken.
-func (r *ring) await() {
-	r.filled = time.Now()
-	if r.took.IsZero() || r.used == uint64(len(r.slots)) {
-		r.room.Wait()
+// waitForRoom waits for room, or makes some while nothing is taken.
+func (r *ring) waitForRoom() {
+	r.lastFull = time.Now()
+	if r.lastTaken.IsZero() || r.capacity == uint64(len(r.slots)) {
+		r.notFull.Wait()
 		return
 	}
-	left := max(stoppedFor, stoppedPaces*r.pace) - r.filled.Sub(r.took)
+	left := max(stoppedAfter, stoppedIntervals*r.takeInterval) - r.lastFull.Sub(r.lastTaken)
 	if left <= 0 {
 		r.grow(2)
 		return
 	}
-	look := time.AfterFunc(left, func() {
+	chunk := time.AfterFunc(left, func() {
 		r.mu.Lock() // not before it is waited for
 		defer r.mu.Unlock()
-		r.room.Broadcast()
+		r.notFull.Broadcast()
 	})
-	r.room.Wait()
-	look.Stop()
+	r.notFull.Wait()
+	chunk.Stop()
 }
 
 // grow uses so many times as much, as far as there is room.
 func (r *ring) grow(times float64) {
-	if more := uint64(min(float64(r.used)*times+0.5, float64(len(r.slots)))); more > r.used {
-		r.used, r.filled = more, time.Time{}
-		r.room.Broadcast()
+	if more := uint64(min(float64(r.capacity)*times+0.5, float64(len(r.slots)))); more > r.capacity {
+		r.capacity, r.lastFull = more, time.Time{}
+		r.notFull.Broadcast()
 	}
 }
 
@@ -210,7 +210,7 @@ func (r *ring) taken() uint64 {
 }
 
 // starved tells whether a taker waits.
-func (r *ring) starved() bool { return r.hungry.Load() > 0 }
+func (r *ring) starved() bool { return r.takersWaiting.Load() > 0 }
 
 // close says that the stream has n pieces and ended with err.
 func (r *ring) close(n uint64, err error) error {
@@ -219,18 +219,18 @@ func (r *ring) close(n uint64, err error) error {
 	if r.end > n {
 		return fmt.Errorf("%w: frame %d of a stream of %d", ErrMiscounted, r.end-1, n)
 	}
-	r.done, r.last, r.err = true, n, err
+	r.done, r.total, r.err = true, n, err
 	r.ready.Broadcast()
 	return nil
 }
 
-// cut says that the stream ends early: takers get what has come up to the
+// truncate says that the stream ends early: takers get what has come up to the
 // first gap, and then err.
-func (r *ring) cut(err error) {
+func (r *ring) truncate(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.short == nil {
-		r.short = err
+	if r.truncated == nil {
+		r.truncated = err
 	}
 	r.ready.Broadcast()
 }
@@ -239,9 +239,9 @@ func (r *ring) cut(err error) {
 func (r *ring) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fault == nil {
-		r.fault = err
+	if r.failure == nil {
+		r.failure = err
 	}
-	r.room.Broadcast()
+	r.notFull.Broadcast()
 	r.ready.Broadcast()
 }

@@ -18,7 +18,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 	waiting = &sync.WaitGroup{}
 	for {
 		r.mu.Lock()
-		full := *next-r.next >= r.used
+		full := *next-r.next >= r.capacity
 		held = *next - r.next
 		r.mu.Unlock()
 		p := &piece{header: tcp.Header{Position: *next}}
@@ -28,7 +28,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 			waiting.Go(func() { _ = r.put(p, &watch) }) // fails at the end of the test only
 			for {
 				r.mu.Lock()
-				noted := !r.filled.IsZero() || held < r.used
+				noted := !r.lastFull.IsZero() || held < r.capacity
 				r.mu.Unlock()
 				if noted {
 					return held, waiting
@@ -67,7 +67,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 	room := func(r *ring) uint64 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.used
+		return r.capacity
 	}
 	inBubble := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
@@ -76,7 +76,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		held, waiting := fill(t, r, &next)
 		require.Equal(t, uint64(16), held)
-		time.Sleep(3 * stoppedFor)
+		time.Sleep(3 * stoppedAfter)
 		require.Equal(t, uint64(16), room(r))
 		drain(t, r, held+1, &next)
 		waiting.Wait()
@@ -89,7 +89,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		waiting.Wait() // there is room although nothing was taken
 		for range 2 {
 			_, waiting = fill(t, r, &next)
-			time.Sleep(3 * stoppedFor)
+			time.Sleep(3 * stoppedAfter)
 		}
 		require.Equal(t, uint64(64), room(r), "no more than was asked for")
 		drain(t, r, 65, &next)
@@ -98,18 +98,18 @@ func TestRingUsesWhatHelps(t *testing.T) {
 	inBubble("who takes is slow", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
 		drain(t, r, 0, &next)
-		r.pace = time.Hour
+		r.takeInterval = time.Hour
 		held, waiting := fill(t, r, &next)
-		time.Sleep(3 * stoppedFor)
+		time.Sleep(3 * stoppedAfter)
 		require.Equal(t, uint64(16), room(r))
 		drain(t, r, held+1, &next)
 		waiting.Wait()
 	})
 	inBubble("who puts had stopped", func(t *testing.T) {
 		r, next := newRing(64<<20, block, 0), uint64(0)
-		r.pace = time.Hour
+		r.takeInterval = time.Hour
 		held, waiting := fill(t, r, &next)
-		time.Sleep(stoppedFor)
+		time.Sleep(stoppedAfter)
 		for i := range held + 1 {
 			_, err := r.take(new(tcp.WaitTimer))
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		taker.Go(func() { _, _ = r.take(new(tcp.WaitTimer)) })
 		synctest.Wait()
 		require.True(t, r.starved())
-		time.Sleep(2*time.Since(r.filled) + stoppedFor) // it lasted no longer than that
+		time.Sleep(2*time.Since(r.lastFull) + stoppedAfter) // it lasted no longer than that
 		require.NoError(t, r.put(&piece{header: tcp.Header{Position: next}}, new(tcp.WaitTimer)))
 		taker.Wait()
 		require.Greater(t, room(r), uint64(32))

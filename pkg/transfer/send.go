@@ -18,17 +18,17 @@ import (
 // progress may be nil; it is called about twice a second and once at the end.
 func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
-	s := &sending{src: src, link: link, out: NewOutgoing(link, "stream", opt), most: opt.limitedBlock()}
+	s := &senderState{src: src, link: link, out: NewOutgoing(link, "stream", opt), maxFrame: opt.limitedBlock()}
 	var err error
-	if s.pack, err = newPacker(opt); err != nil {
+	if s.compress, err = newCompressStage(opt); err != nil {
 		link.Abort(err)
 		return Result{}, err
 	}
 	s.ring = newRing(opt.Buffer, opt.Block, 0)
-	s.reader = newReader(src, s.ring, s.most)
-	if p, ok := src.(PipeSource); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 && s.pack == nil {
+	s.reader = newReader(src, s.ring, s.maxFrame)
+	if p, ok := src.(PipeSource); ok && link.Mode() == tcp.Plain && len(link.Conns()) == 1 && s.compress == nil {
 		s.pipe = p
-		s.reader.meter.out = allBut(s.out.Empty[0])
+		s.reader.meter.waitOut = exceptWait(s.out.Empty[0])
 	}
 	s.life = &Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.unwind, Account: s.account,
 		Moved:   func() int64 { return s.reader.meter.bytes.Load() + s.out.Moved() },
@@ -38,31 +38,31 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 	return res, err
 }
 
-// sending is the state of one Send.
-type sending struct {
+// senderState is the state of one Send.
+type senderState struct {
 	src  Source
 	link *tcp.Link
 	life *Life
 	out  *Outgoing
-	most int // bytes of a frame
+	maxFrame int // bytes of a frame
 
 	ring   *ring
 	reader *reader
-	pack   *packer    // nil without compression
+	compress   *compressStage    // nil without compression
 	pipe   PipeSource // on the zero-copy path, else nil
 
 	frames uint64
 	digest string
 }
 
-func (s *sending) unwind(cause error) {
+func (s *senderState) unwind(cause error) {
 	s.ring.fail(cause)
 	_ = s.src.Close() // the cause is known
 }
 
 // move brings the stream onto the connections, and waits for the receiver. The
 // error is the Source's, or any that was the first.
-func (s *sending) move(ctx context.Context) error {
+func (s *senderState) move(ctx context.Context) error {
 	feed := s.copy
 	if s.pipe != nil {
 		feed = s.splice
@@ -75,18 +75,18 @@ func (s *sending) move(ctx context.Context) error {
 }
 
 // copy brings the stream onto the connections, but not its end.
-func (s *sending) copy(ctx context.Context) (tcp.Account, error) {
+func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 	var g sync.WaitGroup
-	if s.pack != nil {
-		s.reader.each, s.pack.ring = s.pack.add, s.ring
-		s.pack.start()
+	if s.compress != nil {
+		s.reader.prepare, s.compress.ring = s.compress.add, s.ring
+		s.compress.start()
 	}
 	g.Go(func() {
 		if err := s.reader.run(); err != nil {
 			s.life.Fail(err)
 		}
-		if s.pack != nil {
-			s.pack.stop()
+		if s.compress != nil {
+			s.compress.stop()
 		}
 	})
 	errs := make([]error, len(s.link.Conns()))
@@ -107,7 +107,7 @@ func (s *sending) copy(ctx context.Context) (tcp.Account, error) {
 }
 
 // transmit sends pieces over one connection until there are no more.
-func (s *sending) transmit(ctx context.Context, c *tcp.Conn) error {
+func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		p, err := s.ring.take(empty)
@@ -145,10 +145,10 @@ func (p *piece) wait(ctx context.Context, w *tcp.WaitTimer) error {
 	}
 }
 
-func (s *sending) account(life time.Duration) (int64, []Stage) {
+func (s *senderState) account(life time.Duration) (int64, []Stage) {
 	stages := []Stage{s.reader.meter.stage(life)}
-	if s.pack != nil {
-		stages = append(stages, s.pack.meter.stage(life))
+	if s.compress != nil {
+		stages = append(stages, s.compress.meter.stage(life))
 	}
 	return s.out.Bytes(), append(stages, s.out.Stages(life)...)
 }

@@ -26,7 +26,7 @@ func rawPipe(f *os.File) (syscall.RawConn, error) {
 
 // splice moves the source's pipe onto the only connection. Every frame is as
 // large as what the pipe held at that moment.
-func (s *sending) splice(ctx context.Context) (tcp.Account, error) {
+func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 	src := s.pipe
 	pipe, err := rawPipe(src.Pipe())
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *sending) splice(ctx context.Context) (tcp.Account, error) {
 		if err != nil {
 			return tcp.Account{}, &sourceError{err}
 		}
-		n = min(n, s.most)
+		n = min(n, s.maxFrame)
 		s.reader.meter.bytes.Add(int64(n))
 		if err := s.out.limit.Wait(ctx, n, s.out.limited[0]); err != nil {
 			return tcp.Account{}, err
@@ -69,7 +69,7 @@ func (s *sending) splice(ctx context.Context) (tcp.Account, error) {
 // splice moves frames from the only connection into the sink's pipe. The last
 // bytes of each frame are read instead and written before the next one, so
 // that the stream's tail never reaches the pipe before its end was verified.
-func (r *receiving) splice() (tcp.Account, error) {
+func (r *receiverState) splice() (tcp.Account, error) {
 	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
 	if err != nil {
@@ -90,14 +90,14 @@ func (r *receiving) splice() (tcp.Account, error) {
 		}
 		switch {
 		case h.Kind != tcp.Data:
-			return endOf(c, h, b)
+			return parseEnd(c, h, b)
 		case h.Position != r.frames:
 			return tcp.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
 		case h.Flags&^tcp.Compressed != 0:
 			return tcp.Account{}, fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
 		case h.Flags != 0:
 			p := &piece{block: b, header: h}
-			if r.expand.piece(p); p.err != nil {
+			if r.decompress.decompress(p); p.err != nil {
 				return tcp.Account{}, p.err
 			}
 			full.Start()
@@ -119,7 +119,7 @@ func (r *receiving) splice() (tcp.Account, error) {
 }
 
 // splicePayload moves one payload of n bytes, all but what must be withheld.
-func (r *receiving) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
+func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
 	// What is kept after this frame: its own last bytes, and of a short frame
 	// also some of what was kept before.
 	own := min(n, r.tail.keep)
@@ -132,13 +132,13 @@ func (r *receiving) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawCo
 			return &TargetError{err}
 		}
 	}
-	for left, look := n-own, minLook; left > 0; {
+	for left, chunk := n-own, minInspect; left > 0; {
 		m := int(min(int64(left), sink.Passes()))
-		if m < min(left, worthSplicing) {
+		if m < min(left, minSplice) {
 			// What the sink wants to see comes in small parts, and in large
 			// ones where hardly any of it passes unseen.
-			m, look = min(left, look), min(2*look, maxLook)
-			if err := r.look(c, sink, m, full); err != nil {
+			m, chunk = min(left, chunk), min(2*chunk, maxInspect)
+			if err := r.inspect(c, sink, m, full); err != nil {
 				return err
 			}
 		} else {
@@ -149,27 +149,27 @@ func (r *receiving) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawCo
 				return err
 			}
 			sink.Passed(int64(m))
-			look = minLook
+			chunk = minInspect
 		}
 		left -= m
 	}
-	return c.ReadPart(r.tail.room(own))
+	return c.ReadPart(r.tail.extend(own))
 }
 
 // On the zero-copy path the sink may want to see some bytes: a record of 312
 // between blocks, say.
 const (
-	minLook       = 1 << 10
-	maxLook       = 256 << 10
-	worthSplicing = 16 << 10
+	minInspect       = 1 << 10
+	maxInspect       = 256 << 10
+	minSplice = 16 << 10
 )
 
-// look copies the next n bytes of a payload to the sink.
-func (r *receiving) look(c *tcp.Conn, sink PipeSink, n int, full *tcp.WaitTimer) error {
-	if cap(r.seen) < n {
-		r.seen = make([]byte, n)
+// inspect copies the next n bytes of a payload to the sink.
+func (r *receiverState) inspect(c *tcp.Conn, sink PipeSink, n int, full *tcp.WaitTimer) error {
+	if cap(r.inspectBuf) < n {
+		r.inspectBuf = make([]byte, n)
 	}
-	b := r.seen[:n]
+	b := r.inspectBuf[:n]
 	if err := c.ReadPart(b); err != nil {
 		return err
 	}

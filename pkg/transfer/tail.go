@@ -43,8 +43,8 @@ func (t *tail) flush(w io.Writer, n int) error {
 	return err
 }
 
-// room lengthens what is held by n bytes, to be filled.
-func (t *tail) room(n int) []byte {
+// extend lengthens what is held by n bytes, to be filled.
+func (t *tail) extend(n int) []byte {
 	have := len(t.held)
 	t.held = t.held[:have+n]
 	return t.held[have:]

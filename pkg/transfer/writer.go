@@ -13,17 +13,17 @@ type writer struct {
 	tail  tail
 	write meter
 	empty tcp.WaitTimer // time that the ring had nothing
-	// each is called with a piece before it is written.
-	each func(context.Context, *piece) error
+	// beforeWrite is called with a piece before it is written.
+	beforeWrite func(context.Context, *piece) error
 
 	frames uint64
-	said   error // by the sink, when aborted
+	sinkErr   error // by the sink, when aborted
 }
 
 func newWriter(sink Sink, opt Options) *writer {
 	w := &writer{sink: sink, tail: newTail(sink)}
 	w.ring = newRing(opt.Buffer, opt.Block, w.tail.keep)
-	w.write.name, w.write.in = StageWrite, WaitTimers{&w.empty}.mean
+	w.write.name, w.write.waitIn = StageWrite, WaitTimers{&w.empty}.mean
 	return w
 }
 
@@ -37,7 +37,7 @@ func (w *writer) store(ctx context.Context) error {
 		if err := p.wait(ctx, &w.empty); err != nil {
 			return err
 		}
-		if err := w.each(ctx, p); err != nil {
+		if err := w.beforeWrite(ctx, p); err != nil {
 			return err
 		}
 		n := len(p.block.Payload())
@@ -61,5 +61,5 @@ func (w *writer) end() error {
 // abort gives the sink up at once: a Write may be under way.
 func (w *writer) abort(cause error) {
 	w.ring.fail(cause)
-	w.said = w.sink.Abort(cause)
+	w.sinkErr = w.sink.Abort(cause)
 }

@@ -18,32 +18,32 @@ const (
 	NoRemoteHost                       // no other host is reached
 )
 
-// ineffective is a case and what is said of it.
-type ineffective struct {
+// applicableCase is a case and what is said of it.
+type applicableCase struct {
 	Condition
-	because string
+	reason string
 }
 
 // conditions are the cases that follow from w.
-func (w *Settings) conditions() []ineffective {
-	var out []ineffective
+func (w *Settings) conditions() []applicableCase {
+	var out []applicableCase
 	switch w.Wire {
 	case SSH:
-		out = append(out, ineffective{OverSSH, "with {{wire ssh}}: data takes the way of the remote shell"})
+		out = append(out, applicableCase{OverSSH, "with {{wire ssh}}: data takes the way of the remote shell"})
 	case NC:
-		out = append(out, ineffective{ByNC, "with {{wire nc}}, which uses no zxfer on the other host"})
+		out = append(out, applicableCase{ByNC, "with {{wire nc}}, which uses no zxfer on the other host"})
 	}
 	if w.Compress == off {
-		out = append(out, ineffective{Uncompressed, "with {{compress off}}"})
+		out = append(out, applicableCase{Uncompressed, "with {{compress off}}"})
 	}
 	return out
 }
 
 // RefuseIneffective refuses the first option that was given although it has no effect in
 // one of some cases, as because says.
-func (w *Settings) RefuseIneffective(cases Condition, because string) error {
+func (w *Settings) RefuseIneffective(cases Condition, reason string) error {
 	for _, id := range w.Ineffective(cases) {
-		return ineffectiveError(id, because)
+		return ineffectiveError(id, reason)
 	}
 	return nil
 }
@@ -59,8 +59,8 @@ func (w *Settings) Ineffective(cases Condition) (ids []string) {
 	return ids
 }
 
-func ineffectiveError(id, because string) error {
-	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), because)
+func ineffectiveError(id, reason string) error {
+	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), reason)
 }
 
 // Check are all that is wrong with what was given, at one place, as far as it
@@ -78,7 +78,7 @@ func (w *Settings) Check(at Place) []error {
 		}
 		for _, i := range w.conditions() {
 			if o.IneffectiveIf&i.Condition != 0 && o.given(w) != "" {
-				errs = append(errs, ineffectiveError(o.ID, i.because))
+				errs = append(errs, ineffectiveError(o.ID, i.reason))
 			}
 		}
 	}
@@ -90,12 +90,12 @@ func (w *Settings) Check(at Place) []error {
 
 // checkConsent tells whether who gave the way knows what it does not protect.
 func (w *Settings) checkConsent(at Place) error {
-	trusting := w.Wire == Plain || w.Wire == NC
+	needsConsent := w.Wire == Plain || w.Wire == NC
 	switch {
-	case trusting && !w.TrustedLink && at != Doctor: // which moves nothing that anybody may not read
+	case needsConsent && !w.TrustedLink && at != Doctor: // which moves nothing that anybody may not read
 		return fault.Usagef("add {{trusted-link}} if nobody can read or change data on the link, or leave {{wire}} out",
 			"%s needs {{trusted-link}}: bytes cross unencrypted and unauthenticated", option.Name("wire", w.Wire))
-	case w.TrustedLink && !trusting:
+	case w.TrustedLink && !needsConsent:
 		return fault.Usagef("add {{wire plain}}, or leave {{trusted-link}} out", "{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}")
 	}
 	return nil

@@ -47,7 +47,7 @@ type Option struct {
 // Word is a word that an option takes.
 type Word struct {
 	Name, Meaning string
-	notAt         Place // places where it is none
+	excludedAt         Place // places where it is none
 }
 
 const (
@@ -57,19 +57,19 @@ const (
 
 // Options is the table, as far as it concerns some places.
 func Options(at Place) []Option {
-	all := slices.Concat(connections(), sockets(), flow(), reach())
+	all := slices.Concat(connectionOptions(), socketOptions(), flowOptions(), remoteShellOptions())
 	all = slices.DeleteFunc(all, func(o Option) bool { return o.Places&at == 0 })
 	for i := range all {
 		if at == Dev {
 			all[i].help = cmp.Or(all[i].dev, all[i].help)
 		}
-		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.notAt&at == at })
+		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.excludedAt&at == at })
 	}
 	return all
 }
 
-// connections are the options of who connects to whom, how and how often.
-func connections() []Option {
+// connectionOptions are the options of who connects to whom, how and how often.
+func connectionOptions() []Option {
 	return []Option{
 		{
 			ID: "wire", Key: "wire", Places: everywhere, IneffectiveIf: OneHost | NothingMoved, help: "how bytes cross", word: func(w *Settings) *string { return &w.Wire },
@@ -79,7 +79,7 @@ func connections() []Option {
 				{Name: "tls"},
 				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
 				{Name: SSH, Meaning: "slow, needs no port"},
-				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", notAt: Dev},
+				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", excludedAt: Dev},
 			},
 		}, {
 			ID: "trusted-link", Key: "trusted_link", Places: everywhere, IneffectiveIf: OneHost | NothingMoved,
@@ -105,8 +105,8 @@ func connections() []Option {
 	}
 }
 
-// flow are the options of what the bytes pass on both ends.
-func flow() []Option {
+// flowOptions are the options of what the bytes pass on both ends.
+func flowOptions() []Option {
 	return []Option{
 		{
 			ID: "buffer", Key: "buffer", Places: Send | Dev | JobFile,
@@ -121,7 +121,7 @@ func flow() []Option {
 			ID: "compress", Key: "compress", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC,
 			help:  "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are",
 			Words: []Word{{Name: Auto}, {Name: "zstd"}, {Name: off}},
-			value: func(w *Settings) option.Value { return compression(&w.Compress) },
+			value: func(w *Settings) option.Value { return compressionValue(&w.Compress) },
 		}, {
 			ID: "compress-threads", Key: "compress_threads", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC | Uncompressed,
 			help:  "cores that may compress (default all)",
@@ -130,8 +130,8 @@ func flow() []Option {
 	}
 }
 
-// reach are the options of how other hosts are reached.
-func reach() []Option {
+// remoteShellOptions are the options of how other hosts are reached.
+func remoteShellOptions() []Option {
 	return []Option{
 		{
 			ID: "rsh", Short: "e", Key: "rsh", Places: everywhere | Query, IneffectiveIf: NoRemoteHost,
@@ -185,8 +185,8 @@ func (o *Option) given(w *Settings) string {
 // Levels of zstd(1) without --ultra.
 const minZstd, maxZstd = 1, 19
 
-// compression is auto, off, zstd or zstd:LEVEL.
-func compression(p *string) option.Value {
+// compressionValue is auto, off, zstd or zstd:LEVEL.
+func compressionValue(p *string) option.Value {
 	return option.Of("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
 		level, isLevel := strings.CutPrefix(s, "zstd:")
 		switch n, err := strconv.Atoi(level); {
@@ -218,8 +218,8 @@ func isCommand(s string) error {
 // double without overflow.
 const maxWindow = 1<<30 - 1
 
-// sockets are the options of Socket.
-func sockets() []Option {
+// socketOptions are the options of Socket.
+func socketOptions() []Option {
 	return []Option{
 		{
 			ID: "window", Key: "window", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
@@ -228,13 +228,13 @@ func sockets() []Option {
 		}, {
 			ID: "congestion", Key: "congestion", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
 			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: as each kernel is set, and where the sending one has cubic or reno and also bbr, that, once a long line loses more than one of 300 packets",
-			value: func(w *Settings) option.Value { return algorithm(&w.Congestion) },
+			value: func(w *Settings) option.Value { return congestionValue(&w.Congestion) },
 		},
 	}
 }
 
-// algorithm is the name of one that a kernel may have; auto is none.
-func algorithm(p *string) option.Value {
+// congestionValue is the name of one that a kernel may have; auto is none.
+func congestionValue(p *string) option.Value {
 	return option.Of("NAME|auto", func() string { return *p }, func(s string) error {
 		if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
 			return errors.New("write auto, or the name of an algorithm, such as bbr")

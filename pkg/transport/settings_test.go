@@ -15,7 +15,7 @@ import (
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	var c string
-	z := compression(&c)
+	z := compressionValue(&c)
 	for _, s := range []string{"auto", "off", "zstd", "zstd:1", "zstd:19"} {
 		require.NoError(t, z.Set(s))
 		require.Equal(t, s, c)
@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 func TestCongestion(t *testing.T) {
 	t.Parallel()
 	var name string
-	c := algorithm(&name)
+	c := congestionValue(&name)
 	for text, want := range map[string]string{"bbr": "bbr", "tcp_x-1": "tcp_x-1", "auto": ""} {
 		require.NoError(t, c.Set(text), text)
 		require.Equal(t, want, name)

@@ -22,11 +22,11 @@ func candidates(w transport.Settings, source, target Side) []transport.Settings 
 	if source.Host == target.Host || w.Wire == transport.NC || w.Wire == transport.SSH || !free(w.Dial) || w.DataAddress != "" {
 		return all
 	}
-	turned := w
-	if turned.Dial = "target"; target.Local() {
-		turned.Dial = "source"
+	reversed := w
+	if reversed.Dial = "target"; target.Local() {
+		reversed.Dial = "source"
 	}
-	all = append(all, turned)
+	all = append(all, reversed)
 	if free(w.Wire) && (source.Local() || target.Local()) {
 		shell := w
 		shell.Wire, shell.Dial, shell.Ports, shell.Socket = transport.SSH, "", transport.Ports{}, transport.Socket{}
@@ -69,8 +69,8 @@ func (l Link) next() (Link, error) {
 	}
 }
 
-// direct says who dials: the side that was asked for, or else this host.
-func (l *Link) direct(source, target Side) (listener, dialer Side) {
+// chooseDialer says who dials: the side that was asked for, or else this host.
+func (l *Link) chooseDialer(source, target Side) (listener, dialer Side) {
 	listener, dialer, l.dial = target, source, "source"
 	if l.Dial == "target" || l.Dial != "source" && target.Local() {
 		listener, dialer, l.dial = source, target, "target"
@@ -93,7 +93,7 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 	case !listener.Local():
 		l.address = listener.Facts.SSHLocal
 		// Behind a jump host of ssh, or NAT, this is not where data will come from.
-		if dialer.Local() && dialer.has(listener.Facts.SSHPeer) {
+		if dialer.Local() && dialer.hasAddress(listener.Facts.SSHPeer) {
 			l.peer = listener.Facts.SSHPeer
 		}
 	default:
@@ -116,7 +116,7 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 	case addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot:
 		return &unroutable{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
 			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)}
-	case listener.Local() && len(listener.Addresses) > 0 && !listener.has(l.address):
+	case listener.Local() && len(listener.Addresses) > 0 && !listener.hasAddress(l.address):
 		return &unroutable{fault.Refusef("name an address of this host that leads there: {{data-address ADDRESS}}",
 			"%s was reached by way of %s, a jump host of ssh or NAT: which address leads from there to this host is unknown", dialer.Label(), addr)}
 	}

@@ -85,21 +85,21 @@ func TestChoose(t *testing.T) {
 // itself, and another host to itself.
 func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 	t.Parallel()
-	near := side("", hosts.Facts{Boot: "1"})
+	local := side("", hosts.Facts{Boot: "1"})
 	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
-		there := hosts.Facts{SSHLocal: address, SSHPeer: address, Boot: "2"}
+		remote := hosts.Facts{SSHLocal: address, SSHPeer: address, Boot: "2"}
 		for _, dial := range []string{"source", "target"} {
-			_, err := Choose(transport.Settings{Dial: dial}, near, side("beta", there))
+			_, err := Choose(transport.Settings{Dial: dial}, local, side("beta", remote))
 			require.Equal(t, fault.Refused, fault.ClassOf(err), address)
 			require.ErrorContains(t, err, address, dial)
 		}
-		l, err := Choose(transport.Settings{}, near, side("beta", there))
+		l, err := Choose(transport.Settings{}, local, side("beta", remote))
 		require.NoError(t, err, address)
 		require.Equal(t, "ssh", l.Wire, "which leads there")
-		_, err = Choose(transport.Settings{DataAddress: address}, near, side("beta", there))
+		_, err = Choose(transport.Settings{DataAddress: address}, local, side("beta", remote))
 		require.NoError(t, err, "asked for: a tunnel")
-		there.Boot = "1"
-		_, err = Choose(transport.Settings{}, near, side("beta", there))
+		remote.Boot = "1"
+		_, err = Choose(transport.Settings{}, local, side("beta", remote))
 		require.NoError(t, err, "another container of this machine")
 	}
 }

@@ -50,8 +50,8 @@ func NewSide(h Host, f hosts.Facts) Side {
 	return s
 }
 
-// has tells whether an address is one of this host's, as far as they are known.
-func (s *Side) has(address string) bool {
+// hasAddress tells whether an address is one of this host's, as far as they are known.
+func (s *Side) hasAddress(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && slices.Contains(s.Addresses, a.Unmap().WithZone(""))
 }

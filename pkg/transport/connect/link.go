@@ -11,12 +11,12 @@ import (
 )
 
 // linkDeadline is how long an offered listener waits for its connections,
-// and the other end tries to make them; tryDeadline is that of the one by which
-// a way is tried, and tryPause comes before another try of what is no word on it.
+// and the other end tries to make them; probeTimeout is that of the one by which
+// a way is tried, and probePause comes before another try of what is no word on it.
 const (
 	linkDeadline = 30 * time.Second
-	tryDeadline  = 3 * time.Second
-	tryPause     = time.Second
+	probeTimeout  = 3 * time.Second
+	probePause     = time.Second
 )
 
 // Link is how bytes cross between two hosts, in both directions.
@@ -48,10 +48,10 @@ type Link struct {
 
 // Resolve is the link as a stream crosses it whose bytes are sealed (a raw stream of
 // encrypted data), or not: its Wire is a definite one.
-func (l Link) Resolve(sealed bool) Link {
+func (l Link) Resolve(encrypted bool) Link {
 	if l.Wire == transport.Auto {
 		l.Wire = string(tcp.TLS)
-		if sealed {
+		if encrypted {
 			l.Wire = string(tcp.Signed)
 		}
 	}

@@ -47,8 +47,8 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 		{tcp.TLS, 1 << 60, tcp.MaxStreams},
 		{tcp.Signed, 10 << 40, 2},
 	} {
-		asked := transport.Settings{Wire: string(tt.mode), Streams: 2}
-		l := Link{Settings: asked, requested: asked, carrier: tcpCarrier{}}
+		choices := transport.Settings{Wire: string(tt.mode), Streams: 2}
+		l := Link{Settings: choices, requested: choices, carrier: tcpCarrier{}}
 		require.Equal(t, tt.want, l.connections(tt.bytes), "%s, %d bytes", tt.mode, tt.bytes)
 	}
 }
@@ -104,7 +104,7 @@ func TestStreamsFor(t *testing.T) {
 // A stream crosses by the wire that was asked for, or by one that suits it.
 func TestAs(t *testing.T) {
 	t.Parallel()
-	here, there := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"})
+	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"})
 	for _, tt := range []struct {
 		wire   string
 		sealed bool
@@ -114,7 +114,7 @@ func TestAs(t *testing.T) {
 		{"", true, "signed", tcp.Signed}, {"", false, "tls", tcp.TLS}, {"tls", true, "tls", tcp.TLS},
 		{"plain", false, "plain", tcp.Plain}, {"ssh", false, "ssh", tcp.Signed},
 	} {
-		l := chosen(t, transport.Settings{Wire: tt.wire}, here, there).Resolve(tt.sealed)
+		l := chosen(t, transport.Settings{Wire: tt.wire}, local, remote).Resolve(tt.sealed)
 		require.Equal(t, tt.want, l.Wire)
 		require.Equal(t, tt.mode, l.carrier.mode(&l))
 	}
@@ -122,8 +122,8 @@ func TestAs(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	here, there := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
-	l := chosen(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, here, there)
+	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
+	l := chosen(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, local, remote)
 	for _, tt := range []struct {
 		sealed, open bool
 		mode         string

@@ -30,10 +30,10 @@ type monitor struct {
 	mu      sync.Mutex
 	send    transfer.Progress
 	receive transfer.Progress
-	recent  []moment // of the last rateWindow
+	recent  []sample // of the last rateWindow
 }
 
-type moment struct {
+type sample struct {
 	at            time.Time
 	send, receive transfer.Progress
 }
@@ -61,7 +61,7 @@ func (v *monitor) received(p transfer.Progress) {
 	}
 	v.receive = p
 	now := time.Now()
-	v.recent = append(v.recent, moment{now, v.send, p})
+	v.recent = append(v.recent, sample{now, v.send, p})
 	for len(v.recent) > 2 && now.Sub(v.recent[0].at) > rateWindow {
 		v.recent = v.recent[1:]
 	}

@@ -17,13 +17,13 @@ type Report struct {
 }
 
 // Report says how streams will cross, of which some are sealed and others open.
-func (l Link) Report(sealed, open bool) Report {
+func (l Link) Report(encrypted, open bool) Report {
 	r := Report{Mode: l.Wire, Why: l.why, Streams: l.Streams, Dial: l.dial, Address: l.address}
 	if l.Wire == transport.Auto {
 		switch {
-		case sealed && open:
+		case encrypted && open:
 			r.Mode = "signed, tls"
-		case sealed:
+		case encrypted:
 			r.Mode, r.Why = string(tcp.Signed), "raw streams of encrypted data: contents are secret already"
 		case open:
 			r.Mode, r.Why = string(tcp.TLS), "the data is not encrypted by itself"

@@ -104,16 +104,16 @@ func rootCause(send, receive error) error {
 		return receive
 	case errors.Is(receive, tcp.ErrDial) && errors.Is(send, hosts.ErrLost):
 		return send
-	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echo(send) == 0:
+	case errors.Is(receive, &zfs.Error{Kind: zfs.Unplanned}) && echoRank(send) == 0:
 		return hosts.JoinCause(send, receive)
-	case echo(receive) < echo(send):
+	case echoRank(receive) < echoRank(send):
 		return receive
 	}
 	return send
 }
 
-// echo ranks errors: the higher, the more likely it only mirrors another.
-func echo(err error) int {
+// echoRank ranks errors: the higher, the more likely it only mirrors another.
+func echoRank(err error) int {
 	switch {
 	case errors.Is(err, tcp.ErrTampered):
 		return 0

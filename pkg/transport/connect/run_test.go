@@ -63,15 +63,15 @@ func (r *relayed) pass(c *net.TCPConn, address string) {
 }
 
 // pair are two hosts, both of this machine.
-func pair(t *testing.T, w transport.Settings) (near *host, far *relayed, l Link) {
+func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l Link) {
 	open := func() hosts.Host {
 		st := hosts.NewLocal("test", func(string) {})
 		t.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	near, far = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
+	local, remote = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
 	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
-	return near, far, chosen(t, w, Side{Host: near, Facts: facts}, Side{Host: far, Facts: facts})
+	return local, remote, chosen(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
 }
 
 // Every wire brings every kind of end together, in both directions.
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 				continue
 			}
 			t.Run(w+" "+dial, func(t *testing.T) {
-				near, far, l := pair(t, transport.Settings{Wire: w, Dial: dial, Streams: 2})
+				local, remote, l := pair(t, transport.Settings{Wire: w, Dial: dial, Streams: 2})
 				wire := l.Resolve(false).Wire
 
 				// Noise, against the direction that the link was chosen for. On a
@@ -92,7 +92,7 @@ func TestRun(t *testing.T) {
 				for d := 100 * time.Millisecond; res.Received.Pace == nil || res.Received.Pace.Bytes == 0; d *= 4 {
 					require.Less(t, d, testenv.Timeout(), "no rate is left")
 					var err error
-					res, err = Run(t.Context(), l, From{far, hosts.Noise{Time: d}}, To{near, hosts.Nowhere{}}, Count{}, nil)
+					res, err = Run(t.Context(), l, From{remote, hosts.Noise{Time: d}}, To{local, hosts.Nowhere{}}, Count{}, nil)
 					require.NoError(t, err)
 				}
 				require.Equal(t, wire, res.Wire)
@@ -104,7 +104,7 @@ func TestRun(t *testing.T) {
 				require.NoError(t, os.WriteFile(from, data, 0o600))
 				task := deviceTask(t, from, from+".copy")
 				var last Progress
-				res, err := Run(t.Context(), l, From{near, hosts.ReadDevice{Task: task}}, To{far, hosts.WriteDevice{Task: task}},
+				res, err := Run(t.Context(), l, From{local, hosts.ReadDevice{Task: task}}, To{remote, hosts.WriteDevice{Task: task}},
 					Count{Total: uint64(len(data))}, func(p Progress) { last = p })
 				require.NoError(t, err)
 				requireFile(t, data, from+".copy")
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 				require.EqualValues(t, len(data), last.Bytes)
 				require.Equal(t, last.Bytes, last.Total)
 				if w == "ssh" {
-					require.Positive(t, <-far.passed, "the relay was passed by")
+					require.Positive(t, <-remote.passed, "the relay was passed by")
 				}
 			})
 		}
@@ -121,13 +121,13 @@ func TestRun(t *testing.T) {
 
 func TestRunWithinOneHost(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	near, _, _ := pair(t, transport.Settings{})
-	l := chosen(t, transport.Settings{}, Side{Host: near}, Side{Host: near})
+	local, _, _ := pair(t, transport.Settings{})
+	l := chosen(t, transport.Settings{}, Side{Host: local}, Side{Host: local})
 	from := filepath.Join(t.TempDir(), "from")
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
 	task := deviceTask(t, from, from+".copy")
-	res, err := Run(t.Context(), l, From{near, hosts.ReadDevice{Task: task}}, To{near, hosts.WriteDevice{Task: task}}, Count{}, nil)
+	res, err := Run(t.Context(), l, From{local, hosts.ReadDevice{Task: task}}, To{local, hosts.WriteDevice{Task: task}}, Count{}, nil)
 	require.NoError(t, err)
 	requireFile(t, data, from+".copy")
 	require.Equal(t, Local, res.Wire)
@@ -143,9 +143,9 @@ func TestRunWithinOneHost(t *testing.T) {
 // it is said before anything moves.
 func TestSocketsAreAsAskedFor(t *testing.T) {
 	t.Parallel()
-	asked := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
-	near, far, l := pair(t, asked)
-	res, err := Run(t.Context(), l, From{near, hosts.Noise{Time: 50 * time.Millisecond}}, To{far, hosts.Nowhere{}}, Count{}, nil)
+	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
+	local, remote, l := pair(t, choices)
+	res, err := Run(t.Context(), l, From{local, hosts.Noise{Time: 50 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
 	require.NoError(t, err)
 	for _, n := range []*transfer.Network{res.Sent.Network, res.Received.Network} {
 		require.Equal(t, "reno", n.Congestion)
@@ -153,10 +153,10 @@ func TestSocketsAreAsAskedFor(t *testing.T) {
 	}
 	reno, cubic := tcp.TCP{Congestion: []string{"reno"}}, tcp.TCP{Congestion: []string{"cubic", "bbr"}}
 	has, lacks := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1", TCP: reno}, hosts.Facts{TCP: cubic}
-	_, err = Choose(asked, side("", lacks), side("beta", has))
+	_, err = Choose(choices, side("", lacks), side("beta", has))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	lacks.SSHLocal, lacks.SSHPeer, has.SSHLocal = "10.0.0.2", "10.0.0.1", ""
-	_, err = Choose(asked, side("", has), side("beta", lacks))
+	_, err = Choose(choices, side("", has), side("beta", lacks))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "beta: {{congestion reno}}: the kernel offers cubic, bbr")
 }

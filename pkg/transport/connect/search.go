@@ -27,7 +27,7 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 			return l, nil
 		}
 		began := time.Now()
-		err := l.try(ctx)
+		err := l.probe(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return l, context.Cause(ctx)
@@ -44,11 +44,11 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		case !l.blocksPath(err):
 			return l, err
 		}
-		if time.Since(began) >= tryDeadline && !l.tried {
+		if time.Since(began) >= probeTimeout && !l.tried {
 			l.retryLater()
 		}
 		l.tried = true
-		shut := []string{l.reject(err)}
+		closedPaths := []string{l.reject(err)}
 		if len(l.remaining) == 0 {
 			return l.noPathLink()
 		}
@@ -59,8 +59,8 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		case err != nil:
 			return l, err
 		}
-		shut = append(shut, next.rejected[len(l.rejected):]...)
-		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(shut, "; "), next.description()))
+		closedPaths = append(closedPaths, next.rejected[len(l.rejected):]...)
+		log(fmt.Sprintf("no data passes %s; trying %s", strings.Join(closedPaths, "; "), next.description()))
 		l = next
 	}
 }
@@ -134,13 +134,13 @@ func (l *Link) remoteHosts() string {
 	return strings.Join(names, " or ")
 }
 
-// try makes one connection. What is no word on the way gets a second chance: another
+// probe makes one connection. What is no word on the way gets a second chance: another
 // transfer may have had the ports.
-func (l Link) try(ctx context.Context) error {
+func (l Link) probe(ctx context.Context) error {
 	l = l.Resolve(false)
 	l.Streams = 1
 	if l.Wire != transport.SSH { // which has to log in
-		l.deadline = tryDeadline
+		l.deadline = probeTimeout
 	}
 	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
@@ -151,7 +151,7 @@ func (l Link) try(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(tryPause):
+	case <-time.After(probePause):
 	}
 	return l.carrier.run(ctx, m)
 }
@@ -182,7 +182,7 @@ func (l Link) Search() transport.PathSearch {
 		return transport.PathSearch{}
 	}
 	first := Link{Settings: l.requested}
-	listener, _ := first.direct(l.source, l.target)
+	listener, _ := first.chooseDialer(l.source, l.target)
 	s := transport.PathSearch{Path: l.path(), Rejected: l.rejected, Unroutable: l.unroutable, NoPath: l.noPath, OverSSH: l.Wire == transport.SSH,
 		Listen: listener.Label(), Option: option.Name("dial", l.dial)}
 	if s.OverSSH {
@@ -191,16 +191,16 @@ func (l Link) Search() transport.PathSearch {
 	if !l.noPath {
 		return s
 	}
-	asked := candidates(l.requested, l.source, l.target)
+	choices := candidates(l.requested, l.source, l.target)
 	switch {
 	case l.DataAddress != "": // of one host: no other listens there
 		s.Untried = []string{"the same command" + without([]string{"data-address"})}
 		return s
-	case len(asked) == 1:
+	case len(choices) == 1:
 		other := map[string]string{"source": "target", "target": "source"}[l.dial]
 		s.Untried = append(s.Untried, option.Name("dial", other))
 	}
-	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(asked, func(w transport.Settings) bool { return w.Wire == transport.SSH }) {
+	if (l.source.Local() || l.target.Local()) && !slices.ContainsFunc(choices, func(w transport.Settings) bool { return w.Wire == transport.SSH }) {
 		s.Untried = append(s.Untried, throughSSH(l.requested))
 	}
 	return s

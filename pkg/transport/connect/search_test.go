@@ -74,7 +74,7 @@ func (d *doorway) Transfer(ctx context.Context, task hosts.Task, _ func(transfer
 	case dials && dial.Ticket.Address != relay:
 		if d.slow > 0 {
 			d.slow--
-			time.Sleep(tryDeadline)
+			time.Sleep(probeTimeout)
 			return hosts.Result{}, errShut
 		}
 		return hosts.Result{}, d.says
@@ -89,15 +89,15 @@ func (d *doorway) Transfer(ctx context.Context, task hosts.Task, _ func(transfer
 	}
 }
 
-func newDoors(near, far string) (d *doors, source, target Side) {
-	d = &doors{near: doorway{host: host{label: near}}, far: doorway{host: host{label: far}}}
+func newDoors(local, remote string) (d *doors, source, target Side) {
+	d = &doors{near: doorway{host: host{label: local}}, far: doorway{host: host{label: remote}}}
 	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
 	return d, Side{Host: &d.near, Facts: facts}, Side{Host: &d.far, Facts: facts}
 }
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	shut := errShut
+	closedPaths := errShut
 	inUse := fault.Failf("widen {{port-range}}", "cannot listen on 10.0.0.2, ports 9000-9000: all are in use")
 	kernel := fmt.Errorf("%w to 10.0.0.2:4 (tcp): %w", tcp.ErrDial, fault.Refusef("", "no bbr here"))
 	older := errors.New(`beta: malformed arguments: from: there is no end "nothing"`)
@@ -119,24 +119,24 @@ func TestOpen(t *testing.T) {
 		told      string       // to people
 	}{
 		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
-		{name: "the other direction", far: "b", says: [2]error{shut}, wire: "auto", dial: "target", tries: 1},
-		{name: "between others", near: "a", far: "b", says: [2]error{shut}, wire: "auto", dial: "target", tries: 1},
-		{name: "a key that may not connect", far: "b", says: [2]error{shut, fault.Refusef("", "%w: no", hosts.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
-		{name: "only ssh", far: "b", says: [2]error{shut, shut}, wire: "ssh", dial: "source", tries: 2},
-		{name: "which has no use for all options", far: "b", says: [2]error{shut, shut}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
+		{name: "the other direction", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "between others", near: "a", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "a key that may not connect", far: "b", says: [2]error{closedPaths, fault.Refusef("", "%w: no", hosts.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
+		{name: "only ssh", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "ssh", dial: "source", tries: 2},
+		{name: "which has no use for all options", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
 			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
-		{name: "not even ssh", far: "b", says: [2]error{shut, shut}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
-		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{shut}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
+		{name: "not even ssh", far: "b", says: [2]error{closedPaths, closedPaths}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
+		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
 			wire: "ssh", dial: "source", tries: 2, told: "NAT: which address leads from there to this host is unknown; trying through ssh"},
-		{name: "nothing between others", near: "a", far: "b", says: [2]error{shut, shut}, wire: "auto", dial: "source", closed: true, tries: 2},
-		{name: "the direction is obeyed", far: "b", says: [2]error{shut}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "nothing between others", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
+		{name: "the direction is obeyed", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
-		{name: "so is an address", far: "b", says: [2]error{shut}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "so is an address", far: "b", says: [2]error{closedPaths}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "the same command without {{data-address}}"},
-		{name: "and the wire", far: "b", says: [2]error{shut, shut}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
-		{name: "whose direction is free", far: "b", says: [2]error{shut}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
-		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{shut, shut}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
-		{name: "an earlier build cannot say", far: "b", says: [2]error{older, shut}, wire: "auto", dial: "source", told: "b has an earlier zxfer: whether data passes was not tried"},
+		{name: "and the wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
+		{name: "whose direction is free", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
+		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
+		{name: "an earlier build cannot say", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an earlier zxfer: whether data passes was not tried"},
 		{name: "a lost host closes nothing", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
 		{name: "nor do taken ports", far: "b", busy: []error{inUse, inUse}, err: inUse},
 		{name: "which may be free a moment later", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},
@@ -175,7 +175,7 @@ func TestOpen(t *testing.T) {
 			for _, o := range append(d.near.offers, d.far.offers...) {
 				require.Equal(t, 1, o.Streams)
 				if o.Address != "127.0.0.1" { // of ssh, which has to log in
-					require.Equal(t, tryDeadline, o.Deadline)
+					require.Equal(t, probeTimeout, o.Deadline)
 				}
 			}
 			require.Equal(t, linkDeadline, l.deadline, "what data waits for is as ever")
@@ -274,11 +274,11 @@ func TestATryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {
 		port := freePort(t)
-		near, far, l := pair(t, transport.Settings{Wire: w, Streams: 2, Ports: transport.Ports{Low: port, High: port}})
-		asked := l.Resolve(false)
-		other := asked.offer(0)
+		local, remote, l := pair(t, transport.Settings{Wire: w, Streams: 2, Ports: transport.Ports{Low: port, High: port}})
+		choices := l.Resolve(false)
+		other := choices.offer(0)
 		other.PortLow, other.PortHigh = 0, 0
-		ticket, err := far.site.(hosts.Mover).Offer(t.Context(), other)
+		ticket, err := remote.site.(hosts.Mover).Offer(t.Context(), other)
 		require.NoError(t, err)
 		l, err = l.Open(t.Context(), func(text string) { t.Error(text) })
 		require.NoError(t, err)
@@ -288,13 +288,13 @@ func TestATryLeavesNothing(t *testing.T) {
 		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {
-			_, err := far.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}}, nil)
+			_, err := remote.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}}, nil)
 			done <- err
 		}()
-		_, err = near.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}}, nil)
+		_, err = local.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}}, nil)
 		require.NoError(t, err, "an offer that was there before")
 		require.NoError(t, <-done)
-		_, err = Run(t.Context(), l, From{near, hosts.Noise{Time: 10 * time.Millisecond}}, To{far, hosts.Nowhere{}}, Count{}, nil)
+		_, err = Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
 		require.NoError(t, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 type sshCarrier struct{}
 
 func (sshCarrier) choose(l *Link, source, target Side) error {
-	listener, dialer := l.direct(source, target)
+	listener, dialer := l.chooseDialer(source, target)
 	l.chooseStreams(listener, dialer)
 	l.why = "slower: all data passes ssh's own cipher, on one processor at each end (zxfer doctor tells the rate)"
 	l.address = "127.0.0.1"

@@ -8,21 +8,21 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// fastLink is the rate in bytes per second that the number of streams is
+// planRate is the rate in bytes per second that the number of streams is
 // chosen for: 10 Gbit/s.
-const fastLink = 10e9 / 8
+const planRate = 10e9 / 8
 
 // maxChosenStreams bounds the streams chosen without being asked: beyond it
 // the gain is small and every stream costs a socket's buffers.
 const maxChosenStreams = 8
 
 // A round trip up to lanRTT needs no more than one connection where windows may
-// grow to usualWindow, Linux' default for sending: that carries 10 Gbit/s over
+// grow to defaultWindow, Linux' default for sending: that carries 10 Gbit/s over
 // most of it. Besides, so short a time is mostly what the processes at both
 // ends of the remote shell take, not the network.
 const (
 	lanRTT      = 5 * time.Millisecond
-	usualWindow = 4 << 20 // bytes
+	defaultWindow = 4 << 20 // bytes
 )
 
 // chooseStreams makes streams × window cover twice the bandwidth-delay
@@ -40,40 +40,40 @@ func streamsFor(window int64, rtt time.Duration, a, b hosts.Facts) int {
 			w = limit
 		}
 	}
-	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= usualWindow {
+	if w <= 0 || rtt <= 0 || rtt <= lanRTT && w >= defaultWindow {
 		return 1
 	}
-	need := 2 * fastLink * rtt.Seconds()
+	need := 2 * planRate * rtt.Seconds()
 	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
 }
 
-// tlsConnection is how many bytes a connection of TLS is planned to carry.
+// maxTLSConnection is how many bytes a connection of TLS is planned to carry.
 // AES-GCM under one key is good for 2^24.5 records of 16 KiB, some 390 GB, and
 // crypto/tls never changes the key of a connection.
 //
 // https://www.rfc-editor.org/rfc/rfc8446#section-5.5
-const tlsConnection = 256 << 30
+const maxTLSConnection = 256 << 30
 
 // A connection that nobody asked for is made for so many bytes and more: with less it
 // is hardly faster than the first alone, and each costs a handshake, or through the
 // remote shell a login.
 const (
-	connectionFor = 8 << 20
-	loginFor      = 64 << 20
+	bytesPerConnection = 8 << 20
+	bytesPerSSHConnection      = 64 << 20
 )
 
 // connections is how many carry a stream of bytes, 0 where that is unknown.
 func (l *Link) connections(bytes uint64) int {
 	n := l.Streams
 	if l.requested.Streams == 0 && bytes > 0 {
-		each := uint64(connectionFor)
+		each := uint64(bytesPerConnection)
 		if l.Wire == transport.SSH {
-			each = loginFor
+			each = bytesPerSSHConnection
 		}
 		n = int(min(uint64(n), (bytes+each-1)/each))
 	}
 	if l.carrier.mode(l) == tcp.TLS {
-		n = max(n, int(min(tcp.MaxStreams, (bytes+tlsConnection-1)/tlsConnection)))
+		n = max(n, int(min(tcp.MaxStreams, (bytes+maxTLSConnection-1)/maxTLSConnection)))
 	}
 	return n
 }

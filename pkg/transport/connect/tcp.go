@@ -19,7 +19,7 @@ import (
 type tcpCarrier struct{}
 
 func (tcpCarrier) choose(l *Link, source, target Side) error {
-	listener, dialer := l.direct(source, target)
+	listener, dialer := l.chooseDialer(source, target)
 	l.chooseStreams(listener, dialer)
 	for _, s := range []Side{listener, dialer} {
 		if err := s.Facts.Takes(l.Socket); err != nil {
@@ -58,8 +58,8 @@ func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
 	return ticket, err
 }
 
-// line leads a host's half to the other's.
-func (m *session) line(h Host, ticket tcp.Ticket) interface {
+// peerEnd leads a host's half to the other's.
+func (m *session) peerEnd(h Host, ticket tcp.Ticket) interface {
 	hosts.From
 	hosts.To
 } {
@@ -73,9 +73,9 @@ const (
 	// windDown is how long one end may take to end by itself after the other
 	// failed: a receive that was cut off saves its state in that time.
 	windDown = 30 * time.Second
-	// goneWithin is how long after a failed dial the loss of the other end may
+	// peerLossGrace is how long after a failed dial the loss of the other end may
 	// show: the kernel answers for a dead listener at once, its remote shell not.
-	goneWithin = time.Second
+	peerLossGrace = time.Second
 )
 
 // runBothEnds runs both ends' halves. Its error is the cause, not its echo at the
@@ -85,7 +85,7 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 	defer cancel()
 	var sendErr, receiveErr error
 	var wg sync.WaitGroup
-	half := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
+	runEnd := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
 		*errp = h.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
 			*res, err = st.Transfer(ctx, t, progress)
@@ -94,23 +94,23 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		if *errp == nil {
 			return
 		}
-		patience := windDown
+		timeout := windDown
 		switch _, tried := m.from.What.(hosts.Nothing); {
 		case tried: // there is nothing to wind down
-			patience = goneWithin / 4
+			timeout = peerLossGrace / 4
 		case errors.Is(*errp, tcp.ErrDial):
 			// Nobody will come: the listener need not wait. But it may be
 			// gone, and that be the reason.
-			patience = goneWithin
+			timeout = peerLossGrace
 		case fault.ClassOf(*errp) == fault.Refused:
 			// It never began, so the other has nothing to wind down.
-			patience = goneWithin
+			timeout = peerLossGrace
 		}
-		time.AfterFunc(patience, cancel)
+		time.AfterFunc(timeout, cancel)
 	}
 	wg.Add(2)
-	go half(m.from.Host, hosts.Task{From: m.from.What, To: m.line(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
-	go half(m.to.Host, hosts.Task{From: m.line(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
+	go runEnd(m.from.Host, hosts.Task{From: m.from.What, To: m.peerEnd(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
+	go runEnd(m.to.Host, hosts.Task{From: m.peerEnd(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
 		if p.Bytes > 0 {
 			m.link.used.Store(true)
 		}

@@ -34,21 +34,21 @@ func (l *Listener) admit(c *net.TCPConn) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.closed {
 		_ = c.Close() // too late
 		return
 	}
-	l.silent.add(c)
-	l.greets.Go(func() { l.greet(c) })
+	l.unnamed.add(c)
+	l.handshakes.Go(func() { l.handle(c) })
 }
 
-// introduced notes that a connection has named the session.
-func (l *Listener) introduced(c *net.TCPConn) {
+// sessionNamed notes that a connection has named the session.
+func (l *Listener) sessionNamed(c *net.TCPConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.silent.remove(c) { // else it was dropped just now
+	if l.unnamed.remove(c) { // else it was dropped just now
 		l.named.add(c)
-		_ = c.SetDeadline(time.Now().Add(l.handshake)) // closed: the next read says so
+		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // closed: the next read says so
 	}
 }
 
@@ -73,23 +73,23 @@ func (p *pending) remove(c *net.TCPConn) bool {
 	return i >= 0
 }
 
-// greet runs one handshake and files the connection.
-func (l *Listener) greet(c *net.TCPConn) {
+// handle runs one handshake and files the connection.
+func (l *Listener) handle(c *net.TCPConn) {
 	conn, err := l.authenticate(c)
 	l.mu.Lock()
-	l.silent.remove(c)
+	l.unnamed.remove(c)
 	l.named.remove(c)
 	switch {
 	case err != nil:
-	case l.over:
+	case l.closed:
 		err = errors.New("all connections are there")
 	case l.conns[conn.stream] != nil:
 		err = fmt.Errorf("stream %d is there already", conn.stream)
 	default:
 		l.conns[conn.stream] = conn
-		l.have++
+		l.accepted++
 	}
-	all := l.have == len(l.conns)
+	all := l.accepted == len(l.conns)
 	l.mu.Unlock()
 	if err != nil {
 		l.drop(c, err.Error())
@@ -99,11 +99,11 @@ func (l *Listener) greet(c *net.TCPConn) {
 }
 
 func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
-	if err := c.SetDeadline(time.Now().Add(l.handshake)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(l.handshakeLimit)); err != nil {
 		return nil, err
 	}
-	if l.bare {
-		conn, err := l.authenticateWithoutSession(c)
+	if l.unauthenticated {
+		conn, err := l.checkSecret(c)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 		}
 		rw = t
 	}
-	stream, send, receive, err := l.session.welcome(rw, func() { l.introduced(c) })
+	stream, send, receive, err := l.session.acceptHandshake(rw, func() { l.sessionNamed(c) })
 	if err != nil {
 		return nil, err
 	}

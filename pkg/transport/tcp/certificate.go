@@ -59,9 +59,9 @@ func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
 	}
 }
 
-// setIdentities makes the certificates of both ends, puts the dialer's into
+// makeIdentities makes the certificates of both ends, puts the dialer's into
 // the ticket and returns the listener's configuration.
-func (t *Ticket) setIdentities() (*tls.Config, error) {
+func (t *Ticket) makeIdentities() (*tls.Config, error) {
 	listener, err := newIdentity("zxfer listener")
 	if err != nil {
 		return nil, err

@@ -20,27 +20,27 @@ import (
 // https://queue.acm.org/detail.cfm?id=3022184. Where little is lost it is no faster.
 const (
 	lossCongestion = "bbr"
-	farRTT         = 5 * time.Millisecond // more than any LAN's
-	lossyOne       = 300                  // of so many segments one was sent again, at least
-	judged         = 4096                 // segments since the last look
+	minLossyRTT         = 5 * time.Millisecond // more than any LAN's
+	lossRatio       = 300                  // of so many segments one was sent again, at least
+	minSegments         = 4096                 // segments since the last look
 )
 
 // WatchLosses gives the connections of this end, which sends, bbr where losses call for
 // it, the kernel has it, and nobody chose an algorithm. It is called every so often,
 // by one goroutine.
 func (l *Link) WatchLosses() {
-	if l.chosen {
+	if l.congestionFixed {
 		return
 	}
-	now, before := l.Network(), l.minded
-	if now.Segments < before.Segments+judged {
+	now, previous := l.Network(), l.lastChecked
+	if now.Segments < previous.Segments+minSegments {
 		return
 	}
-	l.minded = now
-	if !now.lossy(before) {
+	l.lastChecked = now
+	if !now.lossy(previous) {
 		return
 	}
-	l.chosen = true
+	l.congestionFixed = true
 	for _, c := range l.conns {
 		if raw, err := c.tcp.SyscallConn(); err == nil {
 			_ = control(raw, func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // else it stays as it is
@@ -50,9 +50,9 @@ func (l *Link) WatchLosses() {
 
 // lossy tells whether enough was lost since an earlier look. The first segments are
 // not judged: they look for how much the line takes.
-func (n Network) lossy(before Network) bool {
-	return before.Segments > 0 && n.MinRTT > farRTT && (n.Congestion == "cubic" || n.Congestion == "reno") &&
-		(n.Retransmits-before.Retransmits)*lossyOne >= n.Segments-before.Segments
+func (n Network) lossy(previous Network) bool {
+	return previous.Segments > 0 && n.MinRTT > minLossyRTT && (n.Congestion == "cubic" || n.Congestion == "reno") &&
+		(n.Retransmits-previous.Retransmits)*lossRatio >= n.Segments-previous.Segments
 }
 
 // TCP is what a host's kernel offers to sockets; a field that is 0 is unknown.

@@ -107,9 +107,9 @@ func TestRootWithoutCapabilities(t *testing.T) {
 
 func TestLossy(t *testing.T) {
 	t.Parallel()
-	before := Network{Segments: 5000, Retransmits: 900}
+	previous := Network{Segments: 5000, Retransmits: 900}
 	far := Network{Congestion: "cubic", MinRTT: 20 * time.Millisecond, Segments: 11_000, Retransmits: 920}
-	require.True(t, far.lossy(before), "20 of 6,000")
+	require.True(t, far.lossy(previous), "20 of 6,000")
 	require.False(t, far.lossy(Network{}), "the first segments")
 	for name, change := range map[string]func(*Network){
 		"19 of 6,000": func(n *Network) { n.Retransmits-- },
@@ -118,7 +118,7 @@ func TestLossy(t *testing.T) {
 	} {
 		n := far
 		change(&n)
-		require.False(t, n.lossy(before), name)
+		require.False(t, n.lossy(previous), name)
 	}
 }
 
@@ -128,10 +128,10 @@ func TestMindLosses(t *testing.T) {
 	for _, asked := range []string{"", "reno"} {
 		l, _ := listen(t, Offer{Mode: Signed, Streams: 2, Socket: transport.Socket{Congestion: asked}})
 		d, _ := connect(t, l, l.Ticket())
-		require.Equal(t, asked != "", d.chosen)
+		require.Equal(t, asked != "", d.congestionFixed)
 		was := d.Network().Congestion
 		d.WatchLosses()
 		require.Equal(t, was, d.Network().Congestion)
-		require.Zero(t, d.minded)
+		require.Zero(t, d.lastChecked)
 	}
 }

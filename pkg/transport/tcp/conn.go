@@ -21,7 +21,7 @@ type Conn struct {
 	mode   Mode
 	tcp    *net.TCPConn
 	rw     net.Conn     // tcp, or TLS over cork over tcp
-	cork   *frameBuffer // nil but in mode tls
+	records   *frameBuffer // nil but in mode tls
 
 	writing sync.Mutex // guards what follows
 	send    *tagger
@@ -35,10 +35,10 @@ type Conn struct {
 	ahead    [HeaderSize]byte // part of the next header, read along
 	aheadLen int
 	silence  time.Duration
-	low      int // SO_RCVLOWAT, as far as it was set
+	lowat      int // SO_RCVLOWAT, as far as it was set
 
 	interrupted atomic.Bool
-	crossed     atomic.Int64
+	wireBytes     atomic.Int64
 	readWait    WaitTimer
 	writeWait   WaitTimer
 }
@@ -57,8 +57,8 @@ func (t *tally) add(h Header) {
 func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
 	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
 	if t, ok := rw.(*tls.Conn); ok {
-		c.cork = t.NetConn().(*frameBuffer)
-		c.cork.readWait, c.cork.writeWait = &c.readWait, &c.writeWait
+		c.records = t.NetConn().(*frameBuffer)
+		c.records.readWait, c.records.writeWait = &c.readWait, &c.writeWait
 	}
 	return c
 }
@@ -75,7 +75,7 @@ func (c *Conn) WriteWait() *WaitTimer { return &c.writeWait }
 
 // WireBytes is how many bytes of frames crossed the connection so far, in both
 // directions, without what TLS adds.
-func (c *Conn) WireBytes() int64 { return c.crossed.Load() }
+func (c *Conn) WireBytes() int64 { return c.wireBytes.Load() }
 
 // tagged tells whether frames of a kind carry a tag: control frames always,
 // data where nothing else protects them.
@@ -138,11 +138,11 @@ func (c *Conn) write(frame []byte) error {
 	if c.broken {
 		return net.ErrClosed
 	}
-	c.crossed.Add(int64(len(frame)))
-	if c.cork != nil {
-		c.cork.hold()
+	c.wireBytes.Add(int64(len(frame)))
+	if c.records != nil {
+		c.records.hold()
 		_, err := c.rw.Write(frame)
-		if ferr := c.cork.flush(); err == nil {
+		if ferr := c.records.flush(); err == nil {
 			err = ferr
 		}
 		c.broken = err != nil
@@ -179,7 +179,7 @@ func (c *Conn) ReadHeader(b *Block) (Header, error) {
 	if c.silence > 0 {
 		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // else the read fails
 		if c.interrupted.Load() {
-			_ = c.tcp.SetReadDeadline(past())
+			_ = c.tcp.SetReadDeadline(pastDeadline())
 		}
 	}
 	head := b.buf[b.off-HeaderSize : b.off]
@@ -252,16 +252,16 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	if c.interrupted.Load() { // for good, though Finish gives the socket another deadline
 		return 0, os.ErrDeadlineExceeded
 	}
-	if c.cork == nil { // which meters by itself: decrypting is not waiting
+	if c.records == nil { // which meters by itself: decrypting is not waiting
 		c.readWait.Start()
 		defer c.readWait.Stop()
 	}
 	n := 0
 	for n < need {
-		c.waitFor(need-n, n > 0)
+		c.setLowat(need-n, n > 0)
 		k, err := c.rw.Read(p[n:])
 		n += k
-		c.crossed.Add(int64(k))
+		c.wireBytes.Add(int64(k))
 		if err == io.EOF && n > 0 && n < need {
 			err = io.ErrUnexpectedEOF
 		}
@@ -272,17 +272,17 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	return n, nil
 }
 
-// readLimit is how many bytes a reader is woken for, where it needs as many: over a slow
+// maxLowat is how many bytes a reader is woken for, where it needs as many: over a slow
 // line they come by the packet. The kernel wakes it sooner where it has no room for so many.
-const readLimit = 128 << 10
+const maxLowat = 128 << 10
 
-// waitFor says that the next read needs so many bytes: the kernel must never wait for
+// setLowat says that the next read needs so many bytes: the kernel must never wait for
 // more. It is told to wait for many only where a frame did not come whole.
-func (c *Conn) waitFor(need int, short bool) {
-	if need = min(need, readLimit); need == c.low || need > c.low && !short {
+func (c *Conn) setLowat(need int, short bool) {
+	if need = min(need, maxLowat); need == c.lowat || need > c.lowat && !short {
 		return
 	}
-	if c.cork != nil { // its records hold fewer bytes than they are long
+	if c.records != nil { // its records hold fewer bytes than they are long
 		return
 	}
 	raw, err := c.tcp.SyscallConn()
@@ -290,7 +290,7 @@ func (c *Conn) waitFor(need int, short bool) {
 		err = control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, need) })
 	}
 	if err == nil {
-		c.low = need
+		c.lowat = need
 	}
 }
 
@@ -302,14 +302,14 @@ func (c *Conn) receiveError(err error) error {
 	return &FrameError{Stream: c.stream, Frame: max(c.received, 1) - 1, Op: "receive", Err: classify(err)}
 }
 
-// past is a deadline that has passed.
-func past() time.Time { return time.Unix(1, 0) }
+// pastDeadline is a deadline that has passed.
+func pastDeadline() time.Time { return time.Unix(1, 0) }
 
 // interrupt makes all reads fail, and writes too unless they are kept.
 func (c *Conn) interrupt(keepWrites bool) {
 	c.interrupted.Store(true)
-	_ = c.tcp.SetReadDeadline(past()) // fails only where the connection is closed
+	_ = c.tcp.SetReadDeadline(pastDeadline()) // fails only where the connection is closed
 	if !keepWrites {
-		_ = c.tcp.SetWriteDeadline(past())
+		_ = c.tcp.SetWriteDeadline(pastDeadline())
 	}
 }

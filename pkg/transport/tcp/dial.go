@@ -20,17 +20,17 @@ const dialHint = "a firewall between the two hosts? Open ports for it and name t
 	"connect in the other direction: {{dial source}} or {{dial target}}\n" +
 	"use another address of the listening host: {{data-address ADDRESS}}"
 
-// redial is the pause before a connection is tried again that was accepted
+// redialPause is the pause before a connection is tried again that was accepted
 // and then dropped: a listener which is flooded does that.
-const redial = 200 * time.Millisecond
+const redialPause = 200 * time.Millisecond
 
 // Dial opens all connections of a ticket. Errors match ErrDial, unless ctx
 // ended; they name the address and port that was tried, from which local
 // address, and what happened, with a hint (see fault.HintOf).
 func Dial(ctx context.Context, t Ticket) (*Link, error) {
-	d := &dialing{ticket: t, within: t.Deadline}
-	if d.within <= 0 {
-		d.within = defaultDeadline
+	d := &dialer{ticket: t, timeout: t.Deadline}
+	if d.timeout <= 0 {
+		d.timeout = defaultDeadline
 	}
 	err := t.Check()
 	if err == nil {
@@ -42,7 +42,7 @@ func Dial(ctx context.Context, t Ticket) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDial, err)
 	}
-	timed, cancel := context.WithTimeout(ctx, d.within)
+	timed, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	conns := make([]*Conn, t.Streams)
 	g, gctx := errgroup.WithContext(timed)
@@ -62,32 +62,32 @@ func Dial(ctx context.Context, t Ticket) (*Link, error) {
 	return newLink(t.Mode, t.Socket, conns), nil
 }
 
-type dialing struct {
+type dialer struct {
 	ticket  Ticket
 	session session
 	config  *tls.Config
-	within  time.Duration
+	timeout  time.Duration
 }
 
 // open makes one connection. One that was accepted and then dropped is tried
 // again: the listener may be busy with strangers.
-func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
-	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: asking(d.ticket.Socket)}
+func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
+	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: socketControl(d.ticket.Socket)}
 	nd.SetMultipathTCP(false)
-	var before error // of the try before
+	var previous error // of the try before
 	fail := func(err error, local string) error {
-		if ctx.Err() != nil && before != nil {
-			err = before // that time ran out in this one explains less
+		if ctx.Err() != nil && previous != nil {
+			err = previous // that time ran out in this one explains less
 		}
-		return d.failed(err, local)
+		return d.dialError(err, local)
 	}
 	for {
 		c, err := nd.DialContext(ctx, "tcp", d.ticket.Address)
 		if err != nil {
-			return nil, fail(err, localFor(d.ticket.Address))
+			return nil, fail(err, localAddressFor(d.ticket.Address))
 		}
 		tcp := c.(*net.TCPConn)
-		conn, err := d.prove(ctx, tcp, stream)
+		conn, err := d.authenticate(ctx, tcp, stream)
 		if err == nil {
 			return conn, nil
 		}
@@ -97,19 +97,19 @@ func (d *dialing) open(ctx context.Context, stream int) (*Conn, error) {
 		if !dropped {
 			return nil, fail(err, local)
 		}
-		before = err
+		previous = err
 		select {
 		case <-ctx.Done():
 			return nil, fail(err, local)
-		case <-time.After(redial):
+		case <-time.After(redialPause):
 		}
 	}
 }
 
-// prove runs the handshakes on a new connection.
-func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
+// authenticate runs the handshakes on a new connection.
+func (d *dialer) authenticate(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
 	// A relay accepts at once, and then has a remote shell to log in.
-	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(past()) })
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(pastDeadline()) })
 	var rw net.Conn = tcp
 	if d.config != nil {
 		t := tls.Client(newFrameBuffer(tcp), d.config)
@@ -119,7 +119,7 @@ func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Con
 		}
 		rw = t
 	}
-	send, receive, err := d.session.introduce(rw, stream)
+	send, receive, err := d.session.dialHandshake(rw, stream)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -129,8 +129,8 @@ func (d *dialing) prove(ctx context.Context, tcp *net.TCPConn, stream int) (*Con
 	return newConn(stream, d.ticket.Mode, tcp, rw, send, receive), tcp.SetDeadline(time.Time{})
 }
 
-// failed explains a connection that could not be made.
-func (d *dialing) failed(err error, local string) error {
+// dialError explains a connection that could not be made.
+func (d *dialer) dialError(err error, local string) error {
 	if fault.ClassOf(err) == fault.Refused { // by this host, of what was asked of the socket
 		return fmt.Errorf("%w to %s (tcp): %w", ErrDial, d.ticket.Address, err)
 	}
@@ -144,13 +144,13 @@ func (d *dialing) failed(err error, local string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		why = errors.New("the connection was accepted and then dropped")
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		why = fmt.Errorf("timeout: no answer within %s", d.within)
+		why = fmt.Errorf("timeout: no answer within %s", d.timeout)
 	}
 	return fault.Failf(dialHint, "%w to %s (tcp) from %s: %w", ErrDial, d.ticket.Address, local, why)
 }
 
-// localFor is the local address that a connection to address starts from.
-func localFor(address string) string {
+// localAddressFor is the local address that a connection to address starts from.
+func localAddressFor(address string) string {
 	// Connecting a datagram socket asks the routes and sends nothing.
 	c, err := net.Dial("udp", address)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// corkSize is how many bytes of TLS records are read or written at once. A connection
+// frameBufferSize is how many bytes of TLS records are read or written at once. A connection
 // begins with less room to read into: most streams of a run of many small ones have
 // ended before it is full, and the end that sends hears little.
 const (
-	corkSize  = 256 << 10
-	firstRead = 16 << 10
+	frameBufferSize  = 256 << 10
+	initialReadSize = 16 << 10
 )
 
 // frameBuffer sits between crypto/tls and its connection. The former writes and reads
@@ -19,7 +19,7 @@ const (
 type frameBuffer struct {
 	*net.TCPConn
 	in        *bufio.Reader
-	filled    bool // what it reads into was too small
+	outgrown    bool // what it reads into was too small
 	readWait  *WaitTimer
 	writeWait *WaitTimer
 
@@ -30,7 +30,7 @@ type frameBuffer struct {
 
 func newFrameBuffer(c *net.TCPConn) *frameBuffer {
 	k := &frameBuffer{TCPConn: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
-	k.in = bufio.NewReaderSize(meteredReader{k}, firstRead)
+	k.in = bufio.NewReaderSize(meteredReader{k}, initialReadSize)
 	return k
 }
 
@@ -41,13 +41,13 @@ func (r meteredReader) Read(p []byte) (int, error) {
 	r.k.readWait.Start()
 	defer r.k.readWait.Stop()
 	n, err := r.k.TCPConn.Read(p)
-	r.k.filled = r.k.filled || n >= firstRead
+	r.k.outgrown = r.k.outgrown || n >= initialReadSize
 	return n, err
 }
 
 func (k *frameBuffer) Read(p []byte) (int, error) {
-	if k.filled && k.in.Size() < corkSize && k.in.Buffered() == 0 {
-		k.in = bufio.NewReaderSize(meteredReader{k}, corkSize)
+	if k.outgrown && k.in.Size() < frameBufferSize && k.in.Buffered() == 0 {
+		k.in = bufio.NewReaderSize(meteredReader{k}, frameBufferSize)
 	}
 	return k.in.Read(p)
 }
@@ -69,7 +69,7 @@ func (k *frameBuffer) flush() error {
 func (k *frameBuffer) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.out)+len(p) > corkSize {
+	if len(k.out)+len(p) > frameBufferSize {
 		if err := k.push(); err != nil {
 			return 0, err
 		}

@@ -36,8 +36,8 @@ func TestCorkGrows(t *testing.T) {
 		require.Equal(t, text, got)
 	}
 	read(1000)
-	require.Equal(t, firstRead, k.in.Size())
-	read(8 * firstRead)
+	require.Equal(t, initialReadSize, k.in.Size())
+	read(8 * initialReadSize)
 	read(1)
-	require.Equal(t, corkSize, k.in.Size())
+	require.Equal(t, frameBufferSize, k.in.Size())
 }

@@ -98,7 +98,7 @@ func FuzzWelcome(f *testing.F) {
 			_ = a.Close()
 		}()
 		go func() { _, _ = io.Copy(io.Discard, a) }()
-		_, _, _, err := s.welcome(b, func() {})
+		_, _, _, err := s.acceptHandshake(b, func() {})
 		_ = b.Close()
 		require.Error(t, err)
 	})

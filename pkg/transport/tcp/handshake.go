@@ -136,24 +136,24 @@ func exported(c net.Conn) ([]byte, error) {
 	return state.ExportKeyingMaterial(labelExporter, nil, 32)
 }
 
-// introduce is the dialer's side for one stream. It returns the keys to send
+// dialHandshake is the dialer's side for one stream. It returns the keys to send
 // and to receive with.
-func (s *session) introduce(c net.Conn, stream int) (send, receive *tagger, err error) {
+func (s *session) dialHandshake(c net.Conn, stream int) (send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
 		return nil, nil, err
 	}
 	h := hello{session: s.id, stream: uint16(stream)}
 	_, _ = rand.Read(h.nonce[:]) // never fails
-	said := h.bytes()
-	if _, err := c.Write(said); err != nil {
+	helloBytes := h.bytes()
+	if _, err := c.Write(helloBytes); err != nil {
 		return nil, nil, err
 	}
 	var answer [nonceSize + proofSize]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
 		return nil, nil, err
 	}
-	transcript := s.transcript(said, answer[:nonceSize], bound)
+	transcript := s.transcript(helloBytes, answer[:nonceSize], bound)
 	if !hmac.Equal(answer[nonceSize:], s.proof(labelListenerProof, transcript)) {
 		return nil, nil, errImpostor
 	}
@@ -166,19 +166,19 @@ func (s *session) introduce(c net.Conn, stream int) (send, receive *tagger, err 
 // errImpostor is a listener that does not know the secret.
 var errImpostor = errors.New("who listens there does not know the session's secret")
 
-// welcome is the listener's side. Its errors say what was wrong with a
+// acceptHandshake is the listener's side. Its errors say what was wrong with a
 // stranger; nothing was told to the stranger that it did not know before.
 // introduced is called once the other end has named this very session.
-func (s *session) welcome(c net.Conn, introduced func()) (stream int, send, receive *tagger, err error) {
+func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	var said [helloSize]byte
-	if n, err := io.ReadFull(c, said[:]); err != nil {
+	var helloBytes [helloSize]byte
+	if n, err := io.ReadFull(c, helloBytes[:]); err != nil {
 		return 0, nil, nil, fmt.Errorf("it said %d of %d bytes: %w", n, helloSize, err)
 	}
-	h, err := parseHello(said[:])
+	h, err := parseHello(helloBytes[:])
 	switch {
 	case err != nil:
 		return 0, nil, nil, err
@@ -187,10 +187,10 @@ func (s *session) welcome(c net.Conn, introduced func()) (stream int, send, rece
 	case int(h.stream) >= s.streams:
 		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
 	}
-	introduced()
+	sessionNamed()
 	var nonce [nonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
-	transcript := s.transcript(said[:], nonce[:], bound)
+	transcript := s.transcript(helloBytes[:], nonce[:], bound)
 	if _, err := c.Write(append(nonce[:], s.proof(labelListenerProof, transcript)...)); err != nil {
 		return 0, nil, nil, err
 	}

@@ -18,15 +18,15 @@ type Link struct {
 	conns []*Conn
 
 	receiving bool
-	chosen    bool    // nothing is left to choose for losses
-	minded    Network // at the last look for losses
+	congestionFixed    bool    // nothing is left to choose for losses
+	lastChecked    Network // at the last look for losses
 
 	mu   sync.Mutex
 	last Network // of the last time that the kernel could be asked
 }
 
 func newLink(mode Mode, s transport.Socket, conns []*Conn) *Link {
-	return &Link{mode: mode, conns: conns, chosen: s.Congestion != ""}
+	return &Link{mode: mode, conns: conns, congestionFixed: s.Congestion != ""}
 }
 
 // Mode is how the link's bytes cross.

@@ -44,21 +44,21 @@ type Listener struct {
 	ticket  Ticket
 	session session
 	config  *tls.Config
-	bare    bool // the peer knows no handshake, see Bare
+	unauthenticated    bool // the peer knows no handshake, see Bare
 	peer    netip.Addr
 	log     func(string)
-	release func() // stops what would close the listener later
-	greets  sync.WaitGroup
+	stopTimers func() // stops what would close the listener later
+	handshakes  sync.WaitGroup
 
-	handshake time.Duration // limit for one handshake
+	handshakeLimit time.Duration // limit for one handshake
 
 	mu       sync.Mutex
-	silent   pending // have not named the session
+	unnamed   pending // have not named the session
 	named    pending // have named it
 	conns    []*Conn // by stream
-	have     int
+	accepted     int
 	dropped  int
-	over     bool
+	closed     bool
 	taken    bool
 	err      error
 	complete chan struct{} // closed when over
@@ -77,7 +77,7 @@ func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, erro
 
 // listenFor opens a listener. It drops a connection whose handshake takes longer than
 // handshake.
-func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool, handshake time.Duration) (*Listener, error) {
+func listenFor(ctx context.Context, o Offer, log func(msg string), unauthenticated bool, handshake time.Duration) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
@@ -85,7 +85,7 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool, ha
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l := &Listener{log: log, bare: bare, handshake: handshake, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
+	l := &Listener{log: log, unauthenticated: unauthenticated, handshakeLimit: handshake, conns: make([]*Conn, o.Streams), complete: make(chan struct{})}
 	if log == nil {
 		l.log = func(string) {}
 	}
@@ -102,9 +102,9 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), bare bool, ha
 	}
 	l.ticket.Address = l.tcp.Addr().String()
 	l.mu.Lock() // ctx may have ended already
-	timer := time.AfterFunc(o.Deadline+acceptGrace, func() { l.finish(l.nobody(o.Deadline)) })
+	timer := time.AfterFunc(o.Deadline+acceptGrace, func() { l.finish(l.timeoutError(o.Deadline)) })
 	stop := context.AfterFunc(ctx, func() { l.finish(context.Cause(ctx)) })
-	l.release = func() { timer.Stop(); stop() }
+	l.stopTimers = func() { timer.Stop(); stop() }
 	l.mu.Unlock()
 	go l.serve()
 	return l, nil
@@ -119,7 +119,7 @@ func (l *Listener) makeTicket(o Offer) (err error) {
 		Streams: o.Streams, Socket: o.Socket, Deadline: o.Deadline,
 	}
 	if o.Mode == TLS {
-		if l.config, err = l.ticket.setIdentities(); err != nil {
+		if l.config, err = l.ticket.makeIdentities(); err != nil {
 			return err
 		}
 	}
@@ -127,12 +127,12 @@ func (l *Listener) makeTicket(o Offer) (err error) {
 	return err
 }
 
-// nobody is the error of a deadline that passed.
-func (l *Listener) nobody(after time.Duration) error {
+// timeoutError is the error of a deadline that passed.
+func (l *Listener) timeoutError(after time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fault.Failf(dialHint, "%w to %s within %s: %d of %d connections were made, %d strangers were dropped",
-		ErrNobody, l.ticket.Address, after, l.have, len(l.conns), l.dropped)
+		ErrNobody, l.ticket.Address, after, l.accepted, len(l.conns), l.dropped)
 }
 
 // Ticket is what the dialling end needs.
@@ -175,7 +175,7 @@ func (l *Listener) Close() error {
 		closeAll(l.conns)
 	}
 	l.mu.Unlock()
-	l.greets.Wait()
+	l.handshakes.Wait()
 	return nil
 }
 
@@ -183,13 +183,13 @@ func (l *Listener) Close() error {
 func (l *Listener) finish(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.closed {
 		return
 	}
-	l.over, l.err = true, err
-	l.release()
+	l.closed, l.err = true, err
+	l.stopTimers()
 	_ = l.tcp.Close() // it had but to listen
-	for _, c := range append(l.silent, l.named...) {
+	for _, c := range append(l.unnamed, l.named...) {
 		_ = c.Close() // strangers
 	}
 	if err != nil {

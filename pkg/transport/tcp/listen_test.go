@@ -106,7 +106,7 @@ func TestListenerClosesOnceComplete(t *testing.T) {
 }
 
 // recorder copies what a dialler says through a relay.
-func recorder(t *testing.T, address string) (via string, said func() []byte) {
+func recorder(t *testing.T, address string) (via string, helloBytes func() []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -159,16 +159,16 @@ func TestStrangersAreDropped(t *testing.T) {
 			require.NoError(t, err)
 			defer silent.Close()
 			// The first stream comes through a relay that records it.
-			via, said := recorder(t, ticket.Address)
+			via, helloBytes := recorder(t, ticket.Address)
 			first, err := dialStream(ticket, via, 0)
 			require.NoError(t, err)
 			defer first.tcp.Close()
 			require.Eventually(t, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				return l.have == 1
+				return l.accepted == 1
 			}, testenv.Timeout(), time.Millisecond)
-			replayed := said() // all of it, because the listener has accepted the stream
+			replayed := helloBytes() // all of it, because the listener has accepted the stream
 
 			for _, garbage := range [][]byte{
 				[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n" + strings.Repeat("x", 200)),
@@ -244,8 +244,8 @@ func dialStream(t Ticket, address string, stream int) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := dialing{ticket: t, session: s, config: config}
-	conn, err := d.prove(context.Background(), c.(*net.TCPConn), stream)
+	d := dialer{ticket: t, session: s, config: config}
+	conn, err := d.authenticate(context.Background(), c.(*net.TCPConn), stream)
 	if err != nil {
 		_ = c.Close()
 	}
@@ -303,7 +303,7 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 			return l.dropped >= maxPending-1
 		}, testenv.Timeout(), time.Millisecond)
 	}
-	_, _, err = s.introduce(&beforeProof{Conn: c, f: flood}, 0)
+	_, _, err = s.dialHandshake(&beforeProof{Conn: c, f: flood}, 0)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
 	defer cancel()
@@ -319,18 +319,18 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	ticket := l.Ticket()
 	s, err := ticket.session()
 	require.NoError(t, err)
-	said := (&hello{session: s.id}).bytes()
+	helloBytes := (&hello{session: s.id}).bytes()
 	for range 2 * maxPending {
 		c, err := net.Dial("tcp", ticket.Address)
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = c.Write(said)
+		_, err = c.Write(helloBytes)
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
 	l.mu.Lock()
 	require.LessOrEqual(t, len(l.named), maxPending)
-	require.LessOrEqual(t, len(l.silent), maxPending)
+	require.LessOrEqual(t, len(l.unnamed), maxPending)
 	l.mu.Unlock()
 	connect(t, l, ticket)
 }

@@ -57,7 +57,7 @@ func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	if err != nil {
 		return nil, fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: it is not an IP address", o.Address)
 	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: asking(o.Socket)}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: socketControl(o.Socket)}
 	// Multipath TCP has no TCP_INFO of its paths and cannot be spliced.
 	lc.SetMultipathTCP(false)
 	for _, i := range rand.Perm(o.PortHigh - o.PortLow + 1) {

@@ -25,10 +25,10 @@ func keepAlive() net.KeepAliveConfig {
 // zero window"; https://man7.org/linux/man-pages/man7/tcp.7.html).
 const unackedTimeout = 20 * time.Second
 
-// asking returns a Control function that asks for what a socket is to be before
+// socketControl returns a Control function that asks for what a socket is to be before
 // the connection is made, as the window's scale is agreed on then. What was
 // granted shows in Network.
-func asking(s transport.Socket) func(network, address string, c syscall.RawConn) error {
+func socketControl(s transport.Socket) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return control(c, func(fd int) error {
 			return errors.Join(setWindow(fd, int(s.Window)), setCongestion(fd, s))

@@ -56,7 +56,7 @@ func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	}
 	c.sent++
 	c.out.add(h)
-	c.crossed.Add(int64(HeaderSize + h.Payload))
+	c.wireBytes.Add(int64(HeaderSize + h.Payload))
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 		if c.interrupted.Load() {
 			return c.receiveError(os.ErrDeadlineExceeded)
 		}
-		c.waitFor(n, short)
+		c.setLowat(n, short)
 		moved, err := c.spliceOnce(socket, pipe, n)
 		switch {
 		case err == errPipeFull:
@@ -127,7 +127,7 @@ func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 			return c.receiveError(io.ErrUnexpectedEOF)
 		}
 		n -= moved
-		c.crossed.Add(int64(moved))
+		c.wireBytes.Add(int64(moved))
 	}
 	return nil
 }

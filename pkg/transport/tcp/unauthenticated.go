@@ -49,8 +49,8 @@ func (b *Unauthenticated) Close() error { return b.l.Close() }
 // errSecret is a stranger of a bare listener.
 var errSecret = errors.New("it does not begin with the secret")
 
-// authenticateWithoutSession reads the secret, and not a byte more.
-func (l *Listener) authenticateWithoutSession(c *net.TCPConn) (*Conn, error) {
+// checkSecret reads the secret, and not a byte more.
+func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
 	want := hex.AppendEncode(nil, l.ticket.Secret)
 	want = append(want, '\n')
 	got := make([]byte, len(want))
