@@ -10,20 +10,21 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Bandwidth is one token bucket for all streams of a transfer; nil is none.
+// Bandwidth limits all connections of a transfer with one token bucket. nil means no limit.
 type Bandwidth struct {
 	bucket *rate.Limiter
 	meter  meter
 }
 
-// NewBandwidth makes the bucket; watches are one for each goroutine that waits.
+// NewBandwidth returns the limit of o, or nil. It needs one timer for each goroutine that
+// waits.
 func NewBandwidth(o Options, watches WaitTimers) *Bandwidth {
 	if o.BandLimit <= 0 {
 		return nil
 	}
 	burst := o.limitedBlock()
 	b := &Bandwidth{bucket: rate.NewLimiter(rate.Limit(o.BandLimit), burst)}
-	b.bucket.AllowN(time.Now(), burst) // starts empty, or short streams exceed it
+	b.bucket.AllowN(time.Now(), burst) // start empty, or short streams exceed the limit
 	b.meter.name = StageLimit
 	b.meter.waitIn = func(life time.Duration) time.Duration { return life - min(life, watches.Mean()) }
 	return b
@@ -37,7 +38,7 @@ func (b *Bandwidth) Wait(ctx context.Context, n int, w *tcp.WaitTimer) error {
 	w.Start()
 	defer w.Stop()
 	b.meter.bytes.Add(int64(n))
-	for n > 0 { // a block of a device may be more than the bucket holds
+	for n > 0 { // a device block may exceed the burst
 		part := min(n, b.bucket.Burst())
 		if err := b.bucket.WaitN(ctx, part); err != nil {
 			return errors.Join(context.Cause(ctx), err)
@@ -47,7 +48,7 @@ func (b *Bandwidth) Wait(ctx context.Context, n int, w *tcp.WaitTimer) error {
 	return nil
 }
 
-// Stages is that of the limit, if there is one.
+// Stages returns the stage of the limit, or nil without a limit.
 func (b *Bandwidth) Stages(life time.Duration) []Stage {
 	if b == nil {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What can limit a transfer, as LimitedBy names it.
+// Bottlenecks that LimitedBy returns.
 const (
 	LimitSource      = "source"
 	LimitCompress    = "compress"
@@ -17,22 +17,21 @@ const (
 	LimitReceiverCPU = "receiver cpu"
 	LimitExpand      = "decompress"
 	LimitTarget      = "target"
-	LimitVerify      = "verification" // reading back what was written
+	LimitVerify      = "verification" // reading back written blocks
 )
 
-// minShare is the share of its lifetime for which a stage must have held up
-// the others to be named: below it a transfer is too short, or too evenly
-// matched, to have one bottleneck.
+// minShare is the least busy share of a stage's lifetime to name it. Below it, the transfer is
+// too short or too evenly matched to have one bottleneck.
 const minShare = 0.1
 
-// A transfer of less than minBytes in less than minLifetime tells nothing of a rate:
-// what takes longest is that both ends begin.
+// A transfer below both limits has no meaningful rate: most of its time is startup at both
+// ends.
 const (
-	minBytes = 1 << 20
-	minLifetime  = 2 * time.Second
+	minBytes    = 1 << 20
+	minLifetime = 2 * time.Second
 )
 
-// tooShort tells such a transfer, by either end's stages.
+// tooShort reports whether a transfer is below these limits.
 func tooShort(sender, receiver []Stage) bool {
 	for _, s := range slices.Concat(sender, receiver) {
 		if s.Bytes >= minBytes || s.Busy+s.WaitIn+s.WaitOut >= minLifetime {
@@ -42,25 +41,22 @@ func tooShort(sender, receiver []Stage) bool {
 	return true
 }
 
-// LimitedBy names what limits a transfer, from both ends' stages and what the
-// kernel says of the sender's connections (nil for a local copy or while it is
-// unknown); "" while nothing stands out. Either end's stages may be missing.
+// LimitedBy returns the bottleneck of a transfer, or "" if none stands out. n holds the figures
+// of the sender's connections, nil if unknown or for a local copy. The stages of one end may be
+// missing.
 //
-// Rings couple the stages: behind the slowest one all rings run full, and the
-// stages there wait for their output; after it all rings run empty, and the
-// stages there wait for their input. The slowest itself waits for neither, so
-// the largest share of a lifetime spent Busy wins. A read stage is busy while
+// Rings couple the stages. Upstream of the slowest stage, rings are full and stages wait for
+// their output. Downstream, rings are empty and stages wait for their input. The slowest stage
+// waits for neither, so the largest busy share of a lifetime wins. A read stage is busy while
 // it waits for the Source, a write stage while it waits for the Sink.
 //
-// The network is no stage. It is the slowest while the sender waits to write
-// to it and the receiver waits to read from it, both at once: of a slow target
-// the receiver would not wait to read, of a slow source the sender would not
-// wait to write. So its share is the lesser of the two. Without the receiver's
-// stages the sender's wait counts alone.
+// The network is not a stage. It is the slowest part while the sender waits to write to it and
+// the receiver waits to read from it. With a slow target the receiver does not wait, with a
+// slow source the sender does not. So the network's share is the lesser of the two, or the
+// sender's alone if the receiver's stages are missing.
 //
-// Which part of the network it was, TCP_INFO says: of the time in which there
-// was something to send, the receiver's window was shut, or the send buffer was
-// too small for the round trip, for more than half, or see held. See also shortBuffer.
+// TCP_INFO tells which part of the network it is: a closed receive window (see windowThreshold)
+// or a send buffer too small for the round trip (see shortBuffer).
 func LimitedBy(sender, receiver []Stage, n *Network) string {
 	stage := func(name string) Stage {
 		for _, stages := range [][]Stage{sender, receiver} {
@@ -111,13 +107,12 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	return best
 }
 
-// minIdle is how much of a processor is idle on a host that has one to spare: less
-// is what counting it in ticks leaves.
+// minIdle is the least number of idle processors on a host with spare capacity. Smaller values
+// are rounding of clock ticks.
 const minIdle = 0.1
 
-// Exhausted names the processors of an end whose host has none to spare, "" where both
-// have. Then all that runs there waits for them in turn, and a stage that is busy, or
-// waits for a program, tells nothing of what that would do by itself.
+// Exhausted returns the limit of the end whose host has no idle processor, or "". On such a
+// host every stage waits for a processor, so its busy time says little about the stage itself.
 func Exhausted(sender, receiver Progress) string {
 	none := func(p Progress) bool { return p.Processors > 0 && p.Busy() > float64(p.Processors)-minIdle }
 	switch {
@@ -129,9 +124,9 @@ func Exhausted(sender, receiver Progress) string {
 	return ""
 }
 
-// windowThreshold is for how long the receiver's window must have held connections up to be named.
-// bbr sends no faster than what it saw arrive, and so seldom meets a window that is shut,
-// though nothing else keeps it back.
+// windowThreshold returns how long a closed receive window must have blocked the connections to
+// be the bottleneck. bbr sends no faster than data arrives, so it rarely meets a closed window
+// even if only the window limits it.
 func windowThreshold(n *Network) time.Duration {
 	if n.Congestion == "bbr" {
 		return n.BusyTime / 4
@@ -139,16 +134,15 @@ func windowThreshold(n *Network) time.Duration {
 	return n.BusyTime / 2
 }
 
-// shortBuffer tells whether the send buffers limit the rate, where the kernel
-// does not count it as such: a buffer that is not allowed to grow also keeps
-// the congestion window from growing, and looks as if that was the limit. A
-// buffer that may grow is kept at twice the congestion window and more, so what
-// is under way in one round trip is less than half of it.
+// shortBuffer reports whether send buffers limit the rate although the kernel does not count
+// it. A buffer that cannot grow also keeps the congestion window from growing, which then looks
+// like the limit. A buffer that may grow is at least twice the congestion window, so one round
+// trip carries less than half of it.
 //
 // https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_input.c (tcp_sndbuf_expand)
 // https://github.com/torvalds/linux/blob/v6.12/net/ipv4/tcp_output.c (tcp_cwnd_validate)
 func shortBuffer(n *Network) bool {
-	// Both are sums over the connections: this is the rate of one of them.
+	// Both are sums over the connections, so this is the rate of one connection.
 	rate := float64(n.Acked) / n.BusyTime.Seconds()
 	return 2*rate*n.RTT.Seconds() > float64(n.SendBuffer) && n.SendBuffer > 0
 }

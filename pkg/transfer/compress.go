@@ -11,36 +11,35 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Compression works frame by frame: each payload is a whole zstd frame, so
-// cores work side by side, every frame may have a level of its own, and any
-// zstd -d reads their concatenation.
+// Each payload is a whole zstd frame. So cores work in parallel, each frame may have its own
+// level, and zstd -d reads their concatenation.
 const (
-	// minSaving is the share of a frame that compression must save, or the
-	// frame is sent as it is.
+	// minSaving is the least share of a frame that compression must save. Otherwise the frame
+	// is sent uncompressed.
 	minSaving = 0.05
-	// maxPoorFrames frames in a row that save less end compression for a while.
+	// maxPoorFrames is how many frames in a row may save less before compression pauses.
 	maxPoorFrames = 4
-	// After that one frame is tried every firstProbeInterval bytes, then ever less
-	// often, down to every probeLast bytes.
+	// During a pause, one frame is tried every firstProbeInterval bytes. The interval doubles
+	// up to maxProbeInterval.
 	firstProbeInterval = 64 << 20
-	maxProbeInterval  = 256 << 20
-	// maxBestEncoders bounds the encoders of the highest level, where the level is not
-	// the user's choice: each has tables of 34 MiB (bestLongTableBits,
-	// https://github.com/klauspost/compress/blob/v1.20.3/zstd/enc_best.go).
-	// A link that two of them cannot fill gets a lower level soon.
+	maxProbeInterval   = 256 << 20
+	// maxBestEncoders bounds the encoders of the highest level in auto mode. Each has tables of
+	// 34 MiB (bestLongTableBits,
+	// https://github.com/klauspost/compress/blob/v1.20.3/zstd/enc_best.go). A link that two of
+	// them cannot fill soon gets a lower level.
 	maxBestEncoders = 2
 )
 
-// Compressor compresses blocks, several at once.
+// Compressor compresses blocks. Encode may be called concurrently.
 type Compressor struct {
-	Threads  int             // as many may call Encode at once
-	encoders []*zstd.Encoder // by level, the fastest first; one if it is fixed
+	Threads  int             // how many goroutines may call Encode at once
+	encoders []*zstd.Encoder // by level, fastest first; one if the level is fixed
 	adaptive bool
 	choice   levelChooser
 }
 
-// NewCompressor understands "", "off", "auto", "zstd" and "zstd:LEVEL" (1 to 22);
-// it returns nil for the first two.
+// NewCompressor returns the compressor for o.Compress: "", "off", "auto", "zstd" or
+// "zstd:LEVEL" (1 to 22). It returns nil for the first two.
 func NewCompressor(o Options) (*Compressor, error) {
 	mode, text, levelled := strings.Cut(o.Compress, ":")
 	levels := []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression}
@@ -66,7 +65,7 @@ func NewCompressor(o Options) (*Compressor, error) {
 		if k.adaptive && l == zstd.SpeedBestCompression {
 			n = min(n, maxBestEncoders)
 		}
-		// The end's digest covers the stream: a checksum a frame adds nothing.
+		// the digest of the stream makes checksums per frame redundant
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(n), zstd.WithEncoderCRC(false))
 		if err != nil {
 			return nil, err
@@ -76,9 +75,8 @@ func NewCompressor(o Options) (*Compressor, error) {
 	return k, nil
 }
 
-// Encode compresses a block's payload into a spare block, unless that is not
-// worth it: then it returns nil. backlog is how many compressed blocks wait
-// for the network.
+// Encode compresses a block into a new one and returns it, or nil if that saves too little.
+// backlog is the number of compressed blocks that wait for the network.
 func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, release func(*tcp.Block)) *tcp.Block {
 	raw := b.Payload()
 	level, try := 0, true
@@ -97,26 +95,26 @@ func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, 
 		release(spare)
 		return nil
 	}
-	spare.SetLen(len(out)) // in place: it is shorter than the room
+	spare.SetLen(len(out)) // no copy: the output is shorter than the room
 	return spare
 }
 
-// levelChooser picks the level of each frame, and whether to try at all.
+// levelChooser chooses the level of each frame, and whether to compress it at all.
 type levelChooser struct {
-	top     int // the highest level
+	top     int // highest level
 	threads int64
 
 	mu     sync.Mutex
 	level  int
 	since  int64 // frames since the level changed
 	poor   int   // frames in a row that saved too little
-	skip   int64 // bytes until the next try
-	stride int64 // bytes from one try to the next while compression rests
+	skip   int64 // bytes until the next probe
+	stride int64 // bytes between probes during a pause
 }
 
-// next chooses for a frame of n bytes while backlog compressed frames wait for
-// the network: many mean that there is time for a higher level, few that the
-// network is about to wait for the compressors.
+// next returns the level for a frame of n bytes, and whether to compress it. A large backlog of
+// compressed frames leaves time for a higher level. A small one means that the network is about
+// to wait for compression.
 func (c *levelChooser) next(n int, backlog int64) (level int, try bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +122,7 @@ func (c *levelChooser) next(n int, backlog int64) (level int, try bool) {
 		c.skip -= int64(n)
 		return 0, false
 	}
-	if c.poor >= maxPoorFrames { // a probe: that nothing is compressed is why they wait
+	if c.poor >= maxPoorFrames { // a probe; the backlog is meaningless while nothing is compressed
 		c.skip, c.level = c.stride, 0
 		return 0, true
 	}
@@ -142,7 +140,7 @@ func (c *levelChooser) next(n int, backlog int64) (level int, try bool) {
 	return c.level, true
 }
 
-// record notes whether a frame was worth its compression.
+// record records whether compression saved enough of a frame.
 func (c *levelChooser) record(good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,13 +159,13 @@ func (c *levelChooser) record(good bool) {
 	c.skip = c.stride
 }
 
-// maxWindow bounds the window that a zstd frame declares, in bytes. A compressor declares at
-// most twice the size of a block.
+// maxWindow bounds the window in bytes that a zstd frame may declare. A compressor declares at
+// most twice the block size.
 const maxWindow = 2 * tcp.MaxRaw
 
-// NewDecoder returns a function that decompresses a block into room. It starts with the first
-// block, because most transfers have none. It never returns more bytes than the capacity of
-// room or opt.Block, and needs little more memory, whatever a hostile sender compressed.
+// NewDecoder returns a function that decompresses a block into room. The decoder is created
+// with the first block, because most transfers have none. Output is bounded by the capacity of
+// room and by opt.Block, and memory by little more, even for hostile input.
 func NewDecoder(opt Options) func(packed, room []byte) ([]byte, error) {
 	open := sync.OnceValues(func() (*zstd.Decoder, error) {
 		return zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(opt.Block)), zstd.WithDecoderMaxWindow(maxWindow),

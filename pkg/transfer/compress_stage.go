@@ -14,10 +14,10 @@ type compressStage struct {
 	*Compressor
 	*workers
 	ring   *ring
-	packed atomic.Int64 // pieces done; those not yet taken are the backlog
+	packed atomic.Int64 // number of finished pieces; those not yet taken are the backlog
 }
 
-// newCompressStage returns nil where nothing is compressed.
+// newCompressStage returns nil if compression is off.
 func newCompressStage(o Options) (*compressStage, error) {
 	c, err := NewCompressor(o)
 	if c == nil {
@@ -28,13 +28,13 @@ func newCompressStage(o Options) (*compressStage, error) {
 	return k, nil
 }
 
-// add hands a piece to the workers.
+// add queues a piece for the workers.
 func (k *compressStage) add(p *piece) {
 	p.ready = make(chan struct{})
-	k.queue <- p // workers never block: there is room again soon
+	k.queue <- p // workers never block, so there soon is room
 }
 
-// compress replaces a piece's block by a compressed one, if that is worth it.
+// compress replaces a piece's block by a compressed one if that saves enough.
 func (k *compressStage) compress(p *piece) {
 	defer k.packed.Add(1)
 	k.meter.bytes.Add(int64(len(p.block.Payload())))
@@ -46,12 +46,12 @@ func (k *compressStage) compress(p *piece) {
 	}
 }
 
-// decompressStage decompresses pieces between the connections and the sink. It starts
-// with the first compressed frame; most streams have none.
+// decompressStage decompresses pieces between the connections and the ring. It starts with the
+// first compressed frame, because most streams have none.
 type decompressStage struct {
 	*workers
-	ring   *ring
-	decode func(packed, room []byte) ([]byte, error)
+	ring      *ring
+	decode    func(packed, room []byte) ([]byte, error)
 	startOnce sync.Once
 }
 
@@ -61,8 +61,8 @@ func newDecompressStage(o Options, r *ring) *decompressStage {
 	return x
 }
 
-// add hands a piece to the workers. busy meters the time that they have no
-// room. It is called by several goroutines.
+// add queues a piece for the workers. busy counts the time that the queue is full. It may be
+// called concurrently.
 func (x *decompressStage) add(ctx context.Context, p *piece, busy *tcp.WaitTimer) error {
 	x.startOnce.Do(x.start)
 	p.ready = make(chan struct{})
@@ -81,8 +81,8 @@ func (x *decompressStage) add(ctx context.Context, p *piece, busy *tcp.WaitTimer
 	}
 }
 
-// decompress decompresses one piece in place. A frame that holds more bytes than its header says
-// is an error, and costs no memory beyond one block.
+// decompress decompresses one piece in place. If a frame holds more bytes than its header says,
+// the piece gets an error. This costs at most one block of memory.
 func (x *decompressStage) decompress(p *piece) {
 	x.meter.bytes.Add(int64(p.header.Raw))
 	out := x.ring.get()
@@ -95,19 +95,18 @@ func (x *decompressStage) decompress(p *piece) {
 		}
 		return
 	}
-	out.SetLen(copy(out.Room(), raw)) // onto itself, unless the decoder moved it
+	out.SetLen(copy(out.Room(), raw)) // a copy onto itself unless the decoder reallocated
 	x.ring.release(p.block)
 	p.block = out
 }
 
-// workers compress or decompress pieces on several cores; whoever takes a piece out
-// of its ring waits until it is ready.
+// workers process pieces on several cores. The taker of a piece waits until it is ready.
 type workers struct {
-	process    func(*piece)
-	queue chan *piece
-	meter meter
-	idle  WaitTimers
-	running   sync.WaitGroup
+	process func(*piece)
+	queue   chan *piece
+	meter   meter
+	idle    WaitTimers
+	running sync.WaitGroup
 }
 
 func newWorkers(stage string, n int, do func(*piece)) *workers {
@@ -132,7 +131,7 @@ func (w *workers) start() {
 	}
 }
 
-// stop ends the workers. Nothing may be queued any more.
+// stop waits for the workers to finish. The caller must not queue anything afterwards.
 func (w *workers) stop() {
 	close(w.queue)
 	w.running.Wait()

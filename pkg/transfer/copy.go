@@ -8,11 +8,11 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Copy moves a Source into a Sink on one host, through a ring. The Sink is
-// committed only after the Source ended well, and does not see what it asked
-// to withhold before. The Source is closed on failure; the error is the cause.
+// Copy copies a Source to a Sink on one host through a ring. It commits the Sink only if the
+// Source ended well, and withholds the tail until then. The error is the cause. On failure,
+// Copy closes the Source.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. Copy calls it about twice a second and once at the end.
 func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
 	c := &copyState{src: src, writer: newWriter(sink, opt)}
@@ -43,7 +43,7 @@ type copyState struct {
 
 func (c *copyState) unwind(cause error) {
 	c.ring.fail(cause)
-	_ = c.src.Close() // the cause is known
+	_ = c.src.Close() // the cause is already known
 	c.abort(cause)
 }
 

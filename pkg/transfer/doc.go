@@ -1,25 +1,21 @@
-// Package transfer moves a stream from a Source to a Sink through stages that
-// overlap: bounded rings between them, and a meter at each which tells how
-// long the stage waited for its input and for its output. The stage that waits
-// for neither is the bottleneck (see [LimitedBy]).
+// Package transfer moves one stream from a Source to a Sink.
 //
-// [Send] and [Receive] are the two halves of a transfer over a wire.Link,
-// [Copy] is a whole one on one host. A Sink is committed only after the
-// source's exit, the byte and frame counts and, where the bytes were seen, the
-// digest all matched; in any other case it is aborted and, if it asks for
-// that, never sees the last bytes of the stream.
+//   - Source: produces the stream. Sink: stores it.
+//   - Stage: one step on the way, such as read, compress or send. Stages overlap.
+//   - Ring: a bounded buffer between two stages. Piece: a numbered block in a ring.
+//   - Meter: counts the bytes and waits of a stage. [LimitedBy] derives the bottleneck.
+//   - Link: the connections to the other host (package tcp). [Outgoing] and [Incoming] are its ends.
+//   - Tail: the last bytes of a stream, withheld from the Sink until the end is verified.
+//   - Life: runs one transfer, from its start to commit or abort. Package device uses it, too.
+//   - Engine: the code that a Life runs: [Send], [Receive] and [Copy] here, blocks in package device.
 //
-// Whatever moves, its course is a [Life]: start, watch, stall, one cause, unwind,
-// then commit or abandon, and the last word to the other end. What an engine
-// needs beside it is here, too: both halves of a link ([Outgoing], [Incoming]),
-// meters, the bandwidth limit and compression. Package device has the other
-// engine, which moves blocks in any order.
+// A Sink is committed only if the source succeeded and the byte and frame counts match. The
+// digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.
 //
-// Errors tell which part failed: what the Source or Sink itself returned, a
-// [*PeerError] for what the other end reported, wire.ErrCut for a network that
-// broke (the only kind that another try may mend), wire.ErrTampered,
-// [ErrMiscounted] and [ErrStall].
+// Errors name the part that failed: the Source's or Sink's own error, a [*PeerError] from the
+// other end, tcp.ErrCut for a broken network (only this one is worth a retry),
+// tcp.ErrTampered, [ErrMiscounted] or [ErrStall].
 //
-// The package knows streams and frames, neither datasets nor devices. What
-// crosses the network is package wire's. It retries nothing.
+// The package does not know datasets or devices, does not define the network protocol
+// (package tcp does), and retries nothing.
 package transfer

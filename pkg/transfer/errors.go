@@ -8,19 +8,18 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// PeerError is a failure that the other end reported over the wire: its own
-// source's, its own sink's, or what it found wrong with the bytes.
+// PeerError is a failure that the other end reported: of its source, its sink or the received
+// bytes.
 type PeerError struct{ Text string }
 
 func (e *PeerError) Error() string { return "the other end failed: " + e.Text }
 
-// ErrStall is a transfer that moved no byte for Options.Stall. The error says
-// which side gave or took nothing; where that is the network, it is also a
-// wire.ErrCut.
+// ErrStall means that a transfer made no progress for Options.Stall. The error names the part
+// that stalled. If that is the network, it also matches tcp.ErrCut.
 var ErrStall = errors.New("no byte was moved")
 
-// ErrMiscounted is a stream whose authenticated end does not match what
-// arrived, though every frame was what its sender sent.
+// ErrMiscounted means that the sender's authenticated account does not match the received
+// stream, although every frame was valid.
 var ErrMiscounted = errors.New("the stream's end does not match what arrived")
 
 func stalled(subject string, network bool, after time.Duration) error {
@@ -31,21 +30,20 @@ func stalled(subject string, network bool, after time.Duration) error {
 	return err
 }
 
-// TargetError marks what a target itself returned: what it says when it is
-// given up tells why, and is told in its place.
+// TargetError marks an error of the target itself. If aborting the target returns another
+// error, that one replaces it.
 type TargetError struct{ Err error }
 
 func (e *TargetError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the target's error.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// A sourceError is what a Source returned.
+// sourceError marks an error of a Source.
 type sourceError struct{ error }
 
 func (e *sourceError) Unwrap() error { return e.error }
 
-// unmark takes the marks off an error.
+// unmark removes the mark of a TargetError or sourceError.
 func unmark(err error) error {
 	switch e := err.(type) {
 	case *TargetError:

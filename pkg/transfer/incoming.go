@@ -10,25 +10,24 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// aliveInterval is how often a receiver says that it is at work.
+// aliveInterval is how often a receiver sends an Alive frame.
 const aliveInterval = 5 * time.Second
 
-// Incoming is the receiver's end of a link: it reads frames until their end,
-// says that it is at work meanwhile, and at last how it went.
+// Incoming is the receiver's end of a link. It reads frames until the end of the stream, sends
+// Alive frames meanwhile, and reports the outcome.
 type Incoming struct {
 	link *tcp.Link
-	// Full meter, for each connection, the time that there was no room for what
-	// came.
+	// Full counts, per connection, the time without room for a received frame.
 	Full WaitTimers
-	// Ack is what the confirmation tells.
+	// Ack is the payload of the confirmation.
 	Ack []byte
 
-	meter meter // waits in for the network
+	meter meter // its waitIn is the network
 	life  *Life
 	quiet func()
 }
 
-// NewIncoming is the end that receives.
+// NewIncoming returns the receiving end of a link.
 func NewIncoming(link *tcp.Link) *Incoming {
 	link.Receiving()
 	in := &Incoming{link: link, Full: NewWaitTimers(len(link.Conns()))}
@@ -58,8 +57,8 @@ func (in *Incoming) end(err error) {
 	}
 }
 
-// keepAlive tells the sender every so often that this end is at work, and how
-// much it has stored. A sender of the same, short patience hears of it in time.
+// keepAlive sends an Alive frame with the number of stored bytes at intervals. They are short
+// enough for a sender with the same stall timeout.
 func (in *Incoming) keepAlive() (stop func()) {
 	every := min(aliveInterval, in.life.Stall/3)
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -71,7 +70,7 @@ func (in *Incoming) keepAlive() (stop func()) {
 			select {
 			case <-tick.C:
 				stored, _ := in.life.Account(time.Since(in.life.started))
-				// If it fails, so do the reads.
+				// if this fails, so do the reads
 				_ = in.link.Conns()[0].WriteControl(tcp.Alive, uint64(stored), nil)
 			case <-quit:
 				return
@@ -81,27 +80,26 @@ func (in *Incoming) keepAlive() (stop func()) {
 	return func() { close(quit); <-done }
 }
 
-// Room gives a block to read a frame into, and Take takes it with the frame.
+// Room returns a block to read a frame into. Take receives the frame in that block.
 type (
 	Room func() *tcp.Block
 	Take func(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error
 )
 
-// connEnd is how one connection ended.
+// connEnd holds the end of one connection.
 type connEnd struct {
 	account tcp.Account
 	err     error
 }
 
-// Receive reads what comes over all connections until their ends, and returns
-// the account of the whole, with what crossed on all of them as its StreamBytes
-// and StreamFrames. Nothing reads any more then.
+// Receive reads frames from all connections until each has ended, and returns the account of
+// the stream. Its StreamBytes and StreamFrames are sums over the connections. No reader runs
+// when it returns.
 //
-// When one connection ends early, the others get a moment to end, too: a sender
-// that gave up says why on each that still works, after what it had sent
-// before. cut, which may be nil, is called with the error when that moment has
-// passed. All that came until then is genuine; early tells that it is not the
-// whole. err means that nothing may be trusted, and has failed the life.
+// If one connection ends early, Receive waits explainTimeout for the others: a sender that
+// aborts writes the reason to each of them. Then it calls cut, unless that is nil. With an
+// early error, all frames received so far are genuine but the stream is incomplete. With err,
+// no frame may be trusted, and the transfer has failed.
 func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(early error)) (whole tcp.Account, early, err error) {
 	var readers sync.WaitGroup
 	ends := make(chan connEnd, len(in.link.Conns()))
@@ -124,7 +122,7 @@ func (in *Incoming) Receive(ctx context.Context, room Room, take Take, cut func(
 	return whole, early, err
 }
 
-// read reads frames off one connection until its end.
+// read reads frames from one connection until its end.
 func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take) (tcp.Account, error) {
 	for {
 		b := room()
@@ -134,7 +132,7 @@ func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take)
 		}
 		if h.Kind != tcp.Data {
 			a, err := parseEnd(c, h, b)
-			in.Full[c.Stream()].Start() // from now on it waits for the others
+			in.Full[c.Stream()].Start() // this connection now waits for the others
 			return a, err
 		}
 		if err := take(ctx, c, h, b); err != nil {
@@ -143,7 +141,7 @@ func (in *Incoming) read(ctx context.Context, c *tcp.Conn, room Room, take Take)
 	}
 }
 
-// parseEnd is what a frame that is not data says of its connection's end.
+// parseEnd decodes the frame that ends a connection: End or Abort.
 func parseEnd(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	switch h.Kind {
 	case tcp.End:
@@ -158,7 +156,7 @@ func parseEnd(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	return tcp.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", tcp.ErrTampered, h.Kind)
 }
 
-// joinEnds waits for the ends of n connections, which must agree.
+// joinEnds waits for the ends of n connections, whose accounts must agree.
 func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early error)) (whole tcp.Account, early, err error) {
 	var late <-chan time.Time
 	var bytes, frames uint64
@@ -194,11 +192,11 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 	return whole, early, nil
 }
 
-// Took notes a frame that was found good.
+// Took counts a valid frame.
 func (in *Incoming) Took(h tcp.Header) { in.meter.bytes.Add(int64(h.Raw)) }
 
-// Bytes is how much came.
+// Bytes returns the number of bytes received.
 func (in *Incoming) Bytes() int64 { return in.meter.bytes.Load() }
 
-// Stage is that of receiving.
+// Stage returns the receiving stage.
 func (in *Incoming) Stage(life time.Duration) Stage { return in.meter.stage(life) }

@@ -11,64 +11,61 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Life is the one course that every transfer takes, whatever moves. It starts
-// and is watched, and fails where nothing moves any more; the first failure is
-// the cause, at which all that waits is unwound; what was moved takes effect
-// only if there was none; and the other end is told how it went. An engine fills
-// it in and calls Run. What may be nil says so.
+// Life runs one transfer: it starts and watches the transfer, unwinds it at the first failure,
+// commits or abandons the result, and reports the outcome to the other end. An engine fills in
+// the fields and calls Run. A field may be nil only if its comment says so.
 type Life struct {
-	// Stall ends a transfer that moved nothing for this long.
+	// Stall is how long a transfer may make no progress before it fails.
 	Stall time.Duration
-	// Report is told how far it is, about twice a second and once at the end;
-	// may be nil.
+	// Report receives the progress about twice a second and once at the end; may be nil.
 	Report func(Progress)
-	// Over is this end of a link; nil within one host.
+	// Over is this end of a link; nil for a copy on one host.
 	Over Half
 
-	// Move does all the work. It returns when nothing of it runs any more, with
-	// what failed; what fails beside it calls Fail.
+	// Move does the work and returns its error. All of its goroutines have ended when it
+	// returns. They call Fail for errors of their own.
 	Move func(ctx context.Context) error
-	// Unwind ends all that waits while Move is under way, once; may be nil.
+	// Unwind unblocks Move after a failure. It is called once, while Move still runs; may be
+	// nil.
 	Unwind func(cause error)
-	// Commit makes what was moved take effect; may be nil. Its context is the
-	// caller's.
+	// Commit makes the moved data take effect; may be nil. It gets the context given to Run.
 	Commit func(ctx context.Context) error
-	// Abandon gives up, after Move and Unwind have returned, and tells what
-	// the target itself has to say; may be nil. Target is its name.
+	// Abandon aborts the target after Move and Unwind have returned, and returns the target's
+	// own error; may be nil. Target is the target's name.
 	Abandon func() error
 	Target  string
 
-	// Account is how much was moved, and what each stage did in so long a life.
+	// Account returns the bytes moved so far and the stages of a transfer that has run for
+	// life.
 	Account func(life time.Duration) (bytes int64, stages []Stage)
-	// Moved is anything that changes while the transfer gets on.
+	// Moved returns a counter that changes while the transfer makes progress.
 	Moved func() int64
-	// Idle tells that this end has nothing to do, which is no stall; nil where
-	// it always has.
+	// Idle reports whether this end has nothing to do, which is not a stall; may be nil.
 	Idle func() bool
-	// Stalled says what does not get on: with network, something that is known
-	// better at the other end.
+	// Stalled names the part that makes no progress. network means that the other end knows the
+	// reason better.
 	Stalled func() (reason string, network bool)
 
-	started time.Time
-	startUsage  sysinfo.Usage
-	caller  context.Context
-	fail    context.CancelCauseFunc
+	started    time.Time
+	startUsage sysinfo.Usage
+	caller     context.Context
+	fail       context.CancelCauseFunc
 }
 
-// Half is one end of a link, as a Life sees it: *Outgoing or *Incoming.
+// Half is one end of a link: *Outgoing or *Incoming.
 type Half interface {
 	start(l *Life)
-	// interrupt ends what waits for the network.
+	// interrupt unblocks reads and writes of the network.
 	interrupt()
-	// end tells the other end how it went. The link is closed afterwards.
+	// end reports the outcome to the other end. The caller closes the link afterwards.
 	end(err error)
 	tcpLink() *tcp.Link
 }
 
-// Fail gives up with a cause; only the first one counts.
+// Fail fails the transfer. Only the first cause counts.
 func (l *Life) Fail(cause error) { l.fail(cause) }
 
-// Run lives it. The error is the cause, without the mark of a [TargetError].
+// Run runs the transfer. The error is the cause, without the mark of a [TargetError].
 func (l *Life) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
 	l.started, l.startUsage, l.caller, l.fail = time.Now(), usage(), parent, fail
@@ -79,8 +76,7 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 		if l.Over != nil {
 			l.Over.interrupt()
 			if errors.Is(cause, ErrStall) {
-				// At once: what a device or ZFS hangs does not end before
-				// that answers, which may be never.
+				// Notify the peer now: if a device or ZFS hangs, Move may never return.
 				l.notifyPeer(cause)
 			}
 		}
@@ -95,12 +91,12 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 	if err := l.Move(ctx); err != nil {
 		fail(err)
 	}
-	stop() // a long commit is no stall
+	stop() // a long commit is not a stall
 	if !keep() {
 		<-unwound
 		err = l.abandon(context.Cause(ctx))
 	} else if l.Commit != nil {
-		// All of it is here and verified; from here on the target decides.
+		// All data is here and verified. The target decides from here on.
 		err = unmark(l.Commit(parent))
 	}
 	if l.Over != nil {
@@ -118,8 +114,8 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 	return res, err
 }
 
-// abandon joins the cause of a failure with what the target says when it is
-// given up. One whose Write fails often says only then why.
+// abandon joins the cause of a failure with the error of the aborted target. Often only that
+// error explains a failed Write.
 func (l *Life) abandon(cause error) error {
 	var targetErr error
 	if l.Abandon != nil {
@@ -134,8 +130,8 @@ func (l *Life) abandon(cause error) error {
 	return fmt.Errorf("%w; and %s: %w", unmark(cause), l.Target, targetErr)
 }
 
-// notifyPeer tells the other end why this one gives up, unless that said so first,
-// the connections are broken, or the caller gave up, which may not be delayed.
+// notifyPeer sends the cause to the other end. It does nothing if the peer reported the cause,
+// if the connections are broken, or if the caller canceled, which must not be delayed.
 func (l *Life) notifyPeer(err error) {
 	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
@@ -143,7 +139,7 @@ func (l *Life) notifyPeer(err error) {
 	l.Over.tcpLink().Abort(err)
 }
 
-// usage is that of this host.
+// usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
 func (l *Life) progress() Progress {
@@ -159,11 +155,11 @@ func (l *Life) progress() Progress {
 	return p
 }
 
-// progressInterval is how often a running transfer reports.
+// progressInterval is how often a running transfer reports its progress.
 const progressInterval = 500 * time.Millisecond
 
-// watch begins to report progress, and fails a transfer that stalls. stop ends
-// it; the last report is Run's.
+// watch reports progress and fails a transfer that stalls, until stop is called. Run sends the
+// last report.
 func (l *Life) watch() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -183,8 +179,7 @@ func (l *Life) watch() (stop func()) {
 				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now
 				} else if now.Sub(since) >= l.Stall {
-					// The end whose source or target hangs knows more: it
-					// speaks first.
+					// The end whose source or target hangs knows more, so it reports first.
 					subject, network := l.Stalled()
 					if !network || now.Sub(since) >= l.Stall+l.Stall/4 {
 						l.fail(stalled(subject, network, l.Stall))

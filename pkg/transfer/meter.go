@@ -7,13 +7,13 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// meter counts what a stage does. Stages take the time only where they have to
-// wait: a clock reading is a system call on some machines.
+// meter counts the bytes and waits of a stage. It reads the clock only for waits, because that
+// is a system call on some machines.
 type meter struct {
 	name  string
 	bytes atomic.Int64
-	// waitIn and out are the times waited so far, on average over the stage's
-	// goroutines.
+	// waitIn and waitOut return the time waited so far, averaged over the stage's goroutines;
+	// nil if the stage never waits.
 	waitIn, waitOut func(life time.Duration) time.Duration
 }
 
@@ -29,10 +29,10 @@ func (m *meter) stage(life time.Duration) Stage {
 	return s
 }
 
-// WaitTimers are stopwatches of a stage, one for each of its goroutines.
+// WaitTimers holds one timer for each goroutine of a stage.
 type WaitTimers []*tcp.WaitTimer
 
-// NewWaitTimers returns n of them.
+// NewWaitTimers returns n timers.
 func NewWaitTimers(n int) WaitTimers {
 	out := make(WaitTimers, n)
 	for i := range out {
@@ -41,7 +41,7 @@ func NewWaitTimers(n int) WaitTimers {
 	return out
 }
 
-// Mean is the time that they measured, on average.
+// Mean returns the average of the timers.
 func (w WaitTimers) Mean() time.Duration {
 	var sum time.Duration
 	for _, s := range w {
@@ -50,15 +50,15 @@ func (w WaitTimers) Mean() time.Duration {
 	return sum / time.Duration(max(1, len(w)))
 }
 
-// mean is Mean for a meter.
+// mean is Mean as a meter calls it.
 func (w WaitTimers) mean(time.Duration) time.Duration { return w.Mean() }
 
-// exceptWait is the time of a stage that waits except for what w measures.
+// exceptWait returns the lifetime of a stage without the time of w.
 func exceptWait(w *tcp.WaitTimer) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return life - min(life, w.Elapsed()) }
 }
 
-// sumWaits adds up the waits of a stage for different things.
+// sumWaits returns the sum of two waits of a stage.
 func sumWaits(a, b func(time.Duration) time.Duration) func(time.Duration) time.Duration {
 	return func(life time.Duration) time.Duration { return a(life) + b(life) }
 }

@@ -7,15 +7,14 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Options shape a transfer. The zero value is usable. Both ends of a transfer
-// must be given the same Block.
+// Options configure a transfer. The zero value is usable. Both ends need the same Block.
 type Options struct {
-	Buffer          int64  `json:"buffer,omitempty"`   // bytes of ring on each side; 0 = DefaultBuffer
+	Buffer          int64  `json:"buffer,omitempty"`   // ring size in bytes on each side; 0 = DefaultBuffer
 	Block           int    `json:"block,omitempty"`    // bytes per frame; 0 = DefaultBlock
-	BandLimit       int64  `json:"bwlimit,omitempty"`  // bytes per second over all streams; 0 = none
+	BandLimit       int64  `json:"bwlimit,omitempty"`  // bytes per second over all connections; 0 = no limit
 	Compress        string `json:"compress,omitempty"` // "", "off", "auto", "zstd", "zstd:N"
 	CompressThreads int    `json:"compress_threads,omitempty"`
-	// Stall ends a transfer that moved no byte for this long; 0 = DefaultStall.
+	// Stall is how long a transfer may make no progress; 0 = DefaultStall.
 	Stall time.Duration `json:"stall,omitempty"`
 }
 
@@ -26,13 +25,14 @@ const (
 	DefaultStall  = 10 * time.Minute
 )
 
-// MinBlock is the smallest frame in bytes, but for what a source yields less.
+// MinBlock is the smallest frame size in bytes. Only a frame that the source cannot fill is
+// smaller.
 const MinBlock = 16 << 10
 
-// SmallBlock is the block of the smallest streams, in bytes: they are about one.
+// SmallBlock is the frame size in bytes for streams of about that size.
 const SmallBlock = 4 * MinBlock
 
-// Small tells that a stream is about one small block.
+// Small reports whether the options are for a stream of about one small frame.
 func (o Options) Small() bool { return o.Block > 0 && o.Block <= SmallBlock }
 
 // Filled returns the options with defaults and bounds applied.
@@ -50,7 +50,8 @@ func (o Options) Filled() Options {
 	return o
 }
 
-// limitedBlock keeps frames small enough for a low limit: twenty a second.
+// limitedBlock returns the frame size. A low bandwidth limit reduces it to a twentieth of a
+// second.
 func (o Options) limitedBlock() int {
 	if o.BandLimit <= 0 {
 		return o.Block
@@ -58,7 +59,7 @@ func (o Options) limitedBlock() int {
 	return int(min(int64(o.Block), max(o.BandLimit/20, MinBlock)))
 }
 
-// threads is how many goroutines compress or decompress.
+// threads returns the number of goroutines that compress or decompress.
 func (o Options) threads() int {
 	if o.CompressThreads > 0 {
 		return o.CompressThreads

@@ -10,37 +10,36 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// silenceTimeout is how long a sender that hears nothing waits before it takes the
-// network for dead: the receiver says every aliveEvery that it is at work. TCP
-// cannot be asked: see wire's unackedTimeout.
+// silenceTimeout is how long a sender waits for a frame from the receiver, which sends an Alive
+// frame every aliveInterval. TCP_USER_TIMEOUT cannot replace it: see unackedTimeout in package
+// tcp.
 const silenceTimeout = 30 * time.Second
 
-// explainTimeout is how long a broken connection waits for another one to tell
-// why it broke.
+// explainTimeout is how long a broken connection waits for an Abort frame on another one.
 const explainTimeout = time.Second
 
-// Outgoing is the sender's end of a link: it writes frames, hears what the
-// receiver says, on connection 0, and ends when that has confirmed.
+// Outgoing is the sender's end of a link. It writes frames, and reads the receiver's frames on
+// connection 0 until the receiver confirms.
 type Outgoing struct {
-	link *tcp.Link
-	content string // is sent: "stream" or "device"
-	// Have, where set, takes what the receiver tells that it holds already.
+	link    *tcp.Link
+	content string // "stream" or "device", for messages
+	// Have, if not nil, is called with the blocks that the receiver already holds.
 	Have func(position uint64, payload []byte) error
-	// Empty meter, for each connection, the time that there was nothing to send.
+	// Empty counts, per connection, the time without data to send.
 	Empty WaitTimers
 
 	limit   *Bandwidth
 	limited WaitTimers // by connection
-	meter   meter      // waits out for the network
+	meter   meter      // its waitOut is the network
 
 	life  *Life
-	ended atomic.Bool   // all is written; what remains is the receiver's
-	alive atomic.Int64  // times heard of it since
-	done  chan struct{} // closed when nothing more comes
-	ack   []byte        // what came with the Ack; set before over is closed
+	ended atomic.Bool   // all End frames are written
+	alive atomic.Int64  // Alive frames read after that
+	done  chan struct{} // closed when listen ends
+	ack   []byte        // payload of the Ack; set before done is closed
 }
 
-// NewOutgoing is the end that sends a "stream" or "device".
+// NewOutgoing returns the sending end of a link. The subject is "stream" or "device".
 func NewOutgoing(link *tcp.Link, subject string, opt Options) *Outgoing {
 	n := len(link.Conns())
 	o := &Outgoing{link: link, content: subject, done: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
@@ -71,7 +70,7 @@ func (o *Outgoing) end(err error) {
 	}
 }
 
-// Write sends a block as one frame, when the bandwidth limit allows it.
+// Write sends a block as one frame, within the bandwidth limit.
 func (o *Outgoing) Write(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if err := o.limit.Wait(ctx, len(b.Payload()), o.limited[c.Stream()]); err != nil {
 		return err
@@ -83,8 +82,7 @@ func (o *Outgoing) Write(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.
 	return nil
 }
 
-// listen reads what the receiver says until it confirms, gives up, or cannot
-// be heard any more.
+// listen reads the receiver's frames until it confirms, aborts or falls silent.
 func (o *Outgoing) listen() {
 	defer close(o.done)
 	c := o.link.Conns()[0]
@@ -122,8 +120,8 @@ func (o *Outgoing) listen() {
 	}
 }
 
-// Explain fails with the error of a connection. A receiver that gave up says
-// why and then closes: its word is waited for.
+// Explain fails the transfer with the error of a connection. A receiver that aborts sends the
+// reason before it closes, so Explain waits for that first.
 func (o *Outgoing) Explain(ctx context.Context, err error) {
 	if errors.Is(err, tcp.ErrCut) {
 		timer := time.NewTimer(explainTimeout)
@@ -137,8 +135,8 @@ func (o *Outgoing) Explain(ctx context.Context, err error) {
 	o.life.Fail(err)
 }
 
-// End writes the end to all connections, and waits for the receiver's last
-// word, which it returns.
+// End writes End frames to all connections, waits for the receiver's Ack and returns its
+// payload.
 func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 	o.ended.Store(true)
 	for _, c := range o.link.Conns() {
@@ -147,7 +145,7 @@ func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 			return nil, err
 		}
 	}
-	for i, c := range o.link.Conns() { // what it waits for now is behind it
+	for i, c := range o.link.Conns() { // from here on the sender only waits for the receiver
 		if o.Empty[i].Running() {
 			o.Empty[i].Stop()
 		}
@@ -155,24 +153,25 @@ func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 	}
 	select {
 	case <-o.done:
-		return o.ack, nil // without one, the life has failed
+		return o.ack, nil // nil if the transfer failed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Bytes is how much was sent.
+// Bytes returns the number of bytes sent.
 func (o *Outgoing) Bytes() int64 { return o.meter.bytes.Load() }
 
-// Stages are those of the bandwidth limit, if there is one, and of sending.
+// Stages returns the stages of sending and, if set, of the bandwidth limit.
 func (o *Outgoing) Stages(life time.Duration) []Stage {
 	return append(o.limit.Stages(life), o.meter.stage(life))
 }
 
-// Moved changes while it gets on: after the end that is for the receiver to say.
+// Moved returns a counter that changes while the transfer makes progress. After the end, Alive
+// frames advance it.
 func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() }
 
-// Stalled is for a Life: read is how much a source of that name has given.
+// Stalled implements Life.Stalled. read is the number of bytes read from the source so far.
 func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():

@@ -7,46 +7,45 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Stage is what one stage did so far. Busy+WaitIn+WaitOut is its lifetime, of
-// one goroutine on average where it has several.
+// Stage counts the bytes and times of one stage. Busy+WaitIn+WaitOut is its lifetime, averaged
+// over its goroutines.
 type Stage struct {
-	Name    string        `json:"name"` // see the Stage… constants
+	Name    string        `json:"name"` // one of the Stage… constants
 	Bytes   int64         `json:"bytes"`
 	Busy    time.Duration `json:"busy_ns"`
 	WaitIn  time.Duration `json:"wait_in_ns"`
 	WaitOut time.Duration `json:"wait_out_ns"`
 }
 
-// The stages, in the order that data passes them. A local copy has only the
-// first and the last, and StageLimit where one was set.
+// The stages, in the order of the data. A local copy has only read, write and, if set, limit.
 const (
-	StageRead     = "read" // bytes from the Source; busy is waiting for it
+	StageRead     = "read" // busy while it waits for the Source
 	StageCompress = "compress"
-	StageLimit    = "limit"   // busy is waiting for the bandwidth limit
-	StageSend     = "send"    // tag or encrypt; waits out for the network
-	StageReceive  = "receive" // waits in for the network; check or decrypt
+	StageLimit    = "limit"   // busy while it waits for the bandwidth limit
+	StageSend     = "send"    // tags or encrypts; waits out for the network
+	StageReceive  = "receive" // checks or decrypts; waits in for the network
 	StageExpand   = "decompress"
-	StageWrite    = "write" // bytes into the Sink; busy is waiting for it
+	StageWrite    = "write" // busy while it waits for the Sink
 
-	// Only an engine that moves blocks has these.
-	StageHash   = "hash"   // of what was read
-	StageVerify = "verify" // what was written, read back
+	// Only the block engine of package device has these.
+	StageHash   = "hash"   // hashes the blocks that were read
+	StageVerify = "verify" // reads written blocks back
 )
 
-// Progress is a moment of a running transfer, as one end sees it.
+// Progress is one end's state of a running transfer at one moment.
 type Progress struct {
-	Bytes   int64         `json:"bytes"` // stream bytes that this end has moved
+	Bytes   int64         `json:"bytes"` // of the stream, moved by this end
 	Files   int64         `json:"files,omitempty"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 	Stages  []Stage       `json:"stages"`
 	Network *Network      `json:"network,omitempty"`
-	// Processors is how many the host has, 0 = unknown, and Used for how long each was
-	// busy, added up, whatever with.
+	// Processors is the number of processors of the host, 0 if unknown. Used is their total
+	// busy time, including other programs.
 	Processors int           `json:"processors,omitempty"`
 	Used       time.Duration `json:"processors_used_ns,omitempty"`
 }
 
-// Busy is how many of the host's processors were, on average.
+// Busy returns the average number of busy processors of the host.
 func (p Progress) Busy() float64 {
 	if p.Elapsed <= 0 {
 		return 0
@@ -54,28 +53,28 @@ func (p Progress) Busy() float64 {
 	return p.Used.Seconds() / p.Elapsed.Seconds()
 }
 
-// Network is what the kernel says of the connections.
+// Network holds the kernel's figures for the connections.
 type Network = tcp.Network
 
 // Result is one end's account of a finished stream.
 type Result struct {
 	Progress
-	WireBytes int64  `json:"wire_bytes"` // bytes that crossed the network, frames and tags included
+	WireBytes int64  `json:"wire_bytes"` // including headers and tags
 	Frames    int64  `json:"frames"`
 	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
-	// Pace is set where noise was moved, to measure the way.
+	// Pace is set if noise was sent to measure the network path.
 	Pace *Pace `json:"pace,omitempty"`
 }
 
-// Pace is how fast noise was moved, as one end saw it.
+// Pace is the speed of noise as one end measured it.
 type Pace struct {
 	Bytes   uint64  `json:"bytes"`
-	Seconds float64 `json:"seconds"`   // in which these crossed: neither making the connections nor waiting for the end
-	CPU     float64 `json:"cpus_busy"` // processors of the host, on average, with whatever else it did
+	Seconds float64 `json:"seconds"`   // without connecting and waiting for the end
+	CPU     float64 `json:"cpus_busy"` // average busy processors of the host, including other programs
 }
 
-// Since is what happened after an earlier moment of the same transfer: in its stages,
-// and to its connections, some of which may have ended since. Nothing is less than none.
+// Since returns the difference from an earlier Progress of the same transfer. Connections may
+// have ended in between, so differences are at least 0.
 func (p Progress) Since(earlier Progress) Progress {
 	p.Bytes -= min(p.Bytes, earlier.Bytes)
 	p.Elapsed = max(0, p.Elapsed-earlier.Elapsed)

@@ -10,23 +10,23 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// readTimeout is how long a block is filled while the next stage has nothing to
-// do. A fast source fills blocks sooner; a trickle goes on after this time, or
-// with the first bytes if those took longer.
+// readTimeout is how long a reader fills a block while the next stage is idle. A fast source
+// fills it sooner. A slow source sends a partial block after this time, or with its first bytes
+// if they take longer.
 const readTimeout = 5 * time.Millisecond
 
-// maxEmptyReads in a row are taken for a Source that will never say more.
+// maxEmptyReads is the number of empty reads in a row after which a Source has failed.
 const maxEmptyReads = 100
 
-// reader brings a Source into a ring.
+// reader reads a Source into a ring.
 type reader struct {
 	src   Source
 	ring  *ring
 	block int
 	meter meter
-	full  tcp.WaitTimer // time that the ring had no room
+	full  tcp.WaitTimer // counts the time without room in the ring
 	hash  *xxh3.Hasher128
-	// prepare prepares a piece before it is put; nil where there is nothing to do.
+	// prepare is called for each piece before the ring gets it; may be nil.
 	prepare func(*piece)
 
 	pieces uint64
@@ -38,9 +38,8 @@ func newReader(src Source, r *ring, block int) *reader {
 	return d
 }
 
-// run reads to the end. It closes the ring with the source's failure, if there
-// is one, so that what was read before goes on first; other errors mean that
-// the ring failed.
+// run reads until the end of the source and closes the ring. The ring passes on all pieces
+// before the source's error. Errors that run returns are the ring's own.
 func (d *reader) run() error {
 	for {
 		b := d.ring.get()
@@ -59,7 +58,7 @@ func (d *reader) run() error {
 			d.meter.bytes.Add(int64(n))
 		}
 		if rerr != nil {
-			d.full.Start() // from now on it waits for the rest to be done
+			d.full.Start() // the reader now waits for the other stages
 			if errors.Is(rerr, io.EOF) {
 				rerr = nil
 			} else {
@@ -70,7 +69,7 @@ func (d *reader) run() error {
 	}
 }
 
-// fill reads until room is full, or the next stage idles and has waited enough.
+// fill reads until room is full, or until the next stage has idled for readTimeout.
 func (d *reader) fill(room []byte) (n int, err error) {
 	var began time.Time
 	empty := 0
@@ -95,5 +94,5 @@ func (d *reader) fill(room []byte) (n int, err error) {
 	return n, err
 }
 
-// digest is the xxh3-128 of all that was read.
+// digest returns the xxh3-128 of all bytes read.
 func (d *reader) digest() [16]byte { return d.hash.Sum128().Bytes() }

@@ -11,13 +11,12 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Receive moves a stream from a link into a Sink. The Sink is committed only
-// after the sender's end matched what arrived, and aborted in any other case;
-// the sender is told how it went. The error is the cause: the Sink's own, what
-// the sender reported (*PeerError), wire.ErrCut, wire.ErrTampered,
-// ErrMiscounted, ErrStall, or the context's. The link is closed in any case.
+// Receive stores a stream from a link in a Sink. It commits the Sink only if the sender's
+// account matches the stored bytes, and otherwise aborts it. The error is the cause: the Sink's
+// own, a *PeerError, tcp.ErrCut, tcp.ErrTampered, ErrMiscounted, ErrStall, or the context's.
+// Receive reports the outcome to the sender and closes the link.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. Receive calls it about twice a second and once at the end.
 func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
 	r := &receiverState{writer: newWriter(sink, opt), link: link, in: NewIncoming(link), hash: xxh3.New128()}
@@ -42,20 +41,20 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 // receiverState is the state of one Receive.
 type receiverState struct {
 	*writer
-	link   *tcp.Link
-	life   *Life
-	in     *Incoming
+	link       *tcp.Link
+	life       *Life
+	in         *Incoming
 	decompress *decompressStage
-	hash   *xxh3.Hasher128
-	digest string
+	hash       *xxh3.Hasher128
+	digest     string
 
-	pipe    PipeSink       // on the zero-copy path, else nil
-	spliced *tcp.WaitTimer // there: the pipe had no room
-	inspectBuf    []byte         // there: what the sink wanted to see
+	pipe       PipeSink       // nil except on the zero-copy path
+	spliced    *tcp.WaitTimer // zero-copy path: waits for room in the pipe
+	inspectBuf []byte         // zero-copy path: bytes copied to the sink
 }
 
-// move brings the stream into the sink: all but its tail, and once the end was
-// verified that, too. It returns when nothing of it runs any more.
+// move stores the stream in the sink, and its tail once the end is verified. All of its
+// goroutines have ended when it returns.
 func (r *receiverState) move(ctx context.Context) error {
 	var account tcp.Account
 	var err error
@@ -76,7 +75,7 @@ func (r *receiverState) move(ctx context.Context) error {
 	return r.end()
 }
 
-// copy receives from all connections into the ring and writes from it.
+// copy receives from all connections into the ring and writes from the ring to the sink.
 func (r *receiverState) copy(ctx context.Context) (tcp.Account, error) {
 	var account tcp.Account
 	closed := make(chan struct{})
@@ -99,9 +98,9 @@ func (r *receiverState) copy(ctx context.Context) (tcp.Account, error) {
 	return account, err
 }
 
-// fill brings what comes into the ring and closes that: with an error after
-// what came in order before an early end, which is genuine and is stored, so
-// that a resume need not send it again.
+// fill puts received frames into the ring and then closes it. If the stream ends early, the
+// frames received in order are genuine and are stored, so that a resume need not send them
+// again.
 func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
 	a, early, err := r.in.Receive(ctx, r.ring.get, r.take, r.ring.truncate)
 	switch {
@@ -132,7 +131,7 @@ func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *
 	return r.ring.put(p, full)
 }
 
-// verify compares the sender's account with what was stored.
+// verify compares the sender's account with the stored bytes.
 func (r *receiverState) verify(a tcp.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
 		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)

@@ -9,63 +9,60 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// piece is a block of the stream on its way through a ring.
+// piece is a block of the stream in a ring.
 type piece struct {
 	block  *tcp.Block
-	header tcp.Header // Position is its number in the stream
-	// ready is closed when a worker has compressed or decompressed the piece;
-	// nil where nobody does.
+	header tcp.Header // Position is the piece's number in the stream
+	// ready is closed when a worker has processed the piece; nil without a worker.
 	ready chan struct{}
-	err   error // the worker's
+	err   error // of the worker
 }
 
-// ring hands pieces from one stage to the next in the order of their numbers,
-// in whatever order they come, and bounds how many wait.
+// ring passes pieces from one stage to the next in the order of their numbers. They may arrive
+// in any order. The ring bounds how many wait.
 //
-// It uses no more of its room than helps. A ring that is always full because its
-// stream is slow behind it is no better for being large: its blocks only leave
-// the processor's cache. It starts small, and grows while who takes has stopped, as a
-// pool does that syncs, and where who puts had stopped for longer than it lasted.
+// A large ring that is always full only evicts the processor's cache. So the ring starts small.
+// It grows while the taker pauses, as a pool does when it syncs. It also grows after the putter
+// paused for longer than the stored pieces lasted.
 //
-// It cannot lock up. A piece is admitted if its number is less than the next
-// one to be taken plus the room in use, so the next one itself always is. Each
-// connection carries rising numbers: the one that carries the next piece is
-// never kept waiting with a later one before it.
+// The ring cannot deadlock. It admits a piece if its number is below the next one plus the
+// capacity, which always admits the next one. Each connection carries rising numbers, so the
+// next piece never waits behind a later one.
 type ring struct {
-	mu    sync.Mutex
-	notFull  sync.Cond
-	ready sync.Cond
-	slots []*piece // number n at n % len
-	capacity  uint64   // of the slots, at most len
-	next  uint64   // to be taken
-	end   uint64   // one above the highest number that was put
-	total  uint64   // number of pieces of the stream, once closed
-	done  bool
-	err   error // of the end, after the last piece
-	truncated error // of an end before the last piece, after what has come
-	failure error // at once
+	mu        sync.Mutex
+	notFull   sync.Cond
+	ready     sync.Cond
+	slots     []*piece // piece n is at n % len
+	capacity  uint64   // slots in use, at most len(slots)
+	next      uint64   // number of the next piece to take
+	end       uint64   // one above the highest number put
+	total     uint64   // pieces of the stream, once done
+	done      bool
+	err       error // returned after the last piece
+	truncated error // returned at the first missing piece
+	failure   error // returned at once
 
-	takersWaiting atomic.Int32 // takers that wait
+	takersWaiting atomic.Int32
 
-	lastFull time.Time     // when a piece last had to wait, since used grew
-	lastTaken   time.Time     // when one was taken last
-	takeInterval   time.Duration // from one that is taken to the next, of late
+	lastFull     time.Time     // when a piece last waited for room; zero after the ring grew
+	lastTaken    time.Time     // when a piece was last taken
+	takeInterval time.Duration // moving average between takes
 
-	free         []*tcp.Block // the last used on top: it is the warmest
+	free         []*tcp.Block // a stack: the last block used is in the cache
 	block, front int
 }
 
-// initialSize is what a ring uses at first, in bytes.
+// initialSize is the first capacity of a ring in bytes.
 const initialSize = 16 << 20
 
-// Who takes nothing for so long, and for so many times as long as of late, has stopped.
+// A taker counts as paused after both limits: a time, and a multiple of its average interval.
 const (
-	stoppedAfter   = 20 * time.Millisecond
+	stoppedAfter     = 20 * time.Millisecond
 	stoppedIntervals = 8
 )
 
-// newRing makes a ring of up to about size bytes in blocks of block bytes, each
-// with front bytes of room before it. Blocks are made when they are first needed.
+// newRing returns a ring for up to about size bytes in blocks of block bytes. Each block has
+// front bytes of room before the payload. Blocks are allocated when first needed.
 func newRing(size int64, block, front int) *ring {
 	r := &ring{slots: make([]*piece, max(2, size/int64(block))), block: block, front: front}
 	r.capacity = min(uint64(len(r.slots)), uint64(max(2, initialSize/block)))
@@ -73,8 +70,8 @@ func newRing(size int64, block, front int) *ring {
 	return r
 }
 
-// get returns an empty block. A stage takes one, fills it and puts it: so at
-// most one for each goroutine exists beside those in the ring.
+// get returns an empty block. A stage gets one, fills it and puts it, so each goroutine holds
+// at most one block outside the ring.
 func (r *ring) get() *tcp.Block {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,14 +83,14 @@ func (r *ring) get() *tcp.Block {
 	return tcp.NewBlock(r.block, r.front)
 }
 
-// release takes a block back.
+// release returns a block to the ring.
 func (r *ring) release(b *tcp.Block) {
 	r.mu.Lock()
 	r.free = append(r.free, b)
 	r.mu.Unlock()
 }
 
-// put waits until there is room for a piece. full meters the wait.
+// put adds a piece and waits until there is room for it. full counts the wait.
 func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +117,8 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	return nil
 }
 
-// take waits for the next piece; nil is the end, with the error that it was
-// closed with. empty meters the wait.
+// take removes the next piece and waits for it. nil is the end, with the error given to close.
+// empty counts the wait.
 func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +127,7 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 		if waiting {
 			empty.Stop()
 			r.takersWaiting.Add(-1)
-			if !r.lastFull.IsZero() && began.After(r.lastFull) { // until then it lasted
+			if !r.lastFull.IsZero() && began.After(r.lastFull) { // the ring was full before, but its pieces did not last
 				r.grow(1 + float64(time.Since(began))/float64(began.Sub(r.lastFull)))
 			}
 		}
@@ -150,9 +147,9 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 			}
 			r.lastTaken = now
 			if r.slots[r.next%uint64(len(r.slots))] != nil {
-				r.ready.Signal() // another taker may go on
+				r.ready.Signal() // wake another taker
 			}
-			r.notFull.Broadcast() // each putter waits for a number of its own
+			r.notFull.Broadcast() // each putter waits for a different number
 			return p, nil
 		case r.done && r.next >= r.total:
 			return nil, r.err
@@ -168,12 +165,12 @@ func (r *ring) take(empty *tcp.WaitTimer) (*piece, error) {
 	}
 }
 
-// mustWait tells whether piece n has to wait for room.
+// mustWait reports whether piece n has to wait for room.
 func (r *ring) mustWait(n uint64) bool {
 	return n-r.next >= r.capacity && n >= r.next && r.failure == nil
 }
 
-// waitForRoom waits for room, or makes some while nothing is taken.
+// waitForRoom waits for room. If the taker pauses, it grows the ring instead.
 func (r *ring) waitForRoom() {
 	r.lastFull = time.Now()
 	if r.lastTaken.IsZero() || r.capacity == uint64(len(r.slots)) {
@@ -186,7 +183,7 @@ func (r *ring) waitForRoom() {
 		return
 	}
 	chunk := time.AfterFunc(left, func() {
-		r.mu.Lock() // not before it is waited for
+		r.mu.Lock() // fire only once the caller waits
 		defer r.mu.Unlock()
 		r.notFull.Broadcast()
 	})
@@ -194,7 +191,7 @@ func (r *ring) waitForRoom() {
 	chunk.Stop()
 }
 
-// grow uses so many times as much, as far as there is room.
+// grow multiplies the capacity, up to the number of slots.
 func (r *ring) grow(times float64) {
 	if more := uint64(min(float64(r.capacity)*times+0.5, float64(len(r.slots)))); more > r.capacity {
 		r.capacity, r.lastFull = more, time.Time{}
@@ -202,17 +199,17 @@ func (r *ring) grow(times float64) {
 	}
 }
 
-// taken is how many pieces were taken.
+// taken returns the number of pieces taken.
 func (r *ring) taken() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.next
 }
 
-// starved tells whether a taker waits.
+// starved reports whether a taker waits.
 func (r *ring) starved() bool { return r.takersWaiting.Load() > 0 }
 
-// close says that the stream has n pieces and ended with err.
+// close marks the end of a stream of n pieces. Takers get err after the last one.
 func (r *ring) close(n uint64, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,8 +221,7 @@ func (r *ring) close(n uint64, err error) error {
 	return nil
 }
 
-// truncate says that the stream ends early: takers get what has come up to the
-// first gap, and then err.
+// truncate ends the stream early. Takers get all pieces before the first gap, and then err.
 func (r *ring) truncate(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +231,7 @@ func (r *ring) truncate(err error) {
 	r.ready.Broadcast()
 }
 
-// fail ends all waiting; nothing more is handed on.
+// fail unblocks all callers. They get err at once.
 func (r *ring) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

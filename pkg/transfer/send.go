@@ -10,12 +10,11 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Send moves a Source onto a link and waits until the receiver has stored the
-// stream for good. The error is the cause: the Source's own, what the receiver
-// reported (*PeerError), wire.ErrCut, ErrStall, or the context's. The Source
-// is closed on failure, the link always.
+// Send sends a Source over a link and returns once the receiver has stored the stream. The
+// error is the cause: the Source's own, a *PeerError, tcp.ErrCut, ErrStall, or the context's.
+// Send closes the link, and on failure also the Source.
 //
-// progress may be nil; it is called about twice a second and once at the end.
+// progress may be nil. Send calls it about twice a second and once at the end.
 func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress func(Progress)) (Result, error) {
 	opt = opt.Filled()
 	s := &senderState{src: src, link: link, out: NewOutgoing(link, "stream", opt), maxFrame: opt.limitedBlock()}
@@ -40,16 +39,16 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 
 // senderState is the state of one Send.
 type senderState struct {
-	src  Source
-	link *tcp.Link
-	life *Life
-	out  *Outgoing
-	maxFrame int // bytes of a frame
+	src      Source
+	link     *tcp.Link
+	life     *Life
+	out      *Outgoing
+	maxFrame int // bytes per frame
 
-	ring   *ring
-	reader *reader
-	compress   *compressStage    // nil without compression
-	pipe   PipeSource // on the zero-copy path, else nil
+	ring     *ring
+	reader   *reader
+	compress *compressStage // nil without compression
+	pipe     PipeSource     // nil except on the zero-copy path
 
 	frames uint64
 	digest string
@@ -57,11 +56,11 @@ type senderState struct {
 
 func (s *senderState) unwind(cause error) {
 	s.ring.fail(cause)
-	_ = s.src.Close() // the cause is known
+	_ = s.src.Close() // the cause is already known
 }
 
-// move brings the stream onto the connections, and waits for the receiver. The
-// error is the Source's, or any that was the first.
+// move sends the stream and its End frames, and waits for the receiver. It returns the first
+// error.
 func (s *senderState) move(ctx context.Context) error {
 	feed := s.copy
 	if s.pipe != nil {
@@ -74,7 +73,7 @@ func (s *senderState) move(ctx context.Context) error {
 	return err
 }
 
-// copy brings the stream onto the connections, but not its end.
+// copy sends the stream from the ring over all connections, without the End frames.
 func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 	var g sync.WaitGroup
 	if s.compress != nil {
@@ -106,13 +105,13 @@ func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 	return tcp.Account{Bytes: uint64(s.reader.meter.bytes.Load()), Frames: s.frames, Digest: sum, Digested: true}, errs[0]
 }
 
-// transmit sends pieces over one connection until there are no more.
+// transmit sends pieces over one connection until the ring has no more.
 func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
 	empty := s.out.Empty[c.Stream()]
 	for {
 		p, err := s.ring.take(empty)
 		if p == nil {
-			empty.Start() // from now on it waits for the others
+			empty.Start() // this connection now waits for the others
 			return err
 		}
 		if err := p.wait(ctx, empty); err != nil {
@@ -125,7 +124,7 @@ func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
 	}
 }
 
-// wait waits for the worker of a piece.
+// wait waits until a worker has processed the piece. w counts the wait.
 func (p *piece) wait(ctx context.Context, w *tcp.WaitTimer) error {
 	if p.ready == nil {
 		return nil

@@ -6,57 +6,54 @@ import (
 	"os"
 )
 
-// Source yields a stream.
+// Source produces a stream.
 type Source interface {
-	// Read returns io.EOF only when the stream ended well; a producer that
-	// failed returns its failure instead, after its last bytes.
+	// Read returns io.EOF only if the stream ended well. If the producer failed, Read returns
+	// that error after the last bytes.
 	io.Reader
-	// Close ends the producer, if it still runs, and releases it. It may be
-	// called more than once, and while a Read is under way, which then fails.
+	// Close stops the producer and releases it. It may be called more than once, and during a
+	// Read, which then fails.
 	Close() error
-	// Name says what produces, for meters and messages: "zfs send tank/a@x".
+	// Name names the producer for meters and messages: "zfs send tank/a@x".
 	Name() string
 }
 
-// Sink stores a stream. It must not let the stream take effect before Commit.
+// Sink stores a stream. The stream must not take effect before Commit.
 type Sink interface {
 	io.Writer
-	// Commit makes the stream take effect; nil means it is stored. After a
-	// Commit, whatever it returned, or an Abort the Sink is released.
+	// Commit makes the stream take effect and returns nil once it is stored. Commit and Abort
+	// release the Sink, even if they fail.
 	Commit(ctx context.Context) error
-	// Abort gives up: the target stays resumable or as it was. The error
-	// tells what the Sink itself has to say, nil if nothing beyond cause. It
-	// may be called while a Write is under way, which then fails.
+	// Abort discards the stream or keeps it resumable. It returns the Sink's own error, or nil
+	// if that adds nothing to cause. It may be called during a Write, which then fails.
 	Abort(cause error) error
 	Name() string
 }
 
-// PipeSource is a Source whose bytes come out of a pipe: they may be moved on
-// without being copied. Whoever takes them off the pipe calls Wait after its
-// end of file for what Read would have returned: nil, or the failure.
+// PipeSource is a Source that can be spliced from its pipe. After the end of the pipe, the
+// reader calls Wait, which returns nil or the producer's error.
 type PipeSource interface {
 	Source
-	// Pipe is the end to read; it must not block (see os.NewFile).
+	// Pipe returns the read end, which must be non-blocking (see os.NewFile).
 	Pipe() *os.File
 	Wait() error
 }
 
-// PipeSink is a Sink whose bytes go into a pipe. Write and the pipe may be used
-// in turns. When writing to the pipe fails, Abort tells why.
+// PipeSink is a Sink that can be spliced to its pipe. Writes and splices may alternate. If
+// writing to the pipe fails, Abort returns the reason.
 type PipeSink interface {
 	Sink
-	// Pipe is the end to write; it must not block (see os.NewFile).
+	// Pipe returns the write end, which must be non-blocking (see os.NewFile).
 	Pipe() *os.File
-	// Passes is how many of the next bytes may go into the pipe unseen. All
-	// others go through Write, which judges them.
+	// Passes returns how many of the next bytes may bypass Write. The Sink inspects all others.
 	Passes() int64
-	// Passed takes note of n bytes that went into the pipe.
+	// Passed counts n bytes that were spliced into the pipe.
 	Passed(n int64)
 }
 
-// TailHolder is a Sink that must not see the last bytes of the stream before
-// the stream's end was verified, as without them it cannot take effect.
+// TailHolder is a Sink whose stream cannot take effect without its last bytes. It receives them
+// only after the end of the stream is verified.
 type TailHolder interface {
-	// Withhold is how many bytes that is.
+	// Withhold returns the number of those bytes.
 	Withhold() int
 }

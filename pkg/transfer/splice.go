@@ -11,11 +11,11 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// The zero-copy path: mode plain over one connection, from a Source's pipe to
-// a Sink's. No ring, no digest: the bytes never come to user space, but for
-// what the sink withholds. Each half may also meet an end that copies.
+// The zero-copy path splices from a Source's pipe to a Sink's, in mode plain over one
+// connection. It has no ring and no digest: only withheld and inspected bytes enter user space.
+// The other end may copy instead.
 
-// rawPipe prepares a pipe for splicing.
+// rawPipe returns the raw connection of a pipe.
 func rawPipe(f *os.File) (syscall.RawConn, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -24,8 +24,8 @@ func rawPipe(f *os.File) (syscall.RawConn, error) {
 	return raw, nil
 }
 
-// splice moves the source's pipe onto the only connection. Every frame is as
-// large as what the pipe held at that moment.
+// splice moves the source's pipe to the only connection. Each frame holds the bytes that the
+// pipe held at that moment.
 func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 	src := s.pipe
 	pipe, err := rawPipe(src.Pipe())
@@ -66,9 +66,9 @@ func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 	return tcp.Account{Bytes: uint64(s.out.meter.bytes.Load()), Frames: s.frames}, nil
 }
 
-// splice moves frames from the only connection into the sink's pipe. The last
-// bytes of each frame are read instead and written before the next one, so
-// that the stream's tail never reaches the pipe before its end was verified.
+// splice moves frames from the only connection to the sink's pipe. It reads the last bytes of
+// each frame and writes them before the next one. So the tail of the stream stays out of the
+// pipe until the end is verified.
 func (r *receiverState) splice() (tcp.Account, error) {
 	sink := r.pipe
 	pipe, err := rawPipe(sink.Pipe())
@@ -118,10 +118,10 @@ func (r *receiverState) splice() (tcp.Account, error) {
 	}
 }
 
-// splicePayload moves one payload of n bytes, all but what must be withheld.
+// splicePayload moves a payload of n bytes, except for the tail.
 func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.RawConn, n int, full *tcp.WaitTimer) error {
-	// What is kept after this frame: its own last bytes, and of a short frame
-	// also some of what was kept before.
+	// The new tail is the end of this payload. If the payload is short, it starts with part of
+	// the old tail.
 	own := min(n, r.tail.keep)
 	old := len(r.tail.held) + own - r.tail.keep
 	if old > 0 {
@@ -135,8 +135,7 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 	for left, chunk := n-own, minInspect; left > 0; {
 		m := int(min(int64(left), sink.Passes()))
 		if m < min(left, minSplice) {
-			// What the sink wants to see comes in small parts, and in large
-			// ones where hardly any of it passes unseen.
+			// Copy small chunks first. They grow while hardly any bytes may pass uninspected.
 			m, chunk = min(left, chunk), min(2*chunk, maxInspect)
 			if err := r.inspect(c, sink, m, full); err != nil {
 				return err
@@ -156,12 +155,11 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 	return c.ReadPart(r.tail.extend(own))
 }
 
-// On the zero-copy path the sink may want to see some bytes: a record of 312
-// between blocks, say.
+// Sizes in bytes for bytes that the sink inspects, such as records of 312 bytes between blocks.
 const (
-	minInspect       = 1 << 10
-	maxInspect       = 256 << 10
-	minSplice = 16 << 10
+	minInspect = 1 << 10
+	maxInspect = 256 << 10
+	minSplice  = 16 << 10
 )
 
 // inspect copies the next n bytes of a payload to the sink.

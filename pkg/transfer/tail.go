@@ -6,13 +6,13 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// tail passes a stream on but for its last keep bytes.
+// tail passes on a stream and withholds its last keep bytes.
 type tail struct {
 	keep int
 	held []byte
 }
 
-// newTail asks a sink what it must not see too soon.
+// newTail returns the tail that a sink asks for; the zero tail withholds nothing.
 func newTail(s Sink) tail {
 	if w, ok := s.(TailHolder); ok {
 		n := max(0, w.Withhold())
@@ -21,9 +21,8 @@ func newTail(s Sink) tail {
 	return tail{}
 }
 
-// write writes what a block brought and what was held, but for the last keep
-// bytes of both. The block, which has room for that in front of it, makes it
-// one write.
+// write writes the held bytes and the block, except for the last keep bytes. It needs only one
+// write, because the block has room for the held bytes before its payload.
 func (t *tail) write(w io.Writer, b *tcp.Block) error {
 	if len(t.held)+len(b.Payload()) <= t.keep {
 		t.held = append(t.held, b.Payload()...)
@@ -36,14 +35,14 @@ func (t *tail) write(w io.Writer, b *tcp.Block) error {
 	return err
 }
 
-// flush writes the first n bytes of what is held.
+// flush writes the first n held bytes.
 func (t *tail) flush(w io.Writer, n int) error {
 	err := writeAll(w, t.held[:n])
 	t.held = t.held[:copy(t.held, t.held[n:])]
 	return err
 }
 
-// extend lengthens what is held by n bytes, to be filled.
+// extend adds n bytes to the held bytes and returns them for the caller to fill.
 func (t *tail) extend(n int) []byte {
 	have := len(t.held)
 	t.held = t.held[:have+n]

@@ -6,18 +6,18 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// writer brings what is in a ring into a Sink, but for the stream's tail.
+// writer writes the pieces of a ring to a Sink and withholds the tail of the stream.
 type writer struct {
 	sink  Sink
 	ring  *ring
 	tail  tail
 	write meter
-	empty tcp.WaitTimer // time that the ring had nothing
-	// beforeWrite is called with a piece before it is written.
+	empty tcp.WaitTimer // counts the time with an empty ring
+	// beforeWrite is called for each piece before it is written.
 	beforeWrite func(context.Context, *piece) error
 
-	frames uint64
-	sinkErr   error // by the sink, when aborted
+	frames  uint64
+	sinkErr error // returned by the sink's Abort
 }
 
 func newWriter(sink Sink, opt Options) *writer {
@@ -27,7 +27,7 @@ func newWriter(sink Sink, opt Options) *writer {
 	return w
 }
 
-// store writes pieces to the sink until there are no more.
+// store writes pieces to the sink until the ring ends.
 func (w *writer) store(ctx context.Context) error {
 	for {
 		p, err := w.ring.take(&w.empty)
@@ -50,7 +50,7 @@ func (w *writer) store(ctx context.Context) error {
 	}
 }
 
-// end writes the tail: the stream has ended well.
+// end writes the tail, after the stream has ended well.
 func (w *writer) end() error {
 	if err := w.tail.flush(w.sink, len(w.tail.held)); err != nil {
 		return &TargetError{err}
@@ -58,7 +58,7 @@ func (w *writer) end() error {
 	return nil
 }
 
-// abort gives the sink up at once: a Write may be under way.
+// abort aborts the sink, even during a Write.
 func (w *writer) abort(cause error) {
 	w.ring.fail(cause)
 	w.sinkErr = w.sink.Abort(cause)
