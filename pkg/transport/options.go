@@ -47,7 +47,7 @@ type Option struct {
 // Word is a word that an option takes.
 type Word struct {
 	Name, Meaning string
-	excludedAt         Place // places where it is none
+	excludedAt    Place // places where it is none
 }
 
 const (

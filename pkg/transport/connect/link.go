@@ -15,8 +15,8 @@ import (
 // a way is tried, and probePause comes before another try of what is no word on it.
 const (
 	linkDeadline = 30 * time.Second
-	probeTimeout  = 3 * time.Second
-	probePause     = time.Second
+	probeTimeout = 3 * time.Second
+	probePause   = time.Second
 )
 
 // Link is how bytes cross between two hosts, in both directions.

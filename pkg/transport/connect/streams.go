@@ -21,7 +21,7 @@ const maxChosenStreams = 8
 // most of it. Besides, so short a time is mostly what the processes at both
 // ends of the remote shell take, not the network.
 const (
-	lanRTT      = 5 * time.Millisecond
+	lanRTT        = 5 * time.Millisecond
 	defaultWindow = 4 << 20 // bytes
 )
 
@@ -58,8 +58,8 @@ const maxTLSConnection = 256 << 30
 // is hardly faster than the first alone, and each costs a handshake, or through the
 // remote shell a login.
 const (
-	bytesPerConnection = 8 << 20
-	bytesPerSSHConnection      = 64 << 20
+	bytesPerConnection    = 8 << 20
+	bytesPerSSHConnection = 64 << 20
 )
 
 // connections is how many carry a stream of bytes, 0 where that is unknown.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// serve accepts until the listener closes. Handshakes run side by side: a
-// stranger who says nothing delays nobody.
+// serve accepts connections until the listener closes. Handshakes run concurrently, so a silent
+// client delays nobody.
 func (l *Listener) serve() {
 	for {
 		c, err := l.tcp.AcceptTCP()
@@ -18,7 +18,7 @@ func (l *Listener) serve() {
 			select {
 			case <-l.complete:
 				return
-			case <-time.After(50 * time.Millisecond): // out of descriptors
+			case <-time.After(50 * time.Millisecond): // out of file descriptors
 				continue
 			}
 		}
@@ -26,7 +26,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// admit starts a handshake, unless the address is not the peer's.
+// admit starts a handshake, unless only another address may connect.
 func (l *Listener) admit(c *net.TCPConn) {
 	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
 		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
@@ -35,36 +35,36 @@ func (l *Listener) admit(c *net.TCPConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		_ = c.Close() // too late
+		_ = c.Close()
 		return
 	}
 	l.unnamed.add(c)
 	l.handshakes.Go(func() { l.handle(c) })
 }
 
-// sessionNamed notes that a connection has named the session.
+// sessionNamed moves a connection to the pending ones that have named the session.
 func (l *Listener) sessionNamed(c *net.TCPConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unnamed.remove(c) { // else it was dropped just now
+	if l.unnamed.remove(c) { // false if it was just dropped
 		l.named.add(c)
-		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // closed: the next read says so
+		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // if this fails, so does the next read
 	}
 }
 
-// pending are connections whose handshakes are under way, oldest first.
+// pending holds connections whose handshakes run, oldest first.
 type pending []*net.TCPConn
 
-// add adds a connection, and drops the oldest where there are too many.
+// add adds a connection. If there are maxPending already, it drops the oldest.
 func (p *pending) add(c *net.TCPConn) {
 	if len(*p) >= maxPending {
-		_ = (*p)[0].Close() // its handshake fails and is logged
+		_ = (*p)[0].Close() // its handshake then fails and is logged
 		*p = (*p)[1:]
 	}
 	*p = append(*p, c)
 }
 
-// remove tells whether the connection was there.
+// remove removes a connection and reports whether it was pending.
 func (p *pending) remove(c *net.TCPConn) bool {
 	i := slices.Index(*p, c)
 	if i >= 0 {
@@ -73,7 +73,7 @@ func (p *pending) remove(c *net.TCPConn) bool {
 	return i >= 0
 }
 
-// handle runs one handshake and files the connection.
+// handle runs one handshake and stores the connection.
 func (l *Listener) handle(c *net.TCPConn) {
 	conn, err := l.authenticate(c)
 	l.mu.Lock()
@@ -124,9 +124,9 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
 }
 
-// drop closes a stranger's connection and logs why.
+// drop closes an unauthenticated connection and logs the reason.
 func (l *Listener) drop(c *net.TCPConn, why string) {
-	_ = c.Close() // a stranger
+	_ = c.Close()
 	l.mu.Lock()
 	l.dropped++
 	n := l.dropped

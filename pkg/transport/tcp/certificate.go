@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// newIdentity makes an ephemeral certificate. Nothing in it is checked but
-// that it is the very one which was pinned over the control channel.
+// newIdentity returns an ephemeral certificate. The peer checks only its pin, sent over the
+// control channel.
 func newIdentity(name string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -38,17 +38,16 @@ func pinOf(der []byte) []byte {
 	return sum[:]
 }
 
-// pinnedConfig is the TLS configuration of either end: its own certificate,
-// and the only one that the peer may have. Names, dates and authorities are
-// not checked: the clocks of two hosts may differ, and the pin says more.
+// pinnedConfig returns the TLS configuration of one end. It accepts only the pinned peer
+// certificate. It does not check names, dates (clocks may differ) and authorities.
 func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{own},
 		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // VerifyConnection does more
+		InsecureSkipVerify:     true, // VerifyConnection checks the pin instead
 		SessionTicketsDisabled: true,
-		// Bulk data only: full records from the first byte on.
+		// Bulk data only, so start with full records.
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || !bytes.Equal(pinOf(state.PeerCertificates[0].Raw), pin) {
@@ -59,8 +58,8 @@ func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
 	}
 }
 
-// makeIdentities makes the certificates of both ends, puts the dialer's into
-// the ticket and returns the listener's configuration.
+// makeIdentities creates both certificates, puts the dialer's into the ticket and returns the
+// listener's configuration.
 func (t *Ticket) makeIdentities() (*tls.Config, error) {
 	listener, err := newIdentity("zxfer listener")
 	if err != nil {
@@ -78,7 +77,7 @@ func (t *Ticket) makeIdentities() (*tls.Config, error) {
 	return pinnedConfig(listener, pinOf(t.ClientCert)), nil
 }
 
-// dialerConfig is the dialing end's configuration, out of the ticket.
+// dialerConfig returns the dialer's configuration; nil unless the mode is tls.
 func (t *Ticket) dialerConfig() (*tls.Config, error) {
 	if t.Mode != TLS {
 		return nil, nil

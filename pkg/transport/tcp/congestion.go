@@ -15,19 +15,19 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Cubic and reno take a lost segment for a full line. Where a line loses some for other
-// reasons, that costs most of it over a long round trip; bbr goes by what arrives:
-// https://queue.acm.org/detail.cfm?id=3022184. Where little is lost it is no faster.
+// cubic and reno take a lost segment for congestion. If a link loses segments for other
+// reasons, that costs most of the rate over a long round trip. bbr uses the delivery rate
+// instead: https://queue.acm.org/detail.cfm?id=3022184. Without losses it is no faster.
 const (
 	lossCongestion = "bbr"
-	minLossyRTT         = 5 * time.Millisecond // more than any LAN's
-	lossRatio       = 300                  // of so many segments one was sent again, at least
-	minSegments         = 4096                 // segments since the last look
+	minLossyRTT    = 5 * time.Millisecond // longer than in any LAN
+	lossRatio      = 300                  // one retransmission in this many segments is lossy
+	minSegments    = 4096                 // least number of segments between checks
 )
 
-// WatchLosses gives the connections of this end, which sends, bbr where losses call for
-// it, the kernel has it, and nobody chose an algorithm. It is called every so often,
-// by one goroutine.
+// WatchLosses switches the connections of a sender to bbr if losses call for it. It does
+// nothing if the user chose an algorithm or the kernel lacks bbr. One goroutine calls it
+// periodically.
 func (l *Link) WatchLosses() {
 	if l.congestionFixed {
 		return
@@ -43,30 +43,29 @@ func (l *Link) WatchLosses() {
 	l.congestionFixed = true
 	for _, c := range l.conns {
 		if raw, err := c.tcp.SyscallConn(); err == nil {
-			_ = control(raw, func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // else it stays as it is
+			_ = control(raw, func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // on failure, the algorithm stays
 		}
 	}
 }
 
-// lossy tells whether enough was lost since an earlier look. The first segments are
-// not judged: they look for how much the line takes.
+// lossy reports whether the link has lost too much since the previous check. The first check
+// never counts: slow start causes losses of its own.
 func (n Network) lossy(previous Network) bool {
 	return previous.Segments > 0 && n.MinRTT > minLossyRTT && (n.Congestion == "cubic" || n.Congestion == "reno") &&
 		(n.Retransmits-previous.Retransmits)*lossRatio >= n.Segments-previous.Segments
 }
 
-// TCP is what a host's kernel offers to sockets; a field that is 0 is unknown.
+// TCP lists what a host's kernel offers to sockets. A zero field is unknown.
 type TCP struct {
-	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: what autotuning may grow a window to, bytes
-	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2]
-	// Congestion are the algorithms that a socket may ask for; nil from a zxfer
-	// that does not know them.
+	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: largest autotuned receive window, bytes
+	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2], bytes
+	// Congestion lists the algorithms that a socket may request. An earlier zxfer reports nil.
 	Congestion []string `json:"congestion"`
 }
 
-// ReadTCP reads it from a host's root.
+// ReadTCP reads the TCP settings from a host's root file system.
 func ReadTCP(root fs.FS) TCP {
-	words := func(name string) []string { // none where it cannot be read
+	words := func(name string) []string { // nil if it cannot be read
 		text, _ := fs.ReadFile(root, "proc/sys/net/ipv4/"+name)
 		return strings.Fields(string(text))
 	}
@@ -77,16 +76,16 @@ func ReadTCP(root fs.FS) TCP {
 	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root), Congestion: append([]string{}, words(list)...)}
 }
 
-// administersNetwork tells whether this process has CAP_NET_ADMIN, which root lacks in
-// most containers and in the units that zxfer writes.
+// administersNetwork reports whether this process has CAP_NET_ADMIN. Root lacks it in most
+// containers and in the units that zxfer writes.
 func administersNetwork() bool {
 	var data [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
 	return err == nil && data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
-// Takes tells why a host cannot have such sockets. A window is granted as far as
-// net.core.rmem_max and wmem_max allow.
+// Takes returns an error if the host does not support the options of s. It does not check the
+// window: the kernel grants as much as net.core.rmem_max and wmem_max allow.
 func (t *TCP) Takes(s transport.Socket) error {
 	name := s.Congestion
 	switch {
@@ -99,8 +98,8 @@ func (t *TCP) Takes(s transport.Socket) error {
 		"{{congestion %s}}: the kernel offers %s", name, cmp.Or(strings.Join(t.Congestion, ", "), "none by name"))
 }
 
-// setCongestion asks for an algorithm. The kernel would load a module for a name
-// that it does not have, as others wish: it is not asked to.
+// setCongestion sets the congestion control of a socket. It checks the name first, so that the
+// kernel does not load a module for an unknown one.
 func setCongestion(fd int, s transport.Socket) error {
 	if s.Congestion == "" {
 		return nil

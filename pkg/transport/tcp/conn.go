@@ -14,36 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is one authenticated connection of a Link. One goroutine at a time may
-// read from it; writes are put in order by the Conn.
+// Conn is one authenticated connection of a Link. Only one goroutine at a time may read. Writes
+// may be concurrent.
 type Conn struct {
-	stream int
-	mode   Mode
-	tcp    *net.TCPConn
-	rw     net.Conn     // tcp, or TLS over cork over tcp
-	records   *frameBuffer // nil but in mode tls
+	stream  int
+	mode    Mode
+	tcp     *net.TCPConn
+	rw      net.Conn     // tcp, or TLS over records over tcp
+	records *frameBuffer // nil except in mode tls
 
-	writing sync.Mutex // guards what follows
+	writing sync.Mutex // guards send to out
 	send    *tagger
-	sent    uint64 // frames
+	sent    uint64 // number of frames
 	broken  bool   // part of a frame was written
 	out     tally
 
 	receive  *tagger
-	received uint64 // frames
+	received uint64 // number of frames
 	in       tally
-	ahead    [HeaderSize]byte // part of the next header, read along
+	ahead    [HeaderSize]byte // part of the next header, already read
 	aheadLen int
 	silence  time.Duration
-	lowat      int // SO_RCVLOWAT, as far as it was set
+	lowat    int // current SO_RCVLOWAT, 0 if never set
 
 	interrupted atomic.Bool
-	wireBytes     atomic.Int64
+	wireBytes   atomic.Int64
 	readWait    WaitTimer
 	writeWait   WaitTimer
 }
 
-// tally counts the Data frames of one direction.
 type tally struct{ frames, bytes uint64 }
 
 func (t *tally) add(h Header) {
@@ -53,7 +52,7 @@ func (t *tally) add(h Header) {
 	}
 }
 
-// newConn puts a handshake's connection and keys together.
+// newConn returns a connection after its handshake.
 func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive *tagger) *Conn {
 	c := &Conn{stream: stream, mode: mode, tcp: tcp, rw: rw, send: send, receive: receive}
 	if t, ok := rw.(*tls.Conn); ok {
@@ -63,26 +62,24 @@ func newConn(stream int, mode Mode, tcp *net.TCPConn, rw net.Conn, send, receive
 	return c
 }
 
-// Stream is the number of the connection in its Link, from 0.
+// Stream returns the number of the connection in its Link, from 0.
 func (c *Conn) Stream() int { return c.stream }
 
-// ReadWait is the time that reads spent in the kernel: nearly all of it waiting
-// for the network.
+// ReadWait returns the timer of reads in the kernel, which mostly wait for the network.
 func (c *Conn) ReadWait() *WaitTimer { return &c.readWait }
 
-// WriteWait is the time that writes spent in the kernel.
+// WriteWait returns the timer of writes in the kernel.
 func (c *Conn) WriteWait() *WaitTimer { return &c.writeWait }
 
-// WireBytes is how many bytes of frames crossed the connection so far, in both
-// directions, without what TLS adds.
+// WireBytes returns the bytes of frames sent and received so far, without the overhead of TLS.
 func (c *Conn) WireBytes() int64 { return c.wireBytes.Load() }
 
-// tagged tells whether frames of a kind carry a tag: control frames always,
-// data where nothing else protects them.
+// tagged reports whether frames of a kind carry a tag: control frames always, data frames only
+// in mode signed.
 func (c *Conn) tagged(k Kind) bool { return k != Data || c.mode == Signed }
 
-// WriteFrame sends b's payload as one frame; h.Payload is set by it. The block
-// may be used again when it returns.
+// WriteFrame sends the payload of b as one frame and sets h.Payload. The block may be reused
+// afterwards.
 func (c *Conn) WriteFrame(h Header, b *Block) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -100,15 +97,15 @@ func (c *Conn) WriteFrame(h Header, b *Block) error {
 	return nil
 }
 
-// WriteControl sends a control frame with a text, cut at MaxControl.
+// WriteControl sends a control frame. It truncates text to MaxControl.
 func (c *Conn) WriteControl(k Kind, position uint64, text []byte) error {
 	b := NewBlock(min(len(text), MaxControl), 0)
 	b.SetLen(copy(b.Room(), text))
 	return c.WriteFrame(Header{Kind: k, Position: position}, b)
 }
 
-// WriteEnd sends the last frame of the connection, with the connection's own
-// counts filled in, and closes the connection for writing.
+// WriteEnd sends the End frame with this connection's counts and closes the connection for
+// writing.
 func (c *Conn) WriteEnd(a Account) error {
 	c.writing.Lock()
 	a.StreamBytes, a.StreamFrames = c.out.bytes, c.out.frames
@@ -116,16 +113,15 @@ func (c *Conn) WriteEnd(a Account) error {
 	if err := c.WriteControl(End, 0, a.Append(nil)); err != nil {
 		return err
 	}
-	// A forged length cannot make the receiver wait for what never comes: it
-	// sees the end of the connection instead.
+	// If an attacker enlarges the frame's length, the receiver sees the end of the connection
+	// instead of waiting.
 	if err := c.closeWrite(); err != nil {
 		return c.sendError(err)
 	}
 	return nil
 }
 
-// CheckEnd compares the connection's own counts in an End frame that was read
-// from it with what arrived.
+// CheckEnd compares the counts in this connection's End frame with the received frames.
 func (c *Conn) CheckEnd(a Account) error {
 	if a.StreamBytes != c.in.bytes || a.StreamFrames != c.in.frames {
 		return c.receiveError(fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent",
@@ -151,7 +147,7 @@ func (c *Conn) write(frame []byte) error {
 	c.writeWait.Start()
 	n, err := c.rw.Write(frame)
 	c.writeWait.Stop()
-	c.broken = err != nil && n > 0 // else another frame may still follow
+	c.broken = err != nil && n > 0 // if nothing was written, another frame may follow
 	return err
 }
 
@@ -166,18 +162,17 @@ func (c *Conn) closeWrite() error {
 	return c.tcp.CloseWrite()
 }
 
-// SetSilence makes a read fail with ErrCut after this long without a frame.
+// SetSilence makes reads fail with ErrCut after d without a frame.
 func (c *Conn) SetSilence(d time.Duration) { c.silence = d }
 
-// ReadHeader reads the header of the next frame. ReadPayload with the same
-// Block must follow; or, for a Data frame of mode plain, SpliceTo and ReadPart
-// until its payload was taken.
+// ReadHeader reads the header of the next frame. The caller must call ReadPayload with the same
+// Block next. For a Data frame in mode plain, it may call SpliceTo and ReadPart instead, until
+// the payload is consumed.
 //
-// Nothing in the header of a tagged frame may be relied upon before
-// ReadPayload returned nil.
+// The header of a tagged frame is not authenticated until ReadPayload returns nil.
 func (c *Conn) ReadHeader(b *Block) (Header, error) {
 	if c.silence > 0 {
-		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // else the read fails
+		_ = c.tcp.SetReadDeadline(time.Now().Add(c.silence)) // if this fails, so does the read
 		if c.interrupted.Load() {
 			_ = c.tcp.SetReadDeadline(pastDeadline())
 		}
@@ -213,8 +208,8 @@ func (c *Conn) ReadPayload(h Header, b *Block) error {
 	if c.tagged(h.Kind) {
 		size += TagSize
 	}
-	// As far as it has arrived, the next header comes along: one system call
-	// less for each frame. It is never waited for.
+	// Read the next header along if it has arrived, without waiting for it. That saves a system
+	// call per frame.
 	got, err := c.read(b.buf[b.off:b.off+size+HeaderSize], size)
 	if err != nil {
 		return c.receiveError(err)
@@ -235,8 +230,7 @@ func (c *Conn) ReadFrame(b *Block) (Header, error) {
 	return h, err
 }
 
-// ReadPart reads the next len(p) bytes of the payload of a Data frame in mode
-// plain.
+// ReadPart reads the next len(p) bytes of the payload of a Data frame in mode plain.
 func (c *Conn) ReadPart(p []byte) error {
 	if _, err := c.read(p, len(p)); err != nil {
 		return c.receiveError(err)
@@ -244,15 +238,15 @@ func (c *Conn) ReadPart(p []byte) error {
 	return nil
 }
 
-// read reads at least need bytes into p.
+// read reads at least need bytes into p and returns how many.
 func (c *Conn) read(p []byte, need int) (int, error) {
 	if need == 0 {
 		return 0, nil
 	}
-	if c.interrupted.Load() { // for good, though Finish gives the socket another deadline
+	if c.interrupted.Load() { // Finish sets a later deadline, which must not revive reads
 		return 0, os.ErrDeadlineExceeded
 	}
-	if c.records == nil { // which meters by itself: decrypting is not waiting
+	if c.records == nil { // frameBuffer counts its own waits, without decryption
 		c.readWait.Start()
 		defer c.readWait.Stop()
 	}
@@ -272,17 +266,17 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	return n, nil
 }
 
-// maxLowat is how many bytes a reader is woken for, where it needs as many: over a slow
-// line they come by the packet. The kernel wakes it sooner where it has no room for so many.
+// maxLowat bounds the bytes that a read waits for at once. On a slow link each packet would
+// otherwise wake the reader. The kernel wakes it earlier if its buffer is full.
 const maxLowat = 128 << 10
 
-// setLowat says that the next read needs so many bytes: the kernel must never wait for
-// more. It is told to wait for many only where a frame did not come whole.
+// setLowat makes the next read wait for up to need bytes, but never for more. It raises the
+// value only after a short read.
 func (c *Conn) setLowat(need int, short bool) {
 	if need = min(need, maxLowat); need == c.lowat || need > c.lowat && !short {
 		return
 	}
-	if c.records != nil { // its records hold fewer bytes than they are long
+	if c.records != nil { // records hold fewer bytes than their encoded length
 		return
 	}
 	raw, err := c.tcp.SyscallConn()
@@ -302,13 +296,13 @@ func (c *Conn) receiveError(err error) error {
 	return &FrameError{Stream: c.stream, Frame: max(c.received, 1) - 1, Op: "receive", Err: classify(err)}
 }
 
-// pastDeadline is a deadline that has passed.
+// pastDeadline returns a deadline that has expired.
 func pastDeadline() time.Time { return time.Unix(1, 0) }
 
-// interrupt makes all reads fail, and writes too unless they are kept.
+// interrupt makes all reads fail, and all writes unless keepWrites is set.
 func (c *Conn) interrupt(keepWrites bool) {
 	c.interrupted.Store(true)
-	_ = c.tcp.SetReadDeadline(pastDeadline()) // fails only where the connection is closed
+	_ = c.tcp.SetReadDeadline(pastDeadline()) // fails only if the connection is closed
 	if !keepWrites {
 		_ = c.tcp.SetWriteDeadline(pastDeadline())
 	}

@@ -15,18 +15,17 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// dialHint names the ways around what usually is in the way.
+// dialHint lists the usual remedies.
 const dialHint = "a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\n" +
 	"connect in the other direction: {{dial source}} or {{dial target}}\n" +
 	"use another address of the listening host: {{data-address ADDRESS}}"
 
-// redialPause is the pause before a connection is tried again that was accepted
-// and then dropped: a listener which is flooded does that.
+// redialPause is the pause before a dropped connection is tried again. A flooded listener drops
+// connections.
 const redialPause = 200 * time.Millisecond
 
-// Dial opens all connections of a ticket. Errors match ErrDial, unless ctx
-// ended; they name the address and port that was tried, from which local
-// address, and what happened, with a hint (see fault.HintOf).
+// Dial opens all connections of a ticket. If ctx ends, the error is its cause. Otherwise it
+// matches ErrDial, names both addresses and the failure, and has a hint (see fault.HintOf).
 func Dial(ctx context.Context, t Ticket) (*Link, error) {
 	d := &dialer{ticket: t, timeout: t.Deadline}
 	if d.timeout <= 0 {
@@ -66,18 +65,18 @@ type dialer struct {
 	ticket  Ticket
 	session session
 	config  *tls.Config
-	timeout  time.Duration
+	timeout time.Duration
 }
 
-// open makes one connection. One that was accepted and then dropped is tried
-// again: the listener may be busy with strangers.
+// open makes one connection. If it was accepted and dropped, open retries: the listener may be
+// flooded.
 func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 	nd := net.Dialer{KeepAliveConfig: keepAlive(), Control: socketControl(d.ticket.Socket)}
 	nd.SetMultipathTCP(false)
-	var previous error // of the try before
+	var previous error // error of the previous attempt
 	fail := func(err error, local string) error {
 		if ctx.Err() != nil && previous != nil {
-			err = previous // that time ran out in this one explains less
+			err = previous // it explains more than a timeout of this attempt
 		}
 		return d.dialError(err, local)
 	}
@@ -106,9 +105,9 @@ func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 	}
 }
 
-// authenticate runs the handshakes on a new connection.
+// authenticate runs the handshakes of a new connection.
 func (d *dialer) authenticate(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
-	// A relay accepts at once, and then has a remote shell to log in.
+	// A relay accepts at once, and only then logs in to its remote host.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(pastDeadline()) })
 	var rw net.Conn = tcp
 	if d.config != nil {
@@ -129,9 +128,9 @@ func (d *dialer) authenticate(ctx context.Context, tcp *net.TCPConn, stream int)
 	return newConn(stream, d.ticket.Mode, tcp, rw, send, receive), tcp.SetDeadline(time.Time{})
 }
 
-// dialError explains a connection that could not be made.
+// dialError explains a failed connection attempt.
 func (d *dialer) dialError(err error, local string) error {
-	if fault.ClassOf(err) == fault.Refused { // by this host, of what was asked of the socket
+	if fault.ClassOf(err) == fault.Refused { // this host refused a socket option
 		return fmt.Errorf("%w to %s (tcp): %w", ErrDial, d.ticket.Address, err)
 	}
 	why := err
@@ -149,9 +148,9 @@ func (d *dialer) dialError(err error, local string) error {
 	return fault.Failf(dialHint, "%w to %s (tcp) from %s: %w", ErrDial, d.ticket.Address, local, why)
 }
 
-// localAddressFor is the local address that a connection to address starts from.
+// localAddressFor returns the local address that a connection to address would have.
 func localAddressFor(address string) string {
-	// Connecting a datagram socket asks the routes and sends nothing.
+	// Connecting a UDP socket consults the routes and sends nothing.
 	c, err := net.Dial("udp", address)
 	if err != nil {
 		return "this host, which has no route there"
@@ -167,7 +166,7 @@ func localAddressFor(address string) string {
 func closeAll(conns []*Conn) {
 	for _, c := range conns {
 		if c != nil {
-			_ = c.tcp.Close() // unused
+			_ = c.tcp.Close()
 		}
 	}
 }

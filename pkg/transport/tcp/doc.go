@@ -1,26 +1,21 @@
-// Package wire is authenticated TCP for one transfer between two hosts that
-// already trust each other over a control channel: a listener that accepts
-// exactly the connections it was opened for, a handshake in which both ends
-// prove that they know the session's secret, and one frame format for all
-// modes. docs/protocol.md specifies every byte of it.
+// Package tcp makes authenticated TCP connections between two hosts that already trust each
+// other over a control channel. docs/protocol.md specifies every byte.
 //
-// # Who may connect
+//   - Offer: the description of a listener to open.
+//   - Listener: accepts the connections of one link and drops all others.
+//   - Ticket: authorizes the dialer: address, session, secret and, in mode tls, certificates.
+//     It is valid for one link, until the listener closes.
+//   - Link: the N connections of one transfer. [Conn]: one of them, numbered as a stream.
+//   - Mode: the protection of the data: signed, tls or plain.
+//   - Frame: a header, a payload and, depending on the mode, a tag. Block: the buffer of a frame.
+//   - Account: the sender's totals, in the End frame.
 //
-// A [Listener] makes a [Ticket]: address, session, secret and, for mode tls,
-// certificates. Whoever holds the ticket can [Dial]; everybody else is dropped
-// without a slot lost. Tickets are valid for one link and die with the
-// listener.
+// Modes signed and tls authenticate every frame before its bytes are passed on. A changed,
+// dropped, repeated or moved frame is [ErrTampered]. Mode plain guarantees that only for
+// control frames. In every mode, a connection that ends without an authenticated End or Abort
+// frame is [ErrCut]: a bare end of file never means success.
 //
-// # What a Link promises
-//
-// A [Link] is N connections whose [Conn]s carry frames. In modes signed and
-// tls no byte of a frame is handed on before it was authenticated, and a frame
-// that was changed, dropped, repeated or moved within its connection is
-// [ErrTampered]. In mode plain that holds for control frames only. In every
-// mode a connection that ends without an authenticated End or Abort frame is
-// [ErrCut]: a bare end of file never means success.
-//
-// The package moves frames, not streams: order across connections, buffering
-// and what the bytes mean are package transfer's. It never retries a transfer
-// and knows nothing of datasets or devices.
+// The package moves frames, not streams. Package transfer orders and buffers them, and
+// interprets their bytes. The package never retries a transfer and does not know datasets or
+// devices.
 package tcp

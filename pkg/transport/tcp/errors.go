@@ -8,25 +8,23 @@ import (
 	"net"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
-	// ErrCut is a connection that broke, fell silent or ended early. Nothing
-	// is wrong with either end: another try may succeed.
+	// ErrCut means that a connection broke, fell silent or ended early. A retry may succeed.
 	ErrCut = errors.New("connection was cut")
-	// ErrTruncated is the ErrCut of a connection that was closed in an
-	// orderly way, but before its authenticated end.
+	// ErrTruncated is an ErrCut of a connection that was closed properly, but before its
+	// authenticated end.
 	ErrTruncated = fmt.Errorf("%w: it ended without an authenticated end", ErrCut)
-	// ErrTampered is a frame or TLS record that does not match its tag, or
-	// that no honest peer sends: somebody changed it, or broken memory or
-	// network hardware did.
+	// ErrTampered means that a frame or TLS record does not match its tag, or that no correct
+	// peer sends it. An attacker, broken memory or network hardware changed it.
 	ErrTampered = errors.New("frame was changed on the way")
-	// ErrDial is a connection that could not be made.
+	// ErrDial means that a connection could not be made.
 	ErrDial = errors.New("cannot connect")
-	// ErrNobody is a listener whose peer did not come in time.
+	// ErrNobody means that the peer did not connect in time.
 	ErrNobody = errors.New("nobody connected")
 )
 
-// A FrameError is a failure at one frame of one connection.
+// FrameError is a failure at one frame of one connection.
 type FrameError struct {
 	Stream int    // connection, from 0
 	Frame  uint64 // frame of that connection and direction, from 0
@@ -41,8 +39,7 @@ func (e *FrameError) Error() string {
 // Unwrap returns the cause, which matches ErrCut or ErrTampered.
 func (e *FrameError) Unwrap() error { return e.Err }
 
-// classify turns an error of a connection into ErrTruncated, ErrTampered or
-// ErrCut, with its cause.
+// classify wraps an error of a connection in ErrTruncated, ErrTampered or ErrCut.
 func classify(err error) error {
 	var op *net.OpError
 	var record tls.RecordHeaderError
@@ -54,8 +51,7 @@ func classify(err error) error {
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: %w", ErrTampered, err)
 	case errors.As(err, &op) && (op.Op == "local error" || op.Op == "remote error"):
-		// crypto/tls reports its alerts so: one of the two ends found a
-		// record that does not decrypt, or no record at all.
+		// crypto/tls reports alerts this way: one end found an invalid record.
 		return fmt.Errorf("%w: %w", ErrTampered, err)
 	}
 	return fmt.Errorf("%w: %w", ErrCut, err)

@@ -8,17 +8,17 @@ import (
 	"fmt"
 )
 
-// Kind is what a frame carries.
+// Kind is the type of a frame.
 type Kind uint8
 
-// The kinds of frames. All but Data are control frames.
+// The kinds of frames. All except Data are control frames.
 const (
-	Data  Kind = 1 // a piece of the stream
-	End   Kind = 2 // the sender's account of the whole stream; the last frame of a connection
-	Abort Kind = 3 // this end gives up; the payload says why, in UTF-8
-	Ack   Kind = 4 // the receiver stored the stream for good
-	Alive Kind = 5 // the receiver is at work; Position is the bytes it stored so far
-	Have  Kind = 6 // device mode: what the receiver holds already, see package transfer
+	Data  Kind = 1 // part of the stream
+	End   Kind = 2 // the sender's account of the stream; the last frame of a connection
+	Abort Kind = 3 // this end failed; the payload is the reason in UTF-8
+	Ack   Kind = 4 // the receiver has stored the stream
+	Alive Kind = 5 // the receiver is working; Position is the number of bytes stored so far
+	Have  Kind = 6 // device mode: blocks that the receiver already holds, see package device
 )
 
 // Flags are properties of Data frames.
@@ -26,11 +26,11 @@ type Flags uint8
 
 // The flags. Zero excludes Compressed.
 const (
-	Zero       Flags = 1 << 0 // Raw zero bytes, no payload but hashes
+	Zero       Flags = 1 << 0 // Raw zero bytes; the payload is empty or holds hashes
 	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
-	// Summed is of device mode: the payload ends with the hash and the mark of
-	// the Raw bytes, TrailSize bytes; that of a zero run holds a hash for each
-	// block and the mark of those.
+	// Summed is for device mode. The payload ends with the hash and the mark of the Raw bytes,
+	// TrailSize bytes in total. The payload of a zero run holds a hash for each block and the
+	// mark of the hashes.
 	Summed Flags = 1 << 2
 )
 
@@ -41,25 +41,23 @@ const (
 	TagSize = 16
 	// SumSize is the length in bytes of the hash in a Summed frame.
 	SumSize = 32
-	// MarkSize is the length in bytes of the mark behind it.
+	// MarkSize is the length in bytes of the mark after it.
 	MarkSize  = 16
 	TrailSize = SumSize + MarkSize
-	// MaxRaw bounds the stream bytes that a Data frame carries.
+	// MaxRaw bounds the stream bytes of a Data frame.
 	MaxRaw = 16 << 20
-	// MaxPayload bounds a Data frame in bytes, before anything is allocated
-	// for it.
+	// MaxPayload bounds the payload of a Data frame in bytes. It is checked before allocation.
 	MaxPayload = MaxRaw + TrailSize
 	// MaxControl bounds the payload of a control frame in bytes.
 	MaxControl = 8 << 10
 )
 
-// Header is the head of a frame.
 type Header struct {
 	Kind     Kind
 	Flags    Flags
-	Payload  int    // bytes that follow, the tag not counted
-	Position uint64 // Data: the frame's number in the stream, from 0; in device mode its offset in bytes
-	Raw      uint32 // Data: stream bytes that the frame stands for
+	Payload  int    // bytes after the header, without the tag
+	Position uint64 // Data: number of the frame in the stream, from 0; in device mode the offset in bytes
+	Raw      uint32 // Data: stream bytes of the frame
 }
 
 func (h Header) put(b []byte) {
@@ -69,7 +67,7 @@ func (h Header) put(b []byte) {
 	binary.BigEndian.PutUint32(b[16:], h.Raw)
 }
 
-// parseHeader decodes HeaderSize bytes and refuses what no honest peer sends.
+// parseHeader decodes a header and refuses headers that no correct peer sends.
 func parseHeader(b []byte) (Header, error) {
 	h := Header{
 		Kind: Kind(b[0]), Flags: Flags(b[1]),
@@ -111,16 +109,16 @@ func parseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Account is the payload of an End frame: what the sender says it sent. The
-// part on the whole stream is the same on every connection.
+// Account is the payload of an End frame: the sender's totals. The totals of the stream are the
+// same on every connection.
 type Account struct {
 	Bytes  uint64 // of the stream
 	Frames uint64 // Data frames of the stream
-	// Digest is the xxh3-128 of the stream, big-endian; Digested tells
-	// whether there is one (the zero-copy path never sees the bytes).
+	// Digest is the xxh3-128 of the stream, big-endian. Digested is false on the zero-copy
+	// path, which computes no digest.
 	Digest   [16]byte
 	Digested bool
-	// StreamBytes and StreamFrames are what crossed on this connection.
+	// StreamBytes and StreamFrames are the totals of this connection.
 	StreamBytes  uint64
 	StreamFrames uint64
 }
@@ -153,16 +151,14 @@ func ParseAccount(p []byte) (a Account, err error) {
 	return a, nil
 }
 
-// tagKeySize is that of AES-128: a tag has 128 bits, a longer key would only
-// be slower.
+// tagKeySize is the key size of AES-128. Tags have 128 bits, so a longer key would only be
+// slower.
 const tagKeySize = 16
 
-// tagger makes or checks the tags of one direction of one connection: GMAC,
-// that is AES-GCM with nothing to encrypt and the frame as additional data.
-// The nonce is the number of the frame in its direction. Each connection and
-// direction has a key of its own, so a nonce never repeats under a key; and as
-// it is counted, not sent, a frame that was dropped, repeated or moved does
-// not match its tag.
+// tagger computes or checks the tags of one direction of one connection with GMAC: AES-GCM with
+// the frame as additional data and nothing to encrypt. Each direction of a connection has its
+// own key. The nonce is the frame's number, so it never repeats under a key. It is counted, not
+// sent, so a dropped, repeated or moved frame does not match its tag.
 type tagger struct {
 	gcm   cipher.AEAD
 	nonce [12]byte
@@ -178,14 +174,13 @@ func newTagger(key []byte) (*tagger, error) {
 	return &tagger{gcm: gcm}, err
 }
 
-// seal appends the tag of frame number n to it; the frame's buffer must have
-// the room.
+// seal appends the tag of frame number n. The buffer must have room for it.
 func (t *tagger) seal(frame []byte, n uint64) []byte {
 	binary.BigEndian.PutUint64(t.nonce[4:], n)
 	return t.gcm.Seal(frame, t.nonce[:], nil, frame)
 }
 
-// open tells whether tag is that of frame number n.
+// open reports whether tag is valid for frame number n.
 func (t *tagger) open(frame, tag []byte, n uint64) bool {
 	binary.BigEndian.PutUint64(t.nonce[4:], n)
 	_, err := t.gcm.Open(t.out[:0], t.nonce[:], tag, frame)

@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// frameBufferSize is how many bytes of TLS records are read or written at once. A connection
-// begins with less room to read into: most streams of a run of many small ones have
-// ended before it is full, and the end that sends hears little.
+// frameBufferSize is the buffer in bytes for reads and writes of TLS records. Reads start with
+// initialReadSize: most streams of many small ones end before it is full, and a sender receives
+// little.
 const (
-	frameBufferSize  = 256 << 10
+	frameBufferSize = 256 << 10
 	initialReadSize = 16 << 10
 )
 
-// frameBuffer sits between crypto/tls and its connection. The former writes and reads
-// every record of 16 KiB by itself; cork makes that one system call for many.
+// frameBuffer sits between crypto/tls and its connection. crypto/tls reads and writes each
+// record of 16 KiB separately. frameBuffer combines many of them in one system call.
 type frameBuffer struct {
 	*net.TCPConn
 	in        *bufio.Reader
-	outgrown    bool // what it reads into was too small
+	outgrown  bool // a read has filled the initial buffer
 	readWait  *WaitTimer
 	writeWait *WaitTimer
 
-	mu   sync.Mutex // alerts are written while records are read
+	mu   sync.Mutex // crypto/tls writes alerts while it reads records
 	held bool
 	out  []byte
 }
@@ -34,7 +34,7 @@ func newFrameBuffer(c *net.TCPConn) *frameBuffer {
 	return k
 }
 
-// meteredReader reads from the connection itself.
+// meteredReader reads from the connection and counts the wait.
 type meteredReader struct{ k *frameBuffer }
 
 func (r meteredReader) Read(p []byte) (int, error) {
@@ -52,7 +52,7 @@ func (k *frameBuffer) Read(p []byte) (int, error) {
 	return k.in.Read(p)
 }
 
-// hold keeps what is written from now on back, up to corkSize, until flush.
+// hold buffers writes, up to frameBufferSize, until flush.
 func (k *frameBuffer) hold() {
 	k.mu.Lock()
 	k.held = true

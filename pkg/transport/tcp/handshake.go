@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// Protocol is the version of what is said on data connections, handshake and frames.
+// Protocol is the version of the handshake and the frames.
 const Protocol = "zxfer/1"
 
-// The handshake, on every connection, inside TLS where the mode is tls:
+// The handshake of each connection, in mode tls inside TLS:
 //
 //	dialer    hello: magic(8) session(16) stream(2) nonce(32)
 //	listener  nonce(32) proof(32)
 //	dialer    proof(32)
 //
-// Both proofs are keyed with the session's secret over a label for their
-// direction and the transcript: mode, hello, the listener's nonce, and TLS's
-// exported key. Both nonces are fresh, so a recorded handshake proves nothing,
-// and neither end learns more of the secret than that the other has it.
+// Both proofs are HMACs with the session's secret over a label for the direction and the
+// transcript: mode, hello, the listener's nonce, and the key exported from TLS. Both nonces are
+// fresh, so recorded handshakes prove nothing. Neither end learns more about the secret than
+// that the other one has it.
 const (
 	magic       = Protocol + "\n"
 	sessionSize = 16
@@ -45,11 +45,11 @@ const (
 	labelExporter      = "EXPORTER-zxfer-1"
 )
 
-// handshakeTimeout bounds one handshake at the listener: up to the hello, TLS's
-// included, and from there. The dialer has its deadline.
+// handshakeTimeout bounds two parts of a handshake at the listener: TLS and hello, then the
+// rest. The dialer uses its deadline instead.
 const handshakeTimeout = 10 * time.Second
 
-// hello is what a dialer opens a connection with.
+// hello is the first message of a dialer.
 type hello struct {
 	session [sessionSize]byte
 	stream  uint16
@@ -74,7 +74,7 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// session is what a handshake proves and derives keys from.
+// session holds the inputs of a handshake and its keys.
 type session struct {
 	id      [sessionSize]byte
 	secret  []byte
@@ -92,7 +92,7 @@ func (t *Ticket) session() (session, error) {
 	return s, nil
 }
 
-// transcript is the hash of all that both ends said and of where they said it.
+// transcript returns a hash of both ends' messages and of the connection's mode and TLS key.
 func (s *session) transcript(hello, nonce, exported []byte) []byte {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
@@ -126,7 +126,7 @@ func (s *session) keys(transcript []byte) (dialer, listener *tagger, err error) 
 	return dialer, listener, err
 }
 
-// exported binds the handshake to the TLS connection that it runs in.
+// exported returns a key that binds the handshake to its TLS connection; nil without TLS.
 func exported(c net.Conn) ([]byte, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
@@ -136,8 +136,7 @@ func exported(c net.Conn) ([]byte, error) {
 	return state.ExportKeyingMaterial(labelExporter, nil, 32)
 }
 
-// dialHandshake is the dialer's side for one stream. It returns the keys to send
-// and to receive with.
+// dialHandshake is the dialer's side for one stream. It returns the keys for both directions.
 func (s *session) dialHandshake(c net.Conn, stream int) (send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {
@@ -163,12 +162,11 @@ func (s *session) dialHandshake(c net.Conn, stream int) (send, receive *tagger, 
 	return s.keys(transcript)
 }
 
-// errImpostor is a listener that does not know the secret.
+// errImpostor means that the listener does not know the secret.
 var errImpostor = errors.New("who listens there does not know the session's secret")
 
-// acceptHandshake is the listener's side. Its errors say what was wrong with a
-// stranger; nothing was told to the stranger that it did not know before.
-// introduced is called once the other end has named this very session.
+// acceptHandshake is the listener's side. Its errors explain what an unauthenticated client did
+// wrong, and are not sent to it. It calls sessionNamed once the client has named this session.
 func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, send, receive *tagger, err error) {
 	bound, err := exported(c)
 	if err != nil {

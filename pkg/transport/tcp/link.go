@@ -12,27 +12,27 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Link is the authenticated connections of one transfer.
+// Link holds the authenticated connections of one transfer.
 type Link struct {
 	mode  Mode
 	conns []*Conn
 
-	receiving bool
-	congestionFixed    bool    // nothing is left to choose for losses
-	lastChecked    Network // at the last look for losses
+	receiving       bool
+	congestionFixed bool    // chosen by the user or by WatchLosses
+	lastChecked     Network // at the last check for losses
 
 	mu   sync.Mutex
-	last Network // of the last time that the kernel could be asked
+	last Network // the last complete figures of the kernel
 }
 
 func newLink(mode Mode, s transport.Socket, conns []*Conn) *Link {
 	return &Link{mode: mode, conns: conns, congestionFixed: s.Congestion != ""}
 }
 
-// Mode is how the link's bytes cross.
+// Mode returns the mode of the connections.
 func (l *Link) Mode() Mode { return l.mode }
 
-// Local is this end's address; the zero Addr where it is not known.
+// Local returns the address of this end; the zero Addr if unknown.
 func (l *Link) Local() netip.Addr {
 	if len(l.conns) == 0 {
 		return netip.Addr{}
@@ -44,18 +44,18 @@ func (l *Link) Local() netip.Addr {
 	return a.AddrPort().Addr().Unmap()
 }
 
-// Conns are the connections, by stream number.
+// Conns returns the connections by stream number.
 func (l *Link) Conns() []*Conn { return l.conns }
 
-// Receiving says that this end receives a stream: what it sends (Alive, Ack)
-// is small and read at once, so a peer that does not take it is gone. Without
-// it a dead network would show only after many minutes of retransmissions.
+// Receiving marks this end as the receiver. The peer reads the receiver's small frames at once,
+// so unacknowledged bytes mean a dead network. Without this, only many minutes of
+// retransmissions would reveal it.
 func (l *Link) Receiving() {
 	l.receiving = true
 	for _, c := range l.conns {
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
-			continue // closed: the next read says so
+			continue // closed: the next read fails
 		}
 		_ = control(raw, func(fd int) error {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
@@ -63,45 +63,42 @@ func (l *Link) Receiving() {
 	}
 }
 
-// Interrupt makes all reads of this end fail, now and later, and leaves the
-// connections open for Abort. It does the same to writes, unless this end is
-// the receiver: what that writes is small, and half of a frame would be in the
-// way of Abort.
+// Interrupt makes all reads of this end fail permanently, and keeps the connections open for
+// Abort. Unless this end is the receiver, writes fail, too. The receiver's writes are small,
+// and half a frame would prevent an Abort.
 func (l *Link) Interrupt() {
 	for _, c := range l.conns {
 		c.interrupt(l.receiving)
 	}
 }
 
-// Close ends all connections; reads and writes of both ends fail at once. It
-// may be called more than once.
+// Close closes all connections. Reads and writes of both ends fail at once. It may be called
+// more than once.
 func (l *Link) Close() error {
-	l.Network() // for who asks afterwards
+	l.Network() // keep the figures for later callers
 	for _, c := range l.conns {
-		_ = c.tcp.Close() // nothing is buffered: there is nothing to lose
+		_ = c.tcp.Close() // nothing is buffered, so nothing is lost
 	}
 	return nil
 }
 
-// lingerTime bounds how long a link that ends in an orderly way waits for the
-// peer to do the same.
+// lingerTime bounds how long Finish waits for the peer to close its end.
 const lingerTime = 5 * time.Second
 
-// Abort tells the peer why this end gives up, on every connection that still
-// takes a frame, and closes the link. Nobody else may use the link any more:
-// see Interrupt. It takes up to lingerTime if the peer does not answer.
+// Abort sends the reason to the peer on every usable connection and closes the link. Nothing
+// else may use the link at that time (see Interrupt). It takes up to lingerTime if the peer
+// does not answer.
 func (l *Link) Abort(why error) {
 	text := []byte(why.Error())
 	l.each(func(c *Conn) {
 		_ = c.tcp.SetWriteDeadline(time.Now().Add(lingerTime / 2))
-		_ = c.WriteControl(Abort, 0, text) // else the peer sees a cut
+		_ = c.WriteControl(Abort, 0, text) // on failure the peer sees a cut
 	})
 	l.Finish()
 }
 
-// Finish closes the link after the last frame of this end was written. A
-// connection that is closed with unread bytes in it is reset, and what the
-// peer has not read yet is lost; so it is read to its end first.
+// Finish closes the link after this end's last frame. Closing a connection with unread bytes
+// resets it and loses frames that the peer has not read. So Finish reads to the end first.
 func (l *Link) Finish() {
 	l.each(func(c *Conn) {
 		_ = c.tcp.SetDeadline(time.Now().Add(lingerTime))
@@ -112,7 +109,7 @@ func (l *Link) Finish() {
 	_ = l.Close()
 }
 
-// each runs f for all connections at once.
+// each runs f for all connections concurrently.
 func (l *Link) each(f func(*Conn)) {
 	var wg sync.WaitGroup
 	for _, c := range l.conns {

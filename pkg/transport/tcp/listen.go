@@ -18,64 +18,61 @@ const (
 	// MaxStreams is the largest number of connections of a Link.
 	MaxStreams = 64
 
-	// maxPending bounds the connections that have not named the session, and
-	// apart from them those that have, but have not proved themselves. The
-	// oldest is dropped for a new one: a peer needs only some round trips, a
-	// stranger who says nothing becomes the oldest. A flood thus drops a peer
-	// only as long as that sees it and tries again: once the peer was told
-	// the listener's proof it takes its own for accepted, and only who reads
-	// the link can crowd it out there.
+	// maxPending bounds the connections that have not named the session, and separately those
+	// that have but are not yet authenticated. A new one displaces the oldest. The peer needs
+	// only a few round trips, while silent clients become the oldest. A dropped peer retries
+	// until it has seen the listener's proof. After that, only an attacker who reads the link,
+	// and so knows the session, can displace it.
 	maxPending = 64
 
-	// maxLogged bounds the strangers that are logged one by one.
+	// maxLogged bounds the dropped connections that are logged one by one.
 	maxLogged = 32
 
-	// defaultDeadline is how long both ends wait for each other unless told.
+	// defaultDeadline is how long both ends wait for each other by default.
 	defaultDeadline = 30 * time.Second
 
-	// acceptGrace is added to the listener's deadline, so that the dialer,
-	// which knows more about what went wrong, speaks first.
+	// acceptGrace extends the listener's deadline, so that the dialer's error, which says more,
+	// comes first.
 	acceptGrace = 2 * time.Second
 )
 
-// Listener waits for the connections of one Link and drops everybody else.
+// Listener waits for the connections of one Link and drops all others.
 type Listener struct {
-	tcp     *net.TCPListener
-	ticket  Ticket
-	session session
-	config  *tls.Config
-	unauthenticated    bool // the peer knows no handshake, see Bare
-	peer    netip.Addr
-	log     func(string)
-	stopTimers func() // stops what would close the listener later
-	handshakes  sync.WaitGroup
+	tcp             *net.TCPListener
+	ticket          Ticket
+	session         session
+	config          *tls.Config
+	unauthenticated bool // the peer uses no handshake, see Unauthenticated
+	peer            netip.Addr
+	log             func(string)
+	stopTimers      func() // stops the deadline and the watch on ctx
+	handshakes      sync.WaitGroup
 
-	handshakeLimit time.Duration // limit for one handshake
+	handshakeLimit time.Duration // timeout of one handshake
 
 	mu       sync.Mutex
-	unnamed   pending // have not named the session
-	named    pending // have named it
+	unnamed  pending // have not named the session
+	named    pending // have named the session
 	conns    []*Conn // by stream
-	accepted     int
+	accepted int
 	dropped  int
-	closed     bool
+	closed   bool
 	taken    bool
 	err      error
-	complete chan struct{} // closed when over
+	complete chan struct{} // closed when closed is set
 }
 
-// Listen opens a listener as offered and starts to welcome connections. It
-// closes when its connections are there, when the offer's deadline passes or
-// when ctx ends. log is told of dropped strangers; it may be nil and is called
-// from several goroutines.
+// Listen opens a listener and accepts connections. It closes once the link is complete, when
+// the offer's deadline expires or when ctx ends. log is called for dropped connections, from
+// several goroutines; it may be nil.
 //
-// An address that this host does not have, and a port range without a free
-// port, are *fault.Errors with a hint.
+// If this host lacks the address, or no port of the range is free, the error is a *fault.Error
+// with a hint.
 func Listen(ctx context.Context, o Offer, log func(msg string)) (*Listener, error) {
 	return listenFor(ctx, o, log, false, handshakeTimeout)
 }
 
-// listenFor opens a listener. It drops a connection whose handshake takes longer than
+// listenFor opens a listener that drops connections whose handshake takes longer than
 // handshake.
 func listenFor(ctx context.Context, o Offer, log func(msg string), unauthenticated bool, handshake time.Duration) (*Listener, error) {
 	o.Streams = max(o.Streams, 1)
@@ -90,7 +87,7 @@ func listenFor(ctx context.Context, o Offer, log func(msg string), unauthenticat
 		l.log = func(string) {}
 	}
 	if o.Peer != "" {
-		// What sshd says of a link-local address has a zone.
+		// sshd adds a zone to a link-local address.
 		l.peer = netip.MustParseAddr(o.Peer).Unmap().WithZone("")
 	}
 	if err := l.makeTicket(o); err != nil {
@@ -127,7 +124,7 @@ func (l *Listener) makeTicket(o Offer) (err error) {
 	return err
 }
 
-// timeoutError is the error of a deadline that passed.
+// timeoutError returns the error of an expired deadline.
 func (l *Listener) timeoutError(after time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,18 +132,18 @@ func (l *Listener) timeoutError(after time.Duration) error {
 		ErrNobody, l.ticket.Address, after, l.accepted, len(l.conns), l.dropped)
 }
 
-// Ticket is what the dialling end needs.
+// Ticket returns the dialer's ticket.
 func (l *Listener) Ticket() Ticket { return l.ticket }
 
-// Failed tells whether the listener has ended without its connections.
+// Failed reports whether the listener closed before the link was complete.
 func (l *Listener) Failed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err != nil
 }
 
-// Accept returns the Link once all its connections have proved themselves. It
-// can succeed once. When ctx ends, the listener stays open.
+// Accept returns the Link once all its connections are authenticated. It can succeed only once.
+// If ctx ends, the listener stays open.
 func (l *Listener) Accept(ctx context.Context) (*Link, error) {
 	select {
 	case <-l.complete:
@@ -165,8 +162,8 @@ func (l *Listener) Accept(ctx context.Context) (*Link, error) {
 	return newLink(l.ticket.Mode, l.ticket.Socket, l.conns), nil
 }
 
-// Close ends the listener and the connections that were not accepted, and
-// waits for all that it started. It may be called more than once.
+// Close closes the listener and connections that were not accepted, and waits for its
+// goroutines. It may be called more than once.
 func (l *Listener) Close() error {
 	l.finish(net.ErrClosed)
 	l.mu.Lock()
@@ -179,7 +176,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// finish closes the listener; err is nil when it is because all is there.
+// finish closes the listener. err is nil if the link is complete.
 func (l *Listener) finish(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,9 +185,9 @@ func (l *Listener) finish(err error) {
 	}
 	l.closed, l.err = true, err
 	l.stopTimers()
-	_ = l.tcp.Close() // it had but to listen
+	_ = l.tcp.Close() // it only listened
 	for _, c := range append(l.unnamed, l.named...) {
-		_ = c.Close() // strangers
+		_ = c.Close() // unauthenticated
 	}
 	if err != nil {
 		closeAll(l.conns)

@@ -15,23 +15,23 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Offer asks for a listener.
+// Offer describes a listener to open.
 type Offer struct {
 	Mode    Mode   `json:"mode"`
 	Streams int    `json:"streams"` // connections, at least 1
-	Address string `json:"address"` // IP to listen on and to be reached at; never a wildcard unless the user asks
+	Address string `json:"address"` // IP address to listen on and to dial; a wildcard only if the user asks for one
 	// PortLow and PortHigh bound the port; 0 lets the kernel choose.
 	PortLow  int `json:"port_low,omitempty"`
 	PortHigh int `json:"port_high,omitempty"`
-	// Peer, where set, is the only address that may connect; others are dropped at once.
+	// Peer is the only address that may connect; "" allows any.
 	Peer string `json:"peer,omitempty"`
 	// Deadline is how long the listener waits for all connections.
 	Deadline time.Duration `json:"deadline"`
-	// Socket is what both ends ask of their sockets.
+	// Socket applies to the sockets of both ends.
 	transport.Socket
 }
 
-// check refuses offers that cannot be kept.
+// check returns an error for an offer that no listener can satisfy.
 func (o *Offer) check() error {
 	switch {
 	case !o.Mode.known():
@@ -49,16 +49,15 @@ func (o *Offer) check() error {
 	return nil
 }
 
-// bind listens on a port of the kernel's choice, or on a free one of the
-// offered range. The range is tried in random order, so that many transfers at
-// once rarely meet.
+// bind listens on a port of the offered range, or of the kernel's choice. It tries the range in
+// random order, so that concurrent transfers rarely collide.
 func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	addr, err := netip.ParseAddr(o.Address)
 	if err != nil {
 		return nil, fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: it is not an IP address", o.Address)
 	}
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: socketControl(o.Socket)}
-	// Multipath TCP has no TCP_INFO of its paths and cannot be spliced.
+	// Multipath TCP has no TCP_INFO per path and cannot be spliced.
 	lc.SetMultipathTCP(false)
 	for _, i := range rand.Perm(o.PortHigh - o.PortLow + 1) {
 		address := net.JoinHostPort(addr.String(), strconv.Itoa(o.PortLow+i))

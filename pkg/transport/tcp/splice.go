@@ -10,16 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Zero-copy between pipes and the connections of mode plain, by splice(2).
-// io.Copy splices only from a socket to a pipe, not the other way, and cannot
-// stop at the end of a frame's payload.
+// Zero-copy between pipes and connections in mode plain, by splice(2). io.Copy splices only
+// from a socket to a pipe, and cannot stop at the end of a payload.
 
-// ErrPipe is a failure of the pipe, not of the network, while bytes are
-// spliced.
+// ErrPipe means that splicing failed at the pipe, not at the network.
 var ErrPipe = errors.New("pipe broke")
 
-// SpliceFrom sends one Data frame whose payload is h.Raw bytes that wait in a
-// pipe. Neither end of the frame is copied to user space.
+// SpliceFrom sends one Data frame. Its payload is the next h.Raw bytes of a pipe, which must
+// already hold them.
 func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	if c.mode != Plain {
 		return errors.New("only mode plain moves bytes without looking at them")
@@ -38,8 +36,8 @@ func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	h.put(head[:])
 	todo, left := head[:], h.Payload
 	var serr error
-	// The pipe is not held while the socket is waited for: closing it would
-	// then have to wait, too.
+	// Do not hold the pipe while waiting for the socket, because closing the pipe would wait,
+	// too.
 	err = socket.Write(func(to uintptr) bool {
 		c.writeWait.Stop()
 		todo, left, serr = c.spliceSome(int(to), pipe, todo, left)
@@ -60,8 +58,7 @@ func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	return nil
 }
 
-// spliceSome sends what is left of a header and of a payload until the socket
-// takes no more (EAGAIN).
+// spliceSome sends the rest of a header and payload until the socket is full (EAGAIN).
 func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) ([]byte, int, error) {
 	for len(head) > 0 {
 		n, err := unix.SendmsgN(to, head, nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
@@ -81,7 +78,7 @@ func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) (
 		})
 		switch {
 		case err == unix.EINTR:
-		case err == unix.EAGAIN: // the pipe has the bytes: it is the socket
+		case err == unix.EAGAIN: // the pipe holds the bytes, so the socket is full
 			return head, left, err
 		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ETIMEDOUT):
 			return head, left, err
@@ -96,9 +93,8 @@ func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) (
 	return head, left, nil
 }
 
-// SpliceTo moves the next n bytes of the payload of a Data frame into a pipe.
-// full meters the time that it waited for room in the pipe. Errors of the pipe
-// match ErrPipe, all others ErrCut.
+// SpliceTo moves the next n bytes of a Data frame's payload to a pipe. full counts the wait for
+// room in the pipe. Errors of the pipe match ErrPipe, all others ErrCut.
 func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 	socket, err := c.tcp.SyscallConn()
 	if err != nil {
@@ -134,8 +130,8 @@ func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 
 var errPipeFull = errors.New("pipe is full")
 
-// spliceOnce waits for bytes on the socket and moves some; errPipeFull if the
-// pipe takes none.
+// spliceOnce waits for bytes on the socket and moves some of them. If the pipe is full, it
+// returns errPipeFull.
 func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 	var moved int64
 	var serr error
@@ -164,16 +160,16 @@ func (c *Conn) spliceOnce(socket, pipe syscall.RawConn, n int) (int, error) {
 	return int(max(moved, 0)), serr
 }
 
-// trySplice moves up to n bytes from a socket to a pipe without waiting. EAGAIN
-// means that the socket has none, errPipeFull that the pipe has no room.
+// trySplice moves up to n bytes from a socket to a pipe without waiting. EAGAIN means that the
+// socket is empty, errPipeFull that the pipe is full.
 func trySplice(from, to, n int) (int64, error) {
 	for {
 		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		if err != unix.EAGAIN {
 			return moved, err
 		}
-		// Which of the two was not ready? Both may be by now: then to wait for
-		// either would be to wait for a change that has happened already.
+		// Find out which one was not ready. If both are by now, try again: waiting would miss a
+		// change that has already happened.
 		if !ready(to, unix.POLLOUT) {
 			return 0, errPipeFull
 		}
@@ -183,21 +179,20 @@ func trySplice(from, to, n int) (int64, error) {
 	}
 }
 
-// ready asks whether a descriptor is ready, or broken, which also needs no
-// more waiting.
+// ready reports whether a descriptor is ready or broken. Neither needs a wait.
 func ready(fd int, events int16) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	n, err := unix.Poll(poll, 0)
 	return n > 0 || err != nil && err != unix.EINTR
 }
 
-// PipeHolds waits until a pipe holds bytes and returns how many; io.EOF once
-// its writers are gone and it is empty. empty meters the wait.
+// PipeHolds waits until a pipe holds bytes and returns how many. It returns io.EOF if the pipe
+// is empty and has no writers. empty counts the wait.
 func PipeHolds(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
 	rerr := pipe.Read(func(fd uintptr) bool {
 		empty.Stop()
 		for {
-			// TIOCINQ is FIONREAD; on a pipe it tells empty from ended not.
+			// TIOCINQ is FIONREAD. On a pipe it does not distinguish empty from ended.
 			if n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); n > 0 || err != nil {
 				return true
 			}
@@ -208,7 +203,7 @@ func PipeHolds(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
 			case perr != nil:
 				err = perr
 				return true
-			case poll[0].Revents&unix.POLLIN != 0: // came between the two looks
+			case poll[0].Revents&unix.POLLIN != 0: // arrived between the two calls
 			case poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
 				err = io.EOF
 				return true

@@ -6,31 +6,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is what the kernel says of a link's connections (TCP_INFO): counts
-// and times summed over them, round trip and buffers of the largest.
+// Network holds the kernel's figures for the connections of a link (TCP_INFO). Counts and times
+// are sums; round trip and buffers are those of the largest connection.
 //
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (struct tcp_info)
 type Network struct {
 	Streams       int           `json:"streams"`
 	RTT           time.Duration `json:"rtt_ns"`
-	MinRTT        time.Duration `json:"min_rtt_ns,omitempty"` // of the connection where it is longest
-	Segments      uint64        `json:"segments,omitempty"`   // with data that were sent, again or not
+	MinRTT        time.Duration `json:"min_rtt_ns,omitempty"` // of the connection with the longest one
+	Segments      uint64        `json:"segments,omitempty"`   // data segments sent, including retransmissions
 	Retransmits   uint64        `json:"retransmits"`
 	DeliveryRate  uint64        `json:"delivery_rate"`      // bytes per second
-	Acked         uint64        `json:"acked,omitempty"`    // bytes that were sent and that the other end has
-	Received      uint64        `json:"received,omitempty"` // bytes that arrived, in order or not yet
-	BusyTime      time.Duration `json:"busy_ns"`            // there was something to send
-	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // of that, the receiver's window was full
-	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // of that, the send buffer was too small
+	Acked         uint64        `json:"acked,omitempty"`    // bytes acknowledged by the other end
+	Received      uint64        `json:"received,omitempty"` // bytes received, in or out of order
+	BusyTime      time.Duration `json:"busy_ns"`            // time with data to send
+	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // part of BusyTime with a full receive window
+	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // part of BusyTime with a full send buffer
 	SendBuffer    int           `json:"send_buffer"`        // granted, bytes
 	ReceiveBuffer int           `json:"receive_buffer"`
-	Congestion    string        `json:"congestion,omitempty"` // control algorithm
-	PathMTU       int           `json:"path_mtu,omitempty"`   // largest packet that the path is known to take unfragmented, bytes; the smallest of all
-	Interface     string        `json:"interface,omitempty"`  // that has the connections' local address; where it was looked for
+	Congestion    string        `json:"congestion,omitempty"` // congestion control algorithm
+	PathMTU       int           `json:"path_mtu,omitempty"`   // smallest path MTU of the connections, bytes
+	Interface     string        `json:"interface,omitempty"`  // interface of the local address, if looked up
 	InterfaceMTU  int           `json:"interface_mtu,omitempty"`
 }
 
-// add takes one connection's figures in.
+// add adds the figures of one connection.
 func (n *Network) add(fd int) error {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -62,8 +62,8 @@ func (n *Network) add(fd int) error {
 	return nil
 }
 
-// Network asks the kernel about all connections. Of a closed link it returns
-// the last figures.
+// Network returns the kernel's figures for all connections. After the link is closed, it
+// returns the last ones.
 func (l *Link) Network() Network {
 	var n Network
 	for _, c := range l.conns {
@@ -71,7 +71,7 @@ func (l *Link) Network() Network {
 		if err != nil {
 			continue
 		}
-		_ = control(raw, n.add) // closed: counted by n.Streams
+		_ = control(raw, n.add) // n.Streams shows whether it failed
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

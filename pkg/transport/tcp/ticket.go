@@ -8,20 +8,20 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Mode is how a stream crosses the network.
+// Mode is the protection of a stream on the network.
 type Mode string
 
-// The modes of authenticated TCP. See docs/protocol.md for what each promises.
+// The modes of authenticated TCP. docs/protocol.md specifies them.
 const (
-	Signed Mode = "signed" // every frame carries a keyed tag, no secrecy
-	TLS    Mode = "tls"    // TLS 1.3, certificates pinned both ways
-	Plain  Mode = "plain"  // only the connections and the end are authenticated; bytes move zero-copy
+	Signed Mode = "signed" // every frame carries a keyed tag; no secrecy
+	TLS    Mode = "tls"    // TLS 1.3 with pinned certificates on both ends
+	Plain  Mode = "plain"  // only connections and control frames are authenticated; zero-copy
 )
 
 func (m Mode) known() bool { return m == Signed || m == TLS || m == Plain }
 
-// Ticket is what the dialling end needs. It holds secrets: it travels only
-// over the control channel and must not be printed or logged.
+// Ticket authorizes a dialer for one listener. It holds secrets: send it only over the control
+// channel, and never print or log it.
 type Ticket struct {
 	Mode    Mode   `json:"mode"`
 	Address string `json:"address"` // host:port
@@ -29,16 +29,16 @@ type Ticket struct {
 	Secret  []byte `json:"secret"`  // 32 bytes
 	Streams int    `json:"streams"`
 	transport.Socket
-	// Deadline is how long the dialling end tries.
+	// Deadline is how long the dialer tries.
 	Deadline time.Duration `json:"deadline"`
 	// ServerPin is the SHA-256 of the listener's certificate (mode tls).
 	ServerPin []byte `json:"server_pin,omitempty"`
-	// ClientCert and ClientKey (DER) are the dialling end's ephemeral identity (mode tls).
+	// ClientCert and ClientKey are the dialer's ephemeral identity in DER (mode tls).
 	ClientCert []byte `json:"client_cert,omitempty"`
 	ClientKey  []byte `json:"client_key,omitempty"`
 }
 
-// Check refuses tickets that no listener makes.
+// Check returns an error for a ticket that no listener makes.
 func (t *Ticket) Check() error {
 	_, err := t.session()
 	switch {
@@ -51,10 +51,10 @@ func (t *Ticket) Check() error {
 	return nil
 }
 
-// maxIdentity bounds a ticket's certificate and key, in bytes: zxfer's have some 300.
+// maxIdentity bounds a ticket's certificate and key in bytes. zxfer's have about 300.
 const maxIdentity = 4 << 10
 
-// String hides the secrets of a ticket from logs.
+// String returns the ticket without its secrets.
 func (t Ticket) String() string {
 	return "ticket " + t.Session + " for " + t.Address + " (" + string(t.Mode) + ")"
 }

@@ -9,14 +9,13 @@ import (
 	"net"
 )
 
-// Unauthenticated is a Listener for one peer that speaks no protocol, such as nc: what
-// follows the secret is the peer's own, in both directions. Only the
-// connection is authenticated, by a secret that crosses in the clear and is
-// good once; nothing on it is.
+// Unauthenticated is a Listener for one peer without the protocol, such as nc. The peer sends a
+// secret, once and in the clear, which authenticates only the connection. The bytes that follow
+// are raw data without any protection.
 type Unauthenticated struct{ l *Listener }
 
-// ListenUnauthenticated opens a listener for one bare connection. Mode and Streams of the
-// offer are ignored; all else is as for Listen.
+// ListenUnauthenticated opens a listener for one such connection. It ignores Mode and Streams
+// of the offer, and otherwise works like Listen.
 func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (*Unauthenticated, error) {
 	o.Mode, o.Streams = Plain, 1
 	l, err := listenFor(ctx, o, log, true, handshakeTimeout)
@@ -26,15 +25,15 @@ func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (
 	return &Unauthenticated{l}, nil
 }
 
-// Address is where the peer connects to, "ADDRESS:PORT".
+// Address returns the address to connect to, "ADDRESS:PORT".
 func (b *Unauthenticated) Address() string { return b.l.ticket.Address }
 
-// Secret is what the peer writes first, followed by a line feed. It must not
-// be printed or logged.
+// Secret returns the secret that the peer sends first, followed by a line feed. Never print or
+// log it.
 func (b *Unauthenticated) Secret() string { return hex.EncodeToString(b.l.ticket.Secret) }
 
-// Accept returns the connection whose first bytes were the secret, from behind
-// them on. It can succeed once. When ctx ends, the listener stays open.
+// Accept returns the connection after its secret was read. It can succeed only once. If ctx
+// ends, the listener stays open.
 func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 	link, err := b.l.Accept(ctx)
 	if err != nil {
@@ -43,13 +42,13 @@ func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 	return link.conns[0].tcp, nil
 }
 
-// Close ends the listener, and the connection if it was not accepted.
+// Close closes the listener, and the connection unless it was accepted.
 func (b *Unauthenticated) Close() error { return b.l.Close() }
 
-// errSecret is a stranger of a bare listener.
+// errSecret means that a client sent a wrong secret.
 var errSecret = errors.New("it does not begin with the secret")
 
-// checkSecret reads the secret, and not a byte more.
+// checkSecret reads the secret and nothing after it.
 func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
 	want := hex.AppendEncode(nil, l.ticket.Secret)
 	want = append(want, '\n')

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// WaitTimer adds up the time that one goroutine spends waiting. Start and Stop
-// belong to that goroutine; Elapsed may be called by any, and counts a wait
-// that has not ended. The zero value is ready.
+// WaitTimer adds up the time that one goroutine waits. Only that goroutine calls Start and
+// Stop. Any goroutine may call Elapsed, which includes a running wait. The zero value is ready.
 type WaitTimer struct{ total, since atomic.Int64 }
 
-// epoch makes clock readings monotonic and small.
+// epoch keeps clock readings monotonic and small.
 var epoch = time.Now()
 
 func clock() int64 { return int64(time.Since(epoch)) + 1 }
 
-// Start begins a wait.
+// Start starts a wait.
 func (s *WaitTimer) Start() { s.since.Store(clock()) }
 
-// Stop ends the wait, if there is one.
+// Stop ends the running wait, if any.
 func (s *WaitTimer) Stop() {
 	if since := s.since.Load(); since != 0 {
 		s.total.Add(clock() - since)
@@ -26,7 +25,7 @@ func (s *WaitTimer) Stop() {
 	}
 }
 
-// Elapsed is the time waited so far.
+// Elapsed returns the time waited so far.
 func (s *WaitTimer) Elapsed() time.Duration {
 	total := s.total.Load()
 	if since := s.since.Load(); since != 0 {
@@ -35,5 +34,5 @@ func (s *WaitTimer) Elapsed() time.Duration {
 	return time.Duration(total)
 }
 
-// Running tells whether there is a wait that has not ended.
+// Running reports whether a wait is running.
 func (s *WaitTimer) Running() bool { return s.since.Load() != 0 }
