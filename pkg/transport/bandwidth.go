@@ -7,17 +7,17 @@ import (
 	"zxfer/pkg/size"
 )
 
-// BandwidthWindow is a time of the day, in the host's time zone, with its bandwidth.
+// BandwidthWindow is a bandwidth limit for a time of day in the host's time zone.
 type BandwidthWindow struct {
 	From      TimeOfDay `toml:"from"`
-	To        TimeOfDay `toml:"to"` // before From: over midnight
+	To        TimeOfDay `toml:"to"` // may be before From: past midnight
 	Bandwidth size.Size `toml:"bandwidth"`
 }
 
-// TimeOfDay is minutes after midnight: "22:30".
+// TimeOfDay is a number of minutes after midnight, written "22:30".
 type TimeOfDay int
 
-// UnmarshalText reads a time of day.
+// UnmarshalText parses a time of day.
 func (t *TimeOfDay) UnmarshalText(text []byte) error {
 	at, err := time.Parse("15:04", string(text))
 	if err != nil {
@@ -27,13 +27,13 @@ func (t *TimeOfDay) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a time of day as UnmarshalText reads it.
+// MarshalText formats a time of day for UnmarshalText.
 func (t TimeOfDay) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%02d:%02d", int(t)/60, int(t)%60), nil
 }
 
-// BandwidthAt is the limit that a stream begins with at a time, in bytes per
-// second; 0 = none. The time's own zone counts.
+// BandwidthAt returns the limit in bytes per second for a stream that starts at now, in now's
+// time zone; 0 = none.
 func (w *Settings) BandwidthAt(now time.Time) int64 {
 	minute := TimeOfDay(now.Hour()*60 + now.Minute())
 	for _, h := range w.BandwidthWindows {

@@ -8,23 +8,23 @@ import (
 // Condition is a set of circumstances in which options have no effect.
 type Condition uint
 
-// The first of these follow from a Way, the others are its user's to tell.
+// The first three follow from Settings. Callers know the others.
 const (
-	OverSSH      Condition = 1 << iota // data takes the way of the remote shell
-	ByNC                               // no zxfer runs on the other host
-	Uncompressed                       // nothing is compressed
+	OverSSH      Condition = 1 << iota // data takes the ssh connection
+	ByNC                               // the other host runs no zxfer
+	Uncompressed                       // compression is off
 	OneHost                            // source and target are on one host
-	NothingMoved                       // nothing is moved
-	NoRemoteHost                       // no other host is reached
+	NothingMoved                       // no data is moved
+	NoRemoteHost                       // no remote host is involved
 )
 
-// applicableCase is a case and what is said of it.
+// applicableCase is a condition that applies, with the reason for messages.
 type applicableCase struct {
 	Condition
 	reason string
 }
 
-// conditions are the cases that follow from w.
+// conditions returns the conditions that follow from w.
 func (w *Settings) conditions() []applicableCase {
 	var out []applicableCase
 	switch w.Wire {
@@ -39,8 +39,8 @@ func (w *Settings) conditions() []applicableCase {
 	return out
 }
 
-// RefuseIneffective refuses the first option that was given although it has no effect in
-// one of some cases, as because says.
+// RefuseIneffective returns an error for the first option that is set but has no effect in one
+// of the cases.
 func (w *Settings) RefuseIneffective(cases Condition, reason string) error {
 	for _, id := range w.Ineffective(cases) {
 		return ineffectiveError(id, reason)
@@ -48,7 +48,7 @@ func (w *Settings) RefuseIneffective(cases Condition, reason string) error {
 	return nil
 }
 
-// Ineffective are the options that were given although they have no effect in one of some
+// Ineffective returns the IDs of the options that are set but have no effect in one of the
 // cases.
 func (w *Settings) Ineffective(cases Condition) (ids []string) {
 	for _, o := range Options(everywhere) {
@@ -63,9 +63,8 @@ func ineffectiveError(id, reason string) error {
 	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), reason)
 }
 
-// Check are all that is wrong with what was given, at one place, as far as it
-// shows without knowing the ends. What a file has is brought into the form and
-// bounds that a flag gives it.
+// Check returns all errors in the settings of a place that show without knowing the hosts. It
+// normalizes values from a job file and checks their bounds, as flags do.
 func (w *Settings) Check(at Place) []error {
 	var errs []error
 	for _, o := range Options(at) {
@@ -88,11 +87,12 @@ func (w *Settings) Check(at Place) []error {
 	return errs
 }
 
-// checkConsent tells whether who gave the way knows what it does not protect.
+// checkConsent returns an error if the wire protects nothing and consent is missing, or the
+// reverse.
 func (w *Settings) checkConsent(at Place) error {
 	needsConsent := w.Wire == Plain || w.Wire == NC
 	switch {
-	case needsConsent && !w.TrustedLink && at != Doctor: // which moves nothing that anybody may not read
+	case needsConsent && !w.TrustedLink && at != Doctor: // a measurement moves no confidential data
 		return fault.Usagef("add {{trusted-link}} if nobody can read or change data on the link, or leave {{wire}} out",
 			"%s needs {{trusted-link}}: bytes cross unencrypted and unauthenticated", option.Name("wire", w.Wire))
 	case w.TrustedLink && !needsConsent:
@@ -101,8 +101,8 @@ func (w *Settings) checkConsent(at Place) error {
 	return nil
 }
 
-// CheckHosts refuses a wire that cannot join two hosts, of which source and target
-// tell whether they are this one.
+// CheckHosts returns an error if the wire cannot connect the hosts. source and target report
+// whether that host is the local one.
 func (w *Settings) CheckHosts(source, target bool) error {
 	switch {
 	case w.Wire == NC && source == target:

@@ -17,37 +17,35 @@ import (
 // Place is a set of places where an option may be written.
 type Place uint
 
-// The places.
 const (
 	Send Place = 1 << iota
 	Dev
 	Doctor
 	JobFile
-	Query // what only asks hosts
+	Query // commands that only query hosts
 
 	everywhere = Send | Dev | Doctor | JobFile
 )
 
-// Option is one setting of a Way. All that is said of it, anywhere, is in its
-// entry of the table.
+// Option is one option of Settings. The table holds everything about it, including its help.
 type Option struct {
 	ID     string // its flag
 	Short  string // its flag's letter, or ""
-	Key    string // in the transfer table of a job file: the tag of its field
+	Key    string // key in the transfer table of a job file: the tag of its field
 	Places Place
-	// IneffectiveIf are the cases in which it would do nothing, and is refused.
+	// IneffectiveIf holds the cases in which the option has no effect and is refused.
 	IneffectiveIf Condition
-	Words         []Word // the words it takes, the default first; with value, some of them
+	Words         []Word // words that it accepts, the default first; not all of them if value is set
 	help          string
-	dev           string // said instead of help for a device
+	dev           string // help for device copies; "" = help
 	word          func(*Settings) *string
-	value         func(*Settings) option.Value // where word is nil
+	value         func(*Settings) option.Value // used if word is nil
 }
 
-// Word is a word that an option takes.
+// Word is a word that an option accepts.
 type Word struct {
 	Name, Meaning string
-	excludedAt    Place // places where it is none
+	excludedAt    Place // places that do not accept it
 }
 
 const (
@@ -55,7 +53,7 @@ const (
 	maxThreads = 1024
 )
 
-// Options is the table, as far as it concerns some places.
+// Options returns the options of some places.
 func Options(at Place) []Option {
 	all := slices.Concat(connectionOptions(), socketOptions(), flowOptions(), remoteShellOptions())
 	all = slices.DeleteFunc(all, func(o Option) bool { return o.Places&at == 0 })
@@ -68,7 +66,7 @@ func Options(at Place) []Option {
 	return all
 }
 
-// connectionOptions are the options of who connects to whom, how and how often.
+// connectionOptions returns the options for making connections.
 func connectionOptions() []Option {
 	return []Option{
 		{
@@ -105,7 +103,7 @@ func connectionOptions() []Option {
 	}
 }
 
-// flowOptions are the options of what the bytes pass on both ends.
+// flowOptions returns the options for data at both ends.
 func flowOptions() []Option {
 	return []Option{
 		{
@@ -130,7 +128,7 @@ func flowOptions() []Option {
 	}
 }
 
-// remoteShellOptions are the options of how other hosts are reached.
+// remoteShellOptions returns the options for reaching remote hosts.
 func remoteShellOptions() []Option {
 	return []Option{
 		{
@@ -145,7 +143,7 @@ func remoteShellOptions() []Option {
 	}
 }
 
-// Value is the option's variable in w.
+// Value returns the option's variable in w.
 func (o *Option) Value(w *Settings) option.Value {
 	if o.word == nil {
 		return o.value(w)
@@ -157,7 +155,7 @@ func (o *Option) Value(w *Settings) option.Value {
 	return option.Word(o.word(w), words...)
 }
 
-// Help says what the option does. Others that it names are to be expanded.
+// Help returns the option's help. Names of other options in it are still to be expanded.
 func (o *Option) Help() string {
 	var meant []string
 	explained := false
@@ -174,7 +172,7 @@ func (o *Option) Help() string {
 	return o.help + ": " + strings.Join(meant, ", ")
 }
 
-// given returns what the option was set to, "" where it was left as it is.
+// given returns the option's value, or "" if it is the default.
 func (o *Option) given(w *Settings) string {
 	if s := o.Value(w).String(); s != o.Value(&Settings{}).String() {
 		return s
@@ -185,7 +183,7 @@ func (o *Option) given(w *Settings) string {
 // Levels of zstd(1) without --ultra.
 const minZstd, maxZstd = 1, 19
 
-// compressionValue is auto, off, zstd or zstd:LEVEL.
+// compressionValue accepts auto, off, zstd and zstd:LEVEL.
 func compressionValue(p *string) option.Value {
 	return option.Of("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
 		level, isLevel := strings.CutPrefix(s, "zstd:")
@@ -214,11 +212,11 @@ func isCommand(s string) error {
 	return nil
 }
 
-// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel can
-// double without overflow.
+// maxWindow is the largest value of SO_SNDBUF and SO_RCVBUF that the kernel can double without
+// overflow.
 const maxWindow = 1<<30 - 1
 
-// socketOptions are the options of Socket.
+// socketOptions returns the options of Socket.
 func socketOptions() []Option {
 	return []Option{
 		{
@@ -233,7 +231,7 @@ func socketOptions() []Option {
 	}
 }
 
-// congestionValue is the name of one that a kernel may have; auto is none.
+// congestionValue accepts the name of an algorithm, and auto for "".
 func congestionValue(p *string) option.Value {
 	return option.Of("NAME|auto", func() string { return *p }, func(s string) error {
 		if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Ports is a range of TCP ports, "LOW-HIGH", or one port; zero is any.
+// Ports is a range of TCP ports, written "LOW-HIGH", or one port. Zero means any.
 type Ports struct{ Low, High int }
 
-// UnmarshalText reads a range of ports.
+// UnmarshalText parses a range of ports.
 func (p *Ports) UnmarshalText(text []byte) error {
 	from, to, isRange := strings.Cut(string(text), "-")
 	if !isRange {
@@ -28,7 +28,7 @@ func (p *Ports) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes a range as UnmarshalText reads it.
+// MarshalText formats a range for UnmarshalText.
 func (p Ports) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p Ports) String() string {

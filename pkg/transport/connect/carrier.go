@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// localCarrier is within one host: no network, no listener.
+// localCarrier moves data within one host, without network and listener.
 type localCarrier struct{}
 
 func (localCarrier) choose(l *Link, _, _ Side) error {
@@ -31,15 +31,15 @@ func (localCarrier) run(ctx context.Context, m *session) error {
 // Local is the wire of a link within one host.
 const Local = "local"
 
-// carrier brings two ends together by one kind of wire.
+// carrier moves data over one kind of wire.
 type carrier interface {
-	// choose completes a link: who listens where, with how many connections.
+	// choose completes a link: listener, dialer and number of connections.
 	choose(l *Link, source, target Side) error
-	// mode is how the connections of a link authenticate what crosses them.
+	// mode returns the mode of the link's connections.
 	mode(l *Link) tcp.Mode
-	// run moves m.
+	// run moves the data of m.
 	run(ctx context.Context, m *session) error
-	// limit names what limits m, given what its meters say.
+	// limit adjusts the bottleneck that m's meters indicate.
 	limit(m *session, limit string) string
 }
 

@@ -9,13 +9,12 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// candidates are those that bytes may take between two hosts, each where those before it
-// do not pass. What was asked for is obeyed: where it names the direction, an
-// address or the wire there is no other.
+// candidates returns the paths to try between two hosts, in this order. Explicit settings win:
+// if they name a direction, an address or a wire, there is only one path.
 //
-// First of all this host connects to the other, as that direction is known to be
-// open for the remote shell; between two other hosts the source does. Next is the
-// other direction, and then, from or to this host, the remote shell's own connection.
+// First, the local host dials the remote one, because ssh has shown that this direction is
+// open. Between two remote hosts, the source dials. Next is the reverse direction. If one host
+// is local, the ssh connection comes last.
 func candidates(w transport.Settings, source, target Side) []transport.Settings {
 	all := []transport.Settings{w}
 	free := func(word string) bool { return word == "" || word == transport.Auto }
@@ -35,15 +34,14 @@ func candidates(w transport.Settings, source, target Side) []transport.Settings 
 	return all
 }
 
-// Choose decides how bytes are to cross between two hosts: which one listens, at
-// which address, and how many connections are made. It looks at nothing but what it
-// is given: whether that passes, Open finds out.
+// Choose returns the link for the first routable path. It chooses the listener, its address and
+// the number of connections from its arguments alone. Open tests whether data passes.
 func Choose(w transport.Settings, source, target Side) (Link, error) {
 	l := Link{requested: w, source: source, target: target, remaining: candidates(w, source, target), deadline: linkDeadline}
 	return l.next()
 }
 
-// next is the link of the first of the ways left that leads anywhere.
+// next returns the link for the first remaining path that is routable.
 func (l Link) next() (Link, error) {
 	source, target := l.source, l.target
 	for {
@@ -69,7 +67,8 @@ func (l Link) next() (Link, error) {
 	}
 }
 
-// chooseDialer says who dials: the side that was asked for, or else this host.
+// chooseDialer sets the side that dials: the requested one, or else the local host, or the
+// source.
 func (l *Link) chooseDialer(source, target Side) (listener, dialer Side) {
 	listener, dialer, l.dial = target, source, "source"
 	if l.Dial == "target" || l.Dial != "source" && target.Local() {
@@ -79,20 +78,19 @@ func (l *Link) chooseDialer(source, target Side) (listener, dialer Side) {
 	return listener, dialer
 }
 
-// unroutable is the error of an address that leads to nobody or somebody else.
+// unroutable marks an address that leads nowhere or to another host.
 type unroutable struct{ error }
 
 func (a *unroutable) Unwrap() error { return a.error }
 
-// chooseAddress decides where the listener listens: at the address of the
-// remote shell's connection, unless one is asked for.
+// chooseAddress sets the listener's address: the requested one, or that of the ssh connection.
 func (l *Link) chooseAddress(listener, dialer Side) error {
 	switch {
 	case l.DataAddress != "":
 		l.address = l.DataAddress
 	case !listener.Local():
 		l.address = listener.Facts.SSHLocal
-		// Behind a jump host of ssh, or NAT, this is not where data will come from.
+		// With a jump host or NAT, data does not come from this address.
 		if dialer.Local() && dialer.hasAddress(listener.Facts.SSHPeer) {
 			l.peer = listener.Facts.SSHPeer
 		}
@@ -111,8 +109,7 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 	l.address = addr.String()
 	switch {
 	case l.DataAddress != "":
-	// Another host said so: a connection to that address would be one to
-	// whatever listens on the host that dials.
+	// A remote host reported this address. The dialer would connect to itself.
 	case addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot:
 		return &unroutable{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
 			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)}

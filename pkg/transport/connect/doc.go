@@ -1,11 +1,13 @@
-// Package meet brings two ends together: what is sent, read or made up at the
-// one is stored at the other. [Choose] decides once for two hosts how bytes
-// cross between them; [Run] moves one thing that way. Within one host, over TCP,
-// through the remote shell and by a host's plain tools are one path: each is a
-// crossing, in a file of its own, which says who listens where, who dials, and
-// how the two halves come to one account.
+// Package connect connects two hosts and moves data between them.
 //
-// It plans nothing, tries nothing again and does not know why something is
-// moved: those are its callers'. What the bytes look like on the network is
-// package wire's.
+//   - Host: the local host or a remote one. Side: a host with the facts that it reported.
+//   - Link: the chosen path between two hosts: wire, listener, dialer and address.
+//   - Path: one direction of connecting, or ssh. [Link.Open] searches one that works.
+//   - Carrier: moves data over one kind of wire: within a host, TCP, ssh or nc.
+//   - From, To: the two ends. Session: one [Run] between them.
+//
+// [Choose] returns the link for two hosts. [Run] moves one thing over it.
+//
+// The package does not plan, does not retry a transfer and does not know its purpose. Package
+// tcp defines the bytes on the network.
 package connect

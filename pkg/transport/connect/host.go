@@ -10,38 +10,37 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// Host is where an end is: this host, or another, which is reached anew where
-// its connection was lost.
+// Host is the local host or a remote host. A remote host reconnects if its connection is lost.
 type Host interface {
-	// Local tells this host.
+	// Local reports whether this is the local host.
 	Local() bool
-	// Label is the host as messages name it.
+	// Label returns the host's name for messages.
 	Label() string
-	// Do calls f with the host's Site.
+	// Do calls f with the host's operations.
 	Do(ctx context.Context, f func(hosts.Host) error) error
-	// RTT is the round trip to the host, 0 for this one or while unknown.
+	// RTT returns the round-trip time to the host; 0 if local or unknown.
 	RTT() time.Duration
-	// Relay opens a listener on this host's loopback that forwards every
-	// connection to a loopback address of the host, through the remote shell.
-	// It closes when ctx ends. refused is told, where the host takes none.
+	// Relay opens a listener on the local loopback. It forwards each connection through the
+	// remote shell to a loopback address of the host, and closes when ctx ends. It calls
+	// refused if the host refuses connections.
 	Relay(ctx context.Context, address string, refused func(error)) (string, error)
 }
 
-// Side is a host with what it says about itself.
+// Side is a host with the facts that it reported.
 type Side struct {
 	Host
 	Facts hosts.Facts
-	// Addresses are those of its interfaces, where it is this host.
+	// Addresses are the addresses of its interfaces; nil if remote.
 	Addresses []netip.Addr
 }
 
-// NewSide is a host as a way to or from it is chosen.
+// NewSide returns a Side for Choose.
 func NewSide(h Host, f hosts.Facts) Side {
 	s := Side{Host: h, Facts: f}
 	if !h.Local() {
 		return s
 	}
-	all, _ := net.InterfaceAddrs() // unknown is none
+	all, _ := net.InterfaceAddrs() // none if unknown
 	for _, a := range all {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
 			s.Addresses = append(s.Addresses, p.Addr().Unmap())
@@ -50,7 +49,7 @@ func NewSide(h Host, f hosts.Facts) Side {
 	return s
 }
 
-// hasAddress tells whether an address is one of this host's, as far as they are known.
+// hasAddress reports whether address is known to belong to this host.
 func (s *Side) hasAddress(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && slices.Contains(s.Addresses, a.Unmap().WithZone(""))

@@ -10,44 +10,43 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// linkDeadline is how long an offered listener waits for its connections,
-// and the other end tries to make them; probeTimeout is that of the one by which
-// a way is tried, and probePause comes before another try of what is no word on it.
+// linkDeadline is how long both ends wait for the connections of a link. probeTimeout is the
+// same for a probe. probePause precedes the second probe after an error that says nothing about
+// the path.
 const (
 	linkDeadline = 30 * time.Second
 	probeTimeout = 3 * time.Second
 	probePause   = time.Second
 )
 
-// Link is how bytes cross between two hosts, in both directions.
+// Link is a path between two hosts, in both directions.
 type Link struct {
-	// Way is what was asked for, with what was chosen where nothing was: Wire,
-	// or Local, and Streams.
+	// Settings are the requested ones, with Wire (or Local) and Streams chosen.
 	transport.Settings
 	why     string
 	carrier carrier
-	// source, target and asked are what it was chosen for, before are the ways that do not
-	// pass, and after those that are left to try.
+	// source, target and requested are the arguments of Choose. rejected lists the paths that
+	// failed, and remaining the paths not yet tried.
 	source, target Side
 	requested      transport.Settings
 	rejected       []string
 	remaining      []transport.Settings
-	tried          bool // a connection: by this way, or by one of those before
-	unroutable     bool // the first of those before has no address
-	noPath         bool // none passes
+	tried          bool // this path or a rejected one was probed
+	unroutable     bool // the first rejected path has no address
+	noPath         bool // all paths failed
 	listener       Host // nil for Local
 	dialer         Host
 	dial           string // which side dials: source, target
 	address        string // of the listener
 	peer           string // the only address that may connect, "" = any
-	// deadline is how long both ends wait for its connections.
+	// deadline is how long both ends wait for the connections.
 	deadline time.Duration
-	// used tells that something has crossed it.
+	// used is set once data has passed the link.
 	used *atomic.Bool
 }
 
-// Resolve is the link as a stream crosses it whose bytes are sealed (a raw stream of
-// encrypted data), or not: its Wire is a definite one.
+// Resolve returns the link with a definite Wire. encrypted means a raw stream of encrypted
+// data.
 func (l Link) Resolve(encrypted bool) Link {
 	if l.Wire == transport.Auto {
 		l.Wire = string(tcp.TLS)
@@ -58,13 +57,13 @@ func (l Link) Resolve(encrypted bool) Link {
 	return l
 }
 
-// ForSize is the link as a stream of about that many bytes crosses it.
+// ForSize returns the link with the connections for a stream of about that many bytes.
 func (l Link) ForSize(bytes uint64) Link {
 	l.Streams = l.connections(bytes)
 	return l
 }
 
-// Options are those of a stream that begins now.
+// Options returns the options of a stream that starts at now.
 func Options(w *transport.Settings, now time.Time) transfer.Options {
 	return transfer.Options{
 		Buffer: int64(w.Buffer), BandLimit: w.BandwidthAt(now),
@@ -72,7 +71,7 @@ func Options(w *transport.Settings, now time.Time) transfer.Options {
 	}
 }
 
-// offer is for a stream of about that many bytes.
+// offer returns the listener offer for a stream of about that many bytes.
 func (l *Link) offer(bytes uint64) tcp.Offer {
 	return tcp.Offer{
 		Mode: l.carrier.mode(l), Streams: l.connections(bytes), Address: l.address, Peer: l.peer,

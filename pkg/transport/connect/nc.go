@@ -11,18 +11,18 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// ncCarrier is to or from a host without zxfer: its nc dials this host, and what
-// its tools read or write is an end in this process.
+// ncCarrier moves data to or from a host without zxfer. The host's nc dials the local host, and
+// this process moves the bytes that its tools read or write.
 type ncCarrier struct{}
 
-// ncHost is the Site of such a host. offer is of the listener here; buffer is
-// the memory in bytes that its tools may take.
+// ncHost has the operations of such a host. The offer describes the local listener. buffer
+// bounds the memory of the host's tools in bytes.
 type ncHost interface {
 	OpenFrom(ctx context.Context, what hosts.From, offer tcp.Offer, buffer int64) (transfer.Source, error)
 	OpenTo(ctx context.Context, what hosts.To, offer tcp.Offer, buffer int64) (transfer.Sink, error)
 }
 
-// localHost is the Site of this host, whose ends this process opens.
+// localHost has the operations of the local host.
 type localHost interface {
 	OpenFrom(ctx context.Context, what hosts.From) (transfer.Source, error)
 	OpenTo(ctx context.Context, what hosts.To) (transfer.Sink, error)
@@ -40,11 +40,10 @@ func (ncCarrier) choose(l *Link, source, target Side) error {
 	return l.chooseAddress(local, remote)
 }
 
-// mode is plain, of which only the listener's options count.
+// mode returns plain. Only the listener's options matter.
 func (ncCarrier) mode(*Link) tcp.Mode { return tcp.Plain }
 
-// limit tells the end that is not here, and has no meters, and the network as
-// one.
+// limit joins the network and the remote end, which has no meters.
 func (ncCarrier) limit(m *session, limit string) string {
 	switch {
 	case limit == transfer.LimitTarget && m.link.dialer == m.to.Host:
@@ -84,13 +83,13 @@ func (ncCarrier) run(ctx context.Context, m *session) error {
 		if _, ok := m.from.What.(hosts.Noise); ok {
 			m.setPace(res.Busy())
 		}
-		_ = src.Close() // failed, Copy has closed it
+		_ = src.Close() // if it failed, Copy has closed it
 		return hosts.CauseOf(src, err)
 	})
 }
 
-// setPace tells how fast noise crossed, with so many processors of this host busy;
-// what it took of the other is not known.
+// setPace sets the pace of noise. busy is the number of busy processors of the local host; that
+// of the remote host is unknown.
 func (m *session) setPace(busy float64) {
 	pace := transfer.Pace{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
 	local, remote := pace, pace
@@ -101,8 +100,7 @@ func (m *session) setPace(busy float64) {
 	}
 }
 
-// open opens both ends, that of the other host first: what is here begins when
-// its nc has come.
+// open opens the remote end first. The local end opens once the remote nc has connected.
 func (m *session) open(ctx context.Context, local localHost, remote ncHost, buffer int64) (src transfer.Source, sink transfer.Sink, err error) {
 	if m.link.dialer == m.to.Host {
 		if sink, err = remote.OpenTo(ctx, m.to.What, m.link.offer(0), buffer); err != nil {

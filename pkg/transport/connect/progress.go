@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// Progress joins both ends' views of what is being moved.
+// Progress joins the progress of both ends.
 type Progress struct {
-	Bytes     uint64        `json:"bytes"`           // arrived, those of an earlier, cut try included
+	Bytes     uint64        `json:"bytes"`           // received, including earlier attempts
 	Total     uint64        `json:"total,omitempty"` // estimate, 0 = unknown; may be below Bytes
 	Rate      uint64        `json:"rate"`            // bytes per second over the last few seconds
 	Elapsed   time.Duration `json:"elapsed_ns"`
@@ -20,8 +20,8 @@ type Progress struct {
 // monitor joins the progress of both ends.
 type monitor struct {
 	count Count
-	// device tells that the sender knows what need not be sent: it counts from
-	// the beginning of the device, the receiver only what it stored now.
+	// device is set for device copies. Their sender counts from the start of the device,
+	// including blocks that need no transfer. The receiver counts only blocks stored now.
 	device  bool
 	started time.Time
 	limit   func(string) string
@@ -30,7 +30,7 @@ type monitor struct {
 	mu      sync.Mutex
 	send    transfer.Progress
 	receive transfer.Progress
-	recent  []sample // of the last rateWindow
+	recent  []sample // samples of the last rateWindow
 }
 
 type sample struct {
@@ -38,11 +38,10 @@ type sample struct {
 	send, receive transfer.Progress
 }
 
-// rateWindow is the time that the shown rate, and what limits it, is averaged over.
+// rateWindow is the averaging time for the rate and the bottleneck.
 const rateWindow = 5 * time.Second
 
-// Watch joins the progress of two ends that do the same work side by side, for
-// whom nothing crosses.
+// Watch joins the progress of two ends that do the same work without moving data between them.
 func Watch(total uint64, report func(Progress)) (source, target func(transfer.Progress)) {
 	v := &monitor{count: Count{Total: total}, started: time.Now(), limit: func(limit string) string { return limit }, report: report}
 	return v.sent, v.received
@@ -78,9 +77,9 @@ func (v *monitor) received(p transfer.Progress) {
 	}
 }
 
-// limitedBy names what limits both ends' work. Of a host without a processor to spare
-// meters tell no more than whether a network or a limit held it back; not even that
-// of one with which a remote shell shares them.
+// limitedBy returns the bottleneck of both ends. If a host has no idle processor, only a
+// bandwidth limit or a measured network limit still counts: other stages wait for processors.
+// With ssh, which shares them, not even the network counts.
 func (v *monitor) limitedBy(send, receive transfer.Progress) string {
 	limit := v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
 	cpu := transfer.Exhausted(send, receive)
@@ -90,16 +89,16 @@ func (v *monitor) limitedBy(send, receive transfer.Progress) string {
 	return cpu
 }
 
-// both is for what one process moves.
+// both reports the progress of a transfer within one process.
 func (v *monitor) both(p transfer.Progress) {
 	v.sent(p)
 	if v.device {
-		p.Bytes = 0 // received knows better
+		p.Bytes = 0 // received takes it from the sender's progress
 	}
 	v.received(p)
 }
 
-// arrived is how many bytes this try brought.
+// arrived returns the bytes received in this attempt.
 func (v *monitor) arrived() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()

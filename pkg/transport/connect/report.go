@@ -7,7 +7,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Report says how bytes cross and why.
+// Report describes the path and the reason for it.
 type Report struct {
 	Mode    string `json:"mode"` // local, signed, tls, plain, ssh, nc
 	Why     string `json:"why"`
@@ -16,7 +16,8 @@ type Report struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Report says how streams will cross, of which some are sealed and others open.
+// Report returns the report for a link. encrypted and open tell which kinds of streams will use
+// it.
 func (l Link) Report(encrypted, open bool) Report {
 	r := Report{Mode: l.Wire, Why: l.why, Streams: l.Streams, Dial: l.dial, Address: l.address}
 	if l.Wire == transport.Auto {

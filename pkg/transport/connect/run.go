@@ -12,35 +12,34 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// From is the end that something comes from.
+// From is the end that data comes from.
 type From struct {
 	Host Host
 	What hosts.From
 }
 
-// To is the end that it goes to.
+// To is the end that stores it.
 type To struct {
 	Host Host
 	What hosts.To
 }
 
-// Count is how many bytes arrived in earlier tries, and are to arrive in all; a
-// Total of 0 is unknown.
+// Count holds the bytes received in earlier attempts and the total in bytes, 0 if unknown.
 type Count struct{ Done, Total uint64 }
 
-// Result is the account of both ends.
+// Result is the result of both ends.
 type Result struct {
-	// Sent and Received are the ends' own accounts; of what never left this
-	// process, all stages are those of Sent.
+	// Sent and Received are the results of the ends. For a transfer within one process, Sent
+	// has all stages.
 	Sent, Received hosts.Result
 	Wire           string // Local, signed, tls, plain, ssh, nc
-	Bytes          uint64 // that arrived, as far as was seen
+	Bytes          uint64 // received, as far as known
 	Elapsed        time.Duration
 	Stages         []transfer.Stage // of both ends
 	LimitedBy      string
 }
 
-// Rate is in bytes per second.
+// Rate returns bytes per second.
 func (r *Result) Rate() uint64 {
 	if r.Elapsed <= 0 {
 		return 0
@@ -53,16 +52,14 @@ type session struct {
 	link           Link
 	from           From
 	to             To
-	bytes          uint64 // that are to cross, 0 = unknown
+	bytes          uint64 // bytes to move, 0 = unknown
 	monitor        *monitor
 	sent, received hosts.Result
 }
 
-// Run moves what is at the one end to the other, over a link that was chosen
-// for their hosts. The Result is returned, as far as it got, with an error too.
-// The error is the cause, not its echo at the other end; what its class is, and
-// whether it matches wire.ErrCut or site.ErrLost, tells whether another try may
-// help. report may be nil; it is called about twice a second.
+// Run moves data between two ends over the link chosen for their hosts. On failure it also
+// returns the Result so far. The error is the root cause. A retry may help if the error matches
+// tcp.ErrCut or hosts.ErrLost. report may be nil; Run calls it about twice a second.
 func Run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (Result, error) {
 	started := time.Now()
 	m := &session{link: link.Resolve(isRawEncrypted(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
@@ -79,27 +76,27 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	return r, err
 }
 
-// isRawEncrypted tells a raw stream of encrypted data.
+// isRawEncrypted reports whether from is a raw stream of encrypted data.
 func isRawEncrypted(from hosts.From) bool {
 	s, ok := from.(hosts.SendStream)
 	return ok && s.Spec.Flags.Raw
 }
 
-// account is for what one process moved: it is both ends.
+// account sets both results after a transfer within one process.
 func (m *session) account(res hosts.Result) {
 	m.sent, m.received = res, res
 	m.received.Stages = nil
 }
 
-// rootCause picks, of both ends' errors, the one that explains the other: an
-// end's own failure before what it heard from its peer, before a cut.
+// rootCause returns the error that explains the other: an end's own failure first, then an
+// error that its peer reported, then a cut connection.
 func rootCause(send, receive error) error {
 	switch {
 	case send == nil:
 		return receive
 	case receive == nil:
 		return send
-	// Who listened is gone: that is why it could not be dialled.
+	// The listening host is lost, so the dial failed.
 	case errors.Is(send, tcp.ErrDial) && errors.Is(receive, hosts.ErrLost):
 		return receive
 	case errors.Is(receive, tcp.ErrDial) && errors.Is(send, hosts.ErrLost):
@@ -112,7 +109,7 @@ func rootCause(send, receive error) error {
 	return send
 }
 
-// echoRank ranks errors: the higher, the more likely it only mirrors another.
+// echoRank returns how likely an error only results from another one.
 func echoRank(err error) int {
 	switch {
 	case errors.Is(err, tcp.ErrTampered):

@@ -15,12 +15,10 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Open makes sure that a link passes: one connection is made, both ends prove
-// themselves, and it is closed; it is none of those that data takes. Where it does
-// not pass the next way takes its place, of which log is told; see Search for how it
-// went. Nothing is tried within one host, by nc, and through ssh where that was
-// asked for. The error is of a host, not of a closed way; Open of the link that comes
-// with it continues there.
+// Open probes the link with one connection, which carries no data. If the path is blocked, Open
+// logs that and tries the next one. It does not probe within one host, with nc, and with ssh if
+// that was requested. An error concerns a host, not a path. To continue, call Open on the link
+// returned with the error.
 func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 	for {
 		if l.Wire == Local || l.Wire == transport.NC || l.Wire == transport.SSH && len(l.rejected) == 0 {
@@ -31,11 +29,11 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		switch {
 		case ctx.Err() != nil:
 			return l, context.Cause(ctx)
-		case hosts.UnsupportedByPeer(err): // an earlier build cannot say
+		case hosts.UnsupportedByPeer(err): // an earlier zxfer cannot probe
 			log(l.remoteHosts() + " has an earlier zxfer: whether data passes was not tried")
 			return l, nil
 		case err == nil:
-			if i := l.rejectedIndex(); i >= 0 { // and so is no other way than it was
+			if i := l.rejectedIndex(); i >= 0 { // the path works now, so forget that it failed
 				l.rejected = l.rejected[:i]
 			}
 			l.used.Store(true)
@@ -65,8 +63,8 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 	}
 }
 
-// blocksPath tells an error by which a way is closed from one of a host, to which another
-// way makes no difference: its ports are taken, say.
+// blocksPath reports whether an error means that the path is blocked. Other errors, such as
+// ports in use, concern a host, so another path would not help.
 func (l *Link) blocksPath(err error) bool {
 	if fault.ClassOf(err) == fault.Refused {
 		return l.Wire == transport.SSH || errors.Is(err, hosts.ErrForbidden)
@@ -79,8 +77,7 @@ func (l *Link) blocksPath(err error) bool {
 	return false
 }
 
-// retryLater has the way tried again before ssh takes all, or none is left: no answer
-// may have been a moment's.
+// retryLater schedules a second attempt of this path before ssh: a timeout may be temporary.
 func (l *Link) retryLater() {
 	last := len(l.remaining)
 	if last > 0 && l.remaining[last-1].Wire == transport.SSH {
@@ -89,19 +86,19 @@ func (l *Link) retryLater() {
 	l.remaining = slices.Insert(slices.Clone(l.remaining), last, l.Settings)
 }
 
-// rejectedIndex is where this way is among those before, -1 where it was not tried.
+// rejectedIndex returns the index of this path in rejected, or -1.
 func (l *Link) rejectedIndex() int {
 	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
 }
 
-// noPathLink is the link that was chosen first, of which it is known that no way passes.
+// noPathLink returns the link that Choose chose first, marked as having no working path.
 func (l Link) noPathLink() (Link, error) {
 	first, err := Choose(l.requested, l.source, l.target)
 	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
 	return first, err
 }
 
-// description names the link for people who wait for it.
+// description names the link for progress messages.
 func (l *Link) description() string {
 	switch {
 	case l.Wire == transport.SSH:
@@ -112,7 +109,7 @@ func (l *Link) description() string {
 	return l.path()
 }
 
-// without says which options go.
+// without returns the text that lists omitted options.
 func without(ids []string) string {
 	if len(ids) == 0 {
 		return ""
@@ -123,7 +120,7 @@ func without(ids []string) string {
 	return " without " + strings.Join(ids, " and ")
 }
 
-// remoteHosts names the hosts that are not this one.
+// remoteHosts names the remote hosts.
 func (l *Link) remoteHosts() string {
 	var names []string
 	for _, s := range []Side{l.source, l.target} {
@@ -134,12 +131,12 @@ func (l *Link) remoteHosts() string {
 	return strings.Join(names, " or ")
 }
 
-// probe makes one connection. What is no word on the way gets a second chance: another
-// transfer may have had the ports.
+// probe makes one connection. After an error that says nothing about the path it tries once
+// more: another transfer may have used the ports.
 func (l Link) probe(ctx context.Context) error {
 	l = l.Resolve(false)
 	l.Streams = 1
-	if l.Wire != transport.SSH { // which has to log in
+	if l.Wire != transport.SSH { // ssh has to log in first
 		l.deadline = probeTimeout
 	}
 	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
@@ -156,7 +153,7 @@ func (l Link) probe(ctx context.Context) error {
 	return l.carrier.run(ctx, m)
 }
 
-// reject notes why a link does not pass, each way once.
+// reject records why a path failed, once for each path.
 func (l *Link) reject(err error) string {
 	why := l.path() + ": " + err.Error()
 	if len(l.rejected) == 0 {
@@ -168,7 +165,7 @@ func (l *Link) reject(err error) string {
 	return why
 }
 
-// path names a link by who connects to whom.
+// path names the direction of a link.
 func (l *Link) path() string {
 	if l.Wire == transport.SSH {
 		return "through ssh"
@@ -176,7 +173,7 @@ func (l *Link) path() string {
 	return "from " + l.dialer.Label() + " to " + l.listener.Label()
 }
 
-// Search tells how it went.
+// Search returns the result of the search for a path; zero if nothing was probed.
 func (l Link) Search() transport.PathSearch {
 	if !l.tried {
 		return transport.PathSearch{}
@@ -193,7 +190,7 @@ func (l Link) Search() transport.PathSearch {
 	}
 	choices := candidates(l.requested, l.source, l.target)
 	switch {
-	case l.DataAddress != "": // of one host: no other listens there
+	case l.DataAddress != "": // the address belongs to one host, so no other can listen there
 		s.Untried = []string{"the same command" + without([]string{"data-address"})}
 		return s
 	case len(choices) == 1:
@@ -206,7 +203,7 @@ func (l Link) Search() transport.PathSearch {
 	return s
 }
 
-// throughSSH is what has all go through ssh at once.
+// throughSSH returns the options that select ssh directly.
 func throughSSH(w transport.Settings) string {
 	idle := w.Ineffective(transport.OverSSH)
 	if w.TrustedLink {

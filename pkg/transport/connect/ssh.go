@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// sshCarrier is overTCP through the remote shell's own connection: this host
-// dials a relay on its loopback, which leads to the other's.
+// sshCarrier moves data through the ssh connection. The local host dials a relay on its
+// loopback, which leads to the remote loopback.
 type sshCarrier struct{}
 
 func (sshCarrier) choose(l *Link, source, target Side) error {
@@ -21,12 +21,11 @@ func (sshCarrier) choose(l *Link, source, target Side) error {
 	return nil
 }
 
-// mode is signed: ssh hides and protects the bytes; the tag binds them to this
-// job.
+// mode returns signed. ssh encrypts the bytes; the tags bind them to this job.
 func (sshCarrier) mode(*Link) tcp.Mode { return tcp.Signed }
 
-// LimitShell is what limits a transfer through ssh where meters say the network:
-// they do not tell the two apart.
+// LimitShell replaces a network bottleneck for transfers through ssh, because meters cannot
+// distinguish the two.
 const LimitShell = "ssh or network"
 
 func (sshCarrier) limit(_ *session, limit string) string {

@@ -8,25 +8,24 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// planRate is the rate in bytes per second that the number of streams is
-// chosen for: 10 Gbit/s.
+// planRate is the rate in bytes per second that the number of streams is planned for: 10
+// Gbit/s.
 const planRate = 10e9 / 8
 
-// maxChosenStreams bounds the streams chosen without being asked: beyond it
-// the gain is small and every stream costs a socket's buffers.
+// maxChosenStreams bounds the default number of streams. More gain little, and each costs
+// socket buffers.
 const maxChosenStreams = 8
 
-// A round trip up to lanRTT needs no more than one connection where windows may
-// grow to defaultWindow, Linux' default for sending: that carries 10 Gbit/s over
-// most of it. Besides, so short a time is mostly what the processes at both
-// ends of the remote shell take, not the network.
+// Up to a round trip of lanRTT, one connection suffices if windows may grow to defaultWindow,
+// Linux' default for sending. That carries 10 Gbit/s over most of this range. Such a short
+// measured round trip is mostly the time of the processes at both ends of ssh.
 const (
 	lanRTT        = 5 * time.Millisecond
 	defaultWindow = 4 << 20 // bytes
 )
 
-// chooseStreams makes streams × window cover twice the bandwidth-delay
-// product of a 10 Gbit/s link, within what the kernels let a window grow to.
+// chooseStreams makes streams × window twice the bandwidth-delay product of a 10 Gbit/s link.
+// Windows are bounded by the kernels' limits.
 func (l *Link) chooseStreams(a, b Side) {
 	if l.Streams == 0 {
 		l.Streams = streamsFor(int64(l.Window), a.RTT()+b.RTT(), a.Facts, b.Facts)
@@ -47,22 +46,20 @@ func streamsFor(window int64, rtt time.Duration, a, b hosts.Facts) int {
 	return min(maxChosenStreams, max(1, int(need/float64(w)+0.999)))
 }
 
-// maxTLSConnection is how many bytes a connection of TLS is planned to carry.
-// AES-GCM under one key is good for 2^24.5 records of 16 KiB, some 390 GB, and
-// crypto/tls never changes the key of a connection.
+// maxTLSConnection is the number of bytes planned for one TLS connection. AES-GCM allows 2^24.5
+// records of 16 KiB per key, about 390 GB, and crypto/tls never changes the key.
 //
 // https://www.rfc-editor.org/rfc/rfc8446#section-5.5
 const maxTLSConnection = 256 << 30
 
-// A connection that nobody asked for is made for so many bytes and more: with less it
-// is hardly faster than the first alone, and each costs a handshake, or through the
-// remote shell a login.
+// Least bytes for each connection, if the user did not request a number. With fewer bytes,
+// another connection hardly helps, and costs a handshake or an ssh login.
 const (
 	bytesPerConnection    = 8 << 20
 	bytesPerSSHConnection = 64 << 20
 )
 
-// connections is how many carry a stream of bytes, 0 where that is unknown.
+// connections returns the number of connections for a stream of that many bytes, 0 = unknown.
 func (l *Link) connections(bytes uint64) int {
 	n := l.Streams
 	if l.requested.Streams == 0 && bytes > 0 {

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// tcpCarrier is by authenticated connections from the one host to the other: one
-// offers a listener, the other dials it, and each runs its half.
+// tcpCarrier moves data over authenticated connections: one host offers a listener, the other
+// one dials, and each runs its half.
 type tcpCarrier struct{}
 
 func (tcpCarrier) choose(l *Link, source, target Side) error {
@@ -49,7 +49,7 @@ func (tcpCarrier) run(ctx context.Context, m *session) error {
 	return m.runBothEnds(ctx, ticket)
 }
 
-// offer opens a listener on the end that listens.
+// offer opens the listener on its host.
 func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
 	err = m.link.listener.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
 		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
@@ -58,7 +58,7 @@ func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
 	return ticket, err
 }
 
-// peerEnd leads a host's half to the other's.
+// peerEnd returns the end that connects a host's half to the other half.
 func (m *session) peerEnd(h Host, ticket tcp.Ticket) interface {
 	hosts.From
 	hosts.To
@@ -70,16 +70,15 @@ func (m *session) peerEnd(h Host, ticket tcp.Ticket) interface {
 }
 
 const (
-	// windDown is how long one end may take to end by itself after the other
-	// failed: a receive that was cut off saves its state in that time.
+	// windDown is how long one end may take to finish after the other failed. An interrupted
+	// receive saves its state in that time.
 	windDown = 30 * time.Second
-	// peerLossGrace is how long after a failed dial the loss of the other end may
-	// show: the kernel answers for a dead listener at once, its remote shell not.
+	// peerLossGrace is how long after a failed dial the loss of the peer may show. The kernel
+	// refuses connections to a dead listener at once, while ssh needs longer.
 	peerLossGrace = time.Second
 )
 
-// runBothEnds runs both ends' halves. Its error is the cause, not its echo at the
-// other end.
+// runBothEnds runs both halves and returns the root cause of a failure.
 func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,14 +95,14 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		}
 		timeout := windDown
 		switch _, tried := m.from.What.(hosts.Nothing); {
-		case tried: // there is nothing to wind down
+		case tried: // a probe has nothing to save
 			timeout = peerLossGrace / 4
 		case errors.Is(*errp, tcp.ErrDial):
-			// Nobody will come: the listener need not wait. But it may be
-			// gone, and that be the reason.
+			// Nobody will connect, so the listener need not wait. But the listener's host may
+			// be lost, which explains the failure.
 			timeout = peerLossGrace
 		case fault.ClassOf(*errp) == fault.Refused:
-			// It never began, so the other has nothing to wind down.
+			// This end never started, so the other one has nothing to save.
 			timeout = peerLossGrace
 		}
 		time.AfterFunc(timeout, cancel)
@@ -119,7 +118,7 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 	wg.Wait()
 	err := rootCause(sendErr, receiveErr)
 	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNobody)) {
-		// Data went this way before: this, too, may pass.
+		// Data has passed this link before, so a retry may succeed.
 		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
 	}
 	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
