@@ -31,16 +31,6 @@ const (
 	minLifetime = 2 * time.Second
 )
 
-// tooShort reports whether a transfer is below these limits.
-func tooShort(sender, receiver []Stage) bool {
-	for _, s := range slices.Concat(sender, receiver) {
-		if s.Bytes >= minBytes || s.Busy+s.WaitIn+s.WaitOut >= minLifetime {
-			return false
-		}
-	}
-	return true
-}
-
 // LimitedBy returns the bottleneck of a transfer, or "" if none stands out. n holds the figures
 // of the sender's connections, nil if unknown or for a local copy. The stages of one end may be
 // missing.
@@ -145,4 +135,14 @@ func shortBuffer(n *Network) bool {
 	// Both are sums over the connections, so this is the rate of one connection.
 	rate := float64(n.Acked) / n.BusyTime.Seconds()
 	return 2*rate*n.RTT.Seconds() > float64(n.SendBuffer) && n.SendBuffer > 0
+}
+
+// tooShort reports whether a transfer is below these limits.
+func tooShort(sender, receiver []Stage) bool {
+	for _, s := range slices.Concat(sender, receiver) {
+		if s.Bytes >= minBytes || s.Busy+s.WaitIn+s.WaitOut >= minLifetime {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -240,4 +241,24 @@ func (r *ring) fail(err error) {
 	}
 	r.notFull.Broadcast()
 	r.ready.Broadcast()
+}
+
+// wait waits until a worker has processed the piece. w counts the wait.
+func (p *piece) wait(ctx context.Context, w *tcp.WaitTimer) error {
+	if p.ready == nil {
+		return nil
+	}
+	select {
+	case <-p.ready:
+		return p.err
+	default:
+	}
+	w.Start()
+	defer w.Stop()
+	select {
+	case <-p.ready:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

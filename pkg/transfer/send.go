@@ -124,26 +124,6 @@ func (s *senderState) transmit(ctx context.Context, c *tcp.Conn) error {
 	}
 }
 
-// wait waits until a worker has processed the piece. w counts the wait.
-func (p *piece) wait(ctx context.Context, w *tcp.WaitTimer) error {
-	if p.ready == nil {
-		return nil
-	}
-	select {
-	case <-p.ready:
-		return p.err
-	default:
-	}
-	w.Start()
-	defer w.Stop()
-	select {
-	case <-p.ready:
-		return p.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 func (s *senderState) account(life time.Duration) (int64, []Stage) {
 	stages := []Stage{s.reader.meter.stage(life)}
 	if s.compress != nil {

@@ -18,27 +18,6 @@ const (
 	NoRemoteHost                       // no remote host is involved
 )
 
-// applicableCase is a condition that applies, with the reason for messages.
-type applicableCase struct {
-	Condition
-	reason string
-}
-
-// conditions returns the conditions that follow from w.
-func (w *Settings) conditions() []applicableCase {
-	var out []applicableCase
-	switch w.Wire {
-	case SSH:
-		out = append(out, applicableCase{OverSSH, "with {{wire ssh}}: data takes the way of the remote shell"})
-	case NC:
-		out = append(out, applicableCase{ByNC, "with {{wire nc}}, which uses no zxfer on the other host"})
-	}
-	if w.Compress == off {
-		out = append(out, applicableCase{Uncompressed, "with {{compress off}}"})
-	}
-	return out
-}
-
 // RefuseIneffective returns an error for the first option that is set but has no effect in one
 // of the cases.
 func (w *Settings) RefuseIneffective(cases Condition, reason string) error {
@@ -57,10 +36,6 @@ func (w *Settings) Ineffective(cases Condition) (ids []string) {
 		}
 	}
 	return ids
-}
-
-func ineffectiveError(id, reason string) error {
-	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), reason)
 }
 
 // Check returns all errors in the settings of a place that show without knowing the hosts. It
@@ -111,4 +86,29 @@ func (w *Settings) CheckHosts(source, target bool) error {
 		return fault.Usagef("run zxfer on one of the two hosts, or leave {{wire}} out", "{{wire ssh}} needs one end on this host")
 	}
 	return nil
+}
+
+// applicableCase is a condition that applies, with the reason for messages.
+type applicableCase struct {
+	Condition
+	reason string
+}
+
+// conditions returns the conditions that follow from w.
+func (w *Settings) conditions() []applicableCase {
+	var out []applicableCase
+	switch w.Wire {
+	case SSH:
+		out = append(out, applicableCase{OverSSH, "with {{wire ssh}}: data takes the way of the remote shell"})
+	case NC:
+		out = append(out, applicableCase{ByNC, "with {{wire nc}}, which uses no zxfer on the other host"})
+	}
+	if w.Compress == off {
+		out = append(out, applicableCase{Uncompressed, "with {{compress off}}"})
+	}
+	return out
+}
+
+func ineffectiveError(id, reason string) error {
+	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), reason)
 }

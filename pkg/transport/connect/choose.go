@@ -9,31 +9,6 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// candidates returns the paths to try between two hosts, in this order. Explicit settings win:
-// if they name a direction, an address or a wire, there is only one path.
-//
-// First, the local host dials the remote one, because ssh has shown that this direction is
-// open. Between two remote hosts, the source dials. Next is the reverse direction. If one host
-// is local, the ssh connection comes last.
-func candidates(w transport.Settings, source, target Side) []transport.Settings {
-	all := []transport.Settings{w}
-	free := func(word string) bool { return word == "" || word == transport.Auto }
-	if source.Host == target.Host || w.Wire == transport.NC || w.Wire == transport.SSH || !free(w.Dial) || w.DataAddress != "" {
-		return all
-	}
-	reversed := w
-	if reversed.Dial = "target"; target.Local() {
-		reversed.Dial = "source"
-	}
-	all = append(all, reversed)
-	if free(w.Wire) && (source.Local() || target.Local()) {
-		shell := w
-		shell.Wire, shell.Dial, shell.Ports, shell.Socket = transport.SSH, "", transport.Ports{}, transport.Socket{}
-		all = append(all, shell)
-	}
-	return all
-}
-
 // Choose returns the link for the first routable path. It chooses the listener, its address and
 // the number of connections from its arguments alone. Open tests whether data passes.
 func Choose(w transport.Settings, source, target Side) (Link, error) {
@@ -118,4 +93,29 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 			"%s was reached by way of %s, a jump host of ssh or NAT: which address leads from there to this host is unknown", dialer.Label(), addr)}
 	}
 	return nil
+}
+
+// candidates returns the paths to try between two hosts, in this order. Explicit settings win:
+// if they name a direction, an address or a wire, there is only one path.
+//
+// First, the local host dials the remote one, because ssh has shown that this direction is
+// open. Between two remote hosts, the source dials. Next is the reverse direction. If one host
+// is local, the ssh connection comes last.
+func candidates(w transport.Settings, source, target Side) []transport.Settings {
+	all := []transport.Settings{w}
+	free := func(word string) bool { return word == "" || word == transport.Auto }
+	if source.Host == target.Host || w.Wire == transport.NC || w.Wire == transport.SSH || !free(w.Dial) || w.DataAddress != "" {
+		return all
+	}
+	reversed := w
+	if reversed.Dial = "target"; target.Local() {
+		reversed.Dial = "source"
+	}
+	all = append(all, reversed)
+	if free(w.Wire) && (source.Local() || target.Local()) {
+		shell := w
+		shell.Wire, shell.Dial, shell.Ports, shell.Socket = transport.SSH, "", transport.Ports{}, transport.Socket{}
+		all = append(all, shell)
+	}
+	return all
 }

@@ -42,37 +42,6 @@ func (l *Listener) admit(c *net.TCPConn) {
 	l.handshakes.Go(func() { l.handle(c) })
 }
 
-// sessionNamed moves a connection to the pending ones that have named the session.
-func (l *Listener) sessionNamed(c *net.TCPConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.unnamed.remove(c) { // false if it was just dropped
-		l.named.add(c)
-		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // if this fails, so does the next read
-	}
-}
-
-// pending holds connections whose handshakes run, oldest first.
-type pending []*net.TCPConn
-
-// add adds a connection. If there are maxPending already, it drops the oldest.
-func (p *pending) add(c *net.TCPConn) {
-	if len(*p) >= maxPending {
-		_ = (*p)[0].Close() // its handshake then fails and is logged
-		*p = (*p)[1:]
-	}
-	*p = append(*p, c)
-}
-
-// remove removes a connection and reports whether it was pending.
-func (p *pending) remove(c *net.TCPConn) bool {
-	i := slices.Index(*p, c)
-	if i >= 0 {
-		*p = slices.Delete(*p, i, i+1)
-	}
-	return i >= 0
-}
-
 // handle runs one handshake and stores the connection.
 func (l *Listener) handle(c *net.TCPConn) {
 	conn, err := l.authenticate(c)
@@ -124,6 +93,16 @@ func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
 	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
 }
 
+// sessionNamed moves a connection to the pending ones that have named the session.
+func (l *Listener) sessionNamed(c *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unnamed.remove(c) { // false if it was just dropped
+		l.named.add(c)
+		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // if this fails, so does the next read
+	}
+}
+
 // drop closes an unauthenticated connection and logs the reason.
 func (l *Listener) drop(c *net.TCPConn, why string) {
 	_ = c.Close()
@@ -137,4 +116,25 @@ func (l *Listener) drop(c *net.TCPConn, why string) {
 	case n == maxLogged:
 		l.log(fmt.Sprintf("%s: dropped %d connections so far; further ones are not logged", l.ticket.Address, n))
 	}
+}
+
+// pending holds connections whose handshakes run, oldest first.
+type pending []*net.TCPConn
+
+// add adds a connection. If there are maxPending already, it drops the oldest.
+func (p *pending) add(c *net.TCPConn) {
+	if len(*p) >= maxPending {
+		_ = (*p)[0].Close() // its handshake then fails and is logged
+		*p = (*p)[1:]
+	}
+	*p = append(*p, c)
+}
+
+// remove removes a connection and reports whether it was pending.
+func (p *pending) remove(c *net.TCPConn) bool {
+	i := slices.Index(*p, c)
+	if i >= 0 {
+		*p = slices.Delete(*p, i, i+1)
+	}
+	return i >= 0
 }

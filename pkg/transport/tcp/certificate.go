@@ -14,50 +14,6 @@ import (
 	"time"
 )
 
-// newIdentity returns an ephemeral certificate. The peer checks only its pin, sent over the
-// control channel.
-func newIdentity(name string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: now.AddDate(0, 0, -1), NotAfter: now.AddDate(0, 0, 1),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}
-
-func pinOf(der []byte) []byte {
-	sum := sha256.Sum256(der)
-	return sum[:]
-}
-
-// pinnedConfig returns the TLS configuration of one end. It accepts only the pinned peer
-// certificate. It does not check names, dates (clocks may differ) and authorities.
-func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
-	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{own},
-		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // VerifyConnection checks the pin instead
-		SessionTicketsDisabled: true,
-		// Bulk data only, so start with full records.
-		DynamicRecordSizingDisabled: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 || !bytes.Equal(pinOf(state.PeerCertificates[0].Raw), pin) {
-				return errors.New("the peer's certificate is not the pinned one")
-			}
-			return nil
-		},
-	}
-}
-
 // makeIdentities creates both certificates, puts the dialer's into the ticket and returns the
 // listener's configuration.
 func (t *Ticket) makeIdentities() (*tls.Config, error) {
@@ -88,4 +44,48 @@ func (t *Ticket) dialerConfig() (*tls.Config, error) {
 	}
 	own := tls.Certificate{Certificate: [][]byte{t.ClientCert}, PrivateKey: key}
 	return pinnedConfig(own, t.ServerPin), nil
+}
+
+// newIdentity returns an ephemeral certificate. The peer checks only its pin, sent over the
+// control channel.
+func newIdentity(name string) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: now.AddDate(0, 0, -1), NotAfter: now.AddDate(0, 0, 1),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// pinnedConfig returns the TLS configuration of one end. It accepts only the pinned peer
+// certificate. It does not check names, dates (clocks may differ) and authorities.
+func pinnedConfig(own tls.Certificate, pin []byte) *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{own},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // VerifyConnection checks the pin instead
+		SessionTicketsDisabled: true,
+		// Bulk data only, so start with full records.
+		DynamicRecordSizingDisabled: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || !bytes.Equal(pinOf(state.PeerCertificates[0].Raw), pin) {
+				return errors.New("the peer's certificate is not the pinned one")
+			}
+			return nil
+		},
+	}
+}
+
+func pinOf(der []byte) []byte {
+	sum := sha256.Sum256(der)
+	return sum[:]
 }

@@ -49,31 +49,6 @@ const (
 // rest. The dialer uses its deadline instead.
 const handshakeTimeout = 10 * time.Second
 
-// hello is the first message of a dialer.
-type hello struct {
-	session [sessionSize]byte
-	stream  uint16
-	nonce   [nonceSize]byte
-}
-
-func (h *hello) bytes() []byte {
-	b := append(make([]byte, 0, helloSize), magic...)
-	b = append(b, h.session[:]...)
-	b = binary.BigEndian.AppendUint16(b, h.stream)
-	return append(b, h.nonce[:]...)
-}
-
-func parseHello(b []byte) (h hello, err error) {
-	if len(b) != helloSize || string(b[:len(magic)]) != magic {
-		return h, errors.New("it does not speak this protocol")
-	}
-	b = b[len(magic):]
-	copy(h.session[:], b)
-	h.stream = binary.BigEndian.Uint16(b[sessionSize:])
-	copy(h.nonce[:], b[sessionSize+2:])
-	return h, nil
-}
-
 // session holds the inputs of a handshake and its keys.
 type session struct {
 	id      [sessionSize]byte
@@ -90,50 +65,6 @@ func (t *Ticket) session() (session, error) {
 	}
 	copy(s.id[:], id)
 	return s, nil
-}
-
-// transcript returns a hash of both ends' messages and of the connection's mode and TLS key.
-func (s *session) transcript(hello, nonce, exported []byte) []byte {
-	h := sha256.New()
-	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
-		var n [4]byte
-		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
-		h.Write(n[:])
-		h.Write(part)
-	}
-	return h.Sum(nil)
-}
-
-func (s *session) proof(label string, transcript []byte) []byte {
-	m := hmac.New(sha256.New, s.secret)
-	m.Write([]byte(label))
-	m.Write(transcript)
-	return m.Sum(nil)
-}
-
-// keys derives the tag keys of both directions of one connection.
-func (s *session) keys(transcript []byte) (dialer, listener *tagger, err error) {
-	derive := func(label string) (*tagger, error) {
-		key, err := hkdf.Key(sha256.New, s.secret, transcript, label, tagKeySize)
-		if err != nil {
-			return nil, err
-		}
-		return newTagger(key)
-	}
-	if dialer, err = derive(labelDialerKey); err == nil {
-		listener, err = derive(labelListenerKey)
-	}
-	return dialer, listener, err
-}
-
-// exported returns a key that binds the handshake to its TLS connection; nil without TLS.
-func exported(c net.Conn) ([]byte, error) {
-	t, ok := c.(*tls.Conn)
-	if !ok {
-		return nil, nil
-	}
-	state := t.ConnectionState()
-	return state.ExportKeyingMaterial(labelExporter, nil, 32)
 }
 
 // dialHandshake is the dialer's side for one stream. It returns the keys for both directions.
@@ -201,4 +132,73 @@ func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, 
 	}
 	receive, send, err = s.keys(transcript)
 	return int(h.stream), send, receive, err
+}
+
+// hello is the first message of a dialer.
+type hello struct {
+	session [sessionSize]byte
+	stream  uint16
+	nonce   [nonceSize]byte
+}
+
+func (h *hello) bytes() []byte {
+	b := append(make([]byte, 0, helloSize), magic...)
+	b = append(b, h.session[:]...)
+	b = binary.BigEndian.AppendUint16(b, h.stream)
+	return append(b, h.nonce[:]...)
+}
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) != helloSize || string(b[:len(magic)]) != magic {
+		return h, errors.New("it does not speak this protocol")
+	}
+	b = b[len(magic):]
+	copy(h.session[:], b)
+	h.stream = binary.BigEndian.Uint16(b[sessionSize:])
+	copy(h.nonce[:], b[sessionSize+2:])
+	return h, nil
+}
+
+// exported returns a key that binds the handshake to its TLS connection; nil without TLS.
+func exported(c net.Conn) ([]byte, error) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial(labelExporter, nil, 32)
+}
+
+// transcript returns a hash of both ends' messages and of the connection's mode and TLS key.
+func (s *session) transcript(hello, nonce, exported []byte) []byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(labelTranscript), []byte(s.mode), hello, nonce, exported} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return h.Sum(nil)
+}
+
+func (s *session) proof(label string, transcript []byte) []byte {
+	m := hmac.New(sha256.New, s.secret)
+	m.Write([]byte(label))
+	m.Write(transcript)
+	return m.Sum(nil)
+}
+
+// keys derives the tag keys of both directions of one connection.
+func (s *session) keys(transcript []byte) (dialer, listener *tagger, err error) {
+	derive := func(label string) (*tagger, error) {
+		key, err := hkdf.Key(sha256.New, s.secret, transcript, label, tagKeySize)
+		if err != nil {
+			return nil, err
+		}
+		return newTagger(key)
+	}
+	if dialer, err = derive(labelDialerKey); err == nil {
+		listener, err = derive(labelListenerKey)
+	}
+	return dialer, listener, err
 }

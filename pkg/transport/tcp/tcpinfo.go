@@ -30,6 +30,25 @@ type Network struct {
 	InterfaceMTU  int           `json:"interface_mtu,omitempty"`
 }
 
+// Network returns the kernel's figures for all connections. After the link is closed, it
+// returns the last ones.
+func (l *Link) Network() Network {
+	var n Network
+	for _, c := range l.conns {
+		raw, err := c.tcp.SyscallConn()
+		if err != nil {
+			continue
+		}
+		_ = control(raw, n.add) // n.Streams shows whether it failed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.Streams == len(l.conns) {
+		l.last = n
+	}
+	return l.last
+}
+
 // add adds the figures of one connection.
 func (n *Network) add(fd int) error {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -60,23 +79,4 @@ func (n *Network) add(fd int) error {
 		n.Congestion = v
 	}
 	return nil
-}
-
-// Network returns the kernel's figures for all connections. After the link is closed, it
-// returns the last ones.
-func (l *Link) Network() Network {
-	var n Network
-	for _, c := range l.conns {
-		raw, err := c.tcp.SyscallConn()
-		if err != nil {
-			continue
-		}
-		_ = control(raw, n.add) // n.Streams shows whether it failed
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n.Streams == len(l.conns) {
-		l.last = n
-	}
-	return l.last
 }
