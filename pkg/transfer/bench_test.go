@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/transfer/transfertest"
 )
 
-// nullSink is a pipe that a child of ours would read: here a goroutine that
-// splices it to /dev/null, so that only the transfer is measured.
+// nullSink is a pipe whose reader splices it to /dev/null, so that only the transfer is
+// measured.
 type nullSink struct {
 	w    *os.File
 	done chan struct{}
@@ -50,8 +50,7 @@ func (s *nullSink) Write(p []byte) (int, error)  { return s.w.Write(p) }
 func (s *nullSink) Abort(error) error            { _ = s.w.Close(); <-s.done; return nil }
 func (s *nullSink) Commit(context.Context) error { err := s.w.Close(); <-s.done; return err }
 
-// zeroPipe is a pipe into which n bytes are written by a goroutine, in pieces
-// as large as a record of a stream.
+// zeroPipe returns a pipe with n zero bytes, written in pieces of a stream record's size.
 func zeroPipe(b *testing.B, n int64) *pipeSource {
 	b.Helper()
 	r, w, err := os.Pipe()
@@ -74,8 +73,8 @@ func zeroPipe(b *testing.B, n int64) *pipeSource {
 	return &pipeSource{r: r}
 }
 
-// BenchmarkLoopback moves a stream from a pipe over loopback to a pipe. The
-// CPU time is that of both ends, the producer and the consumer.
+// BenchmarkLoopback moves a stream between pipes over loopback. The CPU time includes both
+// ends, the producer and the consumer.
 func BenchmarkLoopback(b *testing.B) {
 	const size = 256 << 20
 	for _, mode := range modes {
@@ -98,8 +97,7 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 }
 
-// BenchmarkCopyLoop is the yardstick: one goroutine that copies from a pipe to
-// a pipe.
+// BenchmarkCopyLoop is the baseline: one goroutine that copies between pipes.
 func BenchmarkCopyLoop(b *testing.B) {
 	const size = 256 << 20
 	b.SetBytes(size)

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// stage makes a stage out of percents of ten seconds.
+// stage returns a stage with times in percent of ten seconds.
 func stage(name string, busy, in, out int) transfer.Stage {
 	const percent = 100 * time.Millisecond
 	return transfer.Stage{Name: name, Busy: time.Duration(busy) * percent, WaitIn: time.Duration(in) * percent, WaitOut: time.Duration(out) * percent}
@@ -25,13 +25,13 @@ func TestLimitedBy(t *testing.T) {
 	const read, compress, limit, send = transfer.StageRead, transfer.StageCompress, transfer.StageLimit, transfer.StageSend
 	const receive, expand, write = transfer.StageReceive, transfer.StageExpand, transfer.StageWrite
 	window := &transfer.Network{BusyTime: time.Second, RwndLimited: 600 * time.Millisecond}
-	// As on 1 Gbit/s over 20 ms, with tcp_rmem[2] of 256 KiB and eight connections, and
-	// with the default.
+	// As with 1 Gbit/s over 20 ms: tcp_rmem[2] of 256 KiB and eight connections, and the
+	// default.
 	paced := &transfer.Network{Streams: 8, BusyTime: 11584 * time.Millisecond, RwndLimited: 4840 * time.Millisecond, Congestion: "bbr"}
 	free := &transfer.Network{Streams: 8, BusyTime: 11 * time.Second, RwndLimited: 500 * time.Millisecond, Congestion: "bbr"}
 	buffer := &transfer.Network{BusyTime: time.Second, SndbufLimited: 600 * time.Millisecond}
-	// As on 1 Gbit/s over 20 ms, with tcp_wmem[2] of 1 MiB and one connection,
-	// and with the default and two, whose queue fills.
+	// As with 1 Gbit/s over 20 ms: tcp_wmem[2] of 1 MiB and one connection, and the default
+	// with two connections, whose queue fills.
 	small := &transfer.Network{Streams: 1, BusyTime: time.Second, Acked: 40_600_000, RTT: 20500 * time.Microsecond, SendBuffer: 1 << 20}
 	full := &transfer.Network{Streams: 2, BusyTime: 2 * time.Second, Acked: 109_000_000, RTT: 30 * time.Millisecond, SendBuffer: 4 << 20}
 	for name, tc := range map[string]struct {
@@ -68,7 +68,7 @@ func TestLimitedBy(t *testing.T) {
 	}
 }
 
-// A stream of a few bytes is limited by nothing, unless it takes its time.
+// A stream of a few bytes has no bottleneck unless it is slow.
 func TestShortIsNotLimited(t *testing.T) {
 	t.Parallel()
 	limit := func(bytes int64, life time.Duration) string {
@@ -135,8 +135,8 @@ func TestMetersNameTheLimit(t *testing.T) {
 	})
 }
 
-// TestMetersOfACopy copies within one host on a simulated clock, which only the source,
-// the sink and the bandwidth limit move.
+// TestMetersOfACopy copies within one host on a simulated clock, which only the source, the
+// sink and the bandwidth limit advance.
 func TestMetersOfACopy(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
@@ -166,7 +166,7 @@ func TestMetersOfACopy(t *testing.T) {
 	}
 }
 
-// A connection that ended takes what it counted with it: nothing becomes less than none.
+// A connection that ended takes its counts with it, so differences must not be negative.
 func TestSinceWithConnectionsThatEnded(t *testing.T) {
 	t.Parallel()
 	at := func(n uint64) transfer.Progress {

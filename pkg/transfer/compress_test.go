@@ -24,7 +24,7 @@ func TestCompression(t *testing.T) {
 	mixed := append(transfertest.Text(3<<20), transfertest.Random(3<<20)...)
 	streams := map[string]struct {
 		data []byte
-		most float64 // of the size, on the wire
+		most float64 // largest share of the size on the wire
 	}{
 		"text": {transfertest.Text(size), 0.3}, "random": {transfertest.Random(size), 1.01}, "mixed": {mixed, 0.8}, "short": {transfertest.Text(10), 100}, "empty": {nil, 0},
 	}
@@ -70,7 +70,7 @@ func TestCompressionMustBeKnown(t *testing.T) {
 	}
 }
 
-// zstdFrame returns a zstd frame with a header of its own making, and blocks of zeroes.
+// zstdFrame returns a zstd frame with the given header, and blocks of zeros.
 func zstdFrame(header []byte, blocks, size int) []byte {
 	b := append([]byte{0x28, 0xb5, 0x2f, 0xfd}, header...)
 	for i := range blocks {
@@ -83,8 +83,8 @@ func zstdFrame(header []byte, blocks, size int) []byte {
 	return b
 }
 
-// TestCompressionBombs: the sender is authenticated, and hostile. What it compressed never
-// becomes more bytes than the frame's header says. Nothing of such a frame is stored.
+// TestCompressionBombs sends hostile frames from an authenticated sender. They must never
+// decompress to more bytes than their header says, and nothing of them is stored.
 func TestCompressionBombs(t *testing.T) {
 	const block = 64 << 10
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false))
@@ -147,7 +147,7 @@ func TestCompressionBombs(t *testing.T) {
 	}
 }
 
-// A frame that decompresses to what its header says passes, whatever it has besides.
+// A frame that decompresses to the size in its header is valid, whatever else it contains.
 func TestOddFramesPass(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10

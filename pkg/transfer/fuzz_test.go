@@ -9,8 +9,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// A compressed frame becomes exactly the bytes that its header says, in the
-// block that was set aside, or an error.
+// A compressed frame must decompress to the size in its header, within its block, or fail.
 func FuzzExpand(f *testing.F) {
 	e, err := zstd.NewWriter(nil)
 	require.NoError(f, err)

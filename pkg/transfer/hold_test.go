@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/transfer/transfertest"
 )
 
-// hold stops one part of a transfer until the test releases it, so that the test decides
-// what limits the transfer, not the machine.
+// hold stops one part of a transfer until the test releases it. So the test, not the machine,
+// decides what limits the transfer.
 type hold struct {
 	open chan struct{}
 	once sync.Once
@@ -84,9 +84,9 @@ func (s heldSink) Write(p []byte) (int, error) {
 	return s.memorySink.Write(p)
 }
 
-// requireLimit runs a transfer of which h holds one part, releases it when the reports
-// of both ends name that part as the limit, and fails if they never do. The longer a part
-// is held, the larger its share of the time, on any machine.
+// requireLimit runs a transfer of which h holds one part, until the reports of both ends name
+// that part as the limit. The longer the hold, the larger its share of the time, on any
+// machine.
 func requireLimit(t *testing.T, want string, h *hold, run func(sender, receiver func(transfer.Progress))) {
 	t.Helper()
 	var mu sync.Mutex

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestMain lets more tests run at once than there are cores: most of them
-// wait, for a slow sink, a limit or a stall.
+// TestMain runs more tests in parallel than there are cores, because most of them wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	set := false

@@ -13,16 +13,16 @@ import (
 	"zxfer/pkg/transfer/transfertest"
 )
 
-// memorySink is a transfer.Sink in memory. It tells whether it was committed.
+// memorySink is a transfer.Sink in memory.
 type memorySink struct {
-	Tail      int           // what Withhold returns
+	Tail      int           // result of Withhold
 	Full      int64         // bytes after which Write fails with errFull; 0 = never
 	Pause     time.Duration // delay of each Write
 	HangAfter int64         // bytes after which Write hangs until Abort; 0 = never
-	CommitErr error         // what Commit fails with
-	AbortErr  error         // what Abort says
+	CommitErr error         // error of Commit
+	AbortErr  error         // error of Abort
 	Slow      time.Duration // delay of Commit
-	Drop      bool          // count bytes, but keep none
+	Drop      bool          // count bytes without keeping them
 
 	mu        sync.Mutex
 	stored    []byte
@@ -33,10 +33,10 @@ type memorySink struct {
 	once      sync.Once
 }
 
-// errFull is what a memorySink that is full returns.
+// errFull is the error of a full memorySink.
 var errFull = errors.New("no space left")
 
-// newSink returns one that is empty.
+// newSink returns an empty memorySink.
 func newSink() *memorySink { return &memorySink{Tail: tailSize, gone: make(chan struct{})} }
 
 func (s *memorySink) Write(p []byte) (int, error) {
@@ -66,7 +66,7 @@ func (s *memorySink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Commit marks what was written as stored.
+// Commit marks the written bytes as stored.
 func (s *memorySink) Commit(ctx context.Context) error {
 	if s.Slow > 0 {
 		select {
@@ -84,7 +84,7 @@ func (s *memorySink) Commit(ctx context.Context) error {
 	return s.CommitErr
 }
 
-// Abort ends it; a Write that hangs returns.
+// Abort aborts the sink. A hanging Write returns.
 func (s *memorySink) Abort(cause error) error {
 	s.once.Do(func() { close(s.gone) })
 	s.mu.Lock()
@@ -93,27 +93,25 @@ func (s *memorySink) Abort(cause error) error {
 	return s.AbortErr
 }
 
-// Name is "memory sink".
 func (s *memorySink) Name() string { return "memory sink" }
 
-// Withhold is Tail.
 func (s *memorySink) Withhold() int { return s.Tail }
 
-// Len is how many bytes were written.
+// Len returns the number of bytes written.
 func (s *memorySink) Len() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.n
 }
 
-// Stored returns what was written, and whether it was committed.
+// Stored returns the written bytes, and whether they were committed.
 func (s *memorySink) Stored() (p []byte, committed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stored, s.committed
 }
 
-// Aborted is the cause that it was aborted with, nil if it was not.
+// Aborted returns the cause given to Abort, or nil.
 func (s *memorySink) Aborted() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

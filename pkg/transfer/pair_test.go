@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// tailSize is what the test sinks withhold: like a ZFS stream's END record.
+// tailSize is the tail of the test sinks: the size of a ZFS stream's END record.
 const tailSize = 312
 
-// outcome is what both ends of a transfer came to.
+// outcome holds the results of both ends.
 type outcome struct {
 	sent, received      transfer.Result
 	sendErr, receiveErr error
@@ -47,8 +47,7 @@ func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *tcp.Link
 	return o
 }
 
-// requireNothing checks that nothing took effect and that the tail of the
-// stream was never seen by the sink.
+// requireNothing fails if the stream took effect or the sink received its tail.
 func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
 	t.Helper()
 	p, committed := sink.Stored()
@@ -57,7 +56,7 @@ func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
 	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink saw bytes that it had to be spared")
 }
 
-// onceStored calls f after the sink has stored something.
+// onceStored calls f once the sink has stored bytes.
 func onceStored(sink *memorySink, f func()) {
 	go func() {
 		for sink.Len() == 0 {
@@ -67,8 +66,8 @@ func onceStored(sink *memorySink, f func()) {
 	}()
 }
 
-// requireClean checks that a test left no goroutines and no descriptors. The
-// test must not run in parallel with others.
+// requireClean returns a check that the test left no goroutines and no descriptors. The test
+// must not run in parallel with others.
 func requireClean(t *testing.T) (check func()) {
 	t.Helper()
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
@@ -93,7 +92,7 @@ func openFiles(t testing.TB) []string {
 	require.NoError(t, err)
 	var out []string
 	for _, e := range entries {
-		// The directory's own descriptor is gone by now.
+		// the directory's own descriptor is closed by now
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(to, "anon_inode") {
 			out = append(out, fmt.Sprintf("%s:%s", e.Name(), to))
 		}

@@ -20,15 +20,14 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// pipeSource is what a child process's stdout is: a pipe, and a failure that
-// only its exit tells.
+// pipeSource behaves like a child's stdout: a pipe, and an error that only the exit reports.
 type pipeSource struct {
 	r    *os.File
 	fail error
 	once sync.Once
 }
 
-// newPipeSource writes p into a pipe, in pieces as a producer would.
+// newPipeSource writes p to a pipe, in pieces like a producer.
 func newPipeSource(t testing.TB, p []byte, piece int) *pipeSource {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -58,7 +57,7 @@ func (s *pipeSource) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pipeSink is what a child process's stdin is.
+// pipeSink behaves like a child's stdin.
 type pipeSink struct {
 	w         *os.File
 	got       bytes.Buffer
@@ -68,12 +67,11 @@ type pipeSink struct {
 	aborted   error
 }
 
-// untilAborted is the pause of a pipeSink that reads once, and then nothing until it is
-// aborted.
+// untilAborted pauses a pipeSink after its first read until it is aborted.
 func untilAborted(s *pipeSink) { <-s.aborting }
 
-// newPipeSink reads a pipe as a consumer would, and calls pause, which may be nil, after
-// each read. It stops after most bytes, 0 = never.
+// newPipeSink reads a pipe like a consumer and calls pause, which may be nil, after each read.
+// It stops after most bytes, 0 = never.
 func newPipeSink(t testing.TB, most int64, pause func(*pipeSink)) *pipeSink {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -151,7 +149,7 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// Either end of a plain link may copy while the other splices.
+// Either end of a plain link may copy while the other one splices.
 func TestSpliceMeetsCopy(t *testing.T) {
 	t.Parallel()
 	want := transfertest.Random(5<<20 + 1)

@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// handshakeBytes is more than what a dialler says before its first frame, but
-// less than it sends with any stream that is tested here.
+// handshakeBytes is longer than a dialer's handshake, but shorter than any stream in these
+// tests.
 const handshakeBytes = 4 << 10
 
 func TestProxyThatTampers(t *testing.T) {
@@ -45,8 +45,8 @@ func TestProxyThatTampers(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", mode, name, streams), func(t *testing.T) {
 					t.Parallel()
 					for round := range testenv.Rounds(3, 12, 24) {
-						// Of each connection at least a fifth of the stream is
-						// expected; the last rounds hit the end of a single one.
+						// Each connection should carry a fifth of the stream at least. The last
+						// rounds hit the end of a single one.
 						where := handshakeBytes + rand.Int64N(size/int64(streams)/5)
 						if streams == 1 && round%3 == 2 {
 							where = size - 1000 + rand.Int64N(1100)
@@ -66,14 +66,14 @@ func TestProxyThatTampers(t *testing.T) {
 						src.Chunk = 7000
 						o := move(t, a, b, src, sink, transfer.Options{Block: 16 << 10, Stall: testenv.Timeout()})
 						if !hit.Load() {
-							require.NoError(t, o.sendErr) // that connection had too little to do
+							require.NoError(t, o.sendErr) // that connection carried too little
 							continue
 						}
 						require.Error(t, o.sendErr, "round %d, at %d", round, where)
 						require.Error(t, o.receiveErr)
 						if name == "truncate" {
 							require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
-						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // a length that grew cuts
+						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // an enlarged length cuts the connection
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
 						requireNothing(t, sink, stream)
@@ -90,8 +90,8 @@ func TestProxyThatTampers(t *testing.T) {
 	}
 }
 
-// One connection of several that stands still must neither stop the others
-// for good nor make the receiver take more than its ring holds.
+// One stalled connection of several must neither stop the others permanently nor let the
+// receiver exceed its ring.
 func TestStalledConnectionAmongOthers(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {

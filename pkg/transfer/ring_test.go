@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// fill puts pieces until one would have to wait, and returns how many the ring
-// holds; the last one goes in when there is room again.
+// fill puts pieces until one has to wait, and returns how many the ring holds. The last piece
+// enters once there is room.
 func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitGroup) {
 	t.Helper()
 	waiting = &sync.WaitGroup{}
@@ -25,7 +25,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 		*next++
 		if full {
 			var watch tcp.WaitTimer
-			waiting.Go(func() { _ = r.put(p, &watch) }) // fails at the end of the test only
+			waiting.Go(func() { _ = r.put(p, &watch) }) // fails only at the end of the test
 			for {
 				r.mu.Lock()
 				noted := !r.lastFull.IsZero() || held < r.capacity
@@ -41,7 +41,7 @@ func fill(t *testing.T, r *ring, next *uint64) (held uint64, waiting *sync.WaitG
 	}
 }
 
-// drain takes n pieces, and then one more that comes only after it was waited for.
+// drain takes n pieces, and then one that arrives only after a wait.
 func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	t.Helper()
 	var watch tcp.WaitTimer
@@ -59,8 +59,8 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Wait()
 }
 
-// TestRingUsesWhatHelps runs on a simulated clock. A ring grows while nothing is taken
-// from it, and if it ran empty for longer than it had lasted, and only then.
+// TestRingUsesWhatHelps runs on a simulated clock. A ring must grow only while nothing is
+// taken, or if it was empty for longer than its pieces had lasted.
 func TestRingUsesWhatHelps(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20
@@ -121,7 +121,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 		taker.Go(func() { _, _ = r.take(new(tcp.WaitTimer)) })
 		synctest.Wait()
 		require.True(t, r.starved())
-		time.Sleep(2*time.Since(r.lastFull) + stoppedAfter) // it lasted no longer than that
+		time.Sleep(2*time.Since(r.lastFull) + stoppedAfter) // longer than its pieces lasted
 		require.NoError(t, r.put(&piece{header: tcp.Header{Position: next}}, new(tcp.WaitTimer)))
 		taker.Wait()
 		require.Greater(t, room(r), uint64(32))

@@ -27,8 +27,8 @@ func TestLongCommitIsNoStall(t *testing.T) {
 	})
 }
 
-// firstStall is the first stall limit that tests try. The ends of a transfer compare
-// how long each has waited.
+// firstStall is the first stall limit that tests try. The ends of a transfer compare how long
+// each has waited.
 const firstStall = 400 * time.Millisecond
 
 // stallOf returns nil if err is a stall that names who.
@@ -73,7 +73,7 @@ func TestStallNamesTheSide(t *testing.T) {
 	}
 }
 
-// stubborn ends hang for good: they do not even end when they are told to.
+// Stubborn ends hang even if they are closed or aborted.
 type (
 	stubbornSource struct {
 		*transfertest.Source
@@ -89,7 +89,7 @@ func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
 
 func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
 
-// The other end hears of them nevertheless, and who it was.
+// The other end still learns of the stall and its cause.
 func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"memory source gave nothing", "memory sink took nothing"} {
@@ -100,7 +100,7 @@ func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
 	}
 }
 
-// hangForGood returns nil if the other end hears of a stall while this end hangs.
+// hangForGood returns nil if the other end learns of a stall while this end hangs.
 func hangForGood(t *testing.T, who string, stall time.Duration) error {
 	opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
 	free := make(chan struct{})

@@ -73,8 +73,8 @@ func (s *trickle) Read(p []byte) (int, error) {
 	return s.Source.Read(p)
 }
 
-// TestProgressIsReported slows the source down until both ends have reported twice and the
-// receiver has reported bytes: a slow stream must not wait for a full block.
+// TestProgressIsReported slows the source until both ends have reported twice and the receiver
+// has reported bytes. A slow stream must not wait for a full block.
 func TestProgressIsReported(t *testing.T) {
 	t.Parallel()
 	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
@@ -185,8 +185,8 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 	}
 }
 
-// TestSlowSinkBoundsMemory looks at what is live on the heap, which does not depend on
-// when the collector runs.
+// TestSlowSinkBoundsMemory measures the live heap, which does not depend on when the collector
+// runs.
 func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures the heap
 	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 	const buffer = 4 << 20
@@ -210,7 +210,7 @@ func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures 
 	_, err := transfer.Send(context.Background(), transfertest.NewSource(stream), a, transfer.Options{Buffer: buffer}, nil)
 	require.NoError(t, err)
 	<-done
-	// Two rings, a block for every goroutine, and room for the rest.
+	// Two rings, a block for each goroutine, and a reserve.
 	require.Less(t, int64(most)-int64(before.HeapAlloc), int64(2*buffer+8<<20+8<<20))
 }
 
@@ -275,8 +275,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 	}
 }
 
-// TestBandLimit checks that a transfer never exceeds its limit; how much slower it is
-// depends on the machine. TestMetersOfACopy checks the limit's own time.
+// TestBandLimit checks that a transfer never exceeds its limit. Its delay depends on the
+// machine; TestMetersOfACopy checks the time of the limit.
 func TestBandLimit(t *testing.T) {
 	t.Parallel()
 	const size, limit = 2 << 20, 4 << 20

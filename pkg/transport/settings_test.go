@@ -25,8 +25,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// An option of the job file is named there as its field's tag says, and every
-// field can be set.
+// The key of an option is its field's TOML tag, and every field has an option.
 func TestTheTableHasEveryField(t *testing.T) {
 	t.Parallel()
 	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}
@@ -109,7 +108,7 @@ func TestBetween(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		wire           string
-		source, target bool // this host
+		source, target bool // is the local host
 		want           string
 	}{
 		{NC, true, false, ""}, {NC, false, true, ""}, {NC, true, true, "{{wire nc}} is between this host and another one"},

@@ -1,9 +1,3 @@
-// Package transfertest checks that Sources and Sinks keep what package
-// transfer relies on: every implementation's tests run SourceConforms or
-// SinkConforms. It also has a Source and a Sink in memory that fail on demand,
-// and links over loopback, with a proxy that tampers for who wants one.
-//
-// It knows no network but loopback, and neither datasets nor devices.
 package transfertest
 
 import (
@@ -20,19 +14,17 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// Sources makes the Sources under test. What a Source cannot be is nil.
+// Sources creates the Sources under test. A field is nil if the Source cannot behave that way.
 type Sources struct {
-	// Whole returns a Source that ends well and the bytes that it must yield.
+	// Whole returns a Source that ends well, and its bytes.
 	Whole func(t *testing.T) (transfer.Source, []byte)
-	// Failing returns a Source whose producer fails after it yielded some
-	// bytes, and what its error must match.
+	// Failing returns a Source whose producer fails after some bytes, and the error to match.
 	Failing func(t *testing.T) (transfer.Source, error)
-	// Endless returns a Source that yields for longer than the test lasts, or
-	// nothing at all.
+	// Endless returns a Source that yields bytes, or none, for longer than the test runs.
 	Endless func(t *testing.T) transfer.Source
 }
 
-// SourceConforms runs the suite for Sources.
+// SourceConforms runs the conformance suite for Sources.
 func SourceConforms(t *testing.T, of Sources) {
 	t.Run("whole stream", func(t *testing.T) {
 		if of.Whole == nil {
@@ -62,7 +54,7 @@ func SourceConforms(t *testing.T, of Sources) {
 			t.Skip("it cannot fail")
 		}
 		src, want := of.Failing(t)
-		var sink nowhere
+		var sink discardSink
 		_, err := transfer.Copy(context.Background(), src, &sink, transfer.Options{}, nil)
 		require.ErrorIs(t, err, want)
 		require.False(t, sink.committed)
@@ -73,46 +65,45 @@ func SourceConforms(t *testing.T, of Sources) {
 		done := start(func() error { _, err := io.Copy(io.Discard, src); return err })
 		time.Sleep(20 * time.Millisecond)
 		_ = src.Close()
-		require.Error(t, within(t, done, "Read did not return after Close"))
+		require.Error(t, waitFor(t, done, "Read did not return after Close"))
 	})
 	t.Run("cancel", func(t *testing.T) {
 		src := of.Endless(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := start(func() error {
-			_, err := transfer.Copy(ctx, src, &nowhere{}, transfer.Options{}, nil)
+			_, err := transfer.Copy(ctx, src, &discardSink{}, transfer.Options{}, nil)
 			return err
 		})
 		time.Sleep(20 * time.Millisecond)
 		cancel()
-		require.ErrorIs(t, within(t, done, "Copy did not end when cancelled"), context.Canceled)
+		require.ErrorIs(t, waitFor(t, done, "Copy did not end when cancelled"), context.Canceled)
 		_ = src.Close()
 	})
 }
 
-// nowhere is a transfer.Sink that keeps nothing.
-type nowhere struct{ committed bool }
+// discardSink is a transfer.Sink that discards the stream.
+type discardSink struct{ committed bool }
 
-func (n *nowhere) Write(p []byte) (int, error)  { return len(p), nil }
-func (n *nowhere) Commit(context.Context) error { n.committed = true; return nil }
-func (n *nowhere) Abort(error) error            { return nil }
-func (n *nowhere) Name() string                 { return "nowhere" }
+func (n *discardSink) Write(p []byte) (int, error)  { return len(p), nil }
+func (n *discardSink) Commit(context.Context) error { n.committed = true; return nil }
+func (n *discardSink) Abort(error) error            { return nil }
+func (n *discardSink) Name() string                 { return "nowhere" }
 
-// Sinks makes the Sinks under test.
+// Sinks creates the Sinks under test.
 type Sinks struct {
-	// Sink returns an empty Sink. stored tells, once it was committed or
-	// aborted, what took effect: nil, false if nothing did.
+	// Sink returns an empty Sink. After Commit or Abort, stored returns the stored bytes; nil,
+	// false if nothing took effect.
 	Sink func(t *testing.T) (sink transfer.Sink, stored func() ([]byte, bool))
-	// Stream is a stream that the Sink takes.
+	// Stream is a stream that the Sink accepts.
 	Stream []byte
-	// Final tells that what is written is gone at once: what took effect is no
-	// matter of Commit then.
+	// Final is set if written bytes take effect at once, without Commit.
 	Final bool
-	// Full returns a Sink that cannot take the whole of Stream, and what the
-	// error must match; nil where that cannot be arranged.
+	// Full returns a Sink too small for Stream, and the error to match; nil if that is
+	// impossible.
 	Full func(t *testing.T) (transfer.Sink, error)
 }
 
-// SinkConforms runs the suite for Sinks.
+// SinkConforms runs the conformance suite for Sinks.
 func SinkConforms(t *testing.T, of Sinks) {
 	nothing := func(t *testing.T, stored func() ([]byte, bool)) {
 		t.Helper()
@@ -129,7 +120,7 @@ func SinkConforms(t *testing.T, of Sinks) {
 		require.True(t, bytes.Equal(of.Stream, got), "%d bytes instead of %d, or other ones", len(got), len(of.Stream))
 	})
 	t.Run("producer fails at the last byte", func(t *testing.T) {
-		// Until the source ended well, even a whole stream must not count.
+		// Even a whole stream must not count before the source has ended well.
 		sink, stored := of.Sink(t)
 		src := NewSource(of.Stream)
 		src.Err = errors.New("producer failed")
@@ -161,7 +152,7 @@ func SinkConforms(t *testing.T, of Sinks) {
 		})
 		time.Sleep(20 * time.Millisecond)
 		cancel()
-		require.ErrorIs(t, within(t, done, "Copy did not end when cancelled"), context.Canceled)
+		require.ErrorIs(t, waitFor(t, done, "Copy did not end when cancelled"), context.Canceled)
 		nothing(t, stored)
 	})
 	if of.Full == nil {
@@ -180,7 +171,7 @@ func start(f func() error) <-chan error {
 	return done
 }
 
-func within(t *testing.T, done <-chan error, otherwise string) error {
+func waitFor(t *testing.T, done <-chan error, otherwise string) error {
 	t.Helper()
 	select {
 	case err := <-done:

@@ -10,14 +10,13 @@ import (
 
 // Source is a transfer.Source of bytes in memory.
 type Source struct {
-	// Chunk is the most that a Read returns; 0 = as much as fits. Negative
-	// means a random part of what fits.
+	// Chunk bounds the bytes of a Read; 0 = no bound, negative = random.
 	Chunk int
-	// Err is what the producer fails with after its last byte; nil = it ends well.
+	// Err is the producer's error after the last byte; nil = it ends well.
 	Err error
 	// Pause delays each Read.
 	Pause time.Duration
-	// Hang makes the producer stop, after its last byte, without an end.
+	// Hang makes the producer hang after the last byte.
 	Hang bool
 
 	mu     sync.Mutex
@@ -26,10 +25,10 @@ type Source struct {
 	once   sync.Once
 }
 
-// NewSource returns a Source of p, which it does not change.
+// NewSource returns a Source of p, which it does not modify.
 func NewSource(p []byte) *Source { return &Source{rest: p, closed: make(chan struct{})} }
 
-// errClosed is what a Source returns once it was closed.
+// errClosed is the error of a closed Source.
 var errClosed = errors.New("closed")
 
 func (s *Source) Read(p []byte) (int, error) {
@@ -67,11 +66,10 @@ func (s *Source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the Source; a Read that hangs returns.
+// Close closes the Source. A hanging Read returns.
 func (s *Source) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil
 }
 
-// Name is "memory source".
 func (s *Source) Name() string { return "memory source" }

@@ -15,15 +15,15 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Random returns n bytes that no compressor shortens, the same for each n.
+// Random returns n incompressible bytes, the same for each n.
 func Random(n int) []byte {
 	p := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(p)
 	return p
 }
 
-// Links returns both ends of a link over loopback. via, if not nil, may put
-// something in between.
+// Links returns both ends of a link over loopback. via, if not nil, returns the address of a
+// proxy for the listener's address.
 func Links(t testing.TB, mode tcp.Mode, streams int, via func(address string) string) (sender, receiver *tcp.Link) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Timeout())
@@ -61,7 +61,7 @@ func Text(n int) []byte {
 	return b.Bytes()[:n]
 }
 
-// CPUTime is what this process has used of the processor.
+// CPUTime returns the processor time that this process has used.
 func CPUTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

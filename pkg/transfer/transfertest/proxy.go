@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tamper handles what one connection's dialler sends: p begins at offset at.
-// It returns what goes on instead, and whether the connection ends then.
+// Tamper modifies the bytes that a dialer sends on one connection. p starts at offset at. It
+// returns the bytes to pass on, and whether to end the connection.
 type Tamper func(at int64, p []byte) (out []byte, end bool)
 
-// Honest changes nothing.
+// Honest passes bytes on unmodified.
 func Honest(_ int64, p []byte) ([]byte, bool) { return p, false }
 
-// At returns a Tamper that handles the byte at offset where: f gets what came
-// before it and what begins with it.
+// At returns a Tamper for the byte at offset where. It calls f with the bytes before it, and
+// with the bytes from it on.
 func At(where int64, f func(before, after []byte) ([]byte, bool)) Tamper {
 	return func(at int64, p []byte) ([]byte, bool) {
 		if where < at || where >= at+int64(len(p)) {
@@ -28,9 +28,8 @@ func At(where int64, f func(before, after []byte) ([]byte, bool)) Tamper {
 	}
 }
 
-// Proxied returns a function that puts a TCP proxy before an address and
-// returns the proxy's. Each connection, counted from 0, gets its own Tamper.
-// What the listening end says passes unchanged.
+// Proxied returns a function that starts a TCP proxy for an address and returns the proxy's. It
+// calls each for every connection, numbered from 0. The listener's bytes pass unmodified.
 func Proxied(t testing.TB, each func(connection int) Tamper) func(string) string {
 	return func(address string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -81,8 +81,7 @@ func TestChoose(t *testing.T) {
 	})
 }
 
-// A host that says it was reached at loopback would have this one connect to
-// itself, and another host to itself.
+// If a host reports loopback as its address, every dialer would connect to itself.
 func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 	t.Parallel()
 	local := side("", hosts.Facts{Boot: "1"})

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// host is a Host with a Site; without a label it is this one.
+// host is a Host with fixed operations. Without a label it is local.
 type host struct {
 	label string
 	site  hosts.Host
@@ -32,7 +32,7 @@ func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	return l
 }
 
-// One key of AES-GCM does not last for ever.
+// One AES-GCM key must not encrypt too many bytes.
 func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	}
 }
 
-// What is little does not wait for more connections than it fills.
+// A small stream must not wait for more connections than it fills.
 func TestLittleHasFewConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -101,7 +101,7 @@ func TestStreamsFor(t *testing.T) {
 	}
 }
 
-// A stream crosses by the wire that was asked for, or by one that suits it.
+// A stream uses the requested wire, or else a suitable one.
 func TestAs(t *testing.T) {
 	t.Parallel()
 	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"})
@@ -134,7 +134,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What is not here has no meters: it is not told apart from the network.
+// The remote end has no meters, so it is not distinguished from the network.
 func TestLimitOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &host{}, &host{}

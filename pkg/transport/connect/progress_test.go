@@ -9,13 +9,13 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// stage is one that lived for so many seconds, and was busy for some of them.
+// stage returns a stage that lived for life seconds and was busy for some of them.
 func stage(name string, life, busy int) transfer.Stage {
 	return transfer.Stage{Name: name, Busy: time.Duration(busy) * time.Second, WaitIn: time.Duration(life-busy) * time.Second}
 }
 
-// What limits a transfer is told of the last seconds, as its rate is: an hour of a
-// slow source says nothing of what is slow now.
+// The bottleneck is that of the last seconds, like the rate. An hour of a slow source says
+// nothing about the present.
 func TestLimitOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	var seen Progress
@@ -30,8 +30,8 @@ func TestLimitOfTheLastSeconds(t *testing.T) {
 	require.Positive(t, seen.Rate)
 }
 
-// Of a host without a processor to spare it is those that limit, not what waits for
-// them; but for what takes none: a limit that was asked for, and a network.
+// If a host has no idle processor, its processors are the bottleneck, unless a bandwidth limit
+// or the network is.
 func TestLimitOfExhaustedProcessors(t *testing.T) {
 	t.Parallel()
 	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {

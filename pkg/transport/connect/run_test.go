@@ -25,8 +25,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// relayed is another host whose loopback is reached through a relay, which
-// counts what passes.
+// relayed is a remote host whose loopback is reached through a relay, which counts bytes.
 type relayed struct {
 	host
 	passed chan int64
@@ -62,7 +61,7 @@ func (r *relayed) pass(c *net.TCPConn, address string) {
 	r.passed <- n
 }
 
-// pair are two hosts, both of this machine.
+// pair returns two hosts, both on this machine.
 func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l Link) {
 	open := func() hosts.Host {
 		st := hosts.NewLocal("test", func(string) {})
@@ -74,7 +73,7 @@ func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l L
 	return local, remote, chosen(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
 }
 
-// Every wire brings every kind of end together, in both directions.
+// Every wire connects every kind of end, in both directions.
 func TestRun(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, w := range []string{"", "signed", "tls", "plain", "ssh"} {
@@ -86,8 +85,8 @@ func TestRun(t *testing.T) {
 				local, remote, l := pair(t, transport.Settings{Wire: w, Dial: dial, Streams: 2})
 				wire := l.Resolve(false).Wire
 
-				// Noise, against the direction that the link was chosen for. On a
-				// starved machine all of little has arrived before its first byte is read.
+				// Send noise against the direction that the link was chosen for. On a slow
+				// machine, a short transfer may arrive before its first byte is read.
 				var res Result
 				for d := 100 * time.Millisecond; res.Received.Pace == nil || res.Received.Pace.Bytes == 0; d *= 4 {
 					require.Less(t, d, testenv.Timeout(), "no rate is left")
@@ -139,8 +138,8 @@ func TestRunWithinOneHost(t *testing.T) {
 	}
 }
 
-// What a user asks of sockets, those of both ends have; that one host cannot give
-// it is said before anything moves.
+// Both ends set the requested socket options. If one host cannot, Choose fails before data
+// moves.
 func TestSocketsAreAsAskedFor(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
@@ -177,7 +176,7 @@ func requireFile(t *testing.T, want []byte, name string) {
 	require.True(t, string(want) == string(got), "%s is something else", name)
 }
 
-// plain is a Site that only transfers.
+// plain has only the operations of a Mover.
 type plain struct {
 	hosts.FullHost
 	transfer func(context.Context, hosts.Task) (hosts.Result, error)
@@ -191,8 +190,8 @@ func (p plain) Transfer(ctx context.Context, task hosts.Task, report func(transf
 	return res, err
 }
 
-// halves returns what runs a stream between two hosts that do as they like.
-func halves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
+// runHalves returns a function that runs a stream between two hosts with the given behaviour.
+func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
 	l := chosen(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
@@ -200,7 +199,7 @@ func halves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hos
 	}
 }
 
-// Where one end refuses, the other is not waited for.
+// If one end refuses, the other one is not waited for.
 func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
@@ -212,20 +211,20 @@ func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, err := halves(t, waits, refuses)()
+		_, err := runHalves(t, waits, refuses)()
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Less(t, time.Since(began), windDown/2)
 	})
 }
 
-// That no connection can be made is for a firewall's owner to hear, at first. Where
-// data crossed before, it is a cut like others.
+// A failed dial usually means a firewall. But if data has passed the link before, it counts as
+// a cut.
 func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	t.Parallel()
 	var fails error
 	var moved int64
-	run := halves(t, func(context.Context, hosts.Task) (r hosts.Result, err error) { return r, fails },
+	run := runHalves(t, func(context.Context, hosts.Task) (r hosts.Result, err error) { return r, fails },
 		func(context.Context, hosts.Task) (r hosts.Result, err error) {
 			r.Bytes = moved
 			return r, tcp.ErrCut
@@ -242,7 +241,7 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	}
 }
 
-// Both ends call it done, and say that it was something else.
+// Both ends succeed, but their digests differ.
 func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
@@ -255,7 +254,7 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 				return hosts.Result{Result: transfer.Result{Digest: digest}}, nil
 			}
 		}
-		_, err := halves(t, says(c.sent), says(c.received))()
+		_, err := runHalves(t, says(c.sent), says(c.received))()
 		if c.same {
 			require.NoError(t, err)
 			continue
@@ -265,8 +264,8 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A source that explains itself does not hide that its stream was refused, nor
-// choose what class that is.
+// A source's explanation must not hide that its stream was refused, nor choose the class of the
+// error.
 func TestARefusedStreamStaysRefused(t *testing.T) {
 	t.Parallel()
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
@@ -285,10 +284,10 @@ func TestViewJoinsBothEnds(t *testing.T) {
 	v.received(transfer.Progress{Bytes: 50})
 	require.Equal(t, uint64(150), last.Bytes)
 	require.Equal(t, uint64(300), last.Total)
-	v.received(transfer.Progress{Bytes: 10}) // a second account of the other end
+	v.received(transfer.Progress{Bytes: 10}) // a second report of the other end
 	require.Less(t, last.Rate, uint64(1<<40))
 	require.Equal(t, uint64(10), v.arrived())
-	// Of a device the sender knows what need not be sent.
+	// The sender of a device knows which blocks need no transfer.
 	v.device = true
 	v.sent(transfer.Progress{Bytes: 250})
 	v.received(transfer.Progress{Bytes: 20})
@@ -297,7 +296,7 @@ func TestViewJoinsBothEnds(t *testing.T) {
 	require.Equal(t, uint64(260), last.Bytes)
 }
 
-// Of both ends' errors the one is shown that explains the other.
+// The error shown is the one that explains the other.
 func TestRootCause(t *testing.T) {
 	t.Parallel()
 	noSpace := &zfs.Error{Kind: zfs.NoSpace, Op: "receive"}

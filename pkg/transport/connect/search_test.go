@@ -22,20 +22,20 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// doors are two hosts of which some directions are closed.
-type doors struct {
-	near, far doorway
+// fakeNetwork has two hosts. Some directions between them are blocked.
+type fakeNetwork struct {
+	near, far fakeHost
 	log       []string
 }
 
-// doorway is a host that notes what it is asked for.
-type doorway struct {
+// fakeHost is a host that records its calls.
+type fakeHost struct {
 	host
 	hosts.FullHost
-	says   error   // of a connection from here, but through a relay
-	relays error   // of one through a relay
-	slow   int     // how many connections from here have no answer before that
-	busy   []error // of the first offers
+	says   error   // error of a direct connection from this host
+	relays error   // error of a connection through a relay
+	slow   int     // number of direct connections that time out first
+	busy   []error // errors of the first offers
 	offers []tcp.Offer
 }
 
@@ -43,13 +43,13 @@ const relay = "127.0.0.1:9"
 
 var errShut = fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", tcp.ErrDial)
 
-func (d *doorway) Do(_ context.Context, f func(hosts.Host) error) error { return f(d) }
+func (d *fakeHost) Do(_ context.Context, f func(hosts.Host) error) error { return f(d) }
 
-func (d *doorway) Relay(context.Context, string, func(error)) (string, error) {
+func (d *fakeHost) Relay(context.Context, string, func(error)) (string, error) {
 	return relay, nil
 }
 
-func (d *doorway) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
+func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	if len(d.busy) > 0 {
 		err := d.busy[0]
 		d.busy = d.busy[1:]
@@ -59,9 +59,9 @@ func (d *doorway) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	return tcp.Ticket{}, nil
 }
 
-func (d *doorway) RTT() time.Duration { return 0 }
+func (d *fakeHost) RTT() time.Duration { return 0 }
 
-func (d *doorway) Transfer(ctx context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+func (d *fakeHost) Transfer(ctx context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
 	_, sends := task.From.(hosts.Nothing)
 	_, receives := task.To.(hosts.Nothing)
 	dial, dials := task.To.(hosts.Dial)
@@ -89,8 +89,8 @@ func (d *doorway) Transfer(ctx context.Context, task hosts.Task, _ func(transfer
 	}
 }
 
-func newDoors(local, remote string) (d *doors, source, target Side) {
-	d = &doors{near: doorway{host: host{label: local}}, far: doorway{host: host{label: remote}}}
+func newFakeNetwork(local, remote string) (d *fakeNetwork, source, target Side) {
+	d = &fakeNetwork{near: fakeHost{host: host{label: local}}, far: fakeHost{host: host{label: remote}}}
 	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
 	return d, Side{Host: &d.near, Facts: facts}, Side{Host: &d.far, Facts: facts}
 }
@@ -105,18 +105,18 @@ func TestOpen(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		near, far string
-		says      [2]error // of a connection from near, from far
+		says      [2]error // error of a direct connection from near, from far
 		way       transport.Settings
 		err       error
 		wire      string
 		dial      string
 		closed    bool
-		tries     int // that do not pass
+		tries     int // number of connections that fail
 		untried   string
-		relays    error        // what is said of a connection through ssh
-		busy      []error      // of far's first offers
+		relays    error        // error of a connection through ssh
+		busy      []error      // errors of far's first offers
 		addresses []netip.Addr // of near
-		told      string       // to people
+		told      string       // log lines
 	}{
 		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
 		{name: "the other direction", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
@@ -144,7 +144,7 @@ func TestOpen(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d, source, target := newDoors(tt.near, tt.far)
+			d, source, target := newFakeNetwork(tt.near, tt.far)
 			d.near.says, d.far.says, d.near.relays, d.far.busy = tt.says[0], tt.says[1], tt.relays, tt.busy
 			source.Addresses = tt.addresses
 			if tt.addresses != nil {
@@ -174,7 +174,7 @@ func TestOpen(t *testing.T) {
 			}
 			for _, o := range append(d.near.offers, d.far.offers...) {
 				require.Equal(t, 1, o.Streams)
-				if o.Address != "127.0.0.1" { // of ssh, which has to log in
+				if o.Address != "127.0.0.1" { // ssh has to log in
 					require.Equal(t, probeTimeout, o.Deadline)
 				}
 			}
@@ -183,8 +183,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// What did not answer may have been a moment's: it is tried once more before ssh takes
-// all. What was refused at once is not.
+// A timeout may be temporary, so that path is tried again before ssh. A refused one is not.
 func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -193,14 +192,14 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 		says  error
 		wire  string
 		shut  int
-		tries int // offers that were made
+		tries int // number of offers made
 	}{
 		{"it answers then", 1, nil, "auto", 0, 3},
 		{"it does not", 2, errShut, "ssh", 2, 4},
 		{"it was refused", 0, errShut, "ssh", 2, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d, source, target := newDoors("", "b")
+			d, source, target := newFakeNetwork("", "b")
 			d.near.slow, d.near.says, d.far.says = tt.slow, tt.says, errShut
 			l, err := Choose(transport.Settings{}, source, target)
 			require.NoError(t, err)
@@ -213,10 +212,10 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// After a loss the search goes on where it was.
+// After a lost connection, the search continues at the same path.
 func TestOpenGoesOn(t *testing.T) {
 	t.Parallel()
-	d, source, target := newDoors("", "b")
+	d, source, target := newFakeNetwork("", "b")
 	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", hosts.ErrLost)
 	l, err := Choose(transport.Settings{}, source, target)
 	require.NoError(t, err)
@@ -230,10 +229,10 @@ func TestOpenGoesOn(t *testing.T) {
 	require.Len(t, l.Search().Rejected, 1)
 }
 
-// The host that is told of is the one that listens by the way that was asked for.
+// Listen names the listening host of the requested path.
 func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
 	t.Parallel()
-	_, source, target := newDoors("a", "b")
+	_, source, target := newFakeNetwork("a", "b")
 	l, err := Choose(transport.Settings{Dial: "target"}, source, target)
 	require.NoError(t, err)
 	l, err = l.Open(t.Context(), func(string) {})
@@ -241,7 +240,7 @@ func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
 	require.Equal(t, "a", l.Search().Listen)
 }
 
-// freePort is one outside of those that a kernel gives by itself.
+// freePort returns a port outside the kernel's ephemeral range.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -253,14 +252,15 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// used tells that something listens on a port of loopback, or is connected to it.
+// used reports whether a loopback port has a listener or a connection.
 func used(t *testing.T, port int) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
 	require.NoError(t, err)
 	at := fmt.Sprintf("0100007F:%04X", port)
 	for line := range strings.Lines(string(text)) {
-		// local and remote address, and the state: 06 is what a closed connection leaves.
+		// local and remote address, and the state: 06 (TIME_WAIT) is left by a closed
+		// connection
 		if f := strings.Fields(line); len(f) > 3 && (f[1] == at || f[2] == at) && f[3] != "06" {
 			return true
 		}
@@ -268,8 +268,8 @@ func used(t *testing.T, port int) bool {
 	return false
 }
 
-// A try between real hosts leaves neither a connection nor a listener, and takes
-// the place of none that data needs.
+// A probe between real hosts leaves no connection and no listener, and uses up no slot that
+// data needs.
 func TestATryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {

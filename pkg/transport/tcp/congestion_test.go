@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// What is asked for is what both ends' sockets have, as the kernel says.
+// The sockets of both ends have the requested algorithm, as the kernel reports.
 func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	t.Parallel()
 	offered := ReadTCP(os.DirFS("/")).Congestion
@@ -42,8 +42,7 @@ func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	}
 }
 
-// An algorithm that the kernel lacks is refused by the end that lacks it,
-// whatever the other said before, and with what there is instead.
+// If a kernel lacks the algorithm, its end refuses, and lists the ones it has.
 func TestCongestionThatTheKernelLacks(t *testing.T) {
 	t.Parallel()
 	lacking := transport.Socket{Congestion: "carrier_pigeon"}
@@ -79,7 +78,7 @@ func TestTakes(t *testing.T) {
 	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
 }
 
-// Root without CAP_NET_ADMIN, as in zxfer's own units, may ask for what anybody may.
+// Root without CAP_NET_ADMIN, as in zxfer's own units, may request the same as other users.
 func TestRootWithoutCapabilities(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsRoot(t, "to give up capabilities")
@@ -94,7 +93,7 @@ func TestRootWithoutCapabilities(t *testing.T) {
 	require.Equal(t, []string{"reno", "cubic", "bbr"}, ReadTCP(root).Congestion)
 	got := make(chan TCP)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its rights
+		runtime.LockOSThread() // never unlocked, so the thread ends with its rights
 		var data [2]unix.CapUserData
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		assert.NoError(t, unix.Capget(&header, &data[0]))
@@ -122,7 +121,7 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// An algorithm that somebody chose stays, and what little was sent is not judged.
+// A chosen algorithm stays, and few segments are not judged.
 func TestMindLosses(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"", "reno"} {

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// pair is both ends of one connection.
+// pair returns both ends of one connection.
 func pair(t testing.TB, mode Mode) (a, b *Conn) {
 	t.Helper()
 	da, db := pairLink(t, mode, 1)
@@ -143,7 +143,7 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 			a, b := pairLink(t, mode, 2)
 			b.Receiving()
 			stop := make(chan error, 1)
-			go func() { // the peer pours data at an end that never reads it
+			go func() { // the peer floods an end that never reads
 				for {
 					if err := a.Conns()[0].WriteFrame(Header{Kind: Data, Raw: 1 << 20}, block(make([]byte, 1<<20))); err != nil {
 						stop <- err
@@ -167,8 +167,7 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 	}
 }
 
-// Finish waits for what is on its way with a deadline of its own. Who reads is not
-// to go on by that.
+// Finish sets a deadline of its own. It must not revive interrupted reads.
 func TestWhatIsInterruptedStaysSo(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -186,8 +185,8 @@ func TestWhatIsInterruptedStaysSo(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	// A slow machine may delay a frame by more than the limit. The test then repeats
-	// with a longer one.
+	// A slow machine may delay a frame by more than the limit. The test then retries with a
+	// longer one.
 	for silence := 100 * time.Millisecond; ; silence *= 2 {
 		a, b := pair(t, Signed)
 		b.SetSilence(silence)
@@ -275,8 +274,8 @@ func TestSpliceBothWays(t *testing.T) {
 	require.Equal(t, a.WireBytes(), b.WireBytes())
 }
 
-// The consumer drains the pipe at any moment, also right after a splice found
-// it full: the receiver must then not sleep over bytes that are there.
+// The consumer may drain the pipe at any moment, even right after a splice found it full. The
+// receiver must not sleep while bytes are waiting.
 func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 	t.Parallel()
 	const rounds, size = 60, 1 << 20
@@ -292,7 +291,7 @@ func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 			if a.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: size}, block(make([]byte, size))) != nil {
 				return
 			}
-			time.Sleep(time.Millisecond) // all was sent: no more news from the socket
+			time.Sleep(time.Millisecond) // all was sent, so the socket signals nothing more
 		}
 	}()
 	go func() {
@@ -383,7 +382,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 func TestEveryChangeIsDetected(t *testing.T) {
 	t.Parallel()
 	key := bytes.Repeat([]byte{3}, tagKeySize)
-	// The bytes of three frames, as one end writes them.
+	// The bytes of three frames from one end.
 	write := func() []byte {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -407,7 +406,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 	good := write()
 	const frame = HeaderSize + 40 + TagSize
 	require.Len(t, good, 3*frame)
-	// read returns how many frames were accepted, and the error after them.
+	// read returns the number of valid frames, and the error after them.
 	read := func(p []byte) (n int, err error) {
 		receive, err := newTagger(key)
 		require.NoError(t, err)
@@ -433,7 +432,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 			n, err := read(bad)
 			require.Equal(t, i/frame, n, "byte %d bit %d: a changed frame was accepted", i, bit)
 			if errors.Is(err, ErrTruncated) {
-				// A length that reaches beyond the end.
+				// An enlarged length.
 				require.Contains(t, []int{4, 5, 6, 7}, i%frame, "byte %d bit %d", i, bit)
 				continue
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A connection reads into little room, until more comes at once than that.
+// A connection reads into a small buffer until a read fills it.
 func TestCorkGrows(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,7 +29,7 @@ func TestCorkGrows(t *testing.T) {
 		_, err := out.Write(text)
 		require.NoError(t, err)
 		got := make([]byte, sent)
-		for n := 0; n < sent; n += 1000 { // as TLS does, less than there is
+		for n := 0; n < sent; n += 1000 { // as TLS does, less than is available
 			_, err = io.ReadFull(k, got[n:min(n+1000, sent)])
 			require.NoError(t, err)
 		}

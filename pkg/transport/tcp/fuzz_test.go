@@ -59,8 +59,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzReadFrame feeds a connection with anything: it must neither panic nor
-// hand on a byte that carries no valid tag.
+// FuzzReadFrame feeds arbitrary bytes to a connection. It must neither panic nor return a byte
+// without a valid tag.
 func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte{}, true)
 	b := make([]byte, HeaderSize, 200)
@@ -85,7 +85,7 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzWelcome lets anybody talk to a listener.
+// FuzzWelcome sends arbitrary bytes to a listener.
 func FuzzWelcome(f *testing.F) {
 	s := session{secret: make([]byte, secretSize), mode: Signed, streams: 2}
 	h := hello{stream: 1}

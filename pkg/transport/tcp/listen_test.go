@@ -23,7 +23,7 @@ import (
 
 var modes = []Mode{Signed, TLS, Plain}
 
-// logged collects what a listener says of strangers.
+// logged collects a listener's log of dropped connections.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -44,14 +44,13 @@ func (l *logged) text() string {
 // unlimited is a handshake timeout that no test reaches.
 const unlimited = 24 * time.Hour
 
-// listen opens a listener that waits longer for its connections than a test runs,
-// unless the offer has a deadline.
+// listen opens a listener. Unless the offer has a deadline, it waits longer than a test runs.
 func listen(t *testing.T, o Offer) (*Listener, *logged) {
 	t.Helper()
 	return listenTimed(t, o, unlimited)
 }
 
-// listenTimed is listen with a limit for a handshake.
+// listenTimed is listen with a handshake timeout.
 func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *logged) {
 	t.Helper()
 	if o.Address == "" {
@@ -67,7 +66,7 @@ func listenTimed(t *testing.T, o Offer, handshake time.Duration) (*Listener, *lo
 	return l, &log
 }
 
-// connect makes both ends of a link.
+// connect returns both ends of a link.
 func connect(t testing.TB, l *Listener, ticket Ticket) (dialer, listener *Link) {
 	t.Helper()
 	ctx := context.Background()
@@ -93,7 +92,7 @@ func TestListenerClosesOnceComplete(t *testing.T) {
 			d, a := connect(t, l, l.Ticket())
 			require.Len(t, d.Conns(), 3)
 			require.Len(t, a.Conns(), 3)
-			for i := range 3 { // each end's stream i is the same connection
+			for i := range 3 { // stream i of each end is the same connection
 				require.Equal(t, d.Conns()[i].tcp.LocalAddr().String(), a.Conns()[i].tcp.RemoteAddr().String())
 			}
 			_, err := net.Dial("tcp", l.Ticket().Address)
@@ -105,7 +104,7 @@ func TestListenerClosesOnceComplete(t *testing.T) {
 	}
 }
 
-// recorder copies what a dialler says through a relay.
+// recorder records a dialer's bytes through a relay.
 func recorder(t *testing.T, address string) (via string, helloBytes func() []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,7 +153,7 @@ func TestStrangersAreDropped(t *testing.T) {
 			ticket := l.Ticket()
 			other, _ := listen(t, Offer{Mode: mode, Streams: 2})
 
-			// Somebody who says nothing keeps the connection open all along.
+			// A silent client keeps its connection open throughout.
 			silent, err := net.Dial("tcp", ticket.Address)
 			require.NoError(t, err)
 			defer silent.Close()
@@ -168,7 +167,7 @@ func TestStrangersAreDropped(t *testing.T) {
 				defer l.mu.Unlock()
 				return l.accepted == 1
 			}, testenv.Timeout(), time.Millisecond)
-			replayed := helloBytes() // all of it, because the listener has accepted the stream
+			replayed := helloBytes() // all bytes, because the listener has accepted the stream
 
 			for _, garbage := range [][]byte{
 				[]byte("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n" + strings.Repeat("x", 200)),
@@ -203,7 +202,7 @@ func TestStrangersAreDropped(t *testing.T) {
 			}
 			_, err = dialStream(ticket, ticket.Address, 2)
 			require.Error(t, err, "a stream that does not exist")
-			// A stream that is there already ends with the first use.
+			// A duplicate stream ends at its first use.
 			if dup, err := dialStream(ticket, ticket.Address, 0); err == nil {
 				_, err = dup.ReadFrame(NewBlock(100, 0))
 				require.ErrorIs(t, err, ErrCut)
@@ -230,7 +229,7 @@ func TestStrangersAreDropped(t *testing.T) {
 	}
 }
 
-// dialStream opens one stream of a ticket, once.
+// dialStream opens one stream of a ticket, without retries.
 func dialStream(t Ticket, address string, stream int) (*Conn, error) {
 	s, err := t.session()
 	if err != nil {
@@ -279,9 +278,8 @@ func (c *beforeProof) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Nobody answers the dialer's proof. So a connection that was told the
-// listener's must not be dropped for strangers: the dialer would not see it
-// and not try again.
+// The listener does not acknowledge the dialer's proof. So a flood must not displace a
+// connection that has seen the listener's proof: the dialer would not notice and not retry.
 func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
@@ -312,7 +310,7 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	_ = link.Close()
 }
 
-// Who knows the session's name, but not its secret, is bounded, too.
+// Clients that know the session but not the secret are bounded, too.
 func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed})
@@ -335,8 +333,7 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	connect(t, l, ticket)
 }
 
-// A relay takes the connection at once and then has to log in, which may take
-// longer than a listener gives a handshake.
+// A relay accepts at once and then logs in, which may take longer than a handshake may.
 func TestTheDialerWaitsForASlowRelay(t *testing.T) {
 	t.Parallel()
 	if !testenv.Long() {
@@ -381,7 +378,7 @@ func TestPeerFilter(t *testing.T) {
 
 	for _, o := range []Offer{
 		{Mode: Signed, Peer: "127.0.0.1"}, {Mode: Signed, Peer: "::ffff:127.0.0.1"},
-		{Mode: Signed, Address: "::1", Peer: "::1%lo"}, // with a zone, as sshd writes link-local ones
+		{Mode: Signed, Address: "::1", Peer: "::1%lo"}, // with a zone, as sshd writes link-local addresses
 	} {
 		if o.Address != "" {
 			if probe, err := net.Listen("tcp", "[::1]:0"); err == nil {
@@ -443,7 +440,7 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	_, err := l.Accept(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	connect(t, l, l.Ticket()) // the listener is still there
+	connect(t, l, l.Ticket()) // the listener still works
 }
 
 func TestListenErrors(t *testing.T) {
@@ -483,7 +480,7 @@ func TestPortRange(t *testing.T) {
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	low := probe.Addr().(*net.TCPAddr).Port
-	defer probe.Close() // one of the range is taken
+	defer probe.Close() // one port of the range is taken
 	high := min(low+50, 65535)
 	for range 5 {
 		l, _ := listen(t, Offer{Mode: Signed, PortLow: low, PortHigh: high})
@@ -507,8 +504,8 @@ func TestWindowIsGranted(t *testing.T) {
 	}
 }
 
-// refusing returns an address that refuses connections until the test ends. Its port is
-// bound, so that no other test listens on it.
+// refusing returns an address that refuses connections until the test ends. Its port is bound,
+// so that no other test listens on it.
 func refusing(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -523,7 +520,7 @@ func refusing(t *testing.T) string {
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
 	refused := refusing(t)
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, says nothing
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, sends nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mute.Close() })
 	l, _ := listen(t, Offer{Mode: TLS})
@@ -561,8 +558,8 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// An attacker who relays a tls handshake without the secret, or a listener
-// that claims another mode, must not get through: the mode is in the proofs.
+// The mode is part of the proofs. So neither a client that relays a tls handshake without the
+// secret nor a listener that claims another mode must succeed.
 func TestModesCannotBeMixed(t *testing.T) {
 	t.Parallel()
 	for _, lm := range modes {
@@ -584,8 +581,8 @@ func TestModesCannotBeMixed(t *testing.T) {
 
 func TestTLSIsBoundToItsConnection(t *testing.T) {
 	t.Parallel()
-	// A man in the middle who got hold of both certificates, but not of the
-	// secret, cannot pass the inner handshake on.
+	// A man in the middle with both certificates, but without the secret, cannot relay the
+	// inner handshake.
 	l, _ := listen(t, Offer{Mode: TLS})
 	ticket := l.Ticket()
 	mitm, err := net.Listen("tcp", "127.0.0.1:0")

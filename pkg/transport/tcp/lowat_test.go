@@ -9,20 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counting counts the reads of a connection.
-type counting struct {
+// readCounter counts the reads of a connection.
+type readCounter struct {
 	net.Conn
 	reads int
 }
 
-func (c *counting) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
+func (c *readCounter) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
 
-// dribbled is a connection and its receiving end. What is written on the sending end
-// by others than a Conn comes in small pieces.
-func dribbled(t *testing.T, mode Mode, frames ...[]byte) (receiver *Conn) {
+// slowPair returns the receiving end of a connection whose sender writes the frames in small
+// pieces.
+func slowPair(t *testing.T, mode Mode, frames ...[]byte) (receiver *Conn) {
 	t.Helper()
 	a, b := pair(t, mode)
-	a.rw = dribble{a.tcp}
+	a.rw = slowWriter{a.tcp}
 	go func() {
 		for i, p := range frames {
 			_ = a.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: uint32(len(p))}, block(p))
@@ -31,9 +31,9 @@ func dribbled(t *testing.T, mode Mode, frames ...[]byte) (receiver *Conn) {
 	return b
 }
 
-type dribble struct{ *net.TCPConn }
+type slowWriter struct{ *net.TCPConn }
 
-func (d dribble) Write(p []byte) (n int, err error) {
+func (d slowWriter) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var k int
 		k, err = d.TCPConn.Write(p[n:min(n+1000, len(p))])
@@ -43,8 +43,8 @@ func (d dribble) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Frames that come by the packet wake their reader for many packets at once, and for
-// the last one, however small.
+// Frames that arrive in packets wake their reader once for many packets, and for the last one,
+// however small.
 func TestReaderIsNotWokenForEachPacket(t *testing.T) {
 	t.Parallel()
 	sizes := []int{600_001, 1, 131_073, 40_000, 3}
@@ -52,8 +52,8 @@ func TestReaderIsNotWokenForEachPacket(t *testing.T) {
 	for i, n := range sizes {
 		frames[i] = make([]byte, n)
 	}
-	b := dribbled(t, Signed, frames...)
-	reads := &counting{Conn: b.rw}
+	b := slowPair(t, Signed, frames...)
+	reads := &readCounter{Conn: b.rw}
 	b.rw = reads
 	in := NewBlock(1<<20, 0)
 	for _, n := range sizes {
@@ -64,11 +64,11 @@ func TestReaderIsNotWokenForEachPacket(t *testing.T) {
 	require.Less(t, reads.reads, 100, "of 775 pieces")
 }
 
-// The same where the payload goes into a pipe, and is looked at now and then.
+// The same if the payload is spliced to a pipe and inspected from time to time.
 func TestSplicingIsNotWokenForEachPacket(t *testing.T) {
 	t.Parallel()
 	const size, part = 600_001, 9_999
-	b := dribbled(t, Plain, make([]byte, size), make([]byte, part))
+	b := slowPair(t, Plain, make([]byte, size), make([]byte, part))
 	out, into, err := os.Pipe()
 	require.NoError(t, err)
 	defer out.Close()
