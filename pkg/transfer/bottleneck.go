@@ -67,15 +67,15 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	if tooShort(sender, receiver) {
 		return ""
 	}
-	best, most := "", minShare
+	best, topShare := "", minShare
 	for _, c := range []struct{ limit, stage string }{
 		{LimitSource, StageRead}, {LimitCompress, StageCompress}, {LimitBandwidth, StageLimit}, {LimitSenderCPU, StageSend},
 		{LimitReceiverCPU, StageReceive}, {LimitExpand, StageExpand}, {LimitTarget, StageWrite},
 		{LimitSenderCPU, StageHash}, {LimitVerify, StageVerify},
 	} {
 		s := stage(c.stage)
-		if v := share(s.Busy, s); v > most {
-			best, most = c.limit, v
+		if v := share(s.Busy, s); v > topShare {
+			best, topShare = c.limit, v
 		}
 	}
 	send, receive := stage(StageSend), stage(StageReceive)
@@ -83,7 +83,7 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 	if receive.Name != "" {
 		networkShare = min(networkShare, share(receive.WaitIn, receive))
 	}
-	if networkShare > most {
+	if networkShare > topShare {
 		best = LimitNetwork
 	}
 	if best == LimitNetwork && n != nil && n.BusyTime > 0 {

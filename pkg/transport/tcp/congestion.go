@@ -104,8 +104,8 @@ func setCongestion(fd int, s transport.Socket) error {
 	if s.Congestion == "" {
 		return nil
 	}
-	here := ReadTCP(os.DirFS("/"))
-	if err := here.Takes(s); err != nil {
+	local := ReadTCP(os.DirFS("/"))
+	if err := local.Takes(s); err != nil {
 		return err
 	}
 	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)

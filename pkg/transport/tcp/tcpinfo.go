@@ -20,8 +20,8 @@ type Network struct {
 	Acked         uint64        `json:"acked,omitempty"`    // bytes acknowledged by the other end
 	Received      uint64        `json:"received,omitempty"` // bytes received, in or out of order
 	BusyTime      time.Duration `json:"busy_ns"`            // time with data to send
-	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // part of BusyTime with a full receive window
-	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // part of BusyTime with a full send buffer
+	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // part of BusyTime, limited by the receive window
+	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // part of BusyTime, limited by the send buffer
 	SendBuffer    int           `json:"send_buffer"`        // granted, bytes
 	ReceiveBuffer int           `json:"receive_buffer"`
 	Congestion    string        `json:"congestion,omitempty"` // congestion control algorithm

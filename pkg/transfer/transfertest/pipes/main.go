@@ -1,13 +1,12 @@
 // Command pipes is one end of a transfer between two pipes, for scripts/bench:
 //
-//	pipes listen MODE STREAMS ADDRESS TICKET  writes a ticket to a file, and what comes to standard output
+//	pipes listen MODE STREAMS ADDRESS TICKET  writes a ticket to a file and the stream to standard output
 //	pipes dial TICKET                         sends standard input
-//	pipes produce MIB [WORK PAUSE]            writes zeros, as zfs send does: a record at a time
-//	pipes consume [WORK PAUSE]                reads, and tells how many bytes
+//	pipes produce MIB [WORK PAUSE]            writes zeros in records, like zfs send
+//	pipes consume [WORK PAUSE]                reads and prints the number of bytes
 //
-// listen and dial are the engine alone, as zfs send and zfs receive have it: without
-// ssh, a survey or a plan. produce and consume work for WORK (3s), stop for PAUSE (2s),
-// and so on, as pools do while they sync.
+// listen and dial run only the engine, without ssh, survey and plan. produce and consume
+// alternate between WORK (such as 3s) and PAUSE (such as 2s), as pools do while they sync.
 package main
 
 import (
@@ -59,20 +58,20 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown arguments %q", args)
 }
 
-// record is what zfs send writes at once of usual records, in bytes.
+// record is the usual size of zfs send's writes, in bytes.
 const record = 128 << 10
 
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// writer hides how else its Writer may be given bytes.
+// writer hides ReaderFrom, so that io.CopyBuffer uses its buffer.
 type writer struct{ io.Writer }
 
-// pausing reads for a while, then pauses.
+// pausing alternates between reading and pauses.
 type pausing struct {
 	io.Reader
-	words       []string // how long each
+	words       []string // durations of work and pause, not parsed yet
 	work, pause time.Duration
 	since       time.Time
 }
@@ -143,7 +142,8 @@ func dial(ctx context.Context, path string) error {
 	return err
 }
 
-// pipe is a standard stream, as large as the pipes that zxfer makes for zfs.
+// pipe returns a standard stream as a non-blocking pipe, resized to the pipes that zxfer
+// creates for zfs.
 func pipe(fd int) (*os.File, error) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 1<<20); err != nil {
 		return nil, fmt.Errorf("standard stream %d is no pipe: %w", fd, err)
@@ -164,6 +164,6 @@ type output struct{ *os.File }
 func (o output) Pipe() *os.File               { return o.File }
 func (o output) Passes() int64                { return math.MaxInt64 }
 func (o output) Passed(int64)                 {}
-func (o output) Withhold() int                { return 312 } // a stream's last record
+func (o output) Withhold() int                { return 312 } // size of a stream's END record
 func (o output) Commit(context.Context) error { return o.Close() }
 func (o output) Abort(error) error            { return o.Close() }

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestMain lets the test's binary be the command.
+// TestMain runs the command instead of the tests if PIPES is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("PIPES") != "" {
 		main()
@@ -30,7 +30,7 @@ func pipes(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// What is produced is consumed, all of it, by each wire.
+// Every wire passes all produced bytes to the consumer.
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []tcp.Mode{tcp.Plain, tcp.Signed, tcp.TLS} {
