@@ -4,10 +4,10 @@
 //   - Stage: one step on the way, such as read, compress or send. Stages overlap.
 //   - Ring: a bounded buffer between two stages. Piece: a numbered block in a ring.
 //   - Meter: counts the bytes and waits of a stage. [LimitedBy] derives the bottleneck.
-//   - Link: the connections to the other host (package tcp). [Outgoing] and [Incoming] are its ends.
+//   - Link: the connections to the other host (package tcp). Its ends: [Outgoing], [Incoming].
 //   - Tail: the last bytes of a stream, withheld from the Sink until the end is verified.
 //   - Life: runs one transfer, from its start to commit or abort. Package device uses it, too.
-//   - Engine: the code that a Life runs: [Send], [Receive] and [Copy] here, blocks in package device.
+//   - Engine: the code that a Life runs: [Send], [Receive], [Copy], and blocks in package device.
 //
 // A Sink is committed only if the source succeeded and the byte and frame counts match. The
 // digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.

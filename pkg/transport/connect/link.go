@@ -42,7 +42,7 @@ type Link struct {
 	peer           string // the only address that may connect, "" = any
 	// deadline is how long both ends wait for the connections.
 	deadline time.Duration
-	// used is set once data has passed the link.
+	// used is set once a probe or data has passed the link.
 	used *atomic.Bool
 }
 

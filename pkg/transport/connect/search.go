@@ -63,6 +63,28 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 	}
 }
 
+// probe makes one connection. After an error that says nothing about the path it tries once
+// more: another transfer may have used the ports.
+func (l Link) probe(ctx context.Context) error {
+	l = l.Resolve(false)
+	l.Streams = 1
+	if l.Wire != transport.SSH { // ssh has to log in first
+		l.deadline = probeTimeout
+	}
+	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
+		monitor: &monitor{limit: func(limit string) string { return limit }}}
+	err := l.carrier.run(ctx, m)
+	if err == nil || l.blocksPath(err) || errors.Is(err, hosts.ErrLost) || hosts.UnsupportedByPeer(err) || fault.ClassOf(err) == fault.Refused {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(probePause):
+	}
+	return l.carrier.run(ctx, m)
+}
+
 // blocksPath reports whether an error means that the path is blocked. Other errors, such as
 // ports in use, concern a host, so another path would not help.
 func (l *Link) blocksPath(err error) bool {
@@ -86,73 +108,6 @@ func (l *Link) retryLater() {
 	l.remaining = slices.Insert(slices.Clone(l.remaining), last, l.Settings)
 }
 
-// rejectedIndex returns the index of this path in rejected, or -1.
-func (l *Link) rejectedIndex() int {
-	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
-}
-
-// noPathLink returns the link that Choose chose first, marked as having no working path.
-func (l Link) noPathLink() (Link, error) {
-	first, err := Choose(l.requested, l.source, l.target)
-	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
-	return first, err
-}
-
-// description names the link for progress messages.
-func (l *Link) description() string {
-	switch {
-	case l.Wire == transport.SSH:
-		return l.path() + without(l.requested.Ineffective(transport.OverSSH)) + ", " + l.why
-	case l.rejectedIndex() >= 0:
-		return l.path() + " once more"
-	}
-	return l.path()
-}
-
-// without returns the text that lists omitted options.
-func without(ids []string) string {
-	if len(ids) == 0 {
-		return ""
-	}
-	for i, id := range ids {
-		ids[i] = option.Name(id, "")
-	}
-	return " without " + strings.Join(ids, " and ")
-}
-
-// remoteHosts names the remote hosts.
-func (l *Link) remoteHosts() string {
-	var names []string
-	for _, s := range []Side{l.source, l.target} {
-		if !s.Local() {
-			names = append(names, s.Label())
-		}
-	}
-	return strings.Join(names, " or ")
-}
-
-// probe makes one connection. After an error that says nothing about the path it tries once
-// more: another transfer may have used the ports.
-func (l Link) probe(ctx context.Context) error {
-	l = l.Resolve(false)
-	l.Streams = 1
-	if l.Wire != transport.SSH { // ssh has to log in first
-		l.deadline = probeTimeout
-	}
-	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
-		monitor: &monitor{limit: func(limit string) string { return limit }}}
-	err := l.carrier.run(ctx, m)
-	if err == nil || l.blocksPath(err) || errors.Is(err, hosts.ErrLost) || hosts.UnsupportedByPeer(err) || fault.ClassOf(err) == fault.Refused {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(probePause):
-	}
-	return l.carrier.run(ctx, m)
-}
-
 // reject records why a path failed, once for each path.
 func (l *Link) reject(err error) string {
 	why := l.path() + ": " + err.Error()
@@ -165,12 +120,11 @@ func (l *Link) reject(err error) string {
 	return why
 }
 
-// path names the direction of a link.
-func (l *Link) path() string {
-	if l.Wire == transport.SSH {
-		return "through ssh"
-	}
-	return "from " + l.dialer.Label() + " to " + l.listener.Label()
+// noPathLink returns the link that Choose chose first, marked as having no working path.
+func (l Link) noPathLink() (Link, error) {
+	first, err := Choose(l.requested, l.source, l.target)
+	first.rejected, first.unroutable, first.tried, first.noPath = l.rejected, l.unroutable, true, true
+	return first, err
 }
 
 // Search returns the result of the search for a path; zero if nothing was probed.
@@ -210,4 +164,50 @@ func throughSSH(w transport.Settings) string {
 		idle = append(idle, "trusted-link")
 	}
 	return option.Name("wire", transport.SSH) + without(idle)
+}
+
+// description names the link for progress messages.
+func (l *Link) description() string {
+	switch {
+	case l.Wire == transport.SSH:
+		return l.path() + without(l.requested.Ineffective(transport.OverSSH)) + ", " + l.why
+	case l.rejectedIndex() >= 0:
+		return l.path() + " once more"
+	}
+	return l.path()
+}
+
+// without returns the text that lists omitted options.
+func without(ids []string) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	for i, id := range ids {
+		ids[i] = option.Name(id, "")
+	}
+	return " without " + strings.Join(ids, " and ")
+}
+
+// remoteHosts names the remote hosts.
+func (l *Link) remoteHosts() string {
+	var names []string
+	for _, s := range []Side{l.source, l.target} {
+		if !s.Local() {
+			names = append(names, s.Label())
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// path names the direction of a link.
+func (l *Link) path() string {
+	if l.Wire == transport.SSH {
+		return "through ssh"
+	}
+	return "from " + l.dialer.Label() + " to " + l.listener.Label()
+}
+
+// rejectedIndex returns the index of this path in rejected, or -1.
+func (l *Link) rejectedIndex() int {
+	return slices.IndexFunc(l.rejected, func(s string) bool { return strings.HasPrefix(s, l.path()+": ") })
 }
