@@ -83,11 +83,11 @@ discarded in any case.`,
 }
 
 func serveAgent(ctx context.Context, a *app, r *restriction) error {
-	// A client that is gone must not kill the agent in mid-sentence (SIGPIPE):
-	// it winds down first. Caught, unlike ignored, is not inherited by children.
+	// A lost client must not kill the agent in mid-message (SIGPIPE): it finishes first. The
+	// signal is caught, not ignored, because children inherit only ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// Of an account that always starts its agent, sshd tells what the client asked for.
-	s := &agent.Server{Version: buildVersion(), Note: otherBuild(os.Getenv("SSH_ORIGINAL_COMMAND"))}
+	// If the account always starts its agent, sshd passes the client's command here.
+	s := &agent.Server{Version: buildVersion(), Note: buildNote(os.Getenv("SSH_ORIGINAL_COMMAND"))}
 	s.Site = hosts.NewLocal(buildVersion(), s.Log)
 	if !r.given() {
 		return s.Serve(ctx, a.stdin, a.stdout)

@@ -20,7 +20,7 @@ import (
 	"zxfer/pkg/sshexec"
 )
 
-// restriction are the flags of a restricted agent.
+// restriction holds the flags of a restricted agent.
 type restriction struct {
 	allow, peers []string
 	appendOnly   bool
@@ -39,10 +39,6 @@ func (r *restriction) define(cmd *cobra.Command) {
 	}
 }
 
-// given tells whether the agent is a restricted one. A flag without a value
-// counts: an administrator's slip must not open the account.
-func (r *restriction) given() bool { return r.set() }
-
 func (r *restriction) check(relay bool) error {
 	switch {
 	case !r.given():
@@ -56,8 +52,12 @@ func (r *restriction) check(relay bool) error {
 	return err
 }
 
-// serve serves under the policy. The command that the client asked for is not
-// carried out: sshd leaves it in SSH_ORIGINAL_COMMAND.
+// given reports whether the agent is restricted. A flag without a value counts, so that a mistake
+// of an administrator does not open the account.
+func (r *restriction) given() bool { return r.set() }
+
+// serve serves under the policy. It does not run the client's command, which sshd leaves in
+// SSH_ORIGINAL_COMMAND.
 func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error {
 	client := strings.Fields(os.Getenv("SSH_CONNECTION"))
 	peers := r.peers
@@ -88,10 +88,9 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	return err
 }
 
-// otherBuild compares this zxfer with the one that the client's bootstrap
-// script wanted to start, and says so where they differ. Nothing else of the
-// client's command is made use of.
-func otherBuild(command string) string {
+// buildNote returns a note if the client's bootstrap script wanted another build of zxfer.
+// Nothing else of the client's command is used.
+func buildNote(command string) string {
 	if len(command) > 64<<10 {
 		return ""
 	}
@@ -107,40 +106,39 @@ func otherBuild(command string) string {
 	return fmt.Sprintf("the account starts zxfer %s; this one is %s. If a request is refused as unknown, install the same on both hosts", here, there)
 }
 
-// auditLog is where a restricted agent tells what it refused and did.
+// auditLog records what a restricted agent refused and did.
 type auditLog struct {
-	mu   sync.Mutex
-	out  io.WriteCloser
-	who  string
-	file bool
+	mu     sync.Mutex
+	out    io.WriteCloser
+	client string
+	file   bool
 }
 
-// openAudit opens the log, which must be there: what cannot be logged is not
-// served.
+// openAudit opens the log. If it fails, the agent does not serve.
 func openAudit(path, who string) (*auditLog, error) {
 	if path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, fault.Failf("--audit names a file that the account may append to", "no log, no service: %w", err)
 		}
-		return &auditLog{out: f, who: who, file: true}, nil
+		return &auditLog{out: f, client: who, file: true}, nil
 	}
 	w, err := syslog.New(syslog.LOG_AUTH|syslog.LOG_NOTICE, "zxfer-agent")
 	if err != nil {
 		return nil, fault.Failf("run a system log (systemd-journald, rsyslog), or name a file: --audit FILE", "no log, no service: %w", err)
 	}
-	return &auditLog{out: w, who: who}, nil
+	return &auditLog{out: w, client: who}, nil
 }
 
 func (l *auditLog) log(text string) {
-	line := l.who + ": " + text + "\n"
+	line := l.client + ": " + text + "\n"
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file {
 		line = time.Now().UTC().Format(time.RFC3339) + " " + line
 	}
 	if _, err := io.WriteString(l.out, line); err != nil && !errors.Is(err, os.ErrClosed) {
-		fmt.Fprintln(os.Stderr, "zxfer agent: its log:", err) // the client sees it
+		fmt.Fprintln(os.Stderr, "zxfer agent: its log:", err) // ssh shows it to the client
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// compareOptions are the flags of compare.
+// compareOptions holds the flags of compare.
 type compareOptions struct {
 	output
 	req job.Compare
@@ -50,7 +50,7 @@ them for longer than its source.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(end{datasets: true}, end{datasets: true}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.request(args); err != nil {
 				return err
@@ -62,7 +62,7 @@ them for longer than its source.`,
 		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, "all datasets below both, too; --recursive=false compares A and B alone")
 		f.BoolVar(&o.req.Newest, "newest", false, "older snapshots that only one side has are no difference")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, transport.Query) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &o.req.Settings, transport.Query) })
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		o.define(f, "")
 		f.BoolVarP(&o.verbose, "verbose", "v", false, "name each snapshot that only one side has")
@@ -70,13 +70,13 @@ them for longer than its source.`,
 	return cmd
 }
 
-// request makes the job's request.
+// request fills in the job's request.
 func (o *compareOptions) request(args []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	for i, into := range []*endpoint.Endpoint{&o.req.A, &o.req.B} {
-		e, err := parseEnd(args[i])
+		e, err := parseEndpoint(args[i])
 		if err != nil {
 			return err
 		}
@@ -85,21 +85,21 @@ func (o *compareOptions) request(args []string) error {
 		}
 		*into = e
 	}
-	return checkWay(&o.req.Settings, transport.Query, o.req.A, o.req.B)
+	return checkTransport(&o.req.Settings, transport.Query, o.req.A, o.req.B)
 }
 
 func (o *compareOptions) run(cmd *cobra.Command, a *app) error {
 	rep := o.reporter(a, a.stdout)
-	defer live(rep)()
-	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
+	defer startLive(rep)()
+	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
 	r, err := job.RunCompare(cmd.Context(), o.req, at, rep)
-	_ = at.Close() // the report is in; agents end with their stdin
-	if err = poolOrHost(cmd.Context(), err, o.req.RSH); err != nil {
+	_ = at.Close() // the report is complete; agents end with their stdin
+	if err = suggestHost(cmd.Context(), err, o.req.RSH); err != nil {
 		r.Hint = fault.HintOf(err)
 	}
 	untold := rep.CompareDone(r, err)
 	if err == nil && untold == nil && r.Outcome == job.Differ {
-		return &shown{fault.Failf("", "%s and %s differ", r.A, r.B)}
+		return &reportedError{fault.Failf("", "%s and %s differ", r.A, r.B)}
 	}
-	return o.ended(err, untold, "")
+	return o.finish(err, untold, "")
 }

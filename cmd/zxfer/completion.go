@@ -1,13 +1,23 @@
 package main
 
 import (
+	"context"
 	"io"
 	"slices"
 	"strings"
+	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"zxfer/pkg/agent/authz"
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/sshexec"
+	"zxfer/pkg/zfs"
 )
 
 func newCompletion(a *app) *cobra.Command {
@@ -42,8 +52,8 @@ bash-completion.`,
 	}
 }
 
-// bashCompletion writes cobra's script for bash, to which "@" is no part of a word
-// (COMP_WORDBREAKS has it unless hostcomplete is off): here it is, as ":" is.
+// bashCompletion writes cobra's bash script. COMP_WORDBREAKS has "@" unless hostcomplete is off,
+// so the script must treat "@" as part of a word, like ":".
 func bashCompletion(w io.Writer, root *cobra.Command) error {
 	var script strings.Builder
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
@@ -52,4 +62,203 @@ func bashCompletion(w io.Writer, root *cobra.Command) error {
 	_, err := strings.NewReplacer("_init_completion -n =:", "_init_completion -n =:@",
 		`_handle_special_char "$cur" :`, `_handle_special_char "$cur" "[${COMP_WORDBREAKS//[^:@]/}]"`).WriteString(w, script.String())
 	return err
+}
+
+const (
+	// shellTimeout is the longest that a shell waits for a completion. lookLasts is the timeout of
+	// one search for candidates.
+	shellTimeout  = 500 * time.Millisecond
+	searchTimeout = 400 * time.Millisecond
+)
+
+// argKind says what an argument may name in addition to a path or HOST:.
+type argKind struct {
+	datasets, snapshots bool
+	alone               bool // a host without a colon
+}
+
+// completeEnds completes SRC and TARGET.
+func completeEnds(ends ...argKind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(ends) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		kind := ends[len(args)]
+		if strings.HasPrefix(typed, "/") || strings.HasPrefix(typed, ".") || typed == "" && !kind.datasets {
+			return nil, cobra.ShellCompDirectiveDefault // the shell completes paths
+		}
+		shell := ""
+		if f := cmd.Flags().Lookup("rsh"); f != nil {
+			shell = f.Value.String()
+		}
+		found := kind.find(cmd.Context(), remoteShell(shell), typed)
+		found = slices.DeleteFunc(found, func(name string) bool { return !strings.HasPrefix(name, typed) })
+		var directive cobra.ShellCompDirective
+		if kind.datasets {
+			directive |= cobra.ShellCompDirectiveNoFileComp
+		}
+		if slices.ContainsFunc(found, func(name string) bool { return strings.HasSuffix(name, ":") }) {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return found, directive
+	}
+}
+
+// find returns candidates for typed, and possibly others.
+func (k argKind) find(ctx context.Context, shell, typed string) []string {
+	e, err := endpoint.Parse(typed + "x") // the name may still be empty
+	if err != nil {
+		return nil
+	}
+	name := strings.TrimSuffix(e.Name, "x")
+	before := strings.TrimSuffix(typed, name) // HOST:
+	datasets := func(ctx context.Context) []string { return k.list(ctx, e.Host, shell, before, name) }
+	if !e.Local() || strings.Contains(typed, "/") {
+		return searchAll(ctx, datasets)[0]
+	}
+	user := typed[:strings.LastIndexByte(typed, '@')+1]
+	both := searchAll(ctx, func(context.Context) []string { return k.hosts(shell, user) }, datasets)
+	if user != "" && len(both[1]) > 0 {
+		return both[1] // POOL@SNAPSHOT
+	}
+	return slices.Concat(both...)
+}
+
+// searchAll runs each search and omits the results of those that take too long.
+func searchAll(ctx context.Context, looks ...func(context.Context) []string) [][]string {
+	over, cancel := context.WithTimeout(ctx, shellTimeout)
+	defer cancel()
+	found := make([][]string, len(looks))
+	for i, look := range looks {
+		answer := make(chan []string, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(over, searchTimeout)
+			defer cancel()
+			answer <- look(ctx)
+		}()
+		select {
+		case found[i] = <-answer:
+		case <-over.Done():
+		}
+	}
+	return found
+}
+
+// hosts returns the hosts that ssh knows, with user in front.
+func (k argKind) hosts(shell, user string) (out []string) {
+	for _, h := range sshexec.Hosts(shell) {
+		if _, err := endpoint.Parse(h + ":x"); err != nil {
+			continue
+		}
+		if out = append(out, user+h+":"); k.alone {
+			out = append(out, user+h)
+		}
+	}
+	return out
+}
+
+// list returns the datasets of a host, or the snapshots of the named dataset, each with the prefix
+// before. It validates the host's reply, because a shell will parse it.
+func (k argKind) list(ctx context.Context, host, shell, before, name string) (out []string) {
+	if !k.datasets {
+		return nil
+	}
+	line := "exec zfs list -H -o name -s name -t filesystem,volume"
+	dataset, _, snapshots := strings.Cut(name, "@")
+	if snapshots {
+		if _, err := zfs.ParseDataset(dataset); err != nil || !k.snapshots || strings.Contains(dataset, " ") {
+			return nil
+		}
+		line = "exec zfs list -H -o name -s name -t snapshot -d 1 " + dataset
+	}
+	text, err := sshexec.Ask(ctx, (&opener{}).options(hosts.Address{Host: host, RSH: shell}), line)
+	if err != nil {
+		return nil
+	}
+	for name := range strings.Lines(text) {
+		name = strings.TrimSuffix(name, "\n")
+		if of, _, err := zfs.ParseSnapshot(name); snapshots && (err != nil || of != dataset) {
+			continue
+		}
+		if _, err := zfs.ParseDataset(name); !snapshots && err != nil {
+			continue
+		}
+		out = append(out, before+name)
+	}
+	return out
+}
+
+// completeGrants completes the verbs of --allow.
+func completeGrants(cmd *cobra.Command) {
+	words := []string{statusGrant}
+	for _, verb := range authz.Verbs() {
+		words = append(words, verb+"=")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// completeValues prevents the completion of files for flags that take no file, and completes words
+// for flags with a fixed set. Flags with their own completion keep it.
+func completeValues(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		switch kind := f.Value.Type(); {
+		case strings.HasPrefix(kind, "string"): // may be a file
+		case strings.Contains(kind, "|"):
+			placeholder := func(word string) bool {
+				return strings.ContainsFunc(word, func(r rune) bool { return r == '[' || unicode.IsUpper(r) })
+			}
+			words := slices.DeleteFunc(strings.Split(kind, "|"), placeholder)
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		default:
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
+		}
+	})
+	for _, c := range cmd.Commands() {
+		completeValues(c)
+	}
+}
+
+// completeChecks completes the check IDs for --skip-check.
+func completeChecks(cmd *cobra.Command) {
+	var ids []string
+	for _, c := range preflight.Checks() {
+		if preflight.Skippable(c.ID) {
+			ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
+		}
+	}
+	completeWords(cmd, "skip-check", ids...)
+}
+
+// completeWords completes the values of a flag.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	// The flag exists, so registering cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeJobs completes the jobs of the file, or hosts for status --hosts.
+func (o *replicateOptions) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if hosts, err := cmd.Flags().GetBool("hosts"); err == nil && hosts {
+		return o.completeHosts(true, args)
+	}
+	if f, err := o.load(); err == nil {
+		for _, j := range f.Jobs {
+			if !slices.Contains(args, j.Name) {
+				names = append(names, j.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeHosts completes the hosts of the file and, if groups is set, its groups.
+func (o *replicateOptions) completeHosts(groups bool, args []string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if inv, err := o.inventory(); err == nil {
+		if names = inv.Names(); groups {
+			names = append(names, inv.Groups()...)
+		}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
+	return slices.Compact(slices.Sorted(slices.Values(names))), cobra.ShellCompDirectiveNoFileComp
 }

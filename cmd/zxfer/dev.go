@@ -23,13 +23,13 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// devOptions are the flags of dev that need more than their own parsing.
+// devOptions holds the flags of dev that need more than parsing.
 type devOptions struct {
 	output
 	req     job.Dev
 	block   size.Size
 	mapFile string
-	note    string // for the user, before anything else
+	note    string // printed first
 }
 
 func newDev(a *app) *cobra.Command {
@@ -73,7 +73,7 @@ way.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(end{}, end{}),
+		ValidArgsFunction: completeEnds(argKind{}, argKind{}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := o.request(cmd.Flags(), args[0], args[1])
 			if err != nil {
@@ -86,42 +86,42 @@ way.`,
 	return cmd
 }
 
-// runDev runs the job and shows it.
+// runDev runs the job and reports it.
 func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	if err := cmp.Or(o.checkMap(), o.check()); err != nil {
 		return err
 	}
 	stdout := a.stdout
 	if req.Target.Local() && req.Target.Name == device.Standard {
-		stdout = a.stderr // standard output is the copy's
+		stdout = a.stderr // standard output carries the copy
 	}
 	rep := o.reporter(a, stdout)
-	defer live(rep)()
+	defer startLive(rep)()
 	course := o.page.recorder(a)
 	told := course.Device(rep)
 	if o.note != "" {
 		told.Log(o.note)
 	}
-	at := hosts.New(&opener{log: told.Log, doing: rep.ActivityState, std: device.Streams{In: a.stdin, Out: a.stdout}})
+	at := hosts.New(&opener{log: told.Log, activity: rep.ActivityState, std: device.Streams{In: a.stdin, Out: a.stdout}})
 	r, err := job.RunDev(ctx, req, at, told)
-	_ = at.Close() // the result is in; agents end with their stdin
+	_ = at.Close() // the result is complete; agents end with their stdin
 
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
 	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Device(about, r, course.Course()) })
-	return o.ended(err, rep.DeviceDone(r, err), "the copy is complete, but its report could not be written: ")
+	return o.finish(err, rep.DeviceDone(r, err), "the copy is complete, but its report could not be written: ")
 }
 
-// request checks what single flags could not and returns the job's request.
+// request checks flags that depend on each other and returns the job's request.
 func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev, error) {
 	req := o.req
 	req.Options.Block = int(min(o.block, tcp.MaxRaw+1))
 	var err error
-	if req.Source, err = parseEnd(src); err != nil {
+	if req.Source, err = parseEndpoint(src); err != nil {
 		return req, err
 	}
-	if req.Target, err = parseEnd(target); err != nil {
+	if req.Target, err = parseEndpoint(target); err != nil {
 		return req, err
 	}
 	b := req.Options.Block
@@ -142,15 +142,14 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	}
 	if req.Compare {
 		const because = "with --verify-only, which copies nothing"
-		if err := cmp.Or(ineffective(flags, because, copyFlags()...), req.RefuseIneffective(transport.NothingMoved, because)); err != nil {
+		if err := cmp.Or(refuseIneffective(flags, because, copyFlags()...), req.RefuseIneffective(transport.NothingMoved, because)); err != nil {
 			return req, err
 		}
 	}
-	return req, checkWay(&req.Settings, transport.Dev, req.Source, req.Target)
+	return req, checkTransport(&req.Settings, transport.Dev, req.Source, req.Target)
 }
 
-// copyFlags are those that say what to copy and how, which a comparison does
-// not.
+// copyFlags returns the flags that have no effect on a comparison.
 func copyFlags() []string {
 	return []string{"delta", "no-verify", "no-resume", "skip-errors", "lvm-snapshot", "map", "sparse", "overwrite", "confirm", "measure", "skip-check", "retries"}
 }
@@ -174,16 +173,16 @@ func (o *devOptions) define(cmd *cobra.Command) {
 		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
 	})
 	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		wayFlags(f, &req.Settings, transport.Dev)
+		transportFlags(f, &req.Settings, transport.Dev)
 		f.Var(option.Size(&o.block, size.Max), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
 	})
 	flagGroup(cmd, "How to run", o.defineRun)
-	completeWay(cmd, transport.Dev)
+	completeTransport(cmd, transport.Dev)
 	completeWords(cmd, "digest", device.XXH3, device.BLAKE3)
 	completeChecks(cmd)
 }
 
-// defineRun declares the flags of how to run.
+// defineRun declares the flags of the group "How to run".
 func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	req := &o.req
 	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
@@ -194,15 +193,15 @@ func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	o.output.define(f, "show the plan first and the copy's stages afterwards")
 }
 
-// checkMap refuses a map that could not be written when hours have gone by.
+// checkMap refuses a file that could not be written after hours of copying.
 func (o *devOptions) checkMap() error {
 	if o.mapFile == "" {
 		return nil
 	}
-	return writable("--map", o.mapFile)
+	return checkWritable("--map", o.mapFile)
 }
 
-// writeMap writes the map of what could not be read.
+// writeMap writes the map of unreadable ranges.
 func (o *devOptions) writeMap(r *job.DevReport) error {
 	if o.mapFile == "" || r == nil || len(r.Results) == 0 {
 		return nil

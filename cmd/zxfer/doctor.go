@@ -26,7 +26,7 @@ type doctorOptions struct {
 	req                       job.Doctor
 	capture, facts            string
 	page                      pageFile
-	of                        []string // what is looked at, as it was named
+	subject                   []string // what is checked, as named on the command line
 	json, printAllow, verbose bool
 }
 
@@ -79,7 +79,7 @@ It exits 3 when a check fails, 0 when none does.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true, alone: true}, end{datasets: true}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true, alone: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.request(cmd.Flags(), args); err != nil {
 				return err
@@ -88,7 +88,7 @@ It exits 3 when a check fails, 0 when none does.`,
 		},
 	}
 	o.define(cmd)
-	completeWay(cmd, transport.Doctor)
+	completeTransport(cmd, transport.Doctor)
 	for _, flag := range []string{"only", "skip"} {
 		completeWords(cmd, flag, doctorIDs()...)
 	}
@@ -109,7 +109,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 		s := &req.Send
 		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
 		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
-		wayFlags(f, &s.Settings, transport.Doctor)
+		transportFlags(f, &s.Settings, transport.Doctor)
 	})
 	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
@@ -119,7 +119,7 @@ func (o *doctorOptions) define(cmd *cobra.Command) {
 	})
 }
 
-// doctorIDs are all that --only and --skip take.
+// doctorIDs returns all values of --only and --skip.
 func doctorIDs() []string {
 	ids := []string{"link-back", probe.SourceRead, probe.TargetWrite, probe.PathRead, probe.PathWrite}
 	ids = append(ids, probe.Local()...)
@@ -135,8 +135,8 @@ func (o *doctorOptions) request(flags *pflag.FlagSet, args []string) error {
 	if err := o.parse(args); err != nil {
 		return err
 	}
-	if o.of = args; o.facts != "" {
-		o.of = []string{"the facts in " + o.facts}
+	if o.subject = args; o.facts != "" {
+		o.subject = []string{"the facts in " + o.facts}
 	}
 	return o.checkEffect(flags, len(args))
 }
@@ -175,7 +175,7 @@ func (o *doctorOptions) parse(args []string) error {
 	return nil
 }
 
-// checkEffect refuses flags that what is asked for has no use for.
+// checkEffect refuses flags that have no effect on this request.
 func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	source, target := o.req.Send.Source.Host, o.req.Send.Target.Host
 	for _, c := range []struct {
@@ -195,7 +195,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 		if !c.when {
 			continue
 		}
-		if err := cmp.Or(o.req.Send.RefuseIneffective(c.way, c.because), ineffective(flags, c.because, c.names...)); err != nil {
+		if err := cmp.Or(o.req.Send.RefuseIneffective(c.way, c.because), refuseIneffective(flags, c.because, c.names...)); err != nil {
 			return err
 		}
 	}
@@ -210,15 +210,15 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	return nil
 }
 
-// setHost takes HOST or HOST:, or a path with or without a host.
+// setHost parses HOST or HOST:, or a path with or without a host.
 func setHost(req *job.Doctor, s string) error {
-	if e, err := parseEnd(s); err == nil && e.Local() && e.Path() {
+	if e, err := parseEndpoint(s); err == nil && e.Local() && e.Path() {
 		req.Path, req.Send.Target = true, e
 		return nil
 	}
 	host, _, hasName := strings.Cut(s, ":")
 	if !hasName || s == host+":" {
-		s = host + ":-" // parsed for the rules of host names
+		s = host + ":-" // for the check of the host name
 	}
 	e, err := endpoint.Parse(s)
 	if err != nil {
@@ -241,7 +241,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	r, err := diagnose(ctx, a, o)
 	if r != nil {
 		failure := err
-		err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Doctor(about, o.of, r, failure) })
+		err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Doctor(about, o.subject, r, failure) })
 	}
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 	}
 	failed := finding.Failed(r.Findings)
 	switch {
-	case o.printAllow && len(r.Allow) == 0: // nothing is known to be needed
+	case o.printAllow && len(r.Allow) == 0: // no permission is known to be missing
 		err = finding.Refusal(failed)
 	case o.printAllow:
 		err = report.DoctorAllow(a.stdout, r)
@@ -270,7 +270,7 @@ func runDoctor(ctx context.Context, a *app, o *doctorOptions) error {
 		return err
 	}
 	if len(failed) > 0 && !o.printAllow {
-		return &shown{fault.Refusef("", "%d checks failed", len(failed))}
+		return &reportedError{fault.Refusef("", "%d checks failed", len(failed))}
 	}
 	return nil
 }
@@ -283,23 +283,23 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		}
 		return job.Judge(archives, o.req)
 	}
-	if f, err := (&replicateOptions{file: defaultJobFile}).load(); err == nil { // what is wrong with it replicate check tells
+	if f, err := (&replicateOptions{file: defaultJobFile}).load(); err == nil { // replicate check reports errors of the file
 		o.req.Copies, _ = copiesOf(f)
 	}
 	text := report.NewText(report.Options{Stderr: a.stderr, Quiet: o.json && !o.verbose, Eager: true, Size: terminalSize(a.stderr)})
-	defer live(text)()
+	defer startLive(text)()
 	watch := watcher{text, o.verbose}
-	at := hosts.New(&opener{log: watch.Log, doing: watch.ActivityState})
+	at := hosts.New(&opener{log: watch.Log, activity: watch.ActivityState})
 	r, err := job.RunDoctor(ctx, o.req, at, watch)
-	_ = at.Close() // the report is in; agents end with their stdin
+	_ = at.Close() // the report is complete; agents end with their stdin
 	text.Over()
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("what the measurements made was removed", err)
 	}
-	return r, poolOrHost(ctx, err, o.req.Send.RSH)
+	return r, suggestHost(ctx, err, o.req.Send.RSH)
 }
 
-// watcher shows what a doctor does, and with --verbose messages.
+// watcher shows the activities of a doctor and, with --verbose, messages.
 type watcher struct {
 	*report.Text
 	verbose bool

@@ -13,11 +13,11 @@ import (
 	"zxfer/pkg/job"
 )
 
-// factsHead begins a file of facts; a line "ROLE HOST" for each host follows.
-// The files of a host are below its role.
+// factsHead is the first line of a file of facts. A line "ROLE HOST" for each host follows. The
+// files of a host are below its role.
 const factsHead = "zxfer facts v1"
 
-// writeFacts joins the hosts' archives in one file, which people make public.
+// writeFacts writes the hosts' archives into one file, which people publish.
 func writeFacts(name string, archives []job.Archive) error {
 	archives = withoutAddresses(archives)
 	all := &txtar.Archive{Comment: []byte(factsHead + "\n")}
@@ -33,7 +33,7 @@ func writeFacts(name string, archives []job.Archive) error {
 	return nil
 }
 
-// withoutAddresses calls hosts that were named by an address by their roles.
+// withoutAddresses replaces addresses of hosts by their roles.
 func withoutAddresses(archives []job.Archive) (out []job.Archive) {
 	var replace []string
 	for _, a := range archives {
@@ -49,9 +49,9 @@ func withoutAddresses(archives []job.Archive) (out []job.Archive) {
 	return out
 }
 
-// readFacts takes such a file apart again.
+// readFacts reads a file of writeFacts.
 func readFacts(name string) ([]job.Archive, error) {
-	raw, err := readNamed(name)
+	raw, err := readFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--facts: %w", err)
 	}

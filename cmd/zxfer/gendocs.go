@@ -59,7 +59,7 @@ func pagesOf(root *cobra.Command, format string) map[string]string {
 	return pages
 }
 
-// transferPage is the reference of how a job file says how bytes cross.
+// transferPage returns the reference of the transport options in a job file.
 func transferPage() string {
 	var b strings.Builder
 	b.WriteString(`# transfer of a job file
@@ -85,8 +85,8 @@ the job's. What a key would do nothing with, such as ` + "`ports` with `wire = \
 	return b.String()
 }
 
-// pageName joins a command's words: man pages are named zxfer-send, other
-// pages zxfer_send, as both are elsewhere.
+// pageName joins the words of a command. By convention man pages are named zxfer-send, other pages
+// zxfer_send.
 func pageName(cmd *cobra.Command, separator string) string {
 	return strings.ReplaceAll(cmd.CommandPath(), " ", separator)
 }
@@ -147,7 +147,7 @@ func manPage(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// seeAlso names the pages of the verb above, beside and below.
+// seeAlso lists the pages of the parent, sibling and child verbs.
 func seeAlso(cmd *cobra.Command) string {
 	var pages []string
 	add := func(c *cobra.Command) { pages = append(pages, ".BR "+roff(pageName(c, "-"))+" (1)") }
@@ -164,7 +164,7 @@ func seeAlso(cmd *cobra.Command) string {
 	return ".SH SEE ALSO\n.nh\n.ad l\n" + strings.Join(pages, ",\n") + "\n"
 }
 
-// flagText is a flag as typed, and its meaning with the default.
+// flagText returns a flag as typed, and its help with the default.
 func flagText(f *pflag.Flag) (flag, usage string) {
 	value, usage := pflag.UnquoteUsage(f)
 	flag = "--" + f.Name
@@ -182,7 +182,7 @@ func flagText(f *pflag.Flag) (flag, usage string) {
 	return flag, usage
 }
 
-// exitCodeList is code and meaning of each line of exitCodes.
+// exitCodeList returns code and meaning for each line of exitCodes.
 func exitCodeList() [][2]string {
 	var out [][2]string
 	for l := range strings.Lines(exitCodes) {
@@ -194,8 +194,7 @@ func exitCodeList() [][2]string {
 	return out
 }
 
-// roff escapes text: backslashes, hyphens that are typed, and lines that
-// would be requests.
+// roff escapes backslashes, hyphens, and lines that would be requests.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")
@@ -207,8 +206,8 @@ func roff(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// roffParagraphs sets paragraphs; those with indented lines are tables or
-// commands, whose lines stay as they are.
+// roffParagraphs formats paragraphs. Those with indented lines are tables or commands and keep
+// their line breaks.
 func roffParagraphs(s string) string {
 	paragraphs := strings.Split(roff(s), "\n\n")
 	for i, p := range paragraphs {

@@ -19,12 +19,12 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// healOptions are the flags of heal.
+// healOptions holds the flags of heal.
 type healOptions struct {
 	output
-	req      job.Heal
-	config   replicateOptions
-	unlocked error // why no job is kept from running
+	req     job.Heal
+	config  replicateOptions
+	lockErr error // why the jobs cannot be locked
 }
 
 func newHeal(a *app) *cobra.Command {
@@ -61,7 +61,7 @@ the last lines say how to bring them back.`,
 			}
 			return fault.Usagef(helpOf(cmd), "heal takes POOL or DATASET, and the COPY where the job file does not name it")
 		},
-		ValidArgsFunction: completeEnds(end{datasets: true}, end{datasets: true}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.request(a, args, cmd.Flags().Changed("config")); err != nil {
 				return err
@@ -75,18 +75,18 @@ the last lines say how to bring them back.`,
 		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
 		f.StringVar(&o.config.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &o.req.Settings, transport.Send) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &o.req.Settings, transport.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
 		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
 		f.Var(option.Count(&o.req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
 		o.define(f, "")
 	})
-	completeWay(cmd, transport.Send)
+	completeTransport(cmd, transport.Send)
 	return cmd
 }
 
-// request makes the job's request.
+// request fills in the job's request.
 func (o *healOptions) request(a *app, args []string, named bool) error {
 	o.req.Stamp = a.now().UTC().Format("2006-01-02T15:04:05Z")
 	ends := make([]endpoint.Endpoint, len(args))
@@ -106,7 +106,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	if len(ends) == 2 {
 		o.req.Copy = &ends[1]
-		if err := checkWay(&o.req.Settings, transport.Send, ends[0], ends[1]); err != nil {
+		if err := checkTransport(&o.req.Settings, transport.Send, ends[0], ends[1]); err != nil {
 			return err
 		}
 	}
@@ -121,10 +121,10 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	f, err := o.config.load()
 	if err != nil && !named && o.req.Copy != nil {
-		if !o.req.DryRun { // which keeps none from running
-			o.unlocked = err
+		if !o.req.DryRun { // a dry run locks no job
+			o.lockErr = err
 		}
-		return nil // none runs by it, and the copy is named
+		return nil // no job can run, and COPY is given
 	}
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	return err
 }
 
-// copiesOf are all pairs of source and copy of a job file.
+// copiesOf returns all pairs of source and copy in a job file.
 func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
@@ -166,12 +166,12 @@ func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 
 func (o *healOptions) run(cmd *cobra.Command, a *app) error {
 	rep := o.reporter(a, a.stdout)
-	defer live(rep)()
-	if o.unlocked != nil {
-		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.unlocked.Error())
+	defer startLive(rep)()
+	if o.lockErr != nil {
+		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.lockErr.Error())
 	}
-	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
+	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
 	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
-	_ = at.Close() // the results are in; agents end with their stdin
-	return o.ended(err, rep.HealDone(r, err), "")
+	_ = at.Close() // the results are complete; agents end with their stdin
+	return o.finish(err, rep.HealDone(r, err), "")
 }

@@ -43,9 +43,9 @@ func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
 	require.Error(t, err)
 	o, err = request(false, "tank/home", "backup1:vault/home")
 	require.NoError(t, err)
-	require.Error(t, o.unlocked, "which is said")
+	require.Error(t, o.lockErr, "which is said")
 	o = &healOptions{config: o.config}
 	o.req.DryRun = true
 	require.NoError(t, o.request(&app{now: time.Now}, []string{"tank/home", "backup1:vault/home"}, false))
-	require.NoError(t, o.unlocked, "it keeps none from running anyway")
+	require.NoError(t, o.lockErr, "it keeps none from running anyway")
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpWidth is the width that flag descriptions are wrapped to.
+// helpWidth is the width at which flag descriptions wrap.
 const helpWidth = 80
 
-// groupKey is the annotation that holds a flag's group.
+// groupKey is the annotation with a flag's group.
 const groupKey = "zxfer-group"
 
-// flagGroup adds the flags that define declares to cmd, under a title.
+// flagGroup adds the flags that define declares to cmd, under title.
 func flagGroup(cmd *cobra.Command, title string, define func(*pflag.FlagSet)) {
 	fs := pflag.NewFlagSet(title, pflag.ContinueOnError)
 	fs.SortFlags = false
@@ -33,8 +33,51 @@ type group struct {
 	flags *pflag.FlagSet
 }
 
-// groupsOf returns the visible flags of a command by group; flags without
-// one come last, as "General".
+// writeHelp writes the whole help of a command.
+func writeHelp(w io.Writer, cmd *cobra.Command) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", cmd.Long, usageLine(cmd))
+	if vs := verbs(cmd); len(vs) > 0 {
+		b.WriteString("\nVerbs:\n")
+		for _, c := range vs {
+			fmt.Fprintf(&b, "  %-11s %s\n", c.Name(), c.Short)
+		}
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	for _, g := range groupsOf(cmd) {
+		fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+	}
+	b.WriteString("\n" + exitCodes)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// verbs returns the subcommands that help shows.
+func verbs(cmd *cobra.Command) []*cobra.Command {
+	var out []*cobra.Command
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() || c.Name() == "help" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// usageLine returns the syntax of a command.
+func usageLine(cmd *cobra.Command) string {
+	if cmd.HasParent() && cmd.HasAvailableSubCommands() {
+		return cmd.CommandPath() + " VERB [FLAGS] ..."
+	}
+	if cmd.HasParent() {
+		return cmd.Parent().CommandPath() + " " + cmd.Use
+	}
+	return cmd.CommandPath() + " VERB [FLAGS] ..."
+}
+
+// groupsOf returns the visible flags of a command by group. Flags without a group come last, as
+// "General".
 func groupsOf(cmd *cobra.Command) []group {
 	cmd.InitDefaultHelpFlag()
 	var titled []group
@@ -65,47 +108,4 @@ func newSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false
 	return fs
-}
-
-// usageLine is the command line that a command takes.
-func usageLine(cmd *cobra.Command) string {
-	if cmd.HasParent() && cmd.HasAvailableSubCommands() {
-		return cmd.CommandPath() + " VERB [FLAGS] ..."
-	}
-	if cmd.HasParent() {
-		return cmd.Parent().CommandPath() + " " + cmd.Use
-	}
-	return cmd.CommandPath() + " VERB [FLAGS] ..."
-}
-
-// verbs are the subcommands that help shows.
-func verbs(cmd *cobra.Command) []*cobra.Command {
-	var out []*cobra.Command
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() || c.Name() == "help" {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// writeHelp writes the whole help of a command.
-func writeHelp(w io.Writer, cmd *cobra.Command) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", cmd.Long, usageLine(cmd))
-	if vs := verbs(cmd); len(vs) > 0 {
-		b.WriteString("\nVerbs:\n")
-		for _, c := range vs {
-			fmt.Fprintf(&b, "  %-11s %s\n", c.Name(), c.Short)
-		}
-	}
-	if cmd.Example != "" {
-		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
-	}
-	for _, g := range groupsOf(cmd) {
-		fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
-	}
-	b.WriteString("\n" + exitCodes)
-	_, err := io.WriteString(w, b.String())
-	return err
 }

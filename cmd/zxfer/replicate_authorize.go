@@ -79,7 +79,7 @@ the other host's version of it, as a restricted account takes no copy.`,
 			if len(allow) == 0 {
 				return fault.Usagef("write --allow "+authz.Grants, "what the key may do is missing: --allow")
 			}
-			public, err := readKey(typed{cmd.Context(), a.stdin}, key)
+			public, err := readKey(interruptibleReader{cmd.Context(), a.stdin}, key)
 			if err != nil {
 				return err
 			}
@@ -116,16 +116,16 @@ the other host's version of it, as a restricted account takes no copy.`,
 	return cmd
 }
 
-// statusGrant lets a key see how jobs stand.
+// statusGrant is the grant that lets a key query the status of jobs.
 const statusGrant = "status"
 
-// forcedCommand is what zxfer is started with for a key, whatever its client asks for.
+// forcedCommand returns the arguments with which sshd starts zxfer for a key.
 func forcedCommand(given *pflag.FlagSet, allow, peers []string, appendOnly bool, audit string) ([]string, error) {
 	if slices.Contains(allow, statusGrant) {
 		if len(allow) > 1 {
 			return nil, fault.Usagef("print a line for a key of its own", "--allow status stands alone: sshd starts one command for a key")
 		}
-		return strings.Fields(statusOfHost), ineffective(given, "with --allow status, which starts no agent", "append-only", "peer", "audit")
+		return strings.Fields(statusCommand), refuseIneffective(given, "with --allow status, which starts no agent", "append-only", "peer", "audit")
 	}
 	p, err := authz.Parse(allow, peers, appendOnly)
 	if err != nil {
@@ -150,15 +150,14 @@ func readKey(stdin io.Reader, name string) (string, error) {
 	case "-":
 		text, err = io.ReadAll(io.LimitReader(stdin, 1<<16))
 	default:
-		text, err = readNamed(name)
+		text, err = readFile(name)
 	}
 	return string(text), err
 }
 
-// authorizedKey is the line that makes sshd start a command of zxfer for a
-// public key, whatever its client asks for. command and program are of what
-// policy.Parse and replicate.CheckPath pass: sshd and the account's shell, to
-// which it gives the command, find nothing in it to quote but blanks.
+// authorizedKey returns the authorized_keys line that makes sshd start a command of zxfer for a
+// public key. command and program must have passed authz.Parse and replicate.CheckPath, so that
+// blanks are the only characters that sshd and the account's shell require to be quoted.
 //
 // https://man.openbsd.org/sshd.8 (AUTHORIZED_KEYS FILE FORMAT)
 func authorizedKey(command []string, program, public string) (string, error) {
@@ -174,11 +173,11 @@ func authorizedKey(command []string, program, public string) (string, error) {
 	return `restrict,command="` + zfs.CommandLine(append([]string{program}, command...)) + `" ` + public, nil
 }
 
-// ourLines is an extended regular expression of grep and sed for the lines that
-// authorizedKey returns, and for those that start an agent of a zxfer without a policy.
-const ourLines = `command="([^"]*zxfer[^ "]* agent|[^"]+ agent --allow |[^"]+ ` + statusOfHost + `")`
+// keyLinePattern is an extended regular expression, for grep and sed, that matches the lines of
+// authorizedKey and lines that start an unrestricted agent.
+const keyLinePattern = `command="([^"]*zxfer[^ "]* agent|[^"]+ agent --allow |[^"]+ ` + statusCommand + `")`
 
-// publicKey tells whether a key is one, of the kind that is written before it.
+// publicKey reports whether key is a public key of the given kind.
 //
 // https://www.rfc-editor.org/rfc/rfc4253#section-6.6
 func publicKey(kind, key string) bool {

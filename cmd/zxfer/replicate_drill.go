@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -18,7 +15,7 @@ import (
 	"zxfer/pkg/report"
 )
 
-// drillOptions are the flags of replicate drill.
+// drillOptions holds the flags of replicate drill.
 type drillOptions struct {
 	replicateOptions
 	sample, seed string
@@ -54,7 +51,28 @@ meanwhile. What a drill that was killed left, the next one destroys.`,
 	return cmd
 }
 
-// options reads what the flags say.
+func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error {
+	how, err := o.options()
+	if err != nil {
+		return err
+	}
+	f, jobs, err := o.drillJobs(names)
+	if err != nil {
+		return err
+	}
+	r, text := o.runner(a)
+	defer startLive(text)()
+	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
+		return report.DrillText(a.stdout, rec)
+	}, text.Over)
+	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
+	if o.json {
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*statedir.Drill{}, records...)}))
+	}
+	return outcome.Join(errs...)
+}
+
+// options parses the flags.
 func (o *drillOptions) options() (d runner.DrillOptions, err error) {
 	if o.sample != "" {
 		if err := d.Sample.UnmarshalText([]byte(o.sample)); err != nil {
@@ -69,29 +87,8 @@ func (o *drillOptions) options() (d runner.DrillOptions, err error) {
 	return d, nil
 }
 
-func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error {
-	how, err := o.options()
-	if err != nil {
-		return err
-	}
-	f, jobs, err := o.drilled(names)
-	if err != nil {
-		return err
-	}
-	r, text := o.runner(a)
-	defer live(text)()
-	records, errs := each(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
-		return report.DrillText(a.stdout, rec)
-	}, text.Over)
-	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
-	if o.json {
-		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*statedir.Drill{}, records...)}))
-	}
-	return outcome.Join(errs...)
-}
-
-// drilled are the jobs of those names; without names those that the file has drilled.
-func (o *drillOptions) drilled(names []string) (*replicate.File, []*replicate.Job, error) {
+// drillJobs returns the named jobs, or all jobs with drills if names is empty.
+func (o *drillOptions) drillJobs(names []string) (*replicate.File, []*replicate.Job, error) {
 	f, jobs, err := o.jobs(names)
 	if err != nil || len(names) > 0 {
 		return f, jobs, err
@@ -106,17 +103,4 @@ func (o *drillOptions) drilled(names []string) (*replicate.File, []*replicate.Jo
 		return nil, nil, fault.Usagef("name one: zxfer replicate drill JOB", "no job of %s has [job.drill]", o.file)
 	}
 	return f, some, nil
-}
-
-// writeMetrics writes those of all jobs, where the job file wants that.
-func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicate.File) error {
-	if f.Metrics.Textfile == "" {
-		return nil
-	}
-	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
-	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-		fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
-		return nil
-	}
-	return err
 }

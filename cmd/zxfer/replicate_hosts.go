@@ -22,25 +22,24 @@ import (
 	"zxfer/pkg/sshexec"
 )
 
-// statusOfHost is what a host is asked, and what a key for that starts whatever is
-// asked.
-const statusOfHost = "replicate status --json"
+// statusCommand is the command that queries another host, and the forced command of a status key.
+const statusCommand = "replicate status --json"
 
-// hostsOptions are the flags of what asks many hosts.
+// hostsOptions holds the flags for querying many hosts.
 type hostsOptions struct {
 	*replicateOptions
-	hosts   bool
-	rsh     string
-	atOnce  int
-	patient time.Duration
+	hosts    bool
+	rsh      string
+	parallel int
+	timeout  time.Duration
 }
 
 func (o *hostsOptions) define(cmd *cobra.Command) {
-	o.atOnce, o.patient = 16, 30*time.Second
+	o.parallel, o.timeout = 16, 30*time.Second
 	flagGroup(cmd, "Many hosts", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.hosts, "hosts", false, "ask other hosts: all of the job file, or those that are named")
-		f.VarP(option.Count(&o.atOnce, 1, 256), "parallel", "j", "hosts to ask at once")
-		f.DurationVar(&o.patient, "timeout", o.patient, "how long a host may take to answer")
+		f.VarP(option.Count(&o.parallel, 1, 256), "parallel", "j", "hosts to ask at once")
+		f.DurationVar(&o.timeout, "timeout", o.timeout, "how long a host may take to answer")
 		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default: ssh, or ZXFER_RSH); rsh of a host in the job file overrides it")
 	})
 }
@@ -48,12 +47,104 @@ func (o *hostsOptions) define(cmd *cobra.Command) {
 // check refuses flags that have no effect.
 func (o *hostsOptions) check(flags *pflag.FlagSet) error {
 	if o.hosts {
-		if o.patient <= 0 {
-			return fault.Usagef("write it as 30s", "--timeout %s: no host could answer", o.patient)
+		if o.timeout <= 0 {
+			return fault.Usagef("write it as 30s", "--timeout %s: no host could answer", o.timeout)
 		}
 		return nil
 	}
-	return ineffective(flags, "without --hosts", "parallel", "timeout", "rsh")
+	return refuseIneffective(flags, "without --hosts", "parallel", "timeout", "rsh")
+}
+
+func (o *hostsOptions) nagios(ctx context.Context, a *app, names []string) error {
+	f, err := o.gather(ctx, a, names)
+	if err != nil {
+		return nagiosUnknown(a, err)
+	}
+	level, err := report.NagiosHosts(a.stdout, f)
+	if err != nil || level == report.LevelOK {
+		return err
+	}
+	return pluginExit(level)
+}
+
+// gather queries the selected hosts.
+func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fleet.Fleet, error) {
+	all, notAsked, err := o.selectHosts(a, names)
+	if err != nil {
+		return nil, err
+	}
+	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
+	defer startLive(text)()
+	p := &fleet.Progress{}
+	done := text.ActivityState(p.String)
+	f, err := fleet.Gather(ctx, all, fleet.Options{Ask: o.ask, Parallel: o.parallel, Timeout: o.timeout}, p)
+	done()
+	text.Over()
+	if err != nil {
+		return nil, err
+	}
+	f.NotAsked = notAsked
+	return f, nil
+}
+
+// ask queries one host.
+func (o *hostsOptions) ask(ctx context.Context, a fleet.Query) ([]byte, error) {
+	shell := a.RSH
+	if shell == "" {
+		shell = remoteShell(o.rsh)
+	}
+	return sshexec.Output(ctx, sshexec.Options{Host: a.Address, Command: shell}, "exec zxfer "+statusCommand, fleet.MaxAnswer)
+}
+
+// selectHosts returns the hosts with these names: hosts and groups of the job file, or addresses.
+// Without names it returns all hosts of the file. notAsked lists selected host patterns, whose
+// names are unknown.
+func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, notAsked []string, err error) {
+	inv := &replicate.Inventory{}
+	if _, err := os.Stat(o.file); len(names) == 0 || !errors.Is(err, os.ErrNotExist) { // without a job file, names are addresses
+		if inv, err = o.inventory(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(names) == 0 {
+		all = o.knownHosts(a, inv, inv.Names())
+		if notAsked = inv.Patterns(); len(all) == 0 {
+			return nil, nil, fault.Usagef("name them: zxfer replicate status --hosts root@web1 root@web2", "%s names no host", o.file)
+		}
+		return all, notAsked, nil
+	}
+	seen := map[string]bool{}
+	for _, n := range names {
+		for _, n := range strings.Split(n, ",") {
+			more, patterns, found := inv.Named(n)
+			add := o.knownHosts(a, inv, more)
+			if notAsked = append(notAsked, patterns...); !found {
+				if e, err := endpoint.Parse(n + ":x"); err != nil || e.Local() {
+					return nil, nil, fault.Usagef("name hosts, groups of the job file, or [user@]host", "%q is not a host", n)
+				}
+				add = []fleet.Query{{Address: n}}
+			}
+			all = append(all, slices.DeleteFunc(add, func(x fleet.Query) bool {
+				was := seen[x.Name+"\x00"+x.Address]
+				seen[x.Name+"\x00"+x.Address] = true
+				return was
+			})...)
+		}
+	}
+	return all, notAsked, nil
+}
+
+// knownHosts returns hosts of the job file. The local host is read directly.
+func (o *hostsOptions) knownHosts(a *app, inv *replicate.Inventory, names []string) (all []fleet.Query) {
+	for _, n := range names {
+		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
+		x.Address, x.RSH = inv.Reach(n)
+		if n == replicate.ShortName(o.hostName()) {
+			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }
+		}
+		all = append(all, x)
+	}
+	return all
 }
 
 func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short bool, htmlFile string) error {
@@ -74,99 +165,7 @@ func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short
 		err = report.HostsText(a.stdout, f, short)
 	}
 	if err == nil && wrong != nil {
-		return &shown{wrong}
+		return &reportedError{wrong}
 	}
 	return err
-}
-
-func (o *hostsOptions) nagios(ctx context.Context, a *app, names []string) error {
-	f, err := o.gather(ctx, a, names)
-	if err != nil {
-		return unknown(a, err)
-	}
-	level, err := report.NagiosHosts(a.stdout, f)
-	if err != nil || level == report.LevelOK {
-		return err
-	}
-	return plugin(level)
-}
-
-// gather asks all hosts that are meant.
-func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fleet.Fleet, error) {
-	all, notAsked, err := o.meant(a, names)
-	if err != nil {
-		return nil, err
-	}
-	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
-	defer live(text)()
-	p := &fleet.Progress{}
-	done := text.ActivityState(p.String)
-	f, err := fleet.Gather(ctx, all, fleet.Options{Ask: o.ask, Parallel: o.atOnce, Timeout: o.patient}, p)
-	done()
-	text.Over()
-	if err != nil {
-		return nil, err
-	}
-	f.NotAsked = notAsked
-	return f, nil
-}
-
-// ask asks one host.
-func (o *hostsOptions) ask(ctx context.Context, a fleet.Query) ([]byte, error) {
-	shell := a.RSH
-	if shell == "" {
-		shell = remoteShell(o.rsh)
-	}
-	return sshexec.Output(ctx, sshexec.Options{Host: a.Address, Command: shell}, "exec zxfer "+statusOfHost, fleet.MaxAnswer)
-}
-
-// meant are the hosts of those names: of the job file, of a group of it, or any other
-// by its address; all of the file where there are no names. notAsked are patterns of
-// hosts that are meant, too, but are not known by name.
-func (o *hostsOptions) meant(a *app, names []string) (all []fleet.Query, notAsked []string, err error) {
-	inv := &replicate.Inventory{}
-	if _, err := os.Stat(o.file); len(names) == 0 || !errors.Is(err, os.ErrNotExist) { // without a file names are addresses
-		if inv, err = o.inventory(); err != nil {
-			return nil, nil, err
-		}
-	}
-	if len(names) == 0 {
-		all = o.known(a, inv, inv.Names())
-		if notAsked = inv.Patterns(); len(all) == 0 {
-			return nil, nil, fault.Usagef("name them: zxfer replicate status --hosts root@web1 root@web2", "%s names no host", o.file)
-		}
-		return all, notAsked, nil
-	}
-	seen := map[string]bool{}
-	for _, n := range names {
-		for _, n := range strings.Split(n, ",") {
-			more, patterns, found := inv.Named(n)
-			add := o.known(a, inv, more)
-			if notAsked = append(notAsked, patterns...); !found {
-				if e, err := endpoint.Parse(n + ":x"); err != nil || e.Local() {
-					return nil, nil, fault.Usagef("name hosts, groups of the job file, or [user@]host", "%q is not a host", n)
-				}
-				add = []fleet.Query{{Address: n}}
-			}
-			all = append(all, slices.DeleteFunc(add, func(x fleet.Query) bool {
-				was := seen[x.Name+"\x00"+x.Address]
-				seen[x.Name+"\x00"+x.Address] = true
-				return was
-			})...)
-		}
-	}
-	return all, notAsked, nil
-}
-
-// known are hosts of the job file; this very one needs not be asked.
-func (o *hostsOptions) known(a *app, inv *replicate.Inventory, names []string) (all []fleet.Query) {
-	for _, n := range names {
-		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
-		x.Address, x.RSH = inv.Reach(n)
-		if n == replicate.ShortName(o.hostName()) {
-			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }
-		}
-		all = append(all, x)
-	}
-	return all
 }

@@ -17,10 +17,10 @@ import (
 	"zxfer/pkg/report"
 )
 
-// maxImport is how long a file of settings may be, in bytes.
+// maxImport is the maximum size of a settings file in bytes.
 const maxImport = 16 << 20
 
-// importOptions are the flags of replicate import.
+// importOptions holds the flags of replicate import.
 type importOptions struct {
 	from, target, output string
 	syncoid              []string
@@ -56,11 +56,11 @@ they are.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output == "" {
-				if err := ineffective(cmd.Flags(), "without -o FILE", "overwrite"); err != nil {
+				if err := refuseIneffective(cmd.Flags(), "without -o FILE", "overwrite"); err != nil {
 					return err
 				}
 			}
-			inputs, err := o.read(typed{cmd.Context(), a.stdin}, args)
+			inputs, err := o.read(interruptibleReader{cmd.Context(), a.stdin}, args)
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func (o *importOptions) read(stdin io.Reader, files []string) ([]importer.Input,
 			in.Name = "stdin"
 			in.Text, err = io.ReadAll(io.LimitReader(stdin, maxImport+1))
 		} else {
-			in.Text, err = readNamed(name)
+			in.Text, err = readFile(name)
 		}
 		if err != nil {
 			return nil, err

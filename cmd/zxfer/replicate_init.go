@@ -31,7 +31,7 @@ overwrites a file.`,
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
 				return fault.Refusef("edit it, or name another: --config FILE", "%s exists", o.file)
 			}
-			text, err := interview(typed{cmd.Context(), a.stdin}, a.stderr)
+			text, err := interview(interruptibleReader{cmd.Context(), a.stdin}, a.stderr)
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ overwrites a file.`,
 	return cmd
 }
 
-// writeNew writes a file that does not exist yet, whole or not at all.
+// writeNew creates a file atomically. It fails if the file exists.
 func writeNew(name, text string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -57,7 +57,7 @@ func writeNew(name, text string) error {
 	return statedir.Create(name, []byte(text), 0o644)
 }
 
-// interview asks and returns the text of a job file.
+// interview asks the questions and returns a job file.
 func interview(in io.Reader, out io.Writer) (string, error) {
 	var a answers
 	keep := func(answer *string) func(string) error {
@@ -70,7 +70,7 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 	}{
 		{"Dataset to replicate ([user@]host:pool/dataset)", "", keep(&a.source)},
 		{"Include the datasets below it? (yes/no)", "yes", func(s string) error {
-			if a.below = s == "yes"; !a.below && s != "no" {
+			if a.recursive = s == "yes"; !a.recursive && s != "no" {
 				return errors.New("write yes or no")
 			}
 			return nil
@@ -85,7 +85,7 @@ func interview(in io.Reader, out io.Writer) (string, error) {
 	return a.text(), nil
 }
 
-// ask asks until an answer is taken.
+// ask repeats a question until take accepts the answer.
 func ask(lines *bufio.Scanner, out io.Writer, question, otherwise string, take func(string) error) error {
 	shown := question
 	if otherwise != "" {
@@ -105,25 +105,17 @@ func ask(lines *bufio.Scanner, out io.Writer, question, otherwise string, take f
 	}
 }
 
-// answers are what was answered so far.
+// answers holds the answers so far.
 type answers struct {
 	source, target, schedule string
-	below                    bool
+	recursive                bool
 }
 
-// job is a name for the job: the last of the source's.
-func (a *answers) job() string {
-	if a.source == "" {
-		return "job"
-	}
-	return replicate.Word(a.source[strings.LastIndexAny(a.source, "/:")+1:])
-}
-
-// check tells what a job of these answers would be refused for, while they can
-// still be given anew.
+// check returns the error that a job with these answers would have, while the user can still
+// correct them.
 func (a *answers) check() error {
 	text := fmt.Sprintf("[[job]]\nname = %q\nsource = %q\nrecursive = %t\nschedule = %q\nsnapshots = { take = %q }\n",
-		a.job(), a.source, a.below, a.schedule, replicate.DefaultTemplate)
+		a.job(), a.source, a.recursive, a.schedule, replicate.DefaultTemplate)
 	if a.target != "" {
 		text += fmt.Sprintf("target = [{ name = \"backup\", to = %q }]\n", a.target)
 	}
@@ -133,21 +125,29 @@ func (a *answers) check() error {
 	}
 	why, _, _ := strings.Cut(err.Error(), "\n")
 	if _, after, ok := strings.Cut(why, fmt.Sprintf("job %q: ", a.job())); ok {
-		why = after // there is no line yet that could be named
+		why = after // the file has no lines yet
 	}
 	return errors.New(why)
 }
 
-// text is the job file.
-func (a *answers) text() string {
-	if a.target == "" {
-		return fmt.Sprintf(jobFile, a.job(), a.source, a.below, a.schedule, "#", replicate.DefaultTemplate)
+// job returns a name for the job: the last component of the source.
+func (a *answers) job() string {
+	if a.source == "" {
+		return "job"
 	}
-	return fmt.Sprintf(jobFile, a.job(), a.source, a.below, a.schedule, "", replicate.DefaultTemplate) + fmt.Sprintf(jobTarget, a.target)
+	return replicate.Word(a.source[strings.LastIndexAny(a.source, "/:")+1:])
 }
 
-// jobFile is what init writes: %q job, source, %t recursive, %q schedule, %s "#"
-// before what only matters with a target, %q template.
+// text returns the job file.
+func (a *answers) text() string {
+	if a.target == "" {
+		return fmt.Sprintf(jobFile, a.job(), a.source, a.recursive, a.schedule, "#", replicate.DefaultTemplate)
+	}
+	return fmt.Sprintf(jobFile, a.job(), a.source, a.recursive, a.schedule, "", replicate.DefaultTemplate) + fmt.Sprintf(jobTarget, a.target)
+}
+
+// jobFile is the template of init: %q job, source, %t recursive, %q schedule, %s "#" for lines
+// that need a target, %q snapshot template.
 const jobFile = `# Jobs of zxfer replicate. After a change: zxfer replicate check.
 # Lines that begin with "#" show what else there is, or what holds without them.
 
@@ -210,7 +210,7 @@ daily = 14
 #command = ["/usr/local/bin/tell-me"]
 `
 
-// jobTarget follows it where there is a target: %q target.
+// jobTarget follows jobFile if there is a target: %q target.
 const jobTarget = `
 #[job.transfer]
 # Bytes per second, over all connections of a stream; less while people work.

@@ -22,21 +22,15 @@ import (
 	"zxfer/pkg/replicate/unit"
 )
 
-// unitDir is where the administrator's units are, below a root.
+// unitDir is the directory of the administrator's units.
 const unitDir = "/etc/systemd/system"
 
-// installOptions are the flags of install and uninstall.
+// installOptions holds the flags of install and uninstall.
 type installOptions struct {
 	replicateOptions
 	root   string
 	binary string
 	cron   bool
-}
-
-func (o *installOptions) defineRoot(cmd *cobra.Command) {
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVar(&o.root, "root", "", "write below this `DIRECTORY`, such as an image's, and leave the running systemd alone")
-	})
 }
 
 func newReplicateInstall(a *app) *cobra.Command {
@@ -60,7 +54,7 @@ On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.cron {
-				if err := ineffective(cmd.Flags(), "with --cron, which writes nothing", "root"); err != nil {
+				if err := refuseIneffective(cmd.Flags(), "with --cron, which writes nothing", "root"); err != nil {
 					return err
 				}
 			}
@@ -76,21 +70,10 @@ On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 	return cmd
 }
 
-func (o *installOptions) paths(f *replicate.File) (p unit.Paths, err error) {
-	p.Textfile = f.Metrics.Textfile
-	if o.host != "" {
-		p.Host = f.Host
-	}
-	if p.Binary = o.binary; p.Binary == "" {
-		if p.Binary, err = os.Executable(); err != nil {
-			return p, err
-		}
-	}
-	if p.JobFile, err = filepath.Abs(o.file); err != nil {
-		return p, err
-	}
-	p.StateDir, err = filepath.Abs(o.stateDir)
-	return p, err
+func (o *installOptions) defineRoot(cmd *cobra.Command) {
+	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
+		f.StringVar(&o.root, "root", "", "write below this `DIRECTORY`, such as an image's, and leave the running systemd alone")
+	})
 }
 
 func (o *installOptions) install(ctx context.Context, a *app) error {
@@ -166,7 +149,24 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	if o.root != "" {
 		return nil
 	}
-	return o.writeMetrics(ctx, a, f) // what watches them is to know of jobs that never run
+	return o.writeMetrics(ctx, a, f) // monitoring must know of jobs that never run
+}
+
+func (o *installOptions) paths(f *replicate.File) (p unit.Paths, err error) {
+	p.Textfile = f.Metrics.Textfile
+	if o.host != "" {
+		p.Host = f.Host
+	}
+	if p.Binary = o.binary; p.Binary == "" {
+		if p.Binary, err = os.Executable(); err != nil {
+			return p, err
+		}
+	}
+	if p.JobFile, err = filepath.Abs(o.file); err != nil {
+		return p, err
+	}
+	p.StateDir, err = filepath.Abs(o.stateDir)
+	return p, err
 }
 
 func printCron(a *app, f *replicate.File, paths unit.Paths) error {
@@ -198,7 +198,7 @@ func cronLine(a *app, j *replicate.Job, paths unit.Paths, of func(*replicate.Job
 	return err
 }
 
-// installed lists the units of our names: those that zxfer wrote, and others.
+// installed lists the units with zxfer's names: its own, and those of others.
 func installed(dir string) (mine, foreign []string, err error) {
 	runs, err := filepath.Glob(filepath.Join(dir, unit.Name("*")+".*"))
 	drills, also := filepath.Glob(filepath.Join(dir, unit.DrillName("*")+".*"))
@@ -240,7 +240,7 @@ func (o *installOptions) remove(ctx context.Context, a *app, dir string, names [
 	return nil
 }
 
-// systemctl speaks to the running systemd; not for a root of another system.
+// systemctl calls the running systemd. With --root it does nothing.
 func (o *installOptions) systemctl(ctx context.Context, args ...string) error {
 	if o.root != "" {
 		return nil

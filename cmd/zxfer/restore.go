@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/job"
 )
 
-// restoreOptions are the flags of restore: those of send, and a few.
+// restoreOptions holds the flags of restore, which include those of send.
 type restoreOptions struct {
 	sendOptions
 	at    string
@@ -68,7 +68,7 @@ replaced with --overwrite.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true}, end{datasets: true}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(o.files.paths) > 0 {
 				req, err := o.filesRequest(cmd, args[0], args[1])
@@ -101,9 +101,9 @@ replaced with --overwrite.`,
 	return cmd
 }
 
-// request checks what single flags could not and returns the job's request.
+// request checks flags that depend on each other and returns the job's request.
 func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.Restore, error) {
-	if err := ineffective(cmd.Flags(), "without --files", "key-file", "overwrite"); err != nil {
+	if err := refuseIneffective(cmd.Flags(), "without --files", "key-file", "overwrite"); err != nil {
 		return job.Restore{}, err
 	}
 	send, err := o.sendOptions.request(cmd.Flags(), from, target)
@@ -121,7 +121,7 @@ func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.R
 	return req, err
 }
 
-// timeOf reads a time as date(1) does.
+// timeOf parses a time as date(1) does.
 func timeOf(ctx context.Context, text string) (time.Time, error) {
 	out, err := exec.CommandContext(ctx, "date", "--date="+text, "+%s").Output()
 	var failed *exec.ExitError

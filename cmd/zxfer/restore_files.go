@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// filesOptions are the flags of restore that are for files.
+// filesOptions holds the flags of restore --files.
 type filesOptions struct {
 	paths     []string
 	keyFile   string
@@ -27,24 +27,18 @@ func (o *filesOptions) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.overwrite, "overwrite", false, "with --files, replace files that are there and differ")
 }
 
-// onlyDatasets are the flags that files have no use for.
-func onlyDatasets() []string {
-	return []string{"recursive", "recurse", "include-snaps", "exclude-snaps", "newest", "since", "latest-only", "decrypt", "mount", "set", "exclude", "verify", "rollback",
-		"no-resume", "measure", "parallel", "skip-check", "report"}
-}
-
-// filesRequest is the request of --files.
+// filesRequest returns the request for --files.
 func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (job.Files, error) {
 	send := o.req
 	req := job.Files{Paths: o.files.paths, KeyFile: o.files.keyFile, Overwrite: o.files.overwrite, DryRun: send.DryRun, Retries: send.Retries}
-	if err := ineffective(cmd.Flags(), "with --files", onlyDatasets()...); err != nil {
+	if err := refuseIneffective(cmd.Flags(), "with --files", datasetFlags()...); err != nil {
 		return req, err
 	}
 	if err := setSource(&send, from); err != nil {
 		return req, err
 	}
 	var err error
-	if req.Target, err = parseEnd(target); err != nil {
+	if req.Target, err = parseEndpoint(target); err != nil {
 		return req, err
 	}
 	req.Source = send.Source
@@ -69,18 +63,24 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 		}
 	}
 	req.Settings = send.Settings
-	return req, checkWay(&req.Settings, transport.Send, req.Source, req.Target)
+	return req, checkTransport(&req.Settings, transport.Send, req.Source, req.Target)
 }
 
-// runFiles runs the job and shows it.
+// datasetFlags returns the flags that have no effect with --files.
+func datasetFlags() []string {
+	return []string{"recursive", "recurse", "include-snaps", "exclude-snaps", "newest", "since", "latest-only", "decrypt", "mount", "set", "exclude", "verify", "rollback",
+		"no-resume", "measure", "parallel", "skip-check", "report"}
+}
+
+// runFiles runs the job and reports it.
 func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	rep := o.reporter(a, a.stdout)
-	defer live(rep)()
-	at := hosts.New(&opener{log: rep.Log, doing: rep.ActivityState})
+	defer startLive(rep)()
+	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
 	r, err := job.RunFiles(ctx, req, at, rep)
-	_ = at.Close() // the result is in; agents end with their stdin
-	return o.ended(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")
+	_ = at.Close() // the result is complete; agents end with their stdin
+	return o.finish(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")
 }

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job"
+	"zxfer/pkg/sshexec"
 )
 
 const exitCodes = `Exit codes:
@@ -33,12 +38,12 @@ there.`,
   zxfer restore backup1:vault/ds tank/ds    bring it back
   zxfer dev /dev/vg/db backup1:/srv/db.img  copy a device into an image file
   zxfer doctor backup1                      both hosts, the link, what limits it`,
-		Args: noVerbOfThatName,
+		Args: refuseUnknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
 				return buildReport().text(a.stdout, false)
 			}
-			return a.noVerb(cmd)
+			return a.requireVerb(cmd)
 		},
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
@@ -51,39 +56,39 @@ there.`,
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		_ = writeHelp(a.stdout, cmd) // cobra's help function has no error
+		_ = writeHelp(a.stdout, cmd) // cobra's help function returns no error
 	})
 	root.AddCommand(newSend(a), newRestore(a), newHeal(a), newCompare(a), newDev(a), newDoctor(a), newReplicate(a), newUninstall(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs(), newFreezeGuard(a))
 	help := newHelp(a)
 	root.SetHelpCommand(help)
-	root.AddCommand(help) // cobra itself would only once it executes
+	root.AddCommand(help) // cobra would add it only on execution
 	completeValues(root)
 	return root
 }
 
-// noVerb shows the help of a command that only leads to verbs.
-func (a *app) noVerb(cmd *cobra.Command) error {
+// requireVerb shows the help of a command that requires a verb.
+func (a *app) requireVerb(cmd *cobra.Command) error {
 	if err := writeHelp(a.stderr, cmd); err != nil {
 		return err
 	}
-	return &shown{fault.Usagef("", "no verb")}
+	return &reportedError{fault.Usagef("", "no verb")}
 }
 
-// noVerbOfThatName refuses what is left of the arguments where verbs were tried.
-func noVerbOfThatName(cmd *cobra.Command, args []string) error {
+// refuseUnknownVerb refuses an argument that is not a verb.
+func refuseUnknownVerb(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownVerb(cmd, args[0])
 	}
 	return nil
 }
 
-// unknownVerb is the error of a name that parent has no verb of.
+// unknownVerb returns the error for an unknown verb of parent.
 func unknownVerb(parent *cobra.Command, name string) error {
 	hint := didYouMean(parent.SuggestionsFor(name)) + helpOf(parent) + " lists the verbs"
 	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
 }
 
-// helpOf is the command line that shows the help of a verb.
+// helpOf returns the command that shows the help of a verb.
 func helpOf(cmd *cobra.Command) string {
 	_, names, _ := strings.Cut(cmd.CommandPath(), " ")
 	return strings.TrimSpace("zxfer help " + names)
@@ -115,7 +120,7 @@ func newHelp(a *app) *cobra.Command {
 	}
 }
 
-// find follows names down from a command.
+// find returns the subcommand with these names.
 func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
@@ -125,4 +130,45 @@ func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
 		cmd = cmd.Commands()[i]
 	}
 	return cmd, nil
+}
+
+// didYouMean returns the first line of a hint, or "" without suggestions.
+func didYouMean(near []string) string {
+	if len(near) == 0 {
+		return ""
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?\n"
+}
+
+// similarFlags returns the flags that a misspelt flag may have meant.
+func similarFlags(cmd *cobra.Command, err error) (near []string) {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return nil
+	}
+	typed := unknown.GetSpecifiedName()
+	if letters := unknown.GetSpecifiedShortnames(); len(letters) > 1 {
+		typed = letters // -snapshot
+	}
+	typed, _, _ = strings.Cut(typed, "=")
+	// cobra suggests names only for verbs, so the flags become verbs.
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && len(typed) > 1 {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	for _, name := range names.SuggestionsFor(typed) {
+		near = append(near, "--"+name)
+	}
+	return near
+}
+
+// suggestHost adds a hint if a missing local pool has the name of a host.
+func suggestHost(ctx context.Context, err error, shell string) error {
+	var none *job.NoPool
+	if !errors.As(err, &none) || !none.Local || !sshexec.Known(ctx, remoteShell(shell), none.Pool) {
+		return err
+	}
+	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
@@ -19,16 +20,16 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// sendOptions are the flags of send that need more than their own parsing;
-// the others are bound to the request itself.
+// sendOptions holds the flags of send that need more than parsing. The other flags set req
+// directly.
 type sendOptions struct {
 	output
 	req     job.Send
 	recurse bool
 	rotate  bool
 	set     []string
-	since   spanValue
-	now     func() time.Time // the clock of snapshots' names
+	since   durationFlag
+	now     func() time.Time // for snapshot names
 }
 
 func newSend(a *app) *cobra.Command {
@@ -72,7 +73,7 @@ itself or by running the same command again.`,
 			}
 			return fault.Usagef(hint, "send takes 2 arguments, SRC and TARGET, not %d", len(args))
 		},
-		ValidArgsFunction: completeEnds(end{datasets: true, snapshots: true}, end{datasets: true}),
+		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := o.request(cmd.Flags(), args[0], args[1])
 			if err != nil {
@@ -90,24 +91,24 @@ itself or by running the same command again.`,
 	return cmd
 }
 
-// run runs a job that sends and shows it.
+// run runs a job that sends and reports it.
 func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(context.Context, *hosts.Set, job.Reporter) (*job.Report, error)) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	rep := o.reporter(a, a.stdout)
-	defer live(rep)()
+	defer startLive(rep)()
 	course := o.page.recorder(a)
 	told := course.Send(rep, "")
-	at := hosts.New(&opener{log: told.Log, doing: rep.ActivityState})
+	at := hosts.New(&opener{log: told.Log, activity: rep.ActivityState})
 	r, err := run(ctx, at, told)
-	_ = at.Close() // the results are in; agents end with their stdin
-	if err = poolOrHost(ctx, err, shell); err != nil {
+	_ = at.Close() // the results are complete; agents end with their stdin
+	if err = suggestHost(ctx, err, shell); err != nil {
 		r.Hint = fault.HintOf(err)
 	}
 
 	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Send(about, r, course.Course()) })
-	return o.ended(err, rep.Done(r, err), "the transfer is complete, but its report could not be written: ")
+	return o.finish(err, rep.Done(r, err), "the transfer is complete, but its report could not be written: ")
 }
 
 // define declares the flags.
@@ -117,7 +118,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		o.defineTree(f)
 		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME`, which none may have yet, first and send it; --snapshot= names it by the time, as in zxfer-2026-11-22T16:48:03Z (UTC)")
 		o.defineSnapshots(f)
-		f.Var(firstWay(&req.Plan.First), "first", "how a dataset begins that the target does not have: with all history (the default), with the newest snapshot, or not at all")
+		f.Var(firstFlag(&req.Plan.First), "first", "how a dataset begins that the target does not have: with all history (the default), with the newest snapshot, or not at all")
 	})
 	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all harmless properties set on the source, not only those that shape data")
@@ -131,23 +132,25 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 	completeWords(cmd, "first", plan.FirstWays()...)
 }
 
-// maxNewest bounds --newest.
+// maxNewest is the maximum of --newest.
 const maxNewest = 1_000_000
 
-// spanValue is how long ago something was; 0 = ever.
-type spanValue struct{ replicate.Duration }
+// durationFlag is a flag for a duration before now; 0 means no limit.
+type durationFlag struct{ replicate.Duration }
 
-func (s *spanValue) Set(text string) error { return s.UnmarshalText([]byte(text)) }
-func (s *spanValue) Type() string          { return "SPAN" }
-func (s *spanValue) String() string {
+func (s *durationFlag) Set(text string) error { return s.UnmarshalText([]byte(text)) }
+
+func (s *durationFlag) Type() string { return "SPAN" }
+
+func (s *durationFlag) String() string {
 	if s.Duration == 0 {
 		return ""
 	}
 	return s.Duration.String()
 }
 
-// firstWay is how a history begins.
-func firstWay(first *plan.First) option.Value {
+// firstFlag returns the value of --first.
+func firstFlag(first *plan.First) option.Value {
 	ways := plan.FirstWays()
 	return option.Of(strings.Join(ways, "|"), func() string { return string(*first) }, func(s string) error {
 		word := ways[0]
@@ -159,7 +162,7 @@ func firstWay(first *plan.First) option.Value {
 	})
 }
 
-// The flags that zxfer restore has as well.
+// Flags that zxfer restore has too.
 
 func (o *sendOptions) defineTree(f *pflag.FlagSet) {
 	f.BoolVarP(&o.req.Plan.Recursive, "recursive", "R", false, "all datasets below it too, each by its own streams, parents first")
@@ -193,7 +196,7 @@ func (o *sendOptions) defineArrival(f *pflag.FlagSet) {
 func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	req := &o.req
 	req.Parallel, req.Retries = 1, transport.Retries
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { wayFlags(f, &req.Settings, transport.Send) })
+	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &req.Settings, transport.Send) })
 	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
 		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
 		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
@@ -202,6 +205,41 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
 		o.output.define(f, "show the plan first and each stream's stages afterwards")
 	})
-	completeWay(cmd, transport.Send)
+	completeTransport(cmd, transport.Send)
 	completeChecks(cmd)
+}
+
+// isDevice reports whether a device is named instead of a dataset.
+func isDevice(e endpoint.Endpoint) bool { return strings.HasPrefix(e.Name, "/dev/") }
+
+// sendDevice copies a device for zxfer send, as zxfer dev does. It refuses flags that apply only
+// to datasets.
+func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags *pflag.FlagSet) error {
+	device := req.Source
+	if !isDevice(device) {
+		device = req.Target
+	}
+	if !req.Source.Path() || !req.Target.Path() {
+		return fault.Usagef("zxfer dev copies a device to a device or image file; zxfer send a dataset to a dataset",
+			"%s is a device, and the other end is not", device)
+	}
+	ours := newSet()
+	transportFlags(ours, &transport.Settings{}, transport.Dev)
+	(&devOptions{}).defineRun(ours)
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		if err == nil && ours.Lookup(f.Name) == nil {
+			err = fault.Usagef("zxfer help dev lists the flags for devices", "--%s is for datasets, %s is a device", f.Name, device)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	d := &devOptions{output: o.output,
+		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
+	return runDev(ctx, a, d, job.Dev{
+		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
+		Settings: req.Settings,
+		Retries:  req.Retries,
+	})
 }

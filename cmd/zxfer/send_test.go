@@ -119,11 +119,11 @@ func (a asked) Tick() {
 
 // Signals are the process's: no t.Parallel.
 func TestSignals(t *testing.T) {
-	ctx, stop := interruptible(t.Context())
+	ctx, stop := withSignals(t.Context())
 	defer stop()
 	reports := make(chan struct{}, 1)
 	ticks := make(chan struct{}, 1)
-	defer live(asked{reports, ticks})()
+	defer startLive(asked{reports, ticks})()
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	select {

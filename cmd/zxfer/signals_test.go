@@ -25,7 +25,7 @@ func TestInterruptedQuestion(t *testing.T) {
 		cancel(errSignal)
 	}()
 	var out bytes.Buffer
-	_, err := interview(typed{ctx, in}, &out)
+	_, err := interview(interruptibleReader{ctx, in}, &out)
 	require.ErrorIs(t, err, errSignal)
 	require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 	require.Equal(t, "nothing was changed", fault.HintOf(err))
@@ -33,7 +33,7 @@ func TestInterruptedQuestion(t *testing.T) {
 
 func TestTypedReadsAll(t *testing.T) {
 	t.Parallel()
-	got, err := io.ReadAll(typed{t.Context(), strings.NewReader("some text")})
+	got, err := io.ReadAll(interruptibleReader{t.Context(), strings.NewReader("some text")})
 	require.NoError(t, err)
 	require.Equal(t, "some text", string(got))
 }

@@ -56,7 +56,7 @@ The host needs no zxfer for it. A restricted key cannot do it.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeEnds(end{alone: true}),
+		ValidArgsFunction: completeEnds(argKind{alone: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), a, strings.Join(args, ""))
 		},
@@ -70,28 +70,11 @@ The host needs no zxfer for it. A restricted key cannot do it.`,
 	return cmd
 }
 
-// visited is a host that is looked at.
-type visited struct {
+// inspectedHost is a host that uninstall inspects.
+type inspectedHost struct {
 	hosts.Datasets
 	shell sshexec.Options
 	Close func() error
-}
-
-// visit reaches a host, "" for this one.
-func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*visited, error) {
-	log := func(line string) { _, _ = fmt.Fprintln(a.stderr, report.Line(line)) }
-	if host == "" {
-		here := hosts.NewLocal(buildVersion(), log)
-		return &visited{here, sshexec.Options{}, here.Close}, nil
-	}
-	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
-		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
-	}
-	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
-	if err != nil {
-		return nil, err
-	}
-	return &visited{there, there.Shell(), there.Close}, nil
 }
 
 func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err error) {
@@ -100,7 +83,7 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, at.Close()) }()
-	left, err := at.look(ctx)
+	left, err := at.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,7 +94,7 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 		_, err := fmt.Fprintln(a.stdout, "nothing is to be removed")
 		return err
 	}
-	if err := o.agreed(a); err != nil {
+	if err := o.confirm(a); err != nil {
 		return err
 	}
 	if o.holds {
@@ -139,8 +122,25 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 	return err
 }
 
-// agreed asks whether to remove what was told of.
-func (o *uninstallOptions) agreed(a *app) error {
+// visit connects to a host, "" for the local host.
+func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*inspectedHost, error) {
+	log := func(line string) { _, _ = fmt.Fprintln(a.stderr, report.Line(line)) }
+	if host == "" {
+		here := hosts.NewLocal(buildVersion(), log)
+		return &inspectedHost{here, sshexec.Options{}, here.Close}, nil
+	}
+	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
+		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
+	}
+	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
+	if err != nil {
+		return nil, err
+	}
+	return &inspectedHost{there, there.Shell(), there.Close}, nil
+}
+
+// confirm asks whether to remove what show listed.
+func (o *uninstallOptions) confirm(a *app) error {
 	if o.yes {
 		return nil
 	}
@@ -155,26 +155,26 @@ func (o *uninstallOptions) agreed(a *app) error {
 	return nil
 }
 
-// remains are what zxfer left on a host.
-type remains struct {
+// residue lists what zxfer left on a host.
+type residue struct {
 	kept      []sshexec.Kept
-	datasets  map[string]*[2]int  // with how many holds and bookmarks
-	tags      map[string][]string // snapshots by the tag that holds them
+	datasets  map[string]*[2]int  // number of holds and bookmarks
+	tags      map[string][]string // snapshots by hold tag
 	bookmarks []string
 	keys      int      // lines of authorized_keys
 	units     []string // file names
 	installed bool     // the host has a zxfer in its PATH
 }
 
-// look finds them. It changes nothing.
-func (at *visited) look(ctx context.Context) (*remains, error) {
-	left := &remains{datasets: map[string]*[2]int{}, tags: map[string][]string{}}
+// inspect finds what zxfer left. It changes nothing.
+func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
+	left := &residue{datasets: map[string]*[2]int{}, tags: map[string][]string{}}
 	var err error
 	if left.kept, err = sshexec.Keeps(ctx, at.shell); err != nil {
 		return nil, err
 	}
-	text, err := sshexec.Ask(ctx, at.shell, `grep -E `+inQuotes(ourLines)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
-		`cd /etc/systemd/system 2>/dev/null && grep -lxF `+inQuotes(unit.Marker)+` `+unit.Name("*")+` `+unit.DrillName("*")+` 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `+
+	text, err := sshexec.Ask(ctx, at.shell, `grep -E `+shellQuote(keyLinePattern)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+
+		`cd /etc/systemd/system 2>/dev/null && grep -lxF `+shellQuote(unit.Marker)+` `+unit.Name("*")+` `+unit.DrillName("*")+` 2>/dev/null | while read -r x; do echo "zxfer-unit $x"; done; `+
 		`command -v zxfer >/dev/null && echo zxfer-installed; `+
 		`command -v zpool >/dev/null || exit 0; zpool list -H -o name | while read -r x; do echo "zxfer-pool $x"; done`)
 	if err != nil {
@@ -200,7 +200,7 @@ func (at *visited) look(ctx context.Context) (*remains, error) {
 }
 
 // pool finds the holds and bookmarks of jobs in a pool.
-func (left *remains) pool(ctx context.Context, at hosts.Lister, pool string) error {
+func (left *residue) pool(ctx context.Context, at hosts.Lister, pool string) error {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return err
 	}
@@ -238,8 +238,8 @@ func (left *remains) pool(ctx context.Context, at hosts.Lister, pool string) err
 	return nil
 }
 
-// show tells what there is.
-func (left *remains) show(w io.Writer, holds bool) error {
+// show prints what was found.
+func (left *residue) show(w io.Writer, holds bool) error {
 	var b strings.Builder
 	for _, k := range left.kept {
 		fmt.Fprintf(&b, "%s: %s, %s\n", report.Line(k.Dir), english.Plural(k.Builds, "build of zxfer", "builds of zxfer"), size.Text(uint64(k.Bytes)))
@@ -254,11 +254,11 @@ func (left *remains) show(w io.Writer, holds bool) error {
 	}
 	if left.keys > 0 {
 		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove, there: sed -i -E %s ~/.ssh/authorized_keys\n",
-			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"), shellquote.Join("/"+ourLines+"/d"))
+			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"), shellquote.Join("/"+keyLinePattern+"/d"))
 	}
 	if len(left.units) > 0 {
 		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay: %s; to remove, there: %s\n",
-			english.Plural(len(left.units), "unit of jobs", "units of jobs"), strings.Join(left.units, ", "), left.removal())
+			english.Plural(len(left.units), "unit of jobs", "units of jobs"), strings.Join(left.units, ", "), left.removeCommand())
 	}
 	if b.Len() == 0 {
 		b.WriteString("zxfer left nothing there\n")
@@ -267,15 +267,15 @@ func (left *remains) show(w io.Writer, holds bool) error {
 	return err
 }
 
-// inQuotes quotes a text for the shell of rsh.Ask, whose lines have no single quotes.
-func inQuotes(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"`) + `"` }
+// shellQuote quotes a text for the shell of sshexec.Ask, which forbids single quotes.
+func shellQuote(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"`) + `"` }
 
 // unitFile matches the file names of units that zxfer writes.
 var unitFile = regexp.MustCompile(`^[A-Za-z0-9_-]+\.(service|timer)$`)
 
-// removal returns the command that removes the units, also if the package of zxfer was
-// removed before.
-func (left *remains) removal() string {
+// removeCommand returns the command that removes the units. It works without zxfer, if the package was
+// removed first.
+func (left *residue) removeCommand() string {
 	if left.installed {
 		return "zxfer replicate uninstall"
 	}

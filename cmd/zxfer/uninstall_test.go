@@ -37,7 +37,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
-	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i -E '/" + ourLines + "/d' ~/.ssh/authorized_keys\n"
+	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i -E '/" + keyLinePattern + "/d' ~/.ssh/authorized_keys\n"
 
 	code, stdout, stderr := uninstall("-n", "beta")
 	require.Equal(t, 0, code, stderr)
@@ -87,10 +87,10 @@ func TestUninstallFindsEveryLine(t *testing.T) {
 	others := []string{"ssh-ed25519 AAAA zxfer agent\n", "restrict,command=\"/usr/bin/rrsync /srv\" ssh-ed25519 AAAA agent --allow\n", "command=\"/usr/bin/other agent\" ssh-ed25519 AAAA b\n"}
 	file := filepath.Join(t.TempDir(), "authorized_keys")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(slices.Concat(lines, others), "")), 0o600))
-	found, err := exec.Command("grep", "-E", ourLines, file).Output()
+	found, err := exec.Command("grep", "-E", keyLinePattern, file).Output()
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(lines, ""), string(found))
-	require.NoError(t, exec.Command("sed", "-i", "-E", "/"+ourLines+"/d", file).Run())
+	require.NoError(t, exec.Command("sed", "-i", "-E", "/"+keyLinePattern+"/d", file).Run())
 	left, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(others, ""), string(left))

@@ -17,18 +17,18 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// versionReport is what `zxfer version --json` prints. Fields are only ever added.
+// versionReport is the output of `zxfer version --json`. New versions only add fields.
 type versionReport struct {
 	Schema   string `json:"schema"` // "zxfer.version/v1"
 	Version  string `json:"version"`
-	Protocol int    `json:"protocol"` // of what zxfer here and there say to each other
-	Wire     string `json:"wire"`     // the same of data connections
+	Protocol int    `json:"protocol"` // of the agent
+	Wire     string `json:"wire"`     // of data connections
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
-	Revision string `json:"revision,omitempty"` // of the source it was built from
-	Date     string `json:"date,omitempty"`     // of that revision
-	Modified bool   `json:"modified,omitempty"` // the source was changed since that revision
+	Revision string `json:"revision,omitempty"` // source commit
+	Date     string `json:"date,omitempty"`     // of that commit
+	Modified bool   `json:"modified,omitempty"` // the source differs from that commit
 	ZFS      string `json:"zfs,omitempty"`      // kernel module
 	Backend  string `json:"backend,omitempty"`
 	Problem  string `json:"problem,omitempty"` // why ZFS or the back end is unknown
@@ -69,22 +69,22 @@ or the zfs command line is used, and why.`,
 	return cmd
 }
 
-// release is the version of a build without version control, as from a package's
-// source: -ldflags "-X main.release=0.9.0". Only the linker writes it.
+// release is the version of a build without version control, as from a source package: -ldflags
+// "-X main.release=0.9.0". Only the linker sets it.
 var release string
 
-// buildVersion is zxfer's version as version control or the module system gave it
-// at build time, or else the linker; "devel" where none did.
+// buildVersion returns the version from version control, the module system or the linker, or
+// "devel".
 func buildVersion() string { return buildReport().Version }
 
-// idLine is what a zxfer says of itself to the bootstrap's script of another.
+// idLine returns what zxfer reports to the bootstrap script of another zxfer.
 func idLine(id string) string { return fmt.Sprintf("%s %s/%d", id, buildVersion(), agent.Protocol) }
 
-// releaseAndProtocol is what another build has to be of to do in place of this one,
-// "" where none will: of a state between two releases, or one that somebody changed.
-func releaseAndProtocol() string { return ofRelease(buildVersion()) }
+// releaseAndProtocol returns what another build must have to replace this one. It returns "" for
+// builds that are not releases, which nothing may replace.
+func releaseAndProtocol() string { return releaseOf(buildVersion()) }
 
-func ofRelease(version string) string {
+func releaseOf(version string) string {
 	if !regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.?[0-9]+)?$`).MatchString(version) {
 		return ""
 	}
@@ -93,12 +93,12 @@ func ofRelease(version string) string {
 
 func buildReport() versionReport {
 	if b, ok := debug.ReadBuildInfo(); ok {
-		return reportOf(b)
+		return newVersionReport(b)
 	}
-	return reportOf(&debug.BuildInfo{})
+	return newVersionReport(&debug.BuildInfo{})
 }
 
-func reportOf(b *debug.BuildInfo) versionReport {
+func newVersionReport(b *debug.BuildInfo) versionReport {
 	r := versionReport{
 		Schema: "zxfer.version/v1", Version: strings.TrimPrefix(b.Main.Version, "v"),
 		Protocol: agent.Protocol, Wire: tcp.Protocol,
@@ -120,23 +120,6 @@ func reportOf(b *debug.BuildInfo) versionReport {
 	return r
 }
 
-// line is the version in one line:
-//
-//	zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol 2
-func (r versionReport) line() string {
-	text := "zxfer " + r.Version
-	if r.Revision != "" {
-		text += fmt.Sprintf(", commit %.12s", r.Revision)
-		if day, _, _ := strings.Cut(r.Date, "T"); day != "" {
-			text += " of " + day
-		}
-		if r.Modified {
-			text += ", modified"
-		}
-	}
-	return text + fmt.Sprintf(", protocol %d\n", r.Protocol)
-}
-
 func (r versionReport) text(w io.Writer, verbose bool) error {
 	text := r.line()
 	if verbose {
@@ -152,4 +135,21 @@ func (r versionReport) text(w io.Writer, verbose bool) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// line returns the version on one line:
+//
+//	zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol 2
+func (r versionReport) line() string {
+	text := "zxfer " + r.Version
+	if r.Revision != "" {
+		text += fmt.Sprintf(", commit %.12s", r.Revision)
+		if day, _, _ := strings.Cut(r.Date, "T"); day != "" {
+			text += " of " + day
+		}
+		if r.Modified {
+			text += ", modified"
+		}
+	}
+	return text + fmt.Sprintf(", protocol %d\n", r.Protocol)
 }

@@ -40,7 +40,7 @@ func TestVersionIsThatOfTheBuild(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := reportOf(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings})
+			r := newVersionReport(&debug.BuildInfo{Main: debug.Module{Version: c.version}, Settings: c.settings})
 			require.Equal(t, strings.ReplaceAll(c.want, "protocol P", fmt.Sprintf("protocol %d", agent.Protocol))+"\n", r.line())
 		})
 	}
@@ -63,9 +63,9 @@ func TestOnlyAReleaseIsTheSameInAnotherBuild(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"0.9.0": true, "10.20.30": true, "1.0.0-rc1": true, "1.0.0-beta.2": true,
 		"devel": false, "0.9.0+dirty": false, "0.9.1-0.20261123063424-aab3c376ee11": false, "": false, "1.0": false, "1.0.0\n": false} {
-		require.Equal(t, want, ofRelease(version) != "", version)
+		require.Equal(t, want, releaseOf(version) != "", version)
 	}
-	require.Equal(t, "0.9.0/"+strconv.Itoa(agent.Protocol), ofRelease("0.9.0"))
+	require.Equal(t, "0.9.0/"+strconv.Itoa(agent.Protocol), releaseOf("0.9.0"))
 }
 
 func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAnotherBuildIsTold(t *testing.T) {
 		"' zxfer " + id + " 0.9.0/2 ''": "; this one is 0.9.0, build abababababab. ",
 		"' zxfer " + id + " \x1b/2 ''":  "; this one is build abababababab. ",
 	} {
-		got := otherBuild(command)
+		got := buildNote(command)
 		require.Equal(t, want == "", got == "", command)
 		require.Contains(t, got, want)
 	}

@@ -26,7 +26,7 @@ func mainAt() {
 	if err != nil {
 		panic(err)
 	}
-	ctx, stop := interruptible(context.Background())
+	ctx, stop := withSignals(context.Background())
 	began := time.Now()
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: func() time.Time { return time.Unix(at, 0).Add(time.Since(began)) }}
 	code := executeApp(ctx, a, os.Args[1:])

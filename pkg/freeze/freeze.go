@@ -1,8 +1,3 @@
-// Package freeze says how an application is held still while a snapshot is taken, and
-// what came of it. Package guard does it.
-//
-// It touches no system: it only judges what was written in a job file, or came from
-// another host.
 package freeze
 
 import (
@@ -17,48 +12,48 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The kinds of applications.
+// Kinds of applications.
 const (
-	PostgreSQL = "postgresql"  // a checkpoint: what is left to recover is short
+	PostgreSQL = "postgresql"  // a checkpoint, which shortens the recovery
 	MySQL      = "mysql"       // MySQL, MariaDB: a lock that one session holds
 	GuestAgent = "guest-agent" // the filesystems of a virtual machine, by qemu-guest-agent
-	Command    = "command"     // anything, by two commands
+	Command    = "command"     // any application, by two commands
 )
 
-// Kinds are those that there are.
+// Kinds returns all kinds.
 func Kinds() []string { return []string{PostgreSQL, MySQL, GuestAgent, Command} }
 
-// Property of a snapshot names all that was held still while it was taken, with
-// commas between. It is set once that is proved, and by no one else.
+// Property of a snapshot lists, separated by commas, the applications that were frozen while it
+// was taken. zxfer sets it once that is verified.
 const Property = "zxfer:consistent"
 
-// Spec is one application, and how it is reached from the host that has its datasets.
-// No field is a secret: passwords are in the file that Credentials names.
+// Spec is one application, and how to reach it from the host of its datasets. It has no secrets:
+// Credentials names a file with the password.
 type Spec struct {
 	Kind string `toml:"kind" json:"kind"`
-	// Name tells it from others in records and in Property; "" = Kind.
+	// Name identifies the application in records and in Property; "" = Kind.
 	Name string `toml:"name,omitempty" json:"name,omitempty"`
-	// Host is where the database listens: a name, an address or, of PostgreSQL, the
-	// directory of its socket; "" = what the client takes by itself.
+	// Host is where the database listens: a name, an address or, for PostgreSQL, the directory of
+	// its socket; "" = the client's default.
 	Host string `toml:"host,omitempty" json:"host,omitempty"`
 	Port int    `toml:"port,omitempty" json:"port,omitempty"`
-	// Socket is that of a MySQL server, or of the guest agent.
+	// Socket is the path of the MySQL server's or the guest agent's socket.
 	Socket   string `toml:"socket,omitempty" json:"socket,omitempty"`
-	User     string `toml:"user,omitempty" json:"user,omitempty"`         // of the database
-	Database string `toml:"database,omitempty" json:"database,omitempty"` // of PostgreSQL; "" = postgres
-	// Credentials is a file: of PostgreSQL a password file (.pgpass), of MySQL an
-	// option file (.my.cnf).
+	User     string `toml:"user,omitempty" json:"user,omitempty"`         // database account
+	Database string `toml:"database,omitempty" json:"database,omitempty"` // for PostgreSQL; "" = postgres
+	// Credentials is a file: for PostgreSQL a password file (.pgpass), for MySQL an option file
+	// (.my.cnf).
 	Credentials string `toml:"credentials,omitempty" json:"credentials,omitempty"`
-	// RunAs is the account that the client, or the commands, run as; "" = zxfer's.
+	// RunAs is the account for the client or the commands; "" = zxfer's.
 	RunAs string `toml:"run_as,omitempty" json:"run_as,omitempty"`
-	// Freeze and Thaw are argument lists, which no shell reads.
+	// Freeze and Thaw are argument lists. No shell parses them.
 	Freeze []string `toml:"freeze,omitempty" json:"freeze,omitempty"`
 	Thaw   []string `toml:"thaw,omitempty" json:"thaw,omitempty"`
-	// Within bounds how long it is held still, from the begin of its freezing.
+	// Within limits the time from the start of the freeze to the thaw.
 	Within time.Duration `toml:"-" json:"within"`
 }
 
-// Label is how it is called.
+// Label returns Name or Kind.
 func (s *Spec) Label() string {
 	if s.Name != "" {
 		return s.Name
@@ -66,24 +61,16 @@ func (s *Spec) Label() string {
 	return s.Kind
 }
 
-// Bounds of Within, and what it is where nothing is said.
+// Default and maximum of Within.
 const (
 	DefaultWithin = 30 * time.Second
 	MaxWithin     = 10 * time.Minute
 )
 
-// maxSpecs bounds what one transaction waits for.
+// maxSpecs limits the applications of one transaction.
 const maxSpecs = 64
 
-// keys are those that a kind has beside kind, name, run_as and the job's own.
-func (s *Spec) keys() map[string]bool {
-	return map[string]bool{
-		"host": s.Host != "", "port": s.Port != 0, "socket": s.Socket != "", "user": s.User != "", "database": s.Database != "",
-		"credentials": s.Credentials != "", "run_as": s.RunAs != "", "freeze": len(s.Freeze) > 0, "thaw": len(s.Thaw) > 0,
-	}
-}
-
-// Check refuses what is none.
+// Check validates the Spec.
 func (s *Spec) Check() error {
 	has := map[string][]string{
 		PostgreSQL: {"host", "port", "user", "database", "credentials", "run_as"},
@@ -100,13 +87,13 @@ func (s *Spec) Check() error {
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	set := s.keys()
+	set := s.setKeys()
 	for _, key := range []string{"host", "port", "socket", "user", "database", "credentials", "run_as", "freeze", "thaw"} {
 		if set[key] && !slices.Contains(its, key) {
 			bad("%s has no effect with kind = %q, which has %s", key, s.Kind, strings.Join(its, ", "))
 		}
 	}
-	if s.Name != "" && !plainName(s.Name) {
+	if s.Name != "" && !isPlainName(s.Name) {
 		bad(`name %q: write letters, digits, "-" and "_", at most 48`, s.Name)
 	}
 	for key, text := range map[string]string{"host": s.Host, "user": s.User, "database": s.Database, "run_as": s.RunAs} {
@@ -141,34 +128,42 @@ func (s *Spec) Check() error {
 	return errors.Join(errs...)
 }
 
-func plainName(s string) bool {
+// setKeys reports which optional job-file keys are set.
+func (s *Spec) setKeys() map[string]bool {
+	return map[string]bool{
+		"host": s.Host != "", "port": s.Port != 0, "socket": s.Socket != "", "user": s.User != "", "database": s.Database != "",
+		"credentials": s.Credentials != "", "run_as": s.RunAs != "", "freeze": len(s.Freeze) > 0, "thaw": len(s.Thaw) > 0,
+	}
+}
+
+func isPlainName(s string) bool {
 	return len(s) <= 48 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
 	})
 }
 
-// Wanted is what is to be held still for some of the snapshots of one transaction.
+// Wanted is an application to freeze for some snapshots of one transaction.
 type Wanted struct {
 	Spec
-	Datasets []string `json:"datasets"` // that are its own, of those
-	// Required has nothing be taken where it cannot be held still.
+	Datasets []string `json:"datasets"` // the application's datasets
+	// Required prevents the snapshots if the application cannot be frozen.
 	Required bool `json:"required"`
 }
 
-// Request holds snapshots to take in one transaction while applications are frozen. They
-// are frozen one after the other, and thawed together.
+// Request lists snapshots to take in one transaction while applications are frozen. The
+// applications are frozen one after the other and thawed together.
 type Request struct {
 	Job       string   `json:"job"`
 	Snapshots []string `json:"snapshots"`
 	Wanted    []Wanted `json:"wanted"`
 }
 
-// Check refuses what is none.
+// Check validates the Request.
 func (r *Request) Check() error {
 	if len(r.Wanted) == 0 || len(r.Wanted) > maxSpecs {
 		return fmt.Errorf("%d applications are to be held still; it can be 1 to %d", len(r.Wanted), maxSpecs)
 	}
-	if !plainName(r.Job) {
+	if !isPlainName(r.Job) {
 		return fmt.Errorf("%q is no job", r.Job)
 	}
 	taken := map[string]bool{}
@@ -193,33 +188,32 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Outcome is what came of one that was wanted.
+// Outcome is the result of freezing one application.
 type Outcome struct {
-	// Error is why it is not proved that it stood still; "" = it is.
+	// Error is why the freeze is not verified; "" if it is.
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Left tells that it could not be thawed: it may stand still now.
+	// Left reports that the thaw failed: the application may still be frozen.
 	Left bool `json:"left,omitempty"`
-	// Seconds are how long it stood still.
+	// Seconds is how long it was frozen.
 	Seconds float64 `json:"seconds,omitempty"`
-	// Position is where in its log of changes the application stood, where it tells.
+	// Position is the application's log position during the freeze, if known.
 	Position string `json:"position,omitempty"`
 }
 
-// Result is what came of a Request.
+// Result is the result of a Request.
 type Result struct {
-	Outcomes []Outcome `json:"outcomes"` // as they were wanted
-	// Stopped tells that something that is required could not be held still: no snapshot
-	// was taken.
+	Outcomes []Outcome `json:"outcomes"` // in the order of Request.Wanted
+	// Stopped reports that a required application could not be frozen and no snapshot was taken.
 	Stopped bool `json:"stopped,omitempty"`
-	// Unmarked is why Property could not be set, "" where it was.
+	// Unmarked is why Property could not be set, or "".
 	Unmarked string `json:"unmarked,omitempty"`
 }
 
-// maxText bounds what an application may have told.
+// maxText limits the text of an application, in bytes.
 const maxText = 2048
 
-// CheckResult refuses an answer to something else than was asked.
+// CheckResult validates a result against its request.
 func CheckResult(q Request, r *Result) error {
 	if len(r.Outcomes) != len(q.Wanted) {
 		return fmt.Errorf("%d outcomes of %d that were wanted", len(r.Outcomes), len(q.Wanted))
@@ -239,7 +233,7 @@ func CheckResult(q Request, r *Result) error {
 	return nil
 }
 
-// Clean makes what an application said fit to be kept and shown.
+// Clean makes the output of an application safe to store and show.
 func Clean(text string) string {
 	text = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r != '\n' && unicode.IsControl(r) {
@@ -253,8 +247,8 @@ func Clean(text string) string {
 	return text
 }
 
-// Marks are the values of Property, and the snapshots that have each: those of which
-// all that was wanted for them stood still.
+// Marks returns the values of Property and, for each, the snapshots that get it: those for which
+// all wanted applications were frozen.
 func Marks(q Request, outcomes []Outcome) map[string][]string {
 	out := map[string][]string{}
 	for _, full := range q.Snapshots {

@@ -11,12 +11,41 @@ import (
 	"zxfer/pkg/size"
 )
 
-// barWidth is that of the longest bar, in columns: of a line without a note, 80
-// columns are enough.
+// barWidth is the width of the longest bar. A line without a note then fits 80 columns.
 const barWidth = 12
 
-// ceilingsText shows the rates of the way's parts in their order, then the others,
-// the highest first, and marks the limit.
+// measuredText shows the result of --measure.
+func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
+	if len(ceilings) == 0 {
+		return ""
+	}
+	if e == nil {
+		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
+	}
+	return ceilingsText(ceilings, e) + expectedText(e)
+}
+
+// expectedText shows the expected rate and its bottleneck on one line.
+func expectedText(e *job.Expected) string {
+	if e == nil {
+		return ""
+	}
+	text := "expected: "
+	if len(e.Unmeasured) > 0 {
+		text += "at most "
+	}
+	text += fmt.Sprintf("%s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
+	if e.Host != "" {
+		text += fmt.Sprintf(" (%s)", oneLine(e.Host))
+	}
+	if e.Bytes > 0 {
+		text += fmt.Sprintf("; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
+	}
+	return text + "\n"
+}
+
+// ceilingsText shows the ceilings of the parts of the network path in order, then the others,
+// fastest first. It marks the bottleneck.
 func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if len(ceilings) == 0 {
 		return ""
@@ -64,7 +93,7 @@ func tableText(heading string, ceilings []probe.Ceiling, limit probe.Ceiling) st
 	return b.String()
 }
 
-// ceilingText is one rate, as a part of the highest.
+// ceilingText shows one ceiling with a bar relative to the highest rate.
 func ceilingText(c probe.Ceiling, most uint64) string {
 	if c.Skipped != "" {
 		return Line(c.Skipped)
@@ -84,34 +113,4 @@ func ceilingText(c probe.Ceiling, most uint64) string {
 		line += "  " + Line(c.Note)
 	}
 	return line
-}
-
-// expectedText is what to expect in one line.
-func expectedText(e *job.Expected) string {
-	if e == nil {
-		return ""
-	}
-	text := "expected: "
-	if len(e.Unmeasured) > 0 {
-		text += "at most "
-	}
-	text += fmt.Sprintf("%s, limited by %s", rate(e.BytesPerSecond), oneLine(e.LimitedBy))
-	if e.Host != "" {
-		text += fmt.Sprintf(" (%s)", oneLine(e.Host))
-	}
-	if e.Bytes > 0 {
-		text += fmt.Sprintf("; %s in about %s", size.Text(e.Bytes), Seconds(e.Seconds))
-	}
-	return text + "\n"
-}
-
-// measuredText is what --measure found.
-func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
-	if len(ceilings) == 0 {
-		return ""
-	}
-	if e == nil {
-		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
-	}
-	return ceilingsText(ceilings, e) + expectedText(e)
 }

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CompareDone is Done for a comparison: a line for each dataset, and totals. Verbose
-// names each snapshot that only one side has.
+// CompareDone prints a comparison: a line for each dataset, and totals. With Verbose it also lists
+// each snapshot that only one side has.
 func (t *Text) CompareDone(r *job.CompareReport, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,28 +26,11 @@ func (t *Text) CompareDone(r *job.CompareReport, err error) error {
 	return writeString(t.opts.Stdout, compareText(r, t.opts.Verbose))
 }
 
-// CompareDone is Done for a comparison.
+// CompareDone writes a comparison.
 func (j *JSON) CompareDone(r *job.CompareReport, err error) error { return j.done(r, err) }
 
-// relation is how two datasets stand to each other, in words, in their order in a
-// total.
+// relation is how two datasets relate: its name in JSON and its text.
 type relation struct{ name, text string }
-
-func relations() []relation {
-	return []relation{
-		{plan.PairSame, "same"},
-		{plan.PairSameNewest, "same newest"},
-		{plan.PairNewerA, "A is newer"},
-		{plan.PairNewerB, "B is newer"},
-		{plan.PairDiverged, "diverged"},
-		{plan.PairUnrelated, "nothing in common"},
-		{plan.PairHalfReceived, "half received"},
-		{plan.PairOnlyA, "only in A"},
-		{plan.PairOnlyB, "only in B"},
-		{plan.PairSetAside, "set aside"},
-		{plan.PairNoSnapshots, "no snapshots"},
-	}
-}
 
 func compareText(r *job.CompareReport, verbose bool) string {
 	var b strings.Builder
@@ -65,7 +48,7 @@ func compareText(r *job.CompareReport, verbose bool) string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", pairName(p), words[p.Relation], common, onlyText(p.A), onlyText(p.B), pairNotes(p))
 	}
-	_ = w.Flush() // a Builder takes all
+	_ = w.Flush() // writes to a Builder cannot fail
 	text := trimRight(b.String())
 	b.Reset()
 	if verbose {
@@ -75,11 +58,27 @@ func compareText(r *job.CompareReport, verbose bool) string {
 		}
 	}
 	b.WriteString("\n" + compareTotal(r) + "\n")
-	prefixed(&b, "note: ", strings.Join(r.Notes, "\n"))
+	writePrefixed(&b, "note: ", strings.Join(r.Notes, "\n"))
 	return text + b.String()
 }
 
-// pairName is a dataset below its root; of a renamed one both names.
+func relations() []relation {
+	return []relation{
+		{plan.PairSame, "same"},
+		{plan.PairSameNewest, "same newest"},
+		{plan.PairNewerA, "A is newer"},
+		{plan.PairNewerB, "B is newer"},
+		{plan.PairDiverged, "diverged"},
+		{plan.PairUnrelated, "nothing in common"},
+		{plan.PairHalfReceived, "half received"},
+		{plan.PairOnlyA, "only in A"},
+		{plan.PairOnlyB, "only in B"},
+		{plan.PairSetAside, "set aside"},
+		{plan.PairNoSnapshots, "no snapshots"},
+	}
+}
+
+// pairName returns the name of a dataset relative to its root, or both names if it was renamed.
 func pairName(p *plan.Pair) string {
 	name := func(below string) string {
 		if below == "" {
@@ -93,7 +92,7 @@ func pairName(p *plan.Pair) string {
 	return name(p.Below())
 }
 
-// onlyText counts the snapshots that one side lacks, and tells what sending them takes.
+// onlyText counts the snapshots that only s has, and estimates the bytes to send them.
 func onlyText(s *plan.PairSide) string {
 	if s == nil || len(s.Only) == 0 {
 		return "-"
@@ -129,7 +128,7 @@ func pairNotes(p *plan.Pair) string {
 	return strings.Join(notes, "; ")
 }
 
-// onlyNames names the snapshots that the other side lacks.
+// onlyNames lists the snapshots that only s has.
 func onlyNames(b *strings.Builder, side string, s *plan.PairSide) {
 	if s == nil || len(s.Only) == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// comparison is one of a few datasets, of which the last has a hostile name.
+// comparison compares a few datasets, the last with a hostile name.
 func comparison() *job.CompareReport {
 	versions := func(names string) (out []zfs.Version) {
 		for i, n := range strings.Fields(names) {

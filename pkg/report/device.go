@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// DevicePlanned shows what is about to be done: everything with Verbose, else
-// a headline. A dry run shows its plan when done.
+// DevicePlanned shows the plan with Verbose, otherwise a headline. A dry run shows its plan in
+// DeviceDone.
 func (t *Text) DevicePlanned(r *job.DevReport) {
 	switch {
 	case t.quiet || r.DryRun:
@@ -23,22 +23,22 @@ func (t *Text) DevicePlanned(r *job.DevReport) {
 	}
 }
 
-// DeviceStarted shows that a copy begins.
+// DeviceStarted shows the start of a copy.
 func (t *Text) DeviceStarted(r *job.DevReport, done uint64) {
 	t.begin(r.Source, r.Target, r.Size, done)
 }
 
-// begin shows that the only stream of a command begins.
+// begin shows the start of a command's only stream.
 func (t *Text) begin(source, target string, size, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.streams.begin(source, target, size, done, t.opts.now())
+	t.streams.startDevice(source, target, size, done, t.opts.now())
 	if t.screen != nil && !t.quiet {
 		t.paint("")
 	}
 }
 
-// DeviceFinished shows what came of a try.
+// DeviceFinished shows the result of an attempt.
 func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +56,7 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.paint(text)
 }
 
-// DeviceDone is Done for a device.
+// DeviceDone prints the result of a device copy or comparison.
 func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,14 +70,14 @@ func (t *Text) DeviceDone(r *job.DevReport, err error) error {
 	case err != nil:
 		t.print(deviceFailureText(r))
 		if n := len(r.Results); n > 0 && len(r.Results[n-1].BadRanges) > 0 && r.Results[n-1].Error == "" {
-			return writeString(t.opts.Stdout, deviceSummary(r)) // complete, but for what could not be read
+			return writeString(t.opts.Stdout, deviceSummary(r)) // complete except for unreadable ranges
 		}
 		return nil
 	}
 	return writeString(t.opts.Stdout, deviceSummary(r))
 }
 
-// deviceHeadline says in one line what is done.
+// deviceHeadline summarizes the job on one line.
 func deviceHeadline(r *job.DevReport) string {
 	verb := "->"
 	parts := []string{size.Text(r.Size)}
@@ -102,7 +102,7 @@ func deviceHeadline(r *job.DevReport) string {
 	return fmt.Sprintf("%s %s %s: %s\n", oneLine(r.Source), verb, oneLine(r.Target), strings.Join(parts, ", "))
 }
 
-// devicePlanText shows both devices and the way between them.
+// devicePlanText shows both devices, the transport and the findings.
 func devicePlanText(r *job.DevReport) string {
 	var b strings.Builder
 	b.WriteString(deviceHeadline(r))
@@ -120,11 +120,11 @@ func devicePlanText(r *job.DevReport) string {
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
 		fmt.Fprintf(w, "wire\t%s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
 	}
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // writes to a Builder cannot fail
 	return trimRight(b.String()) + findingsText(slices.Concat(r.Problems, r.Findings)) + measuredText(r.Ceilings, r.Expected)
 }
 
-// deviceText shows one device, as rows of a table.
+// deviceText writes one device as table rows.
 func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	row := func(key, value string) {
 		if value != "" {
@@ -148,7 +148,7 @@ func deviceText(w *tabwriter.Writer, role, name string, f *device.Facts) {
 	}
 }
 
-// deviceSummary is the last word of a job that succeeded.
+// deviceSummary summarizes a successful job.
 func deviceSummary(r *job.DevReport) string {
 	if len(r.Results) == 0 {
 		return ""
@@ -161,7 +161,7 @@ func deviceSummary(r *job.DevReport) string {
 		}
 		return text + ", BLAKE3 " + last.SourceDigest + "\n"
 	}
-	unreadable, took := int64(0), 0.0 // of the tries alone, as their rate is
+	unreadable, took := int64(0), 0.0 // took excludes the pauses between attempts, as the rate does
 	for _, res := range r.Results {
 		took += res.Seconds
 	}
@@ -201,7 +201,8 @@ func deviceSummary(r *job.DevReport) string {
 	return text
 }
 
-// deviceFailureText is what a job that failed leaves to tell beside its errors.
+// deviceFailureText returns the ranges that differ or are unreadable. The error itself is printed
+// elsewhere.
 func deviceFailureText(r *job.DevReport) string {
 	differ := slices.Clone(r.Differ)
 	for i, d := range differ {
@@ -225,25 +226,25 @@ func rangesText(what string, ranges []device.Range) string {
 	return b.String()
 }
 
-// maxRanges bounds the ranges that are listed one by one.
+// maxRanges is the number of ranges that are listed.
 const maxRanges = 20
 
-// DevicePlanned writes what is about to be copied.
+// DevicePlanned writes the planned event.
 func (j *JSON) DevicePlanned(r *job.DevReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Size})
 }
 
-// DeviceStarted writes that a try begins.
+// DeviceStarted writes the started event of an attempt.
 func (j *JSON) DeviceStarted(r *job.DevReport, done uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.streams.begin(r.Source, r.Target, r.Size, done, j.opts.now())
+	j.streams.startDevice(r.Source, r.Target, r.Size, done, j.opts.now())
 	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: r.Size, Bytes: done})
 }
 
-// DeviceFinished writes what came of a try.
+// DeviceFinished writes the finished event of an attempt.
 func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -252,5 +253,5 @@ func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 	}
 }
 
-// DeviceDone is Done for a device.
+// DeviceDone writes the final object.
 func (j *JSON) DeviceDone(r *job.DevReport, err error) error { return j.done(r, err) }

@@ -13,7 +13,7 @@ import (
 
 func TestDeviceDone(t *testing.T) {
 	t.Parallel()
-	// A minute went by in all; the tries took 4 s, 40 MiB of them in the last 2.
+	// A minute passed in all. The attempts took 4 s, and sent 40 MiB in the last 2 s.
 	copied := func() *job.DevReport {
 		last := &job.DevResult{Seconds: 2, Rate: 20 << 20, Wire: "local", Tries: 2}
 		last.TargetDigest, last.SourceDigest = "d1", "d1"

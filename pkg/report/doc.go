@@ -1,16 +1,20 @@
-// Package report shows a job to people and to programs: the plan before
-// anything is changed, progress while streams run, and what came of it.
+// Package report renders jobs for people and programs: plans, progress and results.
 //
-// [Text] writes for a person: results to standard output; plans, progress and
-// log lines to standard error, as one live line per stream on a terminal and
-// as an occasional log line elsewhere. [JSON] writes for a program: one
-// versioned object to standard output and progress as JSON lines to standard
-// error.
+// Its nouns:
 //
-// Sizes are binary (1 KiB = 1024 bytes), rates are bytes per second. Text is
-// plain ASCII without colour, so that it reads the same on every console; the
-// names and messages of other hosts lose their control characters first.
+//	Text      writes for people: results to standard output; plans, progress and messages to standard error
+//	JSON      writes for programs: one versioned object to standard output, events to standard error
+//	part      one of several transfers that are shown together
+//	stream    a running stream and its last progress
+//	gauge     bytes, total and rate that can be trusted
+//	activity  work in progress without a stream, such as listing a pool
+//	screen    the live lines at the bottom of a terminal
+//	ceiling   a measured upper limit of the transfer rate
+//	Level     the exit code of a monitoring plugin
 //
-// It decides nothing: exit codes are package fault's, what is measured and
-// what it means is package job's.
+// Sizes are binary (1 KiB = 1024 bytes), rates are bytes per second. Text is plain ASCII without
+// colour, so it reads the same on every console. Control characters in names and messages of other
+// hosts are removed.
+//
+// The package makes no decisions: package fault defines exit codes, package job measures.
 package report

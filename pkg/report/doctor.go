@@ -14,14 +14,14 @@ import (
 	"zxfer/pkg/size"
 )
 
-// DoctorOptions say how a doctor's report is shown.
+// DoctorOptions configures DoctorText.
 type DoctorOptions struct {
-	Verbose bool // also what is well, and all ceilings
-	Color   bool // severities in color
-	Columns int  // to break lines at, but for commands; 0 = nowhere
+	Verbose bool // also show passed checks, notes and all ceilings
+	Color   bool // color severities
+	Columns int  // width for line breaks outside of commands; 0 = no breaks
 }
 
-// DoctorJSON writes a doctor's report as one object.
+// DoctorJSON writes a doctor report as one object.
 func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 	c := *r
 	notNil(&c.Findings)
@@ -29,7 +29,7 @@ func DoctorJSON(w io.Writer, r *job.DoctorReport) error {
 	return Object(w, c)
 }
 
-// DoctorAllow writes the zfs allow lines only.
+// DoctorAllow writes only the zfs allow commands.
 func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 	var b strings.Builder
 	for _, l := range r.Allow {
@@ -38,23 +38,22 @@ func DoctorAllow(w io.Writer, r *job.DoctorReport) error {
 	return writeString(w, b.String())
 }
 
-// DoctorText writes a doctor's report for a person: the answer, what is not well,
-// what a restricted key lets it see, and the rates that the answer comes from.
+// DoctorText writes a doctor report for people: the expected rate, findings, the limits of
+// restricted keys, and the ceilings.
 func DoctorText(w io.Writer, r *job.DoctorReport, o DoctorOptions) error {
-	found, notes, well := sift(r, o.Verbose)
-	ceilings := withoutUnseen(r)
-	return writeString(w, strings.Join(present([]string{
-		answerText(r), diagnosisText(found, o), grantsText(r.Grants, o.Columns), ceilingsText(ceilings, r.Expected), leftText(notes, well),
+	found, notes, well := selectFindings(r, o.Verbose)
+	ceilings := visibleCeilings(r)
+	return writeString(w, strings.Join(nonEmpty([]string{
+		answerText(r), diagnosisText(found, o), grantsText(r.Grants, o.Columns), ceilingsText(ceilings, r.Expected), hiddenText(notes, well),
 	}), "\n"))
 }
 
-// sift returns the findings to be shown, and counts those that are left out: what
-// is merely worth knowing, and what is well. What a key does not let a doctor see
-// is told at once.
-func sift(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well int) {
+// selectFindings returns the findings to show, and counts the hidden notes and passed checks. grantsText
+// summarizes what a restricted key hides.
+func selectFindings(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well int) {
 	for _, f := range r.Findings {
 		switch {
-		case unseen(r, f.ID, f.Host):
+		case hiddenByKey(r, f.ID, f.Host):
 		case all || f.Severity.Compare(finding.Warn) >= 0:
 			shown = append(shown, f)
 		case f.Severity == finding.Note:
@@ -66,11 +65,11 @@ func sift(r *job.DoctorReport, all bool) (shown []finding.Finding, notes, well i
 	return shown, notes, well
 }
 
-// withoutUnseen are the ceilings to be shown, of which a key hides no part of the
-// way without a word.
-func withoutUnseen(r *job.DoctorReport) (shown []probe.Ceiling) {
+// visibleCeilings returns the ceilings to show. A part of the network path that a restricted key
+// hides is marked as skipped.
+func visibleCeilings(r *job.DoctorReport) (shown []probe.Ceiling) {
 	for _, c := range r.Ceilings {
-		if unseen(r, c.ID, c.Host) || unseen(r, c.ID, c.Peer) {
+		if hiddenByKey(r, c.ID, c.Host) || hiddenByKey(r, c.ID, c.Peer) {
 			if job.PartOf(c) == "" {
 				continue
 			}
@@ -81,12 +80,12 @@ func withoutUnseen(r *job.DoctorReport) (shown []probe.Ceiling) {
 	return shown
 }
 
-// unseen tells what a restricted key does not let a doctor see.
-func unseen(r *job.DoctorReport, id, host string) bool {
+// hiddenByKey reports whether a restricted key hides the check id on host.
+func hiddenByKey(r *job.DoctorReport, id, host string) bool {
 	return slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == host && slices.Contains(g.Unseen, id) })
 }
 
-func leftText(notes, well int) string {
+func hiddenText(notes, well int) string {
 	var parts []string
 	if notes > 0 {
 		parts = append(parts, english.Plural(notes, "note", ""))
@@ -100,7 +99,7 @@ func leftText(notes, well int) string {
 	return strings.Join(parts, " and ") + ": zxfer doctor -v shows them, and further rates\n"
 }
 
-// answerText is the answer: the rate, its limit, what to change.
+// answerText returns the expected rate, its bottleneck and the recommended change.
 func answerText(r *job.DoctorReport) string {
 	var rate string
 	switch e := r.Expected; {
@@ -128,7 +127,7 @@ func answerText(r *job.DoctorReport) string {
 	return text
 }
 
-// rateText says what to expect, and what was not measured of it.
+// rateText returns the expected rate and lists what was not measured.
 func rateText(e *job.Expected) string {
 	if e.Brief() {
 		return size.Text(e.Bytes) + " in less than a second"
@@ -146,7 +145,7 @@ func rateText(e *job.Expected) string {
 	return "at most " + text + "; not measured: " + strings.Join(e.Unmeasured, ", ")
 }
 
-// LimitText names the limit, as the ceiling does that the arrow is at.
+// LimitText names the bottleneck, with the title of its ceiling.
 func LimitText(ceilings []probe.Ceiling, e *job.Expected) string {
 	if e.Brief() {
 		return "none that matters"
@@ -162,8 +161,8 @@ func LimitText(ceilings []probe.Ceiling, e *job.Expected) string {
 	return oneLine(e.LimitedBy) + ": " + text
 }
 
-// limitOf is the ceiling that is the limit: one that was measured, or what all
-// parts share.
+// limitOf returns the ceiling that is the bottleneck: a measured one, or one for the limit that
+// all parts share.
 func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
 	for _, c := range ceilings {
 		if e.Names(c) {
@@ -177,12 +176,12 @@ func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
 	return c
 }
 
-// Advice says what to change, and by which finding below.
+// Advice returns the recommended change and the finding it comes from.
 func Advice(a *job.Advice) string {
 	if a.Remedy == "" {
 		return "nothing: " + Line(a.Why)
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(a.Remedy), "\n") // what else helps is below
+	first, _, _ := strings.Cut(strings.TrimSpace(a.Remedy), "\n") // the finding shows the other remedies
 	text := Line(first)
 	if a.Host != "" && a.Host != "local" && !strings.Contains(text, "on "+a.Host+":") {
 		text = "on " + oneLine(a.Host) + ": " + text
@@ -193,14 +192,14 @@ func Advice(a *job.Advice) string {
 	return text + " (" + Line(a.Why) + ")"
 }
 
-// grantsText tells what restricted keys let a doctor see.
+// grantsText shows what restricted keys permit and hide.
 func grantsText(grants []job.Grant, columns int) string {
 	var b strings.Builder
 	for _, g := range grants {
 		fmt.Fprintf(&b, "%s: this key is restricted\n", oneLine(g.Host))
-		b.WriteString(hanging("  it may    ", oneLine(g.May), columns))
-		b.WriteString(hanging("  seen      ", oneLine(strings.Join(append([]string{"versions, user, what it may receive and send"}, g.Seen...), ", ")), columns))
-		b.WriteString(hanging("  not seen  ", oneLine(strings.Join(g.Unseen, ", ")), columns))
+		b.WriteString(hangingIndent("  it may    ", oneLine(g.May), columns))
+		b.WriteString(hangingIndent("  seen      ", oneLine(strings.Join(append([]string{"versions, user, what it may receive and send"}, g.Seen...), ", ")), columns))
+		b.WriteString(hangingIndent("  not seen  ", oneLine(strings.Join(g.Unseen, ", ")), columns))
 	}
 	return b.String()
 }

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// diagnosed is a transfer of which one host has a fault.
+// diagnosed is a transfer with a faulty host.
 func diagnosed() *job.DoctorReport {
 	r := &job.DoctorReport{Schema: job.DoctorSchema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
 		{ID: "platform", Host: "local", Severity: finding.OK, Summary: "Debian GNU/Linux 13, kernel 6.12"},
@@ -48,7 +48,7 @@ func TestDoctorText(t *testing.T) {
 	require.Equal(t, plain, strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "color adds nothing else")
 }
 
-// The sentence and the arrow name one limit, also where that is none of one part.
+// The sentence and the arrow name the same bottleneck, even if it is not that of one part.
 func TestDoctorNamesOneLimit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -100,7 +100,7 @@ func TestDoctorAnswers(t *testing.T) {
 		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
 }
 
-// What a restricted key hides is told once, not check by check.
+// Checks that a restricted key hides are summarized.
 func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
@@ -122,7 +122,7 @@ func TestDoctorGrant(t *testing.T) {
 	}
 }
 
-// What is measured shows at once on a terminal, and now and then elsewhere.
+// Activities appear immediately on a terminal, and occasionally elsewhere.
 func TestEager(t *testing.T) {
 	t.Parallel()
 	measure := func(o Options, c *clock) string {

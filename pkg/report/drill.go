@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/size"
 )
 
-// DrillText writes for a person what came of a drill.
+// DrillText writes the result of a drill for people.
 func DrillText(w io.Writer, d *statedir.Drill) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: drill %s in %s, seed %d\n", oneLine(d.Job), oneLine(d.Outcome), Seconds(d.Ended.Sub(d.Started).Seconds()), d.Seed)
@@ -26,16 +26,16 @@ func DrillText(w io.Writer, d *statedir.Drill) error {
 			fmt.Fprintf(&b, "      %s\n", oneLine(path))
 		}
 		if c.Command == "failed" && c.Output != "" {
-			prefixed(&b, "    it said: ", c.Output)
+			writePrefixed(&b, "    it said: ", c.Output)
 		}
 	}
 	for _, n := range d.Notes {
-		fmt.Fprintf(&b, "  note: %s\n", sentence(n))
+		fmt.Fprintf(&b, "  note: %s\n", joinLines(n))
 	}
 	return writeString(w, b.String())
 }
 
-// DrillLogText writes for a person the record of a past drill.
+// DrillLogText writes the record of a past drill for people.
 func DrillLogText(w io.Writer, d *statedir.Drill) error {
 	if err := writeString(w, stamp(d.Started)+" "); err != nil {
 		return err
@@ -43,7 +43,7 @@ func DrillLogText(w io.Writer, d *statedir.Drill) error {
 	return DrillText(w, d)
 }
 
-// drillFacts are what was done with a copy.
+// drillFacts returns how a copy was tested.
 func drillFacts(c *statedir.DrilledRun) (facts []string) {
 	switch c.Read {
 	case "files":
@@ -60,7 +60,7 @@ func drillFacts(c *statedir.DrilledRun) (facts []string) {
 	case c.Compared:
 		facts = append(facts, "compared with the source")
 	case c.Note != "":
-		facts = append(facts, sentence(c.Note))
+		facts = append(facts, joinLines(c.Note))
 	}
 	if c.Command != "" {
 		facts = append(facts, "command "+oneLine(c.Command))
@@ -68,7 +68,7 @@ func drillFacts(c *statedir.DrilledRun) (facts []string) {
 	return append(facts, "in "+Seconds(c.Seconds))
 }
 
-// DrillFacts are how the copies of a job stand in drills.
+// DrillFacts summarizes the state of a job's drills.
 func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []string) {
 	if d.Running {
 		facts = append(facts, "one is under way")
@@ -104,7 +104,7 @@ func drillPreviewText(b *strings.Builder, d *runner.DrillPreview, verbose bool) 
 	}
 	fmt.Fprintf(b, "  drill of the copies: %s\n", when)
 	if len(d.Locked) > 0 {
-		fmt.Fprintf(b, "    it would not prove %s, whose key is not there: %s\n", english.Plural(len(d.Locked), "copy", "copies"), some(d.Locked, "      ", verbose))
-		prefixed(b, "    hint: ", "drill.key_file names a file with the key on the copy's host")
+		fmt.Fprintf(b, "    it would not prove %s, whose key is not there: %s\n", english.Plural(len(d.Locked), "copy", "copies"), firstOrAll(d.Locked, "      ", verbose))
+		writePrefixed(b, "    hint: ", "drill.key_file names a file with the key on the copy's host")
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"zxfer/pkg/option"
 )
 
-// Error prints err for a person, "zxfer: message" and its hints on lines of
-// their own. An error that joins several is printed as several, each with
-// its own hints; a hint is printed once.
+// Error prints err as "zxfer: message", with each hint on its own line. It prints joined errors
+// separately, each with its hints, and each hint once.
 func Error(w io.Writer, err error) {
 	var b strings.Builder
 	hinted := map[string]bool{}
@@ -21,9 +20,9 @@ func Error(w io.Writer, err error) {
 		fmt.Fprintf(&b, "zxfer: %s\n", message)
 		hints(&b, fault.HintOf(e), hinted)
 	}
-	// A hint of the whole, where the parts have none of that text.
+	// The joined error may have a hint that its parts lack.
 	hints(&b, fault.HintOf(err), hinted)
-	_ = writeString(w, b.String()) // the exit code tells it too
+	_ = writeString(w, b.String()) // the exit code reports the error too
 }
 
 func hints(b *strings.Builder, text string, seen map[string]bool) {
@@ -35,14 +34,14 @@ func hints(b *strings.Builder, text string, seen map[string]bool) {
 	}
 }
 
-// parts takes errors.Join apart, also inside an error that adds a class and
-// hint but no text. Wrapping that adds text keeps its errors together.
+// parts splits joined errors, also inside an error that adds a class and hint but no text. An
+// error that adds text is not split.
 func parts(err error) []error {
 	inner := err
 	for {
 		if many, ok := inner.(interface{ Unwrap() []error }); ok {
 			joined := many.Unwrap()
-			// None, of an error of another host that is of no known kind.
+			// An error of another host, of unknown kind, may join none.
 			if len(joined) == 0 || inner.Error() != errors.Join(joined...).Error() {
 				return []error{err}
 			}
@@ -50,7 +49,7 @@ func parts(err error) []error {
 				if within := parts(joined[0]); len(within) > 1 {
 					return within
 				}
-				return []error{err} // a lone error keeps what was added around it
+				return []error{err} // keep what was added around a single error
 			}
 			var out []error
 			for _, e := range joined {

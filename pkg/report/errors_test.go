@@ -10,8 +10,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// childless is an error that could join others, and joins none, as are those
-// that came from another host.
+// childless is an error that could join others but joins none, like errors from another host.
 type childless struct{}
 
 func (childless) Error() string   { return "beta: no" }
@@ -24,7 +23,7 @@ func TestErrorThatJoinsNone(t *testing.T) {
 	require.Equal(t, "zxfer: beta: no\nhint: ask\n", b.String())
 }
 
-// Several errors in one have each its own hints, whatever wraps them.
+// Each joined error has its own hints, whatever wraps it.
 func TestErrorWithinOne(t *testing.T) {
 	t.Parallel()
 	run := &fault.Error{Class: fault.Failed, Err: errors.Join(fault.Failf("ask a", "no a"), fault.Failf("ask b", "no b"))}

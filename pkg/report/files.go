@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/size"
 )
 
-// FilesPlanned shows what is about to be done.
+// FilesPlanned shows the plan with Verbose, otherwise a headline.
 func (t *Text) FilesPlanned(r *job.FilesReport) {
 	switch {
 	case t.quiet || r.DryRun:
@@ -23,12 +23,12 @@ func (t *Text) FilesPlanned(r *job.FilesReport) {
 	}
 }
 
-// FilesStarted shows that files begin to come.
+// FilesStarted shows the start of the transfer of files.
 func (t *Text) FilesStarted(r *job.FilesReport, bytes uint64) {
 	t.begin(r.Source, r.Target, bytes, 0)
 }
 
-// FilesFinished shows what came of a try.
+// FilesFinished shows the result of an attempt.
 func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
 	t.paint(text)
 }
 
-// FilesDone is Done for files.
+// FilesDone prints the result of a restore of files.
 func (t *Text) FilesDone(r *job.FilesReport, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,12 +65,12 @@ func (t *Text) FilesDone(r *job.FilesReport, err error) error {
 	return writeString(t.opts.Stdout, filesSummary(r))
 }
 
-// fileCount says how many files there are, with a verb.
+// fileCount returns the number of files with a verb.
 func fileCount(n uint64, one, many string) string {
 	return english.Plural(int(n), "file", "") + " " + english.PluralWord(int(n), one, many)
 }
 
-// filesHeadline says in one line what is done.
+// filesHeadline summarizes the plan on one line.
 func filesHeadline(r *job.FilesReport) string {
 	p := &r.Plan
 	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "files and folders") + ", " + size.Text(p.Bytes)}
@@ -90,10 +90,10 @@ func filesHeadline(r *job.FilesReport) string {
 	return text
 }
 
-// shownFiles is how many names a plan shows.
+// shownFiles is the number of names that a plan shows.
 const shownFiles = 10
 
-// filesPlanText shows what would come, and what is in the way.
+// filesPlanText shows the files to restore, and conflicts.
 func filesPlanText(r *job.FilesReport) string {
 	var b strings.Builder
 	b.WriteString(filesHeadline(r))
@@ -120,7 +120,7 @@ func filesPlanText(r *job.FilesReport) string {
 	return b.String() + findingsText(r.Findings)
 }
 
-// leftOutText says what does not come as it was, and what comes with more rights.
+// leftOutText reports files that are not restored as they were, and files with privileges.
 func leftOutText(a *files.Account) string {
 	text := ""
 	if a.Special > 0 {
@@ -135,7 +135,7 @@ func leftOutText(a *files.Account) string {
 	return text
 }
 
-// problemsText lists what could not be read or kept.
+// problemsText lists files that could not be read or restored.
 func problemsText(f files.Failures) string {
 	text, shown := "", f.Problems[:min(len(f.Problems), maxRanges)]
 	for _, p := range shown {
@@ -147,7 +147,7 @@ func problemsText(f files.Failures) string {
 	return text
 }
 
-// filesSummary is the last word.
+// filesSummary summarizes the result.
 func filesSummary(r *job.FilesReport) string {
 	a := r.Result
 	parts := []string{fmt.Sprintf("%s -> %s: %s, %s in %s", oneLine(r.Snapshot), oneLine(r.Target),
@@ -167,22 +167,22 @@ func filesSummary(r *job.FilesReport) string {
 	return strings.Join(parts, ", ") + "\n" + leftOutText(a)
 }
 
-// FilesPlanned writes what is about to be done.
+// FilesPlanned writes the planned event.
 func (j *JSON) FilesPlanned(r *job.FilesReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "planned", Source: r.Source, Target: r.Target, Wire: r.Wire.Mode, Total: r.Plan.Bytes})
 }
 
-// FilesStarted writes that a try begins.
+// FilesStarted writes the started event of an attempt.
 func (j *JSON) FilesStarted(r *job.FilesReport, bytes uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.streams.begin(r.Source, r.Target, bytes, 0, j.opts.now())
+	j.streams.startDevice(r.Source, r.Target, bytes, 0, j.opts.now())
 	j.event(Event{Event: "started", ID: deviceID, Source: r.Source, Target: r.Target, Total: bytes})
 }
 
-// FilesFinished writes what came of a try.
+// FilesFinished writes the finished event of an attempt.
 func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -191,5 +191,5 @@ func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
 	}
 }
 
-// FilesDone is Done for files.
+// FilesDone writes the final object.
 func (j *JSON) FilesDone(r *job.FilesReport, err error) error { return j.done(r, err) }

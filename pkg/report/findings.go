@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// findingsText shows what was found with its evidence, but for what is well.
+// findingsText shows all findings except passed checks, with evidence.
 func findingsText(findings []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range findings {
@@ -16,8 +16,8 @@ func findingsText(findings []finding.Finding) string {
 			continue
 		}
 		fmt.Fprintf(&b, "  %s: %s (%s)\n", f.Severity, Line(f.Text()), f.ID)
-		prefixed(&b, "    ", f.Evidence)
-		prefixed(&b, "    hint: ", f.Remedy)
+		writePrefixed(&b, "    ", f.Evidence)
+		writePrefixed(&b, "    hint: ", f.Remedy)
 	}
 	if b.Len() == 0 {
 		return ""
@@ -25,19 +25,19 @@ func findingsText(findings []finding.Finding) string {
 	return "checks\n" + b.String()
 }
 
-// warningsText is what a user should know of before a job that goes on.
+// warningsText shows the warnings of a job that continues.
 func warningsText(findings []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range findings {
 		if f.Severity == finding.Warn {
 			fmt.Fprintf(&b, "warning: %s (%s)\n", Line(f.Text()), f.ID)
-			prefixed(&b, "hint: ", f.Remedy)
+			writePrefixed(&b, "hint: ", f.Remedy)
 		}
 	}
 	return b.String()
 }
 
-// diagnosisText shows all that was found, by host.
+// diagnosisText shows all findings by host.
 func diagnosisText(findings []finding.Finding, o DoctorOptions) string {
 	var b strings.Builder
 	var hosts []string
@@ -54,31 +54,31 @@ func diagnosisText(findings []finding.Finding, o DoctorOptions) string {
 			if f.Host != h {
 				continue
 			}
-			line := hanging(fmt.Sprintf("  %-4s  %-*s  ", f.Severity, width, f.ID), Line(f.Summary), o.Columns)
+			line := hangingIndent(fmt.Sprintf("  %-4s  %-*s  ", f.Severity, width, f.ID), Line(f.Summary), o.Columns)
 			if o.Color {
 				line = strings.Replace(line, string(f.Severity), colored(f.Severity), 1)
 			}
 			b.WriteString(line)
 			if f.Severity != finding.OK {
 				for _, l := range lines(f.Evidence) {
-					b.WriteString(hanging("        seen: ", l, o.Columns))
+					b.WriteString(hangingIndent("        seen: ", l, o.Columns))
 				}
-				prefixed(&b, "        do:   ", f.Remedy)
+				writePrefixed(&b, "        do:   ", f.Remedy)
 			}
 		}
 	}
 	return b.String()
 }
 
-// colored is a severity in its color, which says nothing that the word does not.
+// colored returns a severity in its color. The word alone carries the meaning.
 func colored(s finding.Severity) string {
 	code := map[finding.Severity]string{finding.OK: "32", finding.Note: "36", finding.Warn: "33", finding.Fail: "31"}[s]
 	return "\x1b[" + code + "m" + string(s) + "\x1b[0m"
 }
 
-// hanging is a text after a head, broken between words before so many columns (0 =
-// nowhere), each line below the first word; "" where there is no text.
-func hanging(head, text string, columns int) string {
+// hangingIndent returns text after head, with continuation lines aligned to its first word. It breaks
+// lines before columns, or not at all if columns is 0. It returns "" for empty text.
+func hangingIndent(head, text string, columns int) string {
 	var b strings.Builder
 	at := len(head)
 	for i, word := range strings.Fields(text) {
@@ -101,19 +101,19 @@ func hanging(head, text string, columns int) string {
 	return b.String()
 }
 
-// conflictsText shows the evidence of both sides; withMessage also what
-// [Error] prints for a job that was refused.
+// conflictsText shows the snapshots of both sides. With withMessage it adds the message and hint,
+// which [Error] otherwise prints.
 func conflictsText(conflicts []finding.Finding, withMessage bool) string {
 	var b strings.Builder
 	for _, c := range conflicts {
 		fmt.Fprintf(&b, "conflict (%s): %s -> %s\n", c.ID, oneLine(c.Source), oneLine(c.Target))
 		if withMessage {
-			prefixed(&b, "  ", Line(c.Summary))
+			writePrefixed(&b, "  ", Line(c.Summary))
 		}
 		fmt.Fprintf(&b, "  source has  %s\n", versions(c.SourceVersions))
 		fmt.Fprintf(&b, "  target has  %s\n", versions(c.TargetVersions))
 		if withMessage {
-			prefixed(&b, "  hint: ", c.Remedy)
+			writePrefixed(&b, "  hint: ", c.Remedy)
 		}
 	}
 	return b.String()
@@ -126,8 +126,8 @@ func versions(names []string) string {
 	return oneLine(list(names, " ", 8))
 }
 
-// prefixed writes the non-empty lines of a text, cleaned.
-func prefixed(b *strings.Builder, prefix, text string) {
+// writePrefixed writes the non-empty lines of a text, cleaned.
+func writePrefixed(b *strings.Builder, prefix, text string) {
 	for _, l := range lines(text) {
 		b.WriteString(prefix + l + "\n")
 	}

@@ -10,12 +10,11 @@ import (
 	"zxfer/pkg/size"
 )
 
-// maxRate is the highest rate that is believed, in bytes per second: no link
-// or memory of today moves more, so a larger figure comes from a clock or a
-// counter that jumped.
+// maxRate is the highest plausible rate in bytes per second. No current link or memory is faster,
+// so a larger value comes from a clock or counter that jumped.
 const maxRate = 1 << 44
 
-// rate is bytes per second, "" where it is unknown.
+// rate formats bytes per second, or returns "" if the rate is unknown.
 func rate(n uint64) string {
 	if n == 0 || n > maxRate {
 		return ""
@@ -23,7 +22,7 @@ func rate(n uint64) string {
 	return size.Rate(n)
 }
 
-// Seconds is a duration in its two largest units: "1.2 s", "3 min 4 s".
+// Seconds formats a duration in its two largest units: "1.2 s", "3 min 4 s".
 func Seconds(s float64) string {
 	if !(s >= 0) { // also NaN
 		s = 0
@@ -45,19 +44,18 @@ func Seconds(s float64) string {
 	return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clean keeps the terminal safe from text of elsewhere, such as a dataset's name or
-// another host's stderr.
+// clean removes control characters from untrusted text, such as dataset names and the stderr of
+// other hosts.
 func clean(s string) string { return printable.Text(s) }
 
-// Line makes a text of anywhere, such as another host's log, fit for a
-// terminal: clean, on a single line, the options that it names as flags. Names are
-// shown as they are.
+// Line formats untrusted text for a terminal: clean, on one line, with option names as flags. It
+// does not change other names.
 func Line(s string) string { return oneLine(option.Flags(s)) }
 
-// oneLine is clean text on a single line.
+// oneLine returns clean text on one line.
 func oneLine(s string) string { return printable.Line(s) }
 
-// list joins names and leaves out those beyond the first few.
+// list joins the first most names and counts the others.
 func list(names []string, separator string, most int) string {
 	if len(names) <= most {
 		return strings.Join(names, separator)

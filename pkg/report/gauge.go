@@ -8,13 +8,12 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// maxETA bounds the time that is foretold; beyond it only "more" is said.
+// maxETA is the longest remaining time that is shown.
 const maxETA = 99 * 24 * time.Hour
 
-// gauge is what can honestly be said of how far a stream is. Estimates of
-// zfs are often off, at times by a lot (openzfs#16691), so nothing here ever
-// shows more than 99 % of a stream that still runs, or a time to go that was
-// not computed from a plausible rate.
+// gauge holds progress that can be trusted. Estimates of zfs are often wrong, sometimes by a lot
+// (openzfs#16691). A gauge therefore never shows more than 99 % for a running stream, nor an ETA
+// from an implausible rate.
 type gauge struct {
 	bytes uint64
 	total uint64 // estimate, 0 = unknown
@@ -29,45 +28,16 @@ func gaugeOf(p connect.Progress) gauge {
 	return g
 }
 
-// exceeded tells that the estimate has proved too low, by more than an eighth: most
-// are a little.
-func (g gauge) exceeded() bool {
-	return g.total > 0 && g.bytes > g.total && g.bytes-g.total > g.total/8
+// facts returns the known values as text.
+func (g gauge) facts() []string {
+	parts := []string{g.amount(), rate(g.rate), g.etaText()}
+	if p, ok := g.percent(); ok {
+		parts[0] += fmt.Sprintf(" (%d %%)", p)
+	}
+	return nonEmpty(parts)
 }
 
-// percent is 0 to 99; ok is false where there is no estimate or it was exceeded.
-func (g gauge) percent() (p int, ok bool) {
-	if g.total == 0 || g.exceeded() {
-		return 0, false
-	}
-	return min(99, int(float64(g.bytes)/float64(g.total)*100)), true
-}
-
-// eta is the time to go at the present rate, at most maxETA; ok is false
-// where it cannot be told.
-func (g gauge) eta() (d time.Duration, ok bool) {
-	if g.total == 0 || g.exceeded() || g.rate == 0 {
-		return 0, false
-	}
-	s := float64(g.total-min(g.bytes, g.total)) / float64(g.rate)
-	if s >= maxETA.Seconds() {
-		return maxETA, true
-	}
-	return time.Duration(s * float64(time.Second)), true
-}
-
-// amount says how much has arrived, of how much.
-func (g gauge) amount() string {
-	switch {
-	case g.total == 0:
-		return size.Text(g.bytes)
-	case g.exceeded():
-		return size.Text(g.bytes) + " (estimate was " + size.Text(g.total) + ")"
-	}
-	return size.Text(g.bytes) + " of " + size.Text(max(g.total, g.bytes))
-}
-
-// etaText is "ETA 12 s", "" where it cannot be told.
+// etaText returns, for example, "ETA 12 s", or "" if it is unknown.
 func (g gauge) etaText() string {
 	d, ok := g.eta()
 	switch {
@@ -79,7 +49,26 @@ func (g gauge) etaText() string {
 	return "ETA " + whole(max(d, time.Second))
 }
 
-// whole is a duration that changes while it is shown: tenths would only flicker.
+// eta returns the remaining time at the current rate, at most maxETA. ok is false if it is
+// unknown.
+func (g gauge) eta() (d time.Duration, ok bool) {
+	if g.total == 0 || g.exceeded() || g.rate == 0 {
+		return 0, false
+	}
+	s := float64(g.total-min(g.bytes, g.total)) / float64(g.rate)
+	if s >= maxETA.Seconds() {
+		return maxETA, true
+	}
+	return time.Duration(s * float64(time.Second)), true
+}
+
+// exceeded reports whether the estimate was too low by more than an eighth. Most estimates are
+// slightly low.
+func (g gauge) exceeded() bool {
+	return g.total > 0 && g.bytes > g.total && g.bytes-g.total > g.total/8
+}
+
+// whole formats a duration that changes on screen, without tenths, which would flicker.
 func whole(d time.Duration) string {
 	if d < 10*time.Second {
 		return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
@@ -87,11 +76,21 @@ func whole(d time.Duration) string {
 	return Seconds(d.Seconds())
 }
 
-// facts are what it tells, without what is unknown.
-func (g gauge) facts() []string {
-	parts := []string{g.amount(), rate(g.rate), g.etaText()}
-	if p, ok := g.percent(); ok {
-		parts[0] += fmt.Sprintf(" (%d %%)", p)
+// amount formats the bytes that arrived and the total.
+func (g gauge) amount() string {
+	switch {
+	case g.total == 0:
+		return size.Text(g.bytes)
+	case g.exceeded():
+		return size.Text(g.bytes) + " (estimate was " + size.Text(g.total) + ")"
 	}
-	return present(parts)
+	return size.Text(g.bytes) + " of " + size.Text(max(g.total, g.bytes))
+}
+
+// percent returns 0 to 99. ok is false if there is no estimate or it was exceeded.
+func (g gauge) percent() (p int, ok bool) {
+	if g.total == 0 || g.exceeded() {
+		return 0, false
+	}
+	return min(99, int(float64(g.bytes)/float64(g.total)*100)), true
 }

@@ -51,8 +51,8 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// What was planned is counted with what arrived of it, and with what arrived instead
-// of an estimate.
+// The total counts planned streams with what arrived of them, and the actual size instead of an
+// estimate.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -85,7 +85,8 @@ func TestTotal(t *testing.T) {
 	s.finish(first, 70, true)
 	is(115, 195, "1 of 2 datasets done")
 
-	// After the cut the rest of the second snapshot is left: what is not sent again has arrived.
+	// After the interruption the rest of the second snapshot is left. What is not sent again has
+	// arrived.
 	again := &plan.Dataset{Source: "a", Steps: []plan.Step{step(5, 20), step(0, 50)}}
 	s.start(third, again, 0, c.Now())
 	is(125, 195, "1 of 2 datasets done")
@@ -102,8 +103,8 @@ func TestTotal(t *testing.T) {
 	is(205, 0, "2 of 3 datasets done")
 }
 
-// What failed for good, and what was left out because of it, nobody waits for; what
-// arrived although its stream was cut is done.
+// Failed and skipped datasets no longer count. A dataset that arrived although its stream was
+// interrupted is done.
 func TestTotalWithoutWhatFailed(t *testing.T) {
 	t.Parallel()
 	dataset := func(name string) *plan.Dataset {
@@ -148,8 +149,8 @@ func TestRate(t *testing.T) {
 	require.Equal(t, "1.5 GiB/s", rate(3<<29))
 }
 
-// Resumed streams begin with the bytes that had arrived; where the rest is of
-// unknown size those bytes are no estimate.
+// Resumed streams start with the bytes that had arrived. If the size of the rest is unknown, those
+// bytes are no estimate.
 func TestStreamTotals(t *testing.T) {
 	t.Parallel()
 	var s streams

@@ -28,7 +28,7 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// clock is a time that tests move on.
+// clock is a time that tests advance.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
@@ -37,7 +37,7 @@ func (c *clock) Now() time.Time { return c.now }
 
 func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 
-// planned is a job with a dataset of every sort.
+// planned is a job with a dataset of every kind.
 func planned() *job.Report {
 	raw := zfs.StreamFlags{Raw: true}
 	return &job.Report{
@@ -87,7 +87,7 @@ func planned() *job.Report {
 	}
 }
 
-// diverged is a job that is refused.
+// diverged is a refused job.
 func diverged() *job.Report {
 	r := planned()
 	r.Outcome = "refused"
@@ -101,7 +101,7 @@ func diverged() *job.Report {
 	return r
 }
 
-// finished is planned, run to its end.
+// finished is planned after its end.
 func finished() *job.Report {
 	r := planned()
 	r.DryRun, r.Outcome = false, "done"
@@ -117,7 +117,7 @@ func finished() *job.Report {
 	return r
 }
 
-// replay tells rep what a job of finished would.
+// replay calls rep as a job with the result of finished would.
 func replay(rep job.Reporter, c *clock, r *job.Report) {
 	home := r.Plan.Datasets[0]
 	rep.Planned(r)

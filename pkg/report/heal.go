@@ -8,8 +8,7 @@ import (
 	"zxfer/pkg/size"
 )
 
-// HealDone is Done for a heal: its plan, or what became of each damaged thing and what
-// remains to be done.
+// HealDone prints the plan, or the outcome for each damaged object and the remaining steps.
 func (t *Text) HealDone(r *job.HealReport, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,7 +19,7 @@ func (t *Text) HealDone(r *job.HealReport, err error) error {
 	return writeString(t.opts.Stdout, healText(r))
 }
 
-// HealDone is Done for a heal.
+// HealDone writes the final object.
 func (j *JSON) HealDone(r *job.HealReport, err error) error { return j.done(r, err) }
 
 func healText(r *job.HealReport) string {
@@ -32,9 +31,9 @@ func healText(r *job.HealReport) string {
 		}
 		return b.String() + "\n"
 	}
-	told := map[string]bool{} // of a dataset
+	reported := map[string]bool{} // the reasons that datasets have
 	for _, d := range r.Datasets {
-		told[d.Why] = true
+		reported[d.Why] = true
 		switch {
 		case d.Why != "":
 			how := "not healed"
@@ -57,7 +56,7 @@ func healText(r *job.HealReport) string {
 	}
 	for _, t := range r.Things {
 		fmt.Fprintf(&b, "  %-10s  %s", t.Outcome, Line(t.Shown))
-		if why := whyNot(t, told[t.Why]); why != "" {
+		if why := whyNot(t, reported[t.Why]); why != "" {
 			fmt.Fprintf(&b, " (%s)", Line(why))
 		}
 		b.WriteString("\n")
@@ -81,7 +80,7 @@ func healText(r *job.HealReport) string {
 	return b.String()
 }
 
-// since says that an increment is sent.
+// since describes an incremental send.
 func since(d *job.HealedDataset) string {
 	if d.Since == "" {
 		return ""
@@ -89,11 +88,11 @@ func since(d *job.HealedDataset) string {
 	return fmt.Sprintf(" (what came after @%s; if that does not suffice, all, about %s)", Line(d.Since), size.Text(d.Whole))
 }
 
-// whyNot returns what is known of a thing that is not proved to be healed. told says that
-// the line of its dataset has the reason.
-func whyNot(t *job.HealedObject, told bool) string {
+// whyNot explains why an object is not known to be healed. told omits its Why, because the
+// dataset's line has it.
+func whyNot(t *job.HealedObject, reported bool) string {
 	var parts []string
-	if !told && t.Why != "" {
+	if !reported && t.Why != "" {
 		parts = append(parts, t.Why)
 	}
 	if t.Read != "" && t.Outcome != job.Healed {

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// HostsText writes for a person how the jobs of many hosts stand: a line for each,
-// what is not well first and, where it is to be short, alone; and a sum.
+// HostsText writes the job status of many hosts for people: a line for each job, worst first, and
+// totals. With short it omits jobs that are OK.
 func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -21,7 +21,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	for _, h := range f.Hosts {
 		host := oneLine(h.Host)
 		if h.State == fleet.Unreachable {
-			fmt.Fprintf(tw, "%s\t-\t%s\t%s\n", host, loud(h.State), sentence(h.Error))
+			fmt.Fprintf(tw, "%s\t-\t%s\t%s\n", host, capitals(h.State), joinLines(h.Error))
 			continue
 		}
 		if len(h.Jobs) == 0 && !short {
@@ -34,10 +34,10 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 			}
 		}
 	}
-	_ = tw.Flush() // a Builder takes all
+	_ = tw.Flush() // writes to a Builder cannot fail
 	for i, h := range f.Hosts {
 		if h.Hint != "" && i < 3 {
-			prefixed(&b, "  hint: "+oneLine(h.Host)+": ", h.Hint)
+			writePrefixed(&b, "  hint: "+oneLine(h.Host)+": ", h.Hint)
 		}
 	}
 	fmt.Fprintln(&b, hostsSum(f, jobs, copies, well))
@@ -47,7 +47,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	return writeString(w, b.String())
 }
 
-// hostsSum is how many hosts there are, and of these how many are not well.
+// hostsSum counts hosts, jobs and copies, and the hosts in each bad state.
 func hostsSum(f *fleet.Fleet, jobs, copies, well int) string {
 	states, count := f.Counts()
 	var parts []string
@@ -62,16 +62,16 @@ func hostsSum(f *fleet.Fleet, jobs, copies, well int) string {
 	return fmt.Sprintf("%s, %s, %d of %s well: %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(jobs, "job", ""), well, english.Plural(copies, "copy", "copies"), strings.Join(parts, ", "))
 }
 
-// hostState is how a job stands, aloud where somebody should see it.
+// hostState returns the state of a job, in capitals if it needs attention.
 func hostState(j *fleet.Job) string {
 	state := oneLine(j.State)
 	if j.State != runner.OK && j.State != runner.Unknown {
-		state = loud(state)
+		state = capitals(state)
 	}
 	return state
 }
 
-// hostFacts are what there is to say of a host's job, what is not well first.
+// hostFacts describes a job, its problems first.
 func hostFacts(j *fleet.Job) (facts []string) {
 	if len(j.Problems) > 0 {
 		facts = append(facts, Problem(j.Problems[0]))
@@ -79,22 +79,22 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	if more := len(j.Problems) - 1; more > 0 {
 		facts = append(facts, fmt.Sprintf("%d more", more))
 	}
-	facts = append(facts, Course(j.JobStatus)...)
+	facts = append(facts, InProgress(j.JobStatus)...)
 	if j.Late && j.Lag > 0 {
 		facts = append(facts, "late by "+Seconds(j.Lag))
 	}
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
-	facts = append(facts, Kept(j.JobStatus)...)
+	facts = append(facts, LeftCopies(j.JobStatus)...)
 	if !j.LastRun.IsZero() {
 		facts = append(facts, "last run "+stamp(j.LastRun))
 	}
 	return facts
 }
 
-// Kept counts the copies that are kept though no run brings anything to them.
-func Kept(j *runner.JobStatus) (facts []string) {
+// LeftCopies counts the diverged copies and the orphans of a job.
+func LeftCopies(j *runner.JobStatus) (facts []string) {
 	if n := len(j.Aside); n > 0 {
 		facts = append(facts, fmt.Sprintf("%d set aside", n))
 	}

@@ -15,30 +15,28 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// ProgressSchema names the shape of the lines that JSON writes to standard
-// error. Fields are only ever added.
+// ProgressSchema names the format of the lines that JSON writes to standard error. New versions
+// only add fields.
 const ProgressSchema = "zxfer.progress/v1"
 
-// progressEvery is how often a running stream gets a line, at most.
-const progressEvery = time.Second
+// progressInterval is the minimum interval between progress events of a stream.
+const progressInterval = time.Second
 
-// Event is one line of progress. Which fields are set depends on Event:
+// Event is one line of progress. The value of Event determines which fields are set:
 //
 //	log       message
-//	doing     message: what begins that may take a while before the next event
+//	doing     message: an activity that starts and may take a while
 //	planned   source, target, datasets, streams, total, wire
 //	started   id, source, target, snapshot, kind, total
 //	progress  id, source, target, snapshot, bytes, total, bytes_per_second, percent, eta_seconds, elapsed_seconds, limited_by
 //	total     bytes, total, bytes_per_second, percent, eta_seconds, datasets, datasets_done:
-//	          of all streams together, where there are several
-//	status    as progress, one for each running stream, and a total, when asked for by a
-//	          signal
-//	finished  id, and result: the stream's entry in the final object's results;
-//	          of a device, device instead of result
+//	          all streams together, if there are several
+//	status    like progress, one for each running stream, and a total, on a signal
+//	finished  id and result: the stream's entry in the final object's results;
+//	          for a device, device instead of result
 //	error     message, hint, class
 //
-// Sizes are bytes; percent and eta_seconds are missing where they cannot be
-// told. total is an estimate.
+// Sizes are bytes. total is an estimate. percent and eta_seconds are absent if unknown.
 type Event struct {
 	Schema   string          `json:"schema"`
 	Time     time.Time       `json:"time"`
@@ -66,55 +64,54 @@ type Event struct {
 	Device   *job.DevResult  `json:"device,omitempty"`
 }
 
-// JSON shows a job to a program. Its methods may be called from several
-// goroutines.
+// JSON reports a job to a program. Its methods may be called concurrently.
 type JSON struct {
 	opts Options
 
-	mu      sync.Mutex
-	streams streams
-	doing   activities
-	total   time.Time // when a line about all was last written
+	mu         sync.Mutex
+	streams    streams
+	activities activities
+	total      time.Time // when the last total event was written
 }
 
-// NewJSON returns a reporter for a program. Quiet leaves out all lines but
-// errors and those asked for.
+// NewJSON returns a reporter for a program. Quiet suppresses all events except errors and
+// requested status.
 func NewJSON(o Options) *JSON { return &JSON{opts: o} }
 
-// Log writes a log line.
+// Log writes a log event.
 func (j *JSON) Log(message string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "log", Message: message})
 }
 
-// Activity writes that something begins that no stream tells of.
-func (j *JSON) Activity(what string) (done func()) { return j.ActivityState(said(what)) }
+// Activity writes that an activity starts.
+func (j *JSON) Activity(what string) (done func()) { return j.ActivityState(fixedText(what)) }
 
-// ActivityState is Doing of what tells how far it is.
+// ActivityState is Activity with a description that changes.
 func (j *JSON) ActivityState(what func() string) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.event(Event{Event: "doing", Message: what()})
-	one := j.doing.begin(what, j.opts.now())
+	one := j.activities.begin(what, j.opts.now())
 	return func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.doing.end(one)
+		j.activities.end(one)
 	}
 }
 
-// Tick does nothing: a program knows what began.
+// Tick does nothing. A program keeps track of activities itself.
 func (j *JSON) Tick() {}
 
-// State is as of Text.
+// State describes the running streams and activities on one line.
 func (j *JSON) State() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return state(&j.streams, &j.doing, j.opts.now())
+	return describeProgress(&j.streams, &j.activities, j.opts.now())
 }
 
-// Planned writes what is about to be moved.
+// Planned writes the planned event.
 func (j *JSON) Planned(r *job.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -126,7 +123,7 @@ func (j *JSON) Planned(r *job.Report) {
 	j.event(e)
 }
 
-// Started writes that a stream begins.
+// Started writes that a stream starts.
 func (j *JSON) Started(id int, d *plan.Dataset, step int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,26 +134,26 @@ func (j *JSON) Started(id int, d *plan.Dataset, step int) {
 	})
 }
 
-// Progress writes how far a stream is, and how far all are, at most once a second.
+// Progress writes the progress of a stream, and of all streams, at most once a second.
 func (j *JSON) Progress(id int, p connect.Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.opts.now()
 	st := j.streams.progress(streamID{id: id}, p, now)
-	if st != nil && now.Sub(st.shown) >= progressEvery {
+	if st != nil && now.Sub(st.shown) >= progressInterval {
 		st.shown = now
 		j.event(progressEvent("progress", st))
 	}
-	if j.streams.total.several() && now.Sub(j.total) >= progressEvery {
+	if j.streams.total.multiple() && now.Sub(j.total) >= progressInterval {
 		j.total = now
 		j.event(j.totalEvent())
 	}
 }
 
-// totalEvent is how far all streams are.
+// totalEvent returns the progress of all streams.
 func (j *JSON) totalEvent() Event {
 	t := &j.streams.total
-	e := Event{Event: "total", Datasets: len(t.courses), Done: t.done}
+	e := Event{Event: "total", Datasets: len(t.progress), Done: t.done}
 	e.measure(t.gauge(j.opts.now()))
 	return e
 }
@@ -170,7 +167,7 @@ func progressEvent(kind string, st *stream) Event {
 	return e
 }
 
-// measure takes in what can be told of how far something is.
+// measure sets the known values of a gauge.
 func (e *Event) measure(g gauge) {
 	e.Bytes, e.Total, e.Rate = g.bytes, g.total, g.rate
 	if p, ok := g.percent(); ok {
@@ -182,7 +179,7 @@ func (e *Event) measure(g gauge) {
 	}
 }
 
-// Finished writes what came of a stream.
+// Finished writes the result of a stream.
 func (j *JSON) Finished(id int, r *job.StepResult) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -191,30 +188,30 @@ func (j *JSON) Finished(id int, r *job.StepResult) {
 	}
 }
 
-// Ended notes that no more is tried of a dataset.
+// Ended notes that a dataset is not tried again.
 func (j *JSON) Ended(d *plan.Dataset, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.streams.total.ended(datasetID{source: d.Source}, err != nil)
 }
 
-// Status writes one line for each running stream, and one for all, also with Quiet.
+// Status writes an event for each running stream and one for all, also with Quiet.
 func (j *JSON) Status() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, st := range j.streams.running {
 		j.line(progressEvent("status", st))
 	}
-	if j.streams.total.several() {
+	if j.streams.total.multiple() {
 		j.line(j.totalEvent())
 	}
 }
 
-// Done writes err, if any, as a line and the report as one object to standard
-// output. A job that ended before there was a report gets one with its error.
+// Done writes err, if any, as events, and the report as one object to standard output. A job that
+// failed early also gets a report.
 func (j *JSON) Done(r *job.Report, err error) error { return j.done(withoutNulls(*r), err) }
 
-// done writes what a job came to.
+// done writes the final object.
 func (j *JSON) done(report any, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -222,7 +219,7 @@ func (j *JSON) done(report any, err error) error {
 	return Object(j.opts.Stdout, report)
 }
 
-// failed writes an error, if any, as lines.
+// failed writes error events.
 func (j *JSON) failed(err error) {
 	if err == nil {
 		return
@@ -235,16 +232,16 @@ func (j *JSON) failed(err error) {
 // Object writes a report as one JSON object.
 func Object(w io.Writer, report any) error { return encode(w, report, "  ") }
 
-// texts are the fields for people: options that they name are written as flags,
-// whose names and values need no more quoting than they have. Names of datasets,
-// devices and hosts are what they are.
+// texts matches the JSON fields that hold prose. Option names in them are rewritten as flags,
+// which need no more JSON escaping. Fields with names of datasets, devices and hosts stay
+// unchanged.
 var texts = sync.OnceValue(func() *regexp.Regexp {
 	const text = `"(?:[^"\\]|\\.)*"`
 	return regexp.MustCompile(`"(?:discard|error|evidence|hint|message|note|notes|remedy|skipped|summary|unusable|why)": ?` +
 		`(?:` + text + `|\[\s*` + text + `(?:,\s*` + text + `)*)`)
 })
 
-// encode writes JSON.
+// encode writes v as JSON.
 func encode(w io.Writer, v any, indent string) error {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -256,7 +253,7 @@ func encode(w io.Writer, v any, indent string) error {
 	return writeString(w, texts().ReplaceAllStringFunc(b.String(), option.Flags))
 }
 
-// className is a fault.Class in words.
+// className names a fault.Class.
 func className(c fault.Class) string {
 	switch c {
 	case fault.Usage:
@@ -269,8 +266,7 @@ func className(c fault.Class) string {
 	return "failed"
 }
 
-// withoutNulls makes empty lists of missing ones: readers need not tell the
-// two apart.
+// withoutNulls replaces nil slices by empty ones, so that readers see no null.
 func withoutNulls(r job.Report) job.Report {
 	notNil(&r.Hosts)
 	notNil(&r.Findings)
@@ -304,5 +300,5 @@ func (j *JSON) event(e Event) {
 
 func (j *JSON) line(e Event) {
 	e.Schema, e.Time = ProgressSchema, j.opts.now().UTC()
-	_ = encode(j.opts.Stderr, e, "") // standard error: nowhere left to tell of it
+	_ = encode(j.opts.Stderr, e, "") // nowhere left to report the error
 }

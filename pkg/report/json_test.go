@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// The golden files of this test are the documented shape: a change that is
-// not an addition breaks programs of users.
+// The golden files of this test are the documented format. A change other than an addition breaks
+// programs.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -50,7 +50,7 @@ func TestJSONRefused(t *testing.T) {
 `, errs.String())
 }
 
-// What a text names is an option; what a device is called is its name.
+// Text is scanned for options, names of devices are not.
 func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	t.Parallel()
 	var out, errs, text bytes.Buffer
@@ -71,8 +71,7 @@ func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	require.Contains(t, shown, "asked for by --no-resume\n")
 }
 
-// Lists are never null, whatever the job left out, and the job's own report
-// stays as it was.
+// Lists are never null, and the job's own report is not changed.
 func TestJSONHasNoNulls(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

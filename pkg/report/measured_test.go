@@ -26,7 +26,7 @@ func expectation() *job.Expected {
 	return &job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link", Bytes: 5 << 30, Seconds: 46.5}
 }
 
-// What was measured is in the plan, and one line of it comes before a transfer.
+// The plan shows all measurements, the headline before a transfer one line.
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	r := planned()
@@ -44,7 +44,7 @@ func TestMeasured(t *testing.T) {
 	require.NotContains(t, planText(planned()), "expected")
 }
 
-// Of a device the same is shown, and what is wrong with a host.
+// A device copy shows the same, and findings about hosts.
 func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
 	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: connect.Report{Mode: "tls"},

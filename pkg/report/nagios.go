@@ -14,13 +14,12 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// Level is how bad things are, as monitoring plugins tell it: their exit code.
+// Level is the exit code of a monitoring plugin.
 //
 // https://www.monitoring-plugins.org/doc/guidelines.html
 type Level int
 
-// The levels. Of several, what is critical counts for more than a warning, and
-// that for more than what is not known.
+// The levels. The worst of several counts, in the order critical, warning, unknown.
 const (
 	LevelOK Level = iota
 	LevelWarning
@@ -30,58 +29,56 @@ const (
 
 func (l Level) String() string { return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[l] }
 
-// rank orders levels, the worst highest.
-func (l Level) rank() int { return [...]int{0, 2, 3, 1}[l] }
-
-// What a check writes has bounds, in bytes: of longer output the oldest readers, which
-// take 4 KiB, would lose the end, and a line is read on a pager.
+// Limits of the output in bytes. Old readers cut it at 4 KiB, and people read the first line on a
+// pager.
 const (
-	nagiosFirst = 240  // the first line without its performance data
-	nagiosPerf  = 2000 // which is left out from where it would be longer
-	nagiosMost  = 4000
+	nagiosFirstLine = 240  // the first line without its performance data
+	nagiosPerf      = 2000 // the performance data, of which the rest is omitted
+	nagiosMax       = 4000
 )
 
-// Nagios writes how all jobs stand as a monitoring plugin does, what is worst first:
-// a line, performance data behind "|", and more lines.
+// Nagios writes the status of all jobs as a monitoring plugin does, worst first: one line,
+// performance data after "|", and more lines.
 func Nagios(w io.Writer, s *runner.Status) (Level, error) {
 	var perf []string
 	datasets := 0
-	for _, j := range s.Jobs { // always in the same order, whatever is left out
+	for _, j := range s.Jobs { // performance data has the same order in each run
 		perf = append(perf, performance(j)...)
 		datasets += len(j.Datasets)
 	}
 	well := english.Plural(len(s.Jobs), "job", "") + ", " + english.Plural(datasets, "dataset", "") + ", none late or failed"
-	var jobs []checked
+	var jobs []jobCopies
 	for _, j := range s.Jobs {
-		jobs = append(jobs, checked{j, len(j.Datasets)})
+		jobs = append(jobs, jobCopies{j, len(j.Datasets)})
 	}
-	return nagios(w, jobs, well, func(bad int) string { return ofAll(bad, len(s.Jobs)) }, perf)
+	return nagios(w, jobs, well, func(bad int) string { return countBad(bad, len(s.Jobs)) }, perf)
 }
 
-// ofAll tells how many of all jobs are not well.
-func ofAll(bad, all int) string { return fmt.Sprintf("%d of %s", bad, english.Plural(all, "job", "")) }
+// countBad formats how many of all jobs have a bad state.
+func countBad(bad, all int) string {
+	return fmt.Sprintf("%d of %s", bad, english.Plural(all, "job", ""))
+}
 
-// checked is a job with so many copies, of which it may have but those that are not
-// well.
-type checked struct {
+// jobCopies is a job and its number of copies. Its Datasets may have only the copies in a bad state.
+type jobCopies struct {
 	*runner.JobStatus
 	copies int
 }
 
-// NagiosHosts is Nagios of many hosts: one that does not answer is shown as a job of
-// which nothing is known, and counted apart.
+// NagiosHosts is Nagios for many hosts. It shows an unreachable host as a job in state unknown,
+// and counts it separately.
 func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
-	var jobs []checked
+	var jobs []jobCopies
 	all, copies, late, failed, aside, gone := 0, 0, 0, 0, 0, 0
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable {
-			jobs = append(jobs, checked{&runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0), Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}, 0})
+			jobs = append(jobs, jobCopies{&runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0), Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}, 0})
 		}
 		for _, j := range h.Jobs {
 			of := *j.JobStatus
 			of.Job = oneLine(h.Host) + " " + of.Job
 			all, copies, aside, gone = all+1, copies+j.Copies, aside+len(j.Aside), gone+len(j.Gone)
-			if jobs = append(jobs, checked{&of, j.Copies}); of.Late {
+			if jobs = append(jobs, jobCopies{&of, j.Copies}); of.Late {
 				late++
 			}
 			if of.Failed {
@@ -96,7 +93,7 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 	return nagios(w, jobs, well, func(bad int) string {
 		var parts []string
 		if bad -= f.Unreachable; bad > 0 {
-			parts = append(parts, ofAll(bad, all)+" on "+hosts)
+			parts = append(parts, countBad(bad, all)+" on "+hosts)
 		}
 		if n := f.Unreachable; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d of %s without an answer", n, hosts))
@@ -105,30 +102,30 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 	}, perf)
 }
 
-// nagios writes how jobs stand. well is said where all are, sum of how many are not.
-func nagios(w io.Writer, jobs []checked, well string, sum func(bad int) string, perf []string) (Level, error) {
-	slices.SortStableFunc(jobs, func(a, b checked) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
+// nagios writes jobs. well is the text if all are OK; otherwise sum describes how many are not.
+func nagios(w io.Writer, jobs []jobCopies, well string, sum func(bad int) string, perf []string) (Level, error) {
+	slices.SortStableFunc(jobs, func(a, b jobCopies) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
 	var said, more []string
 	worst := LevelOK
 	for _, j := range jobs {
 		if levelOf(j.JobStatus) != LevelOK {
 			worst = levelOf(jobs[0].JobStatus)
-			said = append(said, shorten(j.Job+": "+inBrief(j), nagiosFirst/2))
-			more = append(more, details(j.JobStatus)...)
+			said = append(said, shorten(j.Job+": "+jobSummary(j), nagiosFirstLine/2))
+			more = append(more, jobDetails(j.JobStatus)...)
 		}
 	}
 	text := well
 	if len(said) > 0 {
 		of := " (" + sum(len(said)) + ")"
-		text = shorten(strings.Join(said, "; "), nagiosFirst-max(40, len("ZXFER CRITICAL: ")+len(of))) + of
+		text = shorten(strings.Join(said, "; "), nagiosFirstLine-max(40, len("ZXFER CRITICAL: ")+len(of))) + of
 	}
 	out := nagiosLine(worst, text)
-	if data := within(perf, " ", nagiosPerf); data != "" {
+	if data := joinWithin(perf, " ", nagiosPerf); data != "" {
 		out += " | " + data
 	}
 	for i, l := range more {
-		l = "\n" + unpiped(shorten(l, nagiosMost/4))
-		if rest := fmt.Sprintf("\n... and %s", english.Plural(len(more)-i, "line", "")); len(out)+len(l)+len(rest) > nagiosMost {
+		l = "\n" + replacePipes(shorten(l, nagiosMax/4))
+		if rest := fmt.Sprintf("\n... and %s", english.Plural(len(more)-i, "line", "")); len(out)+len(l)+len(rest) > nagiosMax {
 			out += rest
 			break
 		}
@@ -137,17 +134,22 @@ func nagios(w io.Writer, jobs []checked, well string, sum func(bad int) string, 
 	return worst, writeString(w, out+"\n")
 }
 
-// NagiosUnknown writes why nothing is known at all.
+// rank is higher for worse levels.
+func (l Level) rank() int { return [...]int{0, 2, 3, 1}[l] }
+
+// NagiosUnknown writes why the state is unknown.
 func NagiosUnknown(w io.Writer, err error) error {
-	return writeString(w, nagiosLine(LevelUnknown, shorten(sentence(err.Error()), nagiosFirst))+"\n")
+	return writeString(w, nagiosLine(LevelUnknown, shorten(joinLines(err.Error()), nagiosFirstLine))+"\n")
 }
 
-func nagiosLine(l Level, text string) string { return "ZXFER " + l.String() + ": " + unpiped(text) }
+func nagiosLine(l Level, text string) string {
+	return "ZXFER " + l.String() + ": " + replacePipes(text)
+}
 
-// unpiped has nothing that begins performance data.
-func unpiped(s string) string { return strings.ReplaceAll(s, "|", "/") }
+// replacePipes replaces "|", which starts performance data.
+func replacePipes(s string) string { return strings.ReplaceAll(s, "|", "/") }
 
-// shorten shortens a text to so many bytes.
+// shorten limits a text to most bytes.
 func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -155,8 +157,8 @@ func shorten(s string, most int) string {
 	return strings.ToValidUTF8(s[:most-3], "") + "..."
 }
 
-// within joins as many of the first parts as are no longer than that.
-func within(parts []string, sep string, most int) string {
+// joinWithin joins the first parts that fit into most bytes.
+func joinWithin(parts []string, sep string, most int) string {
 	out := ""
 	for _, p := range parts {
 		if len(out)+len(sep)+len(p) > most {
@@ -180,11 +182,11 @@ func levelOf(j *runner.JobStatus) Level {
 	return LevelWarning
 }
 
-// inBrief is what is not well with a job.
-func inBrief(j checked) string {
+// jobSummary describes what is wrong with a job.
+func jobSummary(j jobCopies) string {
 	var parts []string
 	if j.LastRun.IsZero() {
-		parts = Course(j.JobStatus)
+		parts = InProgress(j.JobStatus)
 	}
 	if len(j.Problems) > 0 {
 		parts = append(parts, Problem(j.Problems[0]))
@@ -193,31 +195,31 @@ func inBrief(j checked) string {
 		parts = append(parts, fmt.Sprintf("%d more", n))
 	}
 	if late := count(j.JobStatus, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.copies, "dataset", ""))+by(j.Lag))
+		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.copies, "dataset", ""))+lateBy(j.Lag))
 	} else if j.Late && j.copies == 0 && j.State == runner.Late {
-		parts = append(parts, "late"+by(j.Lag))
+		parts = append(parts, "late"+lateBy(j.Lag))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// details are lines of a job that is not well.
-func details(j *runner.JobStatus) []string {
+// jobDetails describes a job in a bad state on several lines.
+func jobDetails(j *runner.JobStatus) []string {
 	out := []string{fmt.Sprintf("%s: %s", j.Job, levelOf(j))}
 	if j.LastRun.IsZero() {
-		out = append(out, Course(j)...)
+		out = append(out, InProgress(j)...)
 	}
 	for _, p := range j.Problems {
 		out = append(out, Problem(p))
 	}
 	for _, d := range j.Datasets {
 		if d.Late {
-			out = append(out, strings.TrimSuffix("late"+by(d.Lag)+": "+oneLine(d.Source)+" to "+oneLine(d.To), " to "))
+			out = append(out, strings.TrimSuffix("late"+lateBy(d.Lag)+": "+oneLine(d.Source)+" to "+oneLine(d.To), " to "))
 		}
 	}
 	return out
 }
 
-func by(lag float64) string {
+func lateBy(lag float64) string {
 	if lag == 0 {
 		return ""
 	}
@@ -233,15 +235,15 @@ func count(j *runner.JobStatus, is func(*runner.DatasetStatus) bool) (n int) {
 	return n
 }
 
-// performance is what is measured of a job. The names of jobs need no quotes; what is
-// measured comes before them, as RRD tells labels apart by their first 19 characters.
+// performance returns the performance data of a job. Job names need no quotes. The metric precedes
+// the name, because RRD distinguishes labels by their first 19 characters.
 func performance(j *runner.JobStatus) []string {
 	if j.State == runner.Unknown {
 		return nil
 	}
 	failed := count(j, func(d *runner.DatasetStatus) bool { return d.Outcome == outcome.Failed || d.Outcome == outcome.Refused })
 	if failed == 0 && (j.Outcome == outcome.Failed || j.Outcome == outcome.Refused) {
-		failed = 1 // what concerned no single one
+		failed = 1 // a failure of the whole run
 	}
 	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, len(j.Datasets))}
 	if d := j.Drill; d != nil && d.Warning > 0 {
@@ -262,7 +264,7 @@ func performance(j *runner.JobStatus) []string {
 	}
 	lag := fmt.Sprintf("%.0fs", j.Lag)
 	if j.Late && j.Lag == 0 {
-		lag = "U" // late, and nobody can tell by how much
+		lag = "U" // late by an unknown amount
 	}
 	return append([]string{fmt.Sprintf("lag_%s=%s;%.0f;%s;0", j.Job, lag, j.LagWarning, critical)}, out...)
 }

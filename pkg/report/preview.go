@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// PreviewText writes for a person what the next run of a job would do; verbose lists
-// every stream and every snapshot, and why it stays.
+// PreviewText writes a preview for people. verbose lists every stream, and every snapshot with the
+// reason why it is kept.
 func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	var b strings.Builder
 	alone := ""
@@ -29,7 +29,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
 	errorText(&b, "  error: ", p.Error, p.Hint)
 	if len(p.Snapshots) > 0 {
-		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), some(p.Snapshots, "    ", verbose))
+		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), firstOrAll(p.Snapshots, "    ", verbose))
 	}
 	for i := range p.Frozen {
 		b.WriteString("  " + frozenText(&p.Frozen[i]) + "\n")
@@ -48,7 +48,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		if verbose {
 			pruningDetails(&b, s)
 		}
-		doubtedText(&b, "    ", s, verbose)
+		untrustedText(&b, "    ", s, verbose)
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
 	for _, d := range p.Denied {
@@ -61,7 +61,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	return writeString(w, b.String())
 }
 
-// frozenText tells of an application that would stand still.
+// frozenText describes an application that the run would freeze.
 func frozenText(z *freeze.Wanted) string {
 	how := map[string]string{freeze.PostgreSQL: "checkpoint, of the PostgreSQL server", freeze.MySQL: "locked, the MySQL or MariaDB server",
 		freeze.GuestAgent: "frozen by the guest agent, the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
@@ -75,18 +75,18 @@ func frozenText(z *freeze.Wanted) string {
 	return oneLine(fmt.Sprintf("for %s of them %s: %s, for %s at most; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
 }
 
-// errorText writes an error, where there is one, and its hint below it.
+// errorText writes an error and its hint, unless err is empty.
 func errorText(b *strings.Builder, head, err, hint string) {
 	if err == "" {
 		return
 	}
-	fmt.Fprintf(b, "%s%s\n", head, sentence(err))
+	fmt.Fprintf(b, "%s%s\n", head, joinLines(err))
 	indent := head[:len(head)-len(strings.TrimLeft(head, " "))]
-	prefixed(b, indent+"  hint: ", hint)
+	writePrefixed(b, indent+"  hint: ", hint)
 }
 
-// some names are all, each on a line, or the first.
-func some(names []string, indent string, all bool) string {
+// firstOrAll returns all names, one per line, or only the first.
+func firstOrAll(names []string, indent string, all bool) string {
 	if !all && len(names) > 1 {
 		return oneLine(names[0]) + " ..."
 	}
@@ -97,7 +97,7 @@ func some(names []string, indent string, all bool) string {
 	return strings.Join(lines, "\n"+indent)
 }
 
-// datasetsOf tells of the copies that go with their originals.
+// datasetsOf describes the orphans that a pruning destroys.
 func datasetsOf(p *replicate.Pruning) string {
 	if len(p.Datasets) == 0 {
 		return ""
@@ -114,15 +114,15 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 	}
 }
 
-// doubtedText tells of dates that retention does not believe.
-func doubtedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
+// untrustedText lists snapshots with dates that retention does not trust.
+func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
 	if len(p.Doubted) > 0 {
 		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
-			indent, english.Plural(len(p.Doubted), "snapshot", ""), some(p.Doubted, "  "+indent, all))
+			indent, english.Plural(len(p.Doubted), "snapshot", ""), firstOrAll(p.Doubted, "  "+indent, all))
 	}
 }
 
-// targetText is what would be sent to a target.
+// targetText describes what a run would send to a target.
 func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 	unchanged, full := 0, 0
 	for _, d := range t.Plan.Datasets {
@@ -153,14 +153,14 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 		for d, s := range t.Plan.Streams() {
 			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
 		}
-		prefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
+		writePrefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
 	}
 	for _, d := range t.Refused {
 		errorText(b, "    "+oneLine(d.Source)+": ", d.Error, d.Hint)
 	}
 }
 
-// PruningText writes for a person what retention removed, or would.
+// PruningText writes a pruning, or its dry run, for people.
 func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) error {
 	var b strings.Builder
 	verb := "removed"
@@ -172,6 +172,6 @@ func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) err
 	for i := 0; dryRun && i < len(p.Remove); i++ {
 		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))
 	}
-	doubtedText(&b, "  ", p, dryRun)
+	untrustedText(&b, "  ", p, dryRun)
 	return writeString(w, b.String())
 }

@@ -28,7 +28,7 @@ func TestPreviewListsSnapshots(t *testing.T) {
 		"  retention on source: would remove 1 snapshot and keep 2\n    tank@old\n    tank@a stays: daily\n    tank@b stays: base of near\n", long.String())
 }
 
-// No text of another host, or of records, moves a cursor or makes a line of its own.
+// Text from other hosts or records moves no cursor and adds no line.
 func TestPreviewAndStatusAreClean(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b[2J\ny"
@@ -52,17 +52,17 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 	}
 }
 
-// What a key forbids stops no run that does not need it.
+// A missing permission fails no run that does not need it.
 func TestDeniedPreview(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "mirror", When: "the source no longer has a snapshot of a copy", Error: "append-only"}}}
 	var b strings.Builder
 	require.NoError(t, PreviewText(&b, p, false))
 	require.Contains(t, b.String(), "  near: mirror: a run would fail as soon as the source no longer has a snapshot of a copy: append-only\n")
-	require.EqualError(t, p.Wrong(), `job "home": a later run would fail: see above`)
+	require.EqualError(t, p.Err(), `job "home": a later run would fail: see above`)
 }
 
-// How to give up what was set aside.
+// The hint shows how to destroy a diverged copy.
 func TestAsideHint(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Aside: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}

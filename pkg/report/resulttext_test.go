@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/job"
 )
 
-// A restore that had only its last stage left was not up to date.
+// A restore with only its last stage left was not up to date.
 func TestSummaryOfWhatWasOnlyHandedOver(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a -> b: no data was left to send, and what else was left is done\n", summary(&job.Report{Source: "a", Target: "b", Outcome: "done"}))

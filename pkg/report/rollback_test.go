@@ -27,6 +27,6 @@ func TestRolledBackText(t *testing.T) {
 	require.NotContains(t, text, "up to date")
 	r.Plan.Datasets = append(r.Plan.Datasets, back("h/b"))
 	require.Equal(t, "vault/h -> tank/h: rolled back 2 datasets, nothing had to be sent\n", summary(r))
-	require.Empty(t, divergedText(""))
-	require.Contains(t, divergedText("zxfer send --rollback tank/h vault/h"), "\n  zxfer send --rollback tank/h vault/h\n")
+	require.Empty(t, rollbackText(""))
+	require.Contains(t, rollbackText("zxfer send --rollback tank/h vault/h"), "\n  zxfer send --rollback tank/h vault/h\n")
 }

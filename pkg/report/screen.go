@@ -7,34 +7,22 @@ import (
 	"strings"
 )
 
-// screen keeps a few live lines at the bottom of a terminal, below the lines
-// that scroll. It uses three control sequences that every terminal knows:
-// carriage return, cursor up and erase below.
+// screen keeps a few live lines at the bottom of a terminal, below the scrolling output. It uses
+// only carriage return, cursor up and erase below, which every terminal supports.
 type screen struct {
 	out  io.Writer
 	size func() (columns, rows int)
-	live []string // the lines that are shown now
+	live []string // the lines on the terminal
 }
 
-// Smallest and assumed sizes of a terminal.
+// Minimum and default sizes of a terminal.
 const (
 	minColumns, defaultColumns = 20, 80
 	minRows, defaultRows       = 3, 24
 )
 
-func (s *screen) dimensions() (columns, rows int) {
-	columns, rows = s.size()
-	if columns <= 0 {
-		columns = defaultColumns
-	}
-	if rows <= 0 {
-		rows = defaultRows
-	}
-	return max(columns, minColumns), max(rows, minRows)
-}
-
-// show replaces the live lines, after writing text above them. No line is
-// wider than the terminal less one column: filling the last one wraps on some.
+// show replaces the live lines and writes text above them. It leaves the last column empty,
+// because some terminals wrap when it is filled.
 func (s *screen) show(text string, live []string) error {
 	columns, rows := s.dimensions()
 	if most := rows - 1; len(live) > most {
@@ -58,8 +46,19 @@ func (s *screen) show(text string, live []string) error {
 	return err
 }
 
-// erase moves to the first live line and clears from there. A terminal that
-// became narrower has wrapped the lines: each then takes several rows.
+func (s *screen) dimensions() (columns, rows int) {
+	columns, rows = s.size()
+	if columns <= 0 {
+		columns = defaultColumns
+	}
+	if rows <= 0 {
+		rows = defaultRows
+	}
+	return max(columns, minColumns), max(rows, minRows)
+}
+
+// erase returns the sequence that clears the live lines. If the terminal became narrower, a
+// wrapped line takes several rows.
 func (s *screen) erase(columns int) string {
 	up := 0
 	for _, l := range s.live {
@@ -79,7 +78,7 @@ func cut(s string, width int) string {
 	return s[:max(0, width-1)] + "~"
 }
 
-// elide shortens a name in its middle: the pool and the snapshot tell most.
+// elide shortens a name in its middle, since the pool and the snapshot identify it best.
 func elide(s string, width int) string {
 	if len(s) <= width {
 		return s
@@ -91,7 +90,7 @@ func elide(s string, width int) string {
 	return s[:left] + ".." + s[len(s)-(width-2-left):]
 }
 
-// ascii makes the number of bytes the width of the text.
+// ascii replaces other characters, so that the length in bytes is the width.
 func ascii(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r > 126 {

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// terminal is as much of one as screen needs: it wraps, scrolls forever, and
-// fails the test on a sequence that it does not know.
+// terminal implements what screen needs. It wraps, scrolls without limit, and fails the test on an
+// unknown sequence.
 type terminal struct {
 	t         *testing.T
 	columns   int
@@ -80,7 +80,7 @@ func (v *terminal) run(seq string) {
 	}
 }
 
-// resize wraps what is shown, as terminals do.
+// resize wraps the lines as terminals do.
 func (v *terminal) resize(columns int) {
 	var rows []string
 	for _, r := range v.rows {
@@ -130,8 +130,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Columns stay where they are, however long the names and numbers of streams that
-// come and go; the total of all is above them.
+// Columns keep their place while streams with other names and numbers start and end. The total is
+// above them.
 func TestTerminalColumns(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 132}
@@ -175,7 +175,7 @@ func TestTerminalColumns(t *testing.T) {
 	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
 }
 
-// What did not change is not written again.
+// Unchanged lines are not written again.
 func TestTerminalIsStill(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -190,7 +190,7 @@ func TestTerminalIsStill(t *testing.T) {
 	require.Equal(t, before, out.Len())
 }
 
-// A terminal that is made narrower while lines are live keeps nothing of them.
+// A terminal that becomes narrower keeps no remains of live lines.
 func TestTerminalShrinks(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 120}
@@ -208,7 +208,7 @@ func TestTerminalShrinks(t *testing.T) {
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
 }
 
-// More streams than rows: the rest is counted.
+// If there are more streams than rows, the rest is counted.
 func TestTerminalIsLow(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
@@ -220,7 +220,7 @@ func TestTerminalIsLow(t *testing.T) {
 	require.Equal(t, "and 7 more", term.rows[3])
 }
 
-// A size that the system does not know is taken as 80 by 24.
+// An unknown size means 80 by 24.
 func TestTerminalOfUnknownSize(t *testing.T) {
 	t.Parallel()
 	s := &screen{size: func() (int, int) { return 0, 0 }}

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// StatusText writes for a person how all jobs stand. flags name, on a command
-// line, the job file and the state directory, where they are not the usual ones.
+// StatusText writes the status of all jobs for people. flags holds the flags for a job file and
+// state directory other than the defaults.
 func StatusText(w io.Writer, s *runner.Status, flags string) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
@@ -26,34 +26,34 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 		}
 		for _, p := range j.Problems {
 			fmt.Fprintf(&b, "  %s\n", Problem(p))
-			prefixed(&b, "    hint: ", p.Hint)
+			writePrefixed(&b, "    hint: ", p.Hint)
 		}
-		keptText(&b, j)
+		leftCopiesText(&b, j)
 		if j.Doubted > 0 {
 			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
-			prefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
+			writePrefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
 		}
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, d := range j.Datasets {
-			standingText(tw, d, j.Schedule != "")
+			datasetRow(tw, d, j.Schedule != "")
 		}
-		_ = tw.Flush() // a Builder takes all
+		_ = tw.Flush() // writes to a Builder cannot fail
 	}
 	return writeString(w, b.String())
 }
 
-// keptText tells of copies that are kept though no run brings anything to them.
-func keptText(b *strings.Builder, j *runner.JobStatus) {
+// leftCopiesText lists diverged copies and orphans.
+func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 	for _, a := range j.Aside {
 		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
-		prefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
+		writePrefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
 	}
 	for _, g := range j.Gone {
-		stays := "stays"
+		fate := "stays"
 		if !g.Due.IsZero() {
-			stays = "may go at " + stamp(g.Due)
+			fate = "may go at " + stamp(g.Due)
 		}
-		fmt.Fprintf(b, "  gone from the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), stays, oneLine(g.Target))
+		fmt.Fprintf(b, "  gone from the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), fate, oneLine(g.Target))
 	}
 }
 
@@ -62,23 +62,23 @@ func jobText(b *strings.Builder, j *runner.JobStatus) {
 	if !j.LastRun.IsZero() {
 		parts = append(parts, "last run "+stamp(j.LastRun), fmt.Sprintf("%s in %s", oneLine(j.Outcome), Seconds(j.Seconds)))
 	}
-	parts = append(parts, Course(j)...)
+	parts = append(parts, InProgress(j)...)
 	if j.Next.IsZero() {
 		parts = append(parts, "no schedule")
 	} else {
 		parts = append(parts, "next "+stamp(j.Next))
 	}
 	if j.Failed && j.State != runner.Late {
-		parts = append(parts, loud(j.State))
+		parts = append(parts, capitals(j.State))
 	}
 	if j.Late {
-		parts = append(parts, loud(runner.Late))
+		parts = append(parts, capitals(runner.Late))
 	}
 	fmt.Fprintf(b, "%s: %s\n", j.Job, strings.Join(parts, ", "))
 }
 
-// Course says whether a job never ran, and what is in progress.
-func Course(j *runner.JobStatus) (parts []string) {
+// InProgress returns whether a job never ran, and what is in progress.
+func InProgress(j *runner.JobStatus) (parts []string) {
 	first := j.LastRun.IsZero() && !j.Failed
 	if first && j.RunningSince.IsZero() {
 		parts = append(parts, "never ran")
@@ -96,11 +96,11 @@ func Course(j *runner.JobStatus) (parts []string) {
 	return parts
 }
 
-// standingText is a line of the table.
-func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
+// datasetRow writes one table row.
+func datasetRow(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 	var state []string
 	if d.Outcome != "" {
-		state = append(state, loud(oneLine(d.Outcome)))
+		state = append(state, capitals(oneLine(d.Outcome)))
 	}
 	switch {
 	case d.Late && d.Lag == 0:
@@ -132,7 +132,7 @@ func standingText(w io.Writer, d *runner.DatasetStatus, scheduled bool) {
 	fmt.Fprintf(w, "  %s\n", strings.Join(cells, "\t"))
 }
 
-// Consistent tells whether a snapshot is proved to be.
+// Consistent returns the text for a snapshot taken with or without a freeze.
 func Consistent(proved bool) string {
 	if proved {
 		return "consistent"
@@ -140,7 +140,7 @@ func Consistent(proved bool) string {
 	return "NOT CONSISTENT"
 }
 
-// Problem is a problem on one line: "failed: tank/a to far: connection refused".
+// Problem formats a problem on one line: "failed: tank/a to far: connection refused".
 func Problem(p *runner.Problem) string {
 	what := finding.Some(p.Datasets, 3)
 	if len(p.To) > 0 {
@@ -149,15 +149,15 @@ func Problem(p *runner.Problem) string {
 	if what != "" {
 		what = strings.TrimSpace(oneLine(what)) + ": "
 	}
-	return oneLine(p.State) + ": " + what + sentence(p.Error)
+	return oneLine(p.State) + ": " + what + joinLines(p.Error)
 }
 
-// loud is a state that somebody should see.
-func loud(state string) string { return strings.ToUpper(state) }
+// capitals returns a state in capitals, for attention.
+func capitals(state string) string { return strings.ToUpper(state) }
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-// sentence is a message of several lines on one.
-func sentence(s string) string {
+// joinLines joins the lines of a message.
+func joinLines(s string) string {
 	return Line(strings.ReplaceAll(strings.TrimSpace(s), "\n", "; "))
 }

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// jobsAsTheyAre are one of each: well, late by a second run, failed, interrupted,
-// refused though it has no schedule, never run.
+// jobsAsTheyAre has one job of each state: ok, late by a second run, failed, interrupted, refused
+// without a schedule, never run.
 func jobsAsTheyAre() *runner.Status {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	job := func(name, state string, change func(*runner.JobStatus)) *runner.JobStatus {
@@ -97,7 +97,7 @@ never ran
 `, b.String())
 }
 
-// Of one job each.
+// One check for each job.
 func TestNagiosLevels(t *testing.T) {
 	t.Parallel()
 	all := jobsAsTheyAre().Jobs
@@ -134,13 +134,12 @@ func TestNagiosLevels(t *testing.T) {
 	require.Equal(t, "lag_slow=U;900;4500;0", performance(slow)[0], "nobody can tell by how much")
 }
 
-// perfDatum is one of the convention's, with what we have of it.
+// perfDatum matches the performance data that zxfer prints, in the format of the convention.
 func perfDatum() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-zA-Z0-9_-]+=(-?[0-9]+s?|U);[0-9]*;[0-9]*;0$`)
 }
 
-// However many jobs there are and whatever they say, it is short, and there is one
-// "|", behind the first line.
+// For any number of jobs and any text the output is short, and has one "|", after the first line.
 func TestNagiosIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{}
@@ -157,11 +156,11 @@ func TestNagiosIsBounded(t *testing.T) {
 	_, err := Nagios(&b, s)
 	require.NoError(t, err)
 	out := b.String()
-	require.LessOrEqual(t, len(out), nagiosMost+1)
+	require.LessOrEqual(t, len(out), nagiosMax+1)
 	first, rest, _ := strings.Cut(out, "\n")
 	text, perf, ok := strings.Cut(first, " | ")
 	require.True(t, ok)
-	require.LessOrEqual(t, len(text), nagiosFirst+20)
+	require.LessOrEqual(t, len(text), nagiosFirstLine+20)
 	require.NotContains(t, text+perf+rest, "|")
 	require.NotContains(t, out, "\x1b")
 	require.Regexp(t, `\n\.\.\. and [0-9,]+ lines\n$`, out)
@@ -173,7 +172,7 @@ func TestNagiosIsBounded(t *testing.T) {
 	require.Equal(t, "ZXFER UNKNOWN: there is no job file; / x\n", b.String())
 }
 
-// TestCourse covers the words for what is in progress.
+// TestCourse covers the text for runs in progress.
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
@@ -188,6 +187,6 @@ func TestCourse(t *testing.T) {
 		{runner.JobStatus{Running: true, RunningSince: at, LastRun: at}, []string{"a run is in progress since 2026-11-22 08:00:00"}},
 		{runner.JobStatus{LastRun: at}, nil},
 	} {
-		require.Equal(t, c.want, Course(&c.j))
+		require.Equal(t, c.want, InProgress(&c.j))
 	}
 }

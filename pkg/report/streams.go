@@ -13,29 +13,29 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// streamID names a stream among those of several transfers.
+// streamID identifies a stream of one or several transfers.
 type streamID struct {
-	part string // "" where there is one
+	part string // "" for a single transfer
 	id   int
 }
 
-// stream is a running stream as the job last told of it.
+// stream is a running stream and its last progress.
 type stream struct {
 	streamID
-	name   string // source dataset and the snapshot to arrive
+	name   string // source dataset and the arriving snapshot
 	source string // dataset
 	target string
 	step   plan.Step
 	last   connect.Progress
-	shown  time.Time // when a line of JSON about it was last written
+	shown  time.Time // when its last JSON event was written
 }
 
-// streams are those that run, in the order in which they started, and what is
-// known of all. Its owner does the locking.
+// streams holds the running streams in order of their start, and the total. The owner does the
+// locking.
 type streams struct {
 	running  []*stream
 	finished int    // streams that arrived
-	arrived  uint64 // bytes of those
+	arrived  uint64 // their bytes
 	total    total
 }
 
@@ -56,25 +56,39 @@ func (s *streams) start(id streamID, d *plan.Dataset, step int, now time.Time) *
 	return s.add(st, left)
 }
 
-// begin is start for a device, which has total bytes, of which done are there.
-func (s *streams) begin(source, target string, total, done uint64, now time.Time) {
+// startDevice is start for a device of total bytes, of which done are present.
+func (s *streams) startDevice(source, target string, total, done uint64, now time.Time) {
 	s.add(&stream{streamID: streamID{id: deviceID}, name: source, source: source, target: target, shown: now,
 		step: plan.Step{Bytes: total}, last: connect.Progress{Bytes: done, Total: total}}, nil)
 }
 
-// deviceID is the id of a device's only stream.
+// deviceID is the id of the only stream of a device.
 const deviceID = 1
 
 func (s *streams) add(st *stream, left []plan.Step) *stream {
 	st.name = oneLine(st.name)
 	s.running = append(s.running, st)
 	s.total.start(st.dataset(), gaugeOf(st.last), left)
-	s.total.note(st.shown)
+	s.total.record(st.shown)
 	return st
 }
 
-// dataset is the one that the stream is of.
+// dataset returns the stream's dataset.
 func (st *stream) dataset() datasetID { return datasetID{st.part, st.source} }
+
+// progress records p and returns its stream, or nil if it is not running.
+func (s *streams) progress(id streamID, p connect.Progress, now time.Time) *stream {
+	st := s.find(id)
+	if st == nil {
+		return nil
+	}
+	if st.step.Bytes == 0 {
+		p.Total = 0 // only the bytes that arrived earlier are known
+	}
+	s.update(st, p)
+	s.total.record(now)
+	return st
+}
 
 func (s *streams) find(id streamID) *stream {
 	for _, st := range s.running {
@@ -85,27 +99,13 @@ func (s *streams) find(id streamID) *stream {
 	return nil
 }
 
-// progress notes p and returns its stream, nil if it is not running.
-func (s *streams) progress(id streamID, p connect.Progress, now time.Time) *stream {
-	st := s.find(id)
-	if st == nil {
-		return nil
-	}
-	if st.step.Bytes == 0 {
-		p.Total = 0 // only the bytes that had arrived before are known
-	}
-	s.arriving(st, p)
-	s.total.note(now)
-	return st
-}
-
-func (s *streams) arriving(st *stream, p connect.Progress) {
+func (s *streams) update(st *stream, p connect.Progress) {
 	s.total.moved += p.Bytes - min(p.Bytes, st.last.Bytes)
-	s.total.at(st.dataset(), gaugeOf(p))
+	s.total.update(st.dataset(), gaugeOf(p))
 	st.last = p
 }
 
-// finish takes out a stream that moved bytes; nil where it does not run.
+// finish removes a stream that moved bytes. It returns nil if the stream is not running.
 func (s *streams) finish(id streamID, bytes uint64, failed bool) *stream {
 	st := s.find(id)
 	if st == nil {
@@ -118,12 +118,12 @@ func (s *streams) finish(id streamID, bytes uint64, failed bool) *stream {
 	s.arrived += bytes
 	last := st.last
 	last.Bytes = max(last.Bytes, st.step.Done+bytes)
-	s.arriving(st, last)
+	s.update(st, last)
 	s.total.end(st.dataset(), failed)
 	return st
 }
 
-// snapshot is the one to arrive, "" of a device.
+// snapshot returns the arriving snapshot, or "" for a device.
 func (st *stream) snapshot() string {
 	if st.step.Send.To == "" {
 		return ""
@@ -131,7 +131,26 @@ func (st *stream) snapshot() string {
 	return "@" + st.step.Send.To
 }
 
-// limit says what limits a stream, "" where nothing does.
+// report describes the running streams on one line.
+func (s *streams) report(now time.Time) string {
+	switch {
+	case len(s.running) == 0:
+		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
+	case len(s.running) == 1 && !s.total.multiple():
+		return s.running[0].line()
+	}
+	var each []string
+	for _, st := range s.running {
+		each = append(each, st.short())
+	}
+	all := strings.Join(nonEmpty(append([]string{s.total.datasets()}, s.total.gauge(now).facts()...)), ", ")
+	if len(s.running) == 1 {
+		return all + ": " + strings.Join(nonEmpty([]string{each[0], s.running[0].limit()}), ", ")
+	}
+	return all + ": " + list(each, ", ", 8)
+}
+
+// limit names the bottleneck of a stream, or returns "".
 func (st *stream) limit() string {
 	if st.last.LimitedBy == "" {
 		return ""
@@ -139,12 +158,7 @@ func (st *stream) limit() string {
 	return "limited by " + oneLine(st.last.LimitedBy)
 }
 
-// line is one progress line without decoration.
-func (st *stream) line() string {
-	return st.name + ": " + strings.Join(present(append(gaugeOf(st.last).facts(), st.limit())), ", ")
-}
-
-// short is a stream beside others.
+// short describes one of several streams.
 func (st *stream) short() string {
 	g := gaugeOf(st.last)
 	if p, ok := g.percent(); ok {
@@ -153,28 +167,14 @@ func (st *stream) short() string {
 	return st.name + " " + size.Text(g.bytes)
 }
 
-// report is the one line that tells what runs.
-func (s *streams) report(now time.Time) string {
-	switch {
-	case len(s.running) == 0:
-		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
-	case len(s.running) == 1 && !s.total.several():
-		return s.running[0].line()
-	}
-	var each []string
-	for _, st := range s.running {
-		each = append(each, st.short())
-	}
-	all := strings.Join(present(append([]string{s.total.datasets()}, s.total.gauge(now).facts()...)), ", ")
-	if len(s.running) == 1 {
-		return all + ": " + strings.Join(present([]string{each[0], s.running[0].limit()}), ", ")
-	}
-	return all + ": " + list(each, ", ", 8)
+// line returns one undecorated progress line.
+func (st *stream) line() string {
+	return st.name + ": " + strings.Join(nonEmpty(append(gaugeOf(st.last).facts(), st.limit())), ", ")
 }
 
-// rows are the live lines, that of all first.
+// rows returns the live lines, the total first.
 func (s *streams) rows(now time.Time) (out []row) {
-	if s.total.several() && len(s.running) > 0 {
+	if s.total.multiple() && len(s.running) > 0 {
 		out = append(out, rowOf("total", s.total.gauge(now), s.total.datasets()))
 	}
 	for _, st := range s.running {
@@ -183,7 +183,7 @@ func (s *streams) rows(now time.Time) (out []row) {
 	return out
 }
 
-func present(parts []string) []string {
+func nonEmpty(parts []string) []string {
 	out := parts[:0]
 	for _, p := range parts {
 		if p != "" {

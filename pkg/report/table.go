@@ -15,13 +15,13 @@ type row struct {
 	cells [cellCount]string
 }
 
-// The cells of a row, in their order.
+// The cells of a row, in order.
 const (
 	cellPercent = iota
 	cellAmount
 	cellRate
 	cellETA
-	cellMore // what limits a stream
+	cellMore // the bottleneck of a stream
 	cellCount
 )
 
@@ -34,8 +34,8 @@ func rowOf(name string, g gauge, more string) row {
 	return r
 }
 
-// table lines rows up. Its columns only grow: they stay where they are while the
-// numbers change and streams come and go.
+// table aligns rows. Its columns only grow, so they stay in place while numbers change and streams
+// start and end.
 type table struct {
 	name  int
 	cells [cellCount]int
@@ -47,14 +47,8 @@ const (
 	minBar, maxBar             = 10, 30
 )
 
-// usual are cells as they mostly are, which have their room from the beginning: a
-// bar is not to shrink when the first rate is known.
-func usual() [cellCount]string {
-	return [cellCount]string{"99 %", "1.2 GiB of 3.4 GiB", "100 MiB/s", "ETA 59 s", "limited by target"}
-}
-
-// lines fits rows into a width: what matters least goes first when there is no
-// room, in all of them.
+// lines fits rows into a width. If space is short, it drops the least important column from all
+// rows first.
 func (t *table) lines(rows []row, width int) []string {
 	known := false
 	for _, r := range rows {
@@ -64,7 +58,7 @@ func (t *table) lines(rows []row, width int) []string {
 			t.cells[i] = max(t.cells[i], len(c))
 		}
 	}
-	for i, c := range usual() {
+	for i, c := range typicalCells() {
 		if known {
 			t.cells[i] = max(t.cells[i], len(c))
 		}
@@ -81,7 +75,7 @@ func (t *table) lines(rows []row, width int) []string {
 	}
 	drop := func(cell int) {
 		cells[cell] = 0
-		for i := range rows { // without a percentage it is all there is
+		for i := range rows { // without a percentage the amount is the only progress
 			if r := &rows[i]; cell == cellAmount && r.share < 0 {
 				r.cells[cellPercent] = size.Text(r.bytes)
 				cells[cellPercent] = max(cells[cellPercent], len(r.cells[cellPercent]))
@@ -89,7 +83,7 @@ func (t *table) lines(rows []row, width int) []string {
 		}
 	}
 	want, bar, order := min(t.name, wantName), 0, []int{cellMore, cellAmount, cellETA, cellRate}
-	if known { // the percentage tells how much; nothing else tells what limits it
+	if known { // the percentage shows progress too, but nothing else shows the bottleneck
 		bar, order[0], order[1] = 2+minBar, cellAmount, cellMore
 	}
 	for i, least := range order {
@@ -112,7 +106,13 @@ func (t *table) lines(rows []row, width int) []string {
 	return out
 }
 
-// line writes a row in columns of those widths; one of 0 is left out.
+// typicalCells returns typical cells. Their width is reserved from the start, so that the bar does not
+// shrink later.
+func typicalCells() [cellCount]string {
+	return [cellCount]string{"99 %", "1.2 GiB of 3.4 GiB", "100 MiB/s", "ETA 59 s", "limited by target"}
+}
+
+// line formats a row with these column widths. Width 0 omits a column.
 func (r *row) line(name, bar int, cells *[cellCount]int) string {
 	line := fmt.Sprintf("%-*s", name, elide(r.name, name))
 	switch {

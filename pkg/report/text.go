@@ -12,21 +12,56 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// Options say where and how a job is shown.
+// Options configures Text and JSON.
 type Options struct {
 	Stdout, Stderr io.Writer
 	Quiet          bool // errors only
-	Verbose        bool // the whole plan first, each stream's stages afterwards
-	// Often tells that the same is done again and again, by a timer: where no
-	// terminal is looked at, single streams are not told of.
+	Verbose        bool // the whole plan first, and the stages of each stream
+	// Often suppresses lines about single streams unless a terminal is attached. It is for jobs
+	// that a timer repeats.
 	Often bool
-	// Eager shows at once what is under way, which else is shown where it lasts:
-	// there is nothing else to see.
+	// Eager shows activities immediately, for commands that show nothing else.
 	Eager bool
-	// Size returns the terminal that Stderr is; nil where it is none.
-	// Unknown dimensions are 0.
+	// Size returns the dimensions of the terminal that Stderr is, with 0 for unknown ones. It is
+	// nil if Stderr is not a terminal.
 	Size func() (columns, rows int)
 	Now  func() time.Time // nil = time.Now
+}
+
+// Minimum intervals between reports of the total progress.
+const (
+	logInterval     = time.Minute            // a line in a log
+	repaintInterval = 250 * time.Millisecond // the live lines of a terminal
+)
+
+// Text reports a job to a person, with live progress on a terminal. Its methods may be called
+// concurrently. They ignore errors of writing to standard error, because there is nowhere left to
+// report them.
+type Text struct {
+	part // for a job of one transfer
+	opts Options
+
+	mu         sync.Mutex
+	streams    streams
+	activities activities
+	screen     *screen // nil without a terminal
+	table      table
+	painted    time.Time
+	logged     time.Time // when the last line of total progress was printed, without a terminal
+	quiet      bool
+}
+
+// NewText returns a reporter for a person.
+func NewText(o Options) *Text {
+	t := &Text{opts: o, quiet: o.Quiet, logged: o.now()}
+	t.part = part{t, ""}
+	if t.activities.showShort = o.Eager; o.Eager {
+		t.logged = time.Time{}
+	}
+	if o.Size != nil && !o.Quiet {
+		t.screen = &screen{out: o.Stderr, size: o.Size}
+	}
+	return t
 }
 
 func (o Options) now() time.Time {
@@ -36,50 +71,14 @@ func (o Options) now() time.Time {
 	return time.Now()
 }
 
-// How often it is shown how far all is, at most.
-const (
-	sayEvery     = time.Minute            // a line in a log
-	repaintEvery = 250 * time.Millisecond // the live lines of a terminal
-)
-
-// Text shows a job to a person, and where a terminal is looked at, how far it is.
-// Its methods may be called from several goroutines; errors of writing to standard
-// error are passed over, as there is nowhere left to tell of them.
-type Text struct {
-	part // of a job that is one transfer
-	opts Options
-
-	mu      sync.Mutex
-	streams streams
-	doing   activities
-	screen  *screen // nil without a terminal
-	table   table
-	painted time.Time
-	said    time.Time // that without a terminal it was told how far all is
-	quiet   bool
-}
-
-// NewText returns a reporter for a person.
-func NewText(o Options) *Text {
-	t := &Text{opts: o, quiet: o.Quiet, said: o.now()}
-	t.part = part{t, ""}
-	if t.doing.all = o.Eager; o.Eager {
-		t.said = time.Time{}
-	}
-	if o.Size != nil && !o.Quiet {
-		t.screen = &screen{out: o.Stderr, size: o.Size}
-	}
-	return t
-}
-
-// part is a transfer of those that are shown together.
+// part is one of several transfers that are shown together.
 type part struct {
 	*Text
 	name string
 }
 
-// Part returns a Reporter for one of several transfers that are shown together,
-// and whose total is that of all. Its name is before those of its streams.
+// Part returns a Reporter for one of several transfers that are shown with a common total. Its
+// stream names start with name.
 func (t *Text) Part(name string) job.Reporter { return part{t, name} }
 
 // Log shows a message.
@@ -89,8 +88,8 @@ func (t *Text) Log(message string) {
 	}
 }
 
-// Planned shows what is about to be done: everything with Verbose, else a
-// headline and what a user must not miss. A dry run shows its plan when done.
+// Planned shows the plan with Verbose, otherwise a headline and important warnings. A dry run
+// shows its plan in Done.
 func (t part) Planned(r *job.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +105,7 @@ func (t part) Planned(r *job.Report) {
 	}
 }
 
-// Started shows that a stream begins.
+// Started shows that a stream starts.
 func (t part) Started(id int, d *plan.Dataset, step int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +119,7 @@ func (t part) Started(id int, d *plan.Dataset, step int) {
 	}
 }
 
-// Progress shows how far a stream is, now and then.
+// Progress records and occasionally shows the progress of a stream.
 func (t part) Progress(id int, p connect.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +128,7 @@ func (t part) Progress(id int, p connect.Progress) {
 	}
 }
 
-// Finished shows what came of a stream.
+// Finished shows the result of a stream.
 func (t part) Finished(id int, r *job.StepResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,7 +138,7 @@ func (t part) Finished(id int, r *job.StepResult) {
 	}
 }
 
-// Ended notes that no more is tried of a dataset.
+// Ended notes that a dataset is not tried again.
 func (t part) Ended(d *plan.Dataset, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,63 +146,62 @@ func (t part) Ended(d *plan.Dataset, err error) {
 	t.refresh()
 }
 
-// Activity shows what no stream tells of, while it lasts.
-func (t *Text) Activity(what string) (done func()) { return t.ActivityState(said(what)) }
+// Activity shows an activity while it lasts.
+func (t *Text) Activity(what string) (done func()) { return t.ActivityState(fixedText(what)) }
 
-// ActivityState is Doing of what tells how far it is.
+// ActivityState is Activity with a description that changes.
 func (t *Text) ActivityState(what func() string) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	one := t.doing.begin(what, t.opts.now())
+	one := t.activities.begin(what, t.opts.now())
 	if t.opts.Eager && t.screen != nil && !t.quiet {
 		t.paint("")
 	}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.doing.end(one)
+		t.activities.end(one)
 		t.refresh()
 	}
 }
 
-// Tick is called now and then, so that what is shown stays fresh where nothing
-// happens.
+// Tick refreshes the output. The caller calls it regularly.
 func (t *Text) Tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.streams.running) > 0 { // what comes before the first is no part of the rate
-		t.streams.total.note(t.opts.now())
+	if len(t.streams.running) > 0 { // the time before the first stream does not count for the rate
+		t.streams.total.record(t.opts.now())
 	}
 	t.refresh()
 }
 
-// refresh shows how far all is, where it is time to.
+// refresh shows the progress if the interval has passed.
 func (t *Text) refresh() {
 	now := t.opts.now()
 	switch {
 	case t.quiet:
 	case t.screen != nil:
-		if now.Sub(t.painted) >= repaintEvery {
+		if now.Sub(t.painted) >= repaintInterval {
 			t.paint("")
 		}
-	case now.Sub(t.said) >= sayEvery:
+	case now.Sub(t.logged) >= logInterval:
 		if line := t.state(now); line != "" {
-			t.said = now
+			t.logged = now
 			t.print(line + "\n")
 		}
 	}
 }
 
-// State is one line about what is going on, "" where nothing is.
+// State describes the running streams and activities on one line, or returns "".
 func (t *Text) State() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state(t.opts.now())
 }
 
-func (t *Text) state(now time.Time) string { return state(&t.streams, &t.doing, now) }
+func (t *Text) state(now time.Time) string { return describeProgress(&t.streams, &t.activities, now) }
 
-// Status shows one line about what is going on, also with Quiet: it was asked for.
+// Status shows one line about progress, even with Quiet, because the user requested it.
 func (t *Text) Status() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,18 +209,17 @@ func (t *Text) Status() {
 	t.paint(cmp.Or(t.state(now), t.streams.report(now)) + "\n")
 }
 
-// Over ends a job of several that are shown one after the other: what was live is
-// gone, and what it moved is no part of the next one's total.
+// Over ends one of several jobs that are shown one after the other. It clears live lines and
+// totals.
 func (t *Text) Over() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()
 }
 
-// Done shows the outcome: a dry run's plan or the summary of a job that
-// succeeded on standard output; on standard error what explains err beyond
-// its own text, which is [Error]'s to print. It returns the error of writing
-// to standard output.
+// Done shows the result: the plan of a dry run or a summary on standard output. If err is not nil,
+// it shows details on standard error that [Error] does not print. It returns errors of writing to
+// standard output.
 func (t *Text) Done(r *job.Report, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,11 +234,11 @@ func (t *Text) Done(r *job.Report, err error) error {
 		t.print(failureText(r))
 		return nil
 	}
-	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next)+divergedText(r.Diverged))
+	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next)+rollbackText(r.Diverged))
 }
 
 func (t *Text) over() {
-	t.streams.running, t.streams.total, t.doing.under = nil, total{}, nil
+	t.streams.running, t.streams.total, t.activities.running = nil, total{}, nil
 	if t.screen != nil {
 		t.paint("")
 	}
@@ -253,7 +250,7 @@ func (t *Text) write(text string) {
 	t.paint(text)
 }
 
-// paint writes text, above the live lines where there are any.
+// paint writes text above the live lines.
 func (t *Text) paint(text string) {
 	if t.screen == nil {
 		t.print(text)
@@ -262,11 +259,11 @@ func (t *Text) paint(text string) {
 	columns, _ := t.screen.dimensions()
 	now := t.opts.now()
 	live := t.table.lines(t.streams.rows(now), columns-1)
-	for _, line := range t.doing.lines(now) {
+	for _, line := range t.activities.lines(now) {
 		live = append(live, ascii(line))
 	}
 	t.painted = now
-	_ = t.screen.show(text, live) // see Text: nowhere left to tell of it
+	_ = t.screen.show(text, live) // see Text: nowhere left to report the error
 }
 
 func (t *Text) print(text string) { _ = writeString(t.opts.Stderr, text) }

@@ -9,140 +9,139 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// datasetID names a dataset among those of several transfers.
+// datasetID identifies a dataset of one or several transfers.
 type datasetID struct{ part, source string }
 
-// total is how far all is that was planned.
+// total is the progress of everything that was planned.
 type total struct {
-	courses map[datasetID]*course // of the datasets that have something to send
-	streams int                   // that were planned
-	done    int                   // datasets that arrived
-	moved   uint64                // bytes of stream, by this command
-	recent  []moment              // of the last totalWindow
+	progress map[datasetID]*datasetProgress // datasets with something to send
+	streams  int                            // planned
+	done     int                            // datasets that arrived
+	moved    uint64                         // stream bytes moved by this command
+	recent   []rateSample                   // within totalWindow
 }
 
-// course is how far one dataset is.
-type course struct {
-	arrived uint64      // bytes of streams that arrived
-	now     *gauge      // the stream that runs, or was cut; nil between two
-	cut     bool        // it was
-	left    []plan.Step // the streams after it
+// datasetProgress is the progress of one dataset.
+type datasetProgress struct {
+	arrived     uint64      // bytes of streams that arrived
+	current     *gauge      // the running or interrupted stream; nil between two
+	interrupted bool        // now was interrupted
+	remaining   []plan.Step // the streams after it
 }
 
-type moment struct {
+type rateSample struct {
 	at    time.Time
 	moved uint64
 }
 
 const (
-	// totalWindow is the time that the rate of all is averaged over: between two
-	// streams nothing moves.
+	// totalWindow is the time over which the total rate is averaged, as nothing moves between two
+	// streams.
 	totalWindow = 15 * time.Second
-	// momentEvery is how often it is looked at, at most.
-	momentEvery = 250 * time.Millisecond
+	// sampleInterval is the minimum interval between two moments.
+	sampleInterval = 250 * time.Millisecond
 )
 
-// plan takes a plan in.
+// plan adds a plan.
 func (t *total) plan(part string, p *plan.Plan) {
 	for _, d := range p.Datasets {
 		if len(d.Steps) > 0 {
 			t.streams += len(d.Steps)
-			t.of(datasetID{part, d.Source}).left = d.Steps
+			t.dataset(datasetID{part, d.Source}).remaining = d.Steps
 		}
 	}
 }
 
-func (t *total) of(id datasetID) *course {
-	if t.courses == nil {
-		t.courses = map[datasetID]*course{}
+func (t *total) dataset(id datasetID) *datasetProgress {
+	if t.progress == nil {
+		t.progress = map[datasetID]*datasetProgress{}
 	}
-	c := t.courses[id]
+	c := t.progress[id]
 	if c == nil {
-		c = &course{}
-		t.courses[id] = c
+		c = &datasetProgress{}
+		t.progress[id] = c
 	}
 	return c
 }
 
-// start begins a stream of a dataset, behind which others are left. What was
-// planned anew after a cut and is less than before leaves out what had arrived.
+// start starts a stream of a dataset, with the streams left after it. If a new plan after an
+// interruption is smaller, it excludes what had arrived.
 func (t *total) start(id datasetID, now gauge, left []plan.Step) {
-	c := t.of(id)
+	c := t.dataset(id)
 	var before, after gauge
 	known := c.add(&before)
-	cut := c.cut
-	c.now, c.cut, c.left = &now, false, left
+	cut := c.interrupted
+	c.current, c.interrupted, c.remaining = &now, false, left
 	if cut && c.add(&after) && known && after.total < before.total {
 		c.arrived += before.total - after.total
 	}
 }
 
-// at takes in how far a dataset's stream is.
-func (t *total) at(id datasetID, now gauge) {
-	if c := t.of(id); c.now != nil {
-		c.now = &now
+// update updates the progress of a dataset's stream.
+func (t *total) update(id datasetID, now gauge) {
+	if c := t.dataset(id); c.current != nil {
+		c.current = &now
 	}
 }
 
 // end ends a dataset's stream.
 func (t *total) end(id datasetID, failed bool) {
-	c := t.of(id)
+	c := t.dataset(id)
 	switch {
-	case c.now == nil:
+	case c.current == nil:
 	case failed:
-		c.cut = true
+		c.interrupted = true
 	default:
-		c.arrived, c.now = c.arrived+c.now.bytes, nil
+		c.arrived, c.current = c.arrived+c.current.bytes, nil
 	}
 }
 
-// ended ends a dataset of which no more is tried: nobody waits for what did not
-// arrive of it.
+// ended ends a dataset that is not tried again. What did not arrive no longer counts.
 func (t *total) ended(id datasetID, failed bool) {
-	c := t.courses[id]
+	c := t.progress[id]
 	if c == nil {
 		return // it had nothing to send
 	}
-	if c.now != nil {
-		c.arrived += c.now.bytes
+	if c.current != nil {
+		c.arrived += c.current.bytes
 	}
-	c.now, c.cut, c.left = nil, false, nil
+	c.current, c.interrupted, c.remaining = nil, false, nil
 	if !failed {
 		t.done++
 	}
 }
 
-// add adds how far the dataset is, and tells whether all its sizes are known.
-func (c *course) add(g *gauge) (known bool) {
+// add adds the dataset's progress to g and reports whether all its sizes are known.
+func (c *datasetProgress) add(g *gauge) (known bool) {
 	g.bytes, g.total, known = g.bytes+c.arrived, g.total+c.arrived, true
-	if c.now != nil {
-		g.bytes += c.now.bytes
-		g.total += max(c.now.total, c.now.bytes)
-		known = c.now.total > 0
+	if c.current != nil {
+		g.bytes += c.current.bytes
+		g.total += max(c.current.total, c.current.bytes)
+		known = c.current.total > 0
 	}
-	for i := range c.left {
-		g.total += c.left[i].Done + c.left[i].Bytes
-		known = known && c.left[i].Bytes > 0
+	for i := range c.remaining {
+		g.total += c.remaining[i].Done + c.remaining[i].Bytes
+		known = known && c.remaining[i].Bytes > 0
 	}
 	return known
 }
 
-// note looks at how much was moved by now.
-func (t *total) note(now time.Time) {
-	if n := len(t.recent); n > 0 && now.Sub(t.recent[n-1].at) < momentEvery {
+// record records how much was moved by now.
+func (t *total) record(now time.Time) {
+	if n := len(t.recent); n > 0 && now.Sub(t.recent[n-1].at) < sampleInterval {
 		return
 	}
-	t.recent = append(t.recent, moment{now, t.moved})
+	t.recent = append(t.recent, rateSample{now, t.moved})
 	for len(t.recent) > 2 && now.Sub(t.recent[0].at) > totalWindow {
 		t.recent = t.recent[1:]
 	}
 }
 
-// gauge is that of all.
+// gauge returns the progress of all datasets.
 func (t *total) gauge(now time.Time) gauge {
 	var g gauge
 	known := true
-	for _, c := range t.courses {
+	for _, c := range t.progress {
 		known = c.add(&g) && known
 	}
 	if !known {
@@ -157,13 +156,13 @@ func (t *total) gauge(now time.Time) gauge {
 	return g
 }
 
-// several tells that there is more to tell than of one stream.
-func (t *total) several() bool { return t.streams > 1 }
+// multiple reports whether more than one stream was planned.
+func (t *total) multiple() bool { return t.streams > 1 }
 
-// datasets is how many of them arrived, "" of one.
+// datasets formats how many datasets arrived, or returns "" for a single one.
 func (t *total) datasets() string {
-	if len(t.courses) < 2 {
+	if len(t.progress) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %s done", t.done, english.Plural(len(t.courses), "dataset", ""))
+	return fmt.Sprintf("%d of %s done", t.done, english.Plural(len(t.progress), "dataset", ""))
 }

@@ -21,22 +21,22 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// environment is what a command finds beside what zxfer was started with.
+// environment holds variables for a command, in addition to zxfer's environment.
 type environment []string
 
-// environmentOf is that of an application's:
+// environmentFor returns the variables for an application's commands:
 //
-//	ZXFER_HOOK      freeze or thaw
+//	ZXFER_HOOK      freeze or thaw, added later
 //	ZXFER_JOB       the job's name
 //	ZXFER_FREEZE    the name in the job file, or the kind
-//	ZXFER_SNAPSHOT  the name of the snapshots, behind "@"
-//	LC_ALL          C
-func environmentOf(q *freeze.Request, w *freeze.Wanted) environment {
+//	ZXFER_SNAPSHOT  the name of the snapshots, after "@"
+//	LC_ALL          C, added later
+func environmentFor(q *freeze.Request, w *freeze.Wanted) environment {
 	_, snapshot, _ := strings.Cut(q.Snapshots[0], "@")
 	return environment{"ZXFER_JOB=" + q.Job, "ZXFER_FREEZE=" + w.Label(), "ZXFER_SNAPSHOT=" + snapshot}
 }
 
-// command is an application that two commands hold still and have go on.
+// command is an application that two commands freeze and thaw.
 type command struct {
 	*freeze.Spec
 	environment
@@ -47,7 +47,7 @@ func (c *command) freeze(ctx context.Context) (frozen, error) {
 	return frozen{}, err
 }
 
-// Whether it stood still thaw's exit code tells: it is not known before.
+// prove succeeds: only the exit code of the thaw command shows whether the freeze held.
 func (c *command) prove(context.Context) error { return nil }
 
 func (c *command) thaw(ctx context.Context) error {
@@ -63,18 +63,18 @@ func (c *command) thaw(ctx context.Context) error {
 	return err
 }
 
-// windDown is how long a command that was told to end may take.
-const windDown = 2 * time.Second
+// waitDelay is how long a command may take to end after SIGTERM.
+const waitDelay = 2 * time.Second
 
-// start starts a program for an application, as the account that it says.
+// start starts a program for an application, as the account RunAs.
 func start(ctx context.Context, s *freeze.Spec, argv, env []string, stdin io.Reader, stdout, stderr io.Writer) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir = stdin, stdout, stderr, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = windDown
-	if err := become(cmd, s.RunAs); err != nil {
+	cmd.WaitDelay = waitDelay
+	if err := setAccount(cmd, s.RunAs); err != nil {
 		return nil, fmt.Errorf("run_as = %q: %w", s.RunAs, err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -87,8 +87,8 @@ func start(ctx context.Context, s *freeze.Spec, argv, env []string, stdin io.Rea
 	return cmd, nil
 }
 
-// become has a command run as an account.
-func become(cmd *exec.Cmd, account string) error {
+// setAccount makes cmd run as account.
+func setAccount(cmd *exec.Cmd, account string) error {
 	if account == "" {
 		return nil
 	}
@@ -106,7 +106,7 @@ func become(cmd *exec.Cmd, account string) error {
 		return nil
 	}
 	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	groups, _ := u.GroupIds() // those that cannot be told it goes without
+	groups, _ := u.GroupIds() // on error the program runs without them
 	for _, g := range groups {
 		if n, err := strconv.ParseUint(g, 10, 32); err == nil {
 			c.Groups = append(c.Groups, uint32(n))
@@ -116,32 +116,32 @@ func become(cmd *exec.Cmd, account string) error {
 	return nil
 }
 
-// run runs a program to its end, and returns what it printed.
+// run runs a program until it exits and returns its output.
 func run(ctx context.Context, s *freeze.Spec, argv, env []string) (string, error) {
-	out, said := &cli.Tail{}, &cli.Tail{}
-	cmd, err := start(ctx, s, argv, env, nil, out, said)
+	out, output := &cli.Tail{}, &cli.Tail{}
+	cmd, err := start(ctx, s, argv, env, nil, out, output)
 	if err != nil {
 		return "", err
 	}
 	err = cmd.Wait()
 	if ctx.Err() != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what ignored the first signal; it may be gone
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // descendants may ignore SIGTERM; the group may be gone
 		err = context.Cause(ctx)
 	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return out.String(), nil
 	}
-	text := said.String()
+	text := output.String()
 	if strings.TrimSpace(text) == "" {
 		text = out.String()
 	}
-	return "", failure(argv[0], err, text)
+	return "", withOutput(argv[0], err, text)
 }
 
-// failure is that of a program, with the end of what it said.
-func failure(program string, err error, said string) error {
-	if said = freeze.Clean(said); said != "" {
-		return fmt.Errorf("%s: %w: %s", program, err, said)
+// withOutput returns the error of a program with the end of its output.
+func withOutput(program string, err error, output string) error {
+	if output = freeze.Clean(output); output != "" {
+		return fmt.Errorf("%s: %w: %s", program, err, output)
 	}
 	return fmt.Errorf("%s: %w", program, err)
 }

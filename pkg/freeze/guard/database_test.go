@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// server is a database server that an account runs.
+// server is a database server that runs as its own account.
 type server struct {
 	t       *testing.T
 	dir     string // of data and socket
@@ -25,8 +25,8 @@ type server struct {
 	client  []string // command that executes the statement appended to it
 }
 
-// newServer returns a server, and the path of its program. It skips the test if PATH has
-// no such program: scripts/databases provides it.
+// newServer returns a server and the path of its program. It skips the test if PATH has no such
+// program; scripts/databases provides it.
 func newServer(t *testing.T, program string) (*server, string) {
 	const account = "nobody"
 	t.Helper()
@@ -45,7 +45,7 @@ func newServer(t *testing.T, program string) (*server, string) {
 	return &server{t: t, dir: dir, account: account}, path
 }
 
-// command is one of the server's account.
+// command returns a command that runs as the server's account.
 func (s *server) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("setpriv", append([]string{"--reuid=" + s.account, "--regid=nogroup", "--init-groups"}, argv...)...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "HOME="+s.dir)
@@ -95,7 +95,7 @@ func postgres(t *testing.T) (*server, freeze.Spec) {
 	return s, freeze.Spec{Kind: freeze.PostgreSQL, Host: s.dir, Port: 5439, RunAs: s.account, Within: testenv.Timeout()}
 }
 
-// A checkpoint is made, and what the server tells of itself is understood.
+// A freeze makes a checkpoint and parses what the server reports.
 func TestPostgreSQL(t *testing.T) {
 	t.Parallel()
 	s, spec := postgres(t)
@@ -131,8 +131,8 @@ func mariadb(t *testing.T) (*server, freeze.Spec) {
 	return s, freeze.Spec{Kind: freeze.MySQL, Socket: socket, User: s.account, RunAs: s.account, Within: testenv.Timeout()}
 }
 
-// While it is held nothing is committed; the lock goes with the word, with the watchdog,
-// and with the time, and is never there for longer.
+// Nothing is committed during the freeze. The lock ends with the message, with the watchdog, or at
+// the deadline, whichever is first.
 func TestMariaDB(t *testing.T) {
 	t.Parallel()
 	s, spec := mariadb(t)
@@ -168,7 +168,7 @@ func TestMariaDB(t *testing.T) {
 		}
 	}
 
-	// The session that holds the lock ends: the snapshot is not proved.
+	// If the session with the lock ends, the freeze is not verified.
 	g := begin(t, request(spec))
 	held := s.must("SELECT ID FROM information_schema.PROCESSLIST WHERE TIME_MS >= 0 AND ID != CONNECTION_ID() AND COMMAND = 'Sleep'")
 	s.must("KILL " + held)
@@ -185,11 +185,11 @@ func TestMariaDB(t *testing.T) {
 	g.Drop()
 }
 
-// Where a server has no stages of a backup, as MySQL and older ones of MariaDB, all its
-// tables are locked. The client that is found here says that the server is such a one.
+// All tables are locked on a server without backup stages, such as MySQL and older MariaDB. The
+// client in this test reports such a version.
 func TestReadLock(t *testing.T) {
 	for version, has := range map[string]bool{"10.3.39-MariaDB": false, "10.4.1-MariaDB": true, "10.11.19-MariaDB-0+deb12u1": true, "11.8.2-MariaDB": true, "12.0.1-MariaDB": true} {
-		require.Equal(t, has, staged.MatchString(version), version)
+		require.Equal(t, has, hasBackupStage.MatchString(version), version)
 	}
 	s, spec := mariadb(t)
 	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; SET GLOBAL general_log_file = '" + s.dir + "/general.log'; SET GLOBAL general_log = 1")
@@ -200,9 +200,9 @@ func TestReadLock(t *testing.T) {
 	s.client[0] = client
 	g := begin(t, request(spec))
 	require.False(t, g.Stopped, g.Outcomes)
-	told, err := os.ReadFile(s.dir + "/general.log")
+	answer, err := os.ReadFile(s.dir + "/general.log")
 	require.NoError(t, err)
-	require.Contains(t, string(told), "FLUSH TABLES WITH READ LOCK")
+	require.Contains(t, string(answer), "FLUSH TABLES WITH READ LOCK")
 	written := make(chan error, 1)
 	go func() { _, err := s.sql("INSERT INTO d.i VALUES (1)"); written <- err }()
 	select {

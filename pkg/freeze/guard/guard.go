@@ -1,7 +1,3 @@
-// Package guard holds applications still while a snapshot is taken, in a process of its
-// own: a watchdog, which has them go on whatever becomes of the run that started it.
-//
-// It takes no snapshot, and knows nothing of jobs.
 package guard
 
 import (
@@ -21,46 +17,46 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// Verb is zxfer's, which starts Serve.
+// Verb is the hidden verb of zxfer that calls Serve.
 const Verb = "freeze-guard"
 
-// wordTaken tells the watchdog that the snapshots are there.
-const wordTaken = "taken"
+// messageTaken is the message that the snapshots are taken.
+const messageTaken = "taken"
 
-// Guard is a watchdog that holds what was wanted.
+// Guard is the handle on a running watchdog.
 type Guard struct {
-	Began
+	FreezeResult
 
 	request *freeze.Request
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	stderr  *cli.Tail
-	note    *os.File // nil where none could be written
+	note    *os.File // nil if it could not be written
 	ended   chan []freeze.Outcome
 }
 
-// Began is how it began.
-type Began struct {
+// FreezeResult is the result of freezing.
+type FreezeResult struct {
 	Outcomes []freeze.Outcome
-	Places   [][]string // where each has its data, as far as it tells
-	Stopped  bool       // what is required could not be held still
+	Places   [][]string // data directories of each, as far as known
+	Stopped  bool       // a required application could not be frozen
 }
 
-// grace is how much longer than what it waits for the watchdog may take.
+// grace is added to the watchdog's own timeouts before it is killed.
 const grace = 5 * time.Second
 
-// Start starts a watchdog, which is this program again, and returns when all that is
-// wanted stands still, or was tried. Take or Drop has to follow.
+// Start starts a watchdog, which is this program again, and returns when all applications are
+// frozen or have failed. The caller must call Take or Drop.
 //
-// dir is where the processes of this host find each other until it starts anew; where it
-// cannot be written, what is killed together with its watchdog stays as it is.
+// dir holds the notes until the host reboots. If it is not writable, nothing thaws the
+// applications after the run and its watchdog are both killed.
 func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
-	thawLeft(dir)
+	thawNotes(dir)
 	g := &Guard{request: q, stderr: &cli.Tail{}, ended: make(chan []freeze.Outcome, 1)}
-	// A session of its own: what ends the run's terminal or group does not end it.
+	// A separate session survives the end of the run's terminal or process group.
 	g.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{"zxfer", Verb}, Dir: "/", Env: append(os.Environ(), "LC_ALL=C"),
 		Stderr: g.stderr, SysProcAttr: &syscall.SysProcAttr{Setsid: true}, WaitDelay: grace}
 	var err error
@@ -75,18 +71,18 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 		g.cmd.ExtraFiles = []*os.File{g.note} // noteFD
 	}
 	if err := g.cmd.Start(); err != nil {
-		g.forget(false)
+		g.closeNote(false)
 		return nil, fmt.Errorf("the watchdog of what is frozen: %w", err)
 	}
-	first := make(chan *began, 1)
+	first := make(chan *freezeMessage, 1)
 	go g.read(stdout, first)
 	if err := json.NewEncoder(g.stdin).Encode(q); err != nil {
 		g.Drop()
 		return nil, fmt.Errorf("the watchdog of what is frozen: %w: %s", err, strings.TrimSpace(g.stderr.String()))
 	}
 	limit := grace
-	for i := range q.Wanted { // they are frozen one after the other
-		limit += q.Wanted[i].Within + windDown
+	for i := range q.Wanted { // applications are frozen one after the other
+		limit += q.Wanted[i].Within + waitDelay
 	}
 	timer := time.AfterFunc(limit, g.kill)
 	defer timer.Stop()
@@ -96,7 +92,7 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 			outcomes := g.Drop()
 			return nil, fmt.Errorf("the watchdog of what is frozen ended: %s", outcomes[0].Error)
 		}
-		g.Began = Began{Outcomes: b.Outcomes, Stopped: b.Stopped, Places: make([][]string, len(b.Frozen))}
+		g.FreezeResult = FreezeResult{Outcomes: b.Outcomes, Stopped: b.Stopped, Places: make([][]string, len(b.Frozen))}
 		for i, f := range b.Frozen {
 			g.Places[i] = f.Places
 		}
@@ -107,11 +103,11 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	}
 }
 
-// read takes what the watchdog says. Where it ends without its last word, what it held
-// is thawed from here, at once.
-func (g *Guard) read(out io.Reader, first chan<- *began) {
+// read receives the watchdog's messages. If the watchdog ends without its last message, read thaws
+// the applications itself.
+func (g *Guard) read(out io.Reader, first chan<- *freezeMessage) {
 	messages := json.NewDecoder(out)
-	b, e := &began{}, &ended{}
+	b, e := &freezeMessage{}, &thawMessage{}
 	err := messages.Decode(b)
 	if n := len(g.request.Wanted); err != nil || len(b.Outcomes) != n || len(b.Frozen) != n {
 		b = nil
@@ -128,43 +124,43 @@ func (g *Guard) read(out io.Reader, first chan<- *began) {
 		first <- nil
 	}
 	g.ended <- e.Outcomes
-	_ = g.cmd.Wait() // what it came to it has said; it may go on trying
+	_ = g.cmd.Wait() // it has reported its result, and may retry a thaw
 }
 
-// rescue does the watchdog's duty.
-func (g *Guard) rescue(b *began) []freeze.Outcome {
+// rescue thaws the applications in place of the watchdog.
+func (g *Guard) rescue(b *freezeMessage) []freeze.Outcome {
 	return thawAll(g.request, b, "the watchdog ended before its time: "+g.stderr.String())
 }
 
-func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may be gone
+func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may have ended
 
-// Take reports to the watchdog that the snapshots are taken. When all applications are
-// thawed, it returns which are proved to have been frozen until then.
+// Take tells the watchdog that the snapshots are taken. It returns the outcomes when all
+// applications are thawed.
 func (g *Guard) Take() []freeze.Outcome {
-	_ = json.NewEncoder(g.stdin).Encode(wordTaken) // where it is gone, that shows in the end
+	_ = json.NewEncoder(g.stdin).Encode(messageTaken) // on error, the missing last message shows that it ended
 	return g.end(false)
 }
 
-// Drop has all go on, and is for where nothing was taken.
+// Drop thaws all applications when no snapshot was taken.
 func (g *Guard) Drop() []freeze.Outcome { return g.end(true) }
 
 func (g *Guard) end(drop bool) []freeze.Outcome {
 	if drop {
 		_ = g.stdin.Close()
 	}
-	timer := time.AfterFunc(proving+thawing+grace, g.kill) // they are thawed together
+	timer := time.AfterFunc(proveTimeout+thawTimeout+grace, g.kill) // they are thawed together
 	defer timer.Stop()
 	outcomes := <-g.ended
-	_ = g.stdin.Close() // twice is no harm
-	g.forget(slices.ContainsFunc(outcomes, func(o freeze.Outcome) bool { return o.Left }))
+	_ = g.stdin.Close() // closing twice is harmless
+	g.closeNote(slices.ContainsFunc(outcomes, func(o freeze.Outcome) bool { return o.Left }))
 	return outcomes
 }
 
-// forget closes the note, and removes it where nothing is left that it could be needed for.
-func (g *Guard) forget(left bool) {
+// closeNote closes the note. Unless an application is left frozen, it removes the note first.
+func (g *Guard) closeNote(left bool) {
 	if g.note != nil {
 		if dir, name := filepath.Split(g.note.Name()); !left {
-			_ = os.Remove(filepath.Join(dir, notePrefix+name)) // an unlocked one is removed by the next
+			_ = os.Remove(filepath.Join(dir, notePrefix+name)) // otherwise the next run removes it
 		}
 		_ = g.note.Close()
 	}

@@ -20,7 +20,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// logged are the first words of what scripts wrote.
+// logged returns the first words in the log of the scripts.
 func logged(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -55,7 +55,7 @@ func soonThawed(t *testing.T, dir string) {
 	}, testenv.Timeout(), 10*time.Millisecond)
 }
 
-// requireLog compares the log of scripts. The order of thaws is open.
+// requireLog compares the log of the scripts. The order of thaws may vary.
 func requireLog(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	got := logged(t, dir)
@@ -66,7 +66,7 @@ func requireLog(t *testing.T, dir string, want ...string) {
 	require.Equal(t, want, got)
 }
 
-// Several are frozen in their order and thawed together, whatever comes of them.
+// Applications are frozen in order and thawed together, whatever fails.
 func TestFreezeAndThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,8 +87,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }
 
-// What cannot be frozen is thawed, too: nobody knows how far it came. What is required
-// stops all; else it is only not proved.
+// A failed freeze is thawed too, since it may have been partial. If it is required, everything
+// stops. Otherwise it is only not verified.
 func TestCannotFreeze(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,7 +109,7 @@ func TestCannotFreeze(t *testing.T) {
 	require.Contains(t, o[1].Error, "exit status 1")
 }
 
-// A thaw that fails is told, and that it may still stand still.
+// A failed thaw is reported, and that the application may still be frozen.
 func TestCannotThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -120,8 +120,7 @@ func TestCannotThaw(t *testing.T) {
 	require.True(t, o[0].Left)
 }
 
-// Nothing stands still for longer than its timeout, though nobody says a word; the
-// snapshot that comes too late is not proved.
+// An application is thawed at its timeout without any message. A later snapshot is not verified.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -164,7 +163,7 @@ func TestRunKilled(t *testing.T) {
 	require.Error(t, run.Wait())
 }
 
-// The watchdog is killed: the run thaws by itself, at once.
+// If the watchdog is killed, the run thaws immediately.
 func TestWatchdogKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -177,7 +176,7 @@ func TestWatchdogKilled(t *testing.T) {
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }
 
-// Both are killed: who comes next thaws what they left.
+// If both are killed, the next run thaws.
 func TestBothKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -194,7 +193,7 @@ func TestBothKilled(t *testing.T) {
 	notes, err := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
 	require.NoError(t, err)
 	require.Len(t, notes, 1)
-	thawLeft(filepath.Join(dir, "notes"))
+	thawNotes(filepath.Join(dir, "notes"))
 	require.Equal(t, []string{"freeze a"}, logged(t, dir), "they are alive")
 
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", run.Process.Pid))
@@ -215,14 +214,14 @@ func TestBothKilled(t *testing.T) {
 	require.Error(t, run.Wait())
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
 	require.Eventually(t, func() bool { // a moment passes until the watchdog is no more
-		thawLeft(filepath.Join(dir, "notes"))
+		thawNotes(filepath.Join(dir, "notes"))
 		_, err := os.Stat(notes[0])
 		return err != nil
 	}, testenv.Timeout(), 10*time.Millisecond)
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
 }
 
-// The hint after a failed thaw is a command that thaws, with all that tells it to.
+// The hint after a failed thaw is a complete command.
 func TestHintOfThaw(t *testing.T) {
 	t.Parallel()
 	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}

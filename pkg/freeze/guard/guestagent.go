@@ -16,26 +16,26 @@ import (
 	"zxfer/pkg/freeze"
 )
 
-// guestAgent are the filesystems of a virtual machine, which its qemu-guest-agent
-// freezes: no program in it writes, and all that was written is on its disks.
+// guestAgent is the filesystems of a virtual machine, which its qemu-guest-agent freezes: all
+// earlier writes are on its disks, and no program in it writes.
 //
-// What the agent says comes from the machine, which is not trusted: it is bounded, and
-// decides no more than whether the snapshot is said to be consistent.
+// The machine is not trusted. Its replies are bounded, and decide only whether the snapshot counts
+// as consistent.
 //
 // https://www.qemu.org/docs/master/interop/qemu-ga-ref.html
 type guestAgent struct {
 	spec *freeze.Spec
-	// mine tells that it may be this one that froze them: what another did it does not undo.
-	mine bool
+	// owned reports that this process may have frozen them. It does not undo the freeze of another.
+	owned bool
 }
 
-// maxReply bounds one line of an agent.
+// maxReply is the maximum length of a reply line in bytes.
 const maxReply = 64 << 10
 
-// errAgent is an answer of an agent that says no.
-type errAgent struct{ class, text string }
+// agentError is an error reply of an agent.
+type agentError struct{ class, text string }
 
-func (e *errAgent) Error() string { return freeze.Clean(e.class + ": " + e.text) }
+func (e *agentError) Error() string { return freeze.Clean(e.class + ": " + e.text) }
 
 func (g *guestAgent) freeze(ctx context.Context) (f frozen, err error) {
 	status := ""
@@ -46,13 +46,13 @@ func (g *guestAgent) freeze(ctx context.Context) (f frozen, err error) {
 		return f, fault.Failf("another backup may be under way; else thaw it", "its filesystems are %q already", freeze.Clean(status))
 	}
 	n := 0
-	g.mine = true
+	g.owned = true
 	err = g.ask(ctx, "guest-fsfreeze-freeze", &n)
-	var no *errAgent
+	var no *agentError
 	if errors.As(err, &no) {
 		// An agent that fails at one filesystem thaws the others.
 		// https://gitlab.com/qemu-project/qemu/-/blob/v7.2.0/qga/commands-posix.c (qmp_guest_fsfreeze_freeze_list)
-		g.mine = false
+		g.owned = false
 	}
 	if err == nil && n < 1 {
 		err = errors.New("it froze no filesystem")
@@ -69,20 +69,20 @@ func (g *guestAgent) prove(ctx context.Context) error {
 	return err
 }
 
-// What one try to thaw may take: an agent carries out one command after the other, and
-// the one before may be the freeze, which took too long. It grows, as does the pause behind it.
+// Timeouts of one attempt to thaw, and pauses between attempts. Both double. An agent runs
+// commands in sequence, and a freeze that took too long may still block it.
 const (
-	firstTry  = 10 * time.Second
-	longest   = 2 * time.Minute
-	firstRest = 200 * time.Millisecond
+	firstTimeout = 10 * time.Second
+	maxTimeout   = 2 * time.Minute
+	firstPause   = 200 * time.Millisecond
 )
 
-// thaw is tried until it is done, or its time is over.
+// thaw retries until it succeeds or ctx ends.
 func (g *guestAgent) thaw(ctx context.Context) error {
-	if !g.mine {
+	if !g.owned {
 		return nil
 	}
-	for try, rest := firstTry, firstRest; ; try, rest = min(2*try, longest), min(2*rest, longest) {
+	for try, rest := firstTimeout, firstPause; ; try, rest = min(2*try, maxTimeout), min(2*rest, maxTimeout) {
 		n := 0
 		within, end := context.WithTimeout(ctx, try)
 		err := g.ask(within, thawCommand, &n)
@@ -100,13 +100,13 @@ func (g *guestAgent) thaw(ctx context.Context) error {
 
 const thawCommand = "guest-fsfreeze-thaw"
 
-// ask has the agent carry out a command.
+// ask runs a command of the agent.
 func (g *guestAgent) ask(ctx context.Context, command string, answer any) error {
 	err := g.exchange(ctx, command, answer)
 	if err == nil {
 		return nil
 	}
-	var no *errAgent
+	var no *agentError
 	if why := context.Cause(ctx); why != nil {
 		err = fmt.Errorf("it does not answer: %w", why)
 	} else if !errors.As(err, &no) {
@@ -123,10 +123,10 @@ func (g *guestAgent) exchange(ctx context.Context, command string, answer any) e
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
 	in := bufio.NewReader(c)
-	// What another left unread is behind the mark.
+	// The mark separates stale replies to other clients.
 	id := rand.Int32()
 	sync, do := fmt.Sprintf("\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id), fmt.Sprintf("{\"execute\":%q}\n", command)
-	if command == thawCommand { // to be carried out whenever the agent comes to it, also when nobody waits any more
+	if command == thawCommand { // the agent must run it even if this client no longer waits
 		sync, do = sync+do, ""
 	}
 	if _, err := io.WriteString(c, sync); err != nil {
@@ -174,7 +174,7 @@ func reply(in *bufio.Reader) (string, error) {
 	return "", fmt.Errorf("the agent answers with more than %d bytes", maxReply)
 }
 
-// parse reads the answer in a line.
+// parse decodes a reply.
 func parse(line string, answer any) error {
 	var r struct {
 		Return json.RawMessage `json:"return"`
@@ -187,7 +187,7 @@ func parse(line string, answer any) error {
 		return fmt.Errorf("the agent's answer is none: %w", err)
 	}
 	if r.Error != nil {
-		return &errAgent{r.Error.Class, r.Error.Desc}
+		return &agentError{r.Error.Class, r.Error.Desc}
 	}
 	if err := json.Unmarshal(r.Return, answer); err != nil {
 		return fmt.Errorf("the agent's answer is none: %w", err)

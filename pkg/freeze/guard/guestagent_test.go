@@ -17,8 +17,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// machine is one whose agent answers as a test says. What the real one does a test in the
-// guest shows.
+// machine simulates an agent. A test in a virtual machine covers the real one.
 type machine struct {
 	mu       sync.Mutex
 	asked    []string
@@ -99,8 +98,8 @@ func TestGuestAgent(t *testing.T) {
 	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
 }
 
-// A machine that thawed by itself is not taken for frozen; one that another froze is left
-// alone, and one that hangs or talks nonsense is thawed as far as it listens.
+// A machine that thawed by itself does not count as frozen. One frozen by others is not touched.
+// One that hangs or sends nonsense is thawed if it accepts the command.
 func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 	t.Parallel()
 	m := &machine{}

@@ -11,11 +11,12 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestMain makes this test binary the watchdog where it is started as one, which is as
-// patient as GUARD_TEST_PATIENCE says, and with GUARD_TEST_RUN a run that holds what that names until it is killed.
+// TestMain makes this test binary the watchdog if it is started as one, with the timeout
+// GUARD_TEST_PATIENCE. With GUARD_TEST_RUN it is a run that freezes that request until it is
+// killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == Verb {
-		patience := thawing
+		patience := thawTimeout
 		if short, err := time.ParseDuration(os.Getenv("GUARD_TEST_PATIENCE")); err == nil {
 			patience = short
 		}
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script is an application that writes what is done to it into a file.
+// script returns an application that logs its calls to a file.
 func script(dir, name string) freeze.Spec {
 	do := func(what string) []string {
 		return []string{"/bin/sh", "-c", `echo "$2 $1 $ZXFER_HOOK $ZXFER_JOB $ZXFER_SNAPSHOT $ZXFER_FREEZE" >>"$0/log"; test ! -e "$0/$1.$2"`, dir, name, what}

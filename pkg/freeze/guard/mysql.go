@@ -20,11 +20,11 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// mysql is a server of MySQL or MariaDB, which one session of its own client locks. It
-// goes on when that session ends, however that does.
+// mysql is a MySQL or MariaDB server, locked by one session of its client. The end of that session
+// thaws it.
 //
-// MariaDB from 10.4 on has stages of a backup, which wait for no reader and let
-// transactions go on until they commit; else all tables are flushed and locked.
+// MariaDB 10.4 and later has backup stages, which wait for no reader and let transactions continue
+// until they commit. Otherwise all tables are flushed and locked.
 //
 // https://mariadb.com/kb/en/backup-stage/ (storage snapshots)
 // https://dev.mysql.com/doc/refman/8.4/en/flush.html (FLUSH TABLES WITH READ LOCK)
@@ -34,20 +34,20 @@ type mysql struct {
 	cmd        *exec.Cmd
 	wait       func()
 	stdin      io.WriteCloser
-	lines      chan string // closed at the end of its output
+	lines      chan string // closed at the end of the output
 	said       *cli.Tail
-	connection string // its number
+	connection string // connection ID
 	unlock     string
 }
 
-// staged is a version of MariaDB that has BACKUP STAGE.
-var staged = regexp.MustCompile(`^(10\.([4-9]|\d\d)|1[1-9]|[2-9]\d)\.`)
+// hasBackupStage matches versions of MariaDB that have BACKUP STAGE.
+var hasBackupStage = regexp.MustCompile(`^(10\.([4-9]|\d\d)|1[1-9]|[2-9]\d)\.`)
 
 func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 	if err := m.open(ctx); err != nil {
 		return f, err
 	}
-	// Where this host is lost, the server ends the session, and with it the lock.
+	// If this host is lost, the server ends the session and releases the lock.
 	seconds := strconv.Itoa(int(m.spec.Within.Seconds()) + 1)
 	head, err := m.ask(ctx, "SET SESSION lock_wait_timeout = "+seconds+", SESSION wait_timeout = "+seconds,
 		"SELECT VERSION()", "SELECT CONNECTION_ID()")
@@ -62,33 +62,33 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 	if m.connection, m.unlock = head[1], "UNLOCK TABLES"; isMariaDB {
 		position = "@@GLOBAL.gtid_binlog_pos"
 	}
-	if isMariaDB && staged.MatchString(version) {
+	if isMariaDB && hasBackupStage.MatchString(version) {
 		lock, m.unlock = []string{"BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT"}, "BACKUP STAGE END"
 	}
 	if _, err := m.ask(ctx, lock...); err != nil {
 		return f, fault.Failf("the account needs the privilege RELOAD, and what holds the lock up is in SHOW PROCESSLIST", "no lock: %w", err)
 	}
-	told, err := m.ask(ctx, "SELECT "+position,
+	answer, err := m.ask(ctx, "SELECT "+position,
 		"SELECT @@datadir UNION ALL SELECT @@innodb_data_home_dir UNION ALL SELECT @@innodb_log_group_home_dir UNION ALL SELECT @@innodb_undo_directory")
-	if err != nil || len(told) < 2 {
-		return f, errors.Join(err, fmt.Errorf("where it has its data it does not tell: %q", told))
+	if err != nil || len(answer) < 2 {
+		return f, errors.Join(err, fmt.Errorf("where it has its data it does not tell: %q", answer))
 	}
-	if told[0] != "" && told[0] != "NULL" {
-		f.Position = "GTID " + told[0]
+	if answer[0] != "" && answer[0] != "NULL" {
+		f.Position = "GTID " + answer[0]
 	}
-	for _, dir := range told[1:] {
+	for _, dir := range answer[1:] {
 		switch {
 		case dir == "" || dir == "NULL":
 		case path.IsAbs(dir):
 			f.Places = append(f.Places, dir)
 		default:
-			f.Places = append(f.Places, path.Join(told[1], dir))
+			f.Places = append(f.Places, path.Join(answer[1], dir))
 		}
 	}
 	return f, nil
 }
 
-// open starts the client, which reads statements and never connects twice.
+// open starts the client, which reads statements and does not reconnect.
 func (m *mysql) open(ctx context.Context) error {
 	client, err := exec.LookPath("mariadb")
 	if err != nil {
@@ -98,7 +98,7 @@ func (m *mysql) open(ctx context.Context) error {
 		return fault.Failf("install the package mariadb-client or default-mysql-client", "neither mariadb nor mysql was found: %w", err)
 	}
 	argv := []string{client}
-	if m.spec.Credentials != "" { // has to come first
+	if m.spec.Credentials != "" { // must come first
 		argv = append(argv, "--defaults-extra-file="+m.spec.Credentials)
 	}
 	argv = append(argv, "--batch", "--skip-column-names", "--raw", "--unbuffered", "--skip-reconnect",
@@ -111,7 +111,7 @@ func (m *mysql) open(ctx context.Context) error {
 	if m.spec.Port != 0 {
 		argv = append(argv, "--port="+strconv.Itoa(m.spec.Port))
 	}
-	// The client ends with its input, and that with this process: it has the only other end.
+	// The client ends at end of input, when this process dies: only it has the write end.
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -126,12 +126,12 @@ func (m *mysql) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.wait = sync.OnceFunc(func() { _ = m.cmd.Wait() }) // what became of the session prove tells
+	m.wait = sync.OnceFunc(func() { _ = m.cmd.Wait() }) // prove reports the state of the session
 	go scan(out, m.lines)
 	return nil
 }
 
-// ask has the client carry out statements, and returns the lines of their answers.
+// ask runs statements and returns the lines of their results.
 func (m *mysql) ask(ctx context.Context, statements ...string) (answer []string, err error) {
 	const end = "zxfer: done"
 	_, err = io.WriteString(m.stdin, strings.Join(statements, ";\n")+";\nSELECT '"+end+"';\n")
@@ -141,7 +141,7 @@ func (m *mysql) ask(ctx context.Context, statements ...string) (answer []string,
 			switch {
 			case !ok:
 				m.wait()
-				return nil, failure(m.cmd.Args[0], errors.New("the session ended"), m.said.String())
+				return nil, withOutput(m.cmd.Args[0], errors.New("the session ended"), m.said.String())
 			case line == end:
 				return answer, nil
 			case len(answer) < 64:
@@ -151,7 +151,7 @@ func (m *mysql) ask(ctx context.Context, statements ...string) (answer []string,
 			err = context.Cause(ctx)
 		}
 	}
-	return nil, failure(m.cmd.Args[0], err, m.said.String())
+	return nil, withOutput(m.cmd.Args[0], err, m.said.String())
 }
 
 func (m *mysql) prove(ctx context.Context) error {
@@ -162,22 +162,22 @@ func (m *mysql) prove(ctx context.Context) error {
 	return err
 }
 
-// thaw ends the session, by a signal where it does not listen.
+// thaw ends the session and, if the client does not respond, kills it.
 func (m *mysql) thaw(context.Context) error {
 	if m.cmd == nil {
 		return nil
 	}
 	if m.unlock != "" {
-		_, _ = io.WriteString(m.stdin, m.unlock+";\n") // the end of the session does it as well
+		_, _ = io.WriteString(m.stdin, m.unlock+";\n") // the end of the session unlocks too
 	}
 	_ = m.stdin.Close()
-	timer := time.AfterFunc(windDown, func() { _ = m.cmd.Process.Kill() })
+	timer := time.AfterFunc(waitDelay, func() { _ = m.cmd.Process.Kill() })
 	defer timer.Stop()
 	m.wait()
 	return nil
 }
 
-// scan passes lines on until their end.
+// scan sends lines until the end of the output.
 func scan(r io.Reader, lines chan<- string) {
 	defer close(lines)
 	s := bufio.NewScanner(r)

@@ -16,17 +16,16 @@ import (
 	"zxfer/pkg/freeze"
 )
 
-// A note says what is held, in a file that run and watchdog have locked as one: where its
-// lock is free both are gone, and who comes next thaws what it says. An empty one says
-// that all goes on.
+// A note lists what is frozen. The run and the watchdog share its lock, so a free lock means that
+// both have ended. The next run then thaws what the note lists. An empty note lists nothing.
 
-// notePrefix begins the names of notes.
+// notePrefix starts the file names of notes.
 const notePrefix = "frozen-"
 
-// noteFD is the watchdog's, where there is one.
+// noteFD is the note's descriptor in the watchdog, if there is a note.
 const noteFD = 3
 
-// writeNote writes a note, and returns it open and locked.
+// writeNote writes a note and returns it open and locked.
 func writeNote(dir string, q *freeze.Request) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -38,7 +37,7 @@ func writeNote(dir string, q *freeze.Request) (*os.File, error) {
 	name := filepath.Join(dir, notePrefix+filepath.Base(f.Name()))
 	err = errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), json.NewEncoder(f).Encode(q))
 	if err == nil {
-		err = os.Rename(f.Name(), name) // nobody sees it before it is locked
+		err = os.Rename(f.Name(), name) // visible only once it is locked
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
@@ -46,29 +45,28 @@ func writeNote(dir string, q *freeze.Request) (*os.File, error) {
 	return f, nil
 }
 
-// renote has the watchdog's note say what is held; nil = nothing any more.
-func renote(q *freeze.Request) {
+// rewriteNote rewrites the watchdog's note; nil empties it.
+func rewriteNote(q *freeze.Request) {
 	if unix.Ftruncate(noteFD, 0) != nil || q == nil {
-		return // there may be none
+		return // there may be no note
 	}
-	if text, err := json.Marshal(q); err == nil { // it was read as one
-		_, _ = unix.Pwrite(noteFD, text, 0) // without it the next freeze tells
+	if text, err := json.Marshal(q); err == nil { // cannot fail: it was decoded from JSON
+		_, _ = unix.Pwrite(noteFD, text, 0) // on error, the next freeze reports what is still frozen
 	}
 }
 
-// thawLeft thaws what runs and watchdogs that ended left frozen. It thaws all of it at
-// the same time.
-func thawLeft(dir string) {
-	names, _ := filepath.Glob(filepath.Join(dir, notePrefix+"*")) // fails only if the pattern is none
+// thawNotes thaws concurrently what ended runs and watchdogs left frozen.
+func thawNotes(dir string) {
+	names, _ := filepath.Glob(filepath.Join(dir, notePrefix+"*")) // fails only for an invalid pattern
 	var notes sync.WaitGroup
 	for _, name := range names {
-		notes.Go(func() { thawNoted(name) })
+		notes.Go(func() { thawNote(name) })
 	}
 	notes.Wait()
 }
 
-// thawNoted thaws what a note says, if its run and watchdog ended.
-func thawNoted(name string) {
+// thawNote thaws what a note lists, if its run and watchdog ended.
+func thawNote(name string) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return
@@ -85,18 +83,17 @@ func thawNoted(name string) {
 	var q freeze.Request
 	left := false
 	if s.Size() > 0 && json.NewDecoder(f).Decode(&q) == nil && q.Check() == nil {
-		// Their next freeze reports what could not be thawed.
+		// The next freeze of an application reports a failed thaw.
 		left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.Left })
 	}
-	if !left || time.Since(s.ModTime()) > stubborn {
+	if !left || time.Since(s.ModTime()) > retryTimeout {
 		_ = os.Remove(name)
 	}
 }
 
-// thawAll thaws all applications of a request at the same time, outside of a watchdog. b
-// is the result of their freezing, nil if it is unknown. why is the reason that nothing is
-// proved.
-func thawAll(q *freeze.Request, b *began, why string) []freeze.Outcome {
+// thawAll thaws all applications of a request concurrently, outside of a watchdog. b is the result
+// of freezing, or nil if unknown. why becomes the error of freezes without one.
+func thawAll(q *freeze.Request, b *freezeMessage, why string) []freeze.Outcome {
 	outcomes := make([]freeze.Outcome, len(q.Wanted))
 	var all sync.WaitGroup
 	for i := range outcomes {
@@ -104,16 +101,16 @@ func thawAll(q *freeze.Request, b *began, why string) []freeze.Outcome {
 		if b != nil {
 			*o = b.Outcomes[i]
 		}
-		a := appOf(&w.Spec, environmentOf(q, w))
+		a := newApp(&w.Spec, environmentFor(q, w))
 		if machine, ok := a.(*guestAgent); ok {
-			machine.mine = b == nil || o.Error == ""
+			machine.owned = b == nil || o.Error == ""
 		}
 		if o.Error == "" {
 			o.Error = freeze.Clean(why)
 		}
 		all.Go(func() {
-			runtime.LockOSThread() // as in serve; the thread ends with this goroutine
-			thaw(a, o, thawing)
+			runtime.LockOSThread() // see serve; the thread ends with this goroutine
+			thaw(a, o, thawTimeout)
 		})
 	}
 	all.Wait()

@@ -9,10 +9,10 @@ import (
 	"zxfer/pkg/freeze"
 )
 
-// postgresql is a server of PostgreSQL. A snapshot of all of its files in one transaction
-// is one that it recovers from, as after a loss of power; a checkpoint just before makes
-// that short. Backup mode is for copies that are taken file by file, and of several pools:
-// it would add nothing here but a backup_label, without which it recovers as well.
+// postgresql is a PostgreSQL server. It recovers from a snapshot of all its files in one
+// transaction as after a power failure, and a checkpoint just before shortens the recovery. Backup
+// mode serves copies made file by file or from several pools. Here it would only add a
+// backup_label, which recovery does not need.
 //
 // https://www.postgresql.org/docs/current/backup-file.html
 type postgresql struct{ *freeze.Spec }
@@ -32,16 +32,16 @@ func (p *postgresql) freeze(ctx context.Context) (f frozen, err error) {
 		database = "postgres"
 	}
 	env = append(env, "PGDATABASE="+database)
-	said, err := run(ctx, p.Spec, []string{"psql", "-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1",
+	output, err := run(ctx, p.Spec, []string{"psql", "-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1",
 		"-c", "CHECKPOINT",
 		"-c", "SELECT 'at ' || CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END",
-		// A setting that the account may not see is not among them.
+		// The result omits settings that the account may not see.
 		"-c", "SELECT 'in ' || setting FROM pg_settings WHERE name = 'data_directory' UNION ALL SELECT 'in ' || pg_tablespace_location(oid) FROM pg_tablespace",
 	}, env)
 	if err != nil {
 		return f, fault.Failf("the account needs the role pg_checkpoint (superuser before PostgreSQL 15); for peer authentication: run_as", "no checkpoint: %w", err)
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
 		if at, ok := strings.CutPrefix(line, "at "); ok {
 			f.Position = "WAL " + at

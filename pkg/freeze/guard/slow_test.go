@@ -19,8 +19,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// slow is a machine whose agent carries out one command after the other, as the real one
-// does, and whose first freeze lasts until the test releases it.
+// slow is a machine whose agent runs commands in sequence, as the real one does. Its first freeze
+// lasts until the test releases it.
 type slow struct {
 	frozen  atomic.Bool
 	lines   chan line
@@ -28,7 +28,7 @@ type slow struct {
 	thaws   atomic.Int32  // commands to thaw that arrived
 	release chan struct{} // closed by the test: the first freeze takes effect
 	froze   chan struct{} // closed after the first freeze
-	// forgets drops the commands that arrived during the freeze, and hangs up.
+	// forgets drops the commands that arrived during the freeze, and closes the connection.
 	forgets bool
 }
 
@@ -106,7 +106,7 @@ func (m *slow) goesOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.frozen.Load() }, testenv.Timeout(), 20*time.Millisecond)
 }
 
-// tooLate starts a guard of a machine that does not freeze in time, and drops it.
+// tooLate starts a guard for a machine that does not freeze in time, and drops it.
 func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
 	t.Helper()
 	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {

@@ -28,8 +28,8 @@ func meeting(dir string) *freeze.Request {
 		shell(dir, "c", "true", `: >"$0/c"`+untilAll))
 }
 
-// TestThawTogether has each application wait in its thaw until all others are thawed, too:
-// by the watchdog, by the run after the watchdog was killed, and by the next run.
+// TestThawTogether makes each application wait in its thaw until all others are thawed: by the
+// watchdog, by the run after the watchdog was killed, and by the next run.
 func TestThawTogether(t *testing.T) {
 	t.Parallel()
 	for _, o := range begin(t, meeting(t.TempDir())).Take() {
@@ -41,7 +41,7 @@ func TestThawTogether(t *testing.T) {
 	for _, o := range g.Take() {
 		require.False(t, o.Left, o.Error)
 	}
-	// Two notes: the first cannot be thawed before the second.
+	// There are two notes, and the first cannot be thawed before the second.
 	dir, notes := t.TempDir(), t.TempDir()
 	for _, name := range []string{"a", "b"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600))
@@ -49,13 +49,13 @@ func TestThawTogether(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(notes, notePrefix+name), q, 0o600))
 	}
-	thawLeft(notes)
+	thawNotes(notes)
 	left, err := os.ReadDir(notes)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
-// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline. b is proved.
+// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline. b is verified.
 func TestEachByItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	require.Empty(t, o[1].Error)
 	require.NotContains(t, o[0].Error, "not taken")
 
-	// If a is required, no snapshot is taken: b is not waited for.
+	// If a is required, no snapshot is taken and b is not awaited.
 	dir = t.TempDir()
 	q = request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", "sleep 100000", "true"), shell(dir, "c", "true", "true"))
 	q.Wanted[0].Within = 300 * time.Millisecond
@@ -79,8 +79,8 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "a"))
 }
 
-// TestASilentMachineKeepsNothingFrozen has the agent of a machine answer, after the
-// snapshot, only when the other application is thawed.
+// TestASilentMachineKeepsNothingFrozen makes an agent answer, after the snapshot, only when the
+// other application is thawed.
 func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	require.Empty(t, (<-outcomes)[0].Error)
 }
 
-// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose words nobody reads.
+// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose messages nobody reads.
 func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
 	require.NoError(t, err)
 	in, send := io.Pipe()
 	_, blocked := io.Pipe()
-	go func() { _ = serve(in, blocked, thawing) }() // it is still blocked at the end of the test
+	go func() { _ = serve(in, blocked, thawTimeout) }() // it is still blocked at the end of the test
 	_, err = send.Write(text)
 	require.NoError(t, err)
 	soonThawed(t, dir)

@@ -10,24 +10,24 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// unknownDataset stands for what an import cannot know. It is in the job file
-// as a comment.
-const unknownDataset = "POOL/DATASET"
+// placeholder is a placeholder for a name that the import cannot know. The job file has it in a
+// comment.
+const placeholder = "POOL/DATASET"
 
 // targetName is the name of a job's only target.
 const targetName = "backup"
 
-// draft is a job in the making. Its Source and Targets always are of the right
-// form: what is not known is a placeholder, and marked.
+// draft is a job under construction. Its Source and Targets are always valid: placeholders stand
+// for unknown ones and are flagged.
 type draft struct {
 	replicate.Job
-	where   string // FILE:LINE that it comes from
-	wish    string // what its name is made of
-	entries []*Entry
+	where         string // FILE:LINE of the settings
+	preferredName string // the preferred name
+	entries       []*Entry
 
-	noSource bool // Source is to be looked at by hand first
-	noTarget bool // the target is
-	alone    bool // it never gets a target: it removes what arrives here
+	noSource  bool // Source is a placeholder to complete by hand
+	noTarget  bool // the target is a placeholder to complete by hand
+	pruneOnly bool // never gets a target, because it prunes what other hosts send here
 }
 
 func (s *state) add(d *draft) *draft {
@@ -35,8 +35,7 @@ func (s *state) add(d *draft) *draft {
 	return d
 }
 
-// checkTarget makes the target of the options one that keeps the sources'
-// paths apart.
+// checkTarget checks Options.Target and makes it keep the paths of sources apart.
 func (s *state) checkTarget() error {
 	to := s.options.Target
 	if to == "" {
@@ -53,27 +52,26 @@ func (s *state) checkTarget() error {
 	return err
 }
 
-// name gives every job a name: of the wish, distinct, of the right letters.
+// name gives every draft a valid and unique name.
 func (s *state) name() {
 	taken := map[string]bool{}
 	for _, d := range s.drafts {
-		d.Name = word(d.wish)
+		d.Name = jobName(d.preferredName)
 		for i := 2; taken[d.Name]; i++ {
-			d.Name = fmt.Sprintf("%s-%d", word(d.wish), i)
+			d.Name = fmt.Sprintf("%s-%d", jobName(d.preferredName), i)
 		}
 		taken[d.Name] = true
 	}
 }
 
-// maxWord is how long names of jobs are at most, without their number: job files
-// allow 48.
-const maxWord = 44
+// maxJobName is the maximum length of a job name without its number. Job files allow 48.
+const maxJobName = 44
 
-// word makes a name of a job: letters, digits, "-" and "_".
-func word(s string) string {
+// jobName turns s into a job name: letters, digits, "-" and "_".
+func jobName(s string) string {
 	w := replicate.Word(s)
-	if len(w) > maxWord {
-		w = w[len(w)-maxWord:] // the end tells datasets apart
+	if len(w) > maxJobName {
+		w = w[len(w)-maxJobName:] // the end distinguishes datasets best
 	}
 	if w = strings.TrimLeft(w, "-_"); w == "" {
 		return "job"
@@ -81,22 +79,21 @@ func word(s string) string {
 	return w
 }
 
-// jobWord is the name of a job for a dataset: its path without the pool, or
-// the pool.
-func jobWord(dataset string) string {
+// nameFor returns a job name for a dataset: its path without the pool, or the pool.
+func nameFor(dataset string) string {
 	if _, below, ok := strings.Cut(dataset, "/"); ok && below != "" {
 		return below
 	}
 	return dataset
 }
 
-// within tells whether a dataset is another or below it.
-func within(above, dataset string) bool {
+// isWithin reports whether dataset is above or one of its descendants.
+func isWithin(above, dataset string) bool {
 	return dataset == above || strings.HasPrefix(dataset, above+"/")
 }
 
-// pathBelow is the pattern of Exclude for one dataset below a source: the
-// leading "/" makes it a path and not a name at any depth.
+// pathBelow returns the pattern for Exclude that matches one dataset below a source. Its leading
+// "/" makes it a path instead of a name at any depth.
 func pathBelow(source, dataset string) string {
 	if source == dataset {
 		return "."
@@ -104,13 +101,12 @@ func pathBelow(source, dataset string) string {
 	return literal(strings.TrimPrefix(dataset, source))
 }
 
-// literal is a shell pattern that matches a string alone.
+// literal returns a shell pattern that matches only s.
 func literal(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
 }
 
-// dataset checks the name of a dataset and returns it without blanks and
-// slashes at its ends.
+// dataset validates the name of a dataset and returns it without surrounding blanks and slashes.
 func dataset(where, name string) (string, error) {
 	name = strings.Trim(strings.TrimSpace(name), "/")
 	if e, err := endpoint.Parse(name); err != nil || !e.Local() {

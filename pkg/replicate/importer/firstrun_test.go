@@ -20,8 +20,7 @@ type taken struct {
 	at   time.Time
 }
 
-// sanoidModel is what sanoid 2.1 does with a dataset, told anew from its
-// take_snapshots and prune_snapshots.
+// sanoidModel simulates sanoid 2.1, rewritten from its take_snapshots and prune_snapshots.
 type sanoidModel struct {
 	keep  map[string]int
 	zone  *time.Location
@@ -38,7 +37,7 @@ func (m *sanoidModel) text() string {
 	return out + fmt.Sprintf("daily_hour = %d\nweekly_hour = %d\nmonthly_hour = %d\nyearly_hour = %d\nmonthly_mday = %d\nyearly_mon = %d\n", m.hour, m.hour, m.hour, m.hour, m.mday, m.yearM)
 }
 
-// all are the snapshots of a kind in the years before a time, oldest first.
+// all returns the snapshots of a kind in the years before a time, oldest first.
 func (m *sanoidModel) all(kind string, before time.Time) []taken {
 	var out []taken
 	at := before.In(m.zone).AddDate(-5, 0, 0)
@@ -73,7 +72,7 @@ func (m *sanoidModel) all(kind string, before time.Time) []taken {
 
 func kinds() []string { return []string{"hourly", "daily", "weekly", "monthly", "yearly"} }
 
-// left are those that sanoid has not removed at a time, of those that it took.
+// left returns the snapshots that sanoid still has at a time.
 func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
 	seconds := map[string]float64{"hourly": 3600, "daily": 86400, "weekly": 7 * 86400, "monthly": 31 * 86400, "yearly": 365.25 * 86400}
 	var out []taken
@@ -91,7 +90,7 @@ func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
 	return out
 }
 
-// firstRun is what the first run of an imported job removes.
+// firstRun returns what the first run of an imported job destroys.
 func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[string]bool {
 	t.Helper()
 	scope, err := j.Scope()
@@ -113,7 +112,7 @@ func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[s
 	return out
 }
 
-// date is where a period begins or ends, or another.
+// date returns a random time, often a boundary of a period.
 func date(r *rand.Rand) time.Time {
 	at := time.Date(2024+r.IntN(4), 1, 1, 0, 0, 0, 0, time.UTC)
 	switch r.IntN(4) {
@@ -142,9 +141,8 @@ func randomSanoid(r *rand.Rand) *sanoidModel {
 	return m
 }
 
-// The first run of an imported job removes nothing that sanoid would keep then,
-// at any date, and once sanoid's snapshots are gone the job's own reach as far
-// back as sanoid's would.
+// The first run of an imported job destroys nothing that sanoid would keep, at any date. Later the
+// job's own snapshots cover as much time as sanoid's would.
 func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(20, 120, 400)
@@ -211,8 +209,8 @@ func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 	require.Greater(t, removed, 2*rounds, "what sanoid itself would remove goes")
 }
 
-// zreplKeeps is the set that a grid of zrepl keeps, told anew from its
-// retentiongrid: of every interval, counted back from the newest, the oldest.
+// zreplKeeps returns the snapshots that a grid of zrepl keeps, rewritten from its retentiongrid:
+// the oldest of every interval, counted back from the newest.
 func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b taken) int { return b.at.Compare(a.at) })
@@ -305,7 +303,7 @@ jobs:
 	require.Positive(t, removed, "what zrepl itself would remove goes")
 }
 
-// What zrepl keeps until it was sent, no grid keeps: there is none then.
+// A rule that keeps unsent snapshots prevents the import of retention.
 func TestWhatWaitsForATargetIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	f, r := jobsOf(t, Zrepl, `

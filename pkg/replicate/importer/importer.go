@@ -1,16 +1,3 @@
-// Package importer turns the settings of other replication tools into a job
-// file of zxfer replicate: sanoid.conf, syncoid command lines (also as lines
-// of a crontab or a script), and zrepl.yml. It converts what means the same
-// here, each job or command by itself, and lists everything else as left by
-// hand, with what to do about it.
-//
-// It is pure: it reads text and writes text. It looks at no pool, so it cannot
-// tell which datasets there are, and it changes no setting of the other tool.
-// No schedule is made up: a job has one where the other tool's settings do.
-// Retention reaches as far back as the other tool's at any date, and the first
-// run removes nothing that the other tool would keep then: what it took is kept
-// by its own rule beside the grid. Where a rule cannot be carried over, retention
-// is left out, and the report says so.
 package importer
 
 import (
@@ -24,10 +11,9 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Kind is a tool whose settings can be read.
+// Kind is a tool whose settings can be imported.
 type Kind string
 
-// The tools.
 const (
 	Sanoid  Kind = "sanoid"
 	Syncoid Kind = "syncoid"
@@ -36,42 +22,41 @@ const (
 
 // Input is one text.
 type Input struct {
-	Name string // of the file, for messages
-	Kind Kind   // "" = recognised by name and content
+	Name string // file name, for messages
+	Kind Kind   // "" = detected from name and content
 	Text []byte
 }
 
 // Options of an import.
 type Options struct {
-	// Target is "[user@]host:DATASET" or "DATASET": jobs that have no target
-	// send there, each to its source's path below; but for those that only
-	// remove what another host sends here. "" = they send nothing.
+	// Target is "[user@]host:DATASET" or "DATASET". Jobs without a target send there, to the
+	// source's path below it, except jobs that only prune what other hosts send. "" = such jobs
+	// send nothing.
 	Target string
-	// Now is when the import is made: what zrepl took before goes by its rules.
+	// Now is the time of the import. Snapshots that zrepl took earlier follow its rules.
 	Now time.Time
 }
 
-// Entry is a setting that is left by hand.
+// Entry is a setting to convert by hand.
 type Entry struct {
 	Where string `json:"where"`         // FILE:LINE
-	Job   string `json:"job,omitempty"` // the job in the job file, "" where it is not one's
-	What  string `json:"what"`          // the setting, in the other tool's words
+	Job   string `json:"job,omitempty"` // name in the job file, "" if it concerns none
+	What  string `json:"what"`          // the setting, in the other tool's terms
 	Do    string `json:"do"`
 }
 
-// Result is what came of an import.
+// Result holds the job file and the settings to convert by hand.
 type Result struct {
-	// Text is a job file. Where a source or a target is left by hand, that key
-	// is commented out: replicate.Parse then refuses the job for the lack of it
-	// and for nothing else. A job that takes or removes snapshots and sends
-	// nothing has no target.
+	// Text is the job file. A source or target to complete by hand is commented out, and
+	// replicate.Parse refuses the job only for its absence. A job without a target takes or
+	// destroys snapshots and sends nothing.
 	Text string
 	Jobs []string // names
-	Left []*Entry // by hand
+	Left []*Entry // entries to convert by hand
 }
 
-// Import reads each of the inputs by itself. Errors are of class fault.Usage
-// and name file and line.
+// Import converts the inputs independently. Its errors have class fault.Usage and name file and
+// line.
 func Import(inputs []Input, o Options) (*Result, error) {
 	s := &state{options: o, entries: []*Entry{}}
 	if err := s.checkTarget(); err != nil {
@@ -102,7 +87,7 @@ func Import(inputs []Input, o Options) (*Result, error) {
 	return s.result()
 }
 
-// Detect tells whose settings a text holds, "" if none's that is known.
+// Detect returns the tool that a text belongs to, or "".
 func Detect(name string, text []byte) Kind {
 	switch base := path.Base(name); {
 	case strings.HasPrefix(base, "sanoid") && strings.HasSuffix(base, ".conf"):
@@ -116,22 +101,21 @@ func Detect(name string, text []byte) Kind {
 		return Syncoid
 	case line(`^("?jobs"?|include)\s*:`):
 		return Zrepl
-	case line(`^\s*\[[^\[\]]+\]\s*$`) && !line(`^\s*\[\[`): // not TOML
+	case line(`^\s*\[[^\[\]]+\]\s*$`) && !line(`^\s*\[\[`): // TOML tables of a job file are excluded
 		return Sanoid
 	}
 	return ""
 }
 
-// state is what an import has found so far.
+// state holds the results of an import so far.
 type state struct {
 	options Options
 	drafts  []*draft
 	entries []*Entry
 }
 
-// left adds to what is left by hand. d may be nil; its name is filled in at the
-// end.
-func (s *state) left(d *draft, where, what, do string, args ...any) {
+// addEntry adds an Entry. d may be nil. The entry's job name is set later.
+func (s *state) addEntry(d *draft, where, what, do string, args ...any) {
 	e := &Entry{Where: where, What: what, Do: fmt.Sprintf(do, args...)}
 	s.entries = append(s.entries, e)
 	if d != nil {
@@ -139,7 +123,7 @@ func (s *state) left(d *draft, where, what, do string, args ...any) {
 	}
 }
 
-// result names the jobs, fills what can be filled, checks and writes them.
+// result names, completes, validates and writes the jobs.
 func (s *state) result() (*Result, error) {
 	if len(s.drafts) == 0 && len(s.entries) == 0 {
 		return nil, fault.Usagef("", "there is nothing to import: no dataset, no job, no command")
@@ -148,7 +132,7 @@ func (s *state) result() (*Result, error) {
 	r := &Result{Jobs: []string{}, Left: s.entries}
 	var whole replicate.File
 	for _, d := range s.drafts {
-		if o := s.options; o.Target != "" && len(d.Targets) == 0 && !d.alone {
+		if o := s.options; o.Target != "" && len(d.Targets) == 0 && !d.pruneOnly {
 			d.Targets = []replicate.Target{{Name: targetName, To: o.Target}}
 		}
 		alone := replicate.File{Jobs: []replicate.Job{d.Job}}

@@ -29,7 +29,7 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// fixtures returns files of testdata/other-tools, each with its name alone.
+// fixtures returns files of testdata/other-tools, named by their base names.
 func fixtures(t testing.TB, names ...string) []Input {
 	var out []Input
 	for _, n := range names {
@@ -40,9 +40,8 @@ func fixtures(t testing.TB, names ...string) []Input {
 	return out
 }
 
-// requireAccepted holds that replicate accepts an imported file: as it is, but
-// for sources and targets that the report leaves to the user, and with these
-// written.
+// requireAccepted requires that replicate accepts an imported file after the placeholders were
+// completed, and refuses it before only because of them.
 func requireAccepted(t *testing.T, r *Result) {
 	t.Helper()
 	if len(r.Jobs) == 0 {
@@ -64,8 +63,7 @@ func requireAccepted(t *testing.T, r *Result) {
 	}
 }
 
-// filled takes the "#" away from sources and targets, as a user does who fills
-// them in.
+// filled uncomments sources and targets, as a user does.
 func filled(text string) string {
 	return strings.NewReplacer("\n#source = ", "\nsource = ", "\n#to = ", "\nto = ").Replace(text)
 }
@@ -184,8 +182,7 @@ func TestImportRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "rsync")
 }
 
-// packaged reads a file of Debian's package sanoid: where it is unpacked, or
-// installed.
+// packaged returns a file of Debian's package sanoid, unpacked or installed.
 func packaged(t *testing.T, name string) (file string, text []byte) {
 	t.Helper()
 	file = filepath.Join(os.Getenv("TEST_SANOID"), name)
@@ -196,7 +193,7 @@ func packaged(t *testing.T, name string) (file string, text []byte) {
 	return file, text
 }
 
-// TestPackagedSanoid imports the example that the package of sanoid ships.
+// TestPackagedSanoid imports the example in the package of sanoid.
 func TestPackagedSanoid(t *testing.T) {
 	t.Parallel()
 	file, text := packaged(t, "/usr/share/doc/sanoid/examples/sanoid.conf")
@@ -215,8 +212,7 @@ func TestPackagedSanoid(t *testing.T) {
 	}}, f.Jobs[0].Retention)
 }
 
-// TestPackagedDefaults compares what the importer knows of sanoid's settings
-// with the file that sanoid itself reads them from.
+// TestPackagedDefaults compares the importer's defaults with the file of sanoid.
 func TestPackagedDefaults(t *testing.T) {
 	t.Parallel()
 	file, text := packaged(t, "/usr/share/sanoid/sanoid.defaults.conf")
@@ -232,21 +228,21 @@ func TestPackagedDefaults(t *testing.T) {
 				continue
 			}
 			got, err := strconv.Atoi(k.value)
-			if err != nil && truth(k.value) {
+			if err != nil && parseBool(k.value) {
 				got = 1
 			}
 			require.Equal(t, got, want, "%s: %s", k.where, k.key)
 		}
-		// No key is unknown: the report would say so.
+		// An unknown key would be in the report.
 		for _, k := range sec.keys {
-			require.NotContains(t, (&policy{section: sec}).byHand(k), "not known", k.key)
+			require.NotContains(t, (&policy{section: sec}).advice(k), "not known", k.key)
 		}
 		return
 	}
 	t.Fatal("it has no [template_default]")
 }
 
-// TestPackagedSyncoid reads from syncoid itself which flags it has.
+// TestPackagedSyncoid reads the list of flags from syncoid itself.
 func TestPackagedSyncoid(t *testing.T) {
 	t.Parallel()
 	_, text := packaged(t, "/usr/sbin/syncoid")
@@ -260,8 +256,8 @@ func TestPackagedSyncoid(t *testing.T) {
 	}
 }
 
-// FuzzImport holds that no text makes an importer panic, that errors are of
-// class usage, and that replicate accepts what comes out.
+// FuzzImport requires that no text makes an importer panic, that errors have class usage, and that
+// replicate accepts the result.
 func FuzzImport(f *testing.F) {
 	kinds := []Kind{Sanoid, Syncoid, Zrepl}
 	for i, kind := range kinds {

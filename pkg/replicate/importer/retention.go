@@ -8,17 +8,17 @@ import (
 
 const day = 24 * time.Hour
 
-// longest is the longest span that retention is imported with.
+// longest is the maximum span of imported retention.
 const longest = 100 * 365 * day
 
-// rule is a line of a grid.
+// rule is one period of a retention grid.
 type rule struct {
-	shortest time.Duration // of its periods
+	shortest time.Duration // shortest length of a period
 	count    func(*replicate.Grid) *int
 }
 
-// ruleOf is the rule for one snapshot in each span; false for spans shorter
-// than an hour.
+// ruleOf returns the rule that keeps one snapshot per span. It returns false for spans under an
+// hour.
 func ruleOf(span time.Duration) (rule, bool) {
 	for _, r := range []rule{
 		{365 * day, func(g *replicate.Grid) *int { return &g.Yearly }},
@@ -34,16 +34,15 @@ func ruleOf(span time.Duration) (rule, bool) {
 	return rule{}, false
 }
 
-// reach makes the rule reach a span back at any date. The newest snapshot of the
-// last period counted is to be that old: the period that it ends, and the one
-// under way, come on top of those that the span holds.
+// reach raises the count of the rule so that it always covers span. The oldest and the current
+// period are incomplete, so they are added to those within span.
 func (r rule) reach(g *replicate.Grid, span time.Duration) {
 	raise(r.count(g), int((span+r.shortest-1)/r.shortest)+2)
 }
 
 func raise(count *int, to int) { *count = min(max(*count, to), 100_000) }
 
-// times is a span n times, at most the longest.
-func times(n int, span time.Duration) time.Duration {
+// multiply returns n times span, at most longest.
+func multiply(n int, span time.Duration) time.Duration {
 	return min(time.Duration(n), longest/span) * span
 }

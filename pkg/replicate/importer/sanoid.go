@@ -10,18 +10,25 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// policy is what sanoid does with the dataset of a section.
+// policy is the effective configuration of sanoid for a section's dataset.
 type policy struct {
 	*section
 	path      string
-	values    map[string]setting // effective ones, where they come from a file
+	values    map[string]setting // effective values that are set in the file
 	recursive bool
 	from      []*section // the templates, then the section
-	outer     *policy    // the recursive one above
-	draft     *draft     // nil where the policy makes no job
+	outer     *policy    // the closest recursive policy above
+	draft     *draft     // nil if the policy makes no job
 }
 
-// sanoidDefaults are what sanoid assumes without a setting.
+func (p *policy) number(key string) int {
+	if n, err := strconv.Atoi(p.values[key].value); err == nil {
+		return n
+	}
+	return sanoidDefaults()[key]
+}
+
+// sanoidDefaults returns sanoid's default settings.
 //
 // https://github.com/jimsalterjrs/sanoid/blob/v2.1.0/sanoid.defaults.conf
 func sanoidDefaults() map[string]int {
@@ -33,26 +40,7 @@ func sanoidDefaults() map[string]int {
 		"autosnap": 1, "autoprune": 1}
 }
 
-// truth reads a switch as sanoid does.
-func truth(s string) bool {
-	return !slices.Contains([]string{"", "0", "false", "no", "off"}, strings.ToLower(s))
-}
-
-func (p *policy) on(key string) bool {
-	if v, ok := p.values[key]; ok {
-		return truth(v.value)
-	}
-	return sanoidDefaults()[key] != 0
-}
-
-func (p *policy) number(key string) int {
-	if n, err := strconv.Atoi(p.values[key].value); err == nil {
-		return n
-	}
-	return sanoidDefaults()[key]
-}
-
-// sanoid makes a job of every section that takes or removes snapshots.
+// sanoid makes a job for every section that takes or prunes snapshots.
 func (s *state) sanoid(file, text string) error {
 	sections, err := parseINI(file, text)
 	if err != nil {
@@ -64,26 +52,25 @@ func (s *state) sanoid(file, text string) error {
 	}
 	first := len(s.drafts)
 	for i, p := range policies {
-		later := slices.IndexFunc(policies[i+1:], func(l *policy) bool { return l.recursive && within(l.path, p.path) })
+		later := slices.IndexFunc(policies[i+1:], func(l *policy) bool { return l.recursive && isWithin(l.path, p.path) })
 		switch {
 		case later >= 0:
-			s.left(nil, p.where, "["+p.name+"]", "nothing: [%s] comes later, is recursive and overrides it, in sanoid as here", policies[i+1+later].name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: [%s] comes later, is recursive and overrides it, in sanoid as here", policies[i+1+later].name)
 		case p.outer != nil && strings.EqualFold(p.outer.own("recursive"), "zfs"):
-			s.left(nil, p.where, "["+p.name+"]", "nothing: [%s] is recursive = zfs, and the datasets below it cannot differ", p.outer.name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: [%s] is recursive = zfs, and the datasets below it cannot differ", p.outer.name)
 		default:
 			s.policyJob(p)
 		}
 	}
 	if len(s.drafts) > first {
-		s.left(nil, s.drafts[first].where, "sanoid.timer", "end sanoid's timer or cron line for these datasets before the first run, and look at what that will remove: zxfer replicate check -v")
+		s.addEntry(nil, s.drafts[first].where, "sanoid.timer", "end sanoid's timer or cron line for these datasets before the first run, and look at what that will remove: zxfer replicate check -v")
 	}
-	s.sanoidRest(policies)
+	s.sanoidUnconverted(policies)
 	return nil
 }
 
-// sanoidPolicies works out what every section comes to, as sanoid's init does:
-// the defaults, or what a recursive section above has set, then the templates,
-// then its own settings.
+// sanoidPolicies computes the policy of every section as sanoid's init does: first the defaults or
+// the values of a recursive section above, then the templates, then the section's own settings.
 func sanoidPolicies(sections []*section) ([]*policy, error) {
 	templates := map[string]*section{}
 	for _, sec := range sections {
@@ -106,7 +93,7 @@ func sanoidPolicies(sections []*section) ([]*policy, error) {
 }
 
 func newPolicy(sec *section, templates map[string]*section, before []*policy) (*policy, error) {
-	p := &policy{section: sec, values: map[string]setting{}, recursive: truth(sec.own("recursive")) && !truth(sec.own("skip_children"))}
+	p := &policy{section: sec, values: map[string]setting{}, recursive: parseBool(sec.own("recursive")) && !parseBool(sec.own("skip_children"))}
 	name, where := sec.name, sec.where
 	if v, ok := sec.get("path"); ok && v.value != "" {
 		name, where = v.value, v.where
@@ -116,7 +103,7 @@ func newPolicy(sec *section, templates map[string]*section, before []*policy) (*
 		return nil, err
 	}
 	for _, earlier := range slices.Backward(before) {
-		if earlier.recursive && earlier.path != p.path && within(earlier.path, p.path) {
+		if earlier.recursive && earlier.path != p.path && isWithin(earlier.path, p.path) {
 			p.outer = earlier
 			p.values = maps.Clone(earlier.values)
 			delete(p.values, "process_children_only")
@@ -148,13 +135,18 @@ func newPolicy(sec *section, templates map[string]*section, before []*policy) (*
 	return p, nil
 }
 
-// own is the section's own value of a key, "" without one.
+// parseBool parses a boolean as sanoid does.
+func parseBool(s string) bool {
+	return !slices.Contains([]string{"", "0", "false", "no", "off"}, strings.ToLower(s))
+}
+
+// own returns the section's own value of a key, or "".
 func (s *section) own(key string) string {
 	v, _ := s.get(key)
 	return v.value
 }
 
-// templates are the names of those that the section uses.
+// templates returns the names of the templates that the section uses.
 func (s *section) templates() []string {
 	var out []string
 	for name := range strings.SplitSeq(s.own("use_template"), ",") {
@@ -165,32 +157,39 @@ func (s *section) templates() []string {
 	return out
 }
 
-// policyJob makes the draft of a policy, and leaves its dataset out of that of
-// the recursive one above.
+// policyJob adds the draft of a policy and excludes its dataset from the draft of the recursive
+// policy above.
 func (s *state) policyJob(p *policy) {
 	if p.outer != nil {
 		if o := p.outer.draft; o != nil {
 			o.Exclude = append(o.Exclude, pathBelow(p.outer.path, p.path))
 		}
 		if !p.recursive {
-			s.left(nil, p.where, "["+p.name+"]", "nothing, if it has no datasets below; those go by [%s] in sanoid, and have no job here: write one", p.outer.name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing, if it has no datasets below; those go by [%s] in sanoid, and have no job here: write one", p.outer.name)
 		}
 	}
-	takes := p.on("autosnap") && p.finest() != ""
+	takes := p.enabled("autosnap") && p.finest() != ""
 	grid := p.grid()
 	if !takes && grid == nil {
-		s.left(nil, p.where, "["+p.name+"]", "nothing: it takes and removes no snapshots, and has no job")
+		s.addEntry(nil, p.where, "["+p.name+"]", "nothing: it takes and removes no snapshots, and has no job")
 		return
 	}
-	p.draft = s.add(&draft{where: p.where, wish: jobWord(p.path), Job: replicate.Job{
+	p.draft = s.add(&draft{where: p.where, preferredName: nameFor(p.path), Job: replicate.Job{
 		Source: p.path, Recursive: p.recursive, Schedule: p.schedule(), Retention: grid,
 		Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{sanoidNames}},
 	}})
 	if !takes {
-		p.draft.alone, p.draft.Snapshots.Take = true, ""
-		s.left(p.draft, p.where, "["+p.name+"]", "where jobs of zxfer send here, write [job.target.retention] in them: this one removes only what sanoid took (%s)", sanoidNames)
+		p.draft.pruneOnly, p.draft.Snapshots.Take = true, ""
+		s.addEntry(p.draft, p.where, "["+p.name+"]", "where jobs of zxfer send here, write [job.target.retention] in them: this one removes only what sanoid took (%s)", sanoidNames)
 	}
-	if p.recursive && p.on("process_children_only") {
+	if p.recursive && p.enabled("process_children_only") {
 		p.draft.Exclude = append(p.draft.Exclude, ".")
 	}
+}
+
+func (p *policy) enabled(key string) bool {
+	if v, ok := p.values[key]; ok {
+		return parseBool(v.value)
+	}
+	return sanoidDefaults()[key] != 0
 }

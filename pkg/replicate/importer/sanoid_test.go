@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// jobsOf imports one text and reads the job file as a user fills it in.
+// jobsOf imports one text and parses the completed job file.
 func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	t.Helper()
 	r, err := Import([]Input{{Name: "x", Kind: kind, Text: []byte(text)}}, Options{Target: "vault"})
@@ -23,7 +23,7 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	return f, r
 }
 
-// numbers are what sanoid is told to keep of each kind.
+// numbers returns how many of each kind sanoid keeps.
 func numbers(t *testing.T, g *replicate.Grid) *replicate.Grid {
 	t.Helper()
 	if g == nil {
@@ -134,7 +134,7 @@ func TestSyncoidCommands(t *testing.T) {
 	}
 }
 
-// Every flag of syncoid is mapped or reported.
+// Every flag of syncoid is converted or reported.
 func TestSyncoidFlagsAreAnswered(t *testing.T) {
 	t.Parallel()
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // what is shown

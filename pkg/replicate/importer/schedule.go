@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/replicate/calendar"
 )
 
-// every is the calendar event of an interval, false where it divides neither an
-// hour nor a day.
-func every(d time.Duration) (spec string, ok bool) {
+// intervalEvent returns the calendar event for an interval. It returns false if the interval divides
+// neither an hour nor a day.
+func intervalEvent(d time.Duration) (spec string, ok bool) {
 	switch {
 	case d == time.Hour:
 		return "hourly", true
@@ -30,8 +30,8 @@ func every(d time.Duration) (spec string, ok bool) {
 	return "", false
 }
 
-// cutSchedule cuts cron's fields off a line; ok is false where they are no
-// calendar event. Without fields both times is "" and ok true.
+// cutSchedule cuts cron's fields off a line. ok is false if they have no equivalent calendar
+// event. Without such fields, times is "" and ok is true.
 func cutSchedule(line string) (times, spec, rest string, ok bool) {
 	if m := regexp.MustCompile(`^(@\w+)\s+(.*)$`).FindStringSubmatch(line); m != nil {
 		spec = map[string]string{"@hourly": "hourly", "@daily": "daily", "@midnight": "daily", "@weekly": "Sun *-*-* 00:00:00",
@@ -45,9 +45,9 @@ func cutSchedule(line string) (times, spec, rest string, ok bool) {
 	return "", "", line, true
 }
 
-// cron is the calendar event of cron's five fields: minute, hour, day of the
-// month, month, day of the week. It has none for both days at once, of which cron
-// takes either, for names of months, and for steps within a week.
+// cron converts cron's fields minute, hour, day of month, month and day of week to a calendar
+// event. It returns false for both days at once, of which cron matches either, for names of
+// months, and for steps of weekdays.
 func cron(line string) (spec string, ok bool) {
 	f := strings.Fields(line)
 	if len(f) != 5 || f[2] != "*" && f[4] != "*" {
@@ -56,7 +56,7 @@ func cron(line string) (spec string, ok bool) {
 	for i := range f[:4] {
 		low := "0"
 		if i >= 2 {
-			low = "1" // of days and months
+			low = "1" // days and months
 		}
 		f[i] = strings.ReplaceAll(strings.ReplaceAll(f[i], "*/", low+"/"), "-", "..")
 	}
@@ -64,7 +64,7 @@ func cron(line string) (spec string, ok bool) {
 	if f[4] != "*" {
 		days := []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 		week = regexp.MustCompile(`[0-7]`).ReplaceAllStringFunc(f[4], func(digit string) string {
-			n, _ := strconv.Atoi(digit) // it is one
+			n, _ := strconv.Atoi(digit) // always a digit
 			return days[n]
 		})
 		week = strings.ReplaceAll(week, "-", "..") + " "

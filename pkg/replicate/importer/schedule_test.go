@@ -15,7 +15,7 @@ func TestEvery(t *testing.T) {
 		30 * time.Second: "*:*:0/30", 10 * time.Minute: "*:0/10", 15 * time.Minute: "*:0/15", time.Hour: "hourly", 6 * time.Hour: "0/6:00", day: "daily", 7 * day: "weekly",
 		time.Millisecond: "", 1500 * time.Millisecond: "", 25 * time.Minute: "", 90 * time.Minute: "", 5 * time.Hour: "", 3 * day: "", 30 * day: "",
 	} {
-		spec, ok := every(d)
+		spec, ok := intervalEvent(d)
 		require.Equal(t, want, spec, d)
 		require.Equal(t, want != "", ok, d)
 		if !ok {

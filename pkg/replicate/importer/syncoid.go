@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// syncoid makes a job of every syncoid command in a text: alone, in a crontab,
-// in a script, or behind ExecStart= of a unit.
+// syncoid makes a job for every syncoid command in a text, also in a crontab, a script, or after
+// ExecStart= of a unit.
 func (s *state) syncoid(file, text string) error {
-	const joint = "\x00" // where a backslash continues a line
+	const joint = "\x00" // marks a continued line
 	first, number := len(s.drafts), 1
 	for raw := range strings.SplitSeq(strings.NewReplacer("\\\r\n", joint, "\\\n", joint).Replace(text), "\n") {
 		line, where := strings.TrimSpace(strings.ReplaceAll(raw, joint, " ")), fmt.Sprintf("%s:%d", file, number)
@@ -29,7 +29,7 @@ func (s *state) syncoid(file, text string) error {
 		}
 		if !strings.Contains(line, "syncoid") {
 			if !regexp.MustCompile(`^[A-Za-z_]\w*\s*=`).MatchString(line) {
-				s.left(nil, where, line, "nothing: it is not a syncoid command")
+				s.addEntry(nil, where, line, "nothing: it is not a syncoid command")
 			}
 			continue
 		}
@@ -46,9 +46,9 @@ func (s *state) syncoid(file, text string) error {
 			d.Schedule = spec
 			switch {
 			case !ok:
-				s.left(d, where, times, "write schedule as systemd.time(7) says: no calendar event means just this, and without one the job runs only by hand")
+				s.addEntry(d, where, times, "write schedule as systemd.time(7) says: no calendar event means just this, and without one the job runs only by hand")
 			case spec == "":
-				s.left(d, where, "schedule", "write schedule: the command has no time of cron, and without one the job runs only by hand")
+				s.addEntry(d, where, "schedule", "write schedule: the command has no time of cron, and without one the job runs only by hand")
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func (s *state) syncoid(file, text string) error {
 	return nil
 }
 
-// syncoidJob makes the draft of a command.
+// syncoidJob adds the draft of a command.
 func (s *state) syncoidJob(c *command) (*draft, error) {
 	source, err := syncoidName(c.where, c.source)
 	if err != nil {
@@ -68,27 +68,27 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := s.add(&draft{where: c.where, wish: jobWord(source.Name), Job: replicate.Job{
+	d := s.add(&draft{where: c.where, preferredName: nameFor(source.Name), Job: replicate.Job{
 		Source: source.String(), Recursive: c.has("recursive"),
 		Snapshots: replicate.Snapshots{Adopt: []string{"*"}, Sent: replicate.Sent{LatestOnly: c.has("no-stream")}},
 		Targets:   []replicate.Target{{Name: targetName, To: to.String()}},
 	}})
 	if !strings.Contains(to.Name, "/") && strings.Contains(source.Name, "/") {
 		d.noTarget = true
-		s.left(d, c.where, c.target, "write the target: syncoid makes the pool's own dataset the copy, and here a pool receives the source's path below")
+		s.addEntry(d, c.where, c.target, "write the target: syncoid makes the pool's own dataset the copy, and here a pool receives the source's path below")
 	}
 	if c.has("skip-parent") && d.Recursive {
 		d.Exclude = []string{"."}
 	}
 	if d.Recursive {
-		s.left(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", zfs.CommandLine([]string{source.Name}))
+		s.addEntry(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", zfs.CommandLine([]string{source.Name}))
 	}
 	if !c.has("no-sync-snap") {
 		d.Snapshots.Take = replicate.DefaultTemplate
-		s.left(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
+		s.addEntry(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
 	}
 	if !c.has("no-rollback") {
-		s.left(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", zfs.CommandLine([]string{to.Name}))
+		s.addEntry(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", zfs.CommandLine([]string{to.Name}))
 	}
 	if err := d.syncoidTransfer(c); err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	return d, nil
 }
 
-// syncoidName reads a name as syncoid does: with "@" or a colon before the
-// first "/" it is on another host.
+// syncoidName parses a name as syncoid does. "@" or a colon before the first "/" means another
+// host.
 func syncoidName(where, name string) (endpoint.Endpoint, error) {
 	e, err := endpoint.Parse(strings.TrimPrefix(name, "@"))
 	if err != nil {
@@ -115,7 +115,7 @@ func syncoidName(where, name string) (endpoint.Endpoint, error) {
 	return e, err
 }
 
-// syncoidTransfer carries over limits and what syncoid hands to ssh.
+// syncoidTransfer converts rate limits, the buffer size and options for ssh.
 func (d *draft) syncoidTransfer(c *command) error {
 	argv := []string{"ssh"}
 	for _, o := range c.options {
@@ -139,21 +139,21 @@ func (d *draft) syncoidTransfer(c *command) error {
 	return nil
 }
 
-// shell has ssh called so, where that is not just as usual.
+// shell sets the remote shell if ssh has options.
 func (d *draft) shell(argv []string) {
 	if len(argv) > 1 {
 		d.Transfer.RSH = shellquote.Join(argv...)
 	}
 }
 
-// limit limits the rate; of two the lower counts.
+// limit sets the bandwidth limit. The lower of two limits counts.
 func (d *draft) limit(rate size.Size) {
 	if d.Transfer.Bandwidth == 0 || rate < d.Transfer.Bandwidth {
 		d.Transfer.Bandwidth = rate
 	}
 }
 
-// syncoidFlag carries over a flag that stands by itself, or lists it.
+// syncoidFlag converts an independent flag or adds an entry for it.
 func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 	t := &d.Targets[0]
 	switch o.name {
@@ -166,7 +166,7 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 		t.Properties.Carry = true
 	case "sendoptions":
 		if m := regexp.MustCompile(`^[-LcewvPs ]*$`); m.MatchString(o.value) {
-			return nil // chosen by what the dataset and the target are; raw always
+			return nil // zxfer chooses these by dataset and target, and always sends raw
 		}
 	case "recvoptions":
 		rest, err := recvOptions(c, t, o.value)
@@ -176,7 +176,7 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 		o.value = rest
 	case "exclude", "exclude-datasets":
 		if !d.Recursive {
-			return nil // it means nothing then
+			return nil // the flag has no effect then
 		}
 		at, err := endpoint.Parse(d.Source)
 		if err != nil {
@@ -186,7 +186,7 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 			d.Exclude = append(d.Exclude, "re:"+below)
 			return nil
 		}
-		d.noSource = true // what it leaves out is not to be sent for want of a pattern
+		d.noSource = true // excluded datasets must not be sent because a pattern is missing
 	case "include-snaps":
 		pattern := "re:" + o.value
 		if _, err := plan.ParsePattern(pattern); err == nil {
@@ -197,18 +197,18 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 			return nil
 		}
 	}
-	if do := syncoidLeft()[o.name]; do != "" {
+	if do := syncoidAdvice()[o.name]; do != "" {
 		what := "--" + o.name
 		if syncoidFlags()[o.name] {
 			what += "=" + o.value
 		}
-		s.left(d, c.where, what, "%s", do)
+		s.addEntry(d, c.where, what, "%s", do)
 	}
 	return nil
 }
 
-// syncoidLeft is what to do about flags that are not carried over.
-func syncoidLeft() map[string]string {
+// syncoidAdvice returns what to do about flags that are not converted.
+func syncoidAdvice() map[string]string {
 	return map[string]string{
 		"compress":                   `write transfer.compress = "zstd:N" or "off": without it, zstd compresses where that gains anything`,
 		"delete-target-snapshots":    "write mirror = { limit = 100 } into the target, which does so within bounds; or [job.target.retention]: what its own grid says stays, whatever the source has",
@@ -230,14 +230,14 @@ func syncoidLeft() map[string]string {
 	}
 }
 
-// recvOptions carries over "o NAME=VALUE" and "x NAME" of --recvoptions; rest is
-// what it does not.
+// recvOptions converts "o NAME=VALUE" and "x NAME" of --recvoptions. rest has the options that it
+// does not convert.
 func recvOptions(c *command, t *replicate.Target, value string) (rest string, err error) {
 	words := strings.Fields(value)
 	for i := 0; i < len(words); i++ {
 		w := strings.TrimPrefix(words[i], "-")
 		switch {
-		case strings.Trim(w, "usv") == "": // always
+		case strings.Trim(w, "usv") == "": // zxfer always uses these
 			continue
 		case (w == "o" || w == "x") && i+1 < len(words):
 			i++

@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// write writes the job file.
+// write returns the job file.
 func write(drafts []*draft) string {
 	var b strings.Builder
 	b.WriteString("# Jobs of zxfer replicate, imported from the settings of another tool. Look\n" +
@@ -27,7 +27,7 @@ func write(drafts []*draft) string {
 	return b.String()
 }
 
-// comment keeps a text on one line.
+// comment puts a text on one line.
 func comment(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -37,8 +37,8 @@ func comment(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// text is the job's table. A source or target that is left by hand is a comment
-// in it, so that the job is refused and not taken for one without a target.
+// text returns the job's TOML table. It comments out a placeholder source or target, so that the
+// job is refused and not taken for one without a target.
 func (d *draft) text() string {
 	out := fields(struct {
 		Jobs []replicate.Job `toml:"job"`
@@ -52,11 +52,11 @@ func (d *draft) text() string {
 	return out
 }
 
-// fields writes a table.
+// fields encodes a TOML table.
 func fields(v any) string {
 	text, err := toml.Marshal(v)
 	if err != nil {
-		panic("the types of a job file cannot be written: " + err.Error()) // they are written by every test
+		panic("the types of a job file cannot be written: " + err.Error()) // cannot happen: every test encodes these types
 	}
 	return string(text)
 }

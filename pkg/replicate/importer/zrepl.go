@@ -17,12 +17,11 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// zreplFile is a zrepl.yml. Rest of it and of what is in it are the keys that
-// are not carried over.
+// zreplFile is a zrepl.yml. The Rest fields collect keys that are not converted.
 type zreplFile struct {
-	Jobs   []lined[zreplJob]    `yaml:"jobs"`
-	Global map[string]yaml.Node `yaml:"global"`
-	Rest   map[string]yaml.Node `yaml:",inline"`
+	Jobs   []positioned[zreplJob] `yaml:"jobs"`
+	Global map[string]yaml.Node   `yaml:"global"`
+	Rest   map[string]yaml.Node   `yaml:",inline"`
 }
 
 type zreplJob struct {
@@ -35,10 +34,10 @@ type zreplJob struct {
 	Serve        zreplConnect
 	Snapshotting zreplSnapshotting
 	Pruning      struct {
-		Keep         []lined[keepRule]
-		KeepSender   []lined[keepRule]    `yaml:"keep_sender"`
-		KeepReceiver []lined[keepRule]    `yaml:"keep_receiver"`
-		Rest         map[string]yaml.Node `yaml:",inline"`
+		Keep         []positioned[keepRule]
+		KeepSender   []positioned[keepRule] `yaml:"keep_sender"`
+		KeepReceiver []positioned[keepRule] `yaml:"keep_receiver"`
+		Rest         map[string]yaml.Node   `yaml:",inline"`
 	}
 	Send     zreplSend
 	Recv     zreplRecv
@@ -85,19 +84,19 @@ type zreplLimit struct {
 	Rest map[string]yaml.Node `yaml:",inline"`
 }
 
-// lined is a value of a file and the line that it begins on.
-type lined[T any] struct {
-	is   T
-	line int
+// positioned is a YAML value and the line where it starts.
+type positioned[T any] struct {
+	value T
+	line  int
 }
 
-// UnmarshalYAML reads the value.
-func (l *lined[T]) UnmarshalYAML(n *yaml.Node) error {
+// UnmarshalYAML decodes the value.
+func (l *positioned[T]) UnmarshalYAML(n *yaml.Node) error {
 	l.line = n.Line
-	return n.Decode(&l.is)
+	return n.Decode(&l.value)
 }
 
-// zrepl makes jobs of the push, pull and snap jobs of a file.
+// zrepl makes jobs for the push, pull and snap jobs of a file.
 func (s *state) zrepl(file string, text []byte) error {
 	f := &zreplFile{}
 	if err := yaml.Unmarshal(text, f); err != nil {
@@ -114,8 +113,8 @@ func (s *state) zrepl(file string, text []byte) error {
 		return fault.Usagef("import the files that it includes", "%s: it has no jobs", file)
 	}
 	z := &zrepl{state: s, file: file, jobs: f.Jobs}
-	z.rest(nil, "global.", f.Global)
-	z.rest(nil, "", f.Rest)
+	z.unconverted(nil, "global.", f.Global)
+	z.unconverted(nil, "", f.Rest)
 	first := len(s.drafts)
 	for _, j := range f.Jobs {
 		if err := z.job(j); err != nil {
@@ -124,27 +123,27 @@ func (s *state) zrepl(file string, text []byte) error {
 	}
 	if len(s.drafts) > first {
 		at := s.drafts[first].where
-		s.left(nil, at, "snapshots", "write into snapshots.adopt what else is to be sent: a job sends and removes only what take and adopt name, zrepl sends all there are")
-		s.left(nil, at, "zrepl.service", `end zrepl's daemon before the first run, and look at what that will remove: zxfer replicate check -v; "zrepl zfs-abstraction release-all" releases its holds and bookmarks`)
+		s.addEntry(nil, at, "snapshots", "write into snapshots.adopt what else is to be sent: a job sends and removes only what take and adopt name, zrepl sends all there are")
+		s.addEntry(nil, at, "zrepl.service", `end zrepl's daemon before the first run, and look at what that will remove: zxfer replicate check -v; "zrepl zfs-abstraction release-all" releases its holds and bookmarks`)
 	}
 	return nil
 }
 
-// zrepl reads the jobs of one file.
+// zrepl converts the jobs of one file.
 type zrepl struct {
 	*state
 	file string
-	jobs []lined[zreplJob]
+	jobs []positioned[zreplJob]
 }
 
 func (z *zrepl) where(line int) string { return fmt.Sprintf("%s:%d", z.file, line) }
 
-// rest lists keys that are not carried over.
-func (z *zrepl) rest(d *draft, at string, keys map[string]yaml.Node) {
+// unconverted adds entries for keys that are not converted.
+func (z *zrepl) unconverted(d *draft, at string, keys map[string]yaml.Node) {
 	byLine := func(a, b string) int { return cmp.Compare(keys[a].Line, keys[b].Line) }
 	for _, key := range slices.SortedFunc(maps.Keys(keys), byLine) {
 		n := keys[key]
-		do, known := zreplLeft()[at+key]
+		do, known := zreplAdvice()[at+key]
 		switch {
 		case !known && at == "global.":
 			do = "nothing: there is no daemon, and none of its settings"
@@ -157,13 +156,13 @@ func (z *zrepl) rest(d *draft, at string, keys map[string]yaml.Node) {
 		if n.Kind == yaml.ScalarNode {
 			what += ": " + n.Value
 		}
-		z.left(d, z.where(n.Line), what, "%s", do)
+		z.addEntry(d, z.where(n.Line), what, "%s", do)
 	}
 }
 
-// zreplLeft is what to do about keys that are not carried over; "" where it is as
-// zxfer does anyhow.
-func zreplLeft() map[string]string {
+// zreplAdvice returns what to do about keys that are not converted. It returns "" if zxfer always
+// behaves that way.
+func zreplAdvice() map[string]string {
 	return map[string]string{
 		"include":           "import the included files, too",
 		"global.logging":    "nothing: a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records",
@@ -176,7 +175,7 @@ func zreplLeft() map[string]string {
 	}
 }
 
-// span reads "10m", "1h", "30d", "2w".
+// span parses "10m", "1h", "30d", "2w".
 func (z *zrepl) span(line int, s string) (time.Duration, error) {
 	text := strings.TrimSpace(s)
 	if weeks, ok := strings.CutSuffix(text, "w"); ok {

@@ -14,15 +14,15 @@ import (
 	"zxfer/pkg/size"
 )
 
-// passes is what zrepl's documentation says of a filter: the longest pattern
-// counts, a dataset's own before a tree's.
+// passes implements zrepl's documentation of filters: the longest pattern counts, and a dataset's
+// own before a tree's.
 func passes(filesystems map[string]bool, name string) bool {
 	if pass, ok := filesystems[name]; ok {
 		return pass
 	}
 	best, pass := -1, false
 	for pattern, p := range filesystems {
-		if top, tree := strings.CutSuffix(pattern, "<"); tree && within(top, name) && len(top) > best {
+		if top, tree := strings.CutSuffix(pattern, "<"); tree && isWithin(top, name) && len(top) > best {
 			best, pass = len(top), p
 		}
 	}
@@ -70,7 +70,7 @@ func TestFilter(t *testing.T) {
 					require.Zero(t, sent, "%s is not zrepl's", n)
 				} else if sent == 0 {
 					require.NotEmpty(t, tt.missing, n)
-					require.True(t, within(tt.missing, n), n)
+					require.True(t, isWithin(tt.missing, n), n)
 					missing = true
 				}
 			}
@@ -80,8 +80,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// The grid reaches as far back as zrepl's at any date, and keeps at least as many
-// there.
+// The grid covers as much time as zrepl's at any date, and keeps at least as many snapshots.
 func TestGridReaches(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"1x1h(keep=all) | 24x1h | 14x1d", "1x1h(keep=all) | 24x1h | 35x1d | 6x30d", "24x1h | 4x1w | 12x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d", "2x365d", "1x30d"} {
@@ -89,7 +88,7 @@ func TestGridReaches(t *testing.T) {
 		buckets, err := (&zrepl{}).grid(1, text)
 		require.NoError(t, err, text)
 		g := &replicate.Grid{}
-		end := carry(g, buckets)
+		end := addBuckets(g, buckets)
 		var points []replicate.Point
 		for at := now; at.After(now.AddDate(-3, 0, 0)); at = at.Add(-30 * time.Minute) {
 			points = append(points, replicate.Point{Name: at.Format(time.RFC3339), Time: at, Order: uint64(at.Unix())})
@@ -136,7 +135,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A grid is never written where it could remove what another rule keeps.
+// No grid is written that could destroy what another rule keeps.
 func TestRetentionWithheld(t *testing.T) {
 	t.Parallel()
 	const job = "jobs:\n- name: a\n  type: push\n  connect: {type: local, listener_name: l, client_identity: c}\n  filesystems: {\"tank<\": true}\n" +

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// aloneReplica is a world in which a job without a target runs.
+// aloneReplica returns a replica for a job without a target.
 func aloneReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
@@ -30,8 +30,8 @@ func (r *replica) status(t *testing.T) *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC(), nil).Jobs[0]
 }
 
-// A job without a target takes and removes its own snapshots by the grid, and
-// none of others, nor what is held.
+// A job without a target takes and destroys its own snapshots by its retention. It keeps held
+// snapshots and those of others.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
@@ -64,8 +64,7 @@ func TestAlone(t *testing.T) {
 	require.Contains(t, string(statedir.Metrics([]*statedir.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
-// What is unchanged needs no snapshot and is not late; nor is anything of it
-// listed again.
+// An unchanged dataset needs no snapshot, is not late, and is not listed again.
 func TestAloneSettled(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
@@ -86,7 +85,7 @@ func TestAloneSettled(t *testing.T) {
 	}
 }
 
-// A job that only removes never takes one.
+// A job with only retention takes no snapshot.
 func TestAloneRemoves(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, adopting())
@@ -110,7 +109,7 @@ func (r *replica) preview(t *testing.T) (*Preview, error) {
 	return r.runner(t).Preview(t.Context(), r.job)
 }
 
-// Where no snapshot can be taken the dataset is late in the end, with the reason.
+// If no snapshot can be taken, the dataset becomes late, with the reason.
 func TestAloneFails(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
@@ -137,8 +136,8 @@ func TestAloneFails(t *testing.T) {
 	require.Contains(t, st.Datasets[1].Error, "a receive into it")
 }
 
-// A job that lost its targets needs their holds no more, and one that gets a
-// target does as any other.
+// A job that lost its targets no longer needs their holds. A job that gets a target behaves like
+// any other.
 func TestAloneAndNot(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
@@ -168,7 +167,7 @@ func TestAloneAndNot(t *testing.T) {
 	require.Equal(t, []string{"t"}, tosOf(r.status(t)))
 }
 
-// What another host's job of a shared job file holds is not this one's to release.
+// Holds of another host's job in a shared file are never released.
 func TestHoldsOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})

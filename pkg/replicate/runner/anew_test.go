@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestWhatWasCreatedAnewIsSetAside rotates the copy of a source that was destroyed and created anew,
-// whatever happened in between and whatever it is now.
+// TestWhatWasCreatedAnewIsSetAside renames the copy of a source that was destroyed and recreated,
+// whatever happened in between.
 func TestWhatWasCreatedAnewIsSetAside(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A dataset that was renamed keeps its base: by its hold also where holds --gc
-// runs before the copy was renamed, and without holds by what was known of it.
+// A renamed dataset keeps its incremental source: through its hold even if holds --gc runs before
+// the copy is renamed, and without holds through the state.
 func TestRenamedKeepsItsBase(t *testing.T) {
 	t.Parallel()
 	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
@@ -59,8 +59,8 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// Of bookmarks those stay that a target's next increment may begin with, however
-// long the target is away, and no others: they would become as many as the runs.
+// Bookmarks are kept if a target's next incremental send may need them, however long the target is
+// unreachable. Others are destroyed, or each run would add one.
 func TestBookmarksThatStay(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -91,8 +91,7 @@ func TestBookmarksThatStay(t *testing.T) {
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
-// What an interrupted receive needs stays on the source until the rest has come,
-// and no run longer.
+// The source keeps what an interrupted receive needs until the receive is complete.
 func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -122,7 +121,7 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }
 
-// A job that runs while stale holds are looked for loses none of its own.
+// A job that runs during holds --gc keeps its holds.
 func TestGCBesideARun(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -140,7 +139,7 @@ func TestGCBesideARun(t *testing.T) {
 	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
 }
 
-// Patterns that by mistake leave nothing over make nothing forgotten.
+// Patterns that select nothing by mistake do not delete records.
 func TestPatternsThatSelectNothing(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

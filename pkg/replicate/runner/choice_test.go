@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// mark sets a user property of a dataset, which those below it inherit.
+// mark sets a user property of a dataset. Its descendants inherit it.
 func (r *replica) mark(dataset, property, value string) {
 	r.Edit(func(all map[string]*zfs.Dataset) {
 		for name, d := range all {
@@ -26,7 +26,7 @@ func (r *replica) mark(dataset, property, value string) {
 	})
 }
 
-// chosen is a job of which the target t takes all and u what is marked for it, and no
+// chosen returns a replica whose target t takes all datasets and u the marked ones, both without
 // scratch.
 func chosen(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
@@ -50,9 +50,8 @@ func (r *replica) everywhere(name string) {
 	}
 }
 
-// A target has its own choice of datasets, of which no run asks more than the one
-// listing. What it does not take is neither late there, nor held for it, nor in the
-// way of what is settled; where the mark goes, its copy stays as it is.
+// A target has its own choice of datasets, for which no run lists more. Excluded datasets are not
+// late there and have no holds for it. If the mark is removed, the copy is kept.
 func TestTargetsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
@@ -96,8 +95,8 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	require.Len(t, r.names("src/b", zfs.Bookmark), 1)
 }
 
-// A job that goes by a property takes what has it, set or inherited; one that nobody
-// marked anything for is refused, with the command that marks.
+// A job with property takes the datasets that have it, set or inherited. If no dataset has it, the
+// job is refused with a hint.
 func TestJobOfAProperty(t *testing.T) {
 	t.Parallel()
 	j := adopting()
@@ -116,7 +115,7 @@ func TestJobOfAProperty(t *testing.T) {
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/b", "dst/copy/b/c"}, r.datasets("dst"))
 }
 
-// A target that takes nothing fails, and no other does.
+// A target that excludes all datasets fails, and no other does.
 func TestTargetThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
@@ -128,11 +127,11 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	p, err := r.runner(t).Preview(t.Context(), r.job)
 	require.NoError(t, err)
 	require.Contains(t, p.Targets[1].Error, "leave none")
-	require.Error(t, p.Wrong())
+	require.Error(t, p.Err())
 }
 
-// A target is sent so many snapshots, so old ones, or those of some names; the newest
-// in any case, and what it never wanted neither its retention nor a later run misses.
+// Each target limits the number, age or names of snapshots. The most recent one is always sent,
+// and neither retention nor a later run misses the others.
 func TestSnapshotsOfTargets(t *testing.T) {
 	t.Parallel()
 	j := adopting()

@@ -1,7 +1,15 @@
-// Package runner carries out the jobs of a job file, one run at a time: snapshots,
-// hooks, the transfers to all targets, holds and bookmarks, retention, records.
+// Package runner carries out the jobs of a job file.
 //
-// It starts nothing by itself and keeps no process alive: systemd or cron
-// does. How data moves is package job's, what is done package replicate's
-// (replicate.Decide): a run carries it out, a preview shows it.
+// Its nouns:
+//
+//	Runner   runs jobs and owns the connections to their hosts
+//	run      one pass of a job: hooks, snapshots, transfers, holds, retention, records
+//	side     the part of a job on one host: its source or one of its targets
+//	batch    the transfer of a run to one target, and its result
+//	Preview  a dry run of the next run
+//	Drill    a restore test of a job's copies
+//	Status   the state of jobs according to their records
+//
+// The package starts no job by itself: systemd or cron does. Package job moves the data, and
+// replicate.Decide decides what a run does or a preview shows.
 package runner

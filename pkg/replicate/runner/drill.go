@@ -21,15 +21,15 @@ import (
 // DrillOptions are the command-line options of a drill.
 type DrillOptions struct {
 	Sample replicate.Share // overrides the job's sample unless 0
-	Seed   uint64 // selects the sample; 0 means random
+	Seed   uint64          // selects the sample; 0 means random
 }
 
-// drilling is one drill of a job.
-type drilling struct {
+// drillRun is one drill of a job.
+type drillRun struct {
 	*jobRun
 	DrillOptions
-	rec  *statedir.Drill
-	away bool // the source is unreachable
+	rec        *statedir.Drill
+	sourceDown bool // the source is unreachable
 }
 
 // Drill tests the copies of a job: it clones the most recent snapshot of each copy, reads the
@@ -52,7 +52,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.work(j, store)
+	w, err := r.newRun(j, store)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +60,9 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 		return nil, fault.Usagef("", "job %q has no [[job.target]]: there is no copy to drill", j.Name)
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
-	d := &drilling{jobRun: w, DrillOptions: o,
+	d := &drillRun{jobRun: w, DrillOptions: o,
 		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrilledRun{}}}
-	err = d.targetsOf(ctx)
+	err = d.drillTargets(ctx)
 	d.rec.Notes = w.run.Notes
 	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	known.Note(d.rec)
@@ -73,10 +73,10 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	return d.rec, d.rec.Verdict(err)
 }
 
-// targetsOf drills one target at a time to leave disk time to others.
-func (d *drilling) targetsOf(ctx context.Context) error {
+// drillTargets drills one target at a time to leave disk time to others.
+func (d *drillRun) drillTargets(ctx context.Context) error {
 	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
-	if d.away = err != nil; d.away {
+	if d.sourceDown = err != nil; d.sourceDown {
 		d.note("copies are read, and compared with nothing: %v", err)
 	}
 	var errs []error
@@ -91,31 +91,31 @@ func (d *drilling) targetsOf(ctx context.Context) error {
 	return outcome.Join(errs...)
 }
 
-func (d *drilling) drillTarget(ctx context.Context, t *side) error {
+func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
 	root := t.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
 	if root == "" {
 		return fmt.Errorf("%s holds no copy of %s", t.at, d.jobRun.source.at)
 	}
-	listed := d.doing("listing %s", t.at)
-	there, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
+	listed := d.activity("listing %s", t.at)
+	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
 	listed()
 	if err != nil {
 		return err
 	}
-	copies := d.copies(t, root, &there)
+	copies := d.copies(t, root, &listing)
 	if len(copies) == 0 {
 		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
 	}
 	// A killed drill leaves clones behind.
 	left := zfs.DrillClones{Job: d.job.Name}
-	for _, c := range there.Datasets {
+	for _, c := range listing.Datasets {
 		left.Datasets = append(left.Datasets, c.Name)
 	}
 	if err := t.removeClones(ctx, left); err != nil {
 		return err
 	}
 	for _, name := range copies {
-		c := &drillCopy{drilling: d, t: t, as: d.job.DrillAt(t.target),
+		c := &drillCopy{drillRun: d, t: t, as: d.job.DrillAt(t.target),
 			rec: &statedir.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
 		c.drill(ctx)
 		d.rec.Copies = append(d.rec.Copies, c.rec)
@@ -128,9 +128,9 @@ func (d *drilling) drillTarget(ctx context.Context, t *side) error {
 
 // copies returns the source datasets that the target has, or should have, a copy of. It skips
 // intermediate datasets that never had snapshots.
-func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []string) {
+func (d *drillRun) copies(t *side, root string, listing *zfs.Listing) (names []string) {
 	above := d.jobRun.source.at.Name
-	for _, c := range there.Datasets {
+	for _, c := range listing.Datasets {
 		source := above + strings.TrimPrefix(c.Name, root)
 		if len(c.Snapshots()) > 0 && d.job.Named(t.target, above, source) {
 			names = append(names, source)
@@ -145,17 +145,17 @@ func (d *drilling) copies(t *side, root string, there *zfs.Listing) (names []str
 	return names
 }
 
-// clonesWithin limits the removal of clones, which continues after an interruption.
-const clonesWithin = 2 * time.Minute
+// cloneTimeout limits the removal of clones, which continues after an interruption.
+const cloneTimeout = 2 * time.Minute
 
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clonesWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
 	defer cancel()
 	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
 }
 
 // alert runs the job's alert unless the drill succeeded.
-func (d *drilling) alert(ctx context.Context) {
+func (d *drillRun) alert(ctx context.Context) {
 	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {
 		return
 	}

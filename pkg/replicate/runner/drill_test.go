@@ -22,7 +22,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// drilled is a replica whose job ran, with the files of both sides.
+// drilled returns a replica whose job ran, with the files of both sides.
 func drilled(t *testing.T, d *replicate.Drill) (r *replica, source, there string) {
 	t.Helper()
 	r = newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate}, Drill: d})
@@ -57,7 +57,7 @@ func (r *replica) standing() *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
-// Good copies are read, compared and recorded; a run beside it is not stood in the way.
+// Good copies are read, compared and recorded. A concurrent run is not disturbed.
 func TestDrillOfGoodCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
@@ -105,7 +105,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }
 
-// What differs is found and named, and status says so until a drill finds it good.
+// Differences are found and listed, and status shows them until a drill succeeds.
 func TestDrillFindsWhatDiffers(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
@@ -133,7 +133,7 @@ func TestDrillFindsWhatDiffers(t *testing.T) {
 	require.Equal(t, OK, r.standing().State)
 }
 
-// Without its key a copy is not proved, whatever its blocks are; with it, it is.
+// An encrypted copy is verified only with its key.
 func TestDrillOfEncryptedCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
@@ -159,8 +159,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	require.Equal(t, "unavailable", r.Get("dst/copy", "keystatus"))
 }
 
-// A command that fails makes the copy one that is not good; a source that is away
-// leaves nothing to compare with.
+// A failed command makes the copy bad. An unreachable source only prevents the comparison.
 func TestDrillCommandAndSource(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/false"}})
@@ -181,8 +180,7 @@ func TestDrillCommandAndSource(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.standing().State)
 }
 
-// What a drill that was killed left is destroyed by the next, and nothing else. A copy
-// that is gone is not good.
+// A drill destroys only the clones of a killed drill. A missing copy is bad.
 func TestDrillCleansUp(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
@@ -209,8 +207,8 @@ func TestDrillCleansUp(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
 }
 
-// While a copy is drilled a second drill is refused, and a run goes on: retention keeps
-// what has a clone.
+// During a drill a second one is refused, and a run continues: retention keeps a snapshot with a
+// clone.
 func TestDrillBesideARun(t *testing.T) {
 	t.Parallel()
 	r, source, there := drilled(t, nil)
@@ -271,8 +269,8 @@ func TestDrillIsInterrupted(t *testing.T) {
 	}
 }
 
-// failing has an operation fail, after some calls of it that do not; zfs.OpGet that of
-// clones, which begins the reading of one.
+// failing makes an operation fail after some successful calls. zfs.OpGet means that of clones,
+// before one is read.
 func (r *replica) failing(on string, after int, err error) {
 	around := r.Around
 	r.Around = func(c context.Context, op string, names []string, do func() error) error {
@@ -285,8 +283,8 @@ func (r *replica) failing(on string, after int, err error) {
 	}
 }
 
-// Of a copy that cannot be cloned, opened or looked into nobody can tell whether it is
-// good; a read error tells.
+// If a copy cannot be cloned, opened or inspected, its state is unknown. A read error makes it
+// bad.
 func TestDrillCannotTell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -308,7 +306,7 @@ func TestDrillCannotTell(t *testing.T) {
 	}
 }
 
-// A command that a lost connection leaves is not begun a second time beside it.
+// A command is not run again after a lost connection.
 func TestDrillCommandRunsOnce(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
@@ -326,7 +324,7 @@ func TestDrillCommandRunsOnce(t *testing.T) {
 	require.Equal(t, len(d.Copies), runs)
 }
 
-// What is known to differ is not good, also where nobody can tell the names.
+// A known difference makes a copy bad, even if no path is known.
 func TestDrillDiffersWithoutNames(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
@@ -338,8 +336,7 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	require.True(t, d.Copies[0].Compared)
 }
 
-// A copy that no drill came to is not one that was proved, and neither is one that was
-// in the future.
+// A copy that was never drilled, or drilled in the future, is not verified.
 func TestDrillStatusDoubts(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
@@ -360,7 +357,7 @@ func TestDrillStatusDoubts(t *testing.T) {
 	require.True(t, at(9).Late)
 }
 
-// What blocks are being healed through can neither be mounted nor cloned, and goes.
+// Snapshots of heal, which can be neither mounted nor cloned, are skipped.
 func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
@@ -373,8 +370,8 @@ func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// Clones that drills left are listed; those of jobs that are not known go where that is
-// asked for, and what has no mark never.
+// Drill clones are listed. With release, clones of unknown jobs are destroyed, and clones without
+// the property never.
 func TestHoldsOfDrills(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
@@ -402,7 +399,7 @@ func TestHoldsOfDrills(t *testing.T) {
 	require.Contains(t, r.datasets("dst"), mine)
 }
 
-// read notes how far a drill is.
+// read records the last progress of a drill.
 type read struct {
 	told
 	last *connect.Progress
@@ -410,7 +407,7 @@ type read struct {
 
 func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
-// How far a copy is read is told as of a transfer, of files and of streams.
+// The progress of a drill is reported like that of a transfer, for files and streams.
 func TestDrillTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})

@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// encryptedReplica is a job that has copied an encrypted dataset, src/a, once.
+// encryptedReplica returns a job that has sent an encrypted dataset, src/a, once.
 func encryptedReplica(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
@@ -21,8 +21,8 @@ func encryptedReplica(t *testing.T) *replica {
 	return r
 }
 
-// A copy whose key was changed is told as such at the next increment, however
-// many runs had nothing to send to it before.
+// A changed key of a copy is reported at the next incremental send, however many runs had nothing
+// to send.
 func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)
@@ -49,8 +49,7 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	require.Len(t, r.Versions("dst/copy/a"), 2)
 }
 
-// An encryption root is named after a dataset: where the copies were renamed, and
-// the job with them, no key was changed.
+// An encryption root has a dataset's name. Renaming the copies and the job changes no key.
 func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// Where a job begins no copy, one that is gone is refused, with the commands that
-// begin it; others go on. Begun once, it goes on like them.
+// With first = "fail", a missing copy is refused with commands that send it. Others continue, and
+// so does this one once it was sent.
 func TestFirstFail(t *testing.T) {
 	t.Parallel()
 	j := adopting()

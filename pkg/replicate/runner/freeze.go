@@ -14,22 +14,21 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// errNotFrozen tells that no snapshot was taken, as an application could not be held
-// still.
+// errNotFrozen reports that no snapshot was taken because an application could not be frozen.
 var errNotFrozen = errors.New("no snapshot was taken")
 
-// halves divides names so that the snapshots of no application come apart; there is no
-// second where they cannot be.
-func halves(names []string, frozen []freeze.Wanted) (first, second []string) {
-	var groups [][]string // what one transaction has to take, if any is
+// bisect splits names and keeps the snapshots of each application together. If that is impossible,
+// second is empty.
+func bisect(names []string, frozen []freeze.Wanted) (first, second []string) {
+	var groups [][]string // the snapshots that one transaction must take together
 	for _, name := range names {
 		group := []string{name}
 		for _, z := range frozen {
-			if len(of(group, []freeze.Wanted{z})) == 0 {
+			if len(frozenIn(group, []freeze.Wanted{z})) == 0 {
 				continue
 			}
 			groups = slices.DeleteFunc(groups, func(g []string) bool {
-				if len(of(g, []freeze.Wanted{z})) == 0 {
+				if len(frozenIn(g, []freeze.Wanted{z})) == 0 {
 					return false
 				}
 				group = append(g, group...)
@@ -42,8 +41,8 @@ func halves(names []string, frozen []freeze.Wanted) (first, second []string) {
 	return slices.Concat(groups[:half]...), slices.Concat(groups[half:]...)
 }
 
-// of are the applications that have any of the snapshots.
-func of(names []string, frozen []freeze.Wanted) []freeze.Wanted {
+// frozenIn returns the applications that have any of the snapshots.
+func frozenIn(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 	return slices.DeleteFunc(slices.Clone(frozen), func(z freeze.Wanted) bool {
 		return !slices.ContainsFunc(names, func(full string) bool {
 			dataset, _, _ := strings.Cut(full, "@")
@@ -52,7 +51,7 @@ func of(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 	})
 }
 
-// snapshotAtOnce takes snapshots in one transaction while applications stand still.
+// snapshotAtOnce takes snapshots in one transaction with applications frozen.
 func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
 	if len(frozen) == 0 {
 		return w.source.host.Do(ctx, func(st hosts.Host) error { return st.Snapshot(ctx, names) })
@@ -60,7 +59,7 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
 	r, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, q)
 	if err != nil {
-		return notByKey(err)
+		return withKeyHint(err)
 	}
 	var why error
 	if r.Stopped {
@@ -68,7 +67,7 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 	}
 	for i := range frozen {
 		o := r.Outcomes[i]
-		w.froze(&frozen[i], o, names)
+		w.recordFreeze(&frozen[i], o, names)
 		if o.Error != "" && why == nil && (frozen[i].Required || o.Left) {
 			why = fault.Failf(o.Hint, "%s: %s", frozen[i].Label(), o.Error)
 		}
@@ -83,12 +82,12 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 		}
 		return fault.Refusef(hint+"\non_failure = \"continue\" takes them all the same", "%w: %w", errNotFrozen, why)
 	}
-	w.unproved = errors.Join(w.unproved, why)
+	w.freezeErr = errors.Join(w.freezeErr, why)
 	return nil
 }
 
-// notByKey says what to do where a restricted key freezes nothing.
-func notByKey(err error) error {
+// withKeyHint adds a hint to an error of a restricted key, which may never freeze.
+func withKeyHint(err error) error {
 	if !errors.Is(err, hosts.ErrForbidden) {
 		return err
 	}
@@ -96,44 +95,43 @@ func notByKey(err error) error {
 		Hint: "have the job run on that host, and send from it: there no key is in the way"}
 }
 
-// deniedFreezing asks the source whether anything may be frozen there, and looks whether
-// all that is to be is there.
-func (w *jobRun) deniedFreezing(ctx context.Context, astray []replicate.UnmatchedFreeze) (all []Denied) {
+// deniedFreezes returns why the source forbids freezing, and the freezes that match no dataset.
+func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.UnmatchedFreeze) (all []Denied) {
 	deny := func(key string, err error) {
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
-	if len(w.job.Freeze) > 0 { // of nothing, which no host does
+	if len(w.job.Freeze) > 0 { // an empty request freezes nothing
 		_, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, freeze.Request{})
 		if errors.Is(err, hosts.ErrForbidden) {
-			deny("freeze", notByKey(err))
+			deny("freeze", withKeyHint(err))
 		}
 	}
-	for i := range astray {
-		deny("freeze "+strconv.Quote(astray[i].Label()), fault.Failf(mendDatasets, "%s", astray[i].Error))
+	for i := range unmatched {
+		deny("freeze "+strconv.Quote(unmatched[i].Label()), fault.Failf(datasetsHint, "%s", unmatched[i].Error))
 	}
 	return all
 }
 
-const mendDatasets = "write into datasets of [[job.freeze]] what is the application's, and look whether include, exclude and property leave it in the job"
+const datasetsHint = "write into datasets of [[job.freeze]] what is the application's, and look whether include, exclude and property leave it in the job"
 
-// strayed has what cannot be frozen as it is written fail as any freeze does.
-func (w *jobRun) strayed(astray []replicate.UnmatchedFreeze, names []string) error {
-	required := slices.IndexFunc(astray, func(z replicate.UnmatchedFreeze) bool { return z.Required })
+// recordUnmatched records unmatched freezes as failed. It returns an error if one of them is required.
+func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []string) error {
+	required := slices.IndexFunc(unmatched, func(z replicate.UnmatchedFreeze) bool { return z.Required })
 	if required >= 0 {
 		names = nil
 	}
-	for i := range astray {
-		w.froze(&astray[i].Wanted, freeze.Outcome{Error: astray[i].Error, Hint: mendDatasets}, names)
+	for i := range unmatched {
+		w.recordFreeze(&unmatched[i].Wanted, freeze.Outcome{Error: unmatched[i].Error, Hint: datasetsHint}, names)
 	}
 	if required < 0 {
 		return nil
 	}
-	z := &astray[required]
-	return fault.Refusef(mendDatasets+"\non_failure = \"continue\" takes them all the same", "%w: %s: %s", errNotFrozen, z.Label(), z.Error)
+	z := &unmatched[required]
+	return fault.Refusef(datasetsHint+"\non_failure = \"continue\" takes them all the same", "%w: %s: %s", errNotFrozen, z.Label(), z.Error)
 }
 
-// froze notes what came of one, in the record and of each dataset.
-func (w *jobRun) froze(z *freeze.Wanted, o freeze.Outcome, names []string) {
+// recordFreeze records the outcome of one freeze, for the run and for each dataset.
+func (w *jobRun) recordFreeze(z *freeze.Wanted, o freeze.Outcome, names []string) {
 	w.run.Frozen = append(w.run.Frozen, statedir.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
 	if o.Error != "" {
 		w.note("not consistent: %s: %s", z.Label(), o.Error)

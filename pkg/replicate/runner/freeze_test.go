@@ -20,7 +20,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestMain makes this test binary the watchdog where it is started as one.
+// TestMain makes this test binary the watchdog if it is started as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == guard.Verb {
 		if err := guard.Serve(os.Stdin, os.Stdout); err != nil {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// application is one that fails where a file says so, and writes down what is done to it.
+// application returns a freeze that fails if a file says so, and logs its calls.
 func application(dir, name string, datasets ...string) replicate.Freeze {
 	do := func(what string) []string {
 		return []string{"/bin/sh", "-c", `echo $1 >>"$0/log"; test ! -e "$0/$1"`, dir, what + "-" + name}
@@ -49,7 +49,7 @@ func newFrozen(t *testing.T, applications ...func(dir string) replicate.Freeze) 
 	return newReplica(t, j), dir
 }
 
-// log is what was done since the last look.
+// done returns the log since the last call.
 func done(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -77,8 +77,7 @@ func (r *replica) consistent(t *testing.T) (out []string) {
 	return out
 }
 
-// All that is covered is taken while its applications stand still, and marked; what is
-// covered by none is not.
+// Snapshots of an application are taken while it is frozen, and marked. Others are not marked.
 func TestFrozenSnapshots(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
@@ -133,8 +132,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, 3, run.Targets[0].Sent)
 }
 
-// A snapshot of another dataset that is refused costs an application nothing; one of its
-// own does.
+// A refused snapshot of another dataset does not affect an application. One of its own does.
 func TestFrozenByHalves(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
@@ -163,8 +161,8 @@ func TestFrozenByHalves(t *testing.T) {
 	require.Equal(t, []string{"src/a false"}, r.consistent(t)[:1])
 }
 
-// Where one dataset of an application changed all of it are taken; where none did it is
-// left alone.
+// If one dataset of an application changed, all are snapshotted. If none did, the application is
+// not frozen.
 func TestFrozenUnchanged(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
@@ -188,7 +186,7 @@ func TestFrozenUnchanged(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 }
 
-// Another's snapshot, taken since, hides nothing; nor does the lack of a target.
+// A later snapshot of others hides no change, and neither does the absence of a target.
 func TestFrozenAlone(t *testing.T) {
 	t.Parallel()
 	r, _ := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
@@ -208,7 +206,7 @@ func TestFrozenAlone(t *testing.T) {
 	require.Equal(t, []string{"src/a true"}, r.consistent(t))
 }
 
-// A preview freezes nothing, and tells what would be.
+// A preview freezes nothing and lists what a run would freeze.
 func TestFrozenPreview(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
@@ -219,8 +217,8 @@ func TestFrozenPreview(t *testing.T) {
 	require.Empty(t, done(t, dir))
 }
 
-// A freeze whose datasets are not all there freezes nothing: its job takes no snapshot, or
-// one that is said not to be consistent, and a preview tells so.
+// A freeze with missing datasets freezes nothing. Its job takes no snapshot or marks it as not
+// consistent, and a preview reports it.
 func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
@@ -231,7 +229,7 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Denied, 2)
 	require.Equal(t, []string{"source", `freeze "mail"`, `datasets: "nosuch" matches none of the job's datasets`}, []string{p.Denied[1].Target, p.Denied[1].Key, p.Denied[1].Error})
-	require.Error(t, p.Wrong())
+	require.Error(t, p.Err())
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Refused, run.Outcome)
 	require.Contains(t, run.Error, `no snapshot was taken: mail: datasets: "nosuch" matches none`)
@@ -262,7 +260,7 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.Empty(t, p.Denied)
 }
 
-// keyed is the host as one with a restricted key finds it.
+// keyed is a host reached with a restricted key.
 type keyed struct{ *replica }
 
 type bolted struct{ *hosts.Local }
@@ -276,7 +274,7 @@ func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	return bolted{st.(captured).Local}, err
 }
 
-// A preview knows that a restricted key freezes nothing, and says what a run says.
+// A preview reports that a restricted key forbids freezing, as a run does.
 func TestFreezeByRestrictedKey(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db") })
@@ -285,7 +283,7 @@ func TestFreezeByRestrictedKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Denied, 1)
 	require.Equal(t, []string{"source", "freeze"}, []string{p.Denied[0].Target, p.Denied[0].Key})
-	require.Error(t, p.Wrong())
+	require.Error(t, p.Err())
 	run, _ := by.Run(t.Context(), r.job, true)
 	require.Contains(t, run.Error, p.Denied[0].Error)
 	require.Equal(t, run.Hint, p.Denied[0].Hint)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A target that asks for much does not keep one that asks for little waiting.
+// A target with much to send does not delay one with little.
 func TestGateIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,22 +17,22 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// HeldSnapshot is a hold that a job placed.
+// HeldSnapshot is a hold, or a drill clone, that a job placed.
 type HeldSnapshot struct {
-	Host     string `json:"host"` // "" for this one
+	Host     string `json:"host"` // "" for the local host
 	Snapshot string `json:"snapshot"`
 	Tag      string `json:"tag"`
-	// Clone is the one that a drill made, which holds the snapshot in place of a tag.
+	// Clone is the drill clone that keeps the snapshot. It replaces the tag.
 	Clone string `json:"clone,omitempty"`
 	Job   string `json:"job"`
-	// Stale tells that nothing needs the hold: its job, or the job's target,
-	// is not in the file, or the hold is not on the base that the state knows.
+	// Stale reports that nothing needs the hold: the file lacks its job or target, or the hold is
+	// not on the incremental source in the state.
 	Stale    bool `json:"stale"`
 	Released bool `json:"released"`
 }
 
-// Holds lists the holds of all jobs, and the clones of their drills, at the places that
-// the file and the records of earlier jobs name, and with release removes the stale ones.
+// Holds lists the holds and drill clones of all jobs in the file and in the records of earlier
+// jobs. With release it removes the stale ones.
 func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]*HeldSnapshot, error) {
 	places, err := r.places(f)
 	if err != nil {
@@ -50,8 +50,8 @@ func (r *Runner) Holds(ctx context.Context, f *replicate.File, release bool) ([]
 	return out, errors.Join(errs...)
 }
 
-// places are the sources and targets of the file's jobs, and of jobs that
-// have records but are gone from the file, with the datasets where holds are.
+// places returns the sources and targets of the file's jobs, and of recorded jobs that are no
+// longer in the file.
 func (r *Runner) places(f *replicate.File) ([]*side, error) {
 	var out []*side
 	add := func(source, e string, tr *replicate.Transfer) error {
@@ -103,40 +103,6 @@ func (r *Runner) places(f *replicate.File) ([]*side, error) {
 	return out, errors.Join(errs...)
 }
 
-// needed are the holds that the file's jobs rely on, by tag; of a tag that has
-// an entry, all other holds are left over from a crash.
-func (r *Runner) needed(f *replicate.File) (map[string]map[string]bool, error) {
-	out := map[string]map[string]bool{}
-	for i := range f.Jobs {
-		j := &f.Jobs[i]
-		st, err := statedir.Peek(r.StateDir, j.Name).State()
-		if err != nil {
-			return nil, err
-		}
-		for k := range j.Targets {
-			if st.LastRun == nil {
-				out[replicate.Tag(j.Name, j.Targets[k].Name)] = nil // without records nothing is known to be stale
-				continue
-			}
-			names := map[string]bool{}
-			for _, d := range st.Datasets {
-				if a := d.Targets[j.Targets[k].Name]; a != nil {
-					for _, h := range a.Held {
-						names[h.Source], names[h.There] = true, true
-					}
-				}
-			}
-			for _, g := range st.OrphansAt(j.Targets[k].Name) {
-				for _, h := range g.Held { // the mark by which its host knows it
-					names[h] = names[h] || j.Targets[k].MirrorsDatasets()
-				}
-			}
-			out[replicate.Tag(j.Name, j.Targets[k].Name)] = names
-		}
-	}
-	return out, nil
-}
-
 func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, release bool) ([]*HeldSnapshot, error) {
 	l, err := p.list(ctx, hosts.ListQuery{Dataset: p.at.Name, Recursive: true, Versions: true})
 	if err != nil {
@@ -147,9 +113,8 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	if err != nil {
 		return nil, err
 	}
-	// Asked for after the holds: a job that runs meanwhile writes down what it
-	// holds before it does.
-	needed, err := r.needed(f)
+	// After the holds, because a running job saves its holds before it places them.
+	needed, err := r.neededHolds(f)
 	if err != nil {
 		return nil, err
 	}
@@ -174,11 +139,11 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 		return out, err
 	}
 	for _, tag := range slices.Sorted(maps.Keys(stale)) {
-		var gone []string
+		var destroyed []string
 		for _, h := range stale[tag] {
-			gone = append(gone, h.Snapshot)
+			destroyed = append(destroyed, h.Snapshot)
 		}
-		if _, err := p.release(ctx, tag, gone); err != nil {
+		if _, err := p.release(ctx, tag, destroyed); err != nil {
 			return out, err
 		}
 		for _, h := range stale[tag] {
@@ -188,8 +153,42 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 	return out, nil
 }
 
-// clonesAt are the clones that drills made of snapshots of a place. Those of jobs of the
-// file their drills need, or the next removes them.
+// neededHolds returns the holds that the file's jobs need, by tag. If the set of a tag is not nil, its
+// other holds are leftovers of a crash.
+func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, error) {
+	out := map[string]map[string]bool{}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		st, err := statedir.Peek(r.StateDir, j.Name).State()
+		if err != nil {
+			return nil, err
+		}
+		for k := range j.Targets {
+			if st.LastRun == nil {
+				out[replicate.Tag(j.Name, j.Targets[k].Name)] = nil // without records no hold is known to be stale
+				continue
+			}
+			names := map[string]bool{}
+			for _, d := range st.Datasets {
+				if a := d.Targets[j.Targets[k].Name]; a != nil {
+					for _, h := range a.Held {
+						names[h.Source], names[h.There] = true, true
+					}
+				}
+			}
+			for _, g := range st.OrphansAt(j.Targets[k].Name) {
+				for _, h := range g.Held { // the hold by which the target host recognizes the orphan
+					names[h] = names[h] || j.Targets[k].MirrorsDatasets()
+				}
+			}
+			out[replicate.Tag(j.Name, j.Targets[k].Name)] = names
+		}
+	}
+	return out, nil
+}
+
+// clonesAt returns the drill clones of snapshots. Clones of jobs in the file are not stale: a
+// drill uses them, or the next drill removes them.
 func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snapshots []string, release bool) ([]*HeldSnapshot, error) {
 	found, err := p.properties(ctx, snapshots, "clones")
 	if err != nil {
@@ -203,12 +202,12 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	var out []*HeldSnapshot
 	for _, name := range names {
 		found, err := p.properties(ctx, []string{name}, "origin", zfs.AsideProperty)
-		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // of what a key may not drill it is told nothing
+		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
 			return out, err
 		}
 		mark := found[name][zfs.AsideProperty]
 		if !mark.Local() {
-			continue // another's
+			continue // not made by zxfer
 		}
 		h := &HeldSnapshot{Host: p.at.Host, Snapshot: found[name]["origin"].Value, Clone: name, Job: mark.Value, Stale: !f.Has(mark.Value)}
 		if out = append(out, h); !h.Stale || !release {
@@ -221,4 +220,43 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 		h.Released = true
 	}
 	return out, nil
+}
+
+// hold moves a target's holds and creates bookmarks. It only notes errors, because the data
+// arrived.
+func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
+	for source, a := range h.Arrivals {
+		w.state.Dataset(source).Targets[h.Target] = a
+	}
+	if err := w.store.Save(w.state); err != nil {
+		w.note("%s: no holds were placed: %v", h.Target, err)
+		return
+	}
+	whole := true
+	done := func(err error) bool {
+		if err != nil {
+			whole = false
+			w.note("%s: %v", h.Target, err)
+		}
+		return err == nil
+	}
+	// Release the old holds only after the new ones are in place.
+	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
+	defer w.activity("holding and bookmarking what %s has", h.Target)()
+	source, err := w.source.place(ctx, tag, h.Source.Place)
+	placed := done(err)
+	onTarget, err := target.place(ctx, tag, h.There.Place)
+	placedThere := done(err)
+	if len(h.Bookmarks) > 0 {
+		done(wrap("bookmark", w.source.do(ctx, func(st hosts.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
+	}
+	if placed {
+		source, err = w.source.release(ctx, tag, h.Source.Drop)
+		done(err)
+	}
+	if placedThere {
+		onTarget, err = target.release(ctx, tag, h.There.Drop)
+		done(err)
+	}
+	h.Placed(source, onTarget, whole)
 }

@@ -24,27 +24,26 @@ import (
 
 const (
 	hookTimeout = time.Minute
-	// hookWindDown is how long a hook that was told to end may take, and what
-	// it left behind may keep its output open.
-	hookWindDown = 5 * time.Second
-	// hookTail is how much of a hook's output an error shows, in bytes.
+	// hookWaitDelay is how long a hook may take to end after SIGTERM, and how long its descendants
+	// may keep its output open.
+	hookWaitDelay = 5 * time.Second
+	// hookTail is the number of bytes of a hook's output that an error shows.
 	hookTail = 2048
 )
 
-// HookEnvironment returns the variables that a hook finds in its environment in
-// addition to zxfer's own:
+// HookEnvironment returns the variables that a hook gets in addition to zxfer's environment:
 //
 //	ZXFER_HOOK     before, after or alert
 //	ZXFER_JOB      the job's name
 //	ZXFER_SOURCE   its source
-//	ZXFER_STARTED  begin of the run, seconds since 1970
+//	ZXFER_STARTED  start of the run, seconds since 1970
 //	ZXFER_OUTCOME  done, up-to-date, failed, refused or interrupted; not for before
-//	ZXFER_ERROR    why the run, or its first target or dataset, failed, "" if nothing did; not for before.
-//	               Another host may have written it: it is one printable line
+//	ZXFER_ERROR    the first error of the run, its targets or datasets, or ""; not for before.
+//	               One printable line; another host may have written it
 //	LC_ALL         C
 //
-// Hooks after the run, and the alert, get the run's record on standard input:
-// one JSON object, as "zxfer replicate log --json" prints it.
+// Hooks after the run, and the alert, get the run's record on standard input: one JSON object, as
+// "zxfer replicate log --json" prints it.
 func HookEnvironment(kind string, j *replicate.Job, r *statedir.Run) []string {
 	env := []string{
 		"ZXFER_HOOK=" + kind, "ZXFER_JOB=" + j.Name, "ZXFER_SOURCE=" + j.Source,
@@ -56,8 +55,8 @@ func HookEnvironment(kind string, j *replicate.Job, r *statedir.Run) []string {
 	return env
 }
 
-// before runs the hooks that come first.
-func (w *jobRun) before(ctx context.Context) error {
+// hooksBefore runs the hooks before the run.
+func (w *jobRun) hooksBefore(ctx context.Context) error {
 	for i := range w.job.Before {
 		h := &w.job.Before[i]
 		err := w.hook(ctx, h, "before the run", HookEnvironment("before", w.job, w.run), nil)
@@ -71,9 +70,9 @@ func (w *jobRun) before(ctx context.Context) error {
 	return nil
 }
 
-// after runs the hooks that come last, and the alert where there is need.
-// They run also when the run was interrupted.
-func (w *jobRun) after(ctx context.Context) {
+// hooksAfter runs the hooks after the run and, if the run failed, the alert. It runs them even if the
+// run was interrupted.
+func (w *jobRun) hooksAfter(ctx context.Context) {
 	run := func(h *replicate.Hook, kind, name string) {
 		if err := w.hook(context.WithoutCancel(ctx), h, name, HookEnvironment(kind, w.job, w.run), w.run); err != nil {
 			w.note("%s: %v", name, err)
@@ -87,9 +86,9 @@ func (w *jobRun) after(ctx context.Context) {
 	}
 }
 
-// hook runs one hook, with a record on its standard input, if any.
+// hook runs one hook with rec as JSON on its standard input, unless rec is nil.
 func (w *jobRun) hook(ctx context.Context, h *replicate.Hook, name string, env []string, rec any) error {
-	defer w.doing("running %s, %s", h.Command[0], name)()
+	defer w.activity("running %s, %s", h.Command[0], name)()
 	if rec == nil {
 		return runHook(ctx, h, env, nil)
 	}
@@ -100,7 +99,7 @@ func (w *jobRun) hook(ctx context.Context, h *replicate.Hook, name string, env [
 	return runHook(ctx, h, env, bytes.NewReader(text))
 }
 
-// runHook runs one hook to its end, or to its timeout's.
+// runHook runs one hook until it exits or its timeout expires.
 func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Reader) error {
 	timeout := cmp.Or(time.Duration(h.Timeout), hookTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -111,10 +110,10 @@ func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Read
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = hookWindDown
+	cmd.WaitDelay = hookWaitDelay
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what ignored the first signal; it may be gone
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // descendants may ignore SIGTERM; the group may be gone
 	}
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil:
@@ -122,9 +121,9 @@ func runHook(ctx context.Context, h *replicate.Hook, env []string, stdin io.Read
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("it did not end within %s", timeout)
 	}
-	if said := strings.TrimSpace(out.String()); said != "" {
-		said = said[max(0, len(said)-hookTail):]
-		return fmt.Errorf("%s: %w: %s", h.Command[0], err, said)
+	if output := strings.TrimSpace(out.String()); output != "" {
+		output = output[max(0, len(output)-hookTail):]
+		return fmt.Errorf("%s: %w: %s", h.Command[0], err, output)
 	}
 	return fmt.Errorf("%s: %w", h.Command[0], err)
 }

@@ -14,8 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// heldBy are the snapshots that carry the job's hold for its target, by full
-// name.
+// heldBy returns the full names of snapshots with the job's hold for its target.
 func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
 	t.Helper()
 	out := []string{}
@@ -36,8 +35,8 @@ func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	return st.Arrival(source, "t")
 }
 
-// A hold that failed, or was never tried because the run was killed before, is
-// placed by the next run, also where nothing new is sent.
+// The next run places a hold that failed, or was not tried because the run was killed, even if it
+// sends nothing.
 func TestHoldIsPlacedLater(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
@@ -59,9 +58,8 @@ func TestHoldIsPlacedLater(t *testing.T) {
 	}
 }
 
-// A connection that is lost when all has arrived keeps nothing from being held,
-// bookmarked, released and removed. One that is lost again is told, and the next run
-// makes up for it.
+// A connection that is lost after the streams prevents no hold, bookmark, release or retention. If
+// it is lost again, that is reported, and the next run catches up.
 func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	t.Parallel()
 	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
@@ -100,8 +98,8 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	}
 }
 
-// Where one side cannot hold, the holds of the other move on all the same:
-// they would pile up, and with them what retention cannot remove.
+// If one side cannot hold, the holds of the other still move. Otherwise they would accumulate and
+// block retention.
 func TestHoldsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
@@ -124,7 +122,7 @@ func TestHoldsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// Holds follow the job's setting, also where the base stays.
+// Holds follow the job's setting even if the incremental source stays the same.
 func TestHoldsFollowTheSetting(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// reviewed returns the work of a run that reviews the plan of n datasets and records
-// their results.
+// reviewed returns the work of a run that reviews the plan of n datasets and records their
+// results.
 func reviewed(t *testing.T, n int) func() {
 	j := &replicate.Job{Name: "j", Source: "src", Targets: []replicate.Target{{Name: "t", To: "dst"}}, Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}}
 	scope, err := j.Scope()
@@ -31,7 +31,7 @@ func reviewed(t *testing.T, n int) func() {
 	v.All, st.Source = v.Source.Datasets, *v.Source
 	return func() {
 		v.Review(&j.Targets[0], p, &st)
-		b.learn(v, nil)
+		b.updateState(v, nil)
 		require.Equal(t, uint64(n), v.State.Datasets[fmt.Sprintf("src/%06d", n-1)].GUID)
 	}
 }

@@ -25,7 +25,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 		} else {
 			states = append(states, st)
 		}
-		due = append(due, statusOf(j, st, when{now: now}))
+		due = append(due, statusOf(j, st, statusTimes{now: now}))
 	}
 	e := statedir.Metrics(states)
 	at := func(t time.Time, labels ...string) {

@@ -18,8 +18,7 @@ import (
 
 const tenDays = replicate.Grace(10 * 24 * time.Hour)
 
-// mirroring is a replica with copies of @s1 to @s5 of both datasets, of a job that has
-// snapshots and, in time, datasets follow the source.
+// mirroring returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
 func mirroring(t *testing.T, m replicate.Mirror) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
@@ -37,7 +36,7 @@ func (r *replica) drop(dataset string, names ...string) {
 	}
 }
 
-// What the source no longer has goes, and nothing else does.
+// A mirror destroys only what the source no longer has.
 func TestMirrorFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -119,7 +118,7 @@ func (r *replica) unhold(snapshot string) {
 	require.NoError(r.t, r.Host.Release(r.t.Context(), replicate.Tag("j", "t"), []string{snapshot}))
 }
 
-// passDays runs the job every day.
+// passDays runs the job once per day.
 func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	t.Helper()
 	for range days {
@@ -129,7 +128,7 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	return last
 }
 
-// A copy goes no sooner than its time is over, and is told of until then.
+// An orphan is destroyed only after its time, and reported until then.
 func TestACopyGoesInTime(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -161,24 +160,24 @@ func TestACopyGoesInTime(t *testing.T) {
 
 func TestCopiesThatStay(t *testing.T) {
 	t.Parallel()
-	gone := func(r *replica) { r.unhold("src/a@s5"); r.Remove("src/a") }
+	destroyed := func(r *replica) { r.unhold("src/a@s5"); r.Remove("src/a") }
 	for name, c := range map[string]struct {
 		mirror replicate.Mirror
 		change func(r *replica)
 		told   string // in the notes, "" = nothing
 	}{
-		"kept":                     {replicate.Mirror{}, gone, ""},
-		"with snapshots of others": {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.snapshot("dst/copy/a", "mine") }, ""},
-		"with datasets of others":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Create("dst/copy/a/mine", nil) }, ""},
-		"held by others":           {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
-		"cloned":                   {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
-		"mounted":                  {replicate.Mirror{Gone: tenDays}, func(r *replica) { gone(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
+		"kept":                     {replicate.Mirror{}, destroyed, ""},
+		"with snapshots of others": {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.snapshot("dst/copy/a", "mine") }, ""},
+		"with datasets of others":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Create("dst/copy/a/mine", nil) }, ""},
+		"held by others":           {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
+		"cloned":                   {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
+		"mounted":                  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
 		"without the job's hold": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
-			gone(r)
+			destroyed(r)
 			r.unhold("dst/copy/a@s5")
 		}, "no snapshot of it is held by the job"},
 		"another of its name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
-			gone(r)
+			destroyed(r)
 			r.run(t)
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
@@ -205,7 +204,7 @@ func TestCopiesThatStay(t *testing.T) {
 	}
 }
 
-// Nothing goes by what cannot be seen, nor by a clock that was wrong.
+// Nothing is destroyed without a listing or because of a wrong clock.
 func TestNothingGoesUnseen(t *testing.T) {
 	t.Parallel()
 	t.Run("the source is away", func(t *testing.T) {
@@ -293,7 +292,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 	})
 }
 
-// A grid decides which snapshots stay, where there is one; copies go all the same.
+// With retention, it decides which snapshots are kept. Orphans are destroyed anyway.
 func TestRetentionAndGone(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -306,7 +305,7 @@ func TestRetentionAndGone(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
 
-// A source whose root was created anew has lost what was below, and its copies stay.
+// If the root of the source was recreated, the copies of its former descendants are kept.
 func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	t.Parallel()
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
@@ -329,7 +328,7 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	}
 }
 
-// What somebody wrote into a copy is nowhere else.
+// A copy that was written to is kept.
 func TestACopyThatWasWrittenToStays(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -344,8 +343,7 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 }
 
-// A mirror that is new to a job does not take a source that was restored before for what
-// the copy was made of.
+// A new mirror does not mistake a restored source for the origin of the copy.
 func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"known": false, "without records": true} {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/zfs"
@@ -79,4 +81,37 @@ func permissions(j *replicate.Job, t *replicate.Target, zfsVersion string) []str
 	}
 	slices.Sort(p)
 	return slices.Compact(p)
+}
+
+// Denied is a job-file key that a side does not permit, because of its restricted key, its host or
+// its datasets.
+type Denied struct {
+	Target string `json:"target"`
+	Key    string `json:"key"`  // in the job file
+	When   string `json:"when"` // the condition under which a run fails
+	Error  string `json:"error"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// denied queries whether the targets permit what the job requires.
+func (w *jobRun) denied(ctx context.Context) (all []Denied) {
+	for _, t := range w.targets {
+		for _, may := range []struct {
+			key, when string
+			set       bool
+			asks      func(hosts.Host) error
+		}{
+			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", hosts.WithRole(func(st hosts.Retention) error { return st.RenameDiverged(ctx, nil) })},
+			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st hosts.Host) error { return st.Destroy(ctx, nil) }},
+			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, nil) })},
+		} {
+			if !may.set {
+				continue
+			}
+			if err := t.do(ctx, may.asks); fault.ClassOf(err) == fault.Refused { // the preview reports unreachable targets
+				all = append(all, Denied{Target: t.name, Key: may.key, When: may.when, Error: err.Error(), Hint: fault.HintOf(err)})
+			}
+		}
+	}
+	return all
 }

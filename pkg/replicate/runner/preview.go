@@ -24,7 +24,7 @@ type Preview struct {
 	Source    string   `json:"source"`
 	Datasets  int      `json:"datasets"`
 	Alone     bool     `json:"alone,omitempty"` // the job has no target
-	Snapshots []string `json:"snapshots"` // that the run would take
+	Snapshots []string `json:"snapshots"`       // that the run would take
 	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
@@ -44,6 +44,73 @@ type DrillPreview struct {
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	Locked   []string  `json:"locked,omitempty"` // "target: dataset"
+}
+
+// TargetPreview is the part of a preview about one target.
+type TargetPreview struct {
+	Target  string                `json:"target"`
+	To      string                `json:"to"`
+	Plan    *plan.Plan            `json:"plan,omitempty"`
+	Wire    connect.Report        `json:"wire"`
+	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that the target excludes
+	Refused []statedir.DatasetRun `json:"refused,omitempty"`
+	Error   string                `json:"error,omitempty"`
+	Hint    string                `json:"hint,omitempty"`
+}
+
+// Err returns an error, for the exit code, if the next run or a later one would fail in any
+// part.
+func (p *Preview) Err() error {
+	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
+		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
+		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
+	}
+	if len(p.Denied) > 0 {
+		return fault.Failf("", "job %q: a later run would fail: see above", p.Job)
+	}
+	return nil
+}
+
+// Preview connects to all hosts of a job and plans its next run. It changes nothing.
+func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
+	w, err := r.newRun(j, statedir.Peek(r.StateDir, j.Name))
+	if err != nil {
+		return nil, err
+	}
+	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	v, err := w.survey(ctx)
+	if err != nil {
+		p.Error, p.Hint = err.Error(), fault.HintOf(err)
+		return p, ctx.Err()
+	}
+	p.Datasets = len(v.Source.Datasets)
+	d := replicate.Decide(v)
+	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
+	p.Denied = w.deniedFreezes(ctx, d.Unmatched)
+	taken := withSnapshots(*v.Source, p.Snapshots)
+	v.Source, w.expected = &taken, map[string]map[string]string{}
+	for _, t := range w.targets {
+		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: checkExcluded(w, t, v)}
+		if b.err == nil {
+			req := w.request(t, v)
+			req.DryRun = true
+			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
+		}
+		p.Targets = append(p.Targets, b.preview())
+		p.Targets[len(p.Targets)-1].LeftOut = len(v.Excluded[t.name])
+		w.expected[t.name] = b.predict(&taken)
+		v.Targets = append(v.Targets, b.targetState())
+	}
+	w.checkLeftCopies(ctx, v)
+	p.Denied = append(p.Denied, w.denied(ctx)...)
+	d = w.decide(ctx, v)
+	p.Prunings = append(p.Prunings, d.Prunings...)
+	for _, side := range p.Prunings {
+		w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges))
+	}
+	p.Drill = w.drillPreview(v)
+	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
+	return p, ctx.Err()
 }
 
 // drillPreview returns nil if the job has no drills.
@@ -68,76 +135,9 @@ func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 	return d
 }
 
-// TargetPreview is the part of a preview about one target.
-type TargetPreview struct {
-	Target  string                `json:"target"`
-	To      string                `json:"to"`
-	Plan    *plan.Plan            `json:"plan,omitempty"`
-	Wire    connect.Report        `json:"wire"`
-	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that the target excludes
-	Refused []statedir.DatasetRun `json:"refused,omitempty"`
-	Error   string                `json:"error,omitempty"`
-	Hint    string                `json:"hint,omitempty"`
-}
-
-// Wrong returns an error, for the exit code, if the next run or a later one would fail in any
-// part.
-func (p *Preview) Wrong() error {
-	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
-		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
-		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
-	}
-	if len(p.Denied) > 0 {
-		return fault.Failf("", "job %q: a later run would fail: see above", p.Job)
-	}
-	return nil
-}
-
-// Preview connects to all hosts of a job and plans its next run. It changes nothing.
-func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error) {
-	w, err := r.work(j, statedir.Peek(r.StateDir, j.Name))
-	if err != nil {
-		return nil, err
-	}
-	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
-	v, err := w.survey(ctx)
-	if err != nil {
-		p.Error, p.Hint = err.Error(), fault.HintOf(err)
-		return p, ctx.Err()
-	}
-	p.Datasets = len(v.Source.Datasets)
-	d := replicate.Decide(v)
-	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
-	p.Denied = w.deniedFreezing(ctx, d.Unmatched)
-	taken := pretend(*v.Source, p.Snapshots)
-	v.Source, w.coming = &taken, map[string]map[string]string{}
-	for _, t := range w.targets {
-		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: nothingFor(w, t, v)}
-		if b.err == nil {
-			req := w.request(t, v)
-			req.DryRun = true
-			b = run(ctx, w.hosts, t, req, &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
-		}
-		p.Targets = append(p.Targets, b.preview())
-		p.Targets[len(p.Targets)-1].LeftOut = len(v.Excluded[t.name])
-		w.coming[t.name] = b.foresee(&taken)
-		v.Targets = append(v.Targets, b.seen())
-	}
-	w.lookAside(ctx, v)
-	p.Denied = append(p.Denied, w.denied(ctx)...)
-	d = w.decide(ctx, v)
-	p.Prunings = append(p.Prunings, d.Prunings...)
-	for _, side := range p.Prunings {
-		w.showHeld(ctx, side, freed(side.Side, d.HoldChanges))
-	}
-	p.Drill = w.drillPreview(v)
-	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
-	return p, ctx.Err()
-}
-
-// foresee applies the plan to the listing of the target. It maps the snapshots that will arrive to
+// predict applies the plan to the listing of the target. It maps the snapshots that will arrive to
 // those on the source, by full name.
-func (b *batch) foresee(source *zfs.Listing) map[string]string {
+func (b *batch) predict(source *zfs.Listing) map[string]string {
 	if b.err != nil {
 		return nil
 	}
@@ -145,26 +145,26 @@ func (b *batch) foresee(source *zfs.Listing) map[string]string {
 	b.result.Target = b.result.Report.Plan.Predict(*source, b.result.Target)
 	after := b.result.Target.ByName()
 	for _, d := range b.result.Datasets {
-		there, was := after[d.Target], before[d.Target]
-		if d.Err != nil || there == nil {
+		copied, was := after[d.Target], before[d.Target]
+		if d.Err != nil || copied == nil {
 			continue
 		}
-		if v, ok := there.SnapshotOf(d.Arrive.GUID); ok {
+		if v, ok := copied.SnapshotOf(d.Arrive.GUID); ok {
 			d.There = v.Name
 		}
 		old := 0
 		if was != nil {
 			old = len(was.Versions)
 		}
-		for _, v := range there.Versions[old:] {
+		for _, v := range copied.Versions[old:] {
 			coming[v.In(d.Target)] = v.In(d.Source)
 		}
 	}
 	return coming
 }
 
-// freed counts, by snapshot, the job's own holds on a side that will be released.
-func freed(side string, all []*replicate.HoldChange) map[string]uint64 {
+// releasedHolds counts, by snapshot, the job's own holds on a side that will be released.
+func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, h := range all {
 		var drop []string
@@ -197,8 +197,8 @@ func (b *batch) preview() *TargetPreview {
 	return p
 }
 
-// pretend returns a copy of a listing with the snapshots that a run would take.
-func pretend(l zfs.Listing, snapshots []string) zfs.Listing {
+// withSnapshots returns a copy of a listing with the snapshots that a run would take.
+func withSnapshots(l zfs.Listing, snapshots []string) zfs.Listing {
 	names := map[string]string{}
 	for _, full := range snapshots {
 		if dataset, name, err := zfs.ParseSnapshot(full); err == nil { // cannot fail: the parts were checked

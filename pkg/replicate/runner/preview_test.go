@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// snapshots are all of both sides, by full name.
+// snapshots returns the full names of all snapshots of both sides.
 func (r *replica) snapshots() (all []string) {
 	for _, d := range r.datasets("") {
 		for _, name := range r.names(d) {
@@ -22,8 +22,8 @@ func (r *replica) snapshots() (all []string) {
 	return all
 }
 
-// What check says that retention removes, the run removes, and nothing else: with the
-// snapshots counted that it takes and sends first, on both sides.
+// A run destroys exactly what check predicts, including the snapshots that the run takes and
+// sends, on both sides.
 func TestPreviewForetellsRetention(t *testing.T) {
 	t.Parallel()
 	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}
@@ -53,7 +53,7 @@ func TestPreviewForetellsRetention(t *testing.T) {
 					before := r.snapshots()
 					p, err := r.preview(t)
 					require.NoError(t, err)
-					require.NoError(t, p.Wrong())
+					require.NoError(t, p.Err())
 					require.Equal(t, before, r.snapshots(), "it changes nothing")
 					var foretold []string
 					for _, side := range p.Prunings {

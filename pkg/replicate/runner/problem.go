@@ -12,12 +12,12 @@ import (
 // one Problem.
 type Problem struct {
 	State    string   `json:"state"`
-	To       []string `json:"to,omitempty"` // target names; none: the whole run
+	To       []string `json:"to,omitempty"`       // target names; none: the whole run
 	Datasets []string `json:"datasets,omitempty"` // source datasets; none: all
 	Error    string   `json:"error"`
 	Hint     string   `json:"hint,omitempty"`
 
-	alike string // what equal errors of several datasets have in common
+	mergeKey string // what equal errors of several datasets have in common
 }
 
 // problems returns the problems of the run, then of targets, datasets and pools.
@@ -31,13 +31,13 @@ func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 	}
 	for _, t := range last.Targets {
 		if t.Error != "" {
-			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, alike: t.Error})
+			all = merge(all, &Problem{State: worst(t.Outcome), To: []string{t.Target}, Error: t.Error, Hint: t.Hint, mergeKey: t.Error})
 		}
 	}
 	whole := len(all)
 	for _, d := range datasets {
-		told := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
-		if d.Error == "" || slices.ContainsFunc(all[:whole], told) {
+		reported := func(p *Problem) bool { return p.Error == d.Error && (len(p.To) == 0 || slices.Contains(p.To, d.To)) }
+		if d.Error == "" || slices.ContainsFunc(all[:whole], reported) {
 			continue
 		}
 		p := &Problem{State: worst(d.Outcome), Datasets: []string{d.Source}, Error: strings.TrimPrefix(d.Error, d.Source+": "), Hint: d.Hint}
@@ -45,7 +45,7 @@ func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 			p.To = []string{d.To}
 		}
 		// Messages that differ only in the dataset's name are one problem.
-		p.alike = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
+		p.mergeKey = strings.NewReplacer(d.Source, "", d.Target, "").Replace(d.Error) + "\n" + d.Hint
 		all = append(all[:whole:whole], merge(all[whole:], p)...)
 	}
 	if len(all) == 0 && stateOf(last.Outcome) != OK { // a record of another version
@@ -64,15 +64,15 @@ func problems(last *statedir.Run, datasets []*DatasetStatus) []*Problem {
 // merge adds p to an equal problem, or appends it.
 func merge(all []*Problem, p *Problem) []*Problem {
 	for _, q := range all {
-		if q.alike == p.alike && q.State == p.State && p.alike != "" {
-			q.To, q.Datasets = joined(q.To, p.To), joined(q.Datasets, p.Datasets)
+		if q.mergeKey == p.mergeKey && q.State == p.State && p.mergeKey != "" {
+			q.To, q.Datasets = union(q.To, p.To), union(q.Datasets, p.Datasets)
 			return all
 		}
 	}
 	return append(all, p)
 }
 
-func joined(a, b []string) []string {
+func union(a, b []string) []string {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
 			a = append(a, s)

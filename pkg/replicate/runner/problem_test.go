@@ -13,14 +13,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ran is the state of a job of which a run began at eight.
+// ran returns the state of a job with a run at eight o'clock.
 func ran(ended string, targets ...*statedir.TargetRun) *statedir.State {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	return &statedir.State{LastRun: &statedir.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
 		State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 }
 
-// tried notes what came of a dataset in that run.
+// tried records the result of a dataset in that run.
 func tried(st *statedir.State, source, to string, err error) {
 	a := st.Arrival(source, to)
 	a.Target = "vault/" + source
@@ -29,7 +29,7 @@ func tried(st *statedir.State, source, to string, err error) {
 }
 
 func standing(st *statedir.State) *JobStatus {
-	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: st.LastRun.Started.Add(10 * time.Minute)})
+	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: st.LastRun.Started.Add(10 * time.Minute)})
 }
 
 func states(j *JobStatus) (out []string) {
@@ -39,7 +39,7 @@ func states(j *JobStatus) (out []string) {
 	return out
 }
 
-// A dataset that failed in the last run failed, though it is not yet late.
+// A dataset that failed in the last run is failed, even if it is not late yet.
 func TestStatusFailed(t *testing.T) {
 	t.Parallel()
 	for ended, err := range map[string]error{
@@ -55,7 +55,7 @@ func TestStatusFailed(t *testing.T) {
 		require.Equal(t, ended, js.State)
 		require.True(t, js.Failed)
 		require.False(t, js.Late)
-		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "make room", alike: js.Problems[0].alike}}, js.Problems)
+		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "make room", mergeKey: js.Problems[0].mergeKey}}, js.Problems)
 	}
 	st := ran(outcome.Done)
 	tried(st, "tank", "near", nil)
@@ -66,8 +66,7 @@ func TestStatusFailed(t *testing.T) {
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 
-// A host that cannot be reached is told of once: as the target's, as that of two
-// targets, or where it was lost on the way, as that of many datasets.
+// An unreachable host is one problem: of a target, of two targets, or of many datasets.
 func TestProblemsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{"tank", "tank/a", "tank/b"}
@@ -100,8 +99,8 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
 }
 
-// What ended the run before it came to any dataset befell all; what a run passes by,
-// as there is nothing of it to send, did not fail in it, whatever it once did.
+// An error that ended a run early applies to all datasets. A dataset that a run skips did not fail
+// in it.
 func TestStatusOfWhatWasNotTried(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
@@ -125,7 +124,7 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 	require.Empty(t, js.Problems)
 }
 
-// What retention could not do is the target's, and of no dataset.
+// A failure of retention concerns the target and no dataset.
 func TestStatusOfRetention(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
@@ -136,23 +135,23 @@ func TestStatusOfRetention(t *testing.T) {
 	require.Equal(t, "retention: too many", js.Problems[0].Error)
 }
 
-// Warning is grace and jitter past due, critical a whole further run.
+// The warning level is grace plus jitter, the critical level one more run.
 func TestLagLevels(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Done)
 	tried(st, "tank", "near", nil)
-	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, when{now: st.LastRun.Started.Add(3 * time.Hour)})
+	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, statusTimes{now: st.LastRun.Started.Add(3 * time.Hour)})
 	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
 	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
 	require.Equal(t, 76*time.Minute.Seconds(), js.LagCritical)
 	require.Equal(t, Late, js.State)
 	require.False(t, js.Failed)
-	js = statusOf(&replicate.Job{}, st, when{now: st.LastRun.Started})
+	js = statusOf(&replicate.Job{}, st, statusTimes{now: st.LastRun.Started})
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 
-// What is to be done can be pasted: of a copy that was modified while it was sent to,
-// the snapshot that it has; of a source that was renamed, both names of its copy.
+// Hints can be pasted: for a modified copy they name its snapshot, for a renamed source both names
+// of its copy.
 func TestHintsNameWhatThereIs(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

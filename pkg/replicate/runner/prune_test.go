@@ -47,7 +47,7 @@ func TestPruneLimit(t *testing.T) {
 	}
 	p, err := runner().Preview(t.Context(), r.job)
 	require.NoError(t, err)
-	require.ErrorContains(t, p.Wrong(), "the next run would fail")
+	require.ErrorContains(t, p.Err(), "the next run would fail")
 	require.ErrorContains(t, p.Prunings[0].Failed(), "prune_limit allows one run 3")
 	run, err := runner().Run(t.Context(), r.job, true)
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "a snapshot was taken: %v", err)

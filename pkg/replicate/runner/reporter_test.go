@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// told notes what a Reporter is told of, but for progress, which may be none.
+// told records the calls of a Reporter except progress.
 type told struct {
 	name string
 	mu   *sync.Mutex
@@ -40,7 +40,7 @@ func (r told) Finished(_ int, result *job.StepResult) {
 }
 func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
-// A run tells of what it sends to a target what a transfer of its own would.
+// A run reports its transfers to a target like a transfer of its own.
 func TestARunTellsOfItsTransfers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -59,7 +59,7 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
 }
 
-// Where nobody could look at what arrived, what had failed before is told all the same.
+// If the result of a batch could not be inspected, earlier errors are still reported.
 func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	t.Parallel()
 	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{

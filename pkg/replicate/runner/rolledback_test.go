@@ -15,7 +15,8 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// rollBack runs zxfer restore --rollback of a copy's snapshot over src/a, "" for its newest.
+// rollBack runs zxfer restore --rollback of a copy's snapshot over src/a, "" for its most recent
+// one.
 func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	t.Helper()
 	req := job.Restore{Send: job.Send{
@@ -28,8 +29,8 @@ func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	return rep
 }
 
-// TestAJobGoesOnAfterARollback rolls a job's source back to what its copy has. The next run sends
-// an increment, and no hold is left behind.
+// TestAJobGoesOnAfterARollback rolls a job's source back to a snapshot of its copy. The next run
+// sends incrementally, and no hold is left.
 func TestAJobGoesOnAfterARollback(t *testing.T) {
 	t.Parallel()
 	for name, older := range map[string]bool{"to the newest of the copy": false, "to an older one of the copy": true} {
@@ -74,8 +75,8 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 	}
 }
 
-// TestHoldsThatARollbackMovedAreReleased runs the job next, with what it sends starting from where
-// the source went back to.
+// TestHoldsThatARollbackMovedAreReleased continues with an incremental send from the rolled back
+// snapshot.
 func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -85,7 +86,7 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	r.take("s2")
 	r.run(t)
 	r.rollBack(t, "s1")
-	// The copy goes back, too, as by hand.
+	// The copy is rolled back too, as by hand.
 	require.NoError(t, r.Hold(t.Context(), replicate.Tag("j", "t"), []string{"dst/copy/a@s1"}))
 	r.unhold("dst/copy/a@s2")
 	r.destroy("dst/copy/a@s2")
@@ -95,7 +96,7 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldBy(t, "src/a", "dst/copy/a"))
 }
 
-// TestAChangeOfTheLastSecondsGetsASnapshot takes a snapshot although "written" does not tell of the
+// TestAChangeOfTheLastSecondsGetsASnapshot takes a snapshot although "written" does not show the
 // change yet.
 func TestAChangeOfTheLastSecondsGetsASnapshot(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// A dataset that the target has no room for keeps the others from nothing, nor
-// retention, which may make room.
+// If the target has no space for one dataset, the others and retention continue, and retention may
+// free space.
 func TestNoRoomForOne(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

@@ -16,20 +16,18 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// Runner runs jobs. Runs of one Runner share their connections.
+// Runner runs jobs. Its runs share connections.
 type Runner struct {
 	StateDir string
-	// Now is the clock: of schedules, names of snapshots and records.
+	// Now returns the current time for schedules, snapshot names and records.
 	Now func() time.Time
-	// Log is told what is done, for a person; it may be called from several
-	// goroutines.
+	// Log receives messages for people. It may be called concurrently.
 	Log func(string)
-	// Flags name, on a command line, the job file and the state directory, where
-	// they are not the usual ones: " --config FILE". For hints.
+	// Flags holds the flags that name a job file and a state directory other than the defaults,
+	// such as " --config FILE". Hints append it to commands.
 	Flags string
-	// Reporter, where not nil, returns who is told of what a job sends to a target,
-	// as of a transfer of its own; and with the target "" of what else a run does.
-	// nil of it, too, is nobody: only Log is told then.
+	// Reporter returns the reporter for transfers to a target, or for everything else if target is
+	// "". If Reporter or its result is nil, messages go to Log.
 	Reporter func(job, target string) job.Reporter
 
 	hosts *hosts.Set
@@ -41,14 +39,11 @@ func New(stateDir string, open hosts.Opener, now func() time.Time, log func(stri
 	return &Runner{StateDir: stateDir, Now: now, Log: inKeys, hosts: hosts.New(open)}
 }
 
-// command is a command of zxfer replicate, to be pasted.
-func (r *Runner) command(words string) string { return "zxfer replicate " + words + r.Flags }
-
-// Close ends all connections.
+// Close closes all connections.
 func (r *Runner) Close() error { return r.hosts.Close() }
 
-// jobRun is one run of a job: what of it stays, and its record. What it finds goes
-// from stage to stage, as a replicate.View and what is decided by that.
+// jobRun holds the parts of a run that last, such as its record. Observations and decisions pass
+// from stage to stage as replicate.RunState and replicate.Decision.
 type jobRun struct {
 	*Runner
 	job     *replicate.Job
@@ -57,17 +52,73 @@ type jobRun struct {
 	source  *side
 	targets []*side
 	run     *statedir.Run
-	// coming are the snapshots that a preview has arrive, by side and full name, as the
-	// source has them; a run has none.
-	coming map[string]map[string]string
-	// unproved is why snapshots that were taken are not what they were to be: consistent.
-	unproved error
-	// shared is held for state and run while several targets are served.
+	// expected maps the snapshots that a preview expects to arrive to their snapshots on the source,
+	// by side. Names are full. It is nil in a run.
+	expected map[string]map[string]string
+	// freezeErr joins the errors of snapshots that were taken without the required freeze.
+	freezeErr error
+	// shared guards state and run while several targets are served.
 	shared sync.Mutex
 	state  *statedir.State
 }
 
-func (r *Runner) work(j *replicate.Job, store *statedir.Store) (w *jobRun, err error) {
+// Run runs a job once and appends its record to the log. It returns the record even with an error.
+// If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
+// (fault.Refused).
+func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
+	w, unlock, err := r.lockRun(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err = w.hooksBefore(ctx); err == nil {
+		err = w.execute(ctx)
+	}
+	if err == nil && ctx.Err() == nil {
+		w.checkDamage(ctx)
+	} else {
+		w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
+	}
+	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	w.state.LastRun = w.run.Brief()
+	switch {
+	case w.job.DrillSchedule() == "":
+		w.state.DrillSince = time.Time{}
+	case w.state.DrillSince.IsZero():
+		w.state.DrillSince = w.run.Started
+	}
+	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
+		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
+	}
+	w.hooksAfter(ctx)
+	return w.run, w.run.Verdict(err)
+}
+
+// lockRun locks the job and prepares a run. If another command holds the lock, locked waits for it
+// or, unless wait is set, fails with statedir.ErrRunning (fault.Refused).
+func (r *Runner) lockRun(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *jobRun, unlock func(), err error) {
+	store, err := statedir.Open(r.StateDir, j.Name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state directory: %w", err)
+	}
+	waited := r.reporter(j.Name, "").Activity(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
+	unlock, err = store.Lock(ctx, wait)
+	waited()
+	switch {
+	case errors.Is(err, statedir.ErrRunning):
+		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
+	case errors.Is(err, context.Canceled):
+		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
+	case err != nil:
+		return nil, nil, err
+	}
+	if w, err = r.newRun(j, store); err != nil {
+		unlock()
+	}
+	return w, unlock, err
+}
+
+func (r *Runner) newRun(j *replicate.Job, store *statedir.Store) (w *jobRun, err error) {
 	w = &jobRun{Runner: r, job: j, store: store,
 		run: &statedir.Run{Job: j.Name, Source: j.Source, Started: r.Now().UTC().Truncate(time.Second), Targets: []*statedir.TargetRun{}}}
 	if w.scope, err = j.Scope(); err != nil {
@@ -92,92 +143,38 @@ func (r *Runner) work(j *replicate.Job, store *statedir.Store) (w *jobRun, err e
 	return w, nil
 }
 
-// locked begins what changes the records of a job. If something else holds the lock of the
-// job, locked waits for its end, or without wait fails with record.ErrRunning
-// (fault.Refused), which names the command.
-func (r *Runner) locked(ctx context.Context, j *replicate.Job, wait bool, hint string) (w *jobRun, unlock func(), err error) {
-	store, err := statedir.Open(r.StateDir, j.Name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("state directory: %w", err)
-	}
-	waited := r.reporter(j.Name, "").Activity(j.Name + ": waiting for the end of " + cmp.Or(store.Holder(), "the run in progress"))
-	unlock, err = store.Lock(ctx, wait)
-	waited()
-	switch {
-	case errors.Is(err, statedir.ErrRunning):
-		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
-	case errors.Is(err, context.Canceled):
-		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
-	case err != nil:
-		return nil, nil, err
-	}
-	if w, err = r.work(j, store); err != nil {
-		unlock()
-	}
-	return w, unlock, err
-}
+// command returns a command line of zxfer replicate for hints.
+func (r *Runner) command(words string) string { return "zxfer replicate " + words + r.Flags }
 
-// Run runs a job once. The record is returned, as far as it got, with an error
-// too, and is in the log by then. Where the job runs already, Run waits for its
-// end, or with wait false fails with record.ErrRunning (fault.Refused).
-func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
-	w, unlock, err := r.locked(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err = w.before(ctx); err == nil {
-		err = w.move(ctx)
-	}
-	if err == nil && ctx.Err() == nil {
-		w.lookForDamage(ctx)
-	} else {
-		w.run.Damaged = w.damagedBefore(func(*statedir.Damage) bool { return true })
-	}
-	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
-	w.state.LastRun = w.run.Brief()
-	switch {
-	case w.job.DrillSchedule() == "":
-		w.state.DrillSince = time.Time{}
-	case w.state.DrillSince.IsZero():
-		w.state.DrillSince = w.run.Started
-	}
-	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
-	}
-	w.after(ctx)
-	return w.run, w.run.Verdict(err)
-}
-
-// Hold keeps a job from running, until it is unlocked. Where it runs it fails with
-// record.ErrRunning (fault.Refused).
+// Hold prevents runs of a job until unlock is called. If the job is running, it fails with
+// statedir.ErrRunning (fault.Refused).
 func (r *Runner) Hold(ctx context.Context, j *replicate.Job) (unlock func(), err error) {
-	_, unlock, err = r.locked(ctx, j, false, "wait for its end, then the same command")
+	_, unlock, err = r.lockRun(ctx, j, false, "wait for its end, then the same command")
 	return unlock, err
 }
 
-// move does the work between the hooks. Its error concerns the whole run.
-func (w *jobRun) move(ctx context.Context) error {
-	defer w.warm(ctx)()
+// execute does the work between the hooks. Its error concerns the whole run.
+func (w *jobRun) execute(ctx context.Context) error {
+	defer w.connectTargets(ctx)()
 	settled := w.store.Settled(w.job)
 	v, err := w.surveyChanged(ctx, settled)
 	if err != nil {
 		return err
 	}
-	defer func() { v.Forget() }() // of the last look
+	defer func() { v.Forget() }() // v is reassigned below
 	v, missed, snapErr := w.takeSnapshots(ctx, v)
 	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
 		return snapErr
 	}
-	// What there is, is sent all the same.
+	// A failure to take some snapshots does not stop the transfer.
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
-		b.learn(v, missed)
-		v.Targets = append(v.Targets, b.seen())
+		b.updateState(v, missed)
+		v.Targets = append(v.Targets, b.targetState())
 	}
-	w.lookAside(ctx, v)
+	w.checkLeftCopies(ctx, v)
 	d := w.decide(ctx, v)
-	for _, h := range d.HoldChanges { // what arrived is to be held also where the run was interrupted
+	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
 		w.hold(context.WithoutCancel(ctx), h)
 	}
 	var pruneErr error
@@ -193,12 +190,12 @@ func (w *jobRun) move(ctx context.Context) error {
 			w.note("what is up to date could not be remembered: %v", err)
 		}
 	}
-	return errors.Join(snapErr, pruneErr, w.unproved)
+	return errors.Join(snapErr, pruneErr, w.freezeErr)
 }
 
-// warm reaches the targets while the source is looked at. What goes wrong whoever needs
-// one is told.
-func (w *jobRun) warm(ctx context.Context) (done func()) {
+// connectTargets connects to the targets while the source is listed. It ignores errors, because the first
+// user of a connection reports them.
+func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, t := range w.targets {
@@ -207,8 +204,8 @@ func (w *jobRun) warm(ctx context.Context) (done func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// decide returns what is to be done by all that was seen. What decides about
-// retention and is in no listing is asked for.
+// decide returns the decision for the state v. It queries snapshot dates that retention needs and
+// no listing holds.
 func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.Decision {
 	v.Now = w.Now()
 	d := replicate.Decide(v)
@@ -231,23 +228,23 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	return d
 }
 
-// created asks a side when snapshots were taken; the source of those that a preview
-// only has arrive.
+// created returns the creation times of snapshots by dataset and name. For snapshots that a
+// preview expects to arrive, it queries the source.
 func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (map[string]map[string]time.Time, error) {
-	var there, coming []string
+	var existing, coming []string
 	for _, n := range snapshots {
-		if of := w.coming[side][n]; of != "" {
+		if of := w.expected[side][n]; of != "" {
 			coming = append(coming, of)
 		} else {
-			there = append(there, n)
+			existing = append(existing, n)
 		}
 	}
-	out, err := w.side(side).created(ctx, there)
+	out, err := w.side(side).created(ctx, existing)
 	if err != nil || len(coming) == 0 {
 		return out, err
 	}
 	at, err := w.source.created(ctx, coming)
-	for name, of := range w.coming[side] {
+	for name, of := range w.expected[side] {
 		dataset, snapshot, _ := strings.Cut(of, "@")
 		if created, ok := at[dataset][snapshot]; ok {
 			dataset, snapshot, _ = strings.Cut(name, "@")
@@ -260,7 +257,7 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 	return out, err
 }
 
-// side is the one of that name.
+// side returns the target with that name, or the source.
 func (w *jobRun) side(name string) *side {
 	for _, t := range w.targets {
 		if t.name == name {
@@ -270,22 +267,22 @@ func (w *jobRun) side(name string) *side {
 	return w.source
 }
 
-// reporter is who is told of a job's target, "" for what concerns none.
+// reporter returns the reporter for a target of a job, or for the job itself if target is "".
 func (r *Runner) reporter(name, target string) job.Reporter {
 	if r.Reporter != nil {
 		if rep := r.Reporter(name, target); rep != nil {
 			return rep
 		}
 	}
-	return quiet{log: r.Log}
+	return logReporter{log: r.Log}
 }
 
-// doing tells that something is under way, until done is called.
-func (w *jobRun) doing(format string, args ...any) (done func()) {
+// activity reports an activity until done is called.
+func (w *jobRun) activity(format string, args ...any) (done func()) {
 	return w.reporter(w.job.Name, "").Activity(w.job.Name + ": " + fmt.Sprintf(format, args...))
 }
 
-// note is something that went wrong without making the run fail.
+// note records and logs a problem that does not make the run fail.
 func (w *jobRun) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	w.run.Notes = append(w.run.Notes, text)

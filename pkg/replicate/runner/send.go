@@ -17,43 +17,43 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// defaultParallel is how many datasets move at once: a pool of spinning disks
-// is served best by few readers.
+// defaultParallel is how many datasets are sent at once. Few readers suit a pool of spinning disks
+// best.
 const defaultParallel = 2
 
-// send moves the batches of all targets at once.
+// send sends the batches of all targets concurrently.
 func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
 	if len(v.Unchanged) > 0 {
-		copies = replicate.Decide(v).Copies // before the first begins, which may change the state
+		copies = replicate.Decide(v).Copies // before the first batch starts and changes the state
 	}
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
-		if len(v.To(t.name)) == 0 { // all is settled, or no dataset is for this target
-			all[i] = &batch{side: t, result: &job.BatchResult{}, err: nothingFor(w, t, v)}
+		if len(v.To(t.name)) == 0 { // all is up to date, or the target excludes all datasets
+			all[i] = &batch{side: t, result: &job.BatchResult{}, err: checkExcluded(w, t, v)}
 			continue
 		}
 		req := w.request(t, v)
 		req.Copies, req.Gate = copies[t.name], g.of(t.name)
-		rep := &sending{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
-		wg.Go(func() { all[i] = run(ctx, w.hosts, t, req, rep) })
+		rep := &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name}
+		wg.Go(func() { all[i] = runBatch(ctx, w.hosts, t, req, rep) })
 	}
 	wg.Wait()
 	return all
 }
 
-// nothingFor refuses a target that takes none of what the job does.
-func nothingFor(w *jobRun, t *side, v *replicate.RunState) error {
+// checkExcluded returns an error if a target excludes all datasets of the job.
+func checkExcluded(w *jobRun, t *side, v *replicate.RunState) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
 	if len(v.Excluded[t.name]) < all {
 		return nil
 	}
-	return noneLeft(&t.target.Choice, w.source, all)
+	return errAllExcluded(&t.target.Choice, w.source, all)
 }
 
-// request is the batch for one target.
+// request returns the batch for one target.
 func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
 	survey, sent := *v.Source, w.job.SentTo(t.target)
 	survey.Datasets = v.To(t.name)
@@ -61,7 +61,7 @@ func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
 	if sent.Since > 0 {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
 	}
-	// Only retention asks what else a target has.
+	// Only retention needs the other snapshots of a target.
 	carry, named := t.target.Properties.Carries()
 	b := job.Batch{Survey: survey, Newest: t.target.Retention == nil && !t.target.MirrorsSnapshots(), Send: job.Send{
 		Source: w.source.at, Target: t.at,
@@ -88,22 +88,22 @@ func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
 			}
 		}
 	}}
-	w.shared.Lock() // another target's batch may write down by now what it does
+	w.shared.Lock() // another target's batch may be writing the state
 	defer w.shared.Unlock()
 	v.Known(t.target, &b.Plan)
 	v.Rotation(t.target, &b.Plan)
 	return b
 }
 
-// batch is what became of what a target was sent, or was to be.
+// batch is the transfer to one target, and its result.
 type batch struct {
 	*side
 	result  *job.BatchResult
-	err     error // of the whole
+	err     error // of the batch as a whole
 	seconds float64
 }
 
-func run(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
+func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Reporter) *batch {
 	began := time.Now()
 	res, err := job.RunBatch(ctx, req, at, rep)
 	for _, d := range res.Datasets {
@@ -112,12 +112,12 @@ func run(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep job.Rep
 	return &batch{t, res, replicate.InKeys(err), time.Since(began).Seconds()}
 }
 
-// seen is the target after that.
-func (b *batch) seen() *replicate.TargetState {
+// targetState returns the target's state after the batch.
+func (b *batch) targetState() *replicate.TargetState {
 	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.Partial(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
-		case d.Err != nil: // what was cut may still be arriving while the target is looked at
+		case d.Err != nil: // an interrupted receive may still be running on the target
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
 		case d.There != "":
 			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
@@ -126,12 +126,13 @@ func (b *batch) seen() *replicate.TargetState {
 	return s
 }
 
-// record is the target's part of the run's, which left so many datasets out.
+// record returns the target's part of the run's record. idle counts the datasets that were not
+// sent because they are unchanged.
 func (b *batch) record(idle int) *statedir.TargetRun {
 	r := &statedir.TargetRun{Target: b.name, To: b.target.To, Seconds: b.seconds, Unchanged: idle}
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
-		for _, d := range b.result.Datasets { // what the whole's end is not the reason of
+		for _, d := range b.result.Datasets { // keep only errors of their own, not consequences of b.err
 			if dr := datasetRun(d); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
 				r.Failed++
 				r.Datasets = append(r.Datasets, dr)
@@ -167,13 +168,13 @@ func datasetRun(d *job.DatasetResult) statedir.DatasetRun {
 	return r
 }
 
-// learn takes it over into the state. Where no snapshot of a dataset could be taken,
-// for which missed has the reason, what was there arrived, and what should be did not.
-func (b *batch) learn(v *replicate.RunState, missed map[string]error) {
+// updateState writes the result into the state. missed has the errors of datasets whose snapshot could
+// not be taken: older snapshots arrived, but the due one did not.
+func (b *batch) updateState(v *replicate.RunState, missed map[string]error) {
 	st := v.State
 	for _, name := range v.UnchangedAt(b.name) {
 		if v.TookAlong(b.target, name) {
-			continue // the next run sees that it is not there, and sends it
+			continue // the next run notices the missing copy and sends it
 		}
 		a := st.Arrival(name, b.name)
 		a.Bytes, a.Seconds = 0, 0
@@ -196,8 +197,8 @@ func (b *batch) learn(v *replicate.RunState, missed map[string]error) {
 			continue
 		}
 		a.Sending = 0
-		if there := seen.Dataset(d.Target); there != nil {
-			a.EncryptionRoot = there.Get("encryptionroot")
+		if copied := seen.Dataset(d.Target); copied != nil {
+			a.EncryptionRoot = copied.Get("encryptionroot")
 		}
 		if source := sources[d.Source]; source != nil {
 			known := st.Dataset(d.Source)
@@ -212,51 +213,51 @@ func (b *batch) learn(v *replicate.RunState, missed map[string]error) {
 	}
 }
 
-// quiet is a Reporter that passes only on what a log should have.
-type quiet struct {
+// logReporter is a job.Reporter that reports only log messages.
+type logReporter struct {
 	job.Quiet
 	log func(string)
 }
 
-func (q quiet) Log(message string) { q.log(message) }
+func (q logReporter) Log(message string) { q.log(message) }
 
-// sending is a Reporter that writes down what is on its way before the first
-// stream begins: after a cut the target may be away, and what it has got by
-// then must stay on the source.
-type sending struct {
+// sendReporter is a job.Reporter that saves what is being sent before the first stream starts. If the
+// target is unreachable after an interruption, the source must keep what the target may have
+// received.
+type sendReporter struct {
 	job.Reporter
-	w       *jobRun
-	to      string
-	plan    *plan.Plan
-	written bool
+	w     *jobRun
+	to    string
+	plan  *plan.Plan
+	saved bool
 }
 
-func (s *sending) Log(message string) {
+func (s *sendReporter) Log(message string) {
 	s.Reporter.Log(replicate.Keys(s.w.job.Name + " to " + s.to + ": " + message))
 }
 
-func (s *sending) Planned(r *job.Report) {
+func (s *sendReporter) Planned(r *job.Report) {
 	s.plan = r.Plan
 	aside := func(d *plan.Dataset) bool { return d.Aside != nil }
 	if !r.DryRun && r.Plan != nil && slices.ContainsFunc(r.Plan.Datasets, aside) {
-		s.writeDown()
+		s.savePlan()
 	}
 	s.Reporter.Planned(r)
 }
 
-func (s *sending) Started(id int, d *plan.Dataset, step int) {
-	s.writeDown()
+func (s *sendReporter) Started(id int, d *plan.Dataset, step int) {
+	s.savePlan()
 	s.Reporter.Started(id, d, step)
 }
 
-// writeDown does so, once.
-func (s *sending) writeDown() {
+// savePlan saves the plan in the state, once.
+func (s *sendReporter) savePlan() {
 	s.w.shared.Lock()
 	defer s.w.shared.Unlock()
-	if s.written {
+	if s.saved {
 		return
 	}
-	s.written = true
+	s.saved = true
 	for _, d := range s.plan.Datasets {
 		if len(d.Steps) > 0 {
 			s.w.state.Arrival(d.Source, s.to).Sending = d.Arrive.CreateTXG

@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A stream that is cut leaves some of its snapshots on the target: which ones
-// nobody knows while the target is away. Retention on the source removes none
-// of them, or the target would have a newest snapshot that the source lacks.
+// After an interrupted stream the target has some of its snapshots, and while it is unreachable
+// nobody knows which. Retention on the source keeps all of them, or the most recent common
+// snapshot could be lost.
 func TestCutAndThenAway(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -58,7 +58,7 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Zero(t, r.arrival(t, "src").Sending)
 }
 
-// A signal that comes before anything is sent: the next run does all of it.
+// After a signal before the first stream, the next run sends everything.
 func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
@@ -70,7 +70,7 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	require.Contains(t, fault.HintOf(err), "the same command, resumes")
 }
 
-// A command to paste is one for this job file and its records.
+// Commands in hints name this job file and state directory.
 func TestHintsNameTheJobFile(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -86,9 +86,8 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
-// Where nothing is removed on a target its histories are not listed, but for those whose
-// newest snapshot the source does not have: what these have in common with it an older
-// one tells.
+// Without retention on a target, its snapshots are not listed, except for datasets whose most
+// recent snapshot the source lacks: an older common snapshot may exist.
 func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// rotating is a replica with copies of @s1 of both datasets, of a job that sets aside
-// what diverges.
+// rotating returns a replica with copies of @s1 of both datasets, for a job that renames diverged
+// copies.
 func rotating(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
@@ -34,7 +34,7 @@ func (r *replica) take(name string) {
 	r.snapshot("src/a", name)
 }
 
-// asides are the copies that were set aside, those of what is below left out.
+// asides returns the renamed copies without their descendants.
 func (r *replica) asides() (names []string) {
 	for _, n := range r.datasets("dst") {
 		if zfs.IsDiverged(n) && !zfs.IsDiverged(zfs.ParentOf(n)) {
@@ -51,7 +51,8 @@ func (r *replica) stateOf(t *testing.T) *statedir.State {
 	return st
 }
 
-// A copy that diverged is kept with all it has, and begun anew; what did not stays.
+// A diverged copy is kept with all its snapshots, and a new one is started. Others are not
+// affected.
 func TestADivergedCopyIsSetAside(t *testing.T) {
 	t.Parallel()
 	for name, diverge := range map[string]func(r *replica){
@@ -71,7 +72,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 
 			p, err := r.runner(t).Preview(t.Context(), r.job)
 			require.NoError(t, err)
-			require.NoError(t, p.Wrong())
+			require.NoError(t, p.Err())
 			require.Equal(t, before, r.state(), "a look changes nothing")
 			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Aside != nil })
 			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
@@ -108,7 +109,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 	}
 }
 
-// What is below the one that diverged goes along, and arrives anew too.
+// Descendants of a diverged copy are renamed with it and sent again.
 func TestChildrenAreSetAsideAlong(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -127,7 +128,7 @@ func TestChildrenAreSetAsideAlong(t *testing.T) {
 	require.Len(t, r.asides(), 1)
 }
 
-// What diverges again and again does not fill the pool.
+// Repeated divergence does not fill the pool.
 func TestNoMoreThanAFewAreSetAside(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -151,8 +152,8 @@ func TestNoMoreThanAFewAreSetAside(t *testing.T) {
 	require.Len(t, r.asides(), 3)
 }
 
-// Only what a run brought there, or has a history in common, is a copy; and what was
-// merely written to is not set aside.
+// A target dataset counts as a copy only if a run sent it or it has a common snapshot. A copy that
+// was only written to is not renamed.
 func TestWhatIsNotSetAside(t *testing.T) {
 	t.Parallel()
 	t.Run("of others", func(t *testing.T) {
@@ -193,7 +194,7 @@ func TestWhatIsNotSetAside(t *testing.T) {
 	})
 }
 
-// Whatever ends a run in between, the next goes on, and sets nothing aside twice.
+// If a run is interrupted at any point, the next continues and renames nothing twice.
 func TestSettingAsideGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
@@ -225,9 +226,8 @@ func TestSettingAsideGoesOn(t *testing.T) {
 	}
 }
 
-// first = "fail" keeps no copy away that the job set aside itself: neither a run that ends
-// in between, nor what went along with the one above and had nothing new. What vanishes
-// after it arrived again stays refused.
+// first = "fail" does not refuse a copy that the job renamed itself, even after an interrupted
+// run, nor its unchanged descendants. A copy that disappears after it arrived again is refused.
 func TestWhatWasSetAsideIsBegun(t *testing.T) {
 	t.Parallel()
 	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
@@ -257,7 +257,7 @@ func TestWhatWasSetAsideIsBegun(t *testing.T) {
 	}
 }
 
-// refusedOf are the datasets that a run did not begin.
+// refusedOf returns the datasets whose copy a run refused to start.
 func refusedOf(run *statedir.Run) (names []string) {
 	for _, d := range run.Targets[0].Datasets {
 		if d.Conflict == plan.FirstRefused {
@@ -268,7 +268,7 @@ func refusedOf(run *statedir.Run) (names []string) {
 	return names
 }
 
-// A line that is cut within the run is gone on with, whatever first says.
+// A connection lost within the run is retried, whatever first is.
 func TestSettingAsideIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -288,7 +288,7 @@ func TestSettingAsideIsTriedAgain(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
 }
 
-// What had nothing new goes along with the copy above it, and comes back.
+// Unchanged descendants are renamed with their parent and sent again.
 func TestIdleOnesAreSetAsideAlong(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -306,7 +306,7 @@ func TestIdleOnesAreSetAsideAlong(t *testing.T) {
 	require.Equal(t, r.names("src/h"), r.names("dst/copy/h"))
 }
 
-// A copy with something of others below it stays where it is.
+// A copy with descendants of others is not renamed.
 func TestOthersAreNotSetAsideAlong(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -327,7 +327,7 @@ func TestOthersAreNotSetAsideAlong(t *testing.T) {
 	require.Len(t, r.asides(), 1)
 }
 
-// That a copy is set aside is told once it is.
+// The renaming is reported after it happened.
 func TestSettingAsideIsTold(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {
@@ -337,9 +337,9 @@ func TestSettingAsideIsTold(t *testing.T) {
 		if fails {
 			r.fail(zfs.OpRename, "dst/copy/a", errors.New("forbidden"))
 		}
-		var told []string
-		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { told = append(told, s) }).Run(t.Context(), r.job, true)
-		require.Equal(t, !fails, strings.Contains(strings.Join(told, "\n"), "dst/copy/a is set aside as"), "%v", told)
-		require.Equal(t, !fails, strings.Contains(strings.Join(told, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", told)
+		var reported []string
+		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { reported = append(reported, s) }).Run(t.Context(), r.job, true)
+		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "dst/copy/a is set aside as"), "%v", reported)
+		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", reported)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Over random histories, a run that leaves out what is settled does what one
-// does that knows of nothing settled.
+// Over random histories, a run that skips unchanged datasets has the same result as one that does
+// not.
 func TestSettledHistories(t *testing.T) {
 	t.Parallel()
 	jobs := map[string]replicate.Job{
@@ -40,7 +40,7 @@ func TestSettledHistories(t *testing.T) {
 	}
 }
 
-// history returns in how many runs less was looked at.
+// history returns in how many runs datasets were skipped.
 func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	t.Helper()
 	quick, slow := settledReplica(t, j), settledReplica(t, j)
@@ -76,7 +76,7 @@ func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	return skipped
 }
 
-// brief is what a record must tell whether or not anything was left out.
+// brief returns what a record must contain whether or not datasets were skipped.
 func brief(r *statedir.Run) string {
 	out := fmt.Sprintln(r.Outcome, r.Error, r.Datasets, r.Snapshots, r.Pruned, r.Notes)
 	for _, t := range r.Targets {
@@ -90,7 +90,7 @@ func brief(r *statedir.Run) string {
 	return out
 }
 
-// change does something to the world and says what.
+// change changes the replica and returns a description.
 func (r *replica) change(op, n, a, b, step int) string {
 	pool := "src"
 	if a%3 == 0 {

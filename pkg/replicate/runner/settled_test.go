@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// settle runs until nothing is looked at any more.
+// settle runs until no dataset is listed any more.
 func (r *replica) settle(t *testing.T) {
 	t.Helper()
 	for range 4 {
@@ -32,8 +32,8 @@ func adopting() replicate.Job {
 	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 3}}
 }
 
-// From nothing to a world that is settled: src, src/a … src/h, each with two
-// snapshots.
+// settledReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each
+// with two snapshots.
 func settledReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
@@ -50,8 +50,7 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 	return r
 }
 
-// What changes a dataset, on either side, makes the next run look at that one,
-// and at that one only.
+// A change of a dataset, on either side, makes the next run list only that one.
 func TestSettledInvalidation(t *testing.T) {
 	t.Parallel()
 	both := []string{"dst/copy/c", "src/c"}
@@ -121,8 +120,8 @@ func TestSettledInvalidation(t *testing.T) {
 	}
 }
 
-// A promotion brings a clone snapshots without a trace in what tells of
-// changes: the origin tells.
+// A promotion moves snapshots without changing the recorded properties of the clone. Its origin
+// shows it.
 func TestSettledPromotion(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -137,8 +136,8 @@ func TestSettledPromotion(t *testing.T) {
 	require.Equal(t, []string{"dst/copy/c", "dst/copy/c2", "src/c", "src/c2"}, looked)
 }
 
-// What retention would remove but cannot is looked at in every run: that a hold
-// or a clone is gone does not show in the dataset.
+// A snapshot that retention cannot destroy is checked in every run, since the removal of a hold or
+// clone does not show in the dataset.
 func TestSettledHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -158,9 +157,9 @@ func TestSettledHeld(t *testing.T) {
 	r.settle(t)
 }
 
-// Holds and bookmarks leave no trace in what tells of changes: a settled dataset
-// that got or lost one is left out, rightly, as there is nothing to do for it.
-// As soon as there is, the run does what one does that remembers nothing.
+// Holds and bookmarks do not change the recorded properties. A dataset that got or lost one is
+// still skipped, since there is nothing to do. Once there is, the run does the same as one without
+// a record.
 func TestSettledUnseen(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
@@ -243,8 +242,7 @@ func TestSettledUnseen(t *testing.T) {
 	}
 }
 
-// A hold that could not be released is tried again in every run: the dataset is
-// not settled as long as it is there.
+// A hold that could not be released is retried in every run: its dataset is not skipped.
 func TestSettledReleaseFails(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -271,7 +269,7 @@ func TestSettledReleaseFails(t *testing.T) {
 	r.settle(t)
 }
 
-// Whatever ends a run between two of these, a snapshot is held that both sides have.
+// If a run is interrupted at any point, a common snapshot is held.
 func TestNothingIsLetGoOfBeforeTheNewBaseIsHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -288,8 +286,7 @@ func TestNothingIsLetGoOfBeforeTheNewBaseIsHeld(t *testing.T) {
 	require.Equal(t, []string{zfs.OpHold + " src/c@s3", zfs.OpHold + " dst/copy/c@s3", zfs.OpRelease + " src/c@s2", zfs.OpRelease + " dst/copy/c@s2"}, done)
 }
 
-// Two changes within a second, with a run between them: the second change is
-// found, on either side.
+// Two changes within a second, with a run between them, are both found on either side.
 func TestSettledTwiceInASecond(t *testing.T) {
 	t.Parallel()
 	for name, snapshot := range map[string]func(r *replica, s string){
@@ -311,8 +308,7 @@ func TestSettledTwiceInASecond(t *testing.T) {
 	}
 }
 
-// A job that takes a snapshot at every run has nothing settled to look for;
-// one that skips what is unchanged has.
+// A job that takes a snapshot in every run skips nothing. A job with skip_unchanged does.
 func TestSettledTaking(t *testing.T) {
 	t.Parallel()
 	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}

@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// takeSnapshots takes them all in one transaction, and looks again. Where ZFS
-// refuses that, datasets that can be snapshotted are, in as few as it takes; why
-// the others were not is in missed.
+// takeSnapshots takes all due snapshots in one transaction and lists them. If ZFS refuses, it uses
+// several transactions, as few as possible. missed has the errors of the datasets without a
+// snapshot.
 func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now *replicate.RunState, missed map[string]error, err error) {
 	d := replicate.Decide(v)
 	all := d.Snapshots
@@ -26,13 +26,13 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now 
 	if len(all) == 0 {
 		return v, missed, nil
 	}
-	if err := w.strayed(d.Unmatched, all); err != nil {
+	if err := w.recordUnmatched(d.Unmatched, all); err != nil {
 		return v, missed, err
 	}
-	names, restoring := notRestoring(v, all, missed)
+	names, restoring := excludeRestoring(v, all, missed)
 	var first error
 	if len(names) > 0 {
-		taken := w.doing("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
+		taken := w.activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
 		first = w.snapshot(ctx, names, d.Frozen, missed)
 		taken()
 	}
@@ -41,7 +41,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now 
 	}
 	if w.run.Snapshots = len(all) - len(missed); w.run.Snapshots > 0 {
 		w.Log(fmt.Sprintf("%s: took @%s of %s", w.job.Name, w.scope.Naming().At(v.Started), english.Plural(w.run.Snapshots, "dataset", "")))
-		now, err := w.look(ctx, v)
+		now, err := w.relist(ctx, v)
 		if err != nil {
 			return v, missed, err
 		}
@@ -51,7 +51,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now 
 		w.note("the snapshots were taken in several transactions: not all could be taken in one")
 		for name, err := range missed {
 			if v.Source.Find(name) == nil && errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-				delete(missed, name) // it was destroyed meanwhile
+				delete(missed, name) // destroyed meanwhile
 			}
 		}
 	}
@@ -61,9 +61,9 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now 
 	return v, missed, fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, restoring))
 }
 
-// notRestoring leaves out what a restore is bringing: a snapshot would be in the way of
-// the next stream.
-func notRestoring(v *replicate.RunState, names []string, missed map[string]error) (others []string, err error) {
+// excludeRestoring excludes datasets that a restore is receiving, because a snapshot would block the
+// next stream.
+func excludeRestoring(v *replicate.RunState, names []string, missed map[string]error) (others []string, err error) {
 	arriving := map[string]bool{}
 	for _, d := range v.Source.Datasets {
 		arriving[d.Name] = d.Properties[zfs.RestoreProperty].Local()
@@ -80,20 +80,20 @@ func notRestoring(v *replicate.RunState, names []string, missed map[string]error
 	return others, err
 }
 
-// snapshot takes snapshots while applications stand still, by halves where they cannot
-// be taken at once, and returns the first reason why one was not.
+// snapshot takes snapshots with applications frozen. If one transaction fails, it bisects. It
+// returns the first error.
 func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Wanted, missed map[string]error) error {
 	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen))
 	if err == nil {
 		return nil
 	}
-	if len(names) > 1 && ofOne(err) {
-		if first, second := halves(names, frozen); len(second) > 0 {
-			return cmp.Or(w.snapshot(ctx, first, of(first, frozen), missed), w.snapshot(ctx, second, of(second, frozen), missed))
+	if len(names) > 1 && maybeOneDataset(err) {
+		if first, second := bisect(names, frozen); len(second) > 0 {
+			return cmp.Or(w.snapshot(ctx, first, frozenIn(first, frozen), missed), w.snapshot(ctx, second, frozenIn(second, frozen), missed))
 		}
 		if !slices.ContainsFunc(frozen, func(z freeze.Wanted) bool { return z.Required }) {
 			for i := range frozen {
-				w.froze(&frozen[i], freeze.Outcome{Error: fmt.Sprintf("its snapshots could not be taken in one transaction: %v", err)}, names)
+				w.recordFreeze(&frozen[i], freeze.Outcome{Error: fmt.Sprintf("its snapshots could not be taken in one transaction: %v", err)}, names)
 			}
 			return w.snapshot(ctx, names, nil, missed)
 		}
@@ -105,10 +105,9 @@ func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.W
 	return err
 }
 
-// ofOne tells whether a failure to take snapshots may be one dataset's alone:
-// it is gone, has its limit of snapshots reached, is not delegated, or has a name
-// that is too long for the template.
-func ofOne(err error) bool {
+// maybeOneDataset reports whether a snapshot error may concern only one dataset: it is missing, has reached
+// its snapshot limit, is not delegated, or its name is too long.
+func maybeOneDataset(err error) bool {
 	return slices.ContainsFunc([]zfs.Kind{zfs.NotFound, zfs.NoSpace, zfs.Permission, zfs.Exists, zfs.Busy, zfs.InvalidName},
 		func(k zfs.Kind) bool { return errors.Is(err, &zfs.Error{Kind: k}) })
 }

@@ -16,8 +16,8 @@ func taking() replicate.Job {
 	return replicate.Job{Schedule: "hourly", Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}}
 }
 
-// One dataset of which no snapshot can be taken costs no other its own; at the
-// target it is what falls behind, though all that there is was sent.
+// A dataset that cannot be snapshotted does not affect the others. Its copy becomes late although
+// all existing snapshots were sent.
 func TestSnapshotsOfTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -44,8 +44,7 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	}
 }
 
-// No snapshot is taken of what a restore is bringing, which would be in its way; of the
-// others they are, and afterwards of all.
+// A dataset that a restore is receiving is not snapshotted. The others are, and afterwards all.
 func TestSnapshotsBesideARestore(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -68,7 +67,7 @@ func TestSnapshotsBesideARestore(t *testing.T) {
 	require.Len(t, r.names("src/b"), 2)
 }
 
-// A dataset that is destroyed between listing and snapshots is no failure.
+// A dataset that is destroyed between listing and snapshot is not a failure.
 func TestSnapshotsBesideADestroy(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -88,8 +87,8 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	require.Len(t, r.names("src/a"), 2)
 }
 
-// What appears beside the snapshots is sent in the same run, and what that learns of it
-// is kept: else its old holds would stay for ever.
+// A dataset that appears during the snapshots is sent in the same run and recorded. Otherwise its
+// old holds would be permanent.
 func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -107,8 +106,7 @@ func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
 	require.Len(t, r.arrival(t, "src/new").Held, 1)
 }
 
-// A dataset whose name leaves no room for the template's keeps no other from
-// its snapshot.
+// A dataset name that is too long for the template does not prevent other snapshots.
 func TestSnapshotOfALongName(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, taking())
@@ -123,8 +121,7 @@ func TestSnapshotOfALongName(t *testing.T) {
 	}
 }
 
-// A name that is too long fails the job: the command line is right (exit code 1,
-// not 2). What fits arrives.
+// A name that is too long fails the job with exit code 1, not 2. Others arrive.
 func TestANameIsTooLong(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -24,16 +24,11 @@ const defaultGrace = 15 * time.Minute
 // States of a job or dataset. Others are Interrupted, Refused and Failed of package outcome, which
 // the last run ended with, and statedir.Unproved.
 const (
-	OK      = "ok" // the last run succeeded or none was due, and nothing is late
+	OK      = "ok"      // the last run succeeded or none was due, and nothing is late
 	Unknown = "unknown" // no schedule and no run yet, or unreadable records
 	Late    = "late"
 	Damaged = "damaged" // a pool has data errors
 )
-
-// ranks returns all states, from best to worst.
-func ranks() []string {
-	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
-}
 
 // Rank returns a number that is higher for worse states. Unknown words, from records of other
 // versions, are the worst.
@@ -44,21 +39,9 @@ func Rank(state string) int {
 	return len(ranks()) - 1
 }
 
-// worst returns the worst of the states.
-func worst(parts ...string) string {
-	at := 0
-	for _, p := range parts {
-		at = max(at, Rank(p))
-	}
-	return ranks()[at]
-}
-
-// stateOf returns the state for the outcome of a run.
-func stateOf(ended string) string {
-	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
-		return OK
-	}
-	return worst(ended)
+// ranks returns all states, from best to worst.
+func ranks() []string {
+	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
 }
 
 // Settle makes the state, Late and Failed of a job consistent with its parts. A status from
@@ -91,10 +74,27 @@ func (j *JobStatus) Settle() {
 	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
 }
 
+// worst returns the worst of the states.
+func worst(parts ...string) string {
+	at := 0
+	for _, p := range parts {
+		at = max(at, Rank(p))
+	}
+	return ranks()[at]
+}
+
+// stateOf returns the state for the outcome of a run.
+func stateOf(ended string) string {
+	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
+		return OK
+	}
+	return worst(ended)
+}
+
 // Status is the state of all jobs of a file.
 type Status struct {
 	Schema string `json:"schema"`
-	Late   bool   `json:"late"` // any job is late
+	Late   bool   `json:"late"`   // any job is late
 	Failed bool   `json:"failed"` // any job failed
 	// Host is the name by which the job file selects this host's jobs.
 	Host string       `json:"host,omitempty"`
@@ -111,7 +111,7 @@ type JobStatus struct {
 	LastRun  time.Time `json:"last_run,omitzero"`
 	Seconds  float64   `json:"seconds,omitempty"` // duration of the last run
 	Outcome  string    `json:"outcome,omitempty"` // "" = never ran
-	Error    string    `json:"error,omitempty"` // of the last run as a whole, or of reading the records
+	Error    string    `json:"error,omitempty"`   // of the last run as a whole, or of reading the records
 	Hint     string    `json:"hint,omitempty"`
 	Late     bool      `json:"late"`
 	Running  bool      `json:"running,omitempty"` // a run, heal or prune holds the job's lock
@@ -134,7 +134,7 @@ type JobStatus struct {
 	// Aside lists the diverged copies that were renamed and still exist.
 	Aside []replicate.DivergedCopy `json:"set_aside,omitempty"`
 	// Gone lists the copies of datasets that were deleted on the source.
-	Gone []GoneStatus `json:"gone,omitempty"`
+	Gone []OrphanStatus `json:"gone,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -144,7 +144,7 @@ type JobStatus struct {
 // no target.
 type DatasetStatus struct {
 	Source string `json:"source"`
-	To     string `json:"to"` // the target's name in the job file, "" without a target
+	To     string `json:"to"`     // the target's name in the job file, "" without a target
 	Target string `json:"target"` // dataset on the target
 	State  string `json:"state"`
 	// Outcome is the outcome of the last run, or "" if it succeeded.
@@ -171,27 +171,13 @@ type DatasetStatus struct {
 	Hint      string    `json:"hint,omitempty"`
 }
 
-// GoneStatus is a copy of a dataset that was deleted on the source.
-type GoneStatus struct {
+// OrphanStatus is a copy of a dataset that was deleted on the source.
+type OrphanStatus struct {
 	Source string    `json:"source"`
-	To     string    `json:"to"` // the target's name in the job file
+	To     string    `json:"to"`     // the target's name in the job file
 	Target string    `json:"target"` // dataset on the target
 	Since  time.Time `json:"since"`
 	Due    time.Time `json:"due,omitzero"` // earliest time at which zxfer may destroy it; zero = it is kept
-}
-
-// goneOf returns the orphans of a job.
-func goneOf(j *replicate.Job, st *statedir.State) (all []GoneStatus) {
-	for _, g := range st.Orphans {
-		s := GoneStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
-		for i := range j.Targets {
-			if j.Targets[i].Name == g.Target {
-				s.Due = g.Due(&j.Targets[i])
-			}
-		}
-		all = append(all, s)
-	}
-	return all
 }
 
 // StatusOf reads the status of jobs from their records. It changes nothing and connects to no
@@ -204,7 +190,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(
 	for _, j := range jobs {
 		store := statedir.Peek(stateDir, j.Name)
 		st, err := store.Standing()
-		w := when{now: now, run: store.Run()}
+		w := statusTimes{now: now, run: store.Run()}
 		if since != nil {
 			w.since = since(j.Name)
 		}
@@ -238,8 +224,8 @@ func (s *Status) Shorten() {
 	}
 }
 
-// when holds the times that the status of a job depends on, except those in its records.
-type when struct {
+// statusTimes holds the times that the status of a job depends on, except those in its records.
+type statusTimes struct {
 	now   time.Time
 	run   time.Time // start of the run in progress, zero if there is none
 	since time.Time // when the schedule took effect, zero if unknown
@@ -248,17 +234,8 @@ type when struct {
 // longRun is how long a run in progress keeps its job from being late.
 const longRun = 24 * time.Hour
 
-// judged returns the time at which lateness is judged: during a run its start, as the run brings
-// what is due, unless it takes longer than longRun.
-func (w when) judged() time.Time {
-	if !w.run.IsZero() && w.run.Before(w.now) && w.now.Sub(w.run) < longRun {
-		return w.run
-	}
-	return w.now
-}
-
-func statusOf(j *replicate.Job, st *statedir.State, w when) *JobStatus {
-	now := w.judged()
+func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
+	now := w.judgedAt()
 	js := &JobStatus{Job: j.Name, Source: j.Source, Schedule: j.Schedule, State: Unknown, Problems: []*Problem{}, Datasets: []*DatasetStatus{}}
 	due := deadline{now: now, grace: cmp.Or(time.Duration(j.Grace), defaultGrace) + time.Duration(j.Jitter)}
 	if e, err := calendar.Parse(j.Schedule); err == nil { // "" is not a schedule
@@ -302,15 +279,38 @@ func statusOf(j *replicate.Job, st *statedir.State, w when) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
-	js.Aside, js.Gone = st.Aside, goneOf(j, st)
+	js.Aside, js.Gone = st.Aside, orphansOf(j, st)
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
-	js.drilled(drillStatusOf(j, st, w.now))
+	js.addDrills(drillStatusOf(j, st, w.now))
 	js.Settle()
 	return js
+}
+
+// judgedAt returns the time at which lateness is judged: during a run its start, as the run brings
+// what is due, unless it takes longer than longRun.
+func (w statusTimes) judgedAt() time.Time {
+	if !w.run.IsZero() && w.run.Before(w.now) && w.now.Sub(w.run) < longRun {
+		return w.run
+	}
+	return w.now
+}
+
+// orphansOf returns the orphans of a job.
+func orphansOf(j *replicate.Job, st *statedir.State) (all []OrphanStatus) {
+	for _, g := range st.Orphans {
+		s := OrphanStatus{Source: g.Source, To: g.Target, Target: g.Dataset, Since: g.Since}
+		for i := range j.Targets {
+			if j.Targets[i].Name == g.Target {
+				s.Due = g.Due(&j.Targets[i])
+			}
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // outcomeOf returns the outcome of a dataset in the last run, with error and hint, or "" if it
@@ -336,18 +336,6 @@ type deadline struct {
 	now   time.Time
 }
 
-// after returns the first two due times after t, in the time zone of now, because schedules mean
-// the host's local time.
-func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
-	if d.event == nil {
-		return due, next, false
-	}
-	if due, ok = d.event.Next(t.In(d.now.Location())); ok {
-		next, _ = d.event.Next(due)
-	}
-	return due, next, ok
-}
-
 // judge sets the lag of s by its last success, and returns the time from which the lag was
 // computed.
 func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time) {
@@ -369,6 +357,18 @@ func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time
 		s.State = worst(s.State, Late)
 	}
 	return from
+}
+
+// after returns the first two due times after t, in the time zone of now, because schedules mean
+// the host's local time.
+func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
+	if d.event == nil {
+		return due, next, false
+	}
+	if due, ok = d.event.Next(t.In(d.now.Location())); ok {
+		next, _ = d.event.Next(due)
+	}
+	return due, next, ok
 }
 
 // neverRan judges a job that never ran as if it had last run when its schedule took effect.

@@ -42,7 +42,7 @@ func TestStatusLateness(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			st := stateOfOne(replicate.Attempt{Success: tt.success})
-			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, when{now: tt.now})
+			js := statusOf(&replicate.Job{Name: "j", Schedule: tt.schedule}, st, statusTimes{now: tt.now})
 			require.Equal(t, tt.late, js.Late)
 			require.Equal(t, tt.lag.Seconds(), js.Datasets[0].Lag)
 			if by := js.Datasets[0].LateAfter; !by.IsZero() {
@@ -50,12 +50,12 @@ func TestStatusLateness(t *testing.T) {
 			}
 		})
 	}
-	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, when{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
-	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, when{now: eight}).Late)
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
+	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, statusTimes{now: eight}).Late)
 }
 
-// What never arrived is late since it was first tried, however often that was cut, and
-// is critical once a second run was missed; so is what arrived in the future.
+// A dataset that never arrived is late from its first attempt, and critical after a second missed
+// run. So is one that arrived in the future.
 func TestStatusOfWhatNeverArrived(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -65,17 +65,17 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 		for hour := range 3 {
 			a.Ended(eight.Add(time.Duration(hour)*time.Hour), context.Canceled)
 		}
-		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: eight.Add(150 * time.Minute)})
+		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(150 * time.Minute)})
 		require.True(t, js.Late, name)
 		require.Equal(t, (150 * time.Minute).Seconds(), js.Lag, name)
 		require.Equal(t, []float64{900, 4500}, []float64{js.LagWarning, js.LagCritical}, name)
 		a.Ended(eight.Add(3*time.Hour), nil)
 		a.Ended(eight.Add(4*time.Hour), context.Canceled)
-		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, when{now: eight.Add(4*time.Hour + time.Minute)})
+		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(4*time.Hour + time.Minute)})
 		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
 	}
 	older := stateOfOne(replicate.Attempt{Tried: eight})
-	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, when{now: eight.Add(time.Hour)})
+	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, statusTimes{now: eight.Add(time.Hour)})
 	require.Equal(t, time.Hour.Seconds(), js.Lag, "as an older version wrote it")
 }
 
@@ -107,7 +107,7 @@ func TestShortenedStatus(t *testing.T) {
 	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
 }
 
-// Records that are damaged, or another's, hide those of no other job.
+// Records that are damaged or of another version affect only their job.
 func TestStatusOfUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,12 +121,11 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.NotEmpty(t, s.Jobs[0].Problems[0].Hint)
 	require.False(t, s.Jobs[1].Failed, "it never ran")
 	require.Equal(t, Unknown, s.Jobs[1].State)
-	j := statusOf(&replicate.Job{}, &statedir.State{LastRun: &statedir.Run{Outcome: "\x1b[2J"}}, when{now: time.Now()})
+	j := statusOf(&replicate.Job{}, &statedir.State{LastRun: &statedir.Run{Outcome: "\x1b[2J"}}, statusTimes{now: time.Now()})
 	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
 }
 
-// Before the first run of any job there is no state directory; what is known is
-// written all the same.
+// Before the first run there is no state directory. The known metrics are still written.
 func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -137,7 +136,7 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }
 
-// What watches the metrics knows no schedule: they say when a dataset, or a drill, is late.
+// Metrics state when a dataset or drill becomes late, since monitoring does not know the schedule.
 func TestMetricsSayWhatIsDue(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -167,8 +166,8 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	require.NotContains(t, string(text), "hand")
 }
 
-// A job with a schedule that never ran is late, without one nobody can tell; also
-// while a run is under way, which is seen by its lock, as a heal is.
+// A job with a schedule that never ran is late, and without one its state is unknown. The lock
+// shows a run or heal in progress.
 func TestStatusOfAFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -193,8 +192,8 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	require.True(t, s.Late)
 }
 
-// Pools with data errors are in the run's record, and status names the command that shows
-// what could mend them, until they are gone; a target that does not answer is as it was.
+// The record lists pools with data errors, and status names the command to inspect them until they
+// are repaired. For an unreachable target the previous errors remain.
 func TestStatusOfDamagedPools(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
@@ -241,8 +240,8 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	require.Equal(t, OK, r.status(t).State)
 }
 
-// What is damaged of a pool itself concerns each job, on both of its sides, also where
-// what is told of them is the same, as that of an OpenZFS which cannot heal.
+// Damage of the pool itself concerns each job on both sides, even if the text is the same, as for
+// an OpenZFS that cannot heal.
 func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
@@ -272,7 +271,7 @@ func (*oldHost) Facts(context.Context) (hosts.Facts, error) {
 	return hosts.Facts{ZFS: "2.1.11-1"}, nil
 }
 
-// TestAJobThatNeverRanIsJudgedAsALateOne covers the time since its schedule applies.
+// TestAJobThatNeverRanIsJudgedAsALateOne covers the time since the schedule took effect.
 func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 21, 7, 30, 0, 0, time.UTC)
@@ -288,13 +287,13 @@ func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
 		{"for days", "hourly", Late, 72 * time.Hour, 72*time.Hour - 30*time.Minute, true},
 		{"no schedule", "", Unknown, 72 * time.Hour, 0, false},
 	} {
-		js := statusOf(&replicate.Job{Name: "j", Schedule: c.schedule}, &statedir.State{}, when{now: since.Add(c.after), since: since})
+		js := statusOf(&replicate.Job{Name: "j", Schedule: c.schedule}, &statedir.State{}, statusTimes{now: since.Add(c.after), since: since})
 		require.Equal(t, c.state, js.State, c.name)
 		require.Equal(t, c.state == Late, js.Late, c.name)
 		require.Equal(t, c.lag.Seconds(), js.Lag, c.name)
 		require.Equal(t, c.critical, js.LagCritical > 0 && js.Lag > js.LagCritical, c.name)
 	}
-	js := statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, when{now: since, since: since.AddDate(1, 0, 0)})
+	js := statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: since, since: since.AddDate(1, 0, 0)})
 	require.True(t, js.Late, "the clock was wrong when the file was written")
 }
 
@@ -307,17 +306,17 @@ func TestALongRunIsNotLate(t *testing.T) {
 	nine := eight.Add(time.Hour)
 	for _, c := range []struct {
 		name  string
-		w     when
+		w     statusTimes
 		late  bool
 		lag   time.Duration
 		never bool
 	}{
-		{"no run", when{now: nine.Add(5 * time.Hour)}, true, 5 * time.Hour, false},
-		{"since it was due", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second)}, false, time.Second, false},
-		{"begun late", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
-		{"for more than a day", when{now: nine.Add(25 * time.Hour), run: nine}, true, 25 * time.Hour, false},
-		{"begun in the future", when{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
-		{"the first run", when{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second), since: eight}, false, time.Second, true},
+		{"no run", statusTimes{now: nine.Add(5 * time.Hour)}, true, 5 * time.Hour, false},
+		{"since it was due", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second)}, false, time.Second, false},
+		{"begun late", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
+		{"for more than a day", statusTimes{now: nine.Add(25 * time.Hour), run: nine}, true, 25 * time.Hour, false},
+		{"begun in the future", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
+		{"the first run", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second), since: eight}, false, time.Second, true},
 	} {
 		of := st
 		if c.never {
@@ -329,7 +328,7 @@ func TestALongRunIsNotLate(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordsStopNoMetrics covers a record that is damaged.
+// TestUnreadableRecordsStopNoMetrics covers a damaged record.
 func TestUnreadableRecordsStopNoMetrics(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,25 +19,48 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// worthwhile is the part of the datasets, as 1/n, that may have changed for
-// the others to be left out: of those that did, the properties are read twice.
-const worthwhile = 4
+// partialSurveyShare is the largest share of changed datasets, as 1/n, for which a partial survey pays. A
+// partial survey reads the properties of changed datasets twice.
+const partialSurveyShare = 4
 
-// survey lists the source with all its snapshots.
-func (w *jobRun) survey(ctx context.Context) (*replicate.RunState, error) {
-	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true})
+// surveyChanged is survey without the snapshots of unchanged datasets. If few datasets are
+// unchanged, or that is unknown, it lists everything.
+func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (*replicate.RunState, error) {
+	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
+		return w.survey(ctx)
+	}
+	v, err := w.list(ctx, hosts.ListQuery{Changed: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	may := replicate.Unmoved(v, settled.Datasets)
+	if all := len(v.Source.Datasets); (all-len(may))*partialSurveyShare > all {
+		return w.survey(ctx)
+	}
+	looked := w.activity("looking at the copies of %s", english.Plural(len(may), "dataset", ""))
+	moved, err := movedCopies(ctx, w.targets, v, settled, may)
+	looked()
+	if err != nil {
+		return w.survey(ctx) // the batch of the target reports the error
+	}
+	for _, name := range may {
+		if !moved[name] {
+			v.Unchanged[name] = true
+		}
+	}
+	return w.relist(ctx, v)
 }
 
 func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.RunState, error) {
 	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
-	defer w.doing("listing %s", w.source.at)()
+	defer w.activity("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
-	if w.job.Snapshots.SkipUnchanged { // "written" decides whether one is taken
+	if w.job.Snapshots.SkipUnchanged { // "written" decides whether to take a snapshot
 		w.source.host.Sync(ctx, q.Dataset)
 	}
-	back := restores(w.source, w.targets, known, w.job.Recursive)
+	back := restoreHint(w.source, w.targets, known, w.job.Recursive)
 	l, err := w.source.list(ctx, q)
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) { // the whole pool is missing, as after the loss of a host
+	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) { // the pool is missing, for example after the loss of a host
 		err = job.MissingPool(w.source.host, q.Dataset, err)
 		if back != "" {
 			err = &fault.Error{Class: fault.ClassOf(err), Hint: back, Err: err}
@@ -47,20 +70,20 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.RunSta
 		return nil, err
 	}
 	if len(l.Datasets) == 0 {
-		return nil, missing(ctx, w.source, w.targets, known, back)
+		return nil, sourceMissing(ctx, w.source, w.targets, known, back)
 	}
 	v := &replicate.RunState{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
 		Root: q.Dataset, All: l.Datasets, Source: &l, Unchanged: map[string]bool{}}
 	v.Choose()
 	w.state.Follow(l.Datasets)
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
-		return nil, noneLeft(&w.job.Choice, w.source, len(v.All))
+		return nil, errAllExcluded(&w.job.Choice, w.source, len(v.All))
 	}
 	return v, nil
 }
 
-// noneLeft refuses a choice that takes nothing.
-func noneLeft(c *replicate.Choice, source *side, of int) error {
+// errAllExcluded returns the error for a choice that excludes all datasets.
+func errAllExcluded(c *replicate.Choice, source *side, of int) error {
 	hint, all := "look at include and exclude", english.Plural(of, "dataset", "")
 	if name, value, valued := strings.Cut(c.Property, "="); name != "" {
 		if !valued {
@@ -72,35 +95,12 @@ func noneLeft(c *replicate.Choice, source *side, of int) error {
 	return fault.Refusef(hint, "%s: include and exclude leave none of its %s over", source.at, all)
 }
 
-// surveyChanged is survey for a run: it leaves out what is settled. Where
-// little is, or where that cannot be told, it lists everything.
-func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (*replicate.RunState, error) {
-	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
-		return w.survey(ctx)
-	}
-	v, err := w.list(ctx, hosts.ListQuery{Changed: true, Alone: true})
-	if err != nil {
-		return nil, err
-	}
-	may := replicate.Unmoved(v, settled.Datasets)
-	if all := len(v.Source.Datasets); (all-len(may))*worthwhile > all {
-		return w.survey(ctx)
-	}
-	looked := w.doing("looking at the copies of %s", english.Plural(len(may), "dataset", ""))
-	moved, err := movedCopies(ctx, w.targets, v, settled, may)
-	looked()
-	if err != nil {
-		return w.survey(ctx) // the batch of the target will say what is wrong there
-	}
-	for _, name := range may {
-		if !moved[name] {
-			v.Unchanged[name] = true
-		}
-	}
-	return w.look(ctx, v)
+// survey lists the source with all its snapshots.
+func (w *jobRun) survey(ctx context.Context) (*replicate.RunState, error) {
+	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true})
 }
 
-// movedCopies finds the datasets of which any copy is not as it was.
+// movedCopies returns the datasets with a changed copy on any target.
 func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, settled *statedir.Settled, names []string) (map[string]bool, error) {
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
@@ -129,8 +129,8 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, se
 			if v.Excluded[t.name][n] {
 				continue
 			}
-			there := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
-			if settled.Datasets[n].CopyMoved(t.name, there, v.State.Arrival(n, t.name)) {
+			copied := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
+			if settled.Datasets[n].CopyMoved(t.name, copied, v.State.Arrival(n, t.name)) {
 				moved[n] = true
 			}
 		}
@@ -138,9 +138,9 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, se
 	return moved, nil
 }
 
-// look lists anew, with their snapshots, the datasets that are not left out. What is
-// above them is as it was where it was looked at before.
-func (w *jobRun) look(ctx context.Context, v *replicate.RunState) (*replicate.RunState, error) {
+// relist lists the datasets that are not known to be unchanged again, with their snapshots. It
+// reuses the pool and ancestors of v if v has them.
+func (w *jobRun) relist(ctx context.Context, v *replicate.RunState) (*replicate.RunState, error) {
 	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
 	now, err := *v, error(nil)
 	if len(v.Unchanged) == 0 {
@@ -160,7 +160,7 @@ func (w *jobRun) look(ctx context.Context, v *replicate.RunState) (*replicate.Ru
 		if len(q.Only) == 0 {
 			return &now, nil
 		}
-		defer w.doing("listing %s of %s", english.Plural(len(q.Only), "dataset", ""), w.source.at)()
+		defer w.activity("listing %s of %s", english.Plural(len(q.Only), "dataset", ""), w.source.at)()
 		l, err = w.source.list(ctx, q)
 	}
 	if q.Alone {
@@ -169,8 +169,9 @@ func (w *jobRun) look(ctx context.Context, v *replicate.RunState) (*replicate.Ru
 	return &now, err
 }
 
-// missing says what became of a source dataset that is not there.
-func missing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
+// sourceMissing returns the error for a source dataset that does not exist: unknown, renamed or
+// destroyed.
+func sourceMissing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
 		return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
@@ -181,7 +182,7 @@ func missing(ctx context.Context, source *side, targets []*side, known *replicat
 	}
 	for _, d := range all.Datasets {
 		if d.GUID == known.GUID {
-			return fault.Refusef(followRename(source, targets, known, d.Name), "%s was renamed to %s", where, d.Name)
+			return fault.Refusef(renameHint(source, targets, known, d.Name), "%s was renamed to %s", where, d.Name)
 		}
 	}
 	hint := "its copies are untouched; remove the job from the file if it is meant to be gone"
@@ -192,9 +193,8 @@ func missing(ctx context.Context, source *side, targets []*side, known *replicat
 		where, pool, known.GUID)
 }
 
-// restores are the commands that bring a source back from its copies, "" where it has
-// none.
-func restores(source *side, targets []*side, known *replicate.DatasetState, recursive bool) string {
+// restoreHint returns the commands that restore a source from its copies, or "" if it has none.
+func restoreHint(source *side, targets []*side, known *replicate.DatasetState, recursive bool) string {
 	if known == nil {
 		return ""
 	}
@@ -213,9 +213,9 @@ func restores(source *side, targets []*side, known *replicate.DatasetState, recu
 	return strings.Join(lines, "\n")
 }
 
-// followRename is how a job follows its source to a new name: where that makes another
-// name of a copy, the copy is to be renamed first.
-func followRename(source *side, targets []*side, known *replicate.DatasetState, name string) string {
+// renameHint returns a hint how to follow a renamed source. If the name of a copy depends on it,
+// the copy must be renamed first.
+func renameHint(source *side, targets []*side, known *replicate.DatasetState, name string) string {
 	at := source.at
 	at.Name = name
 	hint := fmt.Sprintf("write source = %q into the job file", at)

@@ -23,8 +23,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// replica is a host in memory with the pools src and dst, and the records of a job
-// that runs there. It reaches itself.
+// replica is a simulated host with the pools src and dst, and the records of a job. It connects to
+// itself.
 type replica struct {
 	*zfsmem.Host
 	t   *testing.T
@@ -33,11 +33,11 @@ type replica struct {
 	now int64 // seconds, the host's clock
 
 	mu sync.Mutex
-	// away is what cannot be reached, with all below it.
+	// away is unreachable with its descendants.
 	away string
-	// before is asked before each operation.
+	// before is called before each operation.
 	before func(op string, names []string) error
-	// looked are the datasets whose snapshots were listed.
+	// looked lists the datasets whose snapshots were listed.
 	looked []string
 	lie    func(files.Query, files.Digest) (files.Digest, error) // see captured
 }
@@ -76,7 +76,7 @@ func below(name, part string) bool {
 	return ok && (rest == "" || strings.ContainsAny(rest[:1], "/@#"))
 }
 
-// List notes whose snapshots are listed.
+// List records whose snapshots are listed.
 func (r *replica) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	l, err := r.Host.List(ctx, q)
 	r.mu.Lock()
@@ -99,7 +99,7 @@ type captured struct {
 	r *replica
 }
 
-// ReadFiles reads files. The copies answer with what lie, if it is set, makes of the answer.
+// ReadFiles reads files. If lie is set, it changes the answer of a copy.
 func (c captured) ReadFiles(ctx context.Context, q files.Query, progress func(transfer.Progress)) (files.Digest, error) {
 	d, err := c.Local.ReadFiles(ctx, q, progress)
 	if c.r.lie != nil && err == nil && zfs.PoolOf(q.Snapshot) == "dst" {
@@ -108,7 +108,7 @@ func (c captured) ReadFiles(ctx context.Context, q files.Query, progress func(tr
 	return d, err
 }
 
-// capture reads the facts of this machine, once.
+// capture reads the facts of this machine once.
 var capture = sync.OnceValues(func() ([]byte, error) { return probe.Capture(context.Background(), true) })
 
 func (captured) Capture(context.Context, bool) ([]byte, error) { return capture() }
@@ -117,14 +117,14 @@ func (r *replica) Relay(context.Context, hosts.Address, string, func(error)) (st
 	return "", errors.ErrUnsupported
 }
 
-// runner is a new one, as of another process.
+// runner returns a new Runner, as in another process.
 func (r *replica) runner(t *testing.T) *Runner {
 	t.Helper()
 	return New(r.dir, r, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 }
 
-// run runs the job once and returns its record and the datasets whose
-// snapshots were listed, without those of what was sent.
+// run runs the job once. It returns the record, and the datasets whose snapshots were listed other
+// than for sending.
 func (r *replica) run(t *testing.T) (*statedir.Run, []string) {
 	t.Helper()
 	r.looked = nil
@@ -134,7 +134,7 @@ func (r *replica) run(t *testing.T) (*statedir.Run, []string) {
 	return run, slices.Compact(r.looked)
 }
 
-// fail fails operations on a name, and on what is below it; nil ends that.
+// fail makes operations on a name and its descendants fail; nil stops that.
 func (r *replica) fail(op, part string, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *replica) fail(op, part string, why error) {
 	}
 }
 
-// snapshot takes one where there is none of that name.
+// snapshot takes a snapshot unless it exists.
 func (r *replica) snapshot(dataset, name string) {
 	if err := r.Snapshot(r.t.Context(), []string{dataset + "@" + name}); !errors.Is(err, &zfs.Error{Kind: zfs.Exists}) {
 		require.NoError(r.t, err)
@@ -160,7 +160,7 @@ func (r *replica) destroy(version string) {
 	require.NoError(r.t, r.Destroy(r.t.Context(), []string{version}))
 }
 
-// names are those of a dataset's versions of a kind.
+// names returns the names of a dataset's versions of a kind.
 func (r *replica) names(dataset string, kind ...zfs.VersionKind) []string {
 	out := []string{}
 	for _, v := range r.Versions(dataset) {
@@ -171,7 +171,7 @@ func (r *replica) names(dataset string, kind ...zfs.VersionKind) []string {
 	return out
 }
 
-// encrypt makes a dataset an encrypted one, whose key is its own.
+// encrypt makes a dataset an encryption root.
 func (r *replica) encrypt(dataset string) {
 	for p, v := range map[string]string{"encryption": "aes-256-gcm", "keystatus": "unavailable", "encryptionroot": dataset} {
 		r.Set(dataset, p, v)
@@ -199,15 +199,14 @@ func (r *replica) renameSnapshot(dataset, from, to string) {
 	})
 }
 
-// changed is what shows of a change to a dataset's snapshots: a guest with OpenZFS
-// 2.3 showed that it does where they are taken, received, renamed and destroyed, also
-// where a promotion takes them away; not of bookmarks and holds, nor where a
-// promotion brings them.
+// changed updates snapshots_changed as OpenZFS 2.3 was observed to do: when snapshots are taken,
+// received, renamed or destroyed, or leave in a promotion, but not for bookmarks and holds, nor
+// when they arrive in a promotion.
 func (r *replica) changed(d *zfs.Dataset) {
 	d.Properties[zfs.ChangedProperty] = zfs.Property{Value: fmt.Sprint(r.now), Source: "-"}
 }
 
-// promote moves the origin, and what is older, from its dataset to the clone.
+// promote moves the origin and older snapshots to the clone.
 func (r *replica) promote(name string) {
 	r.Edit(func(all map[string]*zfs.Dataset) {
 		clone := all[name]
@@ -243,15 +242,15 @@ func (r *replica) promote(name string) {
 	})
 }
 
-// held are the tags of holds on a snapshot.
+// held returns the hold tags of a snapshot.
 func (r *replica) held(snapshot string) []string {
 	tags, err := r.Host.Holds(r.t.Context(), []string{snapshot})
 	require.NoError(r.t, err)
 	return tags[snapshot]
 }
 
-// state is all that a run may have changed, but for the order of what it did
-// at once: createtxg is left out.
+// state returns everything that a run may have changed, without createtxg, since the order of
+// concurrent operations varies.
 func (r *replica) state() map[string][]string {
 	out := map[string][]string{}
 	for _, name := range r.datasets("") {
@@ -265,7 +264,7 @@ func (r *replica) state() map[string][]string {
 	return out
 }
 
-// datasets are those of a pool, "" for all.
+// datasets returns the datasets of a pool, "" for all.
 func (r *replica) datasets(pool string) (names []string) {
 	r.Edit(func(all map[string]*zfs.Dataset) {
 		for n := range all {

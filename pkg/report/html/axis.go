@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// tick is a round value on an axis, and where it is.
+// tick is a round value on an axis and its position.
 type tick struct {
 	Label string
 	At    string // percent of a width, or pixels of a height
 	End   bool   // too close to the right end to be centred below its line
-	Odd   bool   // left out where there is little room
+	Odd   bool   // hidden on narrow screens
 }
 
-// rates is an axis of bytes per second: round steps up to a top.
+// rates is an axis of bytes per second with round steps.
 type rates struct {
 	top, step float64
-	unit      int // power of 1024 that all labels are in
+	unit      int // power of 1024 for all labels
 }
 
-// ratesUpTo has a top that is not below most.
+// ratesUpTo returns an axis that covers most.
 func ratesUpTo(most float64) rates {
 	r := rates{unit: 0}
 	for most > 1000 && r.unit < 5 {
@@ -40,7 +40,7 @@ func ratesUpTo(most float64) rates {
 	return r
 }
 
-// label is a rate on it: "40 MiB/s".
+// label formats a rate: "40 MiB/s".
 func (r rates) label(rate float64) string {
 	if rate == 0 {
 		return "0"
@@ -49,17 +49,7 @@ func (r rates) label(rate float64) string {
 	return fmt.Sprintf("%.4g %s/s", rate/math.Pow(1024, float64(r.unit)), unit)
 }
 
-// timeSteps are round distances on an axis of time.
-func timeSteps() []time.Duration {
-	const day = 24 * time.Hour
-	return []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
-		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
-		day, 2 * day, 5 * day, 10 * day, 50 * day, 100 * day, 1000 * day}
-}
-
-// timeTicks are round times within a length, some six of them.
+// timeTicks returns about six round times within length.
 func timeTicks(length time.Duration) []tick {
 	steps := timeSteps()
 	step := steps[len(steps)-1]
@@ -76,7 +66,17 @@ func timeTicks(length time.Duration) []tick {
 	return out
 }
 
-// timeLabel is a round time: "1 min 30 s".
+// timeSteps returns the possible steps of a time axis.
+func timeSteps() []time.Duration {
+	const day = 24 * time.Hour
+	return []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+		day, 2 * day, 5 * day, 10 * day, 50 * day, 100 * day, 1000 * day}
+}
+
+// timeLabel formats a round time: "1 min 30 s".
 func timeLabel(d time.Duration) string {
 	const day = 24 * time.Hour
 	pair := func(big, small time.Duration, of, rest string) string {
@@ -98,7 +98,7 @@ func timeLabel(d time.Duration) string {
 	return pair(day, time.Hour, "d", "h")
 }
 
-// share is a part of a length in percent, as SVG takes it.
+// share returns part as a percentage of of, for SVG.
 func share(part, of time.Duration) string {
 	if of <= 0 {
 		return "0%"

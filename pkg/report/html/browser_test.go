@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// browser is a real one without a window; the test is skipped where there is none.
+// browser returns the path of a headless browser. It skips the test if there is none.
 func browser(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("not at the quick level: starts a browser")
@@ -32,8 +32,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// measure is what a page is asked when it has loaded. The page itself forbids
-// scripts: only the copy that is asked does not.
+// measure is a script that measures a loaded page. The page's policy forbids scripts, so the test
+// removes it from a copy.
 const measure = `<script>addEventListener('load', () => {
 const root = document.documentElement, out = document.createElement('output')
 out.id = 'measured'
@@ -53,7 +53,7 @@ out.textContent = [root.scrollWidth - root.clientWidth, wide.length, performance
 document.body.append(out)
 })</script>`
 
-// load loads a page and returns the DOM and what the console said.
+// load loads a page and returns the DOM and the console messages.
 func load(t *testing.T, html []byte, width int, dark bool) (dom, console string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
@@ -106,8 +106,7 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// requireCurve compares the heights of a curve that a browser drew with the rates
-// of a course.
+// requireCurve compares the curve that a browser drew with the rates of a course.
 func requireCurve(t *testing.T, c history.Course, drawn string) {
 	t.Helper()
 	if len(c.Moved.Slices) == 0 {

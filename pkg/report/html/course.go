@@ -14,76 +14,76 @@ import (
 	"zxfer/pkg/size"
 )
 
-// The curve's place, in pixels from the top: its marks above it, what limited it in
-// a band below, and the time below that.
+// Position of the curve in pixels from the top. Marks are above it, the bottlenecks and the time
+// axis below.
 const (
 	plotTop    = 22
 	plotHeight = 200
-	plotScale  = 1000 // height of the coordinates that its paths are drawn in
+	plotScale  = 1000 // height of the coordinates of its paths
 )
 
-// course is what happened, drawn over one axis of time.
+// course is what happened during a command, drawn over a time axis.
 type course struct {
 	Areas    []area
-	Outline  string // path
+	Outline  string // SVG path
 	Slices   []slice
 	Rates    []tick // At in pixels
 	Times    []tick
 	Lines    []line
 	Marks    []mark
-	Unmarked int // cuts and resumes between them
+	Unmarked int // marks that were dropped
 	Band     []band
 	Limits   []limit
 	Rows     []row
 	Omitted  int
 	Points   int
 	Wide     string // width of the coordinates
-	Summary  string // for who cannot see it
+	Summary  string // text alternative
 }
 
-// area is a stretch of the curve that one place limited.
+// area is a stretch of the curve with one bottleneck.
 type area struct{ Path, Class string }
 
-// slice is where a pointer finds the rate of a moment.
+// slice is a hover area that shows the rate of a moment.
 type slice struct{ X, Width, Text string }
 
-// line is a rate that does not change.
+// line is a constant rate.
 type line struct {
 	Y, LabelY int
 	Label     string
 	Class     string
 }
 
-// band is a stretch of time with one limit.
+// band is a stretch of time with one bottleneck.
 type band struct{ X, Width, Class, Label, Text string }
 
-// mark is a moment that is marked.
+// mark is a marked event.
 type mark struct {
 	X     string
 	Sign  string
 	Class string
 	Text  string // what happened
 	At    string // when
-	Of    string // to what
-	Left  bool   // its sign is drawn left of it, at the end
+	Of    string // affected dataset
+	Left  bool   // the sign is drawn to the left, at the right end
 }
 
-// row is a dataset's line in time.
+// row is the timeline of a dataset.
 type row struct {
 	Name, Note string
 	Spans      []span
 	Moved      string
 	Rate       string
 	Limit      *limit
-	Stopped    bool // its last stream ended with an error
+	Stopped    bool // its last stream failed
 	bytes      uint64
 	seconds    float64
 }
 
-// span is a stretch of it.
+// span is one stream on a timeline.
 type span struct{ X, Width, Class, Text string }
 
-// courseOf draws a course; nil where nothing was moved.
+// courseOf returns the drawing of a course, or nil if nothing was moved.
 func courseOf(c *history.Course, expected *job.Expected) *course {
 	if len(c.Moved.Slices) == 0 || c.Length <= 0 {
 		return nil
@@ -116,7 +116,7 @@ func courseOf(c *history.Course, expected *job.Expected) *course {
 	for i := range d.Lines {
 		d.Lines[i].LabelY = d.Lines[i].Y - 5
 	}
-	if len(d.Lines) == 2 && abs(d.Lines[0].Y-d.Lines[1].Y) < 16 { // their labels would be one
+	if len(d.Lines) == 2 && abs(d.Lines[0].Y-d.Lines[1].Y) < 16 { // their labels would overlap
 		lower := 0
 		if d.Lines[1].Y > d.Lines[0].Y {
 			lower = 1
@@ -129,8 +129,8 @@ func courseOf(c *history.Course, expected *job.Expected) *course {
 
 func abs(n int) int { return max(n, -n) }
 
-// rateOf is the rate of each slice. The last one is not over: its rate is that of
-// the part which was, unless that is too short to have one.
+// rateOf returns the rate of each slice. The last slice may be incomplete: its rate is the rate of
+// the elapsed part, unless that is too short.
 func rateOf(c *history.Course) []float64 {
 	width := c.Moved.Width.Seconds()
 	out := make([]float64, len(c.Moved.Slices))
@@ -146,8 +146,7 @@ func rateOf(c *history.Course) []float64 {
 	return out
 }
 
-// curve draws the rate of each slice: areas in the colour of what limited them, and
-// their outline.
+// curve draws the rate of each slice: areas in the color of their bottleneck, and an outline.
 func (d *course) curve(c *history.Course, heights []float64, top float64) {
 	width, length := c.Moved.Width, c.Length
 	const wide = 10_000
@@ -184,7 +183,7 @@ func limitedBy(name string) string {
 	return "limited by " + name
 }
 
-// bands are what limited when, below the curve.
+// bands draws the bottlenecks over time, below the curve.
 func (d *course) bands(c *history.Course) {
 	began := 0
 	all := c.Moved.Slices
@@ -206,7 +205,7 @@ func (d *course) bands(c *history.Course) {
 	}
 }
 
-// marks are what was stopped and what was resumed.
+// marks draws interruptions and resumptions.
 func (d *course) marks(c *history.Course) {
 	for _, m := range c.Marks.All() {
 		v := mark{X: share(m.At, c.Length), At: report.Seconds(m.At.Seconds()), Of: name(m.Source), Left: m.At > c.Length*9/10}
@@ -225,7 +224,7 @@ func (d *course) marks(c *history.Course) {
 	}
 }
 
-// rows are the datasets, in the order in which they began.
+// rows returns the datasets in order of their start.
 func rows(c *history.Course) []row {
 	var out []*row
 	of := map[[3]string]*row{}

@@ -10,19 +10,19 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Device is the page of `zxfer dev`. The report may be as far as it got.
+// Device returns the page of `zxfer dev`. r may be incomplete.
 func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: "dev", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
-		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
-	var all []ended
-	var covered uint64 // whether that was sent, zeros or there already
+		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}
+	var all []measurements
+	var covered uint64 // bytes sent, zero or already present
 	for _, s := range c.Spans {
 		covered += s.Bytes
 	}
 	last := &job.DevResult{}
 	for _, res := range r.Results {
-		all = append(all, ended{res.Stages, res.Network})
+		all = append(all, measurements{res.Stages, res.Network})
 		last = res
 	}
 	limitedBy := p.limitBy(last.LimitedBy)

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Doctor is the page of `zxfer doctor` of what was named, which may be nothing: this
-// host. failure is what it ended with before it was done.
+// Doctor returns the page of `zxfer doctor` for the arguments of, which may be empty for the local
+// host. failure is the error that ended it early, or nil.
 func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
 	p := &page{About: about, Verb: "doctor", Times: times(&history.Course{}, about.Made),
 		Bars: barsOf(about, r.Ceilings)}
@@ -60,8 +60,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	return render(p)
 }
 
-// expectedLimit is what will limit it, as the text names it; nil of what is too brief
-// for that.
+// expectedLimit returns the expected bottleneck, or nil if the transfer is too short.
 func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
 	l := limitOf(e.LimitedBy)
 	if l == nil || e.Brief() {
@@ -71,7 +70,7 @@ func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
 	return l
 }
 
-// expectedFigure says what was not measured of the rate to expect.
+// expectedFigure shows the expected rate and what was not measured.
 func expectedFigure(ceilings []probe.Ceiling, e *job.Expected) figure {
 	if e.Brief() {
 		return figure{"Expected", "below 1 s", "for " + size.Text(e.Bytes) + "; limit: " + report.LimitText(ceilings, e)}
@@ -83,7 +82,7 @@ func expectedFigure(ceilings []probe.Ceiling, e *job.Expected) figure {
 	return f
 }
 
-// grantsTable says what restricted keys do not let a doctor see.
+// grantsTable lists what restricted keys hide.
 func (p *page) grantsTable(grants []job.Grant) table {
 	t := table{Title: "What restricted keys do not show", Columns: []string{"host", "the key may", "not seen"}}
 	for _, g := range grants {

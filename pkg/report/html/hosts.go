@@ -14,14 +14,14 @@ import (
 	"zxfer/pkg/report"
 )
 
-// The most of many hosts that a page shows: columns of jobs, and jobs in full.
+// Limits of a page about many hosts: columns of jobs, and jobs in full.
 const (
 	maxJobColumns = 4
 	maxHostJobs   = 40
 )
 
-// Hosts is the page of `zxfer replicate status --hosts`: what is not well in full,
-// and every job of every host as a cell.
+// Hosts returns the page of `zxfer replicate status --hosts`. It shows jobs in a bad state in
+// full, and every job of every host as a cell.
 func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate status --hosts", Times: stamp(about.Made)}
 	states, count := f.Counts()
@@ -69,8 +69,8 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	return render(p)
 }
 
-// hostsTable has a row for each host, and a column for each of the jobs that most
-// hosts have; the last one has all others.
+// hostsTable returns a row per host. The most common jobs have their own column, and the last
+// column has the others.
 func hostsTable(f *fleet.Fleet, now time.Time) jobTable {
 	t := jobTable{Name: "All hosts", First: "host", Source: "the age of each job's oldest copy"}
 	have := map[string]int{}
@@ -110,7 +110,7 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 	if h.State == fleet.Unreachable {
 		row.Cells = []jobCell{{Target: "jobs", State: hostBadge(h.State)}}
 		for len(row.Cells) < len(columns) || others && len(row.Cells) == len(columns) {
-			row.Cells = append(row.Cells, jobCell{Age: noCell})
+			row.Cells = append(row.Cells, jobCell{Age: emptyCell})
 		}
 		return row
 	}
@@ -127,13 +127,13 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 	for _, c := range columns {
 		at := slices.IndexFunc(h.Jobs, func(j *fleet.Job) bool { return j.Job == c })
 		if at < 0 {
-			row.Cells = append(row.Cells, jobCell{Target: name(c), Age: noCell})
+			row.Cells = append(row.Cells, jobCell{Target: name(c), Age: emptyCell})
 			continue
 		}
 		row.Cells = append(row.Cells, hostCell(h.Jobs[at], now))
 	}
 	if others {
-		c := jobCell{Target: "other jobs", Age: noCell}
+		c := jobCell{Target: "other jobs", Age: emptyCell}
 		if len(rest) > 0 {
 			c.Age, c.State, c.Note = english.Plural(len(rest), "job", ""), hostBadge(worst), text(strings.Join(rest, ", "))
 		}
@@ -142,7 +142,7 @@ func hostRow(h *fleet.Host, columns []string, others bool, now time.Time) jobRow
 	return row
 }
 
-// hostCell is a job of a host.
+// hostCell shows a job of a host.
 func hostCell(j *fleet.Job, now time.Time) jobCell {
 	c := jobCell{Target: name(j.Job), Age: "no copy", State: hostBadge(j.State)}
 	switch {
@@ -158,11 +158,11 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))
 	}
-	c.Note = strings.Join(append(notes, report.Kept(j.JobStatus)...), ", ")
+	c.Note = strings.Join(append(notes, report.LeftCopies(j.JobStatus)...), ", ")
 	return c
 }
 
-// hostBadge is how a host, or a job of it, stands.
+// hostBadge shows the state of a host or job.
 func hostBadge(state string) badge {
 	if state == fleet.Unreachable {
 		return badge{"did not answer", "bad"}

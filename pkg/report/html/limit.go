@@ -14,70 +14,18 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// limit is what limited something, and how it looks.
+// limit is a bottleneck and how it is shown.
 type limit struct {
 	Name, Class string
 	Meaning     string
-	Share       string // of the time
-	Moved       string // while it did
+	Share       string // share of the time
+	Moved       string // amount moved while it limited
 	seconds     float64
 	bytes       float64
 }
 
-// classOf is the colour of a limit: one for each place on the way. What is no
-// limit of ours has that of none.
-func classOf(name string) string {
-	switch name {
-	case transfer.LimitSource:
-		return "source"
-	case transfer.LimitCompress, transfer.LimitSenderCPU:
-		return "sender"
-	case transfer.LimitBandwidth:
-		return "asked"
-	case transfer.LimitReceiverCPU, transfer.LimitExpand:
-		return "receiver"
-	case transfer.LimitTarget, transfer.LimitVerify:
-		return "target"
-	}
-	if ofNetwork(name) {
-		return "network"
-	}
-	return "none"
-}
-
-// ofNetwork tells a limit that is between the hosts.
-func ofNetwork(name string) bool {
-	return strings.HasPrefix(name, transfer.LimitNetwork) || name == connect.LimitShell
-}
-
-// meaning says it in a sentence.
-func meaning(name string) string {
-	return map[string]string{
-		transfer.LimitSource:      "The source cannot be read any faster: its disks, or zfs send there.",
-		transfer.LimitCompress:    "The sending host cannot compress any faster.",
-		transfer.LimitBandwidth:   "That is the limit which was asked for.",
-		transfer.LimitSenderCPU:   "The sending host's processors are busy.",
-		transfer.LimitNetwork:     "The network between the hosts takes no more.",
-		connect.LimitShell:        "The network between the hosts, or ssh at either end of it, takes no more.",
-		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this way.",
-		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this way.",
-		transfer.LimitReceiverCPU: "The receiving host's processors are busy.",
-		transfer.LimitExpand:      "The receiving host cannot decompress any faster.",
-		transfer.LimitTarget:      "The target cannot store it any faster: its disks, or zfs receive there.",
-		transfer.LimitVerify:      "Reading back what was written takes longest.",
-	}[name]
-}
-
-// limitOf is nil where nothing is known to have limited it.
-func limitOf(limitedBy string) *limit {
-	if limitedBy == "" {
-		return nil
-	}
-	return &limit{Name: name(limitedBy), Class: classOf(limitedBy), Meaning: meaning(limitedBy)}
-}
-
-// limitBy is what limited a command for most of the time that streams ran, moment by
-// moment; where nothing did, or its course tells nothing, what its report says.
+// limitBy sets and returns the bottleneck of most of the time in which streams ran. If the course
+// shows none, that is the reported one.
 func (p *page) limitBy(reported string) (limitedBy string) {
 	if p.Course != nil {
 		for _, l := range p.Course.Limits {
@@ -95,25 +43,65 @@ func (p *page) limitBy(reported string) (limitedBy string) {
 	return reported
 }
 
-// Names of what is no limit.
+// limitOf returns nil if no bottleneck is known.
+func limitOf(limitedBy string) *limit {
+	if limitedBy == "" {
+		return nil
+	}
+	return &limit{Name: name(limitedBy), Class: classOf(limitedBy), Meaning: meaning(limitedBy)}
+}
+
+// classOf returns the CSS class of a bottleneck, one for each place on the network path, or "none"
+// for unknown names.
+func classOf(name string) string {
+	switch name {
+	case transfer.LimitSource:
+		return "source"
+	case transfer.LimitCompress, transfer.LimitSenderCPU:
+		return "sender"
+	case transfer.LimitBandwidth:
+		return "asked"
+	case transfer.LimitReceiverCPU, transfer.LimitExpand:
+		return "receiver"
+	case transfer.LimitTarget, transfer.LimitVerify:
+		return "target"
+	}
+	if isNetworkLimit(name) {
+		return "network"
+	}
+	return "none"
+}
+
+// isNetworkLimit reports whether the bottleneck is between the hosts.
+func isNetworkLimit(name string) bool {
+	return strings.HasPrefix(name, transfer.LimitNetwork) || name == connect.LimitShell
+}
+
+// meaning explains a bottleneck in a sentence.
+func meaning(name string) string {
+	return map[string]string{
+		transfer.LimitSource:      "The source cannot be read any faster: its disks, or zfs send there.",
+		transfer.LimitCompress:    "The sending host cannot compress any faster.",
+		transfer.LimitBandwidth:   "That is the limit which was asked for.",
+		transfer.LimitSenderCPU:   "The sending host's processors are busy.",
+		transfer.LimitNetwork:     "The network between the hosts takes no more.",
+		connect.LimitShell:        "The network between the hosts, or ssh at either end of it, takes no more.",
+		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this way.",
+		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this way.",
+		transfer.LimitReceiverCPU: "The receiving host's processors are busy.",
+		transfer.LimitExpand:      "The receiving host cannot decompress any faster.",
+		transfer.LimitTarget:      "The target cannot store it any faster: its disks, or zfs receive there.",
+		transfer.LimitVerify:      "Reading back what was written takes longest.",
+	}[name]
+}
+
+// Names for the absence of a bottleneck.
 const (
 	nothingStoodOut = "nothing stood out"
 	nothingRan      = "no stream ran"
 )
 
-// limitIn is what limited a slice.
-func limitIn(s history.Slice) (name, class string) {
-	l, ok := s.Limit()
-	switch {
-	case !ok:
-		return nothingRan, "idle"
-	case l == "":
-		return nothingStoodOut, "none"
-	}
-	return text(l), classOf(l)
-}
-
-// limits adds up what limited a course, what did so longest first.
+// limits adds up the time of each bottleneck of a course, longest first.
 func limits(c *history.Course) []limit {
 	width, sums := c.Moved.Width.Seconds(), map[string]*limit{}
 	rest := c.Length.Seconds()
@@ -122,7 +110,7 @@ func limits(c *history.Course) []limit {
 		if sums[n] == nil {
 			sums[n] = &limit{Name: n, Class: class}
 		}
-		took := min(width, rest) // the last one is not over
+		took := min(width, rest) // the last slice may be incomplete
 		rest -= took
 		sums[n].seconds += took
 		sums[n].bytes += s.Bytes
@@ -143,6 +131,18 @@ func limits(c *history.Course) []limit {
 		return cmp.Or(cmp.Compare(b.seconds, a.seconds), strings.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// limitIn returns the bottleneck of a slice.
+func limitIn(s history.Slice) (name, class string) {
+	l, ok := s.Limit()
+	switch {
+	case !ok:
+		return nothingRan, "idle"
+	case l == "":
+		return nothingStoodOut, "none"
+	}
+	return text(l), classOf(l)
 }
 
 func percent(seconds float64, of time.Duration) string {

@@ -1,13 +1,3 @@
-// Package page shows a command, or how jobs stand, as one page of HTML: the answer
-// first, then the rate over time, then details.
-//
-// A page is a file of its own: it fetches nothing, runs nothing, and a policy in
-// it forbids both, so that nothing which a host says can become more than text.
-// It follows the reader's choice of light or dark, and prints. What it holds is
-// bounded: of long lists it shows what matters and says what it leaves out.
-//
-// Everything here is a function of values; who writes the page, and when, is the
-// caller's matter.
 package html
 
 import (
@@ -27,14 +17,14 @@ import (
 //go:embed page.html page.css
 var files embed.FS
 
-// About is what a page says of its making.
+// About describes the origin of a page.
 type About struct {
 	Version string
-	Host    string // where the command was given
+	Host    string // host where the command ran
 	Made    time.Time
 }
 
-// host is a host by its name, this one too.
+// host returns the name of a host, and a.Host for "local".
 func (a About) host(label string) string {
 	if label == "local" {
 		label = a.Host
@@ -42,7 +32,7 @@ func (a About) host(label string) string {
 	return name(label)
 }
 
-// page is what the template shows. Parts that are empty are left out.
+// page is the input of the template. Empty parts are omitted.
 type page struct {
 	About
 	Verb    string
@@ -50,8 +40,8 @@ type page struct {
 	Times   string
 	Outcome badge
 	Figures []figure
-	Limit   *limit // with the meaning of what limited it
-	Advice  string // the one thing to change
+	Limit   *limit // the bottleneck and its meaning
+	Advice  string // the recommended change
 	Errors  []problem
 	Course  *course
 	Way     *way
@@ -59,14 +49,14 @@ type page struct {
 	Jobs    []jobTable
 	Notes   []string
 	Tables  []table
-	Said    *said
+	Said    *messageLog
 	Commands
 }
 
-// badge is a word that is coloured by what it means.
+// badge is a word colored by its meaning.
 type badge struct{ Text, Class string }
 
-// figure is one number, the first thing to see.
+// figure is one number at the top of the page.
 type figure struct{ Label, Value, Note string }
 
 // table is rows of text.
@@ -74,14 +64,14 @@ type table struct {
 	Title   string
 	Columns []string
 	Rows    [][]cell
-	More    string // what is left out
-	Closed  bool   // shown when it is asked for
+	More    string // what is omitted
+	Closed  bool   // collapsed
 }
 
-// cell is a text, or some, in a table.
+// cell is text in a table.
 type cell struct {
 	Text  string
-	Note  string // below it
+	Note  string // below the text
 	Class string
 }
 
@@ -92,24 +82,24 @@ type Commands struct {
 	MoreLines     string
 }
 
-// said is what was told on the way.
-type said struct {
-	Lines   []saidLine
+// messageLog holds the log messages.
+type messageLog struct {
+	Lines   []messageLine
 	Dropped int
 }
 
-type saidLine struct{ At, Text, Class string }
+type messageLine struct{ At, Text, Class string }
 
-// The most of each list that a page shows.
+// Limits of the lists on a page.
 const (
 	maxRows     = 200
-	maxCells    = 2000 // of datasets by targets
+	maxCells    = 2000 // datasets times targets
 	maxCommands = 60
 	maxName     = 160 // characters of a name
 	maxText     = 600 // characters of a message
 )
 
-// render makes HTML of a page.
+// render returns the HTML of a page.
 func render(p *page) ([]byte, error) {
 	t, err := template.ParseFS(files, "page.html", "page.css")
 	if err != nil {
@@ -122,13 +112,10 @@ func render(p *page) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// name is what another host calls something, on one line.
+// name formats an untrusted name on one line.
 func name(s string) string { return clip(report.Line(s), maxName) }
 
-// text is a message of anywhere.
-func text(s string) string { return clip(report.Line(s), maxText) }
-
-// clip leaves out the middle of what is too long.
+// clip removes the middle of a long text.
 func clip(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
@@ -137,21 +124,13 @@ func clip(s string, most int) string {
 	return string(r[:most/2]) + " … " + string(r[len(r)-most/2+3:])
 }
 
-// problem is why something is not well.
+// problem is an error and its hints.
 type problem struct {
 	Text  string
 	Hints []string
 }
 
-// problems is the one that a message tells of, if it does.
-func problems(message, hint string) []problem {
-	if message == "" {
-		return nil
-	}
-	return []problem{{text(message), hints(hint)}}
-}
-
-// failures are what a command ended with.
+// failures returns the errors of a command as problems.
 func failures(errs ...error) (out []problem) {
 	for _, err := range errs {
 		if err != nil && len(out) < maxRows {
@@ -161,7 +140,18 @@ func failures(errs ...error) (out []problem) {
 	return out
 }
 
-// hints are the lines of a hint.
+// problems returns the problem in a message, or nil if it is empty.
+func problems(message, hint string) []problem {
+	if message == "" {
+		return nil
+	}
+	return []problem{{text(message), hints(hint)}}
+}
+
+// text formats an untrusted message.
+func text(s string) string { return clip(report.Line(s), maxText) }
+
+// hints returns the lines of a hint.
 func hints(s string) (out []string) {
 	for l := range strings.Lines(s) {
 		if l = text(l); l != "" && len(out) < 20 {
@@ -171,7 +161,14 @@ func hints(s string) (out []string) {
 	return out
 }
 
-// rows bounds the rows of a table.
+// add adds a table unless it is empty.
+func (p *page) add(t table) {
+	if len(t.Rows) > 0 {
+		p.Tables = append(p.Tables, *t.bound())
+	}
+}
+
+// bound limits the rows of a table.
 func (t *table) bound() *table {
 	if more := len(t.Rows) - maxRows; more > 0 {
 		t.Rows, t.More = t.Rows[:maxRows], fmt.Sprintf("and %d more", more)
@@ -179,14 +176,7 @@ func (t *table) bound() *table {
 	return t
 }
 
-// add adds a table that has rows.
-func (p *page) add(t table) {
-	if len(t.Rows) > 0 {
-		p.Tables = append(p.Tables, *t.bound())
-	}
-}
-
-// commands bounds and cleans command lines.
+// commands limits and cleans command lines.
 func commands(title string, lines []string) Commands {
 	c := Commands{CommandsTitle: title}
 	for i, l := range lines {
@@ -199,7 +189,7 @@ func commands(title string, lines []string) Commands {
 	return c
 }
 
-// outcomes are the words for what became of something, and how they look.
+// outcomeBadge shows an outcome.
 func outcomeBadge(outcome string) badge {
 	switch outcome {
 	case "done", "equal", "up-to-date":
@@ -214,10 +204,7 @@ func outcomeBadge(outcome string) badge {
 	return badge{name(outcome), "bad"}
 }
 
-// stamp is a time of day, in the zone of the command.
-func stamp(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
-
-// times says when something began and how long it took.
+// times formats when a course started and ended.
 func times(c *history.Course, made time.Time) string {
 	if c.Began.IsZero() {
 		return stamp(made)
@@ -230,7 +217,10 @@ func times(c *history.Course, made time.Time) string {
 	return stamp(began) + " to " + stamp(end)
 }
 
-// rate is bytes per second, "" where there is none to tell.
+// stamp formats a time in its own zone.
+func stamp(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }
+
+// rate formats bytes per second, or returns "" if it is unknown.
 func rate(bytes, seconds float64) string {
 	if !(seconds > 0) || !(bytes > 0) || bytes/seconds > 1<<44 {
 		return ""
@@ -238,11 +228,11 @@ func rate(bytes, seconds float64) string {
 	return size.Rate(uint64(bytes / seconds))
 }
 
-// saidOf shows what was told, and what happened to streams, by time.
-func saidOf(c *history.Course, made time.Time) *said {
-	s := &said{Dropped: c.Messages.Dropped}
+// messagesOf returns the log messages by time, or nil.
+func messagesOf(c *history.Course, made time.Time) *messageLog {
+	s := &messageLog{Dropped: c.Messages.Dropped}
 	for _, m := range c.Messages.All() {
-		s.Lines = append(s.Lines, saidLine{At: m.At.In(made.Location()).Format("15:04:05"), Text: text(m.Text)})
+		s.Lines = append(s.Lines, messageLine{At: m.At.In(made.Location()).Format("15:04:05"), Text: text(m.Text)})
 	}
 	if len(s.Lines) == 0 {
 		return nil

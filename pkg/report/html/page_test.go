@@ -22,25 +22,25 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// evil is what another host may call something.
+// evil is a hostile name from another host.
 const evil = `x"'><i>pwned</i><script>document.title='<i>pwned'</script></style></title><img src=//evil.example/a onerror=alert(1)> javascript:alert(1) url(//evil.example/b) {{.}} expression(1)`
 
-// spoil puts evil in every text below v.
-func spoil(v reflect.Value) {
+// replaceTexts replaces every text below v by evil.
+func replaceTexts(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() && v.Elem().Kind() != reflect.String {
-			spoil(v.Elem())
+			replaceTexts(v.Elem())
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				spoil(v.Field(i))
+				replaceTexts(v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			spoil(v.Index(i))
+			replaceTexts(v.Index(i))
 		}
 	case reflect.String:
 		if v.CanSet() {
@@ -49,9 +49,9 @@ func spoil(v reflect.Value) {
 	}
 }
 
-// hostile are the sample pages with evil in every text.
+// hostile returns the sample pages with evil in every text.
 func hostile(t *testing.T) map[string][]byte {
-	spoilt := func(v any) { spoil(reflect.ValueOf(v)) }
+	spoilt := func(v any) { replaceTexts(reflect.ValueOf(v)) }
 	send, course, doctor, status, runs := sampleSend(), sampleCourse(), sampleDoctor(), sampleStatus(), sampleRun()
 	dev, devCourse := sampleDevice()
 	hosts := sampleFleet(30)
@@ -77,8 +77,7 @@ func hostile(t *testing.T) map[string][]byte {
 	return out
 }
 
-// What hosts say stays text: no element, attribute, class, address or style is
-// made of it.
+// Text from hosts stays text: it makes no element, attribute, class, address or style.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	pages, err := samples()
@@ -100,8 +99,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A page of ten thousand datasets and three days is no larger than a person can
-// read.
+// A page of ten thousand datasets and three days stays readable.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("very-long-name-", 17)
@@ -137,7 +135,7 @@ func TestBounded(t *testing.T) {
 	require.Contains(t, string(html), "and 9600 more hosts")
 }
 
-// A command that ended before it had moved anything has a page all the same.
+// A command that failed before it moved anything still has a page.
 func TestNothingMoved(t *testing.T) {
 	t.Parallel()
 	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}, history.Course{})
@@ -150,7 +148,7 @@ func TestNothingMoved(t *testing.T) {
 	require.Contains(t, string(html), "the job is running already")
 }
 
-// A command that failed says so, whatever its runs came to, and why, part by part.
+// A command that failed shows that and its errors, whatever the outcomes of its runs.
 func TestFailuresOfRuns(t *testing.T) {
 	t.Parallel()
 	runs := sampleRun()
@@ -166,8 +164,8 @@ func TestFailuresOfRuns(t *testing.T) {
 	require.NotContains(t, string(html), `class="error"`)
 }
 
-// The limit of most of the time is the headline, ssh as well as any; where that is
-// none, the report knows.
+// The bottleneck of most of the time is the headline, including ssh. If there is none, the
+// reported one is.
 func TestLimitBy(t *testing.T) {
 	t.Parallel()
 	play := func(limit string) *page {
@@ -193,7 +191,7 @@ func TestLimitBy(t *testing.T) {
 	require.Equal(t, "network", p.Limit.Class)
 }
 
-// A page of doctor says what its text does.
+// A page of doctor shows the same as its text.
 func TestDoctorAsText(t *testing.T) {
 	t.Parallel()
 	r := sampleDoctor()
@@ -211,7 +209,7 @@ func TestDoctorAsText(t *testing.T) {
 	require.NotContains(t, html(), "the narrow part")
 }
 
-// How far a copy came is not what it sent.
+// The covered amount of a device is not the amount sent.
 func TestDeviceCovered(t *testing.T) {
 	t.Parallel()
 	r, c := sampleDevice()
@@ -222,8 +220,7 @@ func TestDeviceCovered(t *testing.T) {
 	require.Contains(t, string(html), "<dt>Sent</dt><dd>3.0 MiB</dd>")
 }
 
-// The curve has a stretch of colour for each place that limited it, and the times
-// of all that limited add up.
+// The curve has a colored stretch for each bottleneck, and their times add up.
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	c := sampleCourse()
@@ -252,10 +249,10 @@ func TestCourse(t *testing.T) {
 	require.Contains(t, string(html), "7 cuts and resumes in between are left out")
 }
 
-// The narrow part is that which limited, and the others wait for it.
+// The narrow part is the bottleneck, and the others wait for it.
 func TestWay(t *testing.T) {
 	t.Parallel()
-	w := wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
+	w := wayOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
 	var parts []string
 	for _, p := range w.Parts {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s@%s %s %v", p.Name, p.Host, p.Value, p.Narrow)))
@@ -264,7 +261,7 @@ func TestWay(t *testing.T) {
 		"receiving (CPU)@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
 	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
 	require.Nil(t, sampleAbout().expectedWay(nil, nil))
-	w = wayOf([]ended{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", connect.LimitShell, false)
+	w = wayOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", connect.LimitShell, false)
 	require.True(t, w.Parts[2].Narrow)
 	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", connect.LimitShell: "the link, source to target", transfer.LimitReceiverCPU: "processors",
 		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
@@ -294,14 +291,14 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// What is kept though no run brings anything to it is named, and counted for many hosts.
+// Diverged copies and orphans are listed, and counted for many hosts.
 func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
 		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
 	}
-	s.Jobs[1].Gone = []runner.GoneStatus{{Source: "rpool/lost"}}
+	s.Jobs[1].Gone = []runner.OrphanStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)
 	require.NoError(t, err)
 	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 set aside, 1 gone from the source"} {

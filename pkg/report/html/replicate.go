@@ -17,27 +17,27 @@ import (
 	"zxfer/pkg/size"
 )
 
-// jobTable is how the datasets of a job stand at its targets.
+// jobTable is the status of a job's datasets at its targets.
 type jobTable struct {
 	Name, Source string
 	Facts        []string
 	State        badge
 	Problems     []problem
-	First        string // what the rows are
+	First        string // heading of the first column
 	Targets      []string
 	Rows         []jobRow
 	More         string
 }
 
-// noCell is shown where there is nothing to tell.
-const noCell = "–"
+// emptyCell fills cells without a value.
+const emptyCell = "–"
 
 type jobRow struct {
 	Dataset string
 	Cells   []jobCell
 }
 
-// jobCell is a dataset at one target.
+// jobCell is the status of a dataset at one target.
 type jobCell struct {
 	Target string
 	Age    string
@@ -45,18 +45,18 @@ type jobCell struct {
 	Note   string
 }
 
-// Status is the page of `zxfer replicate status`.
+// Status returns the page of `zxfer replicate status`.
 func Status(about About, s *runner.Status) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate status", Times: stamp(about.Made)}
-	p.standing(s, about.Made)
+	p.addStatus(s, about.Made)
 	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(s.Jobs), "job", ""), p.Outcome.Text)}
 	return render(p)
 }
 
-// Run is the page of `zxfer replicate run`: what the runs did, and how their jobs
-// stand now. errs are what the command ended with, one of each part that failed.
+// Run returns the page of `zxfer replicate run`: the results of the runs and the status of their
+// jobs. errs are the errors of the command's parts.
 func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Course, errs []error) ([]byte, error) {
-	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: saidOf(&c, about.Made), Errors: failures(errs...)}
+	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: messagesOf(&c, about.Made), Errors: failures(errs...)}
 	var names, outcomes []string
 	var bytes uint64
 	var seconds float64
@@ -72,7 +72,7 @@ func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Course, 
 		p.runTables(r)
 	}
 	if s != nil {
-		p.standing(s, about.Made)
+		p.addStatus(s, about.Made)
 	}
 	p.Title, p.Outcome = []string{cmp.Or(strings.Join(names[:min(len(names), 6)], ", "), "no job ran")}, badge{}
 	if err := outcome.Join(errs...); err != nil {
@@ -86,7 +86,7 @@ func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Course, 
 	return render(p)
 }
 
-// runTables show what a run did at each target.
+// runTables adds the results of a run at each target.
 func (p *page) runTables(r *statedir.Run) {
 	t := table{Title: "Run of " + name(r.Job), Columns: []string{"target", "outcome", "sent", "moved", "took"}}
 	for _, x := range r.Targets {
@@ -103,8 +103,8 @@ func (p *page) runTables(r *statedir.Run) {
 	}
 }
 
-// standing shows how jobs stand at a time.
-func (p *page) standing(s *runner.Status, now time.Time) {
+// addStatus adds the status of jobs at a time.
+func (p *page) addStatus(s *runner.Status, now time.Time) {
 	copies, states := 0, map[string]int{}
 	room := maxCells
 	for _, j := range s.Jobs {
@@ -136,20 +136,7 @@ func (p *page) standing(s *runner.Status, now time.Time) {
 		figure{"Copies that are well", fmt.Sprintf("%d of %d", states[runner.OK], copies), strings.Join(not, ", ")})
 }
 
-// stateBadge is how a job or a dataset stands.
-func stateBadge(state string) badge {
-	switch state {
-	case runner.OK:
-		return badge{"ok", "good"}
-	case runner.Unknown, "":
-		return badge{"unknown", "plain"}
-	case outcome.Interrupted:
-		return badge{state, "warn"}
-	}
-	return badge{name(state), "bad"}
-}
-
-// jobTableOf shows those that are not well first, as far as there is room.
+// jobTableOf lists datasets in a bad state first, limited by room.
 func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	t := jobTable{Name: name(j.Job), First: "dataset", Source: name(j.Source), State: stateBadge(j.State), Facts: jobFacts(j, now)}
 	for _, p := range j.Problems[:min(len(j.Problems), maxRows)] {
@@ -195,15 +182,28 @@ func jobTableOf(j *runner.JobStatus, now time.Time, room *int) jobTable {
 	return t
 }
 
-// maxKept is how many copies that are set aside, or gone from the source, are named.
-const maxKept = 5
+// stateBadge shows the state of a job or dataset.
+func stateBadge(state string) badge {
+	switch state {
+	case runner.OK:
+		return badge{"ok", "good"}
+	case runner.Unknown, "":
+		return badge{"unknown", "plain"}
+	case outcome.Interrupted:
+		return badge{state, "warn"}
+	}
+	return badge{name(state), "bad"}
+}
 
-// jobFacts are what there is to say of a job's runs.
+// maxLeftCopies is the number of diverged copies and orphans that are listed.
+const maxLeftCopies = 5
+
+// jobFacts describes a job's runs.
 func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if !j.LastRun.IsZero() {
 		facts = append(facts, fmt.Sprintf("last run %s, %s, in %s", stamp(j.LastRun.In(now.Location())), name(j.Outcome), report.Seconds(j.Seconds)))
 	}
-	facts = append(facts, report.Course(j)...)
+	facts = append(facts, report.InProgress(j)...)
 	if j.Next.IsZero() {
 		facts = append(facts, "no schedule")
 	} else {
@@ -212,14 +212,14 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
-	for _, a := range j.Aside[:min(len(j.Aside), maxKept)] {
+	for _, a := range j.Aside[:min(len(j.Aside), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
-	for _, g := range j.Gone[:min(len(j.Gone), maxKept)] {
+	for _, g := range j.Gone[:min(len(j.Gone), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
-	if len(j.Aside) > maxKept || len(j.Gone) > maxKept {
-		facts = append(facts, "in all "+strings.Join(report.Kept(j), ", "))
+	if len(j.Aside) > maxLeftCopies || len(j.Gone) > maxLeftCopies {
+		facts = append(facts, "in all "+strings.Join(report.LeftCopies(j), ", "))
 	}
 	if j.Doubted > 0 {
 		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
@@ -227,20 +227,11 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	return facts
 }
 
-// age is a duration without seconds or hours that are none: "1 d".
-func age(d time.Duration) string {
-	text := report.Seconds(max(0, d).Seconds())
-	for _, none := range []string{" 0 s", " 0 min", " 0 h"} {
-		text = strings.TrimSuffix(text, none)
-	}
-	return text
-}
-
-// cellOf shows the age of what is there, and whether that is well.
+// cellOf shows the age and state of a copy.
 func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 	c := jobCell{Target: cmp.Or(name(to), "on the source")}
 	if d == nil {
-		c.Age = noCell
+		c.Age = emptyCell
 		return c
 	}
 	c.Age, c.State = "never arrived", stateBadge(d.State)
@@ -259,4 +250,13 @@ func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 	}
 	c.Note = strings.Join(notes, ", ")
 	return c
+}
+
+// age formats a duration without zero units: "1 d".
+func age(d time.Duration) string {
+	text := report.Seconds(max(0, d).Seconds())
+	for _, none := range []string{" 0 s", " 0 min", " 0 h"} {
+		text = strings.TrimSuffix(text, none)
+	}
+	return text
 }

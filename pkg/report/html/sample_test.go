@@ -20,24 +20,24 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// sampleAbout is of a Monday morning.
+// sampleAbout has a Monday morning as its time.
 func sampleAbout() About {
 	return About{Version: "v1.2.3", Host: "alpha", Made: time.Date(2024, 5, 6, 7, 30, 0, 0, time.UTC)}
 }
 
-// deaf is told, and tells nobody.
-type deaf struct{}
+// discardReporter is a reporter that discards everything.
+type discardReporter struct{}
 
-func (deaf) Log(string)                                    {}
-func (deaf) Activity(string) func()                        { return func() {} }
-func (deaf) Planned(*job.Report)                           {}
-func (deaf) Started(int, *plan.Dataset, int)               {}
-func (deaf) Progress(int, connect.Progress)                {}
-func (deaf) Finished(int, *job.StepResult)                 {}
-func (deaf) Ended(*plan.Dataset, error)                    {}
-func (deaf) DevicePlanned(*job.DevReport)                  {}
-func (deaf) DeviceStarted(*job.DevReport, uint64)          {}
-func (deaf) DeviceFinished(*job.DevReport, *job.DevResult) {}
+func (discardReporter) Log(string)                                    {}
+func (discardReporter) Activity(string) func()                        { return func() {} }
+func (discardReporter) Planned(*job.Report)                           {}
+func (discardReporter) Started(int, *plan.Dataset, int)               {}
+func (discardReporter) Progress(int, connect.Progress)                {}
+func (discardReporter) Finished(int, *job.StepResult)                 {}
+func (discardReporter) Ended(*plan.Dataset, error)                    {}
+func (discardReporter) DevicePlanned(*job.DevReport)                  {}
+func (discardReporter) DeviceStarted(*job.DevReport, uint64)          {}
+func (discardReporter) DeviceFinished(*job.DevReport, *job.DevResult) {}
 
 // tape plays a course to a recorder.
 type tape struct {
@@ -52,7 +52,7 @@ type tape struct {
 func newTape() *tape {
 	t := &tape{now: time.Date(2024, 5, 6, 7, 10, 0, 0, time.UTC)}
 	t.rec = history.NewRecorder(func() time.Time { return t.now })
-	t.rep = t.rec.Send(deaf{}, "")
+	t.rep = t.rec.Send(discardReporter{}, "")
 	return t
 }
 
@@ -62,7 +62,7 @@ func (t *tape) start(dataset string, done uint64) {
 	t.rep.Started(t.id, &plan.Dataset{Source: dataset, Target: "vault/" + dataset, Steps: []plan.Step{{Done: done}}}, 0)
 }
 
-// run runs for some seconds at a rate that wavers.
+// run simulates some seconds at a varying rate.
 func (t *tape) run(seconds int, rate uint64, limit string) {
 	for i := range 2 * seconds {
 		t.now = t.now.Add(500 * time.Millisecond)
@@ -153,7 +153,7 @@ func sampleDoctor() *job.DoctorReport {
 
 func sampleDevice() (*job.DevReport, history.Course) {
 	t := newTape()
-	rep := t.rec.Device(deaf{})
+	rep := t.rec.Device(discardReporter{})
 	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Outcome: outcome.Done, Seconds: 24,
 		From: &device.Facts{Kind: device.KindLVM, Size: 2_000 * mib}, To: &device.Facts{Kind: device.KindMissing}}
 	rep.DeviceStarted(r, 200*mib)
@@ -188,7 +188,7 @@ func sampleStatus() *runner.Status {
 	return s
 }
 
-// sampleFleet are hosts of which some are not well, and one has jobs of its own.
+// sampleFleet returns hosts, some in a bad state and one with its own jobs.
 func sampleFleet(hosts int) *fleet.Fleet {
 	made := sampleAbout().Made
 	f := &fleet.Fleet{Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:db-[a-z]+"}}
@@ -218,7 +218,7 @@ func sampleRun() []*statedir.Run {
 			{Target: "offsite", To: "gamma:pool", Outcome: outcome.Failed, Error: "gamma: no route to host", Failed: 3}}}}
 }
 
-// samples are a page of every kind.
+// samples returns a page of every kind.
 func samples() (map[string][]byte, error) {
 	dev, devCourse := sampleDevice()
 	out := map[string][]byte{}

@@ -17,17 +17,11 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// verbOf is the verb of a schema such as "zxfer.send/v1".
-func verbOf(schema string) string {
-	verb, _, _ := strings.Cut(strings.TrimPrefix(schema, "zxfer."), "/")
-	return cmp.Or(verb, "send")
-}
-
-// Send is the page of `zxfer send`. The report may be as far as it got.
+// Send returns the page of `zxfer send`. r may be incomplete.
 func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	p := &page{About: about, Verb: verbOf(r.Schema), Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
-		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: saidOf(&c, about.Made)}
+		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}
 	limitedBy := p.limitBy(r.LimitedBy)
 	if r.Seconds > 0 {
 		p.moved(figure{"Moved", size.Text(r.Bytes), ""}, r.Bytes, r.Seconds)
@@ -52,11 +46,11 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	if v := strings.ReplaceAll(report.Verified(r.Results), "guid", "GUID"); v != "" {
 		p.Figures = append(p.Figures, figure{"Verified by", v, "on the target"})
 	}
-	var all []ended
+	var all []measurements
 	for _, s := range r.Results {
-		all = append(all, ended{s.Stages, s.Network})
+		all = append(all, measurements{s.Stages, s.Network})
 	}
-	source, target := ends(r.Hosts)
+	source, target := hostNames(r.Hosts)
 	if p.Way = wayOf(all, p.host(source), p.host(target), limitedBy, false); p.Way == nil {
 		p.Way = p.expectedWay(r.Ceilings, r.Expected)
 	}
@@ -72,13 +66,19 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	return render(p)
 }
 
-// moved are the first numbers of what moved something, of the time in which it did.
+// verbOf returns the verb of a schema such as "zxfer.send/v1".
+func verbOf(schema string) string {
+	verb, _, _ := strings.Cut(strings.TrimPrefix(schema, "zxfer."), "/")
+	return cmp.Or(verb, "send")
+}
+
+// moved adds the amount, time and rate of a transfer.
 func (p *page) moved(what figure, bytes uint64, seconds float64) {
 	p.Figures = append(p.Figures, what, figure{"Took", report.Seconds(seconds), "while streams ran"},
 		figure{"Rate", cmp.Or(rate(float64(bytes), seconds), "none"), "on average"})
 }
 
-// expect says what is expected, and of what is yet to move what will limit it.
+// expect adds the expected rate and, before a transfer, the expected bottleneck.
 func (p *page) expect(ceilings []probe.Ceiling, e *job.Expected, moved bool) {
 	if e == nil {
 		return
@@ -100,8 +100,8 @@ func texts(all []string) (out []string) {
 	return out
 }
 
-// ends are the names of the hosts.
-func ends(hosts []job.HostReport) (source, target string) {
+// hostNames returns the names of the hosts.
+func hostNames(hosts []job.HostReport) (source, target string) {
 	for _, h := range hosts {
 		if h.Role == "source" {
 			source = h.Name
@@ -167,7 +167,7 @@ func planTable(p *plan.Plan) table {
 	return t
 }
 
-// findings shows what is not well, and apart from that what is.
+// findings adds findings that need attention, and separately the passed checks.
 func (p *page) findings(title string, all []finding.Finding) {
 	t := table{Title: title, Columns: []string{"", "host", "what", "do"}}
 	for _, severity := range []finding.Severity{finding.Fail, finding.Warn, finding.Note} {

@@ -17,58 +17,37 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// way is the path from source to target, drawn as a pipe: the fuller a part's time,
-// the narrower it is.
+// way is the path from source to target, drawn as a pipe. A busier part is narrower.
 type way struct {
 	Parts []part
-	Said  string // what the shares are shares of
+	Said  string // explains the shares
 }
 
-// part is one of it.
+// part is one part of a way.
 type part struct {
 	Name, Host string
 	Value      string // "busy 97 %"
 	Note       string
 	Class      string
 	Narrow     bool
-	Path       string // the pipe
+	Path       string // SVG path of the pipe
 	use        float64
 }
 
-// stage is a part of a transfer whose meter tells what it was busy for.
+// stage is a metered stage of a transfer.
 type stage struct {
 	name, title, limit string
 	sends              bool
 }
 
-// stages are those that there may be, in the order that data passes them.
-func stages(device bool) []stage {
-	read, write := "zfs send", "zfs receive"
-	if device {
-		read, write = "reading", "writing"
-	}
-	return []stage{
-		{transfer.StageRead, read, transfer.LimitSource, true},
-		{transfer.StageHash, "hashing", transfer.LimitSenderCPU, true},
-		{transfer.StageCompress, "compressing", transfer.LimitCompress, true},
-		{transfer.StageLimit, "bandwidth limit", transfer.LimitBandwidth, true},
-		{transfer.StageSend, "sending (CPU)", transfer.LimitSenderCPU, true},
-		{"", "network", transfer.LimitNetwork, true},
-		{transfer.StageReceive, "receiving (CPU)", transfer.LimitReceiverCPU, false},
-		{transfer.StageExpand, "decompressing", transfer.LimitExpand, false},
-		{transfer.StageWrite, write, transfer.LimitTarget, false},
-		{transfer.StageVerify, "reading back", transfer.LimitVerify, false},
-	}
-}
-
-// ended is what a stream, or a try of a device, left to tell of its way.
-type ended struct {
+// measurements holds the measurements of a finished stream or device attempt.
+type measurements struct {
 	stages  []transfer.Stage
 	network *transfer.Network
 }
 
-// wayOf shows where the time of streams went.
-func wayOf(all []ended, source, target, limitedBy string, device bool) *way {
+// wayOf shows how busy each stage of the streams was.
+func wayOf(all []measurements, source, target, limitedBy string, device bool) *way {
 	sums := map[string]transfer.Stage{}
 	var network *transfer.Network
 	for _, e := range all {
@@ -103,7 +82,7 @@ func wayOf(all []ended, source, target, limitedBy string, device bool) *way {
 		if st.name == "" {
 			_, sends := sums[transfer.StageSend]
 			if !sends {
-				continue // within one host
+				continue // a transfer within one host
 			}
 			p.use = of(transfer.StageSend, func(s transfer.Stage) time.Duration { return s.WaitOut })
 			if _, receives := sums[transfer.StageReceive]; receives {
@@ -112,10 +91,30 @@ func wayOf(all []ended, source, target, limitedBy string, device bool) *way {
 			p.Host, p.Note = "", networkNote(network)
 		}
 		p.Value = fmt.Sprintf("busy %.0f %%", 100*p.use)
-		p.Narrow = limitedBy != "" && (st.limit == limitedBy || st.limit == transfer.LimitNetwork && ofNetwork(limitedBy))
+		p.Narrow = limitedBy != "" && (st.limit == limitedBy || st.limit == transfer.LimitNetwork && isNetworkLimit(limitedBy))
 		w.Parts = append(w.Parts, p)
 	}
-	return w.drawn()
+	return w.draw()
+}
+
+// stages returns all possible stages in the order of the data flow.
+func stages(device bool) []stage {
+	read, write := "zfs send", "zfs receive"
+	if device {
+		read, write = "reading", "writing"
+	}
+	return []stage{
+		{transfer.StageRead, read, transfer.LimitSource, true},
+		{transfer.StageHash, "hashing", transfer.LimitSenderCPU, true},
+		{transfer.StageCompress, "compressing", transfer.LimitCompress, true},
+		{transfer.StageLimit, "bandwidth limit", transfer.LimitBandwidth, true},
+		{transfer.StageSend, "sending (CPU)", transfer.LimitSenderCPU, true},
+		{"", "network", transfer.LimitNetwork, true},
+		{transfer.StageReceive, "receiving (CPU)", transfer.LimitReceiverCPU, false},
+		{transfer.StageExpand, "decompressing", transfer.LimitExpand, false},
+		{transfer.StageWrite, write, transfer.LimitTarget, false},
+		{transfer.StageVerify, "reading back", transfer.LimitVerify, false},
+	}
 }
 
 func networkNote(n *transfer.Network) string {
@@ -129,11 +128,10 @@ func networkNote(n *transfer.Network) string {
 	return note
 }
 
-// milliseconds has three digits at most: "12.3 ms".
+// milliseconds formats a duration with three digits: "12.3 ms".
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seconds()*1000) }
 
-// expectedWay shows what parts reach by themselves, and what of that the expected
-// rate takes.
+// expectedWay shows the measured rate of each part, and the share that the expected rate takes.
 func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
 		return nil
@@ -150,7 +148,7 @@ func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 		{nil, transfer.LimitReceiverCPU},
 		{[]string{probe.TargetWrite, probe.PathWrite}, transfer.LimitTarget},
 	} {
-		limits := e.LimitedBy == want.limit || want.limit == transfer.LimitNetwork && ofNetwork(e.LimitedBy)
+		limits := e.LimitedBy == want.limit || want.limit == transfer.LimitNetwork && isNetworkLimit(e.LimitedBy)
 		if want.ids == nil && limits {
 			w.Parts = append(w.Parts, part{Name: "processors", Host: a.host(e.Host), Value: size.Rate(e.BytesPerSecond), Class: classOf(want.limit), Narrow: true, use: 1})
 			found = true
@@ -170,15 +168,15 @@ func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 	if len(w.Parts) < 2 || !found && e.LimitedBy != transfer.LimitBandwidth {
 		return nil
 	}
-	return w.drawn()
+	return w.draw()
 }
 
-// drawn draws the pipe, from part to part without a step.
-func (w *way) drawn() *way {
+// draw draws the pipe without steps between parts.
+func (w *way) draw() *way {
 	if len(w.Parts) < 2 {
 		return nil
 	}
-	half := func(i int) float64 { // of its width, of 30
+	half := func(i int) float64 { // half the width, at most 30
 		return 26 - 22*math.Sqrt(min(1, max(0, w.Parts[i].use)))
 	}
 	for i := range w.Parts {
@@ -197,7 +195,7 @@ func (w *way) drawn() *way {
 	return w
 }
 
-// bars are measured rates, side by side.
+// bars shows measured rates side by side.
 type bars struct{ Bars []bar }
 
 type bar struct {
@@ -206,7 +204,7 @@ type bar struct {
 	Class                   string
 }
 
-// barsOf shows every ceiling, the highest first, those on the way in their colours.
+// barsOf shows every ceiling, highest first, with the colors of the network path.
 func barsOf(a About, ceilings []probe.Ceiling) *bars {
 	if len(ceilings) == 0 {
 		return nil
@@ -236,7 +234,7 @@ func barsOf(a About, ceilings []probe.Ceiling) *bars {
 	return b
 }
 
-// eta is how long a planned transfer takes at the expected rate.
+// eta formats the duration of a planned transfer at the expected rate.
 func eta(e *job.Expected) string {
 	if e == nil || e.Bytes == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// resultText is what came of one stream.
+// resultText describes the result of one stream.
 func resultText(name string, r *job.StepResult, verbose bool) string {
 	moved := size.Text(r.Bytes) + " in " + Seconds(r.Seconds)
 	if r.Error != "" {
@@ -45,7 +45,7 @@ func inParens(s string) string {
 	return " (" + s + ")"
 }
 
-// stagesText shows where the time went: the stage that waits least is the limit.
+// stagesText shows how long each stage was busy. The stage that waits least is the bottleneck.
 func stagesText(stages []transfer.Stage) string {
 	var b strings.Builder
 	for _, s := range stages {
@@ -81,7 +81,7 @@ func networkText(n *transfer.Network) string {
 	return "  network     " + strings.Join(parts, ", ") + "\n"
 }
 
-// summary is the last word of a job that succeeded.
+// summary summarizes a successful job.
 func summary(r *job.Report) string {
 	if r.Outcome == "done" && len(r.Results) == 0 && r.Plan != nil && r.Plan.RollsBack() {
 		return rolledBackText(r)
@@ -95,7 +95,7 @@ func summary(r *job.Report) string {
 	streams, datasets, resumed := 0, map[string]bool{}, 0
 	for _, s := range r.Results {
 		if s.Error != "" {
-			continue // a try that was cut; a later one arrived
+			continue // an interrupted attempt; a later one succeeded
 		}
 		streams++
 		datasets[s.Source] = true
@@ -119,7 +119,7 @@ func summary(r *job.Report) string {
 	return strings.Join(parts, ", ") + "\n"
 }
 
-// rolledBackText is the summary of a restore that only rolled datasets back.
+// rolledBackText summarizes a restore that only rolled datasets back.
 func rolledBackText(r *job.Report) string {
 	n, to := 0, ""
 	for _, d := range r.Plan.Datasets {
@@ -135,15 +135,15 @@ func rolledBackText(r *job.Report) string {
 	return fmt.Sprintf("%s -> %s: %s, nothing had to be sent\n", oneLine(r.Source), oneLine(r.Target), oneLine(what))
 }
 
-// divergedText tells how the copy follows its original again.
-func divergedText(command string) string {
+// rollbackText explains how to replicate to the copy again.
+func rollbackText(command string) string {
 	if command == "" {
 		return ""
 	}
 	return "the copy has newer snapshots than its original now, and jobs refuse it; to roll it back (a dry run lists the loss):\n" + indented([]string{command})
 }
 
-// nextText is what a restore leaves to the user.
+// nextText lists the commands that a restore leaves to the user.
 func nextText(commands []string) string {
 	if len(commands) == 0 {
 		return ""
@@ -165,7 +165,7 @@ func upToDateAt(r *job.Report) string {
 	return " (" + oneLine(r.Plan.Datasets[0].Arrive.Short()) + ")"
 }
 
-// Verified is what holds for every stream that arrived, "" where one was not
+// Verified returns the weakest verification of all streams that arrived, or "" if one was not
 // verified.
 func Verified(results []*job.StepResult) string {
 	weakest := ""
@@ -181,8 +181,8 @@ func Verified(results []*job.StepResult) string {
 	return oneLine(weakest)
 }
 
-// failureText is what a job that failed leaves to tell beside its errors:
-// the evidence of conflicts, and what arrived all the same.
+// failureText returns what the error of a failed job does not say: conflict evidence and what
+// arrived.
 func failureText(r *job.Report) string {
 	text := ""
 	if r.Plan != nil {

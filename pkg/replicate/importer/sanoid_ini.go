@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// section is one of a sanoid.conf: a dataset or a template.
+// section is a section of sanoid.conf: a dataset or a template.
 type section struct {
 	name  string
 	where string    // FILE:LINE
@@ -21,7 +21,7 @@ type setting struct {
 	where      string // FILE:LINE
 }
 
-// get is the value of a key; the last one counts.
+// get returns the last value of a key.
 func (s *section) get(key string) (setting, bool) {
 	for _, k := range slices.Backward(s.keys) {
 		if k.key == key {
@@ -31,10 +31,9 @@ func (s *section) get(key string) (setting, bool) {
 	return setting{}, false
 }
 
-// parseINI reads the sections of a file of the form that Config::IniFiles,
-// which sanoid uses, has: "[section]", "key = value", comments behind "#" or
-// ";" on lines of their own. A section that comes again is continued. Values of
-// several lines ("<<") are not supported; no setting of sanoid has any.
+// parseINI parses the format of Config::IniFiles, which sanoid uses: "[section]", "key = value",
+// and comments on lines that start with "#" or ";". A repeated section is continued. Multi-line
+// values ("<<") are not supported, because no setting of sanoid needs them.
 func parseINI(file, text string) ([]*section, error) {
 	var out []*section
 	var current *section

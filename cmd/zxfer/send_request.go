@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// request checks what single flags could not and returns the job's request.
+// request checks flags that depend on each other and returns the job's request.
 func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Send, error) {
 	req := o.req
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
@@ -34,7 +34,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 		func(r *job.Send) error { return o.nameSnapshot(r, flags) },
 		o.checkSnapshots,
 		func(r *job.Send) error { return checkSkipped(r.SkipChecks) },
-		func(r *job.Send) error { return checkWay(&r.Settings, transport.Send, r.Source, r.Target) },
+		func(r *job.Send) error { return checkTransport(&r.Settings, transport.Send, r.Source, r.Target) },
 		func(r *job.Send) error { return checkNames(r, flags) },
 	} {
 		if err := step(&req); err != nil {
@@ -44,23 +44,14 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 	return req, nil
 }
 
-// parseEnd takes an end apart; a relative path begins in the working directory.
-func parseEnd(s string) (endpoint.Endpoint, error) {
-	e, err := endpoint.Parse(s)
-	if err == nil && e.Relative() {
-		e.Name, err = filepath.Abs(e.Name)
-	}
-	return e, err
-}
-
 func setSource(req *job.Send, src string) error {
-	e, err := parseEnd(src)
+	e, err := parseEndpoint(src)
 	if err != nil {
 		return err
 	}
 	req.Source, req.Plan.Source = e, e.Name
 	if e.Path() {
-		return nil // a mounted path is the survey's to resolve, a device the job's to refuse
+		return nil // the survey resolves a mounted path, the job refuses a device
 	}
 	dataset, snapshot, hasSnapshot := strings.Cut(e.Name, "@")
 	switch {
@@ -77,8 +68,17 @@ func setSource(req *job.Send, src string) error {
 	return nil
 }
 
+// parseEndpoint parses an endpoint. It makes a relative path absolute.
+func parseEndpoint(s string) (endpoint.Endpoint, error) {
+	e, err := endpoint.Parse(s)
+	if err == nil && e.Relative() {
+		e.Name, err = filepath.Abs(e.Name)
+	}
+	return e, err
+}
+
 func setTarget(req *job.Send, target string) error {
-	e, err := parseEnd(target)
+	e, err := parseEndpoint(target)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func setTarget(req *job.Send, target string) error {
 	return nil
 }
 
-// setProperties takes -o apart.
+// setProperties parses -o and checks -x.
 func (o *sendOptions) setProperties(req *job.Send) error {
 	if len(o.set) > 0 {
 		req.Plan.Set = make(map[string]string, len(o.set))
@@ -115,7 +115,7 @@ func (o *sendOptions) setProperties(req *job.Send) error {
 	return nil
 }
 
-// nameSnapshot names the snapshot of --snapshot= by the time.
+// nameSnapshot sets a snapshot name with the time for --snapshot= without a name.
 func (o *sendOptions) nameSnapshot(req *job.Send, flags *pflag.FlagSet) error {
 	if !flags.Changed("snapshot") || req.TakeSnapshot != "" {
 		return nil
@@ -156,10 +156,10 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	return nil
 }
 
-// checkNames checks what is named on both ends.
+// checkNames checks flags that affect both ends.
 func checkNames(req *job.Send, flags *pflag.FlagSet) error {
 	if req.Wire == transport.NC {
-		if err := ineffective(flags, "with --wire nc, which uses no zxfer on the other host", "verify", "measure"); err != nil {
+		if err := refuseIneffective(flags, "with --wire nc, which uses no zxfer on the other host", "verify", "measure"); err != nil {
 			return err
 		}
 	}

@@ -17,24 +17,25 @@ import (
 	"zxfer/pkg/report/html"
 )
 
-// pageFile is where a verb writes the page that shows its work.
+// pageFile is the file for a verb's HTML report.
 type pageFile struct{ name string }
 
-// define declares the flag that names it.
+// define declares the flag.
 func (p *pageFile) define(f *pflag.FlagSet) {
 	f.StringVar(&p.name, "report", "", "write a page that shows all this to `FILE`, as HTML that needs no network: the rate over time and what limited it, the plan, what was found; also when it fails")
 }
 
-// check refuses a file that could not be written when hours have gone by.
+// check refuses a file that could not be written hours later.
 func (p *pageFile) check() error {
 	if p.name == "" {
 		return nil
 	}
-	return writable("--report", p.name)
+	return checkWritable("--report", p.name)
 }
 
-// watch has the course of a Runner's jobs kept, of which there are several or one.
-func watch(r *runner.Runner, course *history.Recorder, several bool) {
+// recordRuns records a Runner's jobs in course, which may be nil. several adds the job to the names of
+// transfers.
+func recordRuns(r *runner.Runner, course *history.Recorder, several bool) {
 	if course == nil {
 		return
 	}
@@ -52,7 +53,7 @@ func watch(r *runner.Runner, course *history.Recorder, several bool) {
 	}
 }
 
-// recorder keeps the course for the page; nil where none is wanted.
+// recorder returns a recorder for the page, or nil without a page.
 func (p *pageFile) recorder(a *app) *history.Recorder {
 	if p.name == "" {
 		return nil
@@ -60,8 +61,7 @@ func (p *pageFile) recorder(a *app) *history.Recorder {
 	return history.NewRecorder(a.now)
 }
 
-// write writes the page, whatever became of the verb: its error comes back, with
-// that of writing.
+// write writes the page and returns failure, joined with the error of writing.
 func (p *pageFile) write(a *app, failure error, render func(html.About) ([]byte, error)) error {
 	if p.name == "" {
 		return failure
@@ -76,7 +76,7 @@ func (p *pageFile) write(a *app, failure error, render func(html.About) ([]byte,
 	return failure
 }
 
-// about is what a page says of its making.
+// about returns the version, host and time for a page.
 func about(a *app) html.About {
 	host, err := os.Hostname()
 	if err != nil {
@@ -85,12 +85,12 @@ func about(a *app) html.About {
 	return html.About{Version: buildVersion(), Host: host, Made: a.now()}
 }
 
-// writable refuses a file that cannot be written, as a whole, beside what it is to
-// replace. It leaves none. flag is what named it.
-func writable(flag, name string) error {
+// checkWritable refuses a file that cannot be replaced atomically. It leaves no file behind. flag is
+// the flag that names the file.
+func checkWritable(flag, name string) error {
 	info, err := os.Lstat(name)
 	switch {
-	case err == nil && !info.Mode().IsRegular(): // replacing a link, or /dev/stdout, is not what was meant
+	case err == nil && !info.Mode().IsRegular(): // a link or /dev/stdout must not be replaced
 		err = fmt.Errorf("%s is no regular file", name)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		var f *os.File

@@ -19,7 +19,7 @@ const drillGrace = 24 * time.Hour
 type DrillStatus struct {
 	Schedule string    `json:"schedule,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
-	Last     time.Time `json:"last,omitzero"` // start of the last drill
+	Last     time.Time `json:"last,omitzero"`     // start of the last drill
 	Outcome  string    `json:"outcome,omitempty"` // of the last drill, "" = none yet
 	// Good is the start of the drill that last verified the copy whose verification is the oldest.
 	// It is zero if a copy was never verified.
@@ -128,8 +128,8 @@ func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	return out
 }
 
-// drilled adds the state of the drills to the job's status.
-func (j *JobStatus) drilled(d *DrillStatus) {
+// addDrills adds the state of the drills to the job's status.
+func (j *JobStatus) addDrills(d *DrillStatus) {
 	if j.Drill = d; d == nil {
 		return
 	}

@@ -9,25 +9,10 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// sanoidNames are the names of sanoid's own snapshots: others it does not see.
+// sanoidNames matches the names of sanoid's own snapshots. sanoid ignores others.
 const sanoidNames = "autosnap_*ly"
 
-// sanoidPeriods are its kinds of snapshots, from the most frequent on.
-func sanoidPeriods() []string {
-	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
-}
-
-// finest is the most frequent kind that the policy has, "" without any.
-func (p *policy) finest() string {
-	for _, kind := range sanoidPeriods() {
-		if p.number(kind) > 0 {
-			return kind
-		}
-	}
-	return ""
-}
-
-// schedule is the calendar event of the most frequent snapshots.
+// schedule returns the calendar event of the most frequent snapshots.
 func (p *policy) schedule() string {
 	kind := p.finest()
 	clock := fmt.Sprintf("%02d:%02d", p.number(kind+"_hour"), p.number(kind+"_min"))
@@ -49,14 +34,29 @@ func (p *policy) schedule() string {
 	return fmt.Sprintf("*-%02d-%02d %s", p.number("yearly_mon"), p.number("yearly_mday"), clock)
 }
 
-// grid is the policy's retention, nil where it prunes nothing, or not always:
-// what sanoid keeps of its own by its own rule, and a grid that reaches as far
-// back at any date. Sanoid removes one of a kind that is older than n periods of
-// its own, where there are more than n; months have 31 days then.
+// finest returns the most frequent kind in the policy, or "".
+func (p *policy) finest() string {
+	for _, kind := range sanoidPeriods() {
+		if p.number(kind) > 0 {
+			return kind
+		}
+	}
+	return ""
+}
+
+// sanoidPeriods returns sanoid's kinds of snapshots, the most frequent first.
+func sanoidPeriods() []string {
+	return []string{"frequently", "hourly", "daily", "weekly", "monthly", "yearly"}
+}
+
+// grid returns the policy's retention, or nil if it never or only conditionally prunes. It keeps
+// sanoid's own snapshots by sanoid's rule, and others by a grid that covers the same time. sanoid
+// prunes a snapshot if it is older than n periods of its kind and more than n of that kind exist.
+// Its months have 31 days.
 //
 // https://github.com/jimsalterjrs/sanoid/blob/v2.1.0/sanoid (prune_snapshots)
 func (p *policy) grid() *replicate.Grid {
-	if !p.on("autoprune") || p.on("prune_defer") {
+	if !p.enabled("autoprune") || p.enabled("prune_defer") {
 		return nil
 	}
 	periods := map[string]time.Duration{"frequently": time.Duration(p.number("frequent_period")) * time.Minute, "hourly": time.Hour,
@@ -67,7 +67,7 @@ func (p *policy) grid() *replicate.Grid {
 		if n == 0 {
 			continue
 		}
-		span := times(n, period)
+		span := multiply(n, period)
 		if r, ok := ruleOf(period); ok && kind != "frequently" {
 			r.reach(g, span)
 		} else {
@@ -81,23 +81,23 @@ func (p *policy) grid() *replicate.Grid {
 	return g
 }
 
-// sanoidRest lists the settings that are not carried over, each line once.
-func (s *state) sanoidRest(policies []*policy) {
+// sanoidUnconverted adds entries for the settings that are not converted, one per line.
+func (s *state) sanoidUnconverted(policies []*policy) {
 	seen := map[string]bool{}
 	for _, p := range policies {
 		for _, from := range p.from {
 			for _, k := range from.keys {
-				if do := p.byHand(k); do != "" && !seen[k.where] {
+				if do := p.advice(k); do != "" && !seen[k.where] {
 					seen[k.where] = true
-					s.left(p.draft, k.where, k.key+" = "+k.value, "%s", do)
+					s.addEntry(p.draft, k.where, k.key+" = "+k.value, "%s", do)
 				}
 			}
 		}
 	}
 }
 
-// byHand is what to do about a setting, "" where it is carried over.
-func (p *policy) byHand(k setting) string {
+// advice returns what to do about a setting, or "" if it is converted.
+func (p *policy) advice(k setting) string {
 	kind, _, timed := strings.Cut(k.key, "_")
 	_, known := sanoidDefaults()[k.key]
 	switch {
@@ -122,7 +122,7 @@ func (p *policy) byHand(k setting) string {
 	case "pre_pruning_script", "pruning_script":
 		return "[[job.after]] gets the run's record on standard input, which counts what was removed"
 	case "prune_defer", "min_percent_free":
-		if !truth(k.value) {
+		if !parseBool(k.value) {
 			return ""
 		}
 		return "retention does not look at how full the pool is; with prune_defer none is imported, so all stays: write [job.retention]"

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is carried over finds of the datasets below the source what it did.
+// The translated expression matches the same datasets below the source.
 func TestBelowSource(t *testing.T) {
 	t.Parallel()
 	const source = "tank/vm"

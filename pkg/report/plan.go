@@ -3,6 +3,8 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,8 +17,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// planText is the whole plan: hosts, wire, steps, what stands in the way,
-// what would be lost, and the same by hand.
+// planText shows the whole plan: hosts, transport, conflicts, steps, losses, and equivalent
+// commands.
 func planText(r *job.Report) string {
 	if r.Plan == nil {
 		return ""
@@ -32,7 +34,7 @@ func planText(r *job.Report) string {
 	if len(r.Plan.Conflicts) == 0 {
 		sections = append(sections, totalText(r.Plan))
 	}
-	return strings.Join(present(sections), "\n")
+	return strings.Join(nonEmpty(sections), "\n")
 }
 
 func hostsText(r *job.Report) string {
@@ -57,7 +59,7 @@ func hostsText(r *job.Report) string {
 		}
 		fmt.Fprintf(w, "wire\t%s\n", wire)
 	}
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // writes to a Builder cannot fail
 	return trimRight(b.String())
 }
 
@@ -104,7 +106,7 @@ func datasetText(d *plan.Dataset) string {
 	return b.String()
 }
 
-// asideText tells what becomes of a copy that diverged.
+// asideText announces the renaming of a diverged copy.
 func asideText(d *plan.Dataset) string {
 	if d.Aside == nil {
 		return ""
@@ -112,7 +114,7 @@ func asideText(d *plan.Dataset) string {
 	return fmt.Sprintf("  SETS ASIDE %s as %s, with all that is below it: %s\n", oneLine(d.Target), oneLine(d.Aside.As), Line(d.Aside.Why))
 }
 
-// StepText says what a stream is: "incremental @a -> @d with 2 snapshots between".
+// StepText describes a stream: "incremental @a -> @d with 2 snapshots between".
 func StepText(st *plan.Step) string {
 	to := "@" + st.Send.To
 	var s string
@@ -153,7 +155,7 @@ func commandsText(commands []string) string {
 	return "the same by hand\n" + indented(commands)
 }
 
-// indented is one cleaned line per text.
+// indented returns each text, cleaned, on an indented line.
 func indented(texts []string) string {
 	var b strings.Builder
 	for _, s := range texts {
@@ -166,7 +168,7 @@ func totalText(p *plan.Plan) string {
 	return "total: " + planTotal(p) + "\n"
 }
 
-// planTotal counts what a plan moves.
+// planTotal counts the datasets, streams and bytes of a plan.
 func planTotal(p *plan.Plan) string {
 	steps, unknown, current, back := p.Steps(), 0, 0, 0
 	for _, d := range p.Datasets {
@@ -202,8 +204,8 @@ func planTotal(p *plan.Plan) string {
 	return strings.Join(parts, ", ")
 }
 
-// headline is the short form of a plan that is about to run. Conflicts and
-// failed checks are not in it: the job ends with them as its error.
+// headline summarizes a plan that is about to run. It omits conflicts and failed checks, because
+// the job ends with them as its error.
 func headline(r *job.Report) string {
 	if r.Plan == nil || len(r.Plan.Conflicts) > 0 {
 		return ""
@@ -233,7 +235,7 @@ func dryRunText(err error) string {
 	return "dry run: nothing was changed\n"
 }
 
-// lines are the non-empty lines of a text, cleaned.
+// lines returns the non-empty lines of a text, cleaned.
 func lines(s string) []string {
 	var out []string
 	for l := range strings.Lines(s) {
@@ -244,11 +246,44 @@ func lines(s string) []string {
 	return out
 }
 
-// trimRight takes the padding of empty last columns off each line.
+// trimRight removes the padding of empty last columns from each line.
 func trimRight(s string) string {
 	var b strings.Builder
 	for l := range strings.Lines(s) {
 		b.WriteString(strings.TrimRight(l, " \n") + "\n")
 	}
 	return b.String()
+}
+
+// restoreText lists the steps of a restore of one dataset other than its streams.
+func restoreText(g *plan.RestoredOwner) string {
+	if g == nil {
+		return ""
+	}
+	var b strings.Builder
+	if len(g.Unmount) > 0 {
+		fmt.Fprintf(&b, "  first unmounts %s\n", oneLine(strings.Join(g.Unmount, ", ")))
+	}
+	var given []string
+	for _, name := range slices.Sorted(maps.Keys(g.Set)) {
+		given = append(given, name+"="+g.Set[name])
+	}
+	if len(g.Revert) > 0 {
+		given = append(given, strings.Join(g.Revert, " and ")+" inherited or the default")
+	}
+	if len(given) > 0 {
+		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
+	}
+	if root := cmp.Or(g.Joins, g.Takes); root != "" {
+		b.WriteString(joinsText(root, " again"))
+	}
+	if g.Mountpoint != "" {
+		fmt.Fprintf(&b, "  mounts at %s\n", oneLine(g.Mountpoint))
+	}
+	return b.String()
+}
+
+// joinsText names the encryption root that a dataset will use.
+func joinsText(root, again string) string {
+	return fmt.Sprintf("  takes its key from %s%s\n", oneLine(root), again)
 }

@@ -12,30 +12,30 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// job makes drafts of a job. Sinks and sources are the passive ends: the job on
-// the other side does their work over ssh.
-func (z *zrepl) job(j lined[zreplJob]) error {
-	switch j.is.Type {
+// job converts one job. Sinks and sources are passive in zrepl; in zxfer the job on the other host
+// does their work over ssh.
+func (z *zrepl) job(j positioned[zreplJob]) error {
+	switch j.value.Type {
 	case "push":
-		return z.push(&j.is, j.line)
+		return z.push(&j.value, j.line)
 	case "pull":
-		return z.pull(&j.is, j.line)
+		return z.pull(&j.value, j.line)
 	case "snap":
-		return z.snap(&j.is, j.line)
+		return z.snap(&j.value, j.line)
 	case "source":
-		z.left(nil, z.where(j.line), j.is.Name, "write its filesystems and snapshotting into the job on the host that pulls, as source, snapshots.take and schedule; "+
+		z.addEntry(nil, z.where(j.line), j.value.Name, "write its filesystems and snapshotting into the job on the host that pulls, as source, snapshots.take and schedule; "+
 			"zxfer replicate authorize --allow send=DATASET restricts what that may read")
 		return nil
 	case "sink":
-		if j.is.Serve.Type != "local" {
-			z.left(nil, z.where(j.line), j.is.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", zfs.CommandLine([]string{j.is.RootFS}))
+		if j.value.Serve.Type != "local" {
+			z.addEntry(nil, z.where(j.line), j.value.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", zfs.CommandLine([]string{j.value.RootFS}))
 		}
 		return nil
 	}
-	return fault.Usagef("push, pull, snap, source and sink are known", "%s: job %q: type %q", z.where(j.line), j.is.Name, j.is.Type)
+	return fault.Usagef("push, pull, snap, source and sink are known", "%s: job %q: type %q", z.where(j.line), j.value.Name, j.value.Type)
 }
 
-// snap makes the drafts of a snap job.
+// snap adds the drafts of a snap job.
 func (z *zrepl) snap(j *zreplJob, line int) error {
 	drafts, err := z.sources(j, line)
 	if err != nil {
@@ -46,20 +46,20 @@ func (z *zrepl) snap(j *zreplJob, line int) error {
 		if err != nil {
 			return err
 		}
-		if d.Retention, err = z.keep(d, "retention", j.Pruning.Keep, prefix); err != nil {
+		if d.Retention, err = z.retention(d, "retention", j.Pruning.Keep, prefix); err != nil {
 			return err
 		}
 		if d.Snapshots.Take == "" && d.Retention == nil {
-			z.left(nil, d.where, j.Name, "nothing: it takes no snapshots by itself, and removes none")
+			z.addEntry(nil, d.where, j.Name, "nothing: it takes no snapshots by itself, and removes none")
 			continue
 		}
 		z.add(d)
-		z.rest(d, "", j.Rest)
+		z.unconverted(d, "", j.Rest)
 	}
 	return nil
 }
 
-// push makes the drafts of a push job.
+// push adds the drafts of a push job.
 func (z *zrepl) push(j *zreplJob, line int) error {
 	drafts, err := z.sources(j, line)
 	if err != nil {
@@ -79,22 +79,22 @@ func (z *zrepl) push(j *zreplJob, line int) error {
 			}
 		} else {
 			d.noTarget = true
-			z.left(d, z.where(line), "connect", "write the target: root_fs of the other host's sink job, and below it the client's identity and the source")
+			z.addEntry(d, z.where(line), "connect", "write the target: root_fs of the other host's sink job, and below it the client's identity and the source")
 		}
 		d.Targets = []replicate.Target{{Name: targetName, To: endpoint.Endpoint{Host: host, Name: root + "/" + d.Source}.String()}}
-		if err := z.sends(d, j, recv, line); err != nil {
+		if err := z.transfer(d, j, recv, line); err != nil {
 			return err
 		}
 		if d.Schedule == "" && j.Snapshotting.manual() {
-			z.left(d, z.where(line), "snapshotting: manual", "write schedule, if the job is to run by itself: it stays manual")
+			z.addEntry(d, z.where(line), "snapshotting: manual", "write schedule, if the job is to run by itself: it stays manual")
 		}
 	}
 	return nil
 }
 
-// pull makes the draft of a pull job. What it pulls is the other host's to say.
+// pull adds the draft of a pull job. The other host's configuration determines what it pulls.
 func (z *zrepl) pull(j *zreplJob, line int) error {
-	d := z.add(&draft{where: z.where(line), wish: j.Name, noSource: true, noTarget: true, Job: replicate.Job{Recursive: true}})
+	d := z.add(&draft{where: z.where(line), preferredName: j.Name, noSource: true, noTarget: true, Job: replicate.Job{Recursive: true}})
 	host, err := z.connect(d, &j.Connect, line)
 	if err != nil {
 		return err
@@ -103,31 +103,31 @@ func (z *zrepl) pull(j *zreplJob, line int) error {
 	if err != nil {
 		return err
 	}
-	d.Source = endpoint.Endpoint{Host: host, Name: unknownDataset}.String()
-	d.Targets = []replicate.Target{{Name: targetName, To: root + "/" + unknownDataset}}
-	z.left(d, d.where, "source, target", "write both: the other host's source job names the filesystems, and zrepl keeps a copy at %s/SOURCE", root)
+	d.Source = endpoint.Endpoint{Host: host, Name: placeholder}.String()
+	d.Targets = []replicate.Target{{Name: targetName, To: root + "/" + placeholder}}
+	z.addEntry(d, d.where, "source, target", "write both: the other host's source job names the filesystems, and zrepl keeps a copy at %s/SOURCE", root)
 	j.Snapshotting = zreplSnapshotting{}
-	if err := z.sends(d, j, &j.Recv, line); err != nil {
+	if err := z.transfer(d, j, &j.Recv, line); err != nil {
 		return err
 	}
 	if j.Interval == "" || j.Interval == "manual" {
-		z.left(d, d.where, "interval: manual", "write schedule, if the job is to run by itself: it stays manual")
+		z.addEntry(d, d.where, "interval: manual", "write schedule, if the job is to run by itself: it stays manual")
 		return nil
 	}
 	return z.every(d, line, j.Interval)
 }
 
-// sends carries over what push and pull jobs have in common.
-func (z *zrepl) sends(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
+// transfer converts what push and pull jobs have in common.
+func (z *zrepl) transfer(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
 	prefix, err := z.snapshots(d, j, line)
 	if err != nil {
 		return err
 	}
 	t := &d.Targets[0]
-	if d.Retention, err = z.keep(d, "retention", j.Pruning.KeepSender, prefix); err != nil {
+	if d.Retention, err = z.retention(d, "retention", j.Pruning.KeepSender, prefix); err != nil {
 		return err
 	}
-	if t.Retention, err = z.keep(d, "target.retention", j.Pruning.KeepReceiver, prefix); err != nil {
+	if t.Retention, err = z.retention(d, "target.retention", j.Pruning.KeepReceiver, prefix); err != nil {
 		return err
 	}
 	t.Properties = replicate.Properties{Set: recv.Properties.Override}
@@ -148,31 +148,31 @@ func (z *zrepl) sends(d *draft, j *zreplJob, recv *zreplRecv, line int) error {
 	default:
 		return fault.Usagef("most_recent, all and fail are known", "%s: job %q: initial_replication %q", z.where(line), j.Name, j.Conflict.Initial)
 	}
-	z.rest(d, "conflict_resolution.", j.Conflict.Rest)
+	z.unconverted(d, "conflict_resolution.", j.Conflict.Rest)
 	z.limit(d, line, j.Send.Limit)
 	z.limit(d, line, recv.Limit)
-	z.rest(d, "send.", j.Send.Rest)
-	z.rest(d, "recv.", recv.Rest)
-	z.rest(d, "pruning.", j.Pruning.Rest)
-	z.rest(d, "", j.Rest)
+	z.unconverted(d, "send.", j.Send.Rest)
+	z.unconverted(d, "recv.", recv.Rest)
+	z.unconverted(d, "pruning.", j.Pruning.Rest)
+	z.unconverted(d, "", j.Rest)
 	return nil
 }
 
 func (s *zreplSnapshotting) manual() bool { return s.Type == "" || s.Type == "manual" }
 
-// snapshots carries over which snapshots a job takes, and when, or without any
-// adopts those that it counts. prefix is what the names begin with.
+// snapshots converts when a job takes snapshots. For a job that takes none, it adopts those that
+// the pruning rules count. prefix is the prefix of their names.
 func (z *zrepl) snapshots(d *draft, j *zreplJob, line int) (prefix string, err error) {
 	s := &j.Snapshotting
-	z.rest(d, "snapshotting.", s.Rest)
+	z.unconverted(d, "snapshotting.", s.Rest)
 	if prefix = s.Prefix; s.manual() {
-		prefix = prefixOf(j)
+		prefix = countedPrefix(j)
 		d.Snapshots.Adopt = []string{literal(prefix) + "*"}
 		return prefix, nil
 	}
 	if d.Snapshots.Take = s.template(); d.Snapshots.Take == "" {
 		d.Snapshots = replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{literal(prefix) + "*"}}
-		z.left(d, z.where(line), "timestamp_format", "nothing: names of this form cannot be written, so new snapshots are named %s, and those of zrepl adopted", replicate.DefaultTemplate)
+		z.addEntry(d, z.where(line), "timestamp_format", "nothing: names of this form cannot be written, so new snapshots are named %s, and those of zrepl adopted", replicate.DefaultTemplate)
 	}
 	switch s.Type {
 	case "periodic":
@@ -180,28 +180,28 @@ func (z *zrepl) snapshots(d *draft, j *zreplJob, line int) (prefix string, err e
 	case "cron":
 		var ok bool
 		if d.Schedule, ok = cron(s.Cron); !ok {
-			z.left(d, z.where(line), "cron: "+s.Cron, "write schedule as systemd.time(7) says: no calendar event means just this")
+			z.addEntry(d, z.where(line), "cron: "+s.Cron, "write schedule as systemd.time(7) says: no calendar event means just this")
 		}
 		return prefix, nil
 	}
 	return "", fault.Usagef("periodic, cron and manual are known", "%s: snapshotting of type %q", z.where(line), s.Type)
 }
 
-// every carries over an interval as the job's schedule.
+// every converts an interval to the job's schedule.
 func (z *zrepl) every(d *draft, line int, interval string) error {
 	span, err := z.span(line, interval)
 	if err != nil {
 		return err
 	}
 	var ok bool
-	if d.Schedule, ok = every(span); !ok {
-		z.left(d, z.where(line), "interval: "+interval, "write schedule: it divides neither an hour nor a day, and no calendar event means just this")
+	if d.Schedule, ok = intervalEvent(span); !ok {
+		z.addEntry(d, z.where(line), "interval: "+interval, "write schedule: it divides neither an hour nor a day, and no calendar event means just this")
 	}
 	return nil
 }
 
-// template is the naming of zrepl's snapshots, so that those that it took count
-// as the job's own; "" where its names cannot be told as times.
+// template returns a snapshot template that matches zrepl's names, so that its snapshots count as
+// the job's own. It returns "" if the names cannot be parsed as times.
 func (s *zreplSnapshotting) template() string {
 	t := ""
 	switch strings.ToLower(s.Format) {
@@ -216,11 +216,11 @@ func (s *zreplSnapshotting) template() string {
 	return t
 }
 
-// sink is the job that a job on this host sends to, nil where it is elsewhere or
-// not in the file.
+// sink returns the local job that receives from c, or nil if it is on another host or in another
+// file.
 func (z *zrepl) sink(c *zreplConnect) *zreplJob {
 	for i := range z.jobs {
-		s := &z.jobs[i].is
+		s := &z.jobs[i].value
 		if c.Type == "local" && s.Type == "sink" && s.Serve.Type == "local" && s.Serve.ListenerName == c.ListenerName {
 			return s
 		}
@@ -228,7 +228,7 @@ func (z *zrepl) sink(c *zreplConnect) *zreplJob {
 	return nil
 }
 
-// connect carries over how a job reaches the other host, "" for this one.
+// connect converts how a job connects to the other host. It returns "" for the local host.
 func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err error) {
 	where := z.where(line)
 	switch c.Type {
@@ -239,7 +239,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 		if i := strings.LastIndexByte(host, ':'); i >= 0 {
 			host = strings.Trim(host[:i], "[]")
 		}
-		z.left(d, where, "connect: "+c.Type, "see that ssh %s works for the user of the job: data has a connection of its own, without certificates or ports to set up", host)
+		z.addEntry(d, where, "connect: "+c.Type, "see that ssh %s works for the user of the job: data has a connection of its own, without certificates or ports to set up", host)
 	case "ssh+stdinserver":
 		if host = c.Host; c.User != "" {
 			host = c.User + "@" + host
@@ -255,7 +255,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 			argv = append(argv, "-o", o)
 		}
 		d.shell(argv)
-		z.left(d, where, "connect: ssh+stdinserver", "replace the key's line in authorized_keys on the other host, which starts zrepl, by what zxfer replicate authorize prints")
+		z.addEntry(d, where, "connect: ssh+stdinserver", "replace the key's line in authorized_keys on the other host, which starts zrepl, by what zxfer replicate authorize prints")
 	default:
 		return "", fault.Usagef("ssh+stdinserver, tls, tcp and local are known", "%s: connect of type %q", where, c.Type)
 	}
@@ -266,15 +266,15 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 	return host, nil
 }
 
-// limit carries over a limit of the rate.
+// limit converts a bandwidth limit.
 func (z *zrepl) limit(d *draft, line int, l zreplLimit) {
-	z.rest(d, "bandwidth_limit.", l.Rest)
+	z.unconverted(d, "bandwidth_limit.", l.Rest)
 	if l.Max == "" || strings.HasPrefix(l.Max, "-") {
-		return // there is none
+		return // no limit
 	}
 	if n, err := size.Parse(l.Max); err == nil && strings.HasSuffix(l.Max, "B") {
 		d.limit(size.Size(n))
 		return
 	}
-	z.left(d, z.where(line), "bandwidth_limit: "+l.Max, `write transfer.bandwidth = "10MiB", or what that is in bytes per second`)
+	z.addEntry(d, z.where(line), "bandwidth_limit: "+l.Max, `write transfer.bandwidth = "10MiB", or what that is in bytes per second`)
 }

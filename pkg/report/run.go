@@ -11,14 +11,14 @@ import (
 	"zxfer/pkg/size"
 )
 
-// RunText writes for a person what came of a job's run.
+// RunText writes the result of a run for people.
 func RunText(w io.Writer, r *statedir.Run) error {
 	var b strings.Builder
 	runText(&b, r)
 	return writeString(w, b.String())
 }
 
-// RunLine says in one line what came of it.
+// RunLine summarizes a run on one line.
 func RunLine(r *statedir.Run) string {
 	line := fmt.Sprintf("%s: %s in %s", oneLine(r.Job), oneLine(r.Outcome), Seconds(r.Ended.Sub(r.Started).Seconds()))
 	if r.Snapshots > 0 {
@@ -34,30 +34,30 @@ func runText(b *strings.Builder, r *statedir.Run) {
 	b.WriteString(RunLine(r) + "\n")
 	for _, t := range r.Targets {
 		if t.Outcome == "" {
-			continue // the run ended before
+			continue // the run ended before it reached this target
 		}
 		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
 			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
 	}
 }
 
-// LogText writes for a person the record of a past run.
+// LogText writes the record of a past run for people.
 func LogText(w io.Writer, r *statedir.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s ", stamp(r.Started))
 	runText(&b, r)
 	if r.Error != "" {
-		fmt.Fprintf(&b, "  error: %s\n", sentence(r.Error))
+		fmt.Fprintf(&b, "  error: %s\n", joinLines(r.Error))
 	}
 	for _, f := range r.Failures() {
 		of := f.Target
 		if f.Source != "" {
 			of += ": " + f.Source
 		}
-		fmt.Fprintf(&b, "  %s: %s\n", oneLine(of), sentence(f.Error))
+		fmt.Fprintf(&b, "  %s: %s\n", oneLine(of), joinLines(f.Error))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "  note: %s\n", sentence(n))
+		fmt.Fprintf(&b, "  note: %s\n", joinLines(n))
 	}
 	return writeString(w, b.String())
 }

@@ -22,13 +22,13 @@ type command struct {
 // option is a flag of syncoid under its long name, with its value.
 type option struct{ name, value string }
 
-// has tells whether a flag is set.
+// has reports whether a flag is set.
 func (c *command) has(name string) bool {
 	return slices.ContainsFunc(c.options, func(o option) bool { return o.name == name })
 }
 
-// findCommands finds the syncoid commands in a line of the shell: each behind
-// what starts it (sudo, flock with a lock that may be called syncoid, too).
+// findCommands finds the syncoid commands in a shell line. Each may follow other words, such as
+// sudo, or flock with a lock file named syncoid.
 func findCommands(where, line string) ([]*command, error) {
 	words, err := shellquote.Split(line)
 	if err != nil {
@@ -56,8 +56,8 @@ func findCommands(where, line string) ([]*command, error) {
 	return out, nil
 }
 
-// simpleCommands takes a line of the shell apart at ; && || | and ends each at
-// its redirections. Variables and substitutions stay as they are written.
+// simpleCommands splits a shell line at ; && || | and cuts each command at its redirections.
+// Variables and substitutions stay unexpanded.
 func simpleCommands(words []string) [][]string {
 	out := [][]string{nil}
 	redirected := false
@@ -79,24 +79,7 @@ func simpleCommands(words []string) [][]string {
 	return out
 }
 
-// syncoidFlags are syncoid's flags: true wants a value.
-//
-// https://github.com/jimsalterjrs/sanoid/blob/v2.3.0/syncoid (GetOptions)
-func syncoidFlags() map[string]bool {
-	flags := map[string]bool{}
-	for _, f := range strings.Fields(`no-command-checks monitor-version dumpsnaps recursive debug quiet no-stream no-sync-snap no-resume
-		skip-parent no-clone-handling no-privilege-elevation force-delete no-clone-rollback no-rollback create-bookmark use-hold
-		keep-sync-snap preserve-recordsize preserve-properties delete-target-snapshots help version`) {
-		flags[f] = false
-	}
-	for _, f := range strings.Fields(`compress sendoptions recvoptions source-bwlimit target-bwlimit sshconfig sshkey sshport sshcipher
-		sshoption exclude exclude-datasets include-snaps exclude-snaps identifier pv-options mbuffer-size insecure-direct-connection`) {
-		flags[f] = true
-	}
-	return flags
-}
-
-// parse reads the words behind "syncoid": flags anywhere, one dash or two.
+// parse parses the words after "syncoid". Flags may be anywhere, with one dash or two.
 func (c *command) parse(argv []string) error {
 	var bare []string
 	for len(argv) > 0 {
@@ -131,4 +114,21 @@ func (c *command) parse(argv []string) error {
 	}
 	c.source, c.target = bare[0], bare[1]
 	return nil
+}
+
+// syncoidFlags returns syncoid's flags. The value is true if the flag takes a value.
+//
+// https://github.com/jimsalterjrs/sanoid/blob/v2.3.0/syncoid (GetOptions)
+func syncoidFlags() map[string]bool {
+	flags := map[string]bool{}
+	for _, f := range strings.Fields(`no-command-checks monitor-version dumpsnaps recursive debug quiet no-stream no-sync-snap no-resume
+		skip-parent no-clone-handling no-privilege-elevation force-delete no-clone-rollback no-rollback create-bookmark use-hold
+		keep-sync-snap preserve-recordsize preserve-properties delete-target-snapshots help version`) {
+		flags[f] = false
+	}
+	for _, f := range strings.Fields(`compress sendoptions recvoptions source-bwlimit target-bwlimit sshconfig sshkey sshport sshcipher
+		sshoption exclude exclude-datasets include-snaps exclude-snaps identifier pv-options mbuffer-size insecure-direct-connection`) {
+		flags[f] = true
+	}
+	return flags
 }

@@ -14,23 +14,23 @@ import (
 
 // Limits of the report on a bad copy.
 const (
-	mostDiffer = 20 // paths listed
-	mostParts  = 8 // parts searched for them
+	maxPaths = 20 // paths listed
+	maxParts = 8  // parts searched for them
 )
 
 // files reads the clone's files and compares them with the source's snapshot.
 func (c *drillCopy) files(ctx context.Context) error {
 	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
-	var there, here files.Digest
+	var target, source files.Digest
 	read := func() error {
-		return c.reading(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {
-			there, here, err = c.digests(ctx, q, progress)
-			return there.Bytes, err
+		return c.withProgress(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {
+			target, source, err = c.digests(ctx, q, progress)
+			return target.Bytes, err
 		})
 	}
 	// Both sides read the same sample. If the source was read, its count decides whether the
 	// sample was empty, since a copy may report a wrong count.
-	none := func() bool { return there.Read == 0 || c.rec.Compared && here.Read == 0 }
+	none := func() bool { return target.Read == 0 || c.rec.Compared && source.Read == 0 }
 	err := read()
 	if err == nil && none() && q.Sample < 1 { // with few files the sample may be empty, which proves nothing
 		q.Sample = 1
@@ -39,37 +39,37 @@ func (c *drillCopy) files(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.rec.Read, c.rec.Sample, c.rec.Files, c.rec.Bytes = "files", q.Sample, there.Read, there.Bytes
-	for _, p := range there.Problems[:min(len(there.Problems), mostDiffer)] {
+	c.rec.Read, c.rec.Sample, c.rec.Files, c.rec.Bytes = "files", q.Sample, target.Read, target.Bytes
+	for _, p := range target.Problems[:min(len(target.Problems), maxPaths)] {
 		c.rec.Differ = append(c.rec.Differ, p.Path+" "+p.Why)
 	}
-	if failed := max(there.Failed, uint64(len(there.Problems))); failed > 0 {
+	if failed := max(target.Failed, uint64(len(target.Problems))); failed > 0 {
 		pool := zfs.PoolOf(c.rec.Target)
 		// zpool status no longer names files of a destroyed clone.
 		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
-		return c.notGood(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", failed)
+		return c.badCopy(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", failed)
 	}
 	if !c.rec.Compared {
 		return nil
 	}
-	if here.Failed > 0 {
-		c.rec.Compared, c.rec.Note = false, fmt.Sprintf("not compared: %d files of the source cannot be read", here.Failed)
+	if source.Failed > 0 {
+		c.rec.Compared, c.rec.Note = false, fmt.Sprintf("not compared: %d files of the source cannot be read", source.Failed)
 		return nil
 	}
-	if parts := there.Differ(here); len(parts) > 0 {
+	if parts := target.Differ(source); len(parts) > 0 {
 		return c.differ(ctx, q, parts)
 	}
-	if there.Read != here.Read || there.Bytes != here.Bytes || there.Files != here.Files {
-		return c.notGood("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed),
+	if target.Read != source.Read || target.Bytes != source.Bytes || target.Files != source.Files {
+		return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed),
 			"%s says that it read %d of %d files with %d bytes, and the source has %d of %d with %d", c.t.host.Label(),
-			there.Read, there.Files, there.Bytes, here.Read, here.Files, here.Bytes)
+			target.Read, target.Files, target.Bytes, source.Read, source.Files, source.Bytes)
 	}
 	return nil
 }
 
 // digests queries both sides concurrently.
-func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (there, here files.Digest, err error) {
-	return both(ctx, c, c.clone, c.as.KeyFile, progress,
+func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (target, source files.Digest, err error) {
+	return readBoth(ctx, c, c.clone, c.as.KeyFile, progress,
 		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
 			q := q
 			q.Snapshot, q.KeyFile = name, keyFile
@@ -82,14 +82,14 @@ func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(tr
 // found.
 func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) error {
 	found := 0
-	for _, part := range parts[:min(len(parts), mostParts)] {
+	for _, part := range parts[:min(len(parts), maxParts)] {
 		q.Within = part
-		there, here, err := c.digests(ctx, q, nil)
+		target, source, err := c.digests(ctx, q, nil)
 		if err != nil || !c.rec.Compared {
 			break
 		}
-		for _, d := range files.Compare(here.Listed, there.Listed) {
-			if found++; found <= mostDiffer {
+		for _, d := range files.Compare(source.Listed, target.Listed) {
+			if found++; found <= maxPaths {
 				c.rec.Differ = append(c.rec.Differ, d.Path+" "+d.What)
 			}
 		}
@@ -102,5 +102,5 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 	if found > 1 {
 		which += fmt.Sprintf(", and %d more or so", found-1)
 	}
-	return c.notGood("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.here, which)
+	return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.sourceSnapshot, which)
 }

@@ -14,23 +14,16 @@ import (
 	"zxfer/pkg/sshexec"
 )
 
-// opener reaches hosts for a job: this one in the process itself, others by
-// an agent behind the remote shell, or by their plain tools.
+// opener connects to the hosts of a job: the local host in this process, others through an agent
+// behind the remote shell, or through their plain tools.
 type opener struct {
 	log func(string)
-	// doing shows what takes a while there, may be nil.
-	doing func(what func() string) (done func())
-	std   device.Streams // for a device job that names them
+	// activity shows an activity on the host. It may be nil.
+	activity func(what func() string) (done func())
+	std      device.Streams // for device jobs that use standard streams
 }
 
-// remoteShell is the one that was asked for, or the environment's.
-func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
-
-func (o *opener) options(l hosts.Address) sshexec.Options {
-	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.doing}
-}
-
-// Open returns the Site of a host, "" for this one.
+// Open returns the Host for an address, "" for the local host.
 func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	if l.Host == "" {
 		here := hosts.NewLocal(buildVersion(), o.log)
@@ -54,7 +47,14 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 	return there, nil
 }
 
-// Relay opens a listener here that leads to a loopback address of the line's host.
+func (o *opener) options(l hosts.Address) sshexec.Options {
+	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.activity}
+}
+
+// remoteShell returns the shell asked for, or the one in the environment.
+func remoteShell(asked string) string { return cmp.Or(asked, os.Getenv("ZXFER_RSH")) }
+
+// Relay opens a local listener that forwards to a loopback address of the host.
 func (o *opener) Relay(ctx context.Context, l hosts.Address, address string, refused func(error)) (string, error) {
 	return sshexec.ListenRelay(ctx, o.options(l), address, refused)
 }

@@ -7,13 +7,11 @@ import (
 	"strings"
 )
 
-// belowSource is a regular expression on names of datasets as one on paths below a
-// source, which finds the same; false where it cannot be told that it does, or where
-// it finds the source itself.
+// belowSource translates a regular expression for dataset names into one for paths below source.
+// It returns false if the two may differ, or if the expression matches source itself.
 //
-// Either it begins at the first letter with the source's own name, which is then
-// left out, or all that it finds is within one part of a name, or begins with the "/"
-// before one.
+// The expression must start with "^" and the source's name, which is then removed. Otherwise every
+// match must lie within one component of a name, or start with the "/" before it.
 func belowSource(expression, source string) (string, bool) {
 	re, err := regexp.Compile(expression)
 	if err != nil || re.MatchString(source) {
@@ -33,7 +31,7 @@ func belowSource(expression, source string) (string, bool) {
 		if !ok {
 			return "", false
 		}
-		return "^" + text + written(parts[2:]), true
+		return "^" + text + concat(parts[2:]), true
 	}
 	if text, ok := cutLiteral(parts[0], "/"); ok {
 		begin, parts = "(^|/)"+text, parts[1:]
@@ -42,12 +40,12 @@ func belowSource(expression, source string) (string, bool) {
 		}
 	}
 	if n := len(parts); n > 0 && parts[n-1].Op == syntax.OpEndText {
-		return begin + written(parts), slices.IndexFunc(parts[:n-1], crosses) < 0
+		return begin + concat(parts), slices.IndexFunc(parts[:n-1], mayCross) < 0
 	}
-	return begin + written(parts), slices.IndexFunc(parts, crosses) < 0
+	return begin + concat(parts), slices.IndexFunc(parts, mayCross) < 0
 }
 
-// cutLiteral is what follows a text in a literal that begins with it, quoted.
+// cutLiteral returns the quoted rest of a literal after the prefix text.
 func cutLiteral(re *syntax.Regexp, text string) (string, bool) {
 	if re.Op != syntax.OpLiteral || re.Flags&syntax.FoldCase != 0 {
 		return "", false
@@ -56,9 +54,8 @@ func cutLiteral(re *syntax.Regexp, text string) (string, bool) {
 	return regexp.QuoteMeta(rest), ok
 }
 
-// crosses tells whether what an expression finds may have a "/", or depend on what is
-// around it.
-func crosses(re *syntax.Regexp) bool {
+// mayCross reports whether a match may contain "/" or depend on its context.
+func mayCross(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpLiteral:
 		return slices.Contains(re.Rune, '/')
@@ -70,12 +67,12 @@ func crosses(re *syntax.Regexp) bool {
 		}
 		return false
 	case syntax.OpEmptyMatch, syntax.OpCapture, syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat, syntax.OpConcat, syntax.OpAlternate:
-		return slices.ContainsFunc(re.Sub, crosses)
+		return slices.ContainsFunc(re.Sub, mayCross)
 	}
 	return true
 }
 
-func written(parts []*syntax.Regexp) string {
+func concat(parts []*syntax.Regexp) string {
 	var b strings.Builder
 	for _, p := range parts {
 		s := p.String()

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/option"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/transport"
+)
+
+// transportFlags declares the flags of the transport options.
+func transportFlags(f *pflag.FlagSet, w *transport.Settings, at transport.Place) {
+	for _, o := range transport.Options(at) {
+		v := o.Value(w)
+		flag := f.VarPF(v, o.ID, o.Short, option.Flags(o.Help()))
+		if v.Type() == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// completeTransport completes the values of these flags.
+func completeTransport(cmd *cobra.Command, at transport.Place) {
+	for _, o := range transport.Options(at) {
+		words := make([]string, len(o.Words))
+		for i, w := range o.Words {
+			words[i] = cobra.CompletionWithDesc(w.Name, option.Flags(w.Meaning))
+		}
+		if len(words) > 0 {
+			completeWords(cmd, o.ID, words...)
+		}
+	}
+}
+
+// checkTransport checks the transport options for two ends.
+func checkTransport(w *transport.Settings, at transport.Place, source, target endpoint.Endpoint) error {
+	if w.Wire != transport.NC && source.Host == target.Host {
+		if err := w.RefuseIneffective(transport.OneHost, "where source and target are on one host"); err != nil {
+			return err
+		}
+	}
+	for _, err := range w.Check(at) {
+		return err
+	}
+	if w.Wire == transport.NC && (isDevice(source) || isDevice(target)) {
+		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
+	}
+	return w.CheckHosts(source.Local(), target.Local())
+}
+
+// refuseIneffective refuses the first of names that was set. because explains why it has no effect.
+func refuseIneffective(flags *pflag.FlagSet, because string, names ...string) error {
+	for _, n := range names {
+		if f := flags.Lookup(n); f != nil && f.Changed && f.Value.String() != f.DefValue {
+			return fault.Usagef("leave --"+n+" out", "--%s has no effect %s", n, because)
+		}
+	}
+	return nil
+}
+
+// checkSkipped refuses unknown check IDs, since a typo would silently skip nothing.
+func checkSkipped(ids []string) error {
+	for _, id := range ids {
+		if !preflight.Skippable(id) {
+			return fault.Usagef("docs/checks.md and zxfer doctor list the checks", "--skip-check %q: there is no such check", id)
+		}
+	}
+	return nil
+}
+
+// noArgs refuses all arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fault.Usagef(helpOf(cmd), "%s takes no arguments: %q", cmd.Name(), strings.Join(args, " "))
+	}
+	return nil
+}
+
+// readFile reads a file that the command line names.
+func readFile(name string) ([]byte, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fault.Usagef("", "there is no file %s", name)
+	}
+	return text, err
+}

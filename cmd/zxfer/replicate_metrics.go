@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/report"
+)
+
+func newReplicateMetrics(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "metrics [FLAGS]",
+		Short: "Write the metrics of all jobs",
+		Long: `metrics writes what the last runs of all jobs left to the file that [metrics]
+textfile names, for node_exporter's textfile collector, as every run does. A job
+that runs as another user than root may not: the unit that install writes for it
+runs this as root when the job has ended; with cron, run it as root.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := o.load()
+			if err != nil {
+				return err
+			}
+			if show {
+				text, err := runner.Metrics(f, o.stateDir, a.now())
+				if err == nil {
+					_, err = a.stdout.Write(text)
+				}
+				return err
+			}
+			if f.Metrics.Textfile == "" {
+				return fault.Usagef("add [metrics] textfile = \"….prom\", or give --stdout", "%s names no file for metrics", o.file)
+			}
+			return runner.WriteMetrics(cmd.Context(), f, o.stateDir, a.now())
+		},
+	}
+	o.define(cmd, true, false)
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&show, "stdout", false, "print them instead")
+	})
+	return cmd
+}
+
+// writeMetrics writes the metrics of all jobs, if the job file names a file for them.
+func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicate.File) error {
+	if f.Metrics.Textfile == "" {
+		return nil
+	}
+	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/report"
+	"zxfer/pkg/report/html"
+)
+
+func newReplicateRun(a *app) *cobra.Command {
+	o := &replicateOptions{}
+	var all, wait, service bool
+	var show pageFile
+	var first plan.First
+	cmd := &cobra.Command{
+		Use:   "run [FLAGS] JOB ...",
+		Short: "Run jobs once, now",
+		Long: `run runs jobs once, one after the other: snapshots, transfers to all targets,
+holds and bookmarks, retention. Datasets that fail do not stop the others. A job
+that runs already is left alone (exit code 3), or waited for with --wait.
+
+Exit code 1 says that something failed, 4 that the next run resumes what was
+interrupted.`,
+		Example: "  zxfer replicate run home\n  zxfer replicate run --all",
+		Args:    requireJobs(&all),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if service {
+				ignoreSecondTerm()
+			}
+			f, jobs, err := o.jobs(args)
+			if err != nil {
+				return err
+			}
+			for _, j := range jobs {
+				j.Begin(first)
+			}
+			err = o.run(cmd.Context(), a, f, jobs, wait, &show)
+			if service && exitClass(cmd.Context(), err) == fault.Interrupted && errors.Is(context.Cause(cmd.Context()), errSignal) {
+				_, err = fmt.Fprintln(a.stderr, "stopped; the next run resumes")
+			}
+			return err
+		},
+	}
+	o.define(cmd, true, true)
+	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&all, "all", false, "run every job of the file")
+		fs.Var(firstFlag(&first), "first", "how a dataset begins that a target does not have, in this run, whatever the job says: with all history, the newest snapshot, or not at all")
+		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
+		fs.BoolVar(&service, "service", false, "end with exit code 0 when told to stop, as a service should: the next run resumes")
+		show.define(fs)
+	})
+	completeWords(cmd, "first", plan.FirstWays()...)
+	return cmd
+}
+
+func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, jobs []*replicate.Job, wait bool, show *pageFile) error {
+	if err := show.check(); err != nil {
+		return err
+	}
+	r, text := o.runner(a)
+	defer startLive(text)()
+	course := show.recorder(a)
+	recordRuns(r, course, len(jobs) > 1)
+	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, wait) }, func(rec *statedir.Run) error {
+		return report.RunText(a.stdout, rec)
+	}, text.Over)
+	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
+	if o.json {
+		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
+	}
+	return show.write(a, outcome.Join(errs...), func(about html.About) ([]byte, error) {
+		return html.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Course(), errs)
+	})
+}
+
+// forEachJob calls do for jobs in turn until interrupted, and shows each record. It calls over after
+// each job.
+func forEachJob[R any](ctx context.Context, o *replicateOptions, jobs []*replicate.Job, do func(*replicate.Job) (*R, error), show func(*R) error, over func()) (records []*R, errs []error) {
+	for _, j := range jobs {
+		rec, err := do(j)
+		errs = append(errs, err)
+		over()
+		if rec != nil {
+			records = append(records, rec)
+			if !o.json {
+				errs = append(errs, show(rec))
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return records, errs
+}
