@@ -22,20 +22,20 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// host is one in memory, which remembers the last that it was asked.
+// host is a host in memory that records its last request.
 type host struct {
 	hosts.FullHost
 	zfs *zfsmem.Host
-	do  func(context.Context) error // in place of what it is asked
+	do  func(context.Context) error // replaces the requested action
 
 	mu     sync.Mutex
-	asked  []any // the operation's name, then what it is about
+	asked  []any // operation and arguments
 	closed atomic.Bool
 
 	transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)
 }
 
-// newHost makes a host with datasets. do may be nil.
+// newHost returns a host with datasets. do may be nil.
 func newHost(do func(context.Context) error) *host {
 	h := &host{zfs: zfsmem.New("vault/a", "tank/a", "tank/b", "tank/vm/x"), do: do}
 	for _, name := range []string{"tank/vm@x", "tank/vm/x@x", "vault/a@w", "vault/a@x"} {
@@ -62,7 +62,7 @@ func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Res
 	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, opSnapshotFrozen.name, q)
 }
 
-// moving is a host whose transfers a test carries out.
+// moving returns a host whose transfers a test carries out.
 func moving(transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)) *host {
 	h := newHost(nil)
 	h.transfer = transfer
@@ -104,9 +104,8 @@ func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfe
 	return res, err
 }
 
-// line is a Transport in memory. Cut makes it half-open: what is written
-// vanishes, and nothing comes any more. Slow makes what comes take a second for
-// each KiB.
+// line is a Transport in memory. Cut makes it half-open: written data vanishes,
+// and none arrives. Slow delays incoming data by a second per KiB.
 type line struct {
 	io.Reader
 	io.Writer
@@ -142,24 +141,24 @@ func (l *line) Write(b []byte) (int, error) {
 
 func (l *line) Close() error { return l.closing() }
 
-// rig is an agent and its client, in memory.
+// rig is an agent and its client in memory.
 type rig struct {
 	*Remote
 	server *Server
 	site   *host
 	line   *line
 	logs   chan string
-	served chan error // of Serve
+	served chan error // result of Serve
 }
 
-// inBubble runs a test on fake time; goroutines that stay behind fail it.
+// inBubble runs a test on fake time. It fails if goroutines remain.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// start makes a rig and takes it down after the test.
+// start returns a rig and closes it after the test.
 func start(t *testing.T, s *host) *rig {
 	t.Helper()
 	g := &rig{site: s, server: &Server{Site: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}

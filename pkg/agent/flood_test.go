@@ -31,8 +31,8 @@ import (
 
 const floodedEnv = "ZXFER_TEST_FLOODED"
 
-// A restricted key's estimate of 16 MiB took 1.5 GB on the vault, and several at
-// once that many times: measured in a process of its own.
+// An estimate of 16 MiB by a restricted key took 1.5 GB on the agent, and
+// several at once a multiple. Measured in a separate process.
 func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
@@ -40,8 +40,8 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		s := newHost(func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil })
 		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: authz.NewGuard(p, s, func(string) {})}
 		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
-		// What the heap has taken from the system: of the memory of the process
-		// the part that the race detector leaves alone.
+		// Heap memory obtained from the system, without the race detector's
+		// share.
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		require.NoError(t, os.WriteFile(os.Getenv(floodedEnv), []byte(strconv.FormatUint(m.HeapSys, 10)), 0o600))
@@ -115,7 +115,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	require.Less(t, heap>>20, 400, "MiB")
 }
 
-// Processes, too, are bounded: what takes moments waits for its turn.
+// Short calls wait for their turn, so that they run few processes.
 func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -140,14 +140,14 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	})
 }
 
-// Who reads none of the answers has calls that do not end, and so no more than a
-// session may have.
+// If the client reads no answers, its calls do not end, so a session has a
+// limited number.
 func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
 		c := newSession(t.Context(), newHost(nil), authz.NewGuard(p, newHost(nil), func(string) {}))
-		for id := range uint64(10 * maxGated) {
+		for id := range uint64(10 * maxCalls) {
 			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{}`)}); err != nil {
 				break
 			}
@@ -159,8 +159,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	})
 }
 
-// What is refused without being read, because it is too much at once, is in the
-// audit, one line each.
+// A request that is refused unread is in the audit, on one line.
 func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -174,7 +173,7 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 			audit += line + "\n"
 		}))
 		go c.write(io.Discard)
-		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, tooMuch: &oversize{1 << 30, budget.Small}}))
+		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, rejected: &oversize{1 << 30, budget.Small}}))
 		require.NoError(t, c.start(&message{ID: 2, Op: opList.name, cost: maxInFlight, Body: json.RawMessage(`{"dataset":"vault"}`)}))
 		require.NoError(t, c.start(&message{ID: 3, Op: opHolds.name, cost: 1}))
 		synctest.Wait()
@@ -191,8 +190,7 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	})
 }
 
-// The largest of the lines that an agent offers, which are not counted, is none of
-// the answers that are.
+// The largest log line does not count against maxUnwritten.
 func TestTheLargestLogLineIsWritten(t *testing.T) {
 	t.Parallel()
 	p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -200,20 +198,20 @@ func TestTheLargestLogLineIsWritten(t *testing.T) {
 	c := newSession(t.Context(), newHost(nil), authz.NewGuard(p, newHost(nil), func(string) {}))
 	bare, err := encode(&message{Kind: logged, Text: "x"}, budget.Small)
 	require.NoError(t, err)
-	c.offer(&message{Kind: logged, Text: strings.Repeat("x", budget.Small-len(bare)+lengthSize+1)})
+	c.trySend(&message{Kind: logged, Text: strings.Repeat("x", budget.Small-len(bare)+lengthSize+1)})
 	require.Len(t, c.queue, 1)
 	read, written := io.Pipe()
 	go c.write(written)
 	_, err = io.CopyN(io.Discard, read, budget.Small+lengthSize)
 	require.NoError(t, err)
-	c.reply(make([]byte, maxUnread)) // waits for all that may be unread
-	_, err = io.CopyN(io.Discard, read, maxUnread)
+	c.enqueue(make([]byte, maxUnwritten)) // waits for all that may be unread
+	_, err = io.CopyN(io.Discard, read, maxUnwritten)
 	require.NoError(t, err)
 	c.end(nil)
 }
 
-// FuzzARestrictedAgent looks for requests with which a restricted agent does on
-// its Site what its policy does not admit.
+// FuzzARestrictedAgent searches for requests that make a restricted agent do
+// something on its host that its policy does not permit.
 func FuzzARestrictedAgent(f *testing.F) {
 	for _, q := range questions() {
 		var asked message
@@ -254,7 +252,7 @@ func FuzzARestrictedAgent(f *testing.F) {
 	})
 }
 
-// requireGranted is the other opinion about what package policy admits.
+// requireGranted checks independently what package authz permits.
 func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 	t.Helper()
 	in := func(name string, roots ...string) {

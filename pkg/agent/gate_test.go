@@ -19,8 +19,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// gated is a session of a restricted agent over a host in memory; its guard looks
-// at another that is the same.
+// gated returns a session of a restricted agent for a host in memory. Its guard
+// queries a second, identical host.
 func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
 	t.Helper()
 	p, err := authz.Parse(grants, []string{"192.0.2.1"}, appendOnly)
@@ -38,8 +38,8 @@ func put(t *testing.T, c *session, op, body string) *failure {
 	return m.Error
 }
 
-// Every operation that the agent has, now or later, is refused for what it
-// names outside of the grants; facts and host-facts name nothing.
+// Every operation, including later ones, is refused for names outside the
+// grants. facts and host-facts have no names.
 func TestGateKnowsEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
@@ -55,10 +55,10 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 			continue
 		}
 		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
-		c.site = struct{ hosts.FullHost }{} // a panic to ask
+		c.site = struct{ hosts.FullHost }{} // panics if it is called
 		body, known := outside[op]
 		if !known {
-			body = `{}` // an operation that came later: no rule may let it in
+			body = `{}` // a later operation, which has no rule
 		}
 		f := put(t, c, op, body)
 		require.NotNil(t, f, op)
@@ -67,14 +67,15 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 	}
 }
 
-// What is for no restricted key is refused in words of who asked for it.
+// Operations without permission for any restricted key are refused with a
+// reason for the client.
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
 		opInheritKeyAsserted.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunInDrillClone.name: "a restricted key runs no command",
 	} {
 		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
-		c.site = struct{ hosts.FullHost }{} // a panic to ask
+		c.site = struct{ hosts.FullHost }{} // panics if it is called
 		f := put(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
@@ -84,7 +85,6 @@ func TestGateNever(t *testing.T) {
 	}
 }
 
-// What is admitted is carried out.
 func TestGateAdmits(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ op, body string }{
@@ -109,12 +109,13 @@ func TestGateAdmits(t *testing.T) {
 	}
 }
 
-// intoText asks to receive into a dataset.
+// intoText requests a receive into a dataset.
 func intoText(target string) string {
 	return `{"from":{"accept":{"session":"ab"}},"to":{"stream":{"spec":{"target":"` + target + `"}}}}`
 }
 
-// A rule that decodes less than the operation does would refuse honest clients.
+// A rule that decodes fewer fields than the operation would refuse honest
+// clients.
 func TestGateKnowsEveryField(t *testing.T) {
 	t.Parallel()
 	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
@@ -137,20 +138,19 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.Equal(t, full, got)
 }
 
-// Every field of everything that a restricted agent can be asked is decided
-// about: in package policy by a rule that judges it, or as harmless, and here by
-// being refused.
+// Every field of every request to a restricted agent is covered: in package
+// authz it is checked or harmless, or it is refused here.
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
-	judged := func(o servable, args reflect.Value) string {
+	judged := func(o registrable, args reflect.Value) string {
 		body, err := json.Marshal(args.Interface())
 		require.NoError(t, err)
-		_, err = o.served().carryOut(t.Context(), newHost(nil), guard, body, nil)
+		_, err = o.served().execute(t.Context(), newHost(nil), guard, body, nil)
 		_, field, _ := strings.Cut(fmt.Sprint(err), "no rule is for the field ")
 		return field
 	}
-	for _, o := range all() {
+	for _, o := range allOperations() {
 		args := reflect.New(reflect.TypeOf(o).Field(1).Type.In(2)).Elem()
 		if args.Type() == reflect.TypeFor[hosts.Task]() {
 			continue
@@ -172,7 +172,7 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	require.Equal(t, "hosts.Noise.Time", judged(opTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
 }
 
-// fill sets every field that crosses.
+// fill sets every field that is encoded.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:

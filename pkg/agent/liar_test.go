@@ -30,8 +30,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// liar is the client of an agent that answers with whatever a test says: of a
-// call the messages to come, as they cross.
+// liar returns the client of an agent whose messages answers returns for each
+// call.
 func liar(t testing.TB, answers func(*message) [][]byte) *Remote {
 	t.Helper()
 	requestsR, requestsW := io.Pipe()
@@ -72,7 +72,7 @@ func answer(m *message, body string) [][]byte {
 	return [][]byte{[]byte(fmt.Sprintf(`{"kind":"result","id":%d,"body":%s}`, m.ID, body))}
 }
 
-// question is one operation of a Site, and an answer to it that is one.
+// question is an operation of a host with a valid answer.
 type question struct {
 	op     string
 	ask    func(context.Context, hosts.FullHost) (any, error)
@@ -205,7 +205,7 @@ func questions() []question {
 	}
 }
 
-// Each operation of the agent is asked for, and honest answers are believed.
+// Honest answers are accepted for every operation.
 func TestHonestAnswersAreBelieved(t *testing.T) {
 	t.Parallel()
 	asked := map[string]bool{}
@@ -226,15 +226,15 @@ func TestHonestAnswersAreBelieved(t *testing.T) {
 	}
 }
 
-// lies are put in the place of every value of every answer.
+// lies replace each value of each answer.
 func lies() []string {
 	return []string{`null`, `-1`, `-9223372036854775808`, `9223372036854775807`, `18446744073709551615`, `1e300`, `""`, `"-9223372036854775808"`,
 		`"\u001b[2J\u0007"`, `"../../etc/passwd"`, `"tank/a@x\u0000"`, `"-"`, `"@"`, `"0.0.0.0"`, `"192.0.2.7:22"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"":null}`, `true`,
 		`"` + strings.Repeat("x", 20<<10) + `"`, `[` + strings.Repeat(`{},`, 300) + `{}]`}
 }
 
-// An agent that lies in every field, in one at a time: no lie is a panic, is
-// taken for a size that there cannot be, or reaches a terminal as it came.
+// An agent that lies in any one field causes no panic, no impossible size, and
+// no raw text on a terminal.
 func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
 	every := testenv.Rounds(12, 6, 1)
@@ -271,7 +271,7 @@ func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	require.Greater(t, told, 5000/every)
 }
 
-// replaced puts a lie in the place of the i-th value of an answer.
+// replaced puts a lie in place of the i-th value of an answer.
 func replaced(body string, i int, lie string) (text string, done bool) {
 	var v any
 	if json.Unmarshal([]byte(body), &v) != nil {
@@ -308,7 +308,7 @@ func replaced(body string, i int, lie string) (text string, done bool) {
 	return string(raw), err != nil
 }
 
-// requirePlausible looks through an answer that was believed.
+// requirePlausible checks an accepted answer.
 func requirePlausible(t testing.TB, q question, got any, text string) {
 	t.Helper()
 	switch got := got.(type) {
@@ -344,7 +344,7 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 	}
 }
 
-// requireSane is the other opinion about what package site calls plausible.
+// requireSane checks independently what package hosts accepts as plausible.
 func requireSane(t testing.TB, v reflect.Value, print bool, text string) {
 	t.Helper()
 	if !v.IsValid() {
@@ -377,8 +377,8 @@ func requireSane(t testing.TB, v reflect.Value, print bool, text string) {
 	}
 }
 
-// FuzzALyingAgent has an agent answer with what the fuzzer makes up: as a body,
-// as an error or as a whole message, after as made up a progress.
+// FuzzALyingAgent lets an agent answer with fuzzed data: as a body, as an error
+// or as a whole message, after fuzzed progress.
 func FuzzALyingAgent(f *testing.F) {
 	all := questions()
 	for i, q := range all {
@@ -401,7 +401,7 @@ func FuzzALyingAgent(f *testing.F) {
 			case 1:
 				return append(out, []byte(fmt.Sprintf(`{"kind":"result","id":%d,"error":%s}`, m.ID, text)))
 			}
-			// The call must end, whatever became of that message.
+			// The call must end, however the agent answered.
 			return append(append(out, text), answer(m, `0`)...)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Timeout())
@@ -419,8 +419,8 @@ func FuzzALyingAgent(f *testing.F) {
 	})
 }
 
-// 63 MiB of "{}" took 6.4 GB and half a minute, whatever was asked for. What counts
-// is the factor.
+// 63 MiB of "{}" took 6.4 GB and half a minute for any operation. The factor
+// matters.
 func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 	long := testenv.Rounds(1, 4, 4) << 20
 	flood := func(head, each, tail string) string {
@@ -464,7 +464,7 @@ func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
 		for len(g.logs) > 0 {
 			<-g.logs
 		}
-		time.Sleep(perTime)
+		time.Sleep(logWindow)
 		g.handle(&message{Kind: logged, Text: "after"})
 		require.Equal(t, "beta: 400 lines of its log were left out", <-g.logs)
 		require.Equal(t, "beta: after", <-g.logs)

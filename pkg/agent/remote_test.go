@@ -22,10 +22,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// What goes wrong there is told as it is, with the host's name, and what was given
-// up before it began is not asked for.
+// Remote errors carry the host's name. A call that is cancelled before it
+// starts is not sent.
 func TestErrorsOfEveryOperationComeBack(t *testing.T) {
-	own := []string{opFacts.name, opHostFacts.name, opInspectDevice.name, opDeviceState.name, opDigestDevice.name} // of the host, not of its ZFS
+	own := []string{opFacts.name, opHostFacts.name, opInspectDevice.name, opDeviceState.name, opDigestDevice.name} // methods of the host, not of its ZFS
 	for _, q := range questions() {
 		t.Run(q.op, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 	}
 }
 
-// A task, an offer and a question are told there as they were told here.
+// Arguments arrive unchanged.
 func TestWhatToMoveCrosses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
@@ -75,8 +75,8 @@ func TestWhatToMoveCrosses(t *testing.T) {
 	})
 }
 
-// What another host names becomes names here, and its answers are indexed by
-// the questions: one that answers something else is not believed.
+// Answers are indexed by the request, and names from another host become local
+// names. An answer to another request is refused.
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
@@ -94,7 +94,7 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	}
 }
 
-// receiving is a task of an offer.
+// receiving returns the task that accepts an offer.
 func receiving(session string) hosts.Task {
 	return hosts.Task{From: hosts.Accept{Session: session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
 }
@@ -185,7 +185,7 @@ func TestCancelReachesTheAgentAndItsAnswerIsAwaited(t *testing.T) {
 				var wound atomic.Bool
 				g := start(t, newHost(func(ctx context.Context) error {
 					<-ctx.Done()
-					time.Sleep(3 * time.Second) // state is saved
+					time.Sleep(3 * time.Second) // saves its state
 					wound.Store(true)
 					return ctx.Err()
 				}))
@@ -229,10 +229,10 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		g.line.cut.Store(true)
 		began := time.Now()
 		require.ErrorIs(t, <-lost, hosts.ErrLost)
-		require.LessOrEqual(t, time.Since(began), silence)
+		require.LessOrEqual(t, time.Since(began), silenceTimeout)
 		<-cancelled
 		require.ErrorContains(t, <-g.served, "heard nothing for 30s")
-		require.LessOrEqual(t, time.Since(began), silence+pingEvery)
+		require.LessOrEqual(t, time.Since(began), silenceTimeout+pingEvery)
 
 		_, err := g.Facts(t.Context())
 		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
@@ -250,7 +250,7 @@ func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
 		got, err := g.Properties(t.Context(), []string{"tank/a"}, nil)
 		require.NoError(t, err)
 		require.Equal(t, long, got["tank/a"]["org.example:long"].Value)
-		require.Greater(t, time.Since(began), silence)
+		require.Greater(t, time.Since(began), silenceTimeout)
 	})
 }
 
@@ -292,7 +292,7 @@ func TestLogLinesCarryTheHost(t *testing.T) {
 	})
 }
 
-// A terminal that was stopped takes no lines, for as long as it likes.
+// A stopped terminal may block log lines for any time.
 func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
@@ -300,7 +300,7 @@ func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
 			g.logs <- "full"
 		}
 		g.server.Log("this one waits")
-		time.Sleep(3 * silence)
+		time.Sleep(3 * silenceTimeout)
 		for range cap(g.logs) {
 			<-g.logs
 		}
@@ -313,7 +313,7 @@ func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
 func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
-		base := time.Since(g.began)
+		base := time.Since(g.started)
 		g.rtt.Store(0)
 		time.Sleep(9 * time.Second)
 		g.handle(&message{Kind: pong, ID: uint64(base)})
@@ -323,13 +323,13 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 	})
 }
 
-// Only a forced command can bring two builds together that do not know the same
-// fields: the error says which version is there, and what to do.
+// Only a forced command can combine builds that know different fields. The
+// error shows the agent's version and a remedy.
 func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
 		fault.Refusef("what the account of this key may do is in its authorized_keys: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
-		r := liar(t, func(m *message) [][]byte { return [][]byte{failed(m, refused)[lengthSize:]} })
+		r := liar(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
 		_, err := r.Facts(t.Context())
 		require.ErrorContains(t, err, `unknown field "window"`)
 		require.Equal(t, fault.ClassOf(refused), fault.ClassOf(err))

@@ -1,8 +1,3 @@
-// Package agent lets a Site be on another host: a Server offers a Site's
-// operations on an agent's standard input and output, and Remote is a Site
-// that calls them. Messages are length-prefixed JSON; calls run side by side.
-//
-// It starts no process: how the other host is reached is package rsh's.
 package agent
 
 import (
@@ -25,142 +20,141 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// Times of the keepalive. A client pings; an agent or a client that heard
-// nothing for silence takes the other for dead.
+// Keepalive times. The client pings. Either side that receives nothing for silenceTimeout
+// considers the other dead.
 const (
-	pingEvery = 5 * time.Second
-	silence   = 30 * time.Second
-	// endWithin bounds how long an agent waits for its operations to wind
-	// down: a receive that was cut off saves its state in that time.
-	endWithin = 60 * time.Second
+	pingEvery      = 5 * time.Second
+	silenceTimeout = 30 * time.Second
+	// shutdownGrace limits the wait for operations at the end. An interrupted receive saves its
+	// state in that time.
+	shutdownGrace = 60 * time.Second
 )
 
-// Server serves one Site to one client.
+// Server serves one host to one client.
 type Server struct {
 	Site    hosts.Host
 	Version string
-	// Guard, where set, judges every call before it is carried out.
+	// Guard checks every call; nil = everything is permitted.
 	Guard *authz.Guard
-	// Note, where not "", is a line that the client's user is told at the start.
+	// Note is logged on the client at the start; "" = none.
 	Note string
-	// Silence is how long the agent waits for a sign of life; 0 = 30 seconds.
+	// Silence replaces silenceTimeout; 0 = 30 seconds.
 	Silence time.Duration
 
-	session atomic.Pointer[session] // while it serves
+	session atomic.Pointer[session] // nil unless serving
 }
 
-// What a gated session may have at once. An honest client has a few calls for
-// each stream that moves, and one request that is long.
+// Limits of a session with a Guard. An honest client has a few calls per running stream and one
+// large request.
 const (
-	maxGated    = 256       // calls, most of which wait
-	maxShort    = 4         // that do what takes moments: each runs a process or more
-	maxLong     = 64        // that last as long as a stream
-	maxInFlight = 40 << 20  // what requests cost that were not answered yet; one alone may cost more
-	maxUnread   = maxAnswer // bytes of answers that wait to be written
+	maxCalls     = 256       // calls, most of them waiting
+	maxShort     = 4         // running calls that are not long; each runs processes
+	maxLong      = 64        // calls that last as long as a stream
+	maxInFlight  = 40 << 20  // cost of unanswered requests; one alone may cost more
+	maxUnwritten = maxAnswer // bytes of answers waiting to be written
 )
 
-// Serve answers calls until the input ends, the other end falls silent, or
-// ctx ends; then everything that was started has ended too, or was given a
-// minute to. A clean end of input and the end of ctx return nil. It may return
-// while a read of in or a write of out still waits.
+// Serve answers calls until the input ends, the client is silent for too long, or ctx ends.
+// Then it cancels all calls and waits up to a minute for them. It returns nil at the end of
+// input or of ctx. A read of in or write of out may still be blocked.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	quiet := s.Silence
-	if quiet <= 0 {
-		quiet = silence
+	timeout := s.Silence
+	if timeout <= 0 {
+		timeout = silenceTimeout
 	}
 	c := newSession(ctx, s.Site, s.Guard)
 	s.session.Store(c)
 	c.queue <- []byte(hello(s.Version))
 	if s.Note != "" {
-		c.offer(&message{Kind: logged, Text: s.Note})
+		c.trySend(&message{Kind: logged, Text: s.Note})
 	}
-	c.heard = time.AfterFunc(quiet, func() {
-		c.end(fmt.Errorf("heard nothing for %s: the other end is gone", quiet))
+	c.watchdog = time.AfterFunc(timeout, func() {
+		c.end(fmt.Errorf("heard nothing for %s: the other end is gone", timeout))
 	})
-	defer c.heard.Stop()
+	defer c.watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { c.end(nil) })()
 	go c.write(out)
-	go func() { c.end(c.read(bufio.NewReaderSize(in, 64<<10), quiet)) }()
-	<-c.gone
-	c.windDown()
+	go func() { c.end(c.read(bufio.NewReaderSize(in, 64<<10), timeout)) }()
+	<-c.ended
+	c.shutdown()
 	if errors.Is(c.err, io.EOF) {
 		return nil
 	}
 	return c.err
 }
 
-// Log sends a line to the client, for the user. It never waits: lines that a
-// slow client does not take are dropped, as are those outside Serve.
+// Log sends a line to the client's user. It never blocks: it drops lines if the client is slow
+// or Serve is not running.
 func (s *Server) Log(text string) {
 	if c := s.session.Load(); c != nil {
-		c.offer(&message{Kind: logged, Text: text})
+		c.trySend(&message{Kind: logged, Text: text})
 	}
 }
 
-// session is one client's.
+// session is the connection of one client.
 type session struct {
-	site  hosts.Host
-	guard *authz.Guard
-	ops   map[string]served
-	heard *time.Timer
-	queue chan []byte // what is to be written: a client that does not read must not stop the reading of its cancels
+	site     hosts.Host
+	guard    *authz.Guard
+	ops      map[string]serverOperation
+	watchdog *time.Timer
+	queue    chan []byte // outgoing messages, buffered so that a client that does not read can still cancel
 
-	once sync.Once
-	gone chan struct{} // closed when nobody is to be told anything any more
-	err  error         // why, set before gone is closed
+	once  sync.Once
+	ended chan struct{} // closed when nothing more is sent
+	err   error         // reason, set before ended is closed
 
-	ctx     context.Context // of all calls
+	ctx     context.Context // parent of all calls
 	stop    context.CancelFunc
 	mu      sync.Mutex
-	over    bool // no further call starts
+	closing bool // no more calls start
 	running map[uint64]context.CancelFunc
-	cost    int // of the requests that run
-	streams int // of those, the long ones
+	cost    int // of the running requests
+	streams int // long calls running
 	calls   sync.WaitGroup
 
-	short  *semaphore.Weighted // of calls; nil without a gate
-	unread *semaphore.Weighted // of bytes in answers
+	short     *semaphore.Weighted // limits calls; nil without a Guard
+	unwritten *semaphore.Weighted // limits bytes of answers
 }
 
 func newSession(ctx context.Context, s hosts.Host, guard *authz.Guard) *session {
-	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), gone: make(chan struct{}),
+	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), ended: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
 	if guard != nil {
-		c.short, c.unread = semaphore.NewWeighted(maxShort), semaphore.NewWeighted(maxUnread)
+		c.short, c.unwritten = semaphore.NewWeighted(maxShort), semaphore.NewWeighted(maxUnwritten)
 	}
-	// Calls end after gone is closed, so that no client takes the end of its
-	// agent for an answer.
+	// Cancel calls only after ended is closed, so that a client does not take the agent's end
+	// for an answer.
 	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return c
 }
 
-// end ends the session; the first reason stays.
+// end ends the session. The first reason counts.
 func (c *session) end(err error) {
 	c.once.Do(func() {
 		c.mu.Lock()
-		c.over = true
+		c.closing = true
 		c.mu.Unlock()
 		c.err = err
-		close(c.gone)
+		close(c.ended)
 		c.stop()
 	})
 }
 
-// windDown waits until all calls have ended, and closes the Site.
-func (c *session) windDown() {
+// shutdown waits until all calls have ended, and closes the host.
+func (c *session) shutdown() {
 	ended := make(chan struct{})
 	go func() { c.calls.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(endWithin):
+	case <-time.After(shutdownGrace):
 	}
-	_ = c.site.Close() // nobody is left to be told
+	_ = c.site.Close() // no client is left for the error
 }
 
-func (c *session) read(in io.Reader, quiet time.Duration) error {
-	in = sign{in, func() { c.heard.Reset(quiet) }}
+func (c *session) read(in io.Reader, timeout time.Duration) error {
+	in = activityReader{in, func() { c.watchdog.Reset(timeout) }}
 	for {
-		m, err := readMessage(in, maxRequest, c.mayCost)
+		m, err := readMessage(in, maxRequest, c.maxCost)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return errors.New("the input ended within a message")
@@ -169,8 +163,8 @@ func (c *session) read(in io.Reader, quiet time.Duration) error {
 		}
 		switch m.Kind {
 		case ping:
-			// Where the queue is full, what fills it is sign of life enough.
-			c.offer(&message{Kind: pong, ID: m.ID})
+			// if the queue is full, its messages are sign of life enough
+			c.trySend(&message{Kind: pong, ID: m.ID})
 		case cancel:
 			c.mu.Lock()
 			if stop := c.running[m.ID]; stop != nil {
@@ -187,7 +181,7 @@ func (c *session) read(in io.Reader, quiet time.Duration) error {
 	}
 }
 
-// start runs a call on a goroutine of its own.
+// start runs a call in a new goroutine.
 func (c *session) start(m *message) error {
 	ctx, stop := context.WithCancel(c.ctx)
 	c.mu.Lock()
@@ -196,15 +190,15 @@ func (c *session) start(m *message) error {
 		stop()
 		return fmt.Errorf("call %d is running already", m.ID)
 	}
-	if c.over {
+	if c.closing {
 		stop()
 		return nil
 	}
-	if c.guard != nil && len(c.running) >= maxGated {
+	if c.guard != nil && len(c.running) >= maxCalls {
 		stop()
-		return fmt.Errorf("more than %d calls at once", maxGated)
+		return fmt.Errorf("more than %d calls at once", maxCalls)
 	}
-	refused := m.tooMuch
+	refused := m.rejected
 	switch {
 	case c.guard == nil || refused != nil:
 	case c.cost > 0 && c.cost+m.cost > maxInFlight:
@@ -225,14 +219,13 @@ func (c *session) start(m *message) error {
 		var answer []byte
 		if refused != nil {
 			if c.guard != nil {
-				c.guard.Unread(m.Op, refused)
+				c.guard.RefusedUnread(m.Op, refused)
 			}
-			answer = failed(m, refused)
+			answer = encodeError(m, refused)
 		} else if c.short != nil && !c.ops[m.Op].long {
-			// A turn ends when the answer waits to be written, no more than
-			// maxUnread of which may.
+			// A turn ends when the answer is queued; maxUnwritten limits queued answers.
 			if err := c.short.Acquire(ctx, 1); err != nil {
-				answer = failed(m, err)
+				answer = encodeError(m, err)
 			} else {
 				defer c.short.Release(1)
 			}
@@ -240,7 +233,7 @@ func (c *session) start(m *message) error {
 		if answer == nil {
 			answer = c.answer(ctx, m)
 		}
-		c.reply(answer) // who reads none of its answers has calls that do not end
+		c.enqueue(answer) // blocks if the client does not read
 		c.mu.Lock()
 		delete(c.running, m.ID)
 		c.cost -= m.cost
@@ -252,29 +245,29 @@ func (c *session) start(m *message) error {
 	return nil
 }
 
-// reply has an answer written.
-func (c *session) reply(answer []byte) {
-	if n := c.counted(answer); n > 0 && c.unread.Acquire(c.ctx, n) != nil {
-		return // nobody is there any more
+// enqueue queues an answer for writing.
+func (c *session) enqueue(answer []byte) {
+	if n := c.unwrittenCost(answer); n > 0 && c.unwritten.Acquire(c.ctx, n) != nil {
+		return // the session ended
 	}
 	select {
 	case c.queue <- answer:
-	case <-c.gone:
+	case <-c.ended:
 	}
 }
 
-// counted is how much of an encoded message counts against what waits to be
-// written: nothing of what offer writes, too.
-func (c *session) counted(raw []byte) int64 {
-	if c.unread == nil || len(raw)-lengthSize <= budget.Small {
+// unwrittenCost returns the bytes of an encoded message that count against maxUnwritten. Small
+// messages, such as those of trySend, do not count.
+func (c *session) unwrittenCost(raw []byte) int64 {
+	if c.unwritten == nil || len(raw)-lengthSize <= budget.Small {
 		return 0
 	}
-	return int64(min(len(raw), maxUnread))
+	return int64(min(len(raw), maxUnwritten))
 }
 
-// answer carries out a call and returns its encoded result.
+// answer runs a call and returns its encoded result.
 func (c *session) answer(ctx context.Context, m *message) []byte {
-	value, err := c.carryOut(ctx, m)
+	value, err := c.execute(ctx, m)
 	answer := &message{Kind: result, ID: m.ID}
 	if err == nil {
 		answer.Body, err = json.Marshal(value)
@@ -286,44 +279,44 @@ func (c *session) answer(ctx context.Context, m *message) []byte {
 		}
 		err = fmt.Errorf("answer of %s: %w", m.Op, tooLong)
 	}
-	return failed(m, err)
+	return encodeError(m, err)
 }
 
-func (c *session) carryOut(ctx context.Context, m *message) (any, error) {
+func (c *session) execute(ctx context.Context, m *message) (any, error) {
 	o, ok := c.ops[m.Op]
 	switch {
 	case ok:
-		return o.carryOut(ctx, c.site, c.guard, m.Body, func(p transfer.Progress) {
+		return o.execute(ctx, c.site, c.guard, m.Body, func(p transfer.Progress) {
 			if body, err := json.Marshal(p); err == nil {
-				c.offer(&message{Kind: progress, ID: m.ID, Body: body})
+				c.trySend(&message{Kind: progress, ID: m.ID, Body: body})
 			}
 		})
-	case c.guard != nil: // also of what the agent does not have: that is for the audit to know
+	case c.guard != nil: // the audit logs unknown operations too
 		return nil, c.guard.Unknown(authz.Request{Op: m.Op, Body: m.Body})
 	}
 	return nil, fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
 }
 
-// mayCost is the most that a message may cost to take in.
-func (c *session) mayCost(m *message) int {
+// maxCost returns the maximum cost of a message.
+func (c *session) maxCost(m *message) int {
 	if m.Kind != call {
 		return budget.Small
 	}
 	return max(c.ops[m.Op].request, budget.Small)
 }
 
-// failed is the answer of a call that failed.
-func failed(m *message, err error) []byte {
+// encodeError returns the encoded result of a failed call.
+func encodeError(m *message, err error) []byte {
 	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, budget.Small)
 	if tooLong != nil {
-		// An error so long tells nothing; its beginning does.
+		// Keep the beginning of an error that is too long.
 		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, budget.Small)
 	}
 	return raw
 }
 
-// offer writes a message unless the client is slow to read.
-func (c *session) offer(m *message) {
+// trySend queues a message unless the client is slow to read.
+func (c *session) trySend(m *message) {
 	raw, err := encode(m, budget.Small)
 	if err != nil {
 		return
@@ -337,25 +330,25 @@ func (c *session) offer(m *message) {
 func (c *session) write(out io.Writer) {
 	for {
 		select {
-		case <-c.gone:
+		case <-c.ended:
 			return
 		default:
 		}
 		select {
 		case raw := <-c.queue:
-			batch, counted := raw, c.counted(raw)
-			for len(c.queue) > 0 && len(batch) < budget.Small { // only this takes from it
+			batch, counted := raw, c.unwrittenCost(raw)
+			for len(c.queue) > 0 && len(batch) < budget.Small { // only this goroutine receives from it
 				raw = <-c.queue
-				batch, counted = append(batch, raw...), counted+c.counted(raw)
+				batch, counted = append(batch, raw...), counted+c.unwrittenCost(raw)
 			}
 			if _, err := out.Write(batch); err != nil {
-				c.end(nil) // a client that takes nothing is gone
+				c.end(nil) // the client is gone
 				return
 			}
 			if counted > 0 {
-				c.unread.Release(counted)
+				c.unwritten.Release(counted)
 			}
-		case <-c.gone:
+		case <-c.ended:
 			return
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// raw is an agent whose client is the test itself.
+// raw is an agent whose client is the test.
 type raw struct {
 	t      *testing.T
 	site   *host
@@ -175,7 +175,7 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 		r.send(&message{Kind: ping})
 		began := time.Now()
 		require.EqualError(t, <-r.served, "heard nothing for 30s: the other end is gone")
-		require.Equal(t, silence, time.Since(began))
+		require.Equal(t, silenceTimeout, time.Since(began))
 	})
 }
 
@@ -195,7 +195,7 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-r.served)
-		// "Cancelled" would read as if the client had wanted it.
+		// "Cancelled" would look like a cancellation by the client.
 		_ = r.in.Close()
 		got := make(chan error, 1)
 		go func() { _, err := readMessage(r.out, maxAnswer, free); got <- err }()
@@ -214,12 +214,12 @@ func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
 		began := time.Now()
 		_ = r.in.Close()
 		require.NoError(t, <-r.served)
-		require.Equal(t, endWithin, time.Since(began))
+		require.Equal(t, shutdownGrace, time.Since(began))
 		close(stuck)
 	})
 }
 
-// deaf is a Transport that has only something to say.
+// deaf is a Transport that only sends.
 type deaf struct {
 	io.Reader
 	why error
@@ -289,3 +289,25 @@ type closer struct {
 }
 
 func (c *closer) Close() error { return c.r.Close() }
+
+// writes receives the data of each call of Write.
+type writes chan string
+
+func (w writes) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
+}
+
+// Queued messages are written together: through a remote shell each write is a
+// packet.
+func TestWritesWhatWaitsAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newSession(t.Context(), nil, nil)
+	for _, m := range []string{"progress", "result", "pong"} {
+		c.queue <- []byte(m)
+	}
+	out := make(writes, 3)
+	go c.write(out)
+	require.Equal(t, "progressresultpong", <-out)
+	close(c.ended)
+}

@@ -358,7 +358,7 @@ func (d *doctor) grants() (all []Grant) {
 		}
 		for _, f := range d.report.Findings {
 			if f.Host == g.Host {
-				sort(f.ID, strings.HasPrefix(f.Summary, preflight.Unlooked))
+				sort(f.ID, strings.HasPrefix(f.Summary, preflight.Unread))
 			}
 		}
 		for _, c := range d.report.Ceilings {

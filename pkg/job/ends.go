@@ -110,7 +110,7 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 
 func (e *end) checked() preflight.Host {
 	f := e.facts
-	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, Unseen: e.denied}
+	return preflight.Host{Name: e.Label(), ZFS: f.ZFS, Kernel: f.Kernel, User: f.User, Root: f.Root, System: e.system, UnreadReason: e.denied}
 }
 
 func (e *end) report(role string) HostReport {

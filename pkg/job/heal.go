@@ -271,7 +271,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		out := &HealedDataset{Dataset: name}
 		h.report.Datasets = append(h.report.Datasets, out)
 		err := h.chooseCopy(ctx, out)
-		if err == nil && !d.Unlisted && preflight.Corrects(version) {
+		if err == nil && !d.Unlisted && preflight.CanHeal(version) {
 			err = h.chooseBase(ctx, out)
 		}
 		if err != nil {
@@ -280,7 +280,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 			}
 			out.Why, out.Remedy = err.Error(), fault.HintOf(err)
 		}
-		if !preflight.Corrects(version) {
+		if !preflight.CanHeal(version) {
 			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; 2.2 and later can", version), ""
 		}
 	}

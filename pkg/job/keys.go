@@ -35,7 +35,7 @@ func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.S
 // different key only by failing, before anything is stored. Then the dependents become encryption
 // roots, and the step is repeated.
 func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step *plan.Step, move func() (*StepResult, error)) (*StepResult, error) {
-	if len(planned.Inherit()) == 0 && d.KeepsKey() == "" {
+	if len(planned.KeyDependents()) == 0 && d.RequiredKeyRoot() == "" {
 		return move()
 	}
 	_, rekeyed := m.rekeyed.Load(d.Target)
@@ -44,12 +44,12 @@ func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step 
 	switch {
 	case err == nil || rekeyed || !zfs.IsOtherKey(err):
 		return r, err
-	case d.KeepsKey() != "":
-		return r, fault.Failf("send all of its tree at once, from "+d.KeepsKey()+" ({{recursive}})",
-			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.KeepsKey(), err)
+	case d.RequiredKeyRoot() != "":
+		return r, fault.Failf("send all of its tree at once, from "+d.RequiredKeyRoot()+" ({{recursive}})",
+			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.RequiredKeyRoot(), err)
 	}
 	m.rep.Log(fmt.Sprintf("%s: the source has another key by now", d.Target))
-	if err := m.makeEncryptionRoots(ctx, planned, planned.Inherit()); err != nil {
+	if err := m.makeEncryptionRoots(ctx, planned, planned.KeyDependents()); err != nil {
 		return r, err
 	}
 	m.rekeyed.Store(d.Target, true)
@@ -66,9 +66,9 @@ func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names 
 		switch {
 		case err == nil:
 			m.newRoots.Store(name, true)
-		case (transient(err) || d.StuckReason(name)) && name == d.Target:
+		case (transient(err) || d.MustBecomeRoot(name)) && name == d.Target:
 			return m.recordChange(fmt.Errorf("%s has to become an encryption root, as on the source: %w", name, err), 0)
-		case transient(err) || d.StuckReason(name):
+		case transient(err) || d.MustBecomeRoot(name):
 			return m.recordChange(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:
 			m.rep.Log(fmt.Sprintf("%s cannot be opened until all of the tree has arrived: %v", name, err))
@@ -87,7 +87,7 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		if failed[d.Source] != nil || ctx.Err() != nil || d.Joins == "" && !t.becameRoot(d) {
 			continue
 		}
-		root, asserted := cmp.Or(d.Joins, d.Takes()), d.Takes() != ""
+		root, asserted := cmp.Or(d.Joins, d.AssertedRoot()), d.AssertedRoot() != ""
 		err := repeatedErr
 		if err == nil {
 			err = t.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error {

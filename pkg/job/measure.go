@@ -195,7 +195,7 @@ func (m *measurer) measureLink(ctx context.Context, id string, from, to *end) er
 // addStreams repeats the measurement with more streams until the rate no longer grows. This shows
 // whether something other than capacity limited the link.
 func (m *measurer) addStreams(ctx context.Context, id string, from, to *end, last preflight.Link) (more []preflight.Link, err error) {
-	for last.HeldBack() && last.Streams < mostStreams {
+	for last.MayBeLimited() && last.Streams < mostStreams {
 		c := m.link
 		c.Streams = min(last.Streams*moreStreams, mostStreams)
 		next, err := m.measureStreams(ctx, c, id+"-streams", from, to)
@@ -203,7 +203,7 @@ func (m *measurer) addStreams(ctx context.Context, id string, from, to *end, las
 			return more, err
 		}
 		more = append(more, *next)
-		if !next.Grew(last) {
+		if !next.ScaledFrom(last) {
 			break
 		}
 		last = *next

@@ -286,7 +286,7 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		req.Rotate = "" // the user has not seen this rename
 	}
 	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it may still have to start from the beginning
-		req.Again = map[string]bool{d.Target: true}
+		req.RenamedBefore = map[string]bool{d.Target: true}
 	}
 	state, err := survey(ctx, e, req)
 	if err != nil {

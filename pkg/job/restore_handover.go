@@ -81,7 +81,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		h.rep.Log(fmt.Sprintf("%s has the key of %s: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
-	case d.Restore.Takes == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
+	case d.Restore.AssertedRoot == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
 		err := h.asRestorer(ctx, func(o hosts.Restorer) error {
 			return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		})

@@ -9,62 +9,61 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// How the two datasets of a Pair stand to each other.
-const (
-	PairSame         = "same"          // the same snapshots
-	PairSameNewest   = "same-newest"   // the newest is the same; of older ones only one side has some
-	PairNewerA       = "a-newer"       // A went on from the common version
-	PairNewerB       = "b-newer"       // B did
-	PairDiverged     = "diverged"      // both did
-	PairUnrelated    = "unrelated"     // no version in common
-	PairHalfReceived = "half-received" // a first receive of one was cut off, or is under way
-	PairNoSnapshots  = "no-snapshots"  // neither has any
-	PairOnlyA        = "only-a"        // B has no such dataset
-	PairOnlyB        = "only-b"
-	PairSetAside     = "set-aside" // the other has no such dataset, as this was set aside: no difference
-)
-
-// Pair is a dataset of one tree and what it is in the other, by the GUIDs of snapshots.
+// Pair is a match of two datasets by snapshot GUIDs. One side may be missing.
 type Pair struct {
 	Relation string `json:"relation"`
-	// Renamed tells that the two have different names below their roots.
+	// Renamed reports whether the names below the roots differ.
 	Renamed bool `json:"renamed,omitempty"`
-	// Common is the newest version that both have: a snapshot or, on one side, a
-	// bookmark of it. Shared is how many snapshots both have.
+	// Common is the most recent common version: a snapshot or, on one side, its bookmark.
+	// Shared is the number of common snapshots.
 	Common *zfs.Version `json:"common,omitempty"`
 	Shared int          `json:"shared"`
 	A      *PairSide    `json:"a,omitempty"`
 	B      *PairSide    `json:"b,omitempty"`
 }
 
-// PairSide is one side of a Pair.
 type PairSide struct {
 	Dataset string `json:"dataset"`
-	// Only are the snapshots that the other side lacks, the oldest first; Newer of
-	// them are newer than the common version.
+	// Only are the snapshots missing on the other side, oldest first. Newer counts those newer
+	// than the common version.
 	Only  []zfs.Version `json:"only"`
 	Newer int           `json:"newer"`
-	// Bytes is the estimate of the streams that would bring the newer ones to the
-	// other side; 0 where there are none, or it is unknown.
+	// Bytes is the estimated size of the streams that would send the newer snapshots; 0 if
+	// unknown or none.
 	Bytes uint64 `json:"bytes,omitempty"`
-	// Written is what changed since the newest snapshot.
+	// Written is the number of bytes written since the most recent snapshot.
 	Written uint64 `json:"written,omitempty"`
-	// Resume is a receive into it that was cut off.
+	// Resume describes an interrupted receive; nil if there is none.
 	Resume *PairResume `json:"resume,omitempty"`
 
 	d     *zfs.Dataset
-	base  zfs.Version // the common version as it is called here
+	base  zfs.Version // the common version on this side
 	below string      // the name below the root
 }
 
-// PairResume is a receive that was cut off.
+// PairResume describes an interrupted receive.
 type PairResume struct {
-	Snapshot string `json:"snapshot"` // its full name, on the source
-	Bytes    uint64 `json:"bytes"`    // that were received
+	Snapshot string `json:"snapshot"` // full name on the source
+	Bytes    uint64 `json:"bytes"`    // received so far
 }
 
-// Differs tells whether the two differ; newest passes over older snapshots that only
-// one side has.
+// Relations of the two datasets of a Pair.
+const (
+	PairSame         = "same"          // same snapshots
+	PairSameNewest   = "same-newest"   // same most recent snapshot; one side has additional older ones
+	PairNewerA       = "a-newer"       // A has snapshots newer than the common version
+	PairNewerB       = "b-newer"       // B has
+	PairDiverged     = "diverged"      // both have
+	PairUnrelated    = "unrelated"     // no common version
+	PairHalfReceived = "half-received" // a first receive is interrupted or running
+	PairNoSnapshots  = "no-snapshots"  // neither side has snapshots
+	PairOnlyA        = "only-a"        // missing in B
+	PairOnlyB        = "only-b"
+	PairSetAside     = "set-aside" // a copy set aside, missing on the other side: no difference
+)
+
+// Differs reports whether the datasets differ. If newest is set, additional older snapshots on
+// one side do not count.
 func (p *Pair) Differs(newest bool) bool {
 	switch p.Relation {
 	case PairSame, PairNoSnapshots, PairSetAside:
@@ -75,15 +74,20 @@ func (p *Pair) Differs(newest bool) bool {
 	return true
 }
 
-// Compare pairs the datasets of two listings with all their versions: those of one
-// name below their roots that have a snapshot in common, then those of different
-// names that have the most, then those of one name. A copy that was set aside is for
-// none of another name.
+// Below returns the name below the root of A, or of B if A is missing; "" for the root.
+func (p *Pair) Below() string { return cmp.Or(p.A, p.B).below }
+
+// Below returns the name of the dataset below its root, "" for the root.
+func (s *PairSide) Below() string { return s.below }
+
+// Compare matches the datasets of two listings with all their versions. It matches equal names
+// with a common version first, then different names with the most common versions, then equal
+// names. Copies set aside match equal names only.
 func Compare(a, b zfs.Listing) []*Pair {
 	left, right := sides(a), sides(b)
 	var pairs []*Pair
 	match := func(l, r *PairSide) {
-		pairs = append(pairs, paired(l, r))
+		pairs = append(pairs, newPair(l, r))
 		if l != nil {
 			delete(left, l.below)
 		}
@@ -91,36 +95,25 @@ func Compare(a, b zfs.Listing) []*Pair {
 			delete(right, r.below)
 		}
 	}
-	for _, l := range inOrder(left) {
-		if r := right[l.below]; r != nil && related(l, r) > 0 {
+	for _, l := range sortedSides(left) {
+		if r := right[l.below]; r != nil && countCommon(l, r) > 0 {
 			match(l, r)
 		}
 	}
-	for _, m := range renamed(left, right) {
-		if left[m[0].below] != nil && right[m[1].below] != nil && !m[0].aside() && !m[1].aside() {
+	for _, m := range renamedPairs(left, right) {
+		if left[m[0].below] != nil && right[m[1].below] != nil && !m[0].isSetAside() && !m[1].isSetAside() {
 			match(m[0], m[1])
 		}
 	}
-	for _, l := range inOrder(left) {
+	for _, l := range sortedSides(left) {
 		match(l, right[l.below])
 	}
-	for _, r := range inOrder(right) {
+	for _, r := range sortedSides(right) {
 		match(nil, r)
 	}
 	slices.SortFunc(pairs, func(p, q *Pair) int { return cmp.Compare(p.Below(), q.Below()) })
 	return pairs
 }
-
-// Below is the name of the dataset below its root, "" for the root: that of A, where
-// there is one.
-func (p *Pair) Below() string { return cmp.Or(p.A, p.B).below }
-
-// aside tells of a copy that was set aside, by its name below the root: whose root was
-// set aside is what somebody wants to compare.
-func (s *PairSide) aside() bool { return zfs.IsDiverged(s.below) }
-
-// Below is the name of the dataset below its root, "" for the root.
-func (s *PairSide) Below() string { return s.below }
 
 func sides(l zfs.Listing) map[string]*PairSide {
 	out := make(map[string]*PairSide, len(l.Datasets))
@@ -135,7 +128,7 @@ func sides(l zfs.Listing) map[string]*PairSide {
 	return out
 }
 
-func inOrder(m map[string]*PairSide) []*PairSide {
+func sortedSides(m map[string]*PairSide) []*PairSide {
 	var out []*PairSide
 	for _, s := range m {
 		out = append(out, s)
@@ -144,28 +137,10 @@ func inOrder(m map[string]*PairSide) []*PairSide {
 	return out
 }
 
-// related counts the versions of l that are snapshots of r, or the other way round.
-func related(l, r *PairSide) (n int) {
-	have := make(map[uint64]zfs.VersionKind, len(r.d.Versions))
-	for _, v := range r.d.Versions {
-		have[v.GUID] = max(have[v.GUID], v.Kind) // snapshots
-	}
-	for _, v := range l.d.Versions {
-		if k := have[v.GUID]; k == zfs.Snapshot || k != "" && v.Kind == zfs.Snapshot {
-			n++
-		}
-	}
-	return n
-}
-
-// maxCopies bounds the datasets of one side in which a version is looked for: one that
-// has it in each of a thousand would cost minutes.
-const maxCopies = 8
-
-// renamed are the pairs that have a version in common, those with the most first.
-func renamed(left, right map[string]*PairSide) [][2]*PairSide {
+// renamedPairs returns all pairs with a common version, most common versions first.
+func renamedPairs(left, right map[string]*PairSide) [][2]*PairSide {
 	of := map[uint64][]*PairSide{}
-	for _, r := range inOrder(right) {
+	for _, r := range sortedSides(right) {
 		for _, v := range r.d.Versions {
 			if with := of[v.GUID]; len(with) == 0 || with[len(with)-1] != r && len(with) < maxCopies {
 				of[v.GUID] = append(with, r)
@@ -177,7 +152,7 @@ func renamed(left, right map[string]*PairSide) [][2]*PairSide {
 		n    int
 	}
 	var all []match
-	for _, l := range inOrder(left) {
+	for _, l := range sortedSides(left) {
 		seen := map[*PairSide]bool{}
 		for _, v := range l.d.Versions {
 			for _, r := range of[v.GUID] {
@@ -185,7 +160,7 @@ func renamed(left, right map[string]*PairSide) [][2]*PairSide {
 					continue
 				}
 				seen[r] = true
-				if n := related(l, r); n > 0 {
+				if n := countCommon(l, r); n > 0 {
 					all = append(all, match{[2]*PairSide{l, r}, n})
 				}
 			}
@@ -199,21 +174,39 @@ func renamed(left, right map[string]*PairSide) [][2]*PairSide {
 	return out
 }
 
-// paired says how two datasets stand to each other, of which one may be nil.
-func paired(l, r *PairSide) *Pair {
+// maxCopies limits the datasets per version on one side. A version in each of a thousand
+// datasets would cost minutes.
+const maxCopies = 8
+
+// countCommon counts the versions of l that are snapshots of r, or the reverse.
+func countCommon(l, r *PairSide) (n int) {
+	have := make(map[uint64]zfs.VersionKind, len(r.d.Versions))
+	for _, v := range r.d.Versions {
+		have[v.GUID] = max(have[v.GUID], v.Kind) // prefer snapshots
+	}
+	for _, v := range l.d.Versions {
+		if k := have[v.GUID]; k == zfs.Snapshot || k != "" && v.Kind == zfs.Snapshot {
+			n++
+		}
+	}
+	return n
+}
+
+// newPair compares two datasets, one of which may be nil.
+func newPair(l, r *PairSide) *Pair {
 	p := &Pair{A: l, B: r}
 	switch {
 	case r == nil:
-		p.alone(l, PairOnlyA)
+		p.setOnly(l, PairOnlyA)
 		return p
 	case l == nil:
-		p.alone(r, PairOnlyB)
+		p.setOnly(r, PairOnlyB)
 		return p
 	}
 	p.Renamed = l.below != r.below
 	p.Common = l.common(r)
-	p.Shared = l.lacking(r)
-	r.lacking(l)
+	p.Shared = l.countMissing(r)
+	r.countMissing(l)
 	switch {
 	case l.d.Inconsistent() || r.d.Inconsistent():
 		p.Relation = PairHalfReceived
@@ -235,16 +228,19 @@ func paired(l, r *PairSide) *Pair {
 	return p
 }
 
-// alone says it of a dataset that only one side has.
-func (p *Pair) alone(s *PairSide, relation string) {
-	s.lacking(nil)
-	if p.Relation = relation; s.aside() { // and nothing of it is to be sent
+// setOnly fills in a Pair of which only one side exists.
+func (p *Pair) setOnly(s *PairSide, relation string) {
+	s.countMissing(nil)
+	if p.Relation = relation; s.isSetAside() { // none of its snapshots would be sent
 		p.Relation, s.Newer = PairSetAside, 0
 	}
 }
 
-// common finds the newest version that both have, whichever of them has only a
-// bookmark of it.
+// isSetAside reports whether the name below the root is that of a copy set aside. A root is
+// always compared.
+func (s *PairSide) isSetAside() bool { return zfs.IsDiverged(s.below) }
+
+// common returns the most recent common version. Either side may have only its bookmark.
 func (s *PairSide) common(other *PairSide) *zfs.Version {
 	last := zfs.Version{CreateTXG: math.MaxUint64}
 	mine, theirs, ok := common(s.d, other.d, last)
@@ -258,8 +254,8 @@ func (s *PairSide) common(other *PairSide) *zfs.Version {
 	return &mine
 }
 
-// lacking fills in what the other side lacks, and returns how many snapshots it has.
-func (s *PairSide) lacking(other *PairSide) (shared int) {
+// countMissing fills in Only and Newer, and returns the number of shared snapshots.
+func (s *PairSide) countMissing(other *PairSide) (shared int) {
 	for _, v := range s.d.Snapshots() {
 		if other != nil {
 			if _, both := other.d.SnapshotOf(v.GUID); both {
@@ -275,8 +271,7 @@ func (s *PairSide) lacking(other *PairSide) (shared int) {
 	return shared
 }
 
-// Streams are those that would bring what is newer to the other side, raw where that
-// is encrypted.
+// Streams returns the streams that would send the newer snapshots, raw if encrypted.
 func (s *PairSide) Streams() (out []zfs.SendSpec) {
 	to, ok := s.d.Latest()
 	if !ok || s.Newer == 0 {
@@ -290,7 +285,7 @@ func (s *PairSide) Streams() (out []zfs.SendSpec) {
 	if s.base.Kind != "" {
 		from = s.base.Short()
 	}
-	for _, r := range (&Request{}).runs(s.d, s.base.CreateTXG, to, s.base.Kind != zfs.Snapshot) {
+	for _, r := range (&Request{}).segments(s.d, s.base.CreateTXG, to, s.base.Kind != zfs.Snapshot) {
 		out = append(out, zfs.SendSpec{Dataset: s.Dataset, From: from, Through: r.names(), To: r.to.Name, Flags: flags})
 		from = "@" + r.to.Name
 	}

@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// compared writes the pairs of two trees, a line each: names, relation, common
-// version, what only one side has and how much of it is newer.
-func compared(t testing.TB, root string, a []*zfs.Dataset, otherRoot string, b []*zfs.Dataset) string {
+// pairsText formats the pairs of two trees, one per line: names, relation,
+// common version, versions on one side only, and how many of them are newer.
+func pairsText(t testing.TB, root string, a []*zfs.Dataset, otherRoot string, b []*zfs.Dataset) string {
 	t.Helper()
 	var out []string
 	for _, p := range Compare(zfs.Listing{Root: root, Datasets: a}, zfs.Listing{Root: otherRoot, Datasets: b}) {
@@ -58,12 +58,12 @@ func TestCompare(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tt.want, compared(t, "tank/a", []*zfs.Dataset{dataset(t, "tank/a", tt.a)}, "vault/a", []*zfs.Dataset{dataset(t, "vault/a", tt.b)}))
+			require.Equal(t, tt.want, pairsText(t, "tank/a", []*zfs.Dataset{dataset(t, "tank/a", tt.a)}, "vault/a", []*zfs.Dataset{dataset(t, "vault/a", tt.b)}))
 		})
 	}
 }
 
-// Names pair what has something in common; else GUIDs do.
+// Datasets with a common version pair by name first, otherwise by GUID.
 func TestCompareTrees(t *testing.T) {
 	t.Parallel()
 	a := []*zfs.Dataset{
@@ -80,17 +80,17 @@ half-received - tank/mail[@a;1] vault/mail[;0]
 only-a - tank/new[@a;1] -
 only-b - - vault/old[@a;1]
 same @a tank/swap1[;0] vault/swap2[;0]
-same @a tank/swap2[;0] vault/swap1[;0]`, compared(t, "tank", a, "vault", b))
-	// After a promotion the snapshots that both have are the other one's.
+same @a tank/swap2[;0] vault/swap1[;0]`, pairsText(t, "tank", a, "vault", b))
+	// After a promotion, the common snapshots belong to the other dataset.
 	a = []*zfs.Dataset{dataset(t, "tank/p", ""), dataset(t, "tank/p/clone", "@a,1 @b,2 @c,4"), dataset(t, "tank/p/orig", "@d,3")}
 	b = []*zfs.Dataset{dataset(t, "vault/p", ""), dataset(t, "vault/p/clone", "@c,4"), dataset(t, "vault/p/orig", "@a,1 @b,2 @d,3")}
 	require.Equal(t, `no-snapshots - tank/p[;0] vault/p[;0]
 same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
-same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, compared(t, "tank/p", a, "vault/p", b))
+same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, pairsText(t, "tank/p", a, "vault/p", b))
 }
 
-// What was set aside is no difference, and what no other dataset is compared with, unless
-// somebody compares it.
+// A copy set aside is no difference and matches no other dataset, unless it is
+// compared itself.
 func TestCompareSetAside(t *testing.T) {
 	t.Parallel()
 	const aside = "vault/a.zxfer-2026-11-23T10-15-00Z"
@@ -102,9 +102,9 @@ func TestCompareSetAside(t *testing.T) {
 only-a - tank/a[@x @y;2] -
 set-aside - - vault/a.zxfer-2026-11-23T10-15-00Z[@x @z;0]
 set-aside - - vault/a.zxfer-2026-11-23T10-15-00Z/b[@x;0]
-only-a - tank/a/b[@x;1] -`, compared(t, "tank", append(tank, a...), "vault", append(vault, b...)))
+only-a - tank/a/b[@x;1] -`, pairsText(t, "tank", append(tank, a...), "vault", append(vault, b...)))
 	require.Equal(t, `diverged @x tank/a[@y;1] vault/a.zxfer-2026-11-23T10-15-00Z[@z;1]
-same @x tank/a/b[;0] vault/a.zxfer-2026-11-23T10-15-00Z/b[;0]`, compared(t, "tank/a", a, aside, b))
+same @x tank/a/b[;0] vault/a.zxfer-2026-11-23T10-15-00Z/b[;0]`, pairsText(t, "tank/a", a, aside, b))
 	begun := append(vault, append(b, dataset(t, "vault/a", "@x,1 @y,2"), dataset(t, "vault/a/b", "@x,11"))...)
 	for _, p := range Compare(zfs.Listing{Root: "tank", Datasets: append(tank, a...)}, zfs.Listing{Root: "vault", Datasets: begun}) {
 		require.False(t, p.Differs(false), p.Below())
@@ -132,8 +132,8 @@ func TestCompareDiffersAndStreams(t *testing.T) {
 	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "what is older needs no stream")
 }
 
-// TestCompareOfWhatHasEverything compares with a side that has the same versions in every
-// dataset.
+// TestCompareOfWhatHasEverything compares with a side that has the same
+// versions in every dataset.
 func TestCompareOfWhatHasEverything(t *testing.T) { //nolint:paralleltest // it measures processor time
 	const versions = 20
 	all := make([]zfs.Version, versions)

@@ -9,35 +9,34 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The ids of conflicts, which are part of the JSON output.
+// Conflict IDs. They are part of the JSON output.
 const (
-	NoSnapshot      = "no-snapshot"        // nothing to send, or the snapshot asked for is not there
-	SameDataset     = "same-dataset"       // source and target are one, or the target lies inside what is sent
-	TypeMismatch    = "type-mismatch"      // filesystem onto volume, the other way round, or below a volume
-	Diverged        = "diverged"           // the target has snapshots behind the common one
-	NoCommon        = "no-common"          // the target has no snapshot of the source's history
-	NameTaken       = "name-taken"         // the target has another snapshot of a name that would arrive
-	Modified        = "modified"           // the target changed since its newest snapshot
-	Mounted         = "mounted"            // a restore goes back over a filesystem that is in use
-	Kept            = "kept"               // a snapshot that Rollback would destroy is held or has clones
-	KeyNotLoaded    = "key-not-loaded"     // a key that must be loaded is not
-	EncryptionMixed = "encryption-mixed"   // raw onto a dataset that was not received raw, or the reverse
+	NoSnapshot      = "no-snapshot"        // nothing to send, or the requested snapshot does not exist
+	SameDataset     = "same-dataset"       // source and target are the same, or the target is inside the source
+	TypeMismatch    = "type-mismatch"      // filesystem onto volume, the reverse, or below a volume
+	Diverged        = "diverged"           // the target has snapshots newer than the common one
+	NoCommon        = "no-common"          // no common snapshot
+	NameTaken       = "name-taken"         // the target has another snapshot with the name of an arriving one
+	Modified        = "modified"           // the target changed since its most recent snapshot
+	Mounted         = "mounted"            // a restore would roll back a mounted filesystem
+	Kept            = "kept"               // a snapshot that Rollback would destroy has holds or clones
+	KeyNotLoaded    = "key-not-loaded"     // a required key is not loaded
+	EncryptionMixed = "encryption-mixed"   // raw onto a dataset not received raw, or the reverse
 	IVSetMismatch   = "ivset-mismatch"     // openzfs#8758
 	KeyChanged      = "target-key-changed" // openzfs#12614
-	FeatureMissing  = "feature-missing"    // the target's pool lacks a feature
-	BadName         = "bad-name"           // a name on the target would be illegal or too long
-	BadProperty     = "bad-property"       // -o or -x of a property that cannot be
-	NoRoom          = "no-room"            // of many datasets, one that the target has no room for
-	FirstRefused    = "first-refused"      // the target does not have the dataset, and none is to be begun there
-	HalfReceived    = "half-received"      // a receive into the source, or into the target, is unfinished
+	FeatureMissing  = "feature-missing"    // a pool lacks a feature
+	BadName         = "bad-name"           // invalid or too long name on the target
+	BadProperty     = "bad-property"       // invalid -o, -x or --carry
+	NoRoom          = "no-room"            // no space on the target for one of many datasets
+	FirstRefused    = "first-refused"      // the dataset is new on the target, and FirstFail forbids that
+	HalfReceived    = "half-received"      // an unfinished receive into the source or the target
 )
 
-// Conflicts are findings that forbid to send a dataset as asked. Each names
-// both sides.
+// Conflicts are findings that prevent a transfer. Each names both sides.
 type Conflicts []finding.Finding
 
-// published is a conflict as the JSON of plans has named its parts from the first.
-type published struct {
+// jsonConflict is a conflict with the frozen JSON names of a plan.
+type jsonConflict struct {
 	ID             string           `json:"id"`
 	Host           string           `json:"-"`
 	Severity       finding.Severity `json:"-"`
@@ -51,22 +50,22 @@ type published struct {
 	TargetVersions []string         `json:"target_versions,omitempty"`
 }
 
-// MarshalJSON writes them as published; none as an empty list.
+// MarshalJSON encodes conflicts as jsonConflict; nil as an empty list.
 func (c Conflicts) MarshalJSON() ([]byte, error) {
-	out := make([]published, len(c))
+	out := make([]jsonConflict, len(c))
 	for i := range c {
-		out[i] = published(c[i])
+		out[i] = jsonConflict(c[i])
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // who writes the whole decides
+	enc.SetEscapeHTML(false) // the outer encoder decides
 	err := enc.Encode(out)
 	return b.Bytes(), err
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (c *Conflicts) UnmarshalJSON(text []byte) error {
-	var in []published
+	var in []jsonConflict
 	if err := json.Unmarshal(text, &in); err != nil {
 		return err
 	}
@@ -78,13 +77,13 @@ func (c *Conflicts) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// evidence is how many versions or names a message lists at most.
-const evidence = 5
+// maxEvidence is the maximum number of versions or names in a message.
+const maxEvidence = 5
 
 func (p *planner) conflict(id, source, target, hint, format string, args ...any) {
 	p.plan.Refuse(finding.Finding{
 		ID: id, Source: source, Target: target, Summary: fmt.Sprintf(format, args...), Remedy: hint,
-		SourceVersions: newest(p.source[source], evidence), TargetVersions: newest(p.target[target], evidence),
+		SourceVersions: newestNames(p.source[source], maxEvidence), TargetVersions: newestNames(p.target[target], maxEvidence),
 	})
 }
 
@@ -98,19 +97,19 @@ func (p *planner) note(format string, args ...any) {
 	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// onSource and onTarget name a dataset together with its host.
-func (p *planner) onSource(name string) string { return on(p.state.SourceHost, name) }
-func (p *planner) onTarget(name string) string { return on(p.state.TargetHost, name) }
+// onSource and onTarget prefix a dataset with its host.
+func (p *planner) onSource(name string) string { return withHost(p.state.SourceHost, name) }
+func (p *planner) onTarget(name string) string { return withHost(p.state.TargetHost, name) }
 
-func on(host, name string) string {
+func withHost(host, name string) string {
 	if host == "" {
 		return name
 	}
 	return host + ":" + name
 }
 
-// newest lists some versions of a dataset, newest first.
-func newest(d *zfs.Dataset, most int) []string {
+// newestNames returns the names of at most most versions, most recent first.
+func newestNames(d *zfs.Dataset, most int) []string {
 	var out []string
 	if d == nil {
 		return nil
@@ -121,13 +120,13 @@ func newest(d *zfs.Dataset, most int) []string {
 	return out
 }
 
-// quoteNames joins the versions of a dataset for a message.
-func quoteNames(d *zfs.Dataset) string {
+// listNames joins the version names of a dataset for a message.
+func listNames(d *zfs.Dataset) string {
 	if len(d.Versions) == 0 {
 		return "no snapshot"
 	}
-	return finding.Some(newest(d, len(d.Versions)), evidence)
+	return finding.Some(newestNames(d, len(d.Versions)), maxEvidence)
 }
 
-// command is a command line of zfs(8) or zpool(8) that a hint names.
+// command returns a command line of zfs(8) or zpool(8) for a hint.
 func command(argv ...string) string { return zfs.CommandLine(argv) }

@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// Programs, and facts that were captured, have conflicts under these names.
+// Programs and captured facts rely on these names.
 func TestConflictsInJSON(t *testing.T) {
 	t.Parallel()
 	var p Plan

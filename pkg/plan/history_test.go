@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// What is sent of one dataset's history. The source is tank/a, the target
-// vault/a; "absent" where it does not exist.
+// Streams sent for one dataset's history. The source is tank/a, the target
+// vault/a; "absent" if it does not exist.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	const absent = "absent"
@@ -112,7 +112,7 @@ func TestHistory(t *testing.T) {
 					have[v.GUID] = true
 				}
 			}
-			state := given(datasets...)
+			state := stateOf(datasets...)
 			state.SourceCreated = map[string]time.Time{}
 			for _, name := range NeedCreated(req, &state) {
 				var n int64
@@ -120,9 +120,9 @@ func TestHistory(t *testing.T) {
 				require.NoError(t, err)
 				state.SourceCreated[name] = time.Unix(n*3600, 0)
 			}
-			p := made(t, req, state)
-			d := only(t, p)
-			require.Equal(t, tt.want, steps(d))
+			p := mustMake(t, req, state)
+			d := onlyDataset(t, p)
+			require.Equal(t, tt.want, stepsText(d))
 			loses := tt.loses
 			if loses != "" {
 				loses += " snapshots that are taken of vault/a until the stream has arrived"
@@ -143,7 +143,7 @@ func TestHistory(t *testing.T) {
 				require.NotEmpty(t, st.Why)
 				require.Equal(t, "vault/a", st.Receive.Target)
 				if st.Kind != Full {
-					require.True(t, have[st.BaseGUID], "base of %s", steps(d))
+					require.True(t, have[st.BaseGUID], "base of %s", stepsText(d))
 				}
 				have[st.ToGUID] = true
 				_, err := zfs.SendArgs(st.Send)
@@ -156,7 +156,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Both sides' histories are named, and the way out.
+// Conflicts list the histories of both sides and a hint.
 func TestHistoryConflicts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -194,8 +194,8 @@ func TestHistoryConflicts(t *testing.T) {
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			p := made(t, req, given(dataset(t, "tank/a", tt.source), dataset(t, "vault/a", tt.target, tt.properties...)))
-			refused(t, p, tt.id, tt.texts...)
+			p := mustMake(t, req, stateOf(dataset(t, "tank/a", tt.source), dataset(t, "vault/a", tt.target, tt.properties...)))
+			requireConflict(t, p, tt.id, tt.texts...)
 			c := p.Conflicts[0]
 			require.Equal(t, "tank/a", c.Source)
 			require.Equal(t, "vault/a", c.Target)
@@ -210,15 +210,15 @@ func TestHistoryConflicts(t *testing.T) {
 
 func TestRollbackOfChanges(t *testing.T) {
 	t.Parallel()
-	p := made(t, request().with(func(r *Request) { r.Rollback = true }),
-		given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))
-	d := only(t, p)
-	require.Equal(t, "-F @a>@b", steps(d))
+	p := mustMake(t, request().with(func(r *Request) { r.Rollback = true }),
+		stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))
+	d := onlyDataset(t, p)
+	require.Equal(t, "-F @a>@b", stepsText(d))
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots that are taken of vault/a until the stream has arrived"}, d.Loses)
 }
 
-// What is mounted may change until the stream begins, by access times at least: that
-// is in the way of nobody who allowed it to be lost.
+// A mounted target may change until the stream starts, at least by access
+// times. That is no problem if Rollback allows its loss.
 func TestRollbackOfWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -231,20 +231,20 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 		{true, []string{"mounted=no"}, nil},
 		{false, []string{"mounted=yes"}, nil},
 	} {
-		p := made(t, request().with(func(r *Request) { r.Rollback = tt.rollback }),
-			given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", tt.target...)))
-		d := only(t, p)
+		p := mustMake(t, request().with(func(r *Request) { r.Rollback = tt.rollback }),
+			stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", tt.target...)))
+		d := onlyDataset(t, p)
 		require.Equal(t, tt.loses, d.Loses, tt)
 		require.Equal(t, tt.loses != nil, d.Steps[0].Receive.Rollback, tt)
 	}
 }
 
-// What ZFS would refuse to roll back is refused before a byte is sent.
+// Snapshots that ZFS could not roll back are refused before anything is sent.
 func TestRollbackOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })
-	s := given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@o,7 @a,1 @x,8 @y,9"))
-	p := made(t, req, s)
+	s := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@o,7 @a,1 @x,8 @y,9"))
+	p := mustMake(t, req, s)
 	require.Equal(t, []string{"vault/a@x", "vault/a@y"}, NeedLosses(p))
 	CheckLosses(&p, s)
 	require.Empty(t, p.Conflicts)
@@ -252,28 +252,28 @@ func TestRollbackOfWhatIsKept(t *testing.T) {
 	s.TargetHolds = map[string][]string{"vault/a@o": {"old"}, "vault/a@y": {"keep", "audit"}}
 	s.TargetClones = map[string][]string{"vault/a@x": {"vault/c"}}
 	CheckLosses(&p, s)
-	refused(t, p, Kept, "beta:vault/a cannot lose", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
+	requireConflict(t, p, Kept, "beta:vault/a cannot lose", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
 		"zfs release keep vault/a@y", "zfs destroy vault/c")
 	require.NotContains(t, p.Conflicts[0].Summary, "@o")
-	require.Empty(t, NeedLosses(made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))))
+	require.Empty(t, NeedLosses(mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))))
 }
 
 func TestEvidenceIsBounded(t *testing.T) {
 	t.Parallel()
-	p := made(t, request(), given(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
-	refused(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
-	require.Len(t, p.Conflicts[0].SourceVersions, evidence)
+	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", series(40)), dataset(t, "vault/a", "@x,100 @y,101")))
+	requireConflict(t, p, NoCommon, "@s39, @s38, @s37, @s36, @s35 and 35 more")
+	require.Len(t, p.Conflicts[0].SourceVersions, maxEvidence)
 	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
-// A bookmark that could not be made once all has arrived is refused before.
+// A bookmark that could not be created after the transfer is refused before it.
 func TestBookmarkThatCannotBe(t *testing.T) {
 	t.Parallel()
 	req := request()
 	req.Bookmark = true
-	refused(t, made(t, req, given(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b is there already", "zfs destroy 'tank/a#b'")
-	require.Empty(t, made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "the same")
-	state := given(dataset(t, "tank/a", "@a,1"))
+	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b is there already", "zfs destroy 'tank/a#b'")
+	require.Empty(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "the same")
+	state := stateOf(dataset(t, "tank/a", "@a,1"))
 	state.Source.Pool.Features["bookmarks"] = "disabled"
-	refused(t, made(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
+	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,39 +12,39 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// planner is the state of one Make.
+// planner holds the state of one call of Make.
 type planner struct {
 	req        Request
 	state      State
 	targetRoot string
 	plan       Plan
 
-	source     map[string]*zfs.Dataset // ancestors of the root included, as in target
-	target     map[string]*zfs.Dataset
-	sourceSnap map[string]uint64         // full snapshot name on the source to GUID
-	targetSnap map[uint64][]string       // GUID of a snapshot to its full names on the target
-	arriving   map[string]*Dataset       // what is planned so far, by target
-	sent       map[uint64]arrival        // snapshots that the plan brings, by GUID
-	clones     map[string][]*zfs.Dataset // of the source, by the dataset of their origin
-	parted     map[string]bool           // copies that become encryption roots
-	whole      bool                      // said that receives cannot resume
-	left       map[error][]leaving       // properties of the source that are not set, by the reason
+	source      map[string]*zfs.Dataset // including ancestors of the root, as in target
+	target      map[string]*zfs.Dataset
+	sourceSnap  map[string]uint64           // by full snapshot name
+	targetSnap  map[uint64][]string         // full names on the target, by GUID
+	byTarget    map[string]*Dataset         // planned so far
+	sent        map[uint64]arrivingSnapshot // snapshots that the plan brings, by GUID
+	clones      map[string][]*zfs.Dataset   // source clones by the dataset of their origin
+	becomesRoot map[string]bool             // copies that become encryption roots
+	notedWhole  bool                        // noted that receives cannot resume
+	skipped     map[error][]skippedProperty // source properties that are not set, by reason
 }
 
-// arrival is a snapshot that the plan brings to the target.
-type arrival struct {
-	source string // the dataset
+// arrivingSnapshot is a snapshot that the plan brings to the target.
+type arrivingSnapshot struct {
+	source string // dataset
 	target string // full name
 }
 
-// Make plans a transfer. A plan with conflicts is for showing only.
+// Make plans a transfer. Plans with conflicts must not be carried out.
 func Make(req Request, state State) Plan {
 	p := &planner{
 		req: req, state: state,
 		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
 		source: state.Source.ByName(), target: state.Target.ByName(),
 		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		arriving: map[string]*Dataset{}, sent: map[uint64]arrival{}, parted: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, left: map[error][]leaving{},
+		byTarget: map[string]*Dataset{}, sent: map[uint64]arrivingSnapshot{}, becomesRoot: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, skipped: map[error][]skippedProperty{},
 	}
 	p.req.created = state.SourceCreated
 	var err error
@@ -54,18 +53,18 @@ func Make(req Request, state State) Plan {
 		return p.plan
 	}
 	p.index()
-	if !p.checkPlace() || !p.checkProperties() {
+	if !p.checkTarget() || !p.checkProperties() {
 		return p.plan
 	}
 	for _, d := range ordered(state.Source.Datasets) {
 		p.dataset(d)
 	}
-	p.checkInheritors()
+	p.checkKeyDependents()
 	for _, out := range p.plan.Datasets {
-		p.joins(p.source[out.Source], out)
+		p.planJoin(p.source[out.Source], out)
 	}
-	p.leftBehind()
-	p.extraTargets()
+	p.noteSkipped()
+	p.noteExtra()
 	return p.plan
 }
 
@@ -89,51 +88,29 @@ func (p *planner) index() {
 	maps.Copy(p.sourceSnap, p.state.SourceOrigins)
 }
 
-// checkPlace refuses a target that cannot be one, whatever it holds.
-func (p *planner) checkPlace() bool {
-	source, target := p.req.Source, p.targetRoot
-	if p.state.SameHost && source == target {
-		p.conflict(SameDataset, source, target, "name another target", "source and target are both %s", p.onSource(source))
-		return false
-	}
-	if p.state.SameHost && p.req.Recursive && strings.HasPrefix(target, source+"/") {
-		p.conflict(SameDataset, source, target, "name a target outside of "+source+", or leave {{recursive}} out",
-			"target %s lies inside of %s, which is sent with all that is below it", p.onTarget(target), p.onSource(source))
-		return false
-	}
-	for _, a := range p.state.Target.Ancestors {
-		if a.Type == zfs.Volume {
-			p.conflict(TypeMismatch, source, target, "name another target", "%s cannot be: %s is a volume", p.onTarget(target), a.Name)
-			return false
-		}
-	}
-	return true
-}
-
-// dataset plans one dataset.
+// dataset plans one source dataset.
 func (p *planner) dataset(d *zfs.Dataset) {
 	out := &Dataset{Source: d.Name, Target: targetOf(d.Name, p.req.Source, p.targetRoot), Type: d.Type, Steps: []Step{}}
-	to, ok := p.arrival(d, out)
+	to, ok := p.arrivalSnapshot(d, out)
 	if !ok {
 		return
 	}
 	out.Arrive = to
 	out.Encrypted = d.Encrypted() && !p.req.Decrypt
-	p.giving(d, out)
-	// Where a conflict comes up, the dataset stays in the plan as it is:
-	// nothing of the plan is carried out then.
+	p.planRestore(d, out)
+	// If a conflict is found, the dataset remains in the plan, which is then not carried out.
 	p.plan.Datasets = append(p.plan.Datasets, out)
-	p.arriving[out.Target] = out
+	p.byTarget[out.Target] = out
 	if p.checkNames(d, out) && p.checkBookmark(d, out) && p.checkSourceKey(d, out) {
 		p.steps(d, out)
 	}
-	p.needs(out)
-	p.remember(d, out)
+	p.addNeeds(out)
+	p.recordArrivals(d, out)
 }
 
-// arrival returns the snapshot to arrive at. A dataset below the one asked
-// for is skipped where it has none, as by zfs send -R --skip-missing.
-func (p *planner) arrival(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
+// arrivalSnapshot returns the final snapshot of a dataset. Descendants without one are skipped,
+// as zfs send -R --skip-missing does.
+func (p *planner) arrivalSnapshot(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
 	top := d.Name == p.req.Source
 	if d.Inconsistent() {
 		if top {
@@ -146,12 +123,12 @@ func (p *planner) arrival(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
 	}
 	to, ok := p.req.arrival(d)
 	if !ok {
-		p.noArrival(d, out, top)
+		p.handleNoSnapshot(d, out, top)
 	}
 	return to, ok
 }
 
-func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
+func (p *planner) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
 	refuse := func(hint, format string, args ...any) {
 		p.conflict(NoSnapshot, d.Name, out.Target, hint, format, args...)
 	}
@@ -166,7 +143,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 	case p.req.Snapshot != "":
 		has := "no snapshot at all"
 		if near := nearest(d, p.req.Snapshot); len(near) > 0 {
-			has = finding.Some(near, evidence)
+			has = finding.Some(near, maxEvidence)
 		}
 		hint := "name one of them"
 		if !p.req.Restore {
@@ -174,7 +151,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 		}
 		refuse(hint, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, quoteNames(d))
+		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, listNames(d))
 	case p.req.Restore:
 		refuse("", "%s has no snapshot to restore", source)
 	default:
@@ -182,7 +159,7 @@ func (p *planner) noArrival(d *zfs.Dataset, out *Dataset, top bool) {
 	}
 }
 
-// checkNames refuses names that the target cannot have.
+// checkNames refuses names that are too long or invalid on the target.
 func (p *planner) checkNames(d *zfs.Dataset, out *Dataset) bool {
 	longest := out.Arrive.Name
 	for _, v := range p.req.carried(d, out.Arrive) {
@@ -194,14 +171,14 @@ func (p *planner) checkNames(d *zfs.Dataset, out *Dataset) bool {
 		p.conflict(BadName, d.Name, out.Target, "name a target that is shorter", "%s cannot arrive: %s", p.onSource(d.Name), err)
 		return false
 	}
-	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // it is still to be taken
+	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // the snapshot is not taken yet
 		p.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", p.onSource(out.Arrive.In(d.Name)), err)
 		return false
 	}
 	return true
 }
 
-// checkBookmark refuses a bookmark that cannot be made once all has arrived.
+// checkBookmark refuses a bookmark that could not be created after the transfer.
 func (p *planner) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
 	if !p.req.Bookmark {
 		return true
@@ -235,9 +212,7 @@ func (p *planner) checkSourceKey(d *zfs.Dataset, out *Dataset) bool {
 	return false
 }
 
-func encryptionRoot(d *zfs.Dataset) string { return cmp.Or(d.Get("encryptionroot"), d.Name) }
-
-// steps decides how the dataset gets to its arrival.
+// steps plans the streams of one dataset.
 func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 	t := p.target[out.Target]
 	if t == nil {
@@ -246,8 +221,8 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 	}
 	if t.Type != d.Type {
 		hint := "name another target"
-		if p.copied(t) { // the source was created anew
-			p.stray(d, t)
+		if p.isKnownCopy(t) { // the source was recreated
+			p.markDiverged(d, t)
 			hint += "\n" + p.rotateHint(t.Name)
 		}
 		p.conflict(TypeMismatch, d.Name, out.Target, hint,
@@ -255,7 +230,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	if v, ok := t.SnapshotOf(out.Arrive.GUID); ok {
-		if p.req.Restore && !out.Restore.Due && (!p.goBack(d, t, v, out) || out.Restore.Rollback != nil) {
+		if p.req.Restore && !out.Restore.Due && (!p.planRestoreRollback(d, t, v, out) || out.Restore.Rollback != nil) {
 			return
 		}
 		p.upToDate(t, v, out)
@@ -274,7 +249,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 			"%s is being received by a command whose stream cannot be resumed", p.onTarget(out.Target))
 		return
 	}
-	p.first(d, out) // dropping the state of a first receive removes the dataset
+	p.first(d, out) // discarding the state of a first receive removes the dataset
 }
 
 func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
@@ -290,24 +265,24 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 	}
 }
 
-// first plans the transfer of a dataset that the target does not have.
+// first plans the transfer of a dataset that is new on the target.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
-	if p.req.First == FirstFail && !p.req.Again[out.Target] && !p.state.isRecreated(out.Target) {
+	if p.req.First == FirstFail && !p.req.RenamedBefore[out.Target] && !p.state.isRecreated(out.Target) {
 		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
 	}
-	place := p.placeOf(out.Target)
-	if !p.checkFeatures(d, out) || !p.checkPlaceKey(d, out, place) || !p.checkPromoted(d, out) {
+	place := p.parentEncryptionOf(out.Target)
+	if !p.checkFeatures(d, out) || !p.checkParentKey(d, out, place) || !p.checkPromoted(d, out) {
 		return
 	}
-	flags := p.choose(d)
+	flags := p.newFlags(d)
 	out.CreateParents = p.parentMissing(out.Target)
-	receive := p.receive(out.Target)
+	receive := p.receiveSpec(out.Target)
 	p.setNew(&receive, d, flags, place)
-	runs := p.req.runs(d, 0, out.Arrive, true) // the oldest snapshot goes alone, in full
+	runs := p.req.segments(d, 0, out.Arrive, true) // the oldest snapshot is a full send
 	if p.req.First == FirstNewest {
-		runs = []run{{to: out.Arrive}}
+		runs = []segment{{to: out.Arrive}}
 	}
 	step := Step{
 		Kind: Full, Send: zfs.SendSpec{Dataset: d.Name, To: runs[0].to.Name, Flags: flags}, Receive: receive,
@@ -316,9 +291,9 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	if out.Aside = p.state.Aside[out.Target]; out.Aside != nil {
 		step.Why = "the copy that is there is set aside"
 	}
-	if origin, there, ok := p.origin(d, out); ok {
+	if origin, counterpart, ok := p.origin(d, out); ok {
 		step.Kind, step.BaseGUID = Clone, p.sourceSnap[origin]
-		step.Send.From, step.Receive.Origin = origin, there
+		step.Send.From, step.Receive.Origin = origin, counterpart
 		step.Why = "the target has the clone's origin, but not the clone"
 	}
 	step.Receive.Arrival = runs[0].arrival(step.BaseGUID, out)
@@ -326,14 +301,14 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	p.follow(d, out, runs[0].to, runs[1:], flags)
 }
 
-// follow appends the streams behind a base that the target has by then.
-func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []run, flags zfs.StreamFlags) {
+// follow appends incremental streams from a base that the target has by then.
+func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []segment, flags zfs.StreamFlags) {
 	for _, r := range runs {
 		why := fmt.Sprintf("the %d snapshots behind %s in one stream", len(r.through)+1, base.Short())
 		if len(r.through) == 0 {
 			why = "the next snapshot behind " + base.Short()
 		}
-		receive := p.receive(out.Target)
+		receive := p.receiveSpec(out.Target)
 		receive.Arrival = r.arrival(base.GUID, out)
 		out.Steps = append(out.Steps, Step{
 			Kind:    Incremental,
@@ -345,17 +320,16 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 	}
 }
 
-// extraTargets notes datasets below the target that the source has not, and copies of
-// what is not chosen any more.
-func (p *planner) extraTargets() {
+// noteExtra notes target datasets that are missing or excluded on the source.
+func (p *planner) noteExtra() {
 	if !p.req.Recursive {
 		return
 	}
 	var extra, unchosen []string
 	for _, t := range p.state.Target.Datasets {
 		source := p.req.Source + strings.TrimPrefix(t.Name, p.targetRoot)
-		switch d := p.req.Unchosen[source]; {
-		case p.source[source] != nil || p.req.Idle[source] || zfs.IsDiverged(t.Name):
+		switch d := p.req.ExcludedDatasets[source]; {
+		case p.source[source] != nil || p.req.UpToDate[source] || zfs.IsDiverged(t.Name):
 		case d == nil:
 			extra = append(extra, t.Name)
 		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
@@ -363,9 +337,9 @@ func (p *planner) extraTargets() {
 		}
 	}
 	if len(unchosen) > 0 {
-		p.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, evidence))
+		p.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, maxEvidence))
 	}
 	if len(extra) > 0 {
-		p.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, evidence))
+		p.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, maxEvidence))
 	}
 }

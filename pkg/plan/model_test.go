@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// model is a target that takes streams as the kernel does.
+// model is a target that receives streams as the kernel does.
 type model struct {
 	exists    bool
 	snapshots []zfs.Version // in order of arrival
@@ -25,7 +25,7 @@ func (m *model) index(guid uint64) int {
 	return slices.IndexFunc(m.snapshots, func(v zfs.Version) bool { return v.GUID == guid })
 }
 
-// receive takes one stream of a dataset, or says why the kernel would not.
+// receive receives one stream, or returns the kernel's refusal.
 func (m *model) receive(source *zfs.Dataset, st Step) error {
 	byName := map[string]zfs.Version{}
 	for _, v := range source.Versions {
@@ -77,8 +77,8 @@ func (m *model) receive(source *zfs.Dataset, st Step) error {
 	return nil
 }
 
-// randomSides makes a source with a random history, and a target that
-// received some of it, lost some, and may have made its own.
+// randomSides returns a source with a random history, and a target that
+// received some of it, lost some, and may have snapshots of its own.
 func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 	source = &zfs.Dataset{Name: "tank/a", Type: zfs.Filesystem}
 	target = &zfs.Dataset{Name: "vault/a", Type: zfs.Filesystem}
@@ -117,15 +117,15 @@ func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 	return source, target
 }
 
-// Whatever the histories, a plan without conflicts can be carried out step by
-// step, brings exactly what was asked for, and loses only what it lists.
+// For any histories, a plan without conflicts can be carried out step by step,
+// brings exactly the requested snapshots, and loses only those it lists.
 func TestPlansAreSound(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]int{}
 	seeds := testenv.Rounds(600, 3000, 8000)
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		source, there := randomSides(r)
+		source, counterpart := randomSides(r)
 		req := request().with(func(q *Request) {
 			q.LatestOnly = r.IntN(4) == 0
 			q.Newest = max(0, r.IntN(6)-2)
@@ -141,20 +141,20 @@ func TestPlansAreSound(t *testing.T) {
 			}
 		})
 		m := &model{exists: r.IntN(4) > 0}
-		state := given(source)
+		state := stateOf(source)
 		if m.exists {
-			m.snapshots = slices.Clone(there.Versions)
-			state.Target.Datasets = []*zfs.Dataset{there}
+			m.snapshots = slices.Clone(counterpart.Versions)
+			state.Target.Datasets = []*zfs.Dataset{counterpart}
 		}
 		before, created := slices.Clone(m.snapshots), map[string]time.Time{}
 		for i, v := range source.Snapshots() {
 			created[v.In("tank/a")] = time.Unix(int64(i), 0)
 		}
 		state.SourceCreated = map[string]time.Time{}
-		for _, name := range NeedCreated(req, &state) { // no more is asked for
+		for _, name := range NeedCreated(req, &state) { // nothing else is queried
 			state.SourceCreated[name] = created[name]
 		}
-		p := made(t, req, state)
+		p := mustMake(t, req, state)
 		require.Equal(t, p, Make(req, state), "the same input gives the same plan")
 		if len(p.Conflicts) > 0 {
 			outcomes[string(p.Conflicts[0].ID)]++
@@ -162,7 +162,7 @@ func TestPlansAreSound(t *testing.T) {
 		}
 		require.Len(t, p.Datasets, 1)
 		d := p.Datasets[0]
-		story := fmt.Sprintf("seed %d: %+v\nsource %v\ntarget %v\nplan %s, loses %v", seed, req, source.Versions, before, steps(d), d.Loses)
+		story := fmt.Sprintf("seed %d: %+v\nsource %v\ntarget %v\nplan %s, loses %v", seed, req, source.Versions, before, stepsText(d), d.Loses)
 		outcomes[map[bool]string{true: "steps", false: "up to date"}[len(d.Steps) > 0]]++
 		var base uint64
 		for i, st := range d.Steps {
@@ -175,7 +175,8 @@ func TestPlansAreSound(t *testing.T) {
 				}
 			}
 		}
-		// What is left of the target's own, then what was wanted behind the base.
+		// First the target's remaining snapshots, then the wanted ones newer
+		// than the base.
 		var want []uint64
 		for _, v := range before {
 			if !slices.Contains(d.Loses, v.In("vault/a")) {
@@ -206,7 +207,7 @@ func TestPlansAreSound(t *testing.T) {
 		if !req.Rollback {
 			require.Empty(t, d.Loses, story)
 		}
-		// Nothing newer in common was passed over.
+		// No newer common snapshot was ignored.
 		for _, v := range source.Versions {
 			if len(d.Steps) > 0 && v.CreateTXG > base && v.CreateTXG < d.Arrive.CreateTXG {
 				require.Negative(t, slices.IndexFunc(before, func(o zfs.Version) bool { return o.GUID == v.GUID }), story)

@@ -51,16 +51,16 @@ func dataset(t testing.TB, name, versions string, properties ...string) *zfs.Dat
 	return d
 }
 
-// modern are the features of a pool of a current version.
+// modern returns the features of a pool of a current version.
 func modern() map[string]string {
 	return map[string]string{"large_blocks": "active", "embedded_data": "active", "lz4_compress": "active", "zstd_compress": "enabled",
 		"encryption": "enabled", "large_dnode": "enabled", "blake3": "disabled"}
 }
 
-// given is a state with tank on alpha and vault on beta, which has only its
-// pool. Datasets of tank are the source, the first its root; others are the
-// target.
-func given(datasets ...*zfs.Dataset) State {
+// stateOf returns a state with tank on alpha and vault on beta, which has only
+// its pool. Datasets of tank are the source, with its root first; others are
+// the target.
+func stateOf(datasets ...*zfs.Dataset) State {
 	s := State{SourceHost: "alpha", TargetHost: "beta"}
 	s.Source.Pool = zfs.Pool{Name: "tank", Features: modern()}
 	s.Target.Pool = zfs.Pool{Name: "vault", Features: modern()}
@@ -76,9 +76,9 @@ func given(datasets ...*zfs.Dataset) State {
 	return s
 }
 
-// steps writes the steps of a dataset as "full @a", "@a>@b" (-i), "@a>@b>@c" (-I),
+// stepsText writes the steps of a dataset as "full @a", "@a>@b" (-i), "@a>@b>@c" (-I),
 // "clone tank/o@x>@a", "resume @a", with "-F " before one that rolls back.
-func steps(d *Dataset) string {
+func stepsText(d *Dataset) string {
 	var out []string
 	for _, st := range d.Steps {
 		var s string
@@ -100,11 +100,11 @@ func steps(d *Dataset) string {
 	return strings.Join(out, ", ")
 }
 
-// planned writes a whole plan, a line for each dataset.
-func planned(p Plan) string {
+// planText writes a whole plan, a line for each dataset.
+func planText(p Plan) string {
 	var out []string
 	for _, d := range p.Datasets {
-		s := d.Source + ": " + steps(d)
+		s := d.Source + ": " + stepsText(d)
 		if d.CreateParents {
 			s += " +parents"
 		}
@@ -116,8 +116,8 @@ func planned(p Plan) string {
 	return strings.Join(out, "\n")
 }
 
-// only is the plan's one dataset; the plan has no conflict.
-func only(t testing.TB, p Plan) *Dataset {
+// onlyDataset returns the only dataset of a plan without conflicts.
+func onlyDataset(t testing.TB, p Plan) *Dataset {
 	t.Helper()
 	for _, c := range p.Conflicts {
 		require.Fail(t, "unexpected conflict", "%s: %s", c.ID, c.Summary)
@@ -126,11 +126,11 @@ func only(t testing.TB, p Plan) *Dataset {
 	return p.Datasets[0]
 }
 
-// refused requires exactly one conflict, of that kind, whose message and hint
-// have all the texts.
-func refused(t testing.TB, p Plan, id string, texts ...string) {
+// requireConflict requires exactly one conflict, with that ID and all the texts
+// in its message or hint.
+func requireConflict(t testing.TB, p Plan, id string, texts ...string) {
 	t.Helper()
-	require.Len(t, p.Conflicts, 1, "%s", planned(p))
+	require.Len(t, p.Conflicts, 1, "%s", planText(p))
 	c := p.Conflicts[0]
 	require.Equal(t, id, c.ID, c.Summary)
 	for _, text := range texts {
@@ -155,20 +155,20 @@ func series(n int) string {
 	return b.String()
 }
 
-// made is what Make makes, the same whether or not the survey of the target had
-// only the newest snapshots at first.
-func made(t testing.TB, req Request, state State) Plan {
+// mustMake returns Make's plan. It must not depend on whether the target's
+// survey had only the most recent snapshots at first.
+func mustMake(t testing.TB, req Request, state State) Plan {
 	t.Helper()
 	p := Make(req, state)
 	require.Equal(t, p, fromNewest(req, state))
 	return p
 }
 
-// fromNewest plans as a job does, whose survey of the target has only the newest
-// snapshots at first.
+// fromNewest plans like a job, whose survey of the target has only the most
+// recent snapshots at first.
 func fromNewest(req Request, state State) Plan {
 	whole := map[string]*zfs.Dataset{}
-	var short []*zfs.Dataset
+	var newestOnly []*zfs.Dataset
 	for _, d := range state.Target.Datasets {
 		whole[d.Name] = d
 		cut := *d
@@ -176,9 +176,9 @@ func fromNewest(req Request, state State) Plan {
 		if latest, ok := d.Latest(); ok {
 			cut.Versions = []zfs.Version{latest}
 		}
-		short = append(short, &cut)
+		newestOnly = append(newestOnly, &cut)
 	}
-	state.Target.Datasets = short
+	state.Target.Datasets = newestOnly
 	p := Make(req, state)
 	datasets, names := NeedHistories(p, state)
 	for _, name := range names {
@@ -187,9 +187,9 @@ func fromNewest(req Request, state State) Plan {
 			datasets = append(datasets, dataset)
 		}
 	}
-	for i, d := range short {
+	for i, d := range newestOnly {
 		if slices.Contains(datasets, d.Name) {
-			short[i] = whole[d.Name]
+			newestOnly[i] = whole[d.Name]
 		}
 	}
 	return Make(req, state)

@@ -7,31 +7,30 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ordered returns datasets each after those above it and after the dataset that
-// its origin lies in, otherwise by name. Promoted clones can make a circle of
-// these: a parent then comes first all the same, and a clone before its origin.
-// What is next above a dataset may be missing, where a job does not select it.
+// ordered returns the datasets by name, each after its ancestors and after the dataset of its
+// origin. Promoted clones can form a cycle; then the first by name comes before its origin.
+// Ancestors may be missing if a job excludes them.
 func ordered(datasets []*zfs.Dataset) []*zfs.Dataset {
 	left := slices.SortedFunc(slices.Values(datasets), func(a, b *zfs.Dataset) int { return cmp.Compare(a.Name, b.Name) })
-	waits := make(map[string]bool, len(left)) // those that are not in out yet
+	pending := make(map[string]bool, len(left)) // not in out yet
 	for _, d := range left {
-		waits[d.Name] = true
+		pending[d.Name] = true
 	}
 	out := make([]*zfs.Dataset, 0, len(left))
 	for len(left) > 0 {
 		rest := left[:0]
 		for _, d := range left {
-			if waitsAbove(waits, d.Name) || waits[originDataset(d)] {
+			if ancestorPending(pending, d.Name) || pending[originDataset(d)] {
 				rest = append(rest, d)
 				continue
 			}
 			out = append(out, d)
-			delete(waits, d.Name)
+			delete(pending, d.Name)
 		}
 		if len(rest) == len(left) {
-			// A circle. The first by name waits for no parent.
+			// A cycle: take the first by name, which has no pending ancestor.
 			out = append(out, rest[0])
-			delete(waits, rest[0].Name)
+			delete(pending, rest[0].Name)
 			rest = rest[1:]
 		}
 		left = rest
@@ -39,20 +38,63 @@ func ordered(datasets []*zfs.Dataset) []*zfs.Dataset {
 	return out
 }
 
-func waitsAbove(waits map[string]bool, name string) bool {
+func ancestorPending(pending map[string]bool, name string) bool {
 	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
-		if waits[name] {
+		if pending[name] {
 			return true
 		}
 	}
 	return false
 }
 
-// originDataset is the dataset that a clone was made from, "" for no clone.
+// originDataset returns the dataset that a clone was made from, or "".
 func originDataset(d *zfs.Dataset) string {
 	origin, _, err := zfs.ParseSnapshot(d.Get("origin"))
 	if err != nil || origin == d.Name {
 		return ""
 	}
 	return origin
+}
+
+// addNeeds records the datasets that must arrive first: the nearest planned ancestor of a new
+// dataset, and a clone's origin.
+func (p *planner) addNeeds(out *Dataset) {
+	if len(out.Steps) == 0 {
+		return
+	}
+	if t := p.target[out.Target]; t == nil || t.Inconsistent() {
+		for name := zfs.ParentOf(out.Target); name != ""; name = zfs.ParentOf(name) {
+			if above := p.byTarget[name]; above != nil {
+				// Without steps it exists, or a conflict prevents it.
+				if len(above.Steps) > 0 || !p.exists(name) {
+					out.Needs = append(out.Needs, above.Source)
+				}
+				break
+			}
+		}
+	}
+	first := &out.Steps[0]
+	if origin := p.sent[first.BaseGUID]; first.Kind == Clone && origin.target == first.Receive.Origin && !slices.Contains(out.Needs, origin.source) {
+		out.Needs = append(out.Needs, origin.source)
+	}
+}
+
+// recordArrivals records the snapshots that the plan brings to out.
+func (p *planner) recordArrivals(d *zfs.Dataset, out *Dataset) {
+	if len(out.Steps) == 0 {
+		return
+	}
+	arrives := make(map[uint64]bool, len(out.Steps))
+	through := map[string]bool{}
+	for _, st := range out.Steps {
+		arrives[st.ToGUID] = true
+		for _, name := range st.Send.Through {
+			through[name] = true
+		}
+	}
+	for _, v := range d.Versions {
+		if v.Kind == zfs.Snapshot && (arrives[v.GUID] || through[v.Name]) {
+			p.sent[v.GUID] = arrivingSnapshot{source: d.Name, target: v.In(out.Target)}
+		}
+	}
 }

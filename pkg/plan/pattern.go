@@ -9,20 +9,18 @@ import (
 	"strings"
 )
 
-// Expression begins a pattern that is a regular expression.
-const Expression = "re:"
+// RegexpPrefix starts a regular-expression pattern.
+const RegexpPrefix = "re:"
 
-// A Pattern is a shell pattern (path.Match), which stands for a whole name, or
-// behind "re:" a regular expression (package regexp), which is found anywhere in
-// one that has no "^" or "$".
+// Pattern matches names. It is a shell pattern (path.Match) for the whole name or, after "re:",
+// a regular expression (package regexp) that is not anchored.
 type Pattern struct {
 	text string
 	re   *regexp.Regexp // nil for a shell pattern
 }
 
-// ParsePattern reads a pattern.
 func ParsePattern(s string) (Pattern, error) {
-	if re, ok := strings.CutPrefix(s, Expression); ok {
+	if re, ok := strings.CutPrefix(s, RegexpPrefix); ok {
 		r, err := regexp.Compile(re)
 		if err == nil && re == "" {
 			err = errors.New("it is empty")
@@ -38,10 +36,10 @@ func ParsePattern(s string) (Pattern, error) {
 	return Pattern{s, nil}, nil
 }
 
-// Expression tells whether it is a regular expression.
-func (p Pattern) Expression() bool { return p.re != nil }
+// IsRegexp reports whether the pattern is a regular expression.
+func (p Pattern) IsRegexp() bool { return p.re != nil }
 
-// Match tells whether it stands for a name.
+// Match reports whether the pattern matches a name.
 func (p Pattern) Match(name string) bool {
 	if p.re != nil {
 		return p.re.MatchString(name)
@@ -50,11 +48,10 @@ func (p Pattern) Match(name string) bool {
 	return ok && err == nil
 }
 
-// Patterns are any of several patterns.
+// Patterns match a name if any of them does.
 type Patterns []Pattern
 
-// ParsePatterns reads patterns. What is malformed whoever was given it refuses; here
-// it stands for nothing.
+// ParsePatterns parses patterns and ignores malformed ones. Callers have refused those before.
 func ParsePatterns(all []string) Patterns {
 	var out Patterns
 	for _, s := range all {
@@ -65,12 +62,12 @@ func ParsePatterns(all []string) Patterns {
 	return out
 }
 
-// Match tells whether any of them stands for a name.
+// Match reports whether any pattern matches a name.
 func (p Patterns) Match(name string) bool {
 	return slices.ContainsFunc(p, func(one Pattern) bool { return one.Match(name) })
 }
 
-// Strings are the patterns as they were written.
+// Strings returns the patterns as written.
 func (p Patterns) Strings() []string {
 	var out []string
 	for _, one := range p {
@@ -79,5 +76,5 @@ func (p Patterns) Strings() []string {
 	return out
 }
 
-// Matches tells whether a name matches one of the patterns.
+// Matches reports whether any pattern matches a name.
 func Matches(patterns []string, name string) bool { return ParsePatterns(patterns).Match(name) }

@@ -13,7 +13,7 @@ func TestPattern(t *testing.T) {
 		want          bool
 	}{
 		{"daily-*", "daily-1", true},
-		{"daily", "daily-1", false}, // a shell pattern stands for a whole name
+		{"daily", "daily-1", false}, // a shell pattern matches the whole name
 		{"re:daily", "x-daily-1", true},
 		{"re:^daily", "x-daily-1", false},
 		{"re:^daily-[0-9]+$", "daily-12", true},
@@ -35,14 +35,14 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// A dataset that the target does not have is refused where no copy is to be begun; a
-// clone, too, whose origin is there.
+// FirstFail refuses a dataset that is new on the target, also a clone whose
+// origin exists.
 func TestFirstRefused(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })
-	refused(t, made(t, req, given(dataset(t, "tank/a", "@a,1"))), FirstRefused, "vault/a", "{{first all}}", "{{first newest}}")
-	state := given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "tank/a/c", "@x,5", "origin=tank/a@a"), dataset(t, "vault/a", "@a,1", "written=0"))
-	refused(t, made(t, req, state), FirstRefused, "vault/a/c")
+	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1"))), FirstRefused, "vault/a", "{{first all}}", "{{first newest}}")
+	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "tank/a/c", "@x,5", "origin=tank/a@a"), dataset(t, "vault/a", "@a,1", "written=0"))
+	requireConflict(t, mustMake(t, req, state), FirstRefused, "vault/a/c")
 	req.First = FirstNewest
-	require.Equal(t, "tank/a: @a>@b\ntank/a/c: clone tank/a@a>@x after tank/a", planned(made(t, req, state)))
+	require.Equal(t, "tank/a: @a>@b\ntank/a/c: clone tank/a@a>@x after tank/a", planText(mustMake(t, req, state)))
 }

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// checkProperties refuses -o and -x that no dataset could take.
+// checkProperties refuses -o, -x and --carry options that no dataset can take.
 func (p *planner) checkProperties() bool {
 	ok := true
 	bad := func(hint, format string, args ...any) {
@@ -36,7 +36,7 @@ func (p *planner) checkProperties() bool {
 			bad("leave it out", "{{set}} %s: %s exists, and its encryption cannot be changed", name, p.onTarget(other))
 		case zfs.CheckValue(name, p.req.Set[name]) != nil:
 			bad("", "{{set}} %s", zfs.CheckValue(name, p.req.Set[name]))
-		case feature != "" && !p.targetTakes(feature):
+		case feature != "" && !p.targetSupports(feature):
 			bad(p.state.Target.Pool.Enabling("on "+p.state.TargetHost, feature),
 				"{{set}} %s=%s needs the feature %s, which pool %s lacks", name, p.req.Set[name], feature, p.onTarget(p.state.Target.Pool.Name))
 		}
@@ -59,8 +59,7 @@ func (p *planner) checkProperties() bool {
 	return ok
 }
 
-// otherEncryption returns a dataset of the target whose encryption differs from what
-// Set asks for, "" if there is none.
+// otherEncryption returns a target dataset whose encryption differs from Set, or "".
 func (p *planner) otherEncryption() string {
 	for _, d := range p.state.Source.Datasets {
 		name := targetOf(d.Name, p.req.Source, p.targetRoot)
@@ -80,38 +79,37 @@ func (p *planner) encryptedAsAsked(t *zfs.Dataset) bool {
 	}
 }
 
-// exists reports whether the target has a whole dataset of that name.
+// exists reports whether the target has a fully received dataset of that name.
 func (p *planner) exists(target string) bool {
 	t := p.target[target]
 	return t != nil && !t.Inconsistent()
 }
 
-// setNew sets what the first receive of a dataset sets. Excluded properties are not
-// set: no stream of zxfer brings properties by itself.
-func (p *planner) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.StreamFlags, at place) {
-	// A replica: not mounted over anything, and changed only by the next increment,
-	// which a changed target could not take.
+// setNew sets the properties of the first receive of a dataset. Streams of zxfer contain no
+// properties, so excluded ones need no action.
+func (p *planner) setNew(r *zfs.ReceiveSpec, d *zfs.Dataset, flags zfs.StreamFlags, at parentEncryption) {
+	// A copy must not be mounted over anything. A changed copy could not take the next
+	// increment.
 	set := map[string]string{"readonly": "on", zfs.FlagsProperty: flagString(flags)}
 	if d.Type == zfs.Filesystem {
 		set["canmount"] = "noauto"
 	}
-	if at.belowReplica && !p.raw(d) {
-		// Below an encrypted replica whose key is not loaded, ZFS receives only
-		// unencrypted datasets.
+	if at.belowRawCopy && !p.raw(d) {
+		// Below an encrypted copy whose key is not loaded, ZFS receives only unencrypted
+		// datasets.
 		set["encryption"] = "off"
 	}
 	carried := p.carry(d)
 	maps.Copy(set, carried)
 	p.override(d, set)
 	if p.req.Restore {
-		p.guard(d, set)
+		p.protect(d, set)
 	}
 	p.apply(r, set, carried)
 }
 
-// setChanged sets what a receive into an existing dataset sets: what was asked for.
-// A restore into an existing dataset leaves it the properties that its administrator
-// gave it.
+// setChanged sets the requested properties on a receive into an existing dataset. A restore
+// carries none, to keep the administrator's properties.
 func (p *planner) setChanged(r *zfs.ReceiveSpec, d *zfs.Dataset) {
 	set, carried := map[string]string{}, map[string]string{}
 	if p.req.Carries().All && !p.req.Restore {
@@ -119,8 +117,8 @@ func (p *planner) setChanged(r *zfs.ReceiveSpec, d *zfs.Dataset) {
 		maps.Copy(set, carried)
 	}
 	p.override(d, set)
-	if out := p.arriving[targetOf(d.Name, p.req.Source, p.targetRoot)]; out != nil && out.Restore != nil && out.Restore.Due {
-		p.later(set)
+	if out := p.byTarget[targetOf(d.Name, p.req.Source, p.targetRoot)]; out != nil && out.Restore != nil && out.Restore.Due {
+		p.dropPrecautions(set)
 	}
 	dropEncryption(set)
 	if len(set) > 0 {
@@ -128,24 +126,8 @@ func (p *planner) setChanged(r *zfs.ReceiveSpec, d *zfs.Dataset) {
 	}
 }
 
-// apply has a receive set properties, and names those whose value the source chose.
-func (p *planner) apply(r *zfs.ReceiveSpec, set, carried map[string]string) {
-	r.Set = set
-	for _, name := range slices.Sorted(maps.Keys(carried)) {
-		if _, asked := p.req.Set[name]; !asked && set[name] == carried[name] {
-			r.Carried, r.Carry = append(r.Carried, name), p.req.Carries()
-		}
-	}
-}
-
-// dropEncryption leaves out encryption properties, which zfs receive sets only when it
-// creates a dataset. checkProperties has compared them with the existing dataset.
-func dropEncryption(set map[string]string) {
-	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) })
-}
-
-// carry returns what is set on the source and may be set on the target. It notes what
-// may not: see leftBehind.
+// carry returns the source properties to set on the target. It records the skipped ones for
+// noteSkipped.
 func (p *planner) carry(d *zfs.Dataset) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
@@ -154,10 +136,10 @@ func (p *planner) carry(d *zfs.Dataset) map[string]string {
 			continue
 		}
 		if err := p.req.Carries().Check(d.Type, name, v.Value); err != nil {
-			p.leave(d, name, err)
+			p.skipProperty(d, name, err)
 			continue
 		}
-		if f := zfs.FeatureOf(name, v.Value); f != "" && !p.targetTakes(f) {
+		if f := zfs.FeatureOf(name, v.Value); f != "" && !p.targetSupports(f) {
 			p.note("%s: %s=%s is not carried: pool %s lacks the feature %s", d.Name, name, v.Value, p.onTarget(p.state.Target.Pool.Name), f)
 			continue
 		}
@@ -166,29 +148,29 @@ func (p *planner) carry(d *zfs.Dataset) map[string]string {
 	return out
 }
 
-// leave remembers that a property of the source is not set, and why.
-func (p *planner) leave(d *zfs.Dataset, name string, why error) {
+// skipProperty records a source property that is not set, and why.
+func (p *planner) skipProperty(d *zfs.Dataset, name string, why error) {
 	_, asked := p.req.Set[name]
-	if errors.Is(why, zfs.ErrUnasked) || asked || slices.Contains(p.req.Exclude, name) || p.req.Restore && givenBack(name) {
+	if errors.Is(why, zfs.ErrUnasked) || asked || slices.Contains(p.req.Exclude, name) || p.req.Restore && isPrecaution(name) {
 		return
 	}
 	for _, known := range []error{zfs.ErrPlace, zfs.ErrRights, zfs.ErrOwn, zfs.ErrUnnamed, zfs.ErrUnknown} {
 		if errors.Is(why, known) {
-			p.left[known] = append(p.left[known], leaving{name, d.Name})
+			p.skipped[known] = append(p.skipped[known], skippedProperty{name, d.Name})
 			return
 		}
 	}
-	p.left[errInvalid] = append(p.left[errInvalid], leaving{name, d.Name})
+	p.skipped[errInvalidValue] = append(p.skipped[errInvalidValue], skippedProperty{name, d.Name})
 }
 
-// leaving is a property of a dataset that is not set on the target.
-type leaving struct{ property, of string }
+// skippedProperty is a property of a source dataset that is not set on the target.
+type skippedProperty struct{ property, of string }
 
-var errInvalid = errors.New("the value is not one that may be set")
+var errInvalidValue = errors.New("the value is not one that may be set")
 
-// leftBehind notes which properties of the source the target does not get, and how
-// the administrator can set them.
-func (p *planner) leftBehind() {
+// noteSkipped notes the source properties that are not set, and how the administrator can set
+// them.
+func (p *planner) noteSkipped() {
 	set := "; to set one there: " + option.Name("set", "NAME=VALUE")
 	for _, reason := range []struct {
 		why  error
@@ -199,10 +181,10 @@ func (p *planner) leftBehind() {
 		{zfs.ErrOwn, "zxfer or systemd acts on them" + set},
 		{zfs.ErrUnnamed, "nobody on the receiving side named them; to carry one: " + option.Name("carry", "NAME")},
 		{zfs.ErrUnknown, "this version of zxfer does not know them"},
-		{errInvalid, "their values are not valid, or not one printable line of text (UTF-8)"},
+		{errInvalidValue, "their values are not valid, or not one printable line of text (UTF-8)"},
 	} {
 		have := map[string][]string{}
-		for _, l := range p.left[reason.why] {
+		for _, l := range p.skipped[reason.why] {
 			if of := have[l.property]; len(of) == 0 || of[len(of)-1] != l.of {
 				have[l.property] = append(of, l.of)
 			}
@@ -212,13 +194,13 @@ func (p *planner) leftBehind() {
 			out = append(out, name+" of "+finding.Some(have[name], 1))
 		}
 		if len(out) > 0 {
-			p.note("not set on the target: %s: %s", finding.Some(out, maxLeft), reason.text)
+			p.note("not set on the target: %s: %s", finding.Some(out, maxSkipped), reason.text)
 		}
 	}
 }
 
-// maxLeft is how many properties a note lists: a source may have any number.
-const maxLeft = 20
+// maxSkipped is the maximum number of properties in a note; a source may have any number.
+const maxSkipped = 20
 
 // override applies Set and Exclude.
 func (p *planner) override(d *zfs.Dataset, set map[string]string) {
@@ -231,8 +213,24 @@ func (p *planner) override(d *zfs.Dataset, set map[string]string) {
 			continue
 		}
 		if name == "mountpoint" && p.req.Restore && d.Name != p.req.Source {
-			continue // inherited: all at one path would be mounted over each other
+			continue // inherited: otherwise all would mount over each other
 		}
 		set[name] = p.req.Set[name]
 	}
+}
+
+// apply sets the properties of a receive, and records those whose value the source chose.
+func (p *planner) apply(r *zfs.ReceiveSpec, set, carried map[string]string) {
+	r.Set = set
+	for _, name := range slices.Sorted(maps.Keys(carried)) {
+		if _, asked := p.req.Set[name]; !asked && set[name] == carried[name] {
+			r.Carried, r.Carry = append(r.Carried, name), p.req.Carries()
+		}
+	}
+}
+
+// dropEncryption removes encryption properties, which zfs receive sets only on new datasets.
+// checkProperties has compared them with existing ones.
+func dropEncryption(set map[string]string) {
+	maps.DeleteFunc(set, func(name, _ string) bool { return zfs.EncryptionBound(name) })
 }

@@ -70,8 +70,8 @@ func TestReceiveProperties(t *testing.T) {
 			for _, ask := range tt.ask {
 				ask(&req)
 			}
-			p := made(t, req, given(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
-			d := only(t, p)
+			p := mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2", tt.source...)))
+			d := onlyDataset(t, p)
 			require.Equal(t, tt.want, d.Steps[0].Receive.Set)
 			_, err := zfs.ReceiveArgs(d.Steps[0].Receive)
 			require.NoError(t, err)
@@ -91,32 +91,32 @@ func TestReceiveProperties(t *testing.T) {
 	received := dataset(t, "tank/a", "@a,1", "recordsize=16384", "compression=off", "checksum=sha256")
 	received.Properties["recordsize"] = zfs.Property{Value: "16384", Source: "received"}
 	received.Properties["compression"] = zfs.Property{Value: "off", Source: "inherited from tank"}
-	set1 := only(t, made(t, request(), given(received))).Steps[0].Receive.Set
+	set1 := onlyDataset(t, mustMake(t, request(), stateOf(received))).Steps[0].Receive.Set
 	require.Equal(t, "16384", set1["recordsize"], "what was received with -p was set once")
 	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
 }
 
-// What stays behind is listed once, whatever number of datasets has it.
+// Skipped properties are listed once for all datasets.
 func TestPropertiesThatStayBehind(t *testing.T) {
 	t.Parallel()
-	state := given(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
-	p := made(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
+	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
+	p := mustMake(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
 	require.Len(t, p.Notes, 1)
 	require.Contains(t, p.Notes[0], "not set on the target: mountpoint of tank/a/b and 1 more, quota of tank/a: they belong to the dataset's place; ")
-	require.Empty(t, made(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
+	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
-// A dataset that is there keeps what it has, but for what is asked for.
+// An existing dataset keeps its properties, except requested ones.
 func TestPropertiesOfIncrements(t *testing.T) {
 	t.Parallel()
-	state := given(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
-	d := only(t, made(t, request(), state))
+	state := stateOf(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
+	d := onlyDataset(t, mustMake(t, request(), state))
 	require.Len(t, d.Steps, 2)
 	require.Nil(t, d.Steps[0].Receive.Set)
-	d = only(t, made(t, request().with(func(r *Request) { r.Set = map[string]string{"compression": "zstd", "readonly": "off"} }), state))
+	d = onlyDataset(t, mustMake(t, request().with(func(r *Request) { r.Set = map[string]string{"compression": "zstd", "readonly": "off"} }), state))
 	require.Equal(t, map[string]string{"compression": "zstd", "readonly": "off"}, d.Steps[0].Receive.Set)
 	require.Nil(t, d.Steps[1].Receive.Set)
-	d = only(t, made(t, request().with(func(r *Request) { r.CarryProperties = true }), state))
+	d = onlyDataset(t, mustMake(t, request().with(func(r *Request) { r.CarryProperties = true }), state))
 	require.Equal(t, map[string]string{"recordsize": "1048576", "atime": "off"}, d.Steps[0].Receive.Set)
 }
 
@@ -154,19 +154,19 @@ func TestBadProperties(t *testing.T) {
 				datasets = append(datasets, dataset(t, "vault/a", "@a,1"))
 			}
 			req := request().with(func(r *Request) { r.Set, r.Exclude = tt.set, tt.exclude })
-			refused(t, made(t, req, given(datasets...)), BadProperty, tt.text)
+			requireConflict(t, mustMake(t, req, stateOf(datasets...)), BadProperty, tt.text)
 		})
 	}
-	d := only(t, made(t, request().with(func(r *Request) {
+	d := onlyDataset(t, mustMake(t, request().with(func(r *Request) {
 		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
 	}),
-		given(dataset(t, "tank/a", "@a,1"))))
+		stateOf(dataset(t, "tank/a", "@a,1"))))
 	require.Equal(t, "Lc", flagString(d.Steps[0].Send.Flags), "embedded blocks cannot be encrypted")
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
 
-// What is asked for of encryption holds for datasets that are new; those that
-// have it go on, so that the same command, and a job's next run, can.
+// Requested encryption applies to new datasets. Existing ones continue, so that
+// the same command and a job's next run work.
 func TestEncryptionThatIsThereAlready(t *testing.T) {
 	t.Parallel()
 	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
@@ -176,14 +176,14 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 	source := func() []*zfs.Dataset {
 		return []*zfs.Dataset{dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "tank/a/c", "@a,3")}
 	}
-	there := dataset(t, "vault/a", "@a,1", encrypted, unlocked)
-	p := made(t, ask(on), given(append(source(), there)...))
+	counterpart := dataset(t, "vault/a", "@a,1", encrypted, unlocked)
+	p := mustMake(t, ask(on), stateOf(append(source(), counterpart)...))
 	require.Empty(t, p.Conflicts)
-	require.Equal(t, "tank/a: @a>@b\ntank/a/c: full @a after tank/a", planned(p))
+	require.Equal(t, "tank/a: @a>@b\ntank/a/c: full @a after tank/a", planText(p))
 	require.Empty(t, p.Datasets[0].Steps[0].Receive.Set)
 	require.Equal(t, "raw", p.Datasets[1].Steps[0].Receive.Set["keyformat"])
 
-	p = made(t, ask(map[string]string{"encryption": "off"}), given(append(source(), dataset(t, "vault/a", "@a,1"))...))
+	p = mustMake(t, ask(map[string]string{"encryption": "off"}), stateOf(append(source(), dataset(t, "vault/a", "@a,1"))...))
 	require.Empty(t, p.Conflicts)
 	require.Empty(t, p.Datasets[0].Steps[0].Receive.Set)
 
@@ -194,56 +194,56 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 		which string
 	}{
 		"none is there":          {on, []*zfs.Dataset{plain}, "vault/a"},
-		"none of a child is":     {on, []*zfs.Dataset{there, dataset(t, "vault/a/c", "@a,3")}, "vault/a/c"},
-		"another is there":       {map[string]string{"encryption": "aes-128-gcm"}, []*zfs.Dataset{there}, "vault/a"},
-		"it is not to be there":  {map[string]string{"encryption": "off"}, []*zfs.Dataset{there}, "vault/a"},
-		"its key is to be moved": {map[string]string{"keylocation": "prompt"}, []*zfs.Dataset{there}, "vault/a"},
+		"none of a child is":     {on, []*zfs.Dataset{counterpart, dataset(t, "vault/a/c", "@a,3")}, "vault/a/c"},
+		"another is there":       {map[string]string{"encryption": "aes-128-gcm"}, []*zfs.Dataset{counterpart}, "vault/a"},
+		"it is not to be there":  {map[string]string{"encryption": "off"}, []*zfs.Dataset{counterpart}, "vault/a"},
+		"its key is to be moved": {map[string]string{"keylocation": "prompt"}, []*zfs.Dataset{counterpart}, "vault/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, made(t, ask(s.set), given(append(source(), s.there...)...)), BadProperty, "beta:"+s.which+" exists, and its encryption cannot be changed")
+			requireConflict(t, mustMake(t, ask(s.set), stateOf(append(source(), s.there...)...)), BadProperty, "beta:"+s.which+" exists, and its encryption cannot be changed")
 		})
 	}
 }
 
-// Names that have no effect are refused.
+// Names without effect are refused.
 func TestCarriedNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"setuid": "{{carry}} setuid cannot be carried: it can grant rights", "mountpoint": "it belongs to the dataset's place", "zxfer:job": "zxfer or systemd",
 		"org.openzfs.systemd:ignore": "zxfer or systemd", "volsize": "comes with the stream", "recordsise": "there is no such property", "Bad": `"Bad"`,
 	} {
-		refused(t, made(t, request().with(func(r *Request) { r.CarryNamed = []string{name} }), given(dataset(t, "tank/a", "@a,1"))), BadProperty, text)
+		requireConflict(t, mustMake(t, request().with(func(r *Request) { r.CarryNamed = []string{name} }), stateOf(dataset(t, "tank/a", "@a,1"))), BadProperty, text)
 	}
 }
 
-// A restore gives a new dataset what the copy may bring. One that is still there keeps
-// what its administrator set, and gets nothing from the copy.
+// A restore gives a new dataset the properties that the copy may bring. An
+// existing dataset keeps its local ones and gets none from the copy.
 func TestRestoreKeepsLocalProperties(t *testing.T) {
 	t.Parallel()
 	restore := request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true })
 	source := func() *zfs.Dataset {
 		return dataset(t, "tank/a", "@a,1 @b,2", "atime=off", "setuid=on", "com.sun:auto-snapshot=true", "a:b=x\ny", "org.zfsbootmenu:commandline=init=/x")
 	}
-	p := made(t, restore, given(source()))
-	set := only(t, p).Steps[0].Receive.Set
+	p := mustMake(t, restore, stateOf(source()))
+	set := onlyDataset(t, p).Steps[0].Receive.Set
 	require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto", zfs.RestoreProperty: "on", zfs.FlagsProperty: set[zfs.FlagsProperty], "atime": "off"}, set)
 	require.Contains(t, notes(p), "not set on the target: setuid of tank/a: they can grant rights")
 	require.Contains(t, notes(p), "not set on the target: a:b of tank/a, com.sun:auto-snapshot of tank/a, org.zfsbootmenu:commandline of tank/a: nobody")
 
-	p = made(t, restore, given(source(), dataset(t, "vault/a", "@a,1", "atime=on", "setuid=off", "com.sun:auto-snapshot=false")))
-	require.Nil(t, only(t, p).Steps[0].Receive.Set)
-	require.Empty(t, only(t, p).Restore.Set)
-	require.Empty(t, only(t, p).Restore.Revert)
+	p = mustMake(t, restore, stateOf(source(), dataset(t, "vault/a", "@a,1", "atime=on", "setuid=off", "com.sun:auto-snapshot=false")))
+	require.Nil(t, onlyDataset(t, p).Steps[0].Receive.Set)
+	require.Empty(t, onlyDataset(t, p).Restore.Set)
+	require.Empty(t, onlyDataset(t, p).Restore.Revert)
 }
 
-// A copy cannot have a restore give a dataset a value that is not one.
+// A copy cannot make a restore set an invalid value.
 func TestRestoreGivesBackValidValues(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1")
 	d.Properties["readonly"] = zfs.Property{Value: "off", Source: "received"}
 	d.Properties["canmount"] = zfs.Property{Value: "on\nx", Source: "received"}
-	p := made(t, request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), given(d))
-	require.Equal(t, map[string]string{"readonly": "off"}, only(t, p).Restore.Set)
-	require.Equal(t, []string{"canmount"}, only(t, p).Restore.Revert)
+	p := mustMake(t, request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), stateOf(d))
+	require.Equal(t, map[string]string{"readonly": "off"}, onlyDataset(t, p).Restore.Set)
+	require.Equal(t, []string{"canmount"}, onlyDataset(t, p).Restore.Revert)
 }

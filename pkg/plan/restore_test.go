@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// restored plans to bring vault/h and all below it back to tank/h; each dataset has a
-// snapshot, and where it is encrypted a key of its own with a salt.
+// restored plans to restore tank/h and its descendants from vault/h. Each
+// dataset has a snapshot and, if encrypted, its own key with a salt.
 func restored(salts map[string]string, above map[string]string) Plan {
 	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
 	guid := uint64(0)
@@ -34,7 +34,7 @@ func restored(salts map[string]string, above map[string]string) Plan {
 	return Make(Request{Source: "vault/h", Target: "tank/h", Recursive: true, Restore: true, CarryProperties: true}, s)
 }
 
-// A dataset takes its key from above only where the salts prove that it is one.
+// A dataset inherits its key only if the salts prove that it is the same.
 func TestRestoreJoinsWhatIsProved(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{
@@ -55,7 +55,7 @@ func TestRestoreJoinsWhatIsProved(t *testing.T) {
 	}, joins)
 }
 
-// What keeps a dataset from being written to, and is not its own, is said.
+// A note shows an ancestor that makes the dataset read-only.
 func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
@@ -63,7 +63,8 @@ func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
 }
 
-// One mountpoint that is asked for is that of the root of a tree: the others are below it.
+// A requested mountpoint applies to the root of a tree; the descendants are
+// mounted below it.
 func TestRestoreMountsATreeElsewhere(t *testing.T) {
 	t.Parallel()
 	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
@@ -80,14 +81,14 @@ func TestRestoreMountsATreeElsewhere(t *testing.T) {
 	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "mountpoint")
 	require.Equal(t, []string{"/srv/h", "/srv/h/a"}, []string{p.Datasets[0].Restore.Mountpoint, p.Datasets[1].Restore.Mountpoint})
 
-	// What will not be mounted has no place that would be in the way.
+	// A filesystem that is not mounted has no mountpoint in the plan.
 	req.Set = map[string]string{"canmount": "off"}
 	for _, d := range Make(req, s).Datasets {
 		require.Empty(t, d.Restore.Mountpoint)
 	}
 }
 
-// A volume is not mounted: what would lose under its user is said.
+// A volume is not mounted. A note warns of programs that use it.
 func TestRestoreOverAVolume(t *testing.T) {
 	t.Parallel()
 	at := func(name string, snapshots ...uint64) *zfs.Dataset {
@@ -104,34 +105,35 @@ func TestRestoreOverAVolume(t *testing.T) {
 	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop what uses it first")
 }
 
-// A restore brings back no property that depends on the place, and reports which.
+// A restore skips properties that depend on the location, and lists them.
 func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1", "quota=7", "atime=off")
-	p := Make(request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), given(d))
+	p := Make(request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), stateOf(d))
 	require.Empty(t, p.Conflicts)
 	require.NotContains(t, p.Datasets[0].Steps[0].Receive.Set, "quota")
 	require.Equal(t, "off", p.Datasets[0].Steps[0].Receive.Set["atime"])
 	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they belong to the dataset's place; ")
 }
 
-// If the original was written to, a restore next to it is the first remedy.
+// If the original was modified, the first hint is to restore to another target.
 func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Restore = true })
-	p := Make(req, given(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
-	refused(t, p, Modified, "restore beside it: name another target", "{{rollback}} lets vault/a lose what was written")
+	p := Make(req, stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
+	requireConflict(t, p, Modified, "restore beside it: name another target", "{{rollback}} lets vault/a lose what was written")
 }
 
-// TestRestoreTakesWhatTheCopyTells brings a tree back whose key is no passphrase: what takes its key
-// from a root in the copy does so again, if this restore brings that root, too.
+// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a
+// passphrase. A dataset that inherits its key in the copy does so again if this
+// restore brings its root too.
 func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
 	t.Parallel()
 	sealed := func(name, root string, versions string, more ...string) *zfs.Dataset {
-		return untold(dataset(t, name, versions, sealedAs(root, "", more...)...))[0]
+		return withoutSalt(dataset(t, name, versions, encryptedProps(root, "", more...)...))[0]
 	}
 	takes := func(target ...*zfs.Dataset) map[string]string {
-		p := Make(request().with(func(r *Request) { r.Recursive, r.Restore, r.AnyKey = true, true, true }), given(append([]*zfs.Dataset{
+		p := Make(request().with(func(r *Request) { r.Recursive, r.Restore, r.AnyKey = true, true, true }), stateOf(append([]*zfs.Dataset{
 			sealed("tank/a", "tank/a", "@a,1"), sealed("tank/a/b", "tank/a", "@a,2"), sealed("tank/a/b/c", "tank/a", "@a,3"),
 			sealed("tank/a/own", "tank/a/own", "@a,4"), sealed("tank/a/own/d", "tank/a/own", "@a,5"),
 			sealed("tank/a/clone", "tank/a", "@b,6", "origin=tank/a/b@a"),
@@ -139,15 +141,16 @@ func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
 		require.Empty(t, p.Conflicts)
 		out := map[string]string{}
 		for _, d := range p.Datasets {
-			if d.Restore.Takes != "" {
-				out[d.Target] = d.Restore.Takes
+			if d.Restore.AssertedRoot != "" {
+				out[d.Target] = d.Restore.AssertedRoot
 			}
 		}
 		return out
 	}
 	all := map[string]string{"vault/a/b": "vault/a", "vault/a/b/c": "vault/a", "vault/a/own/d": "vault/a/own"}
 	require.Equal(t, all, takes())
-	// An interrupted restore brought the root before; one that was there may have another key.
+	// An interrupted restore brought the root before; a root that existed may
+	// have another key.
 	require.Equal(t, all, takes(sealed("vault/a", "vault/a", "@a,1", zfs.RestoreProperty+"=on")))
 	require.Equal(t, map[string]string{"vault/a/own/d": "vault/a/own"}, takes(sealed("vault/a", "vault/a", "@a,1")))
 }

@@ -6,9 +6,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// resume plans the rest of an interrupted receive and what follows it. Where
-// its state leads nowhere, Discard says why, and nothing is planned. It
-// returns whether the dataset needs no more planning.
+// resume plans the rest of an interrupted receive and the following streams. If the received
+// state is unusable, it sets Discard and plans nothing. It reports whether planning of the
+// dataset is complete.
 func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if p.req.NoResume {
 		out.Discard = "asked for by {{no-resume}}"
@@ -20,47 +20,46 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		out.Discard = err.Error()
 		return false
 	}
-	at, why := p.leadsTo(d, t, token, out.Arrive)
+	at, why := p.tokenTarget(d, t, token, out.Arrive)
 	if why != "" {
 		out.Discard = why
 		return false
 	}
-	if !p.sameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
+	if !p.checkSameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
 		return true
 	}
 	step := Step{
 		Kind: Resume, Done: token.Bytes, BaseGUID: token.FromGUID, ToGUID: token.ToGUID,
 		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: p.tokenFlags(d, t, token)},
-		Receive: p.receive(out.Target),
+		Receive: p.receiveSpec(out.Target),
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
 		p.note("%s: the stream that was interrupted was begun with zfs send -e, which loses larger extended attributes (xattr=sa); to begin it anew: {{no-resume}}", p.onTarget(t.Name))
 	}
 	if t.Inconsistent() {
-		// A first receive takes its properties anew, but for its encryption,
-		// and the rest of a clone's stream its origin.
-		p.setNew(&step.Receive, d, step.Send.Flags, p.placeOf(out.Target))
+		// A first receive sets its properties again, except encryption. The rest of a clone's
+		// stream needs its origin.
+		p.setNew(&step.Receive, d, step.Send.Flags, p.parentEncryptionOf(out.Target))
 		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
 		p.setChanged(&step.Receive, d)
 	}
-	step.Receive.Arrival = run{to: at}.arrival(token.FromGUID, out)
+	step.Receive.Arrival = segment{to: at}.arrival(token.FromGUID, out)
 	step.Receive.Arrival.Resumed = true
 	step.Send.From = p.baseName(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
-	p.follow(d, out, at, p.req.runs(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)
+	p.follow(d, out, at, p.req.segments(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)
 	if latest, ok := t.Latest(); ok {
 		p.checkNamesFree(d, t, out, latest.CreateTXG)
 	}
 	return true
 }
 
-// leadsTo returns the snapshot that a token leads to, or why the token is of no use. The
-// target could have made the token up: its snapshots must be those of this source, under
-// the same names.
-func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
+// tokenTarget returns the snapshot of a resume token, or why the token is unusable. The target
+// may have forged it: its snapshots must exist on this source under the same names.
+func (p *planner) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
 	at, ok := d.SnapshotOf(token.ToGUID)
 	switch {
 	case !ok:
@@ -87,14 +86,14 @@ func (p *planner) leadsTo(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (z
 	if latest, _ := t.Latest(); latest.GUID != token.FromGUID || written(t) > 0 {
 		return at, "the target has changed since, so that it could not be completed"
 	}
-	if p.req.Restore && t.Get("mounted") == "yes" { // see mayUnmount
+	if p.req.Restore && t.Get("mounted") == "yes" { // see checkMounted
 		return at, "the target is mounted, and what is written to it meanwhile would be in the way"
 	}
 	return at, ""
 }
 
-// baseName returns the base of a stream as SendSpec.From has it, "" where the
-// source has none of that GUID.
+// baseName returns the base of a stream in the form of SendSpec.From, or "" if the source has
+// no version with that GUID.
 func (p *planner) baseName(d *zfs.Dataset, guid uint64) string {
 	if guid == 0 {
 		return ""
@@ -109,19 +108,4 @@ func (p *planner) baseName(d *zfs.Dataset, guid uint64) string {
 		return origin
 	}
 	return name
-}
-
-// tokenFlags are those of the chain that an interrupted receive is part of.
-// Of large blocks a token tells only where the stream has them.
-func (p *planner) tokenFlags(d, t *zfs.Dataset, token zfs.Token) zfs.StreamFlags {
-	if p.raw(d) {
-		return zfs.StreamFlags{Raw: true}
-	}
-	if f, ok := recordedFlags(t); ok && !f.Raw {
-		f.LargeBlocks = f.LargeBlocks || token.Flags.LargeBlocks
-		return f
-	}
-	f := p.choose(d)
-	f.LargeBlocks = token.Flags.LargeBlocks
-	return f
 }

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// cut returns a captured resume token and what it says.
+// cut returns a captured resume token in both forms.
 func cut(t testing.TB, name string) (string, zfs.Token) {
 	t.Helper()
 	raw, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", "resume-tokens.txt"))
@@ -84,14 +84,14 @@ func TestResume(t *testing.T) {
 			if strings.HasPrefix(token.ToName, "tank/e@") {
 				root, props = "tank/e", []string{encrypted, unlocked}
 			}
-			there := "vault" + strings.TrimPrefix(root, "tank")
+			counterpart := "vault" + strings.TrimPrefix(root, "tank")
 			req := request().with(func(r *Request) { r.Source = root })
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			d := only(t, made(t, req, given(dataset(t, root, ofToken(token, tt.source), props...),
-				dataset(t, there, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
-			require.Equal(t, tt.want, steps(d))
+			d := onlyDataset(t, mustMake(t, req, stateOf(dataset(t, root, ofToken(token, tt.source), props...),
+				dataset(t, counterpart, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
+			require.Equal(t, tt.want, stepsText(d))
 			if tt.discard != "" {
 				require.Contains(t, d.Discard, tt.discard)
 				return
@@ -119,8 +119,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// The flags of an interrupted chain are those it was recorded with. Where they
-// are not, the token tells of large blocks.
+// The flags of an interrupted chain are the recorded ones. Without a record,
+// the token shows whether there are large blocks.
 func TestResumeFlags(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ token, recorded, want string }{
@@ -131,8 +131,8 @@ func TestResumeFlags(t *testing.T) {
 		if tt.recorded != "" {
 			props = append(props, zfs.FlagsProperty+"="+tt.recorded)
 		}
-		d := only(t, made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
-		require.Equal(t, "resume @one, @one>@b", steps(d))
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
+		require.Equal(t, "resume @one, @one>@b", stepsText(d))
 		for _, st := range d.Steps {
 			require.Equal(t, tt.want, flagString(st.Send.Flags), "%s recorded as %q", tt.token, tt.recorded)
 		}
@@ -140,55 +140,55 @@ func TestResumeFlags(t *testing.T) {
 	}
 }
 
-// What is interrupted of a clone goes on from its origin.
+// The interrupted stream of a clone continues from its origin.
 func TestResumeClone(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "clone")
-	state := given(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
+	state := stateOf(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
 		dataset(t, "vault/c", "", "inconsistent=1", "origin=vault/a@one", "receive_resume_token="+text))
 	req := Request{Source: "tank/c", Target: "vault"}
-	d := only(t, made(t, req, state))
-	require.Equal(t, "full @two, @two>@three", steps(d), "the origin is unknown")
+	d := onlyDataset(t, mustMake(t, req, state))
+	require.Equal(t, "full @two, @two>@three", stepsText(d), "the origin is unknown")
 	require.Contains(t, d.Discard, "base of its stream")
 
 	state.SourceOrigins = map[string]uint64{"tank/a@one": token.FromGUID}
-	d = only(t, made(t, req, state))
-	require.Equal(t, "resume @two, @two>@three", steps(d))
+	d = onlyDataset(t, mustMake(t, req, state))
+	require.Equal(t, "resume @two, @two>@three", stepsText(d))
 	require.Equal(t, "tank/a@one", d.Steps[0].Send.From)
 	require.Equal(t, "vault/a@one", d.Steps[0].Receive.Origin)
 }
 
 func TestTokenThatIsNone(t *testing.T) {
 	t.Parallel()
-	state := given(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
-	d := only(t, made(t, request(), state))
-	require.Equal(t, "full @one", steps(d))
+	state := stateOf(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
+	d := onlyDataset(t, mustMake(t, request(), state))
+	require.Equal(t, "full @one", stepsText(d))
 	require.Contains(t, d.Discard, "resume token")
 }
 
-// State that nothing here needs is left alone, unless it is asked to go.
+// Unneeded partial state is kept unless --no-resume is set.
 func TestUpToDateWithPartialState(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
-	state := given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
+	state := stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
 	one := request().with(func(r *Request) { r.Snapshot = "one" })
-	p := made(t, one, state)
-	require.Empty(t, only(t, p).Discard)
+	p := mustMake(t, one, state)
+	require.Empty(t, onlyDataset(t, p).Discard)
 	require.Contains(t, notes(p), "keeps the state of an interrupted receive")
-	require.NotEmpty(t, only(t, made(t, one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
+	require.NotEmpty(t, onlyDataset(t, mustMake(t, one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
 }
 
-// Other reasons to refuse hold for a resumed chain too.
+// Other conflicts also apply to a resumed chain.
 func TestResumeRefused(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
 	target := dataset(t, "vault/a", ofToken(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
-	p := made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
-	refused(t, p, NameTaken, "@c exists on both sides")
+	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
+	requireConflict(t, p, NameTaken, "@c exists on both sides")
 
-	p = made(t, request(), given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
+	p = mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
 		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
-	refused(t, p, Modified, "zfs rollback vault/a@one")
+	requireConflict(t, p, Modified, "zfs rollback vault/a@one")
 }
 
 // A resumed stream needs the key and the features that a new one needs.
@@ -197,37 +197,37 @@ func TestResumeChecksTheTarget(t *testing.T) {
 	text, token := cut(t, "raw-incremental")
 	req := request().with(func(r *Request) { r.Source = "tank/e" })
 	state := func(root string) State {
-		return given(dataset(t, "tank/e", ofToken(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
+		return stateOf(dataset(t, "tank/e", ofToken(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
 			dataset(t, "vault/e", ofToken(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
 	}
-	require.Equal(t, "resume @two", steps(only(t, made(t, req, state("vault/e")))))
-	refused(t, made(t, req, state("vault")), KeyChanged, "from vault/e to vault:")
+	require.Equal(t, "resume @two", stepsText(onlyDataset(t, mustMake(t, req, state("vault/e")))))
+	requireConflict(t, mustMake(t, req, state("vault")), KeyChanged, "from vault/e to vault:")
 	s := state("vault/e")
 	s.Target.Pool.Features["encryption"] = "disabled"
-	refused(t, made(t, req, s), FeatureMissing, "encryption")
+	requireConflict(t, mustMake(t, req, s), FeatureMissing, "encryption")
 }
 
-// Tokens that no zfs send of zxfer's makes.
+// Tokens that no zfs send of zxfer creates.
 func TestResumeOfOtherTokens(t *testing.T) {
 	t.Parallel()
 	const guid = 7
 	half := func(flags ...string) State {
-		return given(dataset(t, "tank/a", "@one,7"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+zfstest.Token("tank/a@one", guid, 0, flags...)))
+		return stateOf(dataset(t, "tank/a", "@one,7"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+zfstest.Token("tank/a@one", guid, 0, flags...)))
 	}
 	for _, flag := range []string{"savedok", "redact_snaps"} {
-		d := only(t, made(t, request(), half(flag)))
-		require.Equal(t, "full @one", steps(d), flag)
+		d := onlyDataset(t, mustMake(t, request(), half(flag)))
+		require.Equal(t, "full @one", stepsText(d), flag)
 		require.Contains(t, d.Discard, "redacted or saved stream", flag)
 	}
-	p := made(t, request(), half("embedok"))
-	require.Equal(t, "resume @one", steps(only(t, p)))
+	p := mustMake(t, request(), half("embedok"))
+	require.Equal(t, "resume @one", stepsText(onlyDataset(t, p)))
 	require.Contains(t, notes(p), "begun with zfs send -e")
-	require.Empty(t, made(t, request(), half()).Notes)
+	require.Empty(t, mustMake(t, request(), half()).Notes)
 	volume := half("embedok")
 	for _, d := range []*zfs.Dataset{volume.Source.Datasets[0], volume.Target.Datasets[0]} {
 		d.Type = zfs.Volume
 	}
-	require.Empty(t, made(t, request(), volume).Notes, "a volume has no extended attributes")
+	require.Empty(t, mustMake(t, request(), volume).Notes, "a volume has no extended attributes")
 }
 
 // A restore does not resume into a mounted dataset, which may change meanwhile.
@@ -236,7 +236,7 @@ func TestResumeOfARestore(t *testing.T) {
 	text, token := cut(t, "incremental")
 	req := request().with(func(r *Request) { r.Restore, r.Rollback = true, true })
 	for mounted, discard := range map[string]string{"no": "", "yes": "the target is mounted"} {
-		p := Make(req, given(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
+		p := Make(req, stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
 			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
 		require.Len(t, p.Datasets, 1)
 		require.Equal(t, discard == "", p.Datasets[0].Discard == "", mounted)
@@ -249,14 +249,14 @@ func TestResumePrefersTheSnapshot(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
 	for _, versions := range []string{"#one,ONE @one,ONE @two,TWO", "@one,ONE #one,ONE @two,TWO"} {
-		d := only(t, made(t, request(), given(dataset(t, "tank/a", ofToken(token, versions)),
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, versions)),
 			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))))
 		require.Equal(t, "@one", d.Steps[0].Send.From)
 	}
 }
 
-// A half received dataset has its encryption: zfs receive of 2.3.9 refuses "-o
-// encryption" with the rest of its stream, as with an increment.
+// A partially received dataset has its encryption already: zfs receive of 2.3.9
+// refuses "-o encryption" with the rest of its stream, as with an increment.
 func TestResumeSetsNoEncryption(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "full")
@@ -267,27 +267,28 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 	req := request().with(func(r *Request) {
 		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k", "atime": "off"}
 	})
-	d := only(t, made(t, req, given(source, half(encrypted, unlocked))))
-	require.Equal(t, "resume @one, @one>@b", steps(d))
+	d := onlyDataset(t, mustMake(t, req, stateOf(source, half(encrypted, unlocked))))
+	require.Equal(t, "resume @one, @one>@b", stepsText(d))
 	set := d.Steps[0].Receive.Set
 	require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto", "atime": "off", zfs.FlagsProperty: set[zfs.FlagsProperty]}, set)
 
-	d = only(t, made(t, req, given(source, half("encryption=off"))))
-	require.Equal(t, "full @one, @one>@b", steps(d))
+	d = onlyDataset(t, mustMake(t, req, stateOf(source, half("encryption=off"))))
+	require.Equal(t, "full @one, @one>@b", stepsText(d))
 	require.Contains(t, d.Discard, "not encrypted as is asked for")
 	require.Equal(t, "on", d.Steps[0].Receive.Set["encryption"])
 
-	// What is not encrypted, below an encrypted replica.
-	below := given(dataset(t, "tank", "@s,5", encrypted, locked), source, dataset(t, "vault/tank", "@s,5", encrypted, locked),
+	// An unencrypted dataset below an encrypted copy.
+	below := stateOf(dataset(t, "tank", "@s,5", encrypted, locked), source, dataset(t, "vault/tank", "@s,5", encrypted, locked),
 		&zfs.Dataset{Name: "vault/tank/a", Type: zfs.Filesystem, Properties: half("encryption=off").Properties})
-	p := made(t, Request{Source: "tank", Target: "vault/tank", Recursive: true}, below)
+	p := mustMake(t, Request{Source: "tank", Target: "vault/tank", Recursive: true}, below)
 	require.Empty(t, p.Conflicts)
-	require.Equal(t, "resume @one, @one>@b", steps(p.Datasets[1]))
+	require.Equal(t, "resume @one, @one>@b", stepsText(p.Datasets[1]))
 	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "encryption")
 }
 
-// TestForgedTokens: a lying target hands in tokens that it made up. The plan starts from the
-// beginning; it never resumes a stream of another dataset, and adds up no forged numbers.
+// TestForgedTokens: a malicious target presents forged tokens. The plan starts
+// from the beginning, never resumes a stream of another dataset, and adds no
+// forged numbers.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ token, discard string }{
@@ -304,9 +305,9 @@ func TestForgedTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := only(t, made(t, request(), given(dataset(t, "tank/a", "@one,1 @two,2"),
+			d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", "@one,1 @two,2"),
 				dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token="+tt.token))))
-			require.Equal(t, "full @one, @one>@two", steps(d))
+			require.Equal(t, "full @one, @one>@two", stepsText(d))
 			require.Contains(t, d.Discard, tt.discard)
 			for _, st := range d.Steps {
 				require.Empty(t, st.Send.Token)

@@ -32,10 +32,10 @@ func TestRotateLeaves(t *testing.T) {
 			t.Parallel()
 			at := strings.TrimSuffix(c.target, "/")
 			source := &zfs.Dataset{Name: "s", Type: zfs.Filesystem, GUID: 1, Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "a", GUID: 10, CreateTXG: 1}}}
-			there := &zfs.Dataset{Name: at, Type: zfs.Filesystem, GUID: 2, Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: c.snapshot, GUID: 20, CreateTXG: 1}}}
+			counterpart := &zfs.Dataset{Name: at, Type: zfs.Filesystem, GUID: 2, Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: c.snapshot, GUID: 20, CreateTXG: 1}}}
 			below := &zfs.Dataset{Name: at + "/b", Type: zfs.Filesystem, GUID: 3}
 			pool := &zfs.Dataset{Name: "p", Type: zfs.Filesystem, GUID: 4}
-			s := State{Source: zfs.Listing{Root: "s", Datasets: []*zfs.Dataset{source}}, Target: zfs.Listing{Root: at, Datasets: []*zfs.Dataset{there, below}}}
+			s := State{Source: zfs.Listing{Root: "s", Datasets: []*zfs.Dataset{source}}, Target: zfs.Listing{Root: at, Datasets: []*zfs.Dataset{counterpart, below}}}
 			if at != "p" {
 				s.Target.Ancestors = []*zfs.Dataset{pool}
 			}

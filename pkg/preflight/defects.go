@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"zxfer/pkg/finding"
@@ -12,78 +11,39 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// version is the numeric part of an OpenZFS version.
-type version [3]int
-
-// parseVersion reads "2.3.9-1"; false where it is no release.
-func parseVersion(s string) (v version, ok bool) {
-	number, _, _ := strings.Cut(strings.TrimPrefix(s, "zfs-"), "-")
-	parts := strings.Split(number, ".")
-	if len(parts) < 2 {
-		return v, false
-	}
-	for i, p := range parts[:min(3, len(parts))] {
-		n, err := strconv.Atoi(p)
-		if err != nil || n < 0 {
-			return version{}, false
-		}
-		v[i] = n
-	}
-	return v, true
-}
-
-func (v version) before(w version) bool { return slices.Compare(v[:], w[:]) < 0 }
-
-// within tells whether a version is from one on and before another.
-func (v version) within(from, before version) bool { return !v.before(from) && v.before(before) }
-
-// lacks tells whether a version is older than a fix that came in these releases,
-// one of each branch, in order. A branch without one of its own has the fix where
-// it is newer than all of them.
-func (v version) lacks(fixes []version) bool {
-	for _, f := range fixes {
-		if f[0] == v[0] && f[1] == v[1] {
-			return v.before(f)
-		}
-	}
-	return len(fixes) == 0 || v.before(fixes[len(fixes)-1])
-}
-
-func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
-
-// defect is a known defect of OpenZFS that a plan could meet.
+// defect is a known defect of OpenZFS that a plan could trigger.
 type defect struct {
 	since    version
-	fixed    []version // by branch; none: in no release yet
-	meets    func(u *use) bool
+	fixed    []version // first releases by branch; none: not fixed yet
+	affects  func(u *planUsage) bool
 	severity finding.Severity
 	summary  string
 	link     string
-	remedy   string // but for an upgrade, or beside it
+	remedy   string // other than an upgrade
 }
 
-// use is what a plan does that defects depend on.
-type use struct {
-	source, target bool     // which side the version is of
-	root           bool     // whether that side runs as root
-	patched        bool     // that side's ZFS is Debian 12's, with fixes that its number does not tell
-	pool           zfs.Pool // of that side
+// planUsage holds the properties of a plan that defects depend on.
+type planUsage struct {
+	source, target bool     // the side with the version
+	root           bool     // the side runs as root
+	patched        bool     // the side has Debian 12's ZFS, with fixes beyond its version number
+	pool           zfs.Pool // of the side
 	raw            bool
 	rawRange       bool // -w with -I
-	rawBack        bool // raw increments of what was itself received raw
-	rawRestored    bool // the same in a restore, back onto the very dataset
+	rawBack        bool // raw increments of a dataset that was itself received raw
+	rawRestored    bool // the same, restored onto the original dataset
 	resumeFirstRaw bool
 	decrypts       bool
-	largerAshift   bool // the target's sectors are larger, as far as both are known
+	largerAshift   bool // the target's sectors are or may be larger
 	fromBookmark   bool
 	intoMounted    bool // increments into a mounted filesystem
 	intoEncrypted  bool // plain streams into encrypted datasets
-	oldZPL         bool // plain increments of filesystems from before ZPL 5, in a pool with large dnodes
-	oldLargeDnodes bool // these have large dnodes
+	oldZPL         bool // plain increments of filesystems older than ZPL 5, in a pool with large dnodes
+	oldLargeDnodes bool // such filesystems with large dnodes
 }
 
-// active tells that something in the side's pool uses all of these features.
-func (u *use) active(features ...string) bool {
+// active reports whether the side's pool uses all of these features.
+func (u *planUsage) active(features ...string) bool {
 	for _, f := range features {
 		if u.pool.Features[f] != "active" {
 			return false
@@ -97,62 +57,62 @@ const (
 	copyFiles = "no release has the fix: copy the files into a new filesystem and send that"
 )
 
-// knownDefects are those of the releases that are still in use. The releases are
-// the tags that hold the fix's commit.
+// knownDefects returns the defects of releases still in use. The releases are the tags that
+// contain the commit of the fix.
 func knownDefects() []defect {
 	return []defect{
-		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.target && u.raw && u.largerAshift },
+		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.target && u.raw && u.largerAshift },
 			summary: "a raw receive into a pool with a larger ashift may fail", link: openzfs + "releases/tag/zfs-2.1.3"},
 		// commits e01e3a4e12, 56ed389a57
-		{fixed: []version{{2, 1, 13}, {2, 2, 0}}, meets: func(u *use) bool { return u.target && u.raw },
+		{fixed: []version{{2, 1, 13}, {2, 2, 0}}, affects: func(u *planUsage) bool { return u.target && u.raw },
 			summary: "a raw receive of data with another indirect block size may fail", link: openzfs + "issues/15039"},
-		{fixed: []version{{2, 0, 0}}, meets: func(u *use) bool { return u.target && u.resumeFirstRaw },
+		{fixed: []version{{2, 0, 0}}, affects: func(u *planUsage) bool { return u.target && u.resumeFirstRaw },
 			summary: "an interrupted first raw receive cannot be resumed", link: openzfs + "releases/tag/zfs-2.0.0"},
-		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.rawBack },
+		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawBack },
 			summary: "raw increments sent back to where they came from may make the dataset unmountable", link: openzfs + "issues/10523"},
-		{fixed: []version{{2, 1, 3}}, meets: func(u *use) bool { return u.rawRestored }, severity: finding.Fail,
+		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawRestored }, severity: finding.Fail,
 			summary: "raw increments sent back onto the dataset that they came from may make it unmountable", link: openzfs + "issues/10523",
 			remedy: "restore it in full, to a new name"},
-		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, meets: func(u *use) bool { return u.source && !u.root && u.rawRange },
+		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && !u.root && u.rawRange },
 			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
-		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, meets: func(u *use) bool { return u.source && u.decrypts },
+		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.source && u.decrypts },
 			summary: "decrypted sends of encrypted data may leave errors in the snapshots that they read", link: openzfs + "issues/12014"},
-		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, meets: func(u *use) bool { return u.source && !u.patched }, severity: finding.Note,
+		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, affects: func(u *planUsage) bool { return u.source && !u.patched }, severity: finding.Note,
 			summary: "what programs copied on this host may have zeros in place of data that was just written; streams carry it as it is stored", link: openzfs + "issues/15526"},
-		// The second one (#18724) came with the fix of the first.
-		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, meets: func(u *use) bool { return u.source && u.active("block_cloning") },
+		// The second defect (#18724) came with the first one's fix.
+		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, affects: func(u *planUsage) bool { return u.source && u.active("block_cloning") },
 			summary: "blocks that are cloned (cp --reflink, copy_file_range) around a truncation may be read as zeros, or as what was there before", link: openzfs + "issues/18412"},
-		{since: version{2, 3, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, meets: func(u *use) bool { return u.active("block_cloning", "fast_dedup") },
+		{since: version{2, 3, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "fast_dedup") },
 			summary: "blocks that are both cloned and pruned from the table of deduplication (zpool ddtprune) are freed twice", link: openzfs + "issues/18520"},
-		{since: version{2, 2, 0}, fixed: []version{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, meets: func(u *use) bool { return u.active("block_cloning", "device_removal") },
+		{since: version{2, 2, 0}, fixed: []version{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "device_removal") },
 			summary: "cloned blocks may be lost when a device is removed from the pool, as was done here", link: openzfs + "issues/17180"},
-		{since: version{2, 2, 0}, fixed: []version{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, meets: func(u *use) bool {
+		{since: version{2, 2, 0}, fixed: []version{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, affects: func(u *planUsage) bool {
 			size, known := number(u.pool.Properties["size"])
 			return u.active("block_cloning") && known && size > 64<<40
 		}, summary: "cloning blocks on devices of more than 64 TiB corrupts the kernel's memory", link: openzfs + "issues/17886"},
 		// commit b8cc4c504c and its backports
-		{since: version{2, 1, 0}, fixed: []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, meets: func(u *use) bool { return u.active("draid") },
+		{since: version{2, 1, 0}, fixed: []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, affects: func(u *planUsage) bool { return u.active("draid") },
 			summary: "clearing one of several faulted disks of a dRAID (zpool clear) may corrupt what is on its spares", link: openzfs + "commit/b8cc4c504c"},
-		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, meets: func(u *use) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
+		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
 			summary: "an increment from a redaction bookmark may leave zeros in place of the last block of a file", link: openzfs + "issues/18477",
 			remedy: "keep a common snapshot, which is preferred as the base"},
-		{fixed: []version{{2, 4, 2}}, meets: func(u *use) bool { return u.target && u.intoMounted }, severity: finding.Note,
+		{fixed: []version{{2, 4, 2}}, affects: func(u *planUsage) bool { return u.target && u.intoMounted }, severity: finding.Note,
 			summary: "who opens .zfs/snapshot of a mounted copy while it receives may block the host's mounts", link: openzfs + "issues/18415",
 			remedy: "unmount the copy meanwhile"},
-		{meets: func(u *use) bool { return u.target && u.oldLargeDnodes }, severity: finding.Fail,
+		{affects: func(u *planUsage) bool { return u.target && u.oldLargeDnodes }, severity: finding.Fail,
 			summary: "a plain increment of a filesystem of ZPL version 4 or older with large dnodes frees contents of files in the copy", link: openzfs + "issues/18773",
 			remedy: copyFiles},
-		{meets: func(u *use) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
+		{affects: func(u *planUsage) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
 			summary: "a plain increment of a filesystem of ZPL version 4 or older frees contents of files in the copy, if its dnodesize ever was another", link: openzfs + "issues/18773",
 			remedy: copyFiles},
-		{since: version{2, 2, 0}, meets: func(u *use) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
+		{since: version{2, 2, 0}, affects: func(u *planUsage) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
 			summary: "receiving a plain stream into an encrypted dataset was seen to panic the kernel", link: openzfs + "issues/16623",
 			remedy: "no release has a fix; encrypted on the source, the data goes raw"},
 	}
 }
 
 func defects(in *Input) []finding.Finding {
-	u := usage(in)
+	u := usageOf(in)
 	var out []finding.Finding
 	for _, side := range []struct {
 		host   Host
@@ -167,11 +127,11 @@ func defects(in *Input) []finding.Finding {
 		// Since 2.1.11-1+deb12u1 it has the fix of openzfs#15526 (dnode_is_dirty).
 		u.patched = strings.Contains(side.host.ZFS, "+deb12u")
 		for _, d := range knownDefects() {
-			if !v.before(d.since) && v.lacks(d.fixed) && d.meets(&u) {
+			if !v.before(d.since) && v.lacks(d.fixed) && d.affects(&u) {
 				out = append(out, finding.Finding{
 					Host: side.host.Name, Severity: cmp.Or(d.severity, finding.Warn), Summary: fmt.Sprintf("ZFS %s: %s", side.host.ZFS, d.summary),
 					Evidence: "/sys/module/zfs/version: " + side.host.ZFS + "; " + d.link,
-					Remedy:   d.cure(),
+					Remedy:   d.remedyText(),
 				})
 			}
 		}
@@ -179,8 +139,8 @@ func defects(in *Input) []finding.Finding {
 	return out
 }
 
-// cure is what to do about a defect.
-func (d *defect) cure() string {
+// remedyText returns what the user can do about a defect.
+func (d *defect) remedyText() string {
 	if len(d.fixed) == 0 {
 		return d.remedy
 	}
@@ -198,27 +158,27 @@ func (d *defect) cure() string {
 	return text
 }
 
-// usage says what of a plan defects depend on.
-func usage(in *Input) use {
-	source, there := in.SourceListing.ByName(), in.TargetListing.ByName()
-	var u use
+// usageOf returns the properties of a plan that defects depend on.
+func usageOf(in *Input) planUsage {
+	source, targets := in.SourceListing.ByName(), in.TargetListing.ByName()
+	var u planUsage
 	for _, d := range in.Plan.Datasets {
-		s, t := source[d.Source], there[d.Target]
+		s, t := source[d.Source], targets[d.Target]
 		for _, st := range d.Steps {
 			raw := st.Send.Flags.Raw
 			u.raw = u.raw || raw
 			u.rawRange = u.rawRange || raw && len(st.Send.Through) > 0
 			u.resumeFirstRaw = u.resumeFirstRaw || raw && st.Kind == plan.Resume && st.BaseGUID == 0
 			u.rawBack = u.rawBack || raw && d.Restore == nil && st.Kind == plan.Incremental && s != nil && s.Properties[zfs.FlagsProperty].Local()
-			u.rawRestored = u.rawRestored || raw && grows(st) && d.Restore != nil && !d.Restore.Due
+			u.rawRestored = u.rawRestored || raw && isIncrement(st) && d.Restore != nil && !d.Restore.Due
 			u.decrypts = u.decrypts || !raw && s != nil && s.Encrypted()
 			u.fromBookmark = u.fromBookmark || strings.HasPrefix(st.Send.From, "#")
-			u.intoMounted = u.intoMounted || grows(st) && t != nil && t.Get("mounted") == "yes"
-			u.intoEncrypted = u.intoEncrypted || !raw && encryptedThere(there, t, d.Target, st.Receive.Set["encryption"])
+			u.intoMounted = u.intoMounted || isIncrement(st) && t != nil && t.Get("mounted") == "yes"
+			u.intoEncrypted = u.intoEncrypted || !raw && encryptedOnArrival(targets, t, d.Target, st.Receive.Set["encryption"])
 		}
 	}
 	for _, name := range NeedZPL(&in.Plan, &in.SourceListing) {
-		// Its objects may be of the form before ZPL version 5.
+		// Its objects may have the format before ZPL version 5.
 		v, known := number(source[name].Get("version"))
 		old := known && v < 5
 		u.oldZPL = u.oldZPL || old
@@ -226,16 +186,16 @@ func usage(in *Input) use {
 	}
 	a, okA := number(in.SourceListing.Pool.Properties["ashift"])
 	b, okB := number(in.TargetListing.Pool.Properties["ashift"])
-	// 0 stands for a choice by device, which is not known.
+	// 0 means chosen per device, which is unknown.
 	u.largerAshift = !okA || !okB || a == 0 || b == 0 || b > a
 	return u
 }
 
-// encryptedThere tells whether what arrives as name is encrypted on arrival: as it
-// is there, as it is asked for, or by what is next above.
-func encryptedThere(all map[string]*zfs.Dataset, there *zfs.Dataset, name, asked string) bool {
-	if there != nil {
-		return there.Encrypted()
+// encryptedOnArrival reports whether a target dataset is or will be encrypted: as it exists, as
+// requested, or as its nearest existing ancestor.
+func encryptedOnArrival(all map[string]*zfs.Dataset, targets *zfs.Dataset, name, asked string) bool {
+	if targets != nil {
+		return targets.Encrypted()
 	}
 	if asked != "" {
 		return asked != "off"
@@ -248,22 +208,22 @@ func encryptedThere(all map[string]*zfs.Dataset, there *zfs.Dataset, name, asked
 	return false
 }
 
-// NeedZPL names the filesystems of the source whose property version decides
-// something. It takes system calls of its own, and is not read of the others.
+// NeedZPL returns the source filesystems whose property version the checks need. Reading it
+// takes additional system calls.
 func NeedZPL(p *plan.Plan, source *zfs.Listing) []string {
 	var names []string
 	datasets := source.ByName()
 	for _, d := range p.Datasets {
 		s := datasets[d.Source]
 		if s != nil && s.Type == zfs.Filesystem && source.Pool.Features["large_dnode"] == "active" &&
-			slices.ContainsFunc(d.Steps, func(st plan.Step) bool { return grows(st) && !st.Send.Flags.Raw }) {
+			slices.ContainsFunc(d.Steps, func(st plan.Step) bool { return isIncrement(st) && !st.Send.Flags.Raw }) {
 			names = append(names, s.Name)
 		}
 	}
 	return names
 }
 
-// grows tells whether a step adds to what is there.
-func grows(st plan.Step) bool {
+// isIncrement reports whether a step adds to an existing dataset.
+func isIncrement(st plan.Step) bool {
 	return st.Kind == plan.Incremental || st.Kind == plan.Resume && st.BaseGUID != 0
 }

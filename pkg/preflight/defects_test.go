@@ -30,7 +30,7 @@ func TestDefects(t *testing.T) {
 	decrypted := func(in *Input) { in.SourceListing.Datasets[0] = filesystem("tank/a", "encryption", "on") }
 	grows := func(in *Input) { first(in).Kind = plan.Incremental }
 	back := all(raw, grows, func(in *Input) { in.SourceListing.Datasets[0] = filesystem("tank/a", zfs.FlagsProperty, "w") })
-	restored := func(g plan.RestoredOwner) change {
+	restored := func(g plan.RestoreActions) change {
 		return func(in *Input) { in.Plan.Datasets[0].Restore = &g }
 	}
 	resumed := func(in *Input) { first(in).Kind = plan.Resume }
@@ -49,7 +49,7 @@ func TestDefects(t *testing.T) {
 	target := func(in *Input) *zfs.Pool { return &in.TargetListing.Pool }
 	size := func(n string) change { return func(in *Input) { in.SourceListing.Pool.Properties["size"] = n } }
 	fromBookmark := func(in *Input) { first(in).Send.From = "#b" }
-	there := func(properties ...string) change {
+	targets := func(properties ...string) change {
 		return func(in *Input) { in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", properties...)} }
 	}
 	zpl := func(version, dnodesize string) change {
@@ -81,9 +81,9 @@ func TestDefects(t *testing.T) {
 		{"decrypted 2.3", decrypted, "2.3.2", "2.3.2", []string{"warn alpha 12014"}},
 		{"decrypted 2.3 fixed", decrypted, "2.3.3", "2.3.2", nil},
 		{"sent back", back, "2.1.2", "2.4.4", []string{"warn alpha 10523", "note alpha 15526"}},
-		{"restored onto what it came from", all(back, restored(plan.RestoredOwner{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
-		{"restored onto what it came from, fixed", all(back, restored(plan.RestoredOwner{})), "2.4.4", "2.1.14", nil},
-		{"restored anew", all(back, restored(plan.RestoredOwner{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
+		{"restored onto what it came from", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
+		{"restored onto what it came from, fixed", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.14", nil},
+		{"restored anew", all(back, restored(plan.RestoreActions{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
 		{"sent back, fixed", back, "2.1.14", "2.4.4", nil},
 		{"resumed raw", all(raw, resumed), "2.3.9", "0.8.6", []string{"warn beta 15039", "warn beta zfs-2.0.0"}},
 		{"versions unknown", rawRange, "", "git", nil},
@@ -116,9 +116,9 @@ func TestDefects(t *testing.T) {
 		{"redacted, fixed", all(fromBookmark, active(source, "redaction_bookmarks")), "2.3.8", "2.4.4", nil},
 		{"from a bookmark, none redacted", all(fromBookmark, active(source)), "2.3.7", "2.4.4", nil},
 		{"redacted, from a snapshot", active(source, "redaction_bookmarks"), "2.3.7", "2.4.4", nil},
-		{"into a mounted copy", all(grows, there("mounted", "yes")), "2.3.9", "2.4.1", []string{"note beta 18415"}},
-		{"into a mounted copy, fixed", all(grows, there("mounted", "yes")), "2.3.9", "2.4.2", nil},
-		{"into an unmounted copy", all(grows, there("mounted", "no")), "2.3.9", "2.4.1", nil},
+		{"into a mounted copy", all(grows, targets("mounted", "yes")), "2.3.9", "2.4.1", []string{"note beta 18415"}},
+		{"into a mounted copy, fixed", all(grows, targets("mounted", "yes")), "2.3.9", "2.4.2", nil},
+		{"into an unmounted copy", all(grows, targets("mounted", "no")), "2.3.9", "2.4.1", nil},
 		{"old ZPL, large dnodes", all(grows, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", []string{"fail beta 18773"}},
 		{"old ZPL, large dnodes, cut off", all(resumed, func(in *Input) { first(in).BaseGUID = 7 }, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.1.2", []string{"fail beta 18773"}},
 		{"old ZPL, large dnodes, in full", all(zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", nil},
@@ -126,8 +126,8 @@ func TestDefects(t *testing.T) {
 		{"old ZPL, small dnodes now", all(grows, zpl("4", "legacy"), active(source, "large_dnode")), "2.4.4", "2.4.4", []string{"warn beta 18773"}},
 		{"old ZPL, small dnodes in the pool", all(grows, zpl("4", "legacy"), active(source)), "2.4.4", "2.4.4", nil},
 		{"new ZPL, large dnodes", all(grows, zpl("5", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", nil},
-		{"plain into an encrypted copy", there("encryption", "aes-256-gcm"), "2.4.4", "2.2.6", []string{"note beta 16623"}},
-		{"plain into a plain copy", there("encryption", "off"), "2.4.4", "2.2.6", nil},
+		{"plain into an encrypted copy", targets("encryption", "aes-256-gcm"), "2.4.4", "2.2.6", []string{"note beta 16623"}},
+		{"plain into a plain copy", targets("encryption", "off"), "2.4.4", "2.2.6", nil},
 		{"plain, to be encrypted", func(in *Input) { first(in).Receive.Set = map[string]string{"encryption": "on"} }, "2.4.4", "2.4.4", []string{"note beta 16623"}},
 		{"plain below an encrypted one", func(in *Input) {
 			in.TargetListing.Ancestors[0] = filesystem("vault", "encryption", "on", "available", "10737418240")
@@ -136,7 +136,7 @@ func TestDefects(t *testing.T) {
 	}
 	met := map[string]bool{}
 	for _, tt := range tests {
-		in := sound()
+		in := soundInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		var got []string
@@ -151,7 +151,7 @@ func TestDefects(t *testing.T) {
 	require.Len(t, met, len(knownDefects()), "each row is met")
 }
 
-// Branches without a fix of their own lack it until all others have it.
+// A branch without its own fix has it only if it is newer than all fixed ones.
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	fixes := []version{{2, 1, 14}, {2, 3, 2}}
@@ -161,7 +161,7 @@ func TestLacks(t *testing.T) {
 		require.Equal(t, want, v.lacks(fixes), v)
 	}
 	require.True(t, version{9, 9, 9}.lacks(nil), "in no release yet")
-	require.Equal(t, "upgrade ZFS: it is fixed in 2.1.14 and 2.3.2; or wait", (&defect{fixed: fixes, remedy: "wait"}).cure())
+	require.Equal(t, "upgrade ZFS: it is fixed in 2.1.14 and 2.3.2; or wait", (&defect{fixed: fixes, remedy: "wait"}).remedyText())
 }
 
 func TestParseVersion(t *testing.T) {

@@ -8,28 +8,28 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// shownHolds bounds how many commands a remedy lists.
-const shownHolds = 5
+// maxHolds limits the commands in a remedy.
+const maxHolds = 5
 
-// holds finds holds of zxfer's jobs that the next transfer to this target does
-// not need: a job keeps the newest snapshot that both sides have, and moves
-// its hold there when that has arrived.
+// holds finds holds of zxfer's jobs that the next transfer to this target does not need. A job
+// needs only the hold on the most recent common snapshot, and moves it when a newer one has
+// arrived.
 func holds(in *Input) []finding.Finding {
 	if len(in.Holds) == 0 {
 		return nil
 	}
-	there := map[uint64]bool{}
+	targets := map[uint64]bool{}
 	for _, d := range in.TargetListing.Datasets {
 		for _, v := range d.Versions {
-			there[v.GUID] = true
+			targets[v.GUID] = true
 		}
 	}
 	var old, commands []string
 	moved := true
 	for _, d := range in.SourceListing.Datasets {
-		base := -1 // of Versions: the newest that both sides have
+		base := -1 // index of the most recent common snapshot
 		for i, v := range d.Versions {
-			if v.Kind == zfs.Snapshot && there[v.GUID] {
+			if v.Kind == zfs.Snapshot && targets[v.GUID] {
 				base = i
 			}
 		}
@@ -59,9 +59,9 @@ func holds(in *Input) []finding.Finding {
 	if !moved {
 		f.Summary += "; another target may"
 	}
-	if n := len(commands) - shownHolds; n > 0 {
-		commands = append(commands[:shownHolds], fmt.Sprintf("and so on for %d more", n))
+	if n := len(commands) - maxHolds; n > 0 {
+		commands = append(commands[:maxHolds], fmt.Sprintf("and so on for %d more", n))
 	}
 	f.Remedy = strings.Join(commands, "\n")
-	return one(f)
+	return findings(f)
 }

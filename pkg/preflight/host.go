@@ -20,7 +20,7 @@ const (
 	tcpInfoSource  = "https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h"
 )
 
-// hostChecks are those of one host by itself.
+// hostChecks returns the checks of a single host.
 func hostChecks() []Check {
 	return []Check{
 		{ID: "platform", Title: "The host runs Linux", Needs: sysinfo.Platform, Docs: "https://openzfs.github.io/openzfs-docs/Getting%20Started/index.html", host: platform, device: true},
@@ -42,14 +42,14 @@ func hostChecks() []Check {
 	}
 }
 
-func one(f finding.Finding) []finding.Finding { return []finding.Finding{f} }
+func findings(f finding.Finding) []finding.Finding { return []finding.Finding{f} }
 
 func platform(s *sysinfo.System) []finding.Finding {
 	if system, _, _ := strings.Cut(s.Platform, "/"); system != "" && system != "linux" {
-		return one(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
+		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
 			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", cmp.Or(s.OS, "unknown"), cmp.Or(s.Kernel, "unknown")),
+	return findings(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", cmp.Or(s.OS, "unknown"), cmp.Or(s.Kernel, "unknown")),
 		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", cmp.Or(s.Platform, "unknown"), english.Plural(s.CPU.Count, "CPU", ""), cmp.Or(s.CPU.Model, "unknown"), size.Text(s.Memory))})
 }
 
@@ -57,16 +57,16 @@ func zfsModule(s *sysinfo.System) []finding.Finding {
 	const path = "/sys/module/zfs/version"
 	switch {
 	case s.ZFS == "" && s.Tools.Paths["zfs"] == "":
-		return one(finding.Finding{Severity: finding.Note, Summary: "no ZFS here: only devices and images can be moved", Evidence: path + " is missing, and zfs is not on PATH",
+		return findings(finding.Finding{Severity: finding.Note, Summary: "no ZFS here: only devices and images can be moved", Evidence: path + " is missing, and zfs is not on PATH",
 			Remedy: "apt install zfsutils-linux zfs-dkms && modprobe zfs"})
 	case s.ZFS == "":
-		return one(finding.Finding{Severity: finding.Fail, Summary: "the ZFS tools are here, but the kernel module is not loaded", Evidence: path + " is missing",
+		return findings(finding.Finding{Severity: finding.Fail, Summary: "the ZFS tools are here, but the kernel module is not loaded", Evidence: path + " is missing",
 			Remedy: "modprobe zfs (in a container: on its host)"})
 	case s.Userland != "" && !sameRelease(s.ZFS, s.Userland):
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the kernel module is %s, the tools are %s", s.ZFS, s.Userland),
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the kernel module is %s, the tools are %s", s.ZFS, s.Userland),
 			Evidence: path + ": " + s.ZFS + "; zfs version: " + s.Userland, Remedy: "reboot, or load the module of the installed version, after an upgrade"})
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: "OpenZFS " + s.ZFS, Evidence: path + ": " + s.ZFS})
+	return findings(finding.Finding{Severity: finding.OK, Summary: "OpenZFS " + s.ZFS, Evidence: path + ": " + s.ZFS})
 }
 
 func sameRelease(a, b string) bool {
@@ -79,7 +79,7 @@ func zfsDevice(s *sysinfo.System) []finding.Finding {
 	if s.ZFS == "" || s.DevZFS == "ok" || s.DevZFS == "" {
 		return nil
 	}
-	return one(finding.Finding{Severity: finding.Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
+	return findings(finding.Finding{Severity: finding.Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
 		Remedy: "run zxfer as root; or, in a container, pass /dev/zfs through"})
 }
 
@@ -88,10 +88,10 @@ func pyzfs(s *sysinfo.System) []finding.Finding {
 	case s.ZFS == "" || s.Tools.PyZFS == "":
 		return nil
 	case s.Tools.PyZFS == sysinfo.Missing:
-		return one(finding.Finding{Severity: finding.Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
+		return findings(finding.Finding{Severity: finding.Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
 			Evidence: "no libzfs_core among python3's modules", Remedy: "apt install python3-pyzfs"})
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
+	return findings(finding.Finding{Severity: finding.OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
 }
 
 func pools(s *sysinfo.System) []finding.Finding {
@@ -99,7 +99,7 @@ func pools(s *sysinfo.System) []finding.Finding {
 	for _, p := range s.Pools {
 		percent, _ := number(p.Properties["capacity"])
 		free, _ := number(p.Properties["free"])
-		ill := cmp.Or(unhealthy(p.Name, p.Properties["health"]), full(p.Name, percent))
+		ill := cmp.Or(unhealthy(p.Name, p.Properties["health"]), nearlyFull(p.Name, percent))
 		if f := Damaged(&p, s.ZFS, ""); f != nil {
 			out = append(out, *f)
 			if ill == nil {
@@ -114,8 +114,8 @@ func pools(s *sysinfo.System) []finding.Finding {
 	return out
 }
 
-// mounts finds filesystems of ZFS that a later mount hides: what is written
-// to the path goes elsewhere, and what was received does not show.
+// mounts finds ZFS filesystems hidden by a later mount. Writes to the path then go elsewhere,
+// and received data is not visible.
 func mounts(s *sysinfo.System) []finding.Finding {
 	var out []finding.Finding
 	for i, m := range s.Mounts {
@@ -123,7 +123,7 @@ func mounts(s *sysinfo.System) []finding.Finding {
 			continue
 		}
 		for _, later := range s.Mounts[i+1:] {
-			// Only a mount on the point itself or above it hides it all.
+			// Only a mount on the point itself or above it hides the whole filesystem.
 			if later.Point != m.Point && !strings.HasPrefix(m.Point, strings.TrimSuffix(later.Point, "/")+"/") {
 				continue
 			}

@@ -12,123 +12,58 @@ import (
 	"zxfer/pkg/size"
 )
 
-// Link is what was measured of the network in one direction.
+// Link is a measurement of the network in one direction.
 type Link struct {
 	From, To       string // hosts
 	BytesPerSecond uint64
 	Streams        int
-	Window         int // socket buffers as asked for, bytes; 0 = autotuning
+	Window         int // requested socket buffers in bytes; 0 = autotuning
 	Seconds        float64
-	// Limit is what package transfer's meters named.
+	// Limit is the bottleneck named by package transfer.
 	Limit string
-	// Spare tells that the end whose processors limit has more that are free: one
-	// connection is one processor's work at most.
+	// Spare reports whether the limiting host has idle processors. One connection uses at most
+	// one processor.
 	Spare bool
 
-	// Of the sender's kernel (TCP_INFO), summed over the streams.
-	RTT                              time.Duration // of the largest
+	// From the sender's kernel (TCP_INFO), summed over the streams.
+	RTT                              time.Duration // the longest
 	Busy, RwndLimited, SndbufLimited time.Duration
 	Retransmits                      uint64
 	Congestion                       string
 
-	// WriteMax is how far the sender's kernel lets its buffers grow, ReadMax
-	// how far the receiver's does; bytes, 0 = unknown.
+	// WriteMax and ReadMax are the maximum buffers of the sender's and the receiver's kernel,
+	// in bytes; 0 = unknown.
 	WriteMax, ReadMax int64
 
-	PathMTU       int // largest packet that passes unfragmented, bytes; 0 = unknown
+	PathMTU       int // largest packet that passes unfragmented, in bytes; 0 = unknown
 	Interface     string
 	MTU, PeerMTU  int // of the interfaces at both ends
 	PeerInterface string
 }
 
 const (
-	// lossy is one retransmission in so many segments: from there on
-	// congestion control by loss leaves a path underused.
+	// lossy: one retransmission in so many segments makes loss-based congestion control
+	// underuse a path.
 	// https://datatracker.ietf.org/doc/html/rfc3649#section-1
 	lossy = 2000
 	// segment is the usual payload of a segment, in bytes.
 	segment = 1448
 )
 
-// HeldBack tells whether something else than the path's rate may limit the
-// link: windows, buffers, losses, one processor of several. The same is seen of a
-// path that is full: its queue makes the round trip long and loses what it cannot
-// hold. Measuring with more streams tells the two apart.
-func (l Link) HeldBack() bool {
-	return l.shortWindow() || l.shortBuffer() || l.lossy() || l.oneProcessor()
-}
-
-func (l Link) oneProcessor() bool { return l.Spare && l.processor() != "" }
-
-// processor is what limits a link that the network does not, "" if that does:
-// a source and a target that are memory are their processors.
-func (l Link) processor() string {
-	switch {
-	case strings.HasSuffix(l.Limit, "cpu"):
-		return l.Limit
-	case l.Limit == "source":
-		return "sender cpu"
-	case l.Limit == "target":
-		return "receiver cpu"
-	}
-	return ""
-}
-
-func (l Link) shortWindow() bool { return strings.Contains(l.Limit, "receiver window") }
-
-func (l Link) shortBuffer() bool { return strings.Contains(l.Limit, "send buffer") }
-
-// lossy tells whether so much was lost that it may limit the rate.
-func (l Link) lossy() bool {
-	segments := uint64(float64(l.BytesPerSecond)*l.Seconds) / segment
-	return l.Retransmits > 10 && l.Retransmits*lossy > segments && l.RTT > time.Millisecond
-}
-
-// Grew tells whether a link with more streams is faster about as much as it has
-// more of them: then something still holds each stream back, else the path is
-// full.
-func (l Link) Grew(from Link) bool {
-	return 4*l.BytesPerSecond*uint64(from.Streams) >= 3*from.BytesPerSecond*uint64(l.Streams)
-}
-
-// faster tells whether a link is so much faster than another that it is no
-// coincidence.
-func (l Link) faster(other Link) bool {
-	return l.BytesPerSecond > other.BytesPerSecond+other.BytesPerSecond*fasterBy/100
-}
-
-// flight is how much of a rate in bytes per second is under way at once in each
-// stream, in bytes.
-func (l Link) flight(rate uint64) int64 {
-	return int64(float64(rate) / float64(max(1, l.Streams)) * l.RTT.Seconds())
-}
-
-// window is a buffer, in bytes, that does not keep the link from a rate: the
-// kernel counts its own overhead in it, at worst half, and a sender keeps up to
-// a second round trip's worth.
-func (l Link) window(rate uint64) int64 {
-	w := int64(2 * smallBuffer)
-	for w < 4*l.flight(rate) && w < 1<<30 {
-		w *= 2
-	}
-	return w
-}
-
-// Measured is a link as it was measured.
+// Measured is a measured link with its additional measurements.
 type Measured struct {
 	Link
-	// More is the same link measured with more and more streams, empty where
-	// that was not tried: what the fastest had is what the path carries, and
-	// what a cure can be expected to give.
+	// More are measurements of the same link with increasing numbers of streams; empty if not
+	// tried. The fastest shows what the path carries and what a remedy can gain.
 	More   []Link
 	Back   bool   // the transfer goes the other way
-	Failed string // why there was no data connection; nothing but From is known then
+	Failed string // why there was no data connection; then only From is set
 }
 
-// carries says what limits a link and how to mend it.
-func carries(m *Measured) []finding.Finding {
+// checkRate finds what limits a link and how to fix it.
+func checkRate(m *Measured) []finding.Finding {
 	if m.Failed != "" {
-		return one(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "no data connection can be made", Evidence: m.Failed,
+		return findings(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "no data connection can be made", Evidence: m.Failed,
 			Remedy: "open a port and name it: {{port-range}}; or let the other end connect: {{dial}}"})
 	}
 	l, more := m.Link, m.More
@@ -144,15 +79,15 @@ func carries(m *Measured) []finding.Finding {
 		}
 	}
 	switch {
-	case l.HeldBack() && (len(more) == 0 && !l.oneProcessor() || best.faster(l)):
+	case l.MayBeLimited() && (len(more) == 0 && !l.singleProcessor() || best.faster(l)):
 		expected := ""
 		switch n := len(more); {
-		case n > 1 && more[n-1].Grew(more[n-2]), n == 1 && more[0].Grew(l):
+		case n > 1 && more[n-1].ScaledFrom(more[n-2]), n == 1 && more[0].ScaledFrom(l):
 			expected = "for as much or more, "
 		case n > 0:
 			expected = "for as much, "
 		}
-		cause, cure := l.cure(best.BytesPerSecond, expected)
+		cause, cure := l.diagnose(best.BytesPerSecond, expected)
 		f.Severity, f.Summary, f.Remedy = finding.Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure...), "; or ")
 	case l.processor() != "":
 		f.Summary = where + ", limited by the " + l.processor() + ", not by the network"
@@ -165,11 +100,10 @@ func carries(m *Measured) []finding.Finding {
 	if m.Back && f.Severity == finding.Warn {
 		f.Severity = finding.Note
 	}
-	return one(f)
+	return findings(f)
 }
 
-// moreStreams recommends the fewest streams that were about as fast as the best
-// of those tried.
+// moreStreams recommends the smallest number of streams that was about as fast as the best.
 func (l Link) moreStreams(more []Link, best Link) []string {
 	for _, m := range more {
 		if m.faster(l) && m.BytesPerSecond > best.BytesPerSecond-best.BytesPerSecond/10 {
@@ -179,17 +113,17 @@ func (l Link) moreStreams(more []Link, best Link) []string {
 	return nil
 }
 
-// cure says what holds the link back, and what to do on a host for a rate in
-// bytes per second. expected is put before what gives that.
+// diagnose returns the cause of a limited link and remedies for a rate in bytes per second.
+// expected is put before the remedy that reaches the rate.
 //
-// net.core.rmem_max and wmem_max bound only buffers that a program asks for,
+// net.core.rmem_max and wmem_max limit only buffers that a program requests,
 // not the kernel's autotuning: https://man7.org/linux/man-pages/man7/tcp.7.html
-func (l Link) cure(rate uint64, expected string) (cause string, cures []string) {
+func (l Link) diagnose(rate uint64, expected string) (cause string, cures []string) {
 	var cure string
-	read := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_rmem='4096 131072 %d'", l.To, l.window(rate))
-	write := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_wmem='4096 16384 %d'", l.From, l.window(rate))
-	// What would be the next limit is raised with the first.
-	short := func(limit int64) bool { return limit > 0 && limit < l.flight(rate)*3/2 }
+	read := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_rmem='4096 131072 %d'", l.To, l.sufficientBuffer(rate))
+	write := fmt.Sprintf("on %s: sysctl -w net.ipv4.tcp_wmem='4096 16384 %d'", l.From, l.sufficientBuffer(rate))
+	// Also raise the limit that would be reached next.
+	short := func(limit int64) bool { return limit > 0 && limit < l.inFlight(rate)*3/2 }
 	switch {
 	case l.shortWindow():
 		cause, cure = "limited by the receiver's window", read
@@ -216,11 +150,70 @@ func (l Link) cure(rate uint64, expected string) (cause string, cures []string) 
 	return cause, []string{expected + cure}
 }
 
-// mtu compares the packets that pass with what the interfaces at both ends could
-// send. It says nothing where that is not known.
+// MayBeLimited reports whether windows, buffers, losses or a single processor may limit the
+// link below the path's rate. A full path looks the same: its queue delays and drops packets.
+// Measuring with more streams distinguishes the two.
+func (l Link) MayBeLimited() bool {
+	return l.shortWindow() || l.shortBuffer() || l.lossy() || l.singleProcessor()
+}
+
+func (l Link) singleProcessor() bool { return l.Spare && l.processor() != "" }
+
+// processor returns the processor that limits a link, or "" if the network does. A source or
+// target in memory counts as its processor.
+func (l Link) processor() string {
+	switch {
+	case strings.HasSuffix(l.Limit, "cpu"):
+		return l.Limit
+	case l.Limit == "source":
+		return "sender cpu"
+	case l.Limit == "target":
+		return "receiver cpu"
+	}
+	return ""
+}
+
+func (l Link) shortWindow() bool { return strings.Contains(l.Limit, "receiver window") }
+
+func (l Link) shortBuffer() bool { return strings.Contains(l.Limit, "send buffer") }
+
+// lossy reports whether losses may limit the rate.
+func (l Link) lossy() bool {
+	segments := uint64(float64(l.BytesPerSecond)*l.Seconds) / segment
+	return l.Retransmits > 10 && l.Retransmits*lossy > segments && l.RTT > time.Millisecond
+}
+
+// ScaledFrom reports whether the rate grew about as much as the number of streams. If it did,
+// something limits each stream; otherwise the path is full.
+func (l Link) ScaledFrom(from Link) bool {
+	return 4*l.BytesPerSecond*uint64(from.Streams) >= 3*from.BytesPerSecond*uint64(l.Streams)
+}
+
+// faster reports whether a link is faster than another beyond chance.
+func (l Link) faster(other Link) bool {
+	return l.BytesPerSecond > other.BytesPerSecond+other.BytesPerSecond*minGain/100
+}
+
+// inFlight returns the bytes in flight per stream at a rate in bytes per second.
+func (l Link) inFlight(rate uint64) int64 {
+	return int64(float64(rate) / float64(max(1, l.Streams)) * l.RTT.Seconds())
+}
+
+// sufficientBuffer returns a buffer size in bytes that does not limit the rate. Up to half of a
+// buffer is kernel overhead, and a sender keeps data for up to a second round trip.
+func (l Link) sufficientBuffer(rate uint64) int64 {
+	w := int64(2 * smallBuffer)
+	for w < 4*l.inFlight(rate) && w < 1<<30 {
+		w *= 2
+	}
+	return w
+}
+
+// checkMTU compares the packets that pass with the MTUs of the interfaces at both ends. It
+// finds nothing if they are unknown.
 //
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (tcpi_pmtu)
-func mtu(l *Measured) []finding.Finding {
+func checkMTU(l *Measured) []finding.Finding {
 	if l.Back || l.PathMTU == 0 || l.MTU == 0 {
 		return nil
 	}
@@ -241,5 +234,33 @@ func mtu(l *Measured) []finding.Finding {
 		}
 		f.Remedy = "if the network takes it, on " + host + ": " + command("ip", "link", "set", "dev", name, "mtu", fmt.Sprint(max(l.MTU, l.PeerMTU)))
 	}
-	return one(f)
+	return findings(f)
+}
+
+// checkPath reports the network path of the data if it is not the first choice.
+func checkPath(in *Input) []finding.Finding {
+	w := in.Way
+	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Rejected, "; ")}
+	remedy := []string{"open ports for the other host, and name them: {{port-range LOW-HIGH}}"}
+	if w.Unroutable {
+		remedy[0] = "name an address that leads there: {{data-address ADDRESS}}"
+	}
+	switch {
+	case len(w.Rejected) == 0:
+		f.Severity, f.Summary, f.Evidence = finding.OK, "data passes "+w.Path, "a connection to the data port, made and closed"
+		return findings(f)
+	case w.NoPath:
+		f.Severity, f.Summary, f.Evidence = finding.Fail, "no data passes between the two hosts: "+f.Evidence, ""
+		for _, o := range w.Untried {
+			remedy = append(remedy, "take another way: "+o)
+		}
+	case w.OverSSH:
+		f.Severity, f.Summary = finding.Warn, "only ssh gets through: all data passes its one cipher stream, which takes a processor at each end and is slower"
+		remedy = append(remedy, "or spare the search: "+w.Option)
+	default:
+		f.Summary = "the connection is made " + w.Path + ", as none was made in the other direction"
+		remedy = append(remedy, "or spare the search: "+w.Option)
+	}
+	f.Remedy = strings.Join(remedy, "\n")
+	return findings(f)
 }

@@ -34,9 +34,9 @@ func planned(t *testing.T, n int) func() {
 	}
 }
 
-// judged returns the check of a plan of n encrypted datasets whose receive was interrupted.
-func judged(t *testing.T, n int) func() {
-	in := sound()
+// checkedInput returns the check of a plan of n encrypted datasets whose receive was interrupted.
+func checkedInput(t *testing.T, n int) func() {
+	in := soundInput()
 	in.Plan.Datasets = nil
 	for i := range n {
 		name := fmt.Sprintf("a/%06d", i)
@@ -59,7 +59,7 @@ func judged(t *testing.T, n int) func() {
 // TestManyDatasets checks that neither the planner nor the checks search all datasets for
 // each one.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it measures processor time
-	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": judged} {
+	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": checkedInput} {
 		t.Run(name, func(t *testing.T) {
 			testenv.Linear(t, 1000, func(n int) func() { return prepare(t, n) })
 		})

@@ -11,16 +11,15 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// smallBuffer is the largest window that is called small, in bytes: 4 MiB
-// carry 1 Gbit/s over 33 ms, or 10 Gbit/s over 3 ms. Linux's default of
-// tcp_wmem[2] is 4 MiB.
+// smallBuffer is the largest window considered small, in bytes. 4 MiB carry 1 Gbit/s over 33
+// ms, or 10 Gbit/s over 3 ms. Linux's default for tcp_wmem[2] is 4 MiB.
 const smallBuffer = 4 << 20
 
 func tcpScaling(s *sysinfo.System) []finding.Finding {
 	if s.TCP.Scaling != "0" {
 		return nil
 	}
-	return one(finding.Finding{Severity: finding.Warn, Summary: "TCP windows cannot grow beyond 64 KiB: 1 ms of round trip allows 65 MB/s, 20 ms 3 MB/s",
+	return findings(finding.Finding{Severity: finding.Warn, Summary: "TCP windows cannot grow beyond 64 KiB: 1 ms of round trip allows 65 MB/s, 20 ms 3 MB/s",
 		Evidence: "net.ipv4.tcp_window_scaling = 0", Remedy: "sysctl -w net.ipv4.tcp_window_scaling=1"})
 }
 
@@ -34,16 +33,16 @@ func tcpBuffers(s *sysinfo.System) []finding.Finding {
 		f.Severity = finding.Note
 		f.Remedy = "on a path with a long round trip: more {{streams}}, or " + windowSysctl(16<<20)
 	}
-	return one(f)
+	return findings(f)
 }
 
-// windowSysctl is the command that lets windows grow to bytes.
+// windowSysctl returns the command that sets the maximum window.
 func windowSysctl(bytes int64) string {
 	return fmt.Sprintf("sysctl -w net.ipv4.tcp_rmem='4096 131072 %d' net.ipv4.tcp_wmem='4096 16384 %d'", bytes, bytes)
 }
 
-// nicErrors is how many of a million received packets may have errors: TCP
-// slows down markedly from a loss of some 1 in 10,000 on.
+// nicErrors is the acceptable number of receive errors per million packets. TCP slows down
+// markedly from a loss of about 1 in 10,000.
 // https://datatracker.ietf.org/doc/html/rfc3649#section-1
 const nicErrors = 10
 
@@ -71,21 +70,21 @@ func nics(s *sysinfo.System) []finding.Finding {
 func governor(s *sysinfo.System) []finding.Finding {
 	switch s.CPU.Governor {
 	case "powersave":
-		// With intel_pstate and amd-pstate powersave scales up under load.
-		return one(finding.Finding{Severity: finding.Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+		// With intel_pstate and amd-pstate, powersave raises the clock under load.
+		return findings(finding.Finding{Severity: finding.Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
 			Remedy: "during a transfer that the processor limits: cpupower frequency-set -g performance"})
 	case "":
 		return nil
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
+	return findings(finding.Finding{Severity: finding.OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
 }
 
-// netcat names the dialect: only matters to who moves data with nc by hand,
-// or to a host without zxfer.
+// netcat checks the variant of nc. It matters only for pipelines by hand and for hosts without
+// zxfer.
 func netcat(s *sysinfo.System) []finding.Finding {
 	path := s.Tools.Paths["nc"]
 	if path == "" {
-		return one(finding.Finding{Severity: finding.Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
 	}
 	f := finding.Finding{Severity: finding.OK, Summary: "nc is of the dialect " + s.Tools.NC, Evidence: "nc -h of " + path}
 	switch s.Tools.NC {
@@ -103,7 +102,7 @@ func netcat(s *sysinfo.System) []finding.Finding {
 	case sysinfo.UnknownNC:
 		f.Severity, f.Summary = finding.Note, "nc is of no dialect that zxfer knows"
 	}
-	return one(f)
+	return findings(f)
 }
 
 func tools(s *sysinfo.System) []finding.Finding {
@@ -117,23 +116,22 @@ func tools(s *sysinfo.System) []finding.Finding {
 		}
 	}
 	if len(missing) == 0 {
-		return one(finding.Finding{Severity: finding.OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
+		return findings(finding.Finding{Severity: finding.OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
 	}
-	return one(finding.Finding{Severity: finding.Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
+	return findings(finding.Finding{Severity: finding.Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
 }
 
 const (
-	// far is a round trip that no local network has; one that short is mostly
-	// what the processes at both ends take that measure it.
+	// far is longer than any round trip in a local network. Shorter round trips are mostly
+	// processing time at both ends.
 	far = 5 * time.Millisecond
-	// usualLink is the rate in bytes per second that a network carries whose
-	// interfaces do not say: 1 Gbit/s.
+	// usualLink is the assumed link rate in bytes per second if the interfaces do not report
+	// one: 1 Gbit/s.
 	usualLink = 1e9 / 8
 )
 
-// window foretells where the kernels' limits for windows keep data below what
-// the network carries: streams × window / round trip. A receiver's buffer also
-// holds the kernel's own overhead, at worst half of it.
+// window predicts whether the kernels' window limits keep the rate below the link's: streams ×
+// window / round trip. Up to half of a receive buffer is kernel overhead.
 func window(in *Input) []finding.Finding {
 	s, t := in.Source.System, in.Target.System
 	if s == nil || t == nil || in.RTT < far || in.Streams < 1 || s.TCP.WriteMax == 0 || t.TCP.ReadMax == 0 {
@@ -148,15 +146,15 @@ func window(in *Input) []finding.Finding {
 	if rate >= link {
 		return nil
 	}
-	need := Link{Streams: in.Streams, RTT: in.RTT}.window(uint64(link))
-	return one(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
+	need := Link{Streams: in.Streams, RTT: in.RTT}.sufficientBuffer(uint64(link))
+	return findings(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
 		Summary: fmt.Sprintf("windows of %s allow at most %s over a round trip of %s with {{streams %d}}",
 			size.Text(uint64(w)), size.Rate(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
 		Remedy:   "more {{streams}}, or on both hosts: " + windowSysctl(need)})
 }
 
-// speed is that of the fastest interface in bytes per second, 0 = unknown.
+// speed returns the rate of the fastest interface in bytes per second, 0 = unknown.
 func speed(s *sysinfo.System) int64 {
 	var n int64
 	for _, l := range s.Links {

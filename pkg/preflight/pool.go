@@ -11,13 +11,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// fullPercent is how full a pool may be before writes become slow: less and
-// less free space is in one piece, and allocation has to search for it.
+// fullPercent is the usage above which writes become slow, because free space is fragmented and
+// allocation has to search for it.
 //
 // https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html (Free Space)
 const fullPercent = 90
 
-// unhealthy judges the health of a pool, nil where it is sound or unknown.
+// unhealthy checks the health of a pool. It returns nil if the pool is healthy or its health is
+// unknown.
 func unhealthy(pool, health string) *finding.Finding {
 	f := &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", pool, health),
 		Remedy: command("zpool", "status", "-v", pool)}
@@ -30,8 +31,8 @@ func unhealthy(pool, health string) *finding.Finding {
 	return f
 }
 
-// Damaged tells of a pool's data errors, and what shows what could mend them, which is
-// given those flags; nil where it has none.
+// Damaged returns a finding for a pool's data errors, or nil. The remedy is a dry run of zxfer
+// heal with the given flags.
 func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 	if p.Errors == 0 {
 		return nil
@@ -42,20 +43,20 @@ func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 	if p.Known != "" {
 		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows what its copies could mend, and changes nothing"
 	}
-	if !Corrects(zfs) {
+	if !CanHeal(zfs) {
 		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY brings one back"
 	}
 	return f
 }
 
-// Corrects tells whether a version of OpenZFS heals blocks, by zfs receive -c.
-func Corrects(zfs string) bool {
+// CanHeal reports whether a version of OpenZFS heals blocks (zfs receive -c).
+func CanHeal(zfs string) bool {
 	v, ok := parseVersion(zfs)
 	return !ok || !v.before(version{2, 2, 0})
 }
 
-// full judges how full a pool is, nil where it has room.
-func full(pool string, percent uint64) *finding.Finding {
+// nearlyFull checks how full a pool is; nil if it has space.
+func nearlyFull(pool string, percent uint64) *finding.Finding {
 	if percent <= fullPercent {
 		return nil
 	}
@@ -90,12 +91,12 @@ func poolHealth(in *Input) []finding.Finding {
 func poolFull(in *Input) []finding.Finding {
 	pool := in.TargetListing.Pool
 	percent, _ := number(pool.Properties["capacity"])
-	f := full(pool.Name, percent)
+	f := nearlyFull(pool.Name, percent)
 	if f == nil || in.Plan.Steps() == 0 {
 		return nil
 	}
 	f.Host, f.Evidence = in.Target.Name, fmt.Sprintf("zpool get capacity %s: %d", pool.Name, percent)
-	return one(*f)
+	return findings(*f)
 }
 
 // number parses a number as zfs get -p and zpool get -p print it.

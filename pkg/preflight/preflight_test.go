@@ -30,9 +30,8 @@ func pool(name string, properties ...string) zfs.Pool {
 	return p
 }
 
-// sound is the input of a full send of tank/a to vault/a, 1 GiB, of which
-// nothing is to be found.
-func sound() Input {
+// soundInput returns a full send of tank/a to vault/a, 1 GiB, without findings.
+func soundInput() Input {
 	return Input{
 		Source: Host{Name: "alpha", ZFS: "2.3.9-1", User: "root", Root: true},
 		Target: Host{Name: "beta", ZFS: "2.3.9-1", User: "root", Root: true},
@@ -62,8 +61,8 @@ func ids(findings []finding.Finding) []string {
 
 func TestNothingToFind(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, Send(sound()))
-	require.NotNil(t, Send(sound()), "an empty list in JSON")
+	require.Empty(t, Send(soundInput()))
+	require.NotNil(t, Send(soundInput()), "an empty list in JSON")
 }
 
 func TestFindings(t *testing.T) {
@@ -151,7 +150,7 @@ func TestFindings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := sound()
+			in := soundInput()
 			tt.change(&in)
 			found := Send(in)
 			require.Equal(t, tt.want, ids(found))
@@ -166,8 +165,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// What is delegated is no more than the plan needs, as far as that release of ZFS
-// can tell it apart.
+// The delegated permissions are no more than the plan needs, as far as that
+// release of ZFS can separate them.
 func TestAllow(t *testing.T) {
 	t.Parallel()
 	encrypted := func(in *Input) { in.Plan.Datasets[0].Steps[0].Send.Flags.Raw = true }
@@ -176,7 +175,7 @@ func TestAllow(t *testing.T) {
 		change         func(*Input)
 		source, target string
 		send, receive  string
-		key            string // what the target's key asks for besides
+		key            string // additional permissions for the target's key
 	}{
 		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append", ""},
 		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append", "send:raw"},
@@ -192,7 +191,7 @@ func TestAllow(t *testing.T) {
 		{"unknown", encrypted, "", "git", "send", "receive", "send"},
 	}
 	for _, tt := range tests {
-		in := sound()
+		in := soundInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		in.Source.User, in.Source.Root = "ann", false
@@ -212,10 +211,10 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// Where nothing is to be moved, nothing stands in the way.
+// If nothing is to be sent, nothing prevents it.
 func TestUpToDate(t *testing.T) {
 	t.Parallel()
-	in := sound()
+	in := soundInput()
 	in.Plan.Datasets[0].Steps = nil
 	in.TargetListing.Pool = pool("vault", "health", "SUSPENDED", "capacity", "99")
 	in.Target.User, in.Target.Root = "ben", false
@@ -223,16 +222,16 @@ func TestUpToDate(t *testing.T) {
 	require.Empty(t, Send(in))
 }
 
-// What a doctor was not allowed to read, each check that needs it says.
+// Each check reports the facts that doctor could not read.
 func TestUnseenHost(t *testing.T) {
 	t.Parallel()
-	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", Unseen: "it is not for this key"}}
+	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", UnreadReason: "it is not for this key"}}
 	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })
 	require.Len(t, found, len(hostChecks()))
 	for i, f := range found {
 		require.Equal(t, finding.Finding{ID: hostChecks()[i].ID, Host: "beta", Severity: finding.Note, Summary: "not looked at: it is not for this key"}, f)
 	}
-	in.Target.Unseen = ""
+	in.Target.UnreadReason = ""
 	require.NotContains(t, strings.Join(ids(Doctor(in, func(string) bool { return false })), " "), "@beta")
 }
 
@@ -248,7 +247,7 @@ func TestBlocking(t *testing.T) {
 	require.Empty(t, Blocking(found, []string{"b", "c"}))
 }
 
-// What a measurement found is passed over like all else, what no plan can do is not.
+// Findings of measurements may be skipped, conflicts of the plan may not.
 func TestSkippable(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"link", "mtu", Space, plan.KeyChanged} {
@@ -270,8 +269,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A pool with data errors is told, with what shows how it can be mended; what else it
-// suffers from, too.
+// Data errors of a pool are reported with a remedy, next to other problems.
 func TestDataErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -10,18 +10,16 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// fasterBy is how much faster, in percent, another implementation must have
-// proved to be before it is recommended: benchmarks at load time vary by some
-// percent.
-const fasterBy = 20
+// minGain is the speedup in percent that another implementation needs to be recommended.
+// Benchmarks at load time vary by some percent.
+const minGain = 20
 
-// fpu judges the symbols by which ZFS may use vector registers.
+// fpu checks the kernel symbols that ZFS needs for vector registers.
 //
-// Linux 5.0 dropped __kernel_fpu_begin and left kernel_fpu_begin to GPL
-// modules only; stable 4.19.38 and 4.14.120 followed. OpenZFS 0.7.13 to 0.8.2
-// then went without SIMD; from 0.8.3 on it saves the registers itself
-// (openzfs#9346), and the missing export means nothing. On ARM kernel_neon_begin
-// became GPL-only in Linux 6.2 (openzfs#14555).
+// Linux 5.0 removed __kernel_fpu_begin and exports kernel_fpu_begin to GPL modules only; stable
+// 4.19.38 and 4.14.120 followed. OpenZFS 0.7.13 to 0.8.2 then ran without SIMD. Since 0.8.3 it
+// saves the registers itself (openzfs#9346) and does not need the export. On ARM,
+// kernel_neon_begin became GPL-only in Linux 6.2 (openzfs#14555).
 func fpu(s *sysinfo.System) []finding.Finding {
 	if s.ZFS == "" {
 		return nil
@@ -32,7 +30,7 @@ func fpu(s *sysinfo.System) []finding.Finding {
 			f.Severity, f.Summary = finding.Warn, "ZFS may not use vector registers: checksums, RAID-Z and encryption are several times slower"
 			f.Remedy = "build ZFS for a kernel and with a configuration in which it may"
 		}
-		return one(f)
+		return findings(f)
 	}
 	v, okV := parseVersion(s.ZFS)
 	k, okK := parseVersion(s.Kernel)
@@ -50,28 +48,28 @@ func fpu(s *sysinfo.System) []finding.Finding {
 	arm := strings.HasSuffix(s.Platform, "/arm64")
 	switch {
 	case s.Fletcher.Vectors():
-		return one(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
+		return findings(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
 	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
 			Evidence: evidence, Remedy: "use a kernel that exports it, or expect slower checksums and encryption"})
-	case !arm && dropsExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
-		return one(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
+	case !arm && lacksExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
+		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
 			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later, which needs no such export"})
 	case !arm && !exported:
-		return one(finding.Finding{Severity: finding.Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
 	}
 	return nil
 }
 
-// dropsExport tells the kernels without __kernel_fpu_begin.
-func dropsExport(k version) bool {
+// lacksExport reports whether a kernel lacks __kernel_fpu_begin.
+func lacksExport(k version) bool {
 	return !k.before(version{5}) || k.within(version{4, 19, 38}, version{4, 20}) || k.within(version{4, 14, 120}, version{4, 15})
 }
 
-// megabytes is a rate as ZFS's benchmark gives it, in MB/s.
-func megabytes(n uint64) string { return fmt.Sprintf("%d MB/s", n/1_000_000) }
+// formatRate formats a rate in the unit of ZFS's benchmark, MB/s.
+func formatRate(n uint64) string { return fmt.Sprintf("%d MB/s", n/1_000_000) }
 
-// setParameter is the command that mends a choice until the next boot.
+// setParameter returns the command that changes an implementation until the next boot.
 func setParameter(i sysinfo.Implementation, value string) string {
 	return fmt.Sprintf("echo %s > /%s", value, i.Path)
 }
@@ -94,53 +92,53 @@ func fletcher(s *sysinfo.System) []finding.Finding {
 		}
 	}
 	if len(bench.Rates) > 0 {
-		evidence += "; /proc/spl/kstat/zfs/fletcher_4_bench: " + used + " " + megabytes(rate)
+		evidence += "; /proc/spl/kstat/zfs/fletcher_4_bench: " + used + " " + formatRate(rate)
 	}
-	said := i.Chosen
+	chosen := i.Chosen
 	if used != i.Chosen {
-		said += " (" + used + ")"
+		chosen += " (" + used + ")"
 	}
-	if rate > 0 && bestRate > rate+rate*fasterBy/100 {
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", said, megabytes(rate), best, megabytes(bestRate)),
+	if rate > 0 && bestRate > rate+rate*minGain/100 {
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", chosen, formatRate(rate), best, formatRate(bestRate)),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	}
-	f := finding.Finding{Severity: finding.OK, Summary: "fletcher_4 is " + said, Evidence: evidence}
+	f := finding.Finding{Severity: finding.OK, Summary: "fletcher_4 is " + chosen, Evidence: evidence}
 	if rate > 0 {
-		f.Summary += " at " + megabytes(rate)
+		f.Summary += " at " + formatRate(rate)
 	}
-	return one(f)
+	return findings(f)
 }
 
-// unit is instructions that an algorithm has implementations for.
+// unit is a set of processor instructions that some implementations use.
 type unit struct {
-	flags []string // of /proc/cpuinfo, all needed
+	flags []string // in /proc/cpuinfo, all required
 	names []string // implementations that use them
 }
 
 func aes(s *sysinfo.System) []finding.Finding {
-	return instructions(s, s.AES, "AES", []string{"generic", "x86_64"}, unit{[]string{"aes"}, []string{"aesni"}})
+	return checkInstructions(s, s.AES, "AES", []string{"generic", "x86_64"}, unit{[]string{"aes"}, []string{"aesni"}})
 }
 
 func gcm(s *sysinfo.System) []finding.Finding {
-	return instructions(s, s.GCM, "GCM", []string{"generic"}, unit{[]string{"pclmulqdq"}, []string{"pclmulqdq", "avx", "avx2-vaes"}})
+	return checkInstructions(s, s.GCM, "GCM", []string{"generic"}, unit{[]string{"pclmulqdq"}, []string{"pclmulqdq", "avx", "avx2-vaes"}})
 }
 
-// instructions judges the choice of an implementation that has no benchmark:
-// slow ones are wrong where an instruction does the same.
-func instructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow []string, u unit) []finding.Finding {
+// checkInstructions checks the choice of an implementation without a benchmark. A slow one is
+// wrong if the processor has the instructions.
+func checkInstructions(s *sysinfo.System, i sysinfo.Implementation, what string, slow []string, u unit) []finding.Finding {
 	if !i.Known() {
 		return nil
 	}
 	evidence := "/" + i.Path + ": " + i.Raw
 	switch {
-	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // on ARM there is only the generic one
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
+	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // ARM has only the generic one
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
 			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
 	case slices.Contains(slow, i.Chosen) && i.Has(u.names...):
-		return one(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, u.names[0]),
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, u.names[0]),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	case !s.CPU.Has(u.flags...) && len(s.CPU.Flags) > 0 && !strings.HasSuffix(s.Platform, "/arm64"):
-		return one(finding.Finding{Severity: finding.Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})
+		return findings(finding.Finding{Severity: finding.Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})
 	}
-	return one(finding.Finding{Severity: finding.OK, Summary: what + " is " + i.Chosen, Evidence: evidence})
+	return findings(finding.Finding{Severity: finding.OK, Summary: what + " is " + i.Chosen, Evidence: evidence})
 }

@@ -11,28 +11,26 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// demand is what a plan brings below one existing dataset of the target.
+// demand is the data that a plan adds at and below one existing target dataset.
 type demand struct {
 	bytes uint64 // estimated size of the streams
-	// rough tells that the streams' size is an upper bound at best: blocks
-	// travel unpacked and may be compressed again on arrival, or a rollback
-	// makes room first.
+	// rough reports whether the size is only an upper bound: uncompressed blocks may be
+	// compressed on arrival, or a rollback frees space first.
 	rough bool
 }
 
-// space compares the estimates with what is available where they arrive. What
-// is available to a dataset is bounded by the pool and by the quotas of every
-// dataset above, and shared with all below.
+// space compares the estimates with the available space. The pool and the quotas of all
+// ancestors limit the space of a dataset, and it is shared with all descendants.
 func space(in *Input) []finding.Finding {
 	existing := in.TargetListing.ByName()
 	demands := map[string]*demand{}
 	for _, d := range in.Plan.Datasets {
-		add(demands, existing, d)
+		addDemand(demands, existing, d)
 	}
 	var out []finding.Finding
 	for name, want := range demands {
 		available, ok := number(existing[name].Get("available"))
-		if !ok || want.bytes <= available || tooSmallAbove(demands, existing, name) {
+		if !ok || want.bytes <= available || ancestorTooSmall(demands, existing, name) {
 			continue
 		}
 		f := finding.Finding{
@@ -51,9 +49,8 @@ func space(in *Input) []finding.Finding {
 	return out
 }
 
-// add counts a dataset's streams towards every existing dataset at or above
-// its target.
-func add(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.Dataset) {
+// addDemand adds a dataset's streams to every existing dataset at or above its target.
+func addDemand(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.Dataset) {
 	var need demand
 	for _, st := range d.Steps {
 		need.bytes += st.Bytes
@@ -77,9 +74,8 @@ func add(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.D
 	}
 }
 
-// tooSmallAbove tells whether a dataset above lacks room too: its finding then
-// says it all.
-func tooSmallAbove(demands map[string]*demand, existing map[string]*zfs.Dataset, name string) bool {
+// ancestorTooSmall reports whether an ancestor lacks space too. Its finding is then enough.
+func ancestorTooSmall(demands map[string]*demand, existing map[string]*zfs.Dataset, name string) bool {
 	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
 		want := demands[name]
 		if want == nil {

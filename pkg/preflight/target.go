@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// resume tells of receives that were cut off: such a dataset takes no other
-// stream until it is resumed or dropped.
+// resume notes interrupted receives. Such a dataset accepts no other stream until it is resumed
+// or discarded.
 func resume(in *Input) []finding.Finding {
 	discarded := map[string]string{}
 	for _, p := range in.Plan.Datasets {
@@ -31,38 +31,15 @@ func resume(in *Input) []finding.Finding {
 	return out
 }
 
-// keyStatus tells of encrypted datasets of the source whose key is not
-// loaded: raw streams need none, decrypted ones do.
-func keyStatus(in *Input) []finding.Finding {
-	decrypts := map[string]bool{}
-	for d, st := range in.Plan.Streams() {
-		decrypts[d.Source] = decrypts[d.Source] || !st.Send.Flags.Raw
-	}
-	var out []finding.Finding
-	for _, d := range in.SourceListing.Datasets {
-		if !d.Encrypted() || d.KeyLoaded() {
-			continue
-		}
-		f := finding.Finding{Host: in.Source.Name, Severity: finding.Note, Summary: "the key of " + d.Name + " is not loaded: it is sent raw, which needs none",
-			Evidence: fmt.Sprintf("zfs get keystatus %s: %s", d.Name, d.Get("keystatus")), Remedy: "to read it here: " + command("zfs", "load-key", d.Name)}
-		if decrypts[d.Name] {
-			f.Severity, f.Summary = finding.Fail, "the key of "+d.Name+" is not loaded, and a decrypted stream needs it"
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-// covered finds mounts on or above the mountpoint of the target, or of what
-// exists next above it, that are not its own: what arrives does not show
-// there.
-func covered(in *Input) []finding.Finding {
+// mountedOver finds foreign mounts on the mountpoint of the target or of its nearest existing
+// ancestor, where received data would not be visible.
+func mountedOver(in *Input) []finding.Finding {
 	if in.Target.System == nil {
 		return nil
 	}
-	at := in.TargetListing.Find(lowestExisting(&in.TargetListing))
-	// A dataset that is never mounted only hands its mountpoint down: the top of
-	// a pool with the root file system has "/", and canmount=off.
+	at := in.TargetListing.Find(nearestExisting(&in.TargetListing))
+	// A dataset that is never mounted only passes its mountpoint on: the top of a pool with the
+	// root filesystem has "/" and canmount=off.
 	if at == nil || at.Type != zfs.Filesystem || at.Get("canmount") == "off" {
 		return nil
 	}
@@ -82,6 +59,6 @@ func covered(in *Input) []finding.Finding {
 	if own {
 		summary += ", which it hides"
 	}
-	return one(finding.Finding{Host: in.Target.Name, Severity: finding.Warn, Summary: summary, Evidence: "/proc/self/mounts",
+	return findings(finding.Finding{Host: in.Target.Name, Severity: finding.Warn, Summary: summary, Evidence: "/proc/self/mounts",
 		Remedy: command("umount", point) + ", or: " + command("zfs", "set", "mountpoint=none", at.Name)})
 }

@@ -6,12 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/finding"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
 
-// hosts gives both ends of an input what their files tell.
+// hosts sets the facts of both hosts.
 func hosts(in *Input, change func(source, target *sysinfo.System)) {
 	usual := func() *sysinfo.System {
 		return &sysinfo.System{Platform: "linux/amd64", ZFS: "2.3.9-1", Userland: "2.3.9-1", DevZFS: "ok",
@@ -21,8 +20,7 @@ func hosts(in *Input, change func(source, target *sysinfo.System)) {
 	change(in.Source.System, in.Target.System)
 }
 
-// What is wrong with a host is told of a transfer too; what is well, or only
-// of interest, is not.
+// A send reports problems of a host, but not passed checks or notes.
 func TestHostsOfATransfer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -45,7 +43,7 @@ func TestHostsOfATransfer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := sound()
+			in := soundInput()
 			hosts(&in, tt.change)
 			require.Equal(t, tt.send, ids(Send(in)))
 			require.Equal(t, tt.device, ids(Device(in)))
@@ -75,7 +73,7 @@ func TestWindow(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := sound()
+			in := soundInput()
 			hosts(&in, tt.change)
 			in.RTT, in.Streams = tt.rtt, tt.streams
 			found := window(&in)
@@ -88,7 +86,7 @@ func TestWindow(t *testing.T) {
 			require.Contains(t, found[0].Remedy, "sysctl -w net.ipv4.tcp_rmem")
 		})
 	}
-	in := sound()
+	in := soundInput()
 	in.RTT, in.Streams = time.Second, 1
 	require.Empty(t, window(&in), "hosts that do not tell")
 }
@@ -98,11 +96,11 @@ func TestHolds(t *testing.T) {
 	snapshot := func(name string, guid uint64) zfs.Version {
 		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: guid}
 	}
-	in := sound()
+	in := soundInput()
 	in.SourceListing.Datasets[0].Versions = []zfs.Version{snapshot("a", 1), snapshot("b", 2), snapshot("c", 3), snapshot("d", 4)}
-	there := filesystem("vault/a")
-	there.Versions = []zfs.Version{snapshot("a", 1), snapshot("c", 3)}
-	in.TargetListing.Datasets = []*zfs.Dataset{there}
+	targets := filesystem("vault/a")
+	targets.Versions = []zfs.Version{snapshot("a", 1), snapshot("c", 3)}
+	in.TargetListing.Datasets = []*zfs.Dataset{targets}
 	tests := []struct {
 		name  string
 		holds map[string][]string
@@ -156,7 +154,7 @@ func TestFeatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := sound()
+			in := soundInput()
 			in.SourceListing.Pool.Features, in.TargetListing.Pool.Features = all, tt.target
 			in.Plan.Datasets[0].Encrypted = tt.encrypted
 			found := features(&in)
@@ -170,116 +168,15 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-func TestMTU(t *testing.T) {
-	t.Parallel()
-	judged := func(l Measured) []finding.Finding {
-		return Doctor(Input{Links: []Measured{l}}, func(id string) bool { return id != "mtu" })
-	}
-	l := Measured{Link: Link{From: "alpha", To: "beta", PathMTU: 1500, Interface: "eth0", MTU: 1500, PeerInterface: "eth1", PeerMTU: 1500}}
-	require.Equal(t, []string{"ok mtu@alpha"}, ids(judged(l)))
-	tunnel := l
-	tunnel.PathMTU = 1420
-	require.Equal(t, []string{"note mtu@alpha"}, ids(judged(tunnel)))
-	require.Contains(t, judged(tunnel)[0].Remedy, "ip link set dev eth0 mtu 1420")
-	jumbo := l
-	jumbo.PathMTU, jumbo.MTU = 9000, 9000
-	require.Contains(t, judged(jumbo)[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
-	back := tunnel
-	back.Back = true
-	require.Empty(t, judged(back), "one direction tells")
-	require.Empty(t, judged(Measured{Link: Link{PathMTU: 1500}}))
-}
-
-// A link that was measured is judged by the table as all else is; of a transfer
-// only what is wrong is told, and of the way back nothing is serious.
-func TestMeasuredLinks(t *testing.T) {
-	t.Parallel()
-	short := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network (receiver window)"}}
-	back := short
-	back.From, back.To, back.Back = "beta", "alpha", true
-	fast := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
-	failed := Measured{Link: Link{From: "alpha"}, Failed: "connection refused"}
-	in := sound()
-	in.Links = []Measured{short, back, fast, failed}
-	want := []string{"warn link@alpha", "note link@beta", "fail link@alpha"}
-	require.Equal(t, want, ids(Send(in)))
-	require.Equal(t, want, ids(Device(in)))
-	require.Equal(t, []string{"fail link@alpha"}, ids(Blocking(Device(in), nil)))
-	require.Empty(t, Blocking(Device(in), []string{"link"}))
-	require.Subset(t, ids(Doctor(in, func(string) bool { return false })), append(want, "ok link@alpha"))
-}
-
-// What holds a link back shows in what more streams had of it.
-func TestLink(t *testing.T) {
-	t.Parallel()
-	const mb = 1_000_000
-	base := Link{From: "alpha", To: "beta", BytesPerSecond: 10 * mb, Streams: 1, Seconds: 1, Limit: "network", RTT: 20 * time.Millisecond,
-		WriteMax: 4 << 20, ReadMax: 6 << 20}
-	with := func(f func(*Link)) Link {
-		l := base
-		f(&l)
-		return l
-	}
-	tried := func(l Link, streams int, rate uint64) Link {
-		l.Streams, l.BytesPerSecond = streams, rate
-		return l
-	}
-	window := with(func(l *Link) { l.Limit = "network (receiver window)" })
-	buffer := with(func(l *Link) { l.Limit = "network (send buffer)" })
-	losses := with(func(l *Link) { l.Retransmits = 500 })
-	spare := with(func(l *Link) { l.Limit, l.Spare = "sender cpu", true })
-	for _, tt := range []struct {
-		name    string
-		link    Link
-		more    []Link
-		summary string
-		remedy  string
-	}{
-		{"as fast as the path", base, nil, "which is what the path carries", ""},
-		{"a processor", with(func(l *Link) { l.Limit = "sender cpu" }), nil, "limited by the sender cpu, not by the network", ""},
-		{"a processor of several", spare, []Link{tried(spare, 4, 38*mb)}, "limited by the sender cpu, of which each stream has one", "{{streams 4}} (measured: 36 MiB/s)"},
-		{"a processor of several, and the network", spare, []Link{tried(base, 4, 11*mb)}, "limited by the sender cpu, not by the network", ""},
-		{"a processor of several, not tried", spare, nil, "limited by the sender cpu, not by the network", ""},
-		{"window", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 120*mb)}, "limited by the receiver's window",
-			"{{streams 16}} (measured: 114 MiB/s); or for as much or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'"},
-		{"window, then a full path", window, []Link{tried(window, 4, 40*mb), tried(window, 16, 42*mb)}, "limited by the receiver's window",
-			"{{streams 4}} (measured: 38 MiB/s); or for as much, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
-		{"memory", with(func(l *Link) { l.Limit = "target" }), nil, "limited by the receiver cpu, not by the network", ""},
-		{"window, then a processor", window, []Link{with(func(l *Link) { l.Limit, l.Streams = "source", 4 })},
-			"and little more with 4 streams, limited by the sender cpu", ""},
-		{"window of a full path", window, []Link{tried(window, 4, 11*mb)}, "which is what the path carries", ""},
-		{"window, not tried", window, nil, "limited by the receiver's window", "on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
-		{"window, and the other is next", window, []Link{tried(window, 4, 200*mb)}, "limited by the receiver's window",
-			"{{streams 4}} (measured: 191 MiB/s); or for as much or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216', and on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 16777216'"},
-		{"window that was asked for", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
-			"{{streams 4}} (measured: 19 MiB/s); or for as much, without {{window}}, which fixes both buffers"},
-		{"send buffer", buffer, []Link{tried(buffer, 4, 40*mb)}, "limited by the sender's buffer",
-			"{{streams 4}} (measured: 38 MiB/s); or for as much or more, on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},
-		{"send buffer, not tried", buffer, nil, "limited by the sender's buffer",
-			"on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},
-		{"losses", losses, []Link{tried(losses, 4, 35*mb)}, "500 segments were lost on the way",
-			"{{streams 4}} (measured: 33 MiB/s); or on alpha: modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"},
-		{"losses with bbr", with(func(l *Link) { l.Retransmits, l.Congestion = 500, "bbr" }), nil, "500 segments were lost on the way", "look for a bad cable, two ends that differ in duplex, a policer on the way"},
-		{"losses of a full path", losses, []Link{tried(losses, 4, 11*mb)}, "which is what the path carries", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := carries(&Measured{Link: tt.link, More: tt.more})[0]
-			require.Equal(t, tt.remedy, f.Remedy)
-			require.Contains(t, f.Summary, ", "+tt.summary)
-			require.Equal(t, map[bool]finding.Severity{true: finding.OK, false: finding.Warn}[tt.remedy == ""], f.Severity)
-		})
-	}
-}
-
-// What is mounted where the target would be hides what arrives; but not of a
-// dataset that is never mounted, such as the top of a pool that holds "/".
+// A mount at the target's mountpoint hides received data. It does not matter
+// for a dataset that is never mounted, such as the top of a pool that holds
+// "/".
 func TestCovered(t *testing.T) {
 	t.Parallel()
 	for canmount, want := range map[string][]string{"on": {"warn covered@beta"}, "noauto": {"warn covered@beta"}, "off": nil} {
 		t.Run(canmount, func(t *testing.T) {
 			t.Parallel()
-			in := sound()
+			in := soundInput()
 			hosts(&in, func(_, b *sysinfo.System) {
 				b.Mounts = []sysinfo.Mount{{Device: "rpool/ROOT/debian", Point: "/", Type: "zfs"}}
 			})

@@ -64,7 +64,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	if t.OnDivergence != "rotate" {
 		return
 	}
-	r.Rotate, r.Copies, r.Spent = zfs.DivergedSuffix(v.Started), map[string]bool{}, map[string]bool{}
+	r.Rotate, r.Copies, r.RenameLimited = zfs.DivergedSuffix(v.Started), map[string]bool{}, map[string]bool{}
 	for source, known := range v.State.Datasets {
 		if a := known.Targets[t.Name]; a != nil && (a.BaseGUID != 0 || len(a.Held) > 0) {
 			r.Copies[t.CopyOf(v.Root, source)] = true
@@ -73,28 +73,28 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 	for _, g := range v.State.OrphansAt(t.Name) { // the source may have a new dataset with that name
 		r.Copies[g.Dataset] = true
 	}
-	r.Ours = maps.Clone(r.Copies)
+	r.Owned = maps.Clone(r.Copies)
 	sent := v.UnchangedAt(t.Name)
 	for _, d := range v.To(t.Name) {
 		sent = append(sent, d.Name)
 	}
 	for _, source := range sent { // also the parents, which no run sent
-		for name := t.CopyOf(v.Root, source); name != "" && !r.Ours[name]; name = zfs.ParentOf(name) {
-			r.Ours[name] = true
+		for name := t.CopyOf(v.Root, source); name != "" && !r.Owned[name]; name = zfs.ParentOf(name) {
+			r.Owned[name] = true
 		}
 	}
 	times := map[string]int{}
 	for _, a := range v.State.Aside {
 		if a.Target == t.Name {
 			times[a.Dataset]++
-			r.Spent[a.Dataset] = times[a.Dataset] >= maxDiverged
+			r.RenameLimited[a.Dataset] = times[a.Dataset] >= maxDiverged
 		}
 	}
 }
 
 // addRenamed adds the copies that were renamed and not yet replaced to a request.
 func (v *RunState) addRenamed(t *Target, r *plan.Request) {
-	r.Again = map[string]bool{}
+	r.RenamedBefore = map[string]bool{}
 	for _, d := range v.To(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
 		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
@@ -103,7 +103,7 @@ func (v *RunState) addRenamed(t *Target, r *plan.Request) {
 		for _, a := range v.State.Aside {
 			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // newer datasets were not renamed
 			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
-				r.Again[copied] = true
+				r.RenamedBefore[copied] = true
 			}
 		}
 	}
@@ -111,16 +111,16 @@ func (v *RunState) addRenamed(t *Target, r *plan.Request) {
 
 // Known adds the source datasets that the target does not get to a request.
 func (v *RunState) Known(t *Target, r *plan.Request) {
-	r.Unchosen, r.Idle = map[string]*zfs.Dataset{}, map[string]bool{}
+	r.ExcludedDatasets, r.UpToDate = map[string]*zfs.Dataset{}, map[string]bool{}
 	for _, d := range v.All {
-		r.Unchosen[d.Name] = d
+		r.ExcludedDatasets[d.Name] = d
 	}
 	for _, d := range v.To(t.Name) {
-		delete(r.Unchosen, d.Name)
+		delete(r.ExcludedDatasets, d.Name)
 	}
 	for _, name := range v.UnchangedAt(t.Name) {
-		delete(r.Unchosen, name)
-		r.Idle[name] = true
+		delete(r.ExcludedDatasets, name)
+		r.UpToDate[name] = true
 	}
 }
 

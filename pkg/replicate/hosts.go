@@ -104,7 +104,7 @@ func (inv *Inventory) readHosts() []error {
 
 // hostNames expands an entry of names and adds it to g. More than most hosts are an error.
 func (f *faults) hostNames(g *group, entry string, most int) {
-	if strings.HasPrefix(entry, plan.Expression) {
+	if strings.HasPrefix(entry, plan.RegexpPrefix) {
 		f.patterns("names", []string{entry})
 		g.patterns = append(g.patterns, entry)
 		return

@@ -43,7 +43,7 @@ func matchesAny(patterns []string, below string) bool {
 		if err != nil {
 			continue // Validate reports it
 		}
-		if is.Expression() {
+		if is.IsRegexp() {
 			if is.Match(below) {
 				return true
 			}

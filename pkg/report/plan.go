@@ -256,7 +256,7 @@ func trimRight(s string) string {
 }
 
 // restoreText lists the steps of a restore of one dataset other than its streams.
-func restoreText(g *plan.RestoredOwner) string {
+func restoreText(g *plan.RestoreActions) string {
 	if g == nil {
 		return ""
 	}
@@ -274,7 +274,7 @@ func restoreText(g *plan.RestoredOwner) string {
 	if len(given) > 0 {
 		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
 	}
-	if root := cmp.Or(g.Joins, g.Takes); root != "" {
+	if root := cmp.Or(g.Joins, g.AssertedRoot); root != "" {
 		b.WriteString(joinsText(root, " again"))
 	}
 	if g.Mountpoint != "" {

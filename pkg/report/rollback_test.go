@@ -16,7 +16,7 @@ func TestRolledBackText(t *testing.T) {
 	back := func(name string) *plan.Dataset {
 		return &plan.Dataset{Source: "vault/" + name, Target: "tank/" + name, Type: zfs.Filesystem, Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "a", GUID: 1},
 			Loses: []string{"tank/" + name + "@b"}, Moves: []plan.MovedHold{{Tag: "zxfer:j:t", To: "tank/" + name + "@a", From: []string{"tank/" + name + "@b"}}},
-			Restore: &plan.RestoredOwner{Rollback: &zfs.Rollback{Dataset: "tank/" + name, To: zfs.SnapshotID{Name: "a", GUID: 1}}}}
+			Restore: &plan.RestoreActions{Rollback: &zfs.Rollback{Dataset: "tank/" + name, To: zfs.SnapshotID{Name: "a", GUID: 1}}}}
 	}
 	r := &job.Report{Source: "vault/h", Target: "tank/h", Outcome: "done", Plan: &plan.Plan{Datasets: []*plan.Dataset{back("h")}}}
 	require.Equal(t, "vault/h -> tank/h: rolled back to tank/h@a, nothing had to be sent\n", summary(r))

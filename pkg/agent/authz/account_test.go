@@ -27,26 +27,26 @@ func TestAccounts(t *testing.T) {
 	}{
 		"names":      {Names(&[]string{"tank@a", "tank@\n"}), "", []string{`"tank@a"`, `"tank@\n"`}},
 		"name":       {Name(new("tank")), "", []string{`"tank"`}},
-		"bookmarks":  {Marks(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
-		"holds":      {Tags(&Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
+		"bookmarks":  {BookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
+		"holds":      {HoldNames(&Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
 		"set aside":  {DivergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
 		"removed":    {OrphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
-		"drill":      {Cloned(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
-		"drill ends": {Clones(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
+		"drill":      {DrillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
+		"drill ends": {DrillDatasetNames(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
 		"adjustment": {PropertyNames(&zfs.PropertyChange{Dataset: "v", Set: map[string]string{"b": "2", "a": "1"}, Revert: []string{"c"}}), `"v"`,
 			[]string{`set "a=1"`, `set "b=2"`, `revert "c"`}},
-		"a send": {Streams(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", To: "b"}}, To: accept}), "", []string{`send "t"`, `to "b"`}},
-		"a raw send": {Streams(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", From: "@a", To: "b", Flags: zfs.StreamFlags{Raw: true}}}, To: accept}), "",
+		"a send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", To: "b"}}, To: accept}), "", []string{`send "t"`, `to "b"`}},
+		"a raw send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", From: "@a", To: "b", Flags: zfs.StreamFlags{Raw: true}}}, To: accept}), "",
 			[]string{`send "t"`, `from "@a"`, `to "b"`, "raw"}},
-		"a resumed send": {Streams(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", Token: "1-2"}}, To: accept}), "",
+		"a resumed send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", Token: "1-2"}}, To: accept}), "",
 			[]string{`send "t"`, `to ""`, "the rest of an interrupted stream"}},
-		"a receive": {Streams(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v"}}}), "", []string{`receive "v"`}},
-		"a corrective receive": {Streams(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v", Corrective: true, Rollback: true}}}), "",
+		"a receive": {TransferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v"}}}), "", []string{`receive "v"`}},
+		"a corrective receive": {TransferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v", Corrective: true, Rollback: true}}}), "",
 			[]string{`receive "v"`, "corrective", "rollback"}},
-		"files": {Streams(&hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: "t@a", Paths: []string{"x"}}}, To: accept}), "",
+		"files": {TransferNames(&hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: "t@a", Paths: []string{"x"}}}, To: accept}), "",
 			[]string{`send files of "t@a"`, `"x"`}},
 	} {
-		require.Equal(t, Account{of: tt.of, each: tt.each}, tt.got, name)
+		require.Equal(t, Account{prefix: tt.of, items: tt.each}, tt.got, name)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestLinesOfTheAudit(t *testing.T) {
 		"long":         {[]string{strings.Repeat("c", room) + "d"}, []string{" (1/2): " + strings.Repeat("c", room), " (2/2): d"}},
 	} {
 		var lines []string
-		NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, strings.TrimPrefix(l, head)) }).tell("op", Account{each: tt.each})
+		NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, strings.TrimPrefix(l, head)) }).logAdmitted("op", Account{items: tt.each})
 		require.Equal(t, tt.want, lines, name)
 	}
 }
@@ -99,7 +99,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 		}, Request{Op: "key", Body: json.RawMessage(`"k"`)}, `refused "key": not for this key: \"k\"`},
 		"secret": {zero, Request{Op: "key", Body: json.RawMessage("hush"), Secret: true}, `refused "key": no rule allows the operation \"key\": (not shown)`},
 		"not read": {func(g *Guard, q Request) error {
-			g.Unread(q.Op, errors.New("too\nlong"))
+			g.RefusedUnread(q.Op, errors.New("too\nlong"))
 			return g.refusal(errors.New("too long"))
 		}, Request{Op: "list"}, `refused "list": too\nlong`},
 		"long request": {names, Request{Op: "destroy", Body: json.RawMessage(long)}, "..."},
@@ -146,8 +146,8 @@ func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })
 	task := hosts.Task{From: hosts.Accept{}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v/a"}}}
 	gate := fmt.Errorf("beta: %w", &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "v/a", Detail: "the stream is not what was planned: a\npackage"})
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, Streams), task, gate)
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, Streams), task, errors.New("the link\x1b ended"))
+	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, gate)
+	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, errors.New("the link\x1b ended"))
 	Failed(g, Request{Op: "destroy"}, Changes(Destroy, Names), []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
 	Failed(g, Request{Op: "list"}, Reads(func(context.Context, *Guard, *string) error { return nil }), "v", errors.New("no such dataset"))
 	require.Len(t, lines, 3, "the last one changes nothing")

@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// The one name that matters could be kept out of the audit by others before it.
+// Other names must not keep the important one out of the audit.
 func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 	t.Parallel()
 	pad := strings.Repeat("p", 200)
@@ -29,7 +29,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 		through = append(through, name)
 	}
 	set := map[string]string{}
-	for name := range own(false) {
+	for name := range allowedProperties(false) {
 		set[name] = strings.Repeat("x", 32)
 	}
 	set["readonly"], set["canmount"], set["encryption"], set["compression"] = "on", "off", "off", "zstd-fast-1000"
@@ -76,7 +76,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 // vault is a host with a dataset.
 func vault() hosts.Host { return hosts.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
-// A tag would be on every line, and a line be lost for its length.
+// A tag is repeated on every line, so its length is limited.
 func TestATagIsBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"vault"}}, nil, func(l string) { require.Less(t, len(l), maxLine) })

@@ -139,8 +139,8 @@ func TestPeers(t *testing.T) {
 	p, err := Parse([]string{"send=tank"}, []string{"::ffff:192.0.2.1", "fe80::1%eth0", "198.51.100.7/24"}, false)
 	require.NoError(t, err)
 	require.Equal(t, "--allow send=tank --peer 192.0.2.1 --peer fe80::1 --peer 198.51.100.0/24", p.String())
-	require.True(t, p.peer("fe80::1%eth1"))
-	require.False(t, p.peer(""))
+	require.True(t, p.isPeer("fe80::1%eth1"))
+	require.False(t, p.isPeer(""))
 	for _, bad := range []string{"", "localhost", "192.0.2.1/33", "192.0.2"} {
 		_, err := Parse([]string{"send=tank"}, []string{bad}, false)
 		require.ErrorContains(t, err, "is not an address", bad)

@@ -1,12 +1,16 @@
-// Package policy says what a restricted agent may do: which datasets it
-// receives into, which it sends, and whether anything may be destroyed.
+// Package authz decides what a restricted agent may do. Its nouns:
 //
-// It judges requests as they cross the control channel, before any of them
-// reaches a Site. What it does not know (an operation, or a field of a known
-// one) it refuses, so that what zxfer learns later is forbidden until a rule
-// for it is written here. What it admits it encodes anew: the operation sees
-// exactly what was judged.
+//   - Policy: what a key may do, as its agent's flags say.
+//   - grant: a verb and a dataset that it applies to, with all descendants.
+//   - Guard: applies a Policy to the requests of one session.
+//   - Rule: the check of one operation's arguments.
+//   - Account: the text by which the audit shows what a request changes.
+//   - audit: the log of refusals, admitted changes and their failures.
 //
-// It does not authenticate anybody: that is the remote shell's. Nor does it
-// bound what an admitted receive stores: that is a quota's.
+// A Guard checks each request before the operation runs. It refuses unknown operations and
+// unknown fields, so that new features are refused until they have a rule. The operation gets
+// exactly the arguments that were checked.
+//
+// The package does not authenticate clients; the remote shell does. It does not limit the space
+// that an admitted receive uses; a quota does.
 package authz

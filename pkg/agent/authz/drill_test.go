@@ -11,7 +11,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A grant to drill is one to clone and to read what it names, and nothing else.
+// A drill grant permits cloning and reading the named datasets, and nothing
+// else.
 func TestDrillGrant(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault/a", "vault/b", "vault/e")

@@ -4,24 +4,68 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"zxfer/pkg/files"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
 )
 
-func fields(judged, harmless string) []string { return strings.Fields(judged + " " + harmless) }
+// checkedFields lists the fields that a request to a restricted agent may set: fields that a
+// rule checks, and fields that are harmless with any value. A request with another field, such
+// as a new one, is refused.
+var checkedFields = map[reflect.Type][]string{
+	reflect.TypeFor[struct{}]():           fieldNames("", ""),
+	reflect.TypeFor[Tagged]():             fieldNames("Tag Snapshots", ""),
+	reflect.TypeFor[PropertyQuery]():      fieldNames("Names Properties", ""),
+	reflect.TypeFor[zfs.PropertyChange](): fieldNames("Dataset Set Revert", ""),
+	reflect.TypeFor[hosts.ListQuery]():    fieldNames("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
+	reflect.TypeFor[zfs.StreamFlags]():    fieldNames("Raw", "LargeBlocks Embedded Compressed"),
+	reflect.TypeFor[zfs.SendSpec]():       fieldNames("Dataset From Through To Flags Token", ""),
+	reflect.TypeFor[hosts.ContentQuery](): fieldNames("SendSpec KeyFile", "Within"),
+	reflect.TypeFor[zfs.Within]():         fieldNames("", "Object From To"),
+	reflect.TypeFor[files.Query]():        fieldNames("Snapshot KeyFile", "Path Sample Seed Within"),
+	// A zfs.Gate compares every received stream with this.
+	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),
+	reflect.TypeFor[zfs.SnapshotID]():  fieldNames("", "Name GUID"),
+	reflect.TypeFor[zfs.ReceiveSpec](): fieldNames("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "Whole"),
+	reflect.TypeFor[zfs.Carry]():       fieldNames("", "All Named"), // the Guard sets its own
+	reflect.TypeFor[tcp.Offer](): fieldNames("Address PortLow Peer Deadline Socket",
+		"Mode Streams PortHigh"), // tcp.Listen limits these
+	reflect.TypeFor[tcp.Ticket]():          fieldNames("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
+	reflect.TypeFor[transport.Socket]():    fieldNames("Window", "Congestion"),
+	reflect.TypeFor[transfer.Options]():    fieldNames("Buffer Block BandLimit CompressThreads Stall", "Compress"),
+	reflect.TypeFor[hosts.Task]():          fieldNames("From To", ""),
+	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", ""),
+	reflect.TypeFor[hosts.ReceiveStream](): fieldNames("Spec Options", ""),
+	reflect.TypeFor[hosts.SendFiles]():     fieldNames("Archive Options", ""),
+	reflect.TypeFor[files.Archive]():       fieldNames("Snapshot KeyFile", "Paths After Names"),
+	reflect.TypeFor[hosts.Dial]():          fieldNames("Ticket", ""),
+	reflect.TypeFor[hosts.Accept]():        fieldNames("", "Session"),
+	reflect.TypeFor[hosts.Nothing]():       fieldNames("", ""),
+	reflect.TypeFor[zfs.DrillClone]():      fieldNames("Snapshot Writable KeyFile Among", "Job"),
+	reflect.TypeFor[zfs.DrillClones]():     fieldNames("Datasets", "Job"),
+	reflect.TypeFor[zfs.DivergedCopy]():    fieldNames("Dataset As", "GUID"),
+	reflect.TypeFor[zfs.Orphan]():          fieldNames("Dataset Tag", "GUID Snapshots"),
+}
 
-// undecided names a field that is set and that nothing was decided about; ""
-// where there is none.
-func undecided(v reflect.Value) string {
+func fieldNames(judged, harmless string) []string { return strings.Fields(judged + " " + harmless) }
+
+// uncheckedField returns the name of a nonzero field that is not in checkedFields, or "".
+func uncheckedField(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return undecided(v.Elem())
+			return uncheckedField(v.Elem())
 		}
 	case reflect.Slice:
 		if k := v.Type().Elem().Kind(); k == reflect.String || k == reflect.Uint8 {
 			return ""
 		}
 		for i := range v.Len() {
-			if field := undecided(v.Index(i)); field != "" {
+			if field := uncheckedField(v.Index(i)); field != "" {
 				return field
 			}
 		}
@@ -33,7 +77,7 @@ func undecided(v reflect.Value) string {
 			case !slices.Contains(checkedFields[v.Type()], name):
 				return v.Type().String() + "." + name
 			default:
-				if field := undecided(v.Field(i)); field != "" {
+				if field := uncheckedField(v.Field(i)); field != "" {
 					return field
 				}
 			}
@@ -44,7 +88,7 @@ func undecided(v reflect.Value) string {
 		}
 	case reflect.Interface:
 		if !v.IsNil() {
-			return undecided(v.Elem())
+			return uncheckedField(v.Elem())
 		}
 	case reflect.Func, reflect.Chan, reflect.Array:
 		return v.Type().String()

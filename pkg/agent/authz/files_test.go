@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// Files are read of snapshots of what may be sent, and of what is encrypted only
-// where its plain text may be.
+// Files may be read from snapshots that may be sent. For encrypted datasets,
+// their plain text must be granted.
 func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
 	t.Parallel()
 	h, _ := encrypted(map[string]string{"tank/plain": "-", "tank/enc": "tank/enc", "tank/open": "tank/open", "vault/a": "-"})

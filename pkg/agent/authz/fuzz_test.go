@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A policy that was read is written so that it is read as the same, and grants
-// nothing outside of what it names.
+// A policy written as flags parses to the same policy, and grants nothing
+// outside its datasets.
 func FuzzPolicy(f *testing.F) {
 	f.Add("receive=vault/web1", "10.0.0.0/8", true, "vault/web10")
 	f.Add("send=tank", "::ffff:192.0.2.1", false, "tank/a/../../b")
@@ -20,13 +20,13 @@ func FuzzPolicy(f *testing.F) {
 			return
 		}
 		root := grant[strings.IndexByte(grant, '=')+1:]
-		require.Equal(t, p.granted(dataset), below(dataset, []string{root}))
-		if p.granted(dataset) {
+		require.Equal(t, p.readable(dataset), within(dataset, []string{root}))
+		if p.readable(dataset) {
 			require.True(t, dataset == root || strings.HasPrefix(dataset, root+"/"))
 			require.NotContains(t, strings.Split(dataset, "/"), "..") // which "0.." is not
 		}
 		if strings.ContainsAny(grant, " ") {
-			return // authorized_keys quotes it elsewhere
+			return // quoted by the writer of authorized_keys
 		}
 		words, err := shellquote.Split(p.String())
 		require.NoError(t, err)

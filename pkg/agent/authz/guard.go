@@ -6,88 +6,75 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/zfs"
 )
 
-// Guard judges the requests of one session. It may be used by several
-// goroutines.
+// Guard checks the requests of one session. It may be used by several goroutines.
 type Guard struct {
 	policy *Policy
-	site   hosts.Host
+	host   hosts.Host
 	audit  func(string)
-	lines  sync.Mutex // those of one request
+	lines  sync.Mutex // keeps the lines of a request together
 
-	mu    sync.Mutex
-	rings int64 // bytes of the streams that run
+	mu          sync.Mutex
+	bufferBytes int64 // reserved for running streams
 }
 
-// NewGuard returns the Guard of a policy. Some rules need to look: at s, and
-// never through it change anything. audit is told in printable lines every
-// refusal, except of what every job asks of every host (errHostFacts), all that an
-// admitted request changes, and each admitted request that failed. It is called from
-// several goroutines. The lines of one request follow each other.
+// NewGuard returns a Guard. Its rules query s and never change anything through it. audit gets
+// printable lines: every refusal (except errHostFacts, which every job causes), everything that
+// an admitted request changes, and every admitted request that failed. It is called from
+// several goroutines, but does not mix the lines of two requests.
 func NewGuard(p *Policy, s hosts.Host, audit func(string)) *Guard {
-	return &Guard{policy: p, site: s, audit: audit}
+	return &Guard{policy: p, host: s, audit: audit}
 }
 
-// Rule is what a policy says of one operation with the arguments A. The zero Rule
-// refuses it.
+// Rule checks one operation with arguments A. The zero Rule refuses it.
 type Rule[A any] struct {
 	judge func(ctx context.Context, g *Guard, args *A) error
-	// told is what the audit tells of admitted arguments; nil where they change
-	// nothing.
-	told func(args *A) Account
-	// never is why the operation is for no policy, in words of who asks for it; "" = it
-	// has no rule.
-	never string
+	// account returns the audit text of admitted arguments; nil if they change nothing.
+	account func(args *A) Account
+	// refusal explains to the client why no policy permits the operation. "" and no judge means
+	// that the operation has no rule.
+	refusal string
 }
 
-// Account is what a request changes, in words that are fit for a log.
-type Account struct {
-	of   string   // on every line
-	each []string // all are told, however many they are
-}
-
-// Reads is the Rule of an operation that changes nothing.
+// Reads returns the Rule of an operation that changes nothing.
 func Reads[A any](judge func(context.Context, *Guard, *A) error) Rule[A] {
 	return Rule[A]{judge: judge}
 }
 
-// Changes is the Rule of an operation that changes what told tells.
-func Changes[A any](judge func(context.Context, *Guard, *A) error, told func(*A) Account) Rule[A] {
-	return Rule[A]{judge: judge, told: told}
+// Changes returns the Rule of an operation that changes what its Account describes.
+func Changes[A any](judge func(context.Context, *Guard, *A) error, account func(*A) Account) Rule[A] {
+	return Rule[A]{judge: judge, account: account}
 }
 
-// Never is the Rule of an operation that is for no restricted key, and why.
-func Never[A any](why string) Rule[A] { return Rule[A]{never: why} }
+// Never returns a Rule that always refuses, with the reason.
+func Never[A any](why string) Rule[A] { return Rule[A]{refusal: why} }
 
-// Request is what an agent is asked.
+// Request is a request to an agent.
 type Request struct {
 	Op     string
-	Body   json.RawMessage // its arguments
-	Secret bool            // no log shows them
+	Body   json.RawMessage // encoded arguments
+	Secret bool            // keep the arguments out of logs
 }
 
-// Admit returns the arguments that the operation is to be carried out with, or
-// a refusal (fault.Refused) that says why. What they are carried out with is what
-// was judged: nothing reads the request again.
+// Admit decodes and checks the arguments of a request. It returns the checked arguments, which
+// the operation must use, or a refusal (fault.Refused) with the reason.
 func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args A, err error) {
 	switch {
-	case rule.never != "":
-		return args, g.refuse(q, errors.New(rule.never))
+	case rule.refusal != "":
+		return args, g.refuse(q, errors.New(rule.refusal))
 	case rule.judge == nil:
 		return args, g.Unknown(q)
 	}
 	if err := hosts.Decode(q.Body, &args); err != nil {
 		return args, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
 	}
-	if field := undecided(reflect.ValueOf(args)); field != "" {
+	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule is for the field %s", field)
 	} else {
 		err = rule.judge(ctx, g, &args)
@@ -95,125 +82,35 @@ func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args 
 	switch {
 	case errors.Is(err, errHostFacts):
 		return args, g.refusal(err)
-	case err != nil && rule.told != nil:
-		return args, g.refuseShown(q, err, clip(strings.Join(rule.told(&args).each, " "), maxRefused))
+	case err != nil && rule.account != nil:
+		return args, g.refuseWith(q, err, clip(strings.Join(rule.account(&args).items, " "), maxRefused))
 	case err != nil:
 		return args, g.refuse(q, err)
-	case rule.told != nil:
-		g.tell(q.Op, rule.told(&args))
+	case rule.account != nil:
+		g.logAdmitted(q.Op, rule.account(&args))
 	}
 	return args, nil
 }
 
-// Failed tells the audit that an admitted request failed: the log has it as admitted.
-// A stream that is not what was planned is refused only when it arrives.
-func Failed[A any](g *Guard, q Request, rule Rule[A], args A, err error) {
-	if rule.told == nil {
-		return
-	}
-	how := "failed " + q.Op + ": "
-	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
-		how = "refused " + q.Op + " after it was admitted: "
-	}
-	g.lines.Lock()
-	defer g.lines.Unlock()
-	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(rule.told(&args).each, " "), maxRefused))
-}
-
-// Unknown is the refusal of an operation that there is no rule for.
+// Unknown refuses an operation that has no rule.
 func (g *Guard) Unknown(q Request) error {
 	return g.refuse(q, fmt.Errorf("no rule allows the operation %q", q.Op[:min(len(q.Op), 64)]))
 }
 
-// Bounds of what the audit shows, in bytes. System logs cut a line at a KiB,
-// what they put before it included (RFC 3164, section 4.1).
-const (
-	maxLine    = 800
-	maxTag     = 300 // quoted: it is on every line
-	maxRefused = 300 // of a request that was refused, which changes nothing
-)
-
-// tell tells the audit all that a request changes, over as many lines as it
-// takes: "destroy (2/5): …".
-func (g *Guard) tell(op string, a Account) {
-	head := "admitted " + op
-	if a.of != "" {
-		head += " " + a.of
-	}
-	room := maxLine - len(head) - len(" (9999/9999): ")
-	var lines []string
-	for _, text := range a.each {
-		if n := len(lines) - 1; n >= 0 && len(lines[n])+1+len(text) <= room {
-			lines[n] += " " + text
-			continue
-		}
-		for len(text) > room {
-			lines, text = append(lines, text[:room]), text[room:]
-		}
-		lines = append(lines, text)
-	}
-	g.lines.Lock()
-	defer g.lines.Unlock()
-	for i, line := range lines {
-		part := ""
-		if len(lines) > 1 {
-			part = fmt.Sprintf(" (%d/%d)", i+1, len(lines))
-		}
-		g.audit(head + part + ": " + line)
-	}
-	if len(lines) == 0 {
-		g.audit(head + ": nothing")
-	}
-}
-
-// refuse refuses a request, which the log shows on one line, cut short.
+// refuse logs a refusal on one line, with an excerpt of the request.
 func (g *Guard) refuse(q Request, err error) error {
 	if q.Secret {
-		return g.refuseShown(q, err, "(not shown)")
+		return g.refuseWith(q, err, "(not shown)")
 	}
-	return g.refuseShown(q, err, clean(string(q.Body)))
+	return g.refuseWith(q, err, clean(string(q.Body)))
 }
 
-func (g *Guard) refuseShown(q Request, err error, shown string) error {
-	g.refused(q.Op, clean(err.Error())+": "+shown)
+func (g *Guard) refuseWith(q Request, err error, shown string) error {
+	g.logRefused(q.Op, clean(err.Error())+": "+shown)
 	return g.refusal(err)
-}
-
-// Unread tells the audit of a request that was refused without being read: it
-// asked for too much at once.
-func (g *Guard) Unread(op string, err error) { g.refused(op, clean(err.Error())) }
-
-func (g *Guard) refused(op, why string) {
-	g.lines.Lock()
-	defer g.lines.Unlock()
-	g.audit("refused " + strconv.QuoteToASCII(op[:min(len(op), 64)]) + ": " + why)
 }
 
 func (g *Guard) refusal(err error) error {
 	return fault.Refusef("what the account of this key may do is in its authorized_keys: "+g.policy.String(),
 		"%w: %w", hosts.ErrForbidden, err)
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "..."
-	}
-	return s
-}
-
-// clean is the beginning of a text, fit for a log.
-func clean(s string) string {
-	quoted := quote(s[:min(len(s), maxRefused)])
-	return clip(quoted[1:len(quoted)-1], maxRefused)
-}
-
-// quote makes a text printable and tells where it ends.
-func quote(s string) string { return strconv.QuoteToASCII(s) }
-
-func quoted(all []string) []string {
-	out := make([]string, len(all))
-	for i, s := range all {
-		out[i] = quote(s)
-	}
-	return out
 }

@@ -9,55 +9,56 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Damage tells what is damaged of what may be healed. Every run of a job asks.
+// Damage permits listing the damage of datasets that may be healed. Every run of a job asks, so
+// the refusal is not logged.
 func Damage(_ context.Context, g *Guard, dataset *string) error {
-	if err := g.healable(*dataset); err != nil {
+	if err := g.checkHealable(*dataset); err != nil {
 		return fmt.Errorf("%w: %w", errHostFacts, err)
 	}
 	return nil
 }
 
-// Scrub scrubs the pool of what may be healed.
-func Scrub(_ context.Context, g *Guard, dataset *string) error { return g.healable(*dataset) }
+// Scrub permits scrubbing the pool of a dataset that may be healed.
+func Scrub(_ context.Context, g *Guard, dataset *string) error { return g.checkHealable(*dataset) }
 
-// Sync allows a sync of the pool of what is granted. It changes no data, and every snapshot and
-// every receive does the same.
+// Sync permits a sync of the pool of a readable dataset. It changes no data, and every snapshot
+// and receive does the same.
 func Sync(_ context.Context, g *Guard, dataset *string) error {
-	if !g.policy.granted(*dataset) {
-		return outside(*dataset)
+	if !g.policy.readable(*dataset) {
+		return errOutside(*dataset)
 	}
 	return nil
 }
 
-// Revert removes what was healed through. That only a copy is reverted which nobody
-// writes to, and that no more is lost, the site sees to.
+// Revert permits removing a snapshot used for healing. The host ensures that nobody writes to
+// the copy and that nothing else is lost.
 func Revert(_ context.Context, g *Guard, snapshot *string) error {
 	dataset, _, err := zfs.ParseSnapshot(*snapshot)
 	if err != nil {
 		return err
 	}
-	return g.healable(dataset)
+	return g.checkHealable(dataset)
 }
 
-func (g *Guard) healable(dataset string) error {
-	if !below(dataset, g.policy.Heal) {
-		return fmt.Errorf("nothing of %q may be healed", cut(dataset))
+func (g *Guard) checkHealable(dataset string) error {
+	if !within(dataset, g.policy.Heal) {
+		return fmt.Errorf("nothing of %q may be healed", clipName(dataset))
 	}
 	return nil
 }
 
-// correct judges a corrective receive, which writes damaged blocks anew and
-// nothing else: the kernel holds each against its checksum.
-func (g *Guard) correct(r *zfs.ReceiveSpec) error {
+// checkCorrective checks a corrective receive. It only rewrites damaged blocks, and the kernel
+// verifies their checksums.
+func (g *Guard) checkCorrective(r *zfs.ReceiveSpec) error {
 	if r.Rollback || r.Origin != "" || len(r.Set) > 0 {
 		return errors.New("a corrective receive changes nothing else")
 	}
-	return g.healable(r.Target)
+	return g.checkHealable(r.Target)
 }
 
-// healsThrough tells a snapshot of zxfer's own, in what may be healed, that is made
-// to heal through it and destroyed again.
-func (g *Guard) healsThrough(snapshot string) bool {
+// isHealSnapshot reports whether a snapshot was made by zxfer to heal a dataset that may be
+// healed. It is destroyed afterwards.
+func (g *Guard) isHealSnapshot(snapshot string) bool {
 	dataset, name, err := zfs.ParseSnapshot(snapshot)
-	return err == nil && strings.HasPrefix(name, zfs.HealPrefix) && below(dataset, g.policy.Heal)
+	return err == nil && strings.HasPrefix(name, zfs.HealPrefix) && within(dataset, g.policy.Heal)
 }

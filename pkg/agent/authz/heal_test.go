@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// What a key may heal it may look at and mend, through snapshots of zxfer's own;
-// append-only receive keys may nothing of it.
+// A heal grant permits listing damage and healing through zxfer's snapshots.
+// Append-only receive keys may do none of it.
 func TestHealing(t *testing.T) {
 	t.Parallel()
 	guard := func(grants ...string) *Guard {

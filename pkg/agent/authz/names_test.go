@@ -69,7 +69,7 @@ func TestNamesInRequests(t *testing.T) {
 	}
 }
 
-// into returns a task that receives by a spec.
+// into returns a task that receives according to spec.
 func into(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
@@ -96,8 +96,8 @@ func TestPropertiesOfAReceive(t *testing.T) {
 		name, value, _ := strings.Cut(set, "=")
 		for p, want := range map[*Policy]bool{received: may.receive, restored: may.restore} {
 			spec := zfs.ReceiveSpec{Target: "vault/new", Set: map[string]string{name: value}}
-			spec.Carry = zfs.Carry{All: true, Named: []string{name}} // what the request says of it does not count
-			err := NewGuard(p, vault(), func(string) {}).receive(t.Context(), &spec)
+			spec.Carry = zfs.Carry{All: true, Named: []string{name}} // the request's own claim does not count
+			err := NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec)
 			require.Equal(t, want, err == nil, "%s %.40s: %v", p, set, err)
 			if want {
 				_, err = zfs.ReceiveArgs(spec)
@@ -124,7 +124,7 @@ func TestNewDatasetIsNotMounted(t *testing.T) {
 		"as asked":       {zfs.ReceiveSpec{Set: map[string]string{"canmount": "off"}}, map[string]string{"readonly": "on", "canmount": "off"}},
 	} {
 		tt.spec.Target = "vault/new"
-		require.NoError(t, g.receive(t.Context(), &tt.spec), name)
+		require.NoError(t, g.checkReceive(t.Context(), &tt.spec), name)
 		require.Equal(t, tt.want, tt.spec.Set, name)
 	}
 }
@@ -136,7 +136,7 @@ func TestReceiveKeepsTheKey(t *testing.T) {
 		p, err := Parse([]string{grant}, nil, true)
 		require.NoError(t, err)
 		spec := zfs.ReceiveSpec{Target: "vault/a", Arrival: zfs.Arrival{Base: 7}}
-		require.NoError(t, NewGuard(p, vault(), func(string) {}).receive(t.Context(), &spec))
+		require.NoError(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec))
 		require.Equal(t, keeps, spec.KeepKey, grant)
 	}
 }

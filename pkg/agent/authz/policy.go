@@ -9,66 +9,66 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Policy is what an agent may do. The zero value allows nothing.
+// Policy lists what an agent may do. The zero value permits nothing. Each granted dataset
+// includes its descendants.
 type Policy struct {
-	// Receive and Send are datasets; each grant includes all below them.
+	// Receive and Send are datasets that streams may go to or come from.
 	Receive []string
 	Send    []string
-	// Decrypted are those of Send whose content may be read as plain text where
-	// it is encrypted. Of others an encrypted dataset leaves raw only.
+	// Decrypted lists the datasets in Send that may be read as plain text if encrypted. Others
+	// may be sent raw only.
 	Decrypted []string
-	// Rekeyed are those of Receive where a raw stream may replace the key of what
-	// is there, also with AppendOnly.
+	// Rekeyed lists the datasets in Receive whose key a raw stream may replace despite
+	// AppendOnly.
 	Rekeyed []string
-	// Restored are datasets that a restore may bring back: received as by Receive, and
-	// given back in the end what kept them from being changed and mounted.
+	// Restored are datasets that a restore may receive into. At its end, it may undo the
+	// precautions that keep them read-only and unmounted.
 	Restored []string
-	// Heal are datasets whose damage may be known and healed.
+	// Heal are datasets whose damage may be listed and healed.
 	Heal []string
-	// Drilled are datasets of which clones may be made, to be read, and destroyed again.
+	// Drilled are datasets that may be cloned for reading. The clones may be destroyed.
 	Drilled []string
-	// Rotated are datasets that may be set aside: renamed, with all that is below, and
-	// begun anew.
+	// Rotated are copies that may be renamed with their descendants, to be replaced.
 	Rotated []string
-	// Removed are datasets that may be destroyed, with all their snapshots, where these
-	// are a job's and nobody else's.
+	// Removed are datasets whose descendants may be destroyed with their snapshots, if they
+	// belong to one job only.
 	Removed []string
-	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds
-	// that are not zxfer's own, and replacing the key of an encrypted copy.
+	// AppendOnly forbids destroying snapshots and bookmarks, releasing holds that are not
+	// zxfer's, and replacing the key of an encrypted copy.
 	AppendOnly bool
-	// Peers are the addresses that the agent may connect to, and that may be
-	// named as the only ones to connect to its listeners.
+	// Peers are the addresses that the agent may connect to, and that an offer may name as the
+	// only client of its listener.
 	Peers []netip.Prefix
 }
 
-// Grants is how a grant is written, for messages and help.
+// Grants is the syntax of grants, for messages and help.
 const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET, drill=DATASET, rotate=DATASET or remove=DATASET"
 
-// grants are the datasets that a grant names: all of them, and those that a second
-// verb gives more.
-type grants struct {
-	verb, more string
-	all, those *[]string
+// grant holds the datasets granted by a verb. extraVerb grants the same and more; its datasets
+// are in both lists.
+type grant struct {
+	verb, extraVerb         string
+	datasets, extraDatasets *[]string
 }
 
-func (p *Policy) grants() []grants {
-	return []grants{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
+func (p *Policy) grants() []grant {
+	return []grant{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
 		{"heal", "heal", &p.Heal, new([]string)}, {"drill", "drill", &p.Drilled, new([]string)}, {"rotate", "rotate", &p.Rotated, new([]string)},
 		{"remove", "remove", &p.Removed, new([]string)}}
 }
 
-// Verbs are those of all grants.
+// Verbs returns the verbs of all grants.
 func Verbs() (out []string) {
 	for _, of := range new(Policy).grants() {
-		if out = append(out, of.verb); of.more != of.verb {
-			out = append(out, of.more)
+		if out = append(out, of.verb); of.extraVerb != of.verb {
+			out = append(out, of.extraVerb)
 		}
 	}
 	return out
 }
 
-// Parse reads grants as they are written in authorized_keys. Peers are IP
-// addresses or prefixes ("10.0.0.0/8").
+// Parse parses grants as written in authorized_keys. Peers are IP addresses or prefixes
+// ("10.0.0.0/8"). Errors have class fault.Usage.
 func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 	p := &Policy{AppendOnly: appendOnly}
 	for _, g := range allow {
@@ -76,14 +76,14 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		if _, err := zfs.ParseDataset(dataset); err != nil {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: %w", g, err)
 		}
-		i := slices.IndexFunc(p.grants(), func(of grants) bool { return verb == of.verb || verb == of.more })
+		i := slices.IndexFunc(p.grants(), func(of grant) bool { return verb == of.verb || verb == of.extraVerb })
 		if i < 0 {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: there is no grant %q", g, verb)
 		}
 		of := p.grants()[i]
-		*of.all = append(*of.all, dataset)
-		if verb == of.more {
-			*of.those = append(*of.those, dataset)
+		*of.datasets = append(*of.datasets, dataset)
+		if verb == of.extraVerb {
+			*of.extraDatasets = append(*of.extraDatasets, dataset)
 		}
 	}
 	for _, s := range peers {
@@ -100,7 +100,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		}
 		p.Peers = append(p.Peers, prefix.Masked())
 	}
-	if err := p.contradicts(); err != nil {
+	if err := p.checkConsistent(); err != nil {
 		return nil, err
 	}
 	if len(allow) == 0 && (appendOnly || len(peers) > 0) {
@@ -109,14 +109,14 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 	return p, nil
 }
 
-// contradicts refuses grants that can have no effect beside what else there is.
-func (p *Policy) contradicts() error {
+// checkConsistent refuses grants that have no effect together with the others.
+func (p *Policy) checkConsistent() error {
 	if p.AppendOnly && len(p.Removed) > 0 {
 		return fault.Usagef("leave one of them out", "--allow remove=%s has no effect with --append-only, which lets nothing be destroyed", p.Removed[0])
 	}
 	for verb, all := range map[string][]string{"rotate": p.Rotated, "remove": p.Removed} {
 		for _, d := range all {
-			if !below(d, p.receivable()) && !slices.ContainsFunc(p.receivable(), func(r string) bool { return below(r, []string{d}) }) {
+			if !within(d, p.receivable()) && !slices.ContainsFunc(p.receivable(), func(r string) bool { return within(r, []string{d}) }) {
 				return fault.Usagef("add --allow receive="+d, "--allow %s=%s has no effect: nothing may be received there", verb, d)
 			}
 		}
@@ -124,14 +124,14 @@ func (p *Policy) contradicts() error {
 	return nil
 }
 
-// Flags are those of an agent that has the policy.
+// Flags returns the agent flags that express the policy.
 func (p *Policy) Flags() []string {
 	var flags []string
 	for _, of := range p.grants() {
-		for _, d := range *of.all {
+		for _, d := range *of.datasets {
 			verb := of.verb
-			if slices.Contains(*of.those, d) {
-				verb = of.more
+			if slices.Contains(*of.extraDatasets, d) {
+				verb = of.extraVerb
 			}
 			flags = append(flags, "--allow", verb+"="+d)
 		}
@@ -149,12 +149,12 @@ func (p *Policy) Flags() []string {
 	return flags
 }
 
-// String is the policy as its flags.
+// String returns the flags, joined by spaces.
 func (p *Policy) String() string { return strings.Join(p.Flags(), " ") }
 
-// below tells whether a dataset is one of roots or below one: "tank/vm" has
+// within reports whether a dataset is one of roots or a descendant: "tank/vm" includes
 // "tank/vm/a", not "tank/vm2".
-func below(dataset string, roots []string) bool {
+func within(dataset string, roots []string) bool {
 	if _, err := zfs.ParseDataset(dataset); err != nil {
 		return false
 	}
@@ -164,16 +164,16 @@ func below(dataset string, roots []string) bool {
 	})
 }
 
-// granted tells whether a dataset may be looked at.
-func (p *Policy) granted(dataset string) bool {
-	return below(dataset, p.receivable()) || below(dataset, p.Send) || below(dataset, p.Heal) || below(dataset, p.Drilled)
+// readable reports whether a dataset's properties and listing may be read.
+func (p *Policy) readable(dataset string) bool {
+	return within(dataset, p.receivable()) || within(dataset, p.Send) || within(dataset, p.Heal) || within(dataset, p.Drilled)
 }
 
-// receivable are the datasets that streams may come into.
+// receivable returns the datasets that streams may be received into.
 func (p *Policy) receivable() []string { return slices.Concat(p.Receive, p.Restored) }
 
-// above tells whether a dataset is an ancestor of a granted one.
-func (p *Policy) above(dataset string) bool {
+// isAncestor reports whether a dataset is an ancestor of a granted one.
+func (p *Policy) isAncestor(dataset string) bool {
 	if dataset == "" {
 		return false
 	}
@@ -182,7 +182,7 @@ func (p *Policy) above(dataset string) bool {
 	})
 }
 
-func (p *Policy) peer(address string) bool {
+func (p *Policy) isPeer(address string) bool {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
 		return false

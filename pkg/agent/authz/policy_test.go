@@ -26,9 +26,9 @@ func TestBelow(t *testing.T) {
 		"tank/vm/../x": false, "tank/vm/./x": false, "tank/vm//x": false, "": false, "/tank/vm": false, "TANK/vm": false,
 		"tank/vm@x": false, "tank/vm#x": false, "tank/vm\x00/x": false, "tank/vm\n": false, "-o": false,
 	} {
-		require.Equal(t, want, below(name, []string{"tank/vm"}), "%q", name)
+		require.Equal(t, want, within(name, []string{"tank/vm"}), "%q", name)
 	}
-	require.False(t, below("tank/vm", nil))
+	require.False(t, within("tank/vm", nil))
 }
 
 func TestParse(t *testing.T) {
@@ -36,10 +36,10 @@ func TestParse(t *testing.T) {
 	p, err := Parse([]string{"receive=vault/a", "send=tank/vm", "send-decrypted=tank/open"}, []string{"10.1.2.3/8", "::1"}, true)
 	require.NoError(t, err)
 	require.Equal(t, "--allow receive=vault/a --allow send=tank/vm --allow send-decrypted=tank/open --append-only --peer 10.0.0.0/8 --peer ::1", p.String())
-	require.True(t, p.peer("10.9.9.9"))
-	require.True(t, p.peer("::ffff:10.9.9.9"))
-	require.False(t, p.peer("11.0.0.1"))
-	require.False(t, p.peer("localhost"))
+	require.True(t, p.isPeer("10.9.9.9"))
+	require.True(t, p.isPeer("::ffff:10.9.9.9"))
+	require.False(t, p.isPeer("11.0.0.1"))
+	require.False(t, p.isPeer("localhost"))
 	for _, bad := range []string{"", "receive", "receive=", "destroy=tank", "receive=tank/", "receive=tank@x", "receive=/", "Receive=tank", "receive =tank"} {
 		_, err := Parse([]string{bad}, nil, false)
 		require.Error(t, err, "%q", bad)
@@ -49,13 +49,13 @@ func TestParse(t *testing.T) {
 	require.Error(t, err)
 }
 
-// rules are those of the operations, by the names that package agent gives them.
+// rules returns the rules of the operations, by the names of package agent.
 func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
 	return map[string]func(context.Context, *Guard, Request) (any, error){
 		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)), "read-files": by(Reads(ReadFiles)),
-		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(HostFacts[bool])),
-		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, Marks)),
-		"hold": by(Changes(Hold, Tags)), "release": by(Changes(Release, Tags)), "transfer": by(Changes(Transfer, Streams)),
+		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(DenyHostFacts[bool])),
+		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, BookmarkNames)),
+		"hold": by(Changes(Hold, HoldNames)), "release": by(Changes(Release, HoldNames)), "transfer": by(Changes(Transfer, TransferNames)),
 		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
 		"adjust": by(Changes(SetProperties, PropertyNames)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(InheritKey, Name)), "part-key": by(Changes(MakeEncryptionRoot, Name)),
 	}
@@ -70,14 +70,14 @@ func admit(t *testing.T, g *Guard, op, body string) (any, error) {
 	return rules()[op](t.Context(), g, Request{Op: op, Body: json.RawMessage(body)})
 }
 
-// The zero policy admits nothing.
+// The zero policy permits nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{}, nil, func(string) {})
 	for op := range rules() {
 		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
 			if op == "offer" || body == `null` && op != "transfer" {
-				continue // a list of nothing is about nothing
+				continue // an empty list names nothing
 			}
 			_, err := admit(t, g, op, body)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
@@ -85,34 +85,34 @@ func TestZeroPolicy(t *testing.T) {
 	}
 }
 
-// What is not decided about is refused, whatever a rule says.
+// A field that is not in checkedFields is refused.
 func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	t.Parallel()
 	type later struct{ Known, Added string }
 	g := NewGuard(&Policy{}, nil, func(string) {})
 	for _, nested := range []any{later{Added: "x"}, []later{{}, {Added: "x"}}, &struct{ Deep *later }{&later{}}, map[string]later{"a": {}}, [1]int{}, func() {}} {
-		require.NotEmpty(t, undecided(reflect.ValueOf(nested)))
+		require.NotEmpty(t, uncheckedField(reflect.ValueOf(nested)))
 	}
-	require.Empty(t, undecided(reflect.ValueOf(later{})))
-	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(Anything[later]))
+	require.Empty(t, uncheckedField(reflect.ValueOf(later{})))
+	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(AllowAll[later]))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "later.Added")
-	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)}, Reads(Anything[hosts.Task]))
+	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)}, Reads(AllowAll[hosts.Task]))
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
-// Nothing is decided about fields that there are not.
+// checkedFields lists only existing fields.
 func TestDecidedFieldsAreThere(t *testing.T) {
 	t.Parallel()
 	for of, names := range checkedFields {
 		for _, name := range names {
-			_, there := of.FieldByName(name)
-			require.True(t, there, "%s.%s", of, name)
+			_, found := of.FieldByName(name)
+			require.True(t, found, "%s.%s", of, name)
 		}
 	}
 }
 
-// A list may name datasets one by one: each is judged.
+// Each dataset of a list is checked.
 func TestListOnly(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
@@ -120,7 +120,7 @@ func TestListOnly(t *testing.T) {
 	require.NoError(t, err)
 	_, err = admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	// Whatever a listing may be asked for, there is a rule for it.
+	// Every field of a list query is covered.
 	q, err := json.Marshal(hosts.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true, User: []string{"zxfer:job"}})
 	require.NoError(t, err)
 	_, err = admit(t, g, "list", string(q))
@@ -131,8 +131,8 @@ func TestListOnly(t *testing.T) {
 	}
 }
 
-// Of what is above a grant only what a plan must know may be read: "all" would
-// be its administrator's own properties too.
+// For ancestors of a grant, only properties that a plan needs may be read:
+// "all" would include the administrator's own.
 func TestPropertiesAbove(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
@@ -159,8 +159,7 @@ func TestPropertiesAbove(t *testing.T) {
 	}
 }
 
-// A listing tells a restricted key no more of the datasets above than a read of their
-// properties does, whatever it asks for.
+// A listing shows no more of ancestors than a read of their properties.
 func TestListAbove(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/vm/a")
@@ -187,8 +186,8 @@ func TestListAbove(t *testing.T) {
 	}
 }
 
-// FuzzAdmit looks for a request that names no granted dataset as its target
-// and is admitted all the same.
+// FuzzAdmit searches for a request that is admitted although its target is not
+// granted.
 func FuzzAdmit(f *testing.F) {
 	for _, spec := range []string{`"target":"vault/a"`, `"target":"vault/a","target":"tank"`, `"Target":"tank","rollback":true`, `"target":"vault/a","set":{"mountpoint":"/"}`} {
 		f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`))
@@ -197,7 +196,7 @@ func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
-		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, Streams))
+		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, TransferNames))
 		if err != nil {
 			return
 		}
@@ -207,7 +206,7 @@ func FuzzAdmit(f *testing.F) {
 		}
 		require.IsType(t, hosts.ReceiveStream{}, got.To, "nothing may be sent")
 		r := got.To.(hosts.ReceiveStream).Spec
-		require.True(t, below(r.Target, []string{"vault"}))
+		require.True(t, within(r.Target, []string{"vault"}))
 		require.False(t, r.Rollback)
 		require.NotContains(t, r.Set, "mountpoint")
 		if r.Arrival.Base == 0 {
@@ -217,7 +216,7 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// A way may be tried by which a stream could come or go, and the audit tells it.
+// A connection may be tested if a stream could use it. The audit logs the test.
 func TestAWayMayBeTried(t *testing.T) {
 	t.Parallel()
 	dial := func(address string) string {
@@ -235,7 +234,7 @@ func TestAWayMayBeTried(t *testing.T) {
 	} {
 		var audited []string
 		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
-		_, err := Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true}, Changes(Transfer, Streams))
+		_, err := Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true}, Changes(Transfer, TransferNames))
 		require.Equal(t, ok, err == nil, "%s: %v", body, err)
 		require.Len(t, audited, 1)
 		if ok {
@@ -244,8 +243,8 @@ func TestAWayMayBeTried(t *testing.T) {
 	}
 }
 
-// Every job asks every host for its facts: that they are refused is no news to
-// who reads the audit, unless it is asked for in another way.
+// Every job queries every host for facts, so refusals are not logged, unless
+// the request is unusual.
 func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	t.Parallel()
 	var audited []string
@@ -259,8 +258,8 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	require.Len(t, audited, 1)
 }
 
-// The rings of one session's streams are bounded together; a stream that ended gives
-// its own back.
+// The stream buffers of a session are limited together. A finished stream
+// returns its share.
 func TestRingsOfASessionAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
@@ -278,7 +277,7 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 		total += given(0)
 	}
 	require.LessOrEqual(t, total, int64(2<<30))
-	require.EqualValues(t, minRing, given(0), "each has some")
+	require.EqualValues(t, minBuffer, given(0), "each has some")
 	end()
-	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.rings == 0 }, testenv.Timeout(), time.Millisecond)
+	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.bufferBytes == 0 }, testenv.Timeout(), time.Millisecond)
 }

@@ -11,13 +11,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Restored is for what a restore has brought, all that it gives back: nothing else
-// may be mounted, or take another key.
-func Restored(ctx context.Context, g *Guard, dataset *string) error {
-	if !below(*dataset, g.policy.Restored) {
-		return fmt.Errorf("%q is not below a dataset that may be restored; --allow restore=DATASET in authorized_keys allows it", cut(*dataset))
+// BeingRestored permits an action on a dataset only while a restore is bringing it.
+func BeingRestored(ctx context.Context, g *Guard, dataset *string) error {
+	if !within(*dataset, g.policy.Restored) {
+		return fmt.Errorf("%q is not below a dataset that may be restored; --allow restore=DATASET in authorized_keys allows it", clipName(*dataset))
 	}
-	have, err := g.site.Properties(ctx, []string{*dataset}, []string{zfs.RestoreProperty})
+	have, err := g.host.Properties(ctx, []string{*dataset}, []string{zfs.RestoreProperty})
 	if err != nil {
 		return err
 	}
@@ -27,14 +26,14 @@ func Restored(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// InheritKey is for what a restore has brought, and for copies whose key is not loaded:
-// there nothing is wrapped anew, so that what was received before, and what is to come,
-// has the key that it had. That it is one key the site proves.
+// InheritKey permits restored datasets, and copies whose key is not loaded, to inherit a key.
+// Without a loaded key nothing is wrapped again, so old and future streams keep their key. The
+// host proves that both keys are the same.
 func InheritKey(ctx context.Context, g *Guard, dataset *string) error {
-	if err := Restored(ctx, g, dataset); err == nil || !below(*dataset, g.policy.Receive) {
+	if err := BeingRestored(ctx, g, dataset); err == nil || !within(*dataset, g.policy.Receive) {
 		return err
 	}
-	have, err := g.site.Properties(ctx, []string{*dataset}, []string{"keystatus", "keylocation"})
+	have, err := g.host.Properties(ctx, []string{*dataset}, []string{"keystatus", "keylocation"})
 	if err != nil {
 		return err
 	}
@@ -44,24 +43,25 @@ func InheritKey(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// MakeEncryptionRoot is for copies whose key may be replaced, which it comes before.
+// MakeEncryptionRoot permits this for copies whose key may be replaced; it happens just before
+// that.
 func MakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
-	if err := g.receivable(*dataset); err != nil {
+	if err := g.checkReceivable(*dataset); err != nil {
 		return err
 	}
-	if g.onlyAdded(*dataset) && !below(*dataset, g.policy.Rekeyed) {
+	if g.keepsVersions(*dataset) && !within(*dataset, g.policy.Rekeyed) {
 		return fmt.Errorf("the key of %s stays as it is; --allow receive-rekey=DATASET in authorized_keys lets the source replace it", *dataset)
 	}
 	return nil
 }
 
-// Mount is for what a restore has brought, and for directories where it hides nothing.
-// What it would hide is not for this key to know.
+// Mount permits mounting a restored dataset on a directory in which it hides nothing. The
+// refusal does not show what it would hide.
 func Mount(ctx context.Context, g *Guard, dataset *string) error {
-	if err := Restored(ctx, g, dataset); err != nil {
+	if err := BeingRestored(ctx, g, dataset); err != nil {
 		return err
 	}
-	have, err := g.site.Properties(ctx, []string{*dataset}, []string{"mountpoint", "mounted"})
+	have, err := g.host.Properties(ctx, []string{*dataset}, []string{"mountpoint", "mounted"})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
-	owner, err := hosts.RoleOf[hosts.Restorer](g.site)
+	owner, err := hosts.RoleOf[hosts.Restorer](g.host)
 	if err != nil {
 		return err
 	}
@@ -80,29 +80,29 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 	return err
 }
 
-// SetProperties gives back what keeps a copy from being changed and mounted.
+// SetProperties permits undoing the precautions on a restored dataset.
 func SetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
-			return fmt.Errorf("the property %q may not be set to %q", cut(name), cut(value))
+			return fmt.Errorf("the property %q may not be set to %q", clipName(name), clipName(value))
 		}
 	}
 	for _, name := range a.Revert {
 		if !slices.Contains([]string{"readonly", "canmount", zfs.FlagsProperty, zfs.RestoreProperty}, name) {
-			return fmt.Errorf("the property %q may not be changed", cut(name))
+			return fmt.Errorf("the property %q may not be changed", clipName(name))
 		}
 	}
-	return Restored(ctx, g, &a.Dataset)
+	return BeingRestored(ctx, g, &a.Dataset)
 }
 
-// PropertyNames tells of a change of properties.
+// PropertyNames returns the Account of a change of properties.
 func PropertyNames(a *zfs.PropertyChange) Account {
-	out := Account{of: quote(cut(a.Dataset))}
+	out := Account{prefix: quote(clipName(a.Dataset))}
 	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
-		out.each = append(out.each, "set "+quote(name+"="+a.Set[name]))
+		out.items = append(out.items, "set "+quote(name+"="+a.Set[name]))
 	}
 	for _, name := range a.Revert {
-		out.each = append(out.each, "revert "+quote(name))
+		out.items = append(out.items, "revert "+quote(name))
 	}
 	return out
 }

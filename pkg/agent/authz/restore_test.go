@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key that may restore gives back what a restore brought, and no more; one that may
-// receive does nothing of it.
+// A restore grant permits undoing the precautions on restored datasets and
+// nothing else. A receive grant does not.
 func TestRestoreGrant(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web")
@@ -95,7 +95,8 @@ func TestRestoreGrant(t *testing.T) {
 	}
 }
 
-// A key that may only restore loses nothing of the original, also without --append-only.
+// A restore grant never destroys data of the original, even without
+// --append-only.
 func TestRestoreGrantDestroysNothing(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/home", "vault/web", "pool/src")
@@ -123,13 +124,13 @@ func TestRestoreGrantDestroysNothing(t *testing.T) {
 	}
 	for target, keeps := range map[string]bool{"tank/home": true, "vault/web": false} {
 		spec := zfs.ReceiveSpec{Target: target, Arrival: zfs.Arrival{Base: 7}}
-		require.NoError(t, g.receive(t.Context(), &spec))
+		require.NoError(t, g.checkReceive(t.Context(), &spec))
 		require.Equal(t, keeps, spec.KeepKey, target)
 	}
 }
 
-// A stream into what is there and whole sets nothing of a restore, whatever origin it
-// is said to have; the rest of one that made it does.
+// A stream into a complete dataset sets no restore properties, whatever origin
+// the request claims. The rest of a first stream does.
 func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/live", "tank/half")
@@ -140,13 +141,13 @@ func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 	for target, allowed := range map[string]bool{"tank/live": false, "tank/half": true, "tank/new": true} {
 		for _, base := range []uint64{0, 7} {
 			spec := zfs.ReceiveSpec{Target: target, Origin: "tank/other@x", Set: map[string]string{zfs.RestoreProperty: "on"}, Arrival: zfs.Arrival{Base: base}}
-			err := g.receive(t.Context(), &spec)
+			err := g.checkReceive(t.Context(), &spec)
 			require.Equal(t, allowed, err == nil, "%s: %v", target, err)
 		}
 	}
 }
 
-// full is a host whose directories all have files, except one.
+// full is a host whose directories contain files, except one.
 type full struct {
 	hosts.FullHost
 	empty string

@@ -4,192 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/transfer"
-	"zxfer/pkg/transport"
-	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
-// Arguments of operations that take more than one value.
+// Arguments of operations with more than one value.
 type (
 	PropertyQuery struct {
 		Names      []string `json:"names"`
 		Properties []string `json:"properties"`
 	}
-	// Tagged are snapshots and the tag of a hold on each.
+	// Tagged lists snapshots and the tag of a hold on each.
 	Tagged struct {
 		Tag       string   `json:"tag"`
 		Snapshots []string `json:"snapshots"`
 	}
 )
 
-// checkedFields are the fields that a restricted agent may be asked with: those that a
-// rule judges, and those of which no value harms anybody, whatever else is asked.
-// A request with any other, such as one that was added since, is refused.
-var checkedFields = map[reflect.Type][]string{
-	reflect.TypeFor[struct{}]():           fields("", ""),
-	reflect.TypeFor[Tagged]():             fields("Tag Snapshots", ""),
-	reflect.TypeFor[PropertyQuery]():      fields("Names Properties", ""),
-	reflect.TypeFor[zfs.PropertyChange](): fields("Dataset Set Revert", ""),
-	reflect.TypeFor[hosts.ListQuery]():    fields("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
-	reflect.TypeFor[zfs.StreamFlags]():    fields("Raw", "LargeBlocks Embedded Compressed"),
-	reflect.TypeFor[zfs.SendSpec]():       fields("Dataset From Through To Flags Token", ""),
-	reflect.TypeFor[hosts.ContentQuery](): fields("SendSpec KeyFile", "Within"),
-	reflect.TypeFor[zfs.Within]():         fields("", "Object From To"),
-	reflect.TypeFor[files.Query]():        fields("Snapshot KeyFile", "Path Sample Seed Within"),
-	// What arrives a zfs.Gate holds against this, in every receive.
-	reflect.TypeFor[zfs.Arrival]():     fields("Base Volume", "Snapshots Raw Resumed"),
-	reflect.TypeFor[zfs.SnapshotID]():  fields("", "Name GUID"),
-	reflect.TypeFor[zfs.ReceiveSpec](): fields("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "Whole"),
-	reflect.TypeFor[zfs.Carry]():       fields("", "All Named"), // the guard decides by its own
-	reflect.TypeFor[tcp.Offer](): fields("Address PortLow Peer Deadline Socket",
-		"Mode Streams PortHigh"), // which wire.Listen bounds
-	reflect.TypeFor[tcp.Ticket]():          fields("Address Socket Deadline", "Mode Session Secret Streams ServerPin ClientCert ClientKey"),
-	reflect.TypeFor[transport.Socket]():    fields("Window", "Congestion"),
-	reflect.TypeFor[transfer.Options]():    fields("Buffer Block BandLimit CompressThreads Stall", "Compress"),
-	reflect.TypeFor[hosts.Task]():          fields("From To", ""),
-	reflect.TypeFor[hosts.SendStream]():    fields("Spec Options", ""),
-	reflect.TypeFor[hosts.ReceiveStream](): fields("Spec Options", ""),
-	reflect.TypeFor[hosts.SendFiles]():     fields("Archive Options", ""),
-	reflect.TypeFor[files.Archive]():       fields("Snapshot KeyFile", "Paths After Names"),
-	reflect.TypeFor[hosts.Dial]():          fields("Ticket", ""),
-	reflect.TypeFor[hosts.Accept]():        fields("", "Session"),
-	reflect.TypeFor[hosts.Nothing]():       fields("", ""),
-	reflect.TypeFor[zfs.DrillClone]():      fields("Snapshot Writable KeyFile Among", "Job"),
-	reflect.TypeFor[zfs.DrillClones]():     fields("Datasets", "Job"),
-	reflect.TypeFor[zfs.DivergedCopy]():    fields("Dataset As", "GUID"),
-	reflect.TypeFor[zfs.Orphan]():          fields("Dataset Tag", "GUID Snapshots"),
-}
-
-// Anything is for what tells nothing that a grant is about.
-func Anything[A any](context.Context, *Guard, *A) error { return nil }
-
-// errHostFacts refuses what tells of the whole host: mounts, pools,
-// interfaces. A job that is told so goes without.
-var errHostFacts = errors.New("facts of the whole host are not for this key")
-
-// HostFacts is for what only they answer.
-func HostFacts[A any](context.Context, *Guard, *A) error { return errHostFacts }
-
-// Names tells of names, of snapshots or whatever else.
-func Names(names *[]string) Account { return Account{each: quoted(*names)} }
-
-// Name tells of one.
-func Name(name *string) Account { return Account{each: []string{quote(*name)}} }
-
-// Marks tells of bookmarks, and of which snapshots they are.
-func Marks(marks *map[string]string) (a Account) {
-	for _, b := range slices.Sorted(maps.Keys(*marks)) {
-		a.each = append(a.each, quote(b)+" of "+quote((*marks)[b]))
-	}
-	return a
-}
-
-// Tags tells of holds.
-func Tags(h *Tagged) Account { return Account{of: quote(h.Tag), each: quoted(h.Snapshots)} }
-
-// check bounds the tag.
+// check limits the tag.
 func (h *Tagged) check() error {
-	if h.Tag == "" || len(quote(cut(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
+	if h.Tag == "" || len(quote(clipName(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
 		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
 	}
 	return nil
 }
 
-// Streams tells what a task receives before what it sends. Its ticket is secret.
-func Streams(t *hosts.Task) (a Account) {
-	add := func(words ...string) { a.each = append(a.each, strings.Join(words, " ")) }
-	if t.Moves() == "nothing" {
-		add("a connection, with nothing on it")
-	}
-	if to, ok := t.To.(hosts.ReceiveStream); ok {
-		r := to.Spec
-		add("receive", quote(r.Target))
-		if r.Corrective {
-			add("corrective")
-		}
-		if r.Rollback {
-			add("rollback")
-		}
-		if r.Origin != "" {
-			add("origin", quote(r.Origin))
-		}
-		for _, name := range slices.Sorted(maps.Keys(r.Set)) {
-			add("set", quote(name+"="+r.Set[name]))
-		}
-	}
-	if from, ok := t.From.(hosts.SendFiles); ok {
-		add("send files of", quote(from.Archive.Snapshot))
-		for _, p := range from.Archive.Paths {
-			add(quote(p))
-		}
-	}
-	if from, ok := t.From.(hosts.SendStream); ok {
-		s := from.Spec
-		add("send", quote(s.Dataset))
-		if s.From != "" {
-			add("from", quote(s.From))
-		}
-		for _, through := range s.Through {
-			add("through", quote(through))
-		}
-		add("to", quote(s.To))
-		if s.Token != "" {
-			add("the rest of an interrupted stream")
-		}
-		if s.Flags.Raw {
-			add("raw")
-		}
-	}
-	return a
-}
+// AllowAll permits an operation that reveals nothing about datasets.
+func AllowAll[A any](context.Context, *Guard, *A) error { return nil }
 
-func (g *Guard) all() []string {
-	return append(g.policy.receivable(), g.policy.Send...)
-}
+// DenyHostFacts refuses an operation that reveals only facts of the whole host.
+func DenyHostFacts[A any](context.Context, *Guard, *A) error { return errHostFacts }
 
-// onlyAdded tells whether versions of a dataset are only added: where that is asked
-// for, and of what may be restored and nothing else. That are originals, and what is
-// newer in them than a copy is nowhere else.
-func (g *Guard) onlyAdded(dataset string) bool {
-	return g.policy.AppendOnly || !below(dataset, g.policy.Receive) && !below(dataset, g.policy.Send)
-}
+// errHostFacts refuses facts of the whole host: mounts, pools, interfaces. Jobs work without
+// them.
+var errHostFacts = errors.New("facts of the whole host are not for this key")
 
-func (g *Guard) receivable(dataset string) error {
-	if !below(dataset, g.policy.receivable()) {
-		return fmt.Errorf("nothing may be received into %q", cut(dataset))
-	}
-	return nil
-}
-
-func outside(name string) error { return fmt.Errorf("%q is not below an allowed dataset", cut(name)) }
-
-// cut bounds what an error repeats.
-func cut(s string) string { return s[:min(len(s), zfs.MaxName)] }
-
-// snapshots judges names of snapshots, which must be of roots.
-func (g *Guard) snapshots(names, roots []string, op string) error {
-	for _, n := range names {
-		dataset, _, err := zfs.ParseSnapshot(n)
-		if err != nil {
-			return fmt.Errorf("%s: %w", op, err)
-		}
-		if !below(dataset, roots) {
-			return outside(n)
-		}
-	}
-	return nil
-}
-
-// Properties judges reads of properties: of granted datasets and their versions, and
-// zfs.AncestorProperties (type, space, encryption) of the datasets above.
+// Properties permits reading the properties of readable datasets and their versions. For
+// ancestors it permits zfs.AncestorProperties (type, space, encryption).
 func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 	short := zfs.AncestorProperties()
 	other := func(p string) bool { return !slices.Contains(short, p) }
@@ -200,16 +54,16 @@ func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 			if dataset, _, err = zfs.ParseVersion(n); err != nil {
 				return err
 			}
-		} else if g.policy.above(n) && len(q.Properties) > 0 && !slices.ContainsFunc(q.Properties, other) {
+		} else if g.policy.isAncestor(n) && len(q.Properties) > 0 && !slices.ContainsFunc(q.Properties, other) {
 			continue
 		}
-		if slices.Equal(q.Properties, []string{"origin", zfs.AsideProperty}) { // which clones drills left
-			if origin, err := g.origin(ctx, n); err != nil || origin != "" {
+		if slices.Equal(q.Properties, []string{"origin", zfs.AsideProperty}) { // the query for leftover drill clones
+			if origin, err := g.drillOrigin(ctx, n); err != nil || origin != "" {
 				dataset = origin
 			}
 		}
-		if !g.policy.granted(g.formerly(dataset)) {
-			return outside(n)
+		if !g.policy.readable(g.nameBefore(dataset)) {
+			return errOutside(n)
 		}
 	}
 	for _, p := range q.Properties {
@@ -220,7 +74,34 @@ func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 	return nil
 }
 
-// Bookmark keeps bookmarks with their snapshots.
+// List permits listing readable datasets. For ancestors it shows as much as Properties.
+func List(_ context.Context, g *Guard, q *hosts.ListQuery) error {
+	for _, n := range append([]string{q.Dataset}, q.Only...) {
+		if !g.policy.readable(n) {
+			return errOutside(n)
+		}
+	}
+	q.Brief = true
+	return q.CheckUser()
+}
+
+// DatasetOf permits resolving paths on datasets that may be sent. For other paths, the refusal
+// does not show whether a dataset exists.
+func DatasetOf(ctx context.Context, g *Guard, path *string) error {
+	dataset, err := g.host.DatasetOf(ctx, *path)
+	if err != nil || !within(dataset, g.policy.Send) {
+		return errors.New("the path is not on a dataset that may be sent")
+	}
+	return nil
+}
+
+// Snapshot permits snapshots of datasets that may be sent or healed.
+func Snapshot(_ context.Context, g *Guard, names *[]string) error {
+	others := slices.DeleteFunc(slices.Clone(*names), g.isHealSnapshot)
+	return g.checkSnapshots(others, g.policy.Send, "snapshot")
+}
+
+// Bookmark permits bookmarks in the same dataset as their snapshot.
 func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 	for b, s := range *marks {
 		of, _, err := zfs.ParseBookmark(b)
@@ -231,18 +112,50 @@ func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 		if err != nil {
 			return err
 		}
-		if of != from || !below(of, g.all()) {
-			return outside(b)
+		if of != from || !within(of, g.sendOrReceive()) {
+			return errOutside(b)
 		}
 	}
 	return nil
 }
 
-var errAppendOnly = errors.New("append-only: nothing is destroyed")
+// Hold permits holds on granted datasets.
+func Hold(_ context.Context, g *Guard, h *Tagged) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	return g.checkSnapshots(h.Snapshots, g.sendOrReceive(), "hold")
+}
 
-// Destroy is for versions of what is granted, unless they are only added.
+// Release permits releasing holds; only zxfer's own if keepsVersions.
+func Release(_ context.Context, g *Guard, h *Tagged) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	names := make([]string, len(h.Snapshots))
+	for i, s := range h.Snapshots {
+		dataset, name, _ := strings.Cut(s, "@")
+		names[i] = g.nameBefore(dataset) + "@" + name
+	}
+	if err := g.checkSnapshots(names, g.sendOrReceive(), "release"); err != nil {
+		return err
+	}
+	for _, s := range names {
+		if dataset, _, _ := zfs.ParseSnapshot(s); g.keepsVersions(dataset) && !strings.HasPrefix(h.Tag, zfs.TagPrefix) {
+			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", clipName(h.Tag))
+		}
+	}
+	return nil
+}
+
+// Holds permits listing holds.
+func Holds(_ context.Context, g *Guard, names *[]string) error {
+	return g.checkSnapshots(*names, g.sendOrReceive(), "holds")
+}
+
+// Destroy permits destroying versions of granted datasets unless keepsVersions.
 func Destroy(_ context.Context, g *Guard, versions *[]string) error {
-	if len(*versions) == 0 && g.policy.AppendOnly { // who asks is told
+	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
 		return errAppendOnly
 	}
 	for _, n := range *versions {
@@ -250,105 +163,85 @@ func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 		if err != nil {
 			return err
 		}
-		if g.healsThrough(n) {
+		if g.isHealSnapshot(n) {
 			continue
 		}
 		if g.policy.AppendOnly {
 			return errAppendOnly
 		}
-		if !below(dataset, g.all()) {
-			return outside(n)
+		if !within(dataset, g.sendOrReceive()) {
+			return errOutside(n)
 		}
-		if g.onlyAdded(dataset) {
-			return fmt.Errorf("%q may be restored only: nothing of it is destroyed", cut(dataset))
-		}
-	}
-	return nil
-}
-
-// List surveys granted datasets. Of the datasets above it shows what Properties does.
-func List(_ context.Context, g *Guard, q *hosts.ListQuery) error {
-	for _, n := range append([]string{q.Dataset}, q.Only...) {
-		if !g.policy.granted(n) {
-			return outside(n)
-		}
-	}
-	q.Brief = true
-	return q.CheckUser()
-}
-
-// DatasetOf tells of a path on what may be sent, and of no other whether there is
-// one: that is not for them to know.
-func DatasetOf(ctx context.Context, g *Guard, path *string) error {
-	dataset, err := g.site.DatasetOf(ctx, *path)
-	if err != nil || !below(dataset, g.policy.Send) {
-		return errors.New("the path is not on a dataset that may be sent")
-	}
-	return nil
-}
-
-// Snapshot takes snapshots of what may be sent.
-func Snapshot(_ context.Context, g *Guard, names *[]string) error {
-	others := slices.DeleteFunc(slices.Clone(*names), g.healsThrough)
-	return g.snapshots(others, g.policy.Send, "snapshot")
-}
-
-// Hold places holds.
-func Hold(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
-		return err
-	}
-	return g.snapshots(h.Snapshots, g.all(), "hold")
-}
-
-// Release removes holds; only zxfer's own, where versions are only added (onlyAdded).
-func Release(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
-		return err
-	}
-	formerly := make([]string, len(h.Snapshots))
-	for i, s := range h.Snapshots {
-		dataset, name, _ := strings.Cut(s, "@")
-		formerly[i] = g.formerly(dataset) + "@" + name
-	}
-	if err := g.snapshots(formerly, g.all(), "release"); err != nil {
-		return err
-	}
-	for _, s := range formerly {
-		if dataset, _, _ := zfs.ParseSnapshot(s); g.onlyAdded(dataset) && !strings.HasPrefix(h.Tag, zfs.TagPrefix) {
-			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", cut(h.Tag))
+		if g.keepsVersions(dataset) {
+			return fmt.Errorf("%q may be restored only: nothing of it is destroyed", clipName(dataset))
 		}
 	}
 	return nil
 }
 
-// Holds tells of holds.
-func Holds(_ context.Context, g *Guard, names *[]string) error {
-	return g.snapshots(*names, g.all(), "holds")
-}
+var errAppendOnly = errors.New("append-only: nothing is destroyed")
 
-// DiscardPartial drops what an interrupted receive left.
+// DiscardPartial permits discarding a partially received state.
 func DiscardPartial(_ context.Context, g *Guard, dataset *string) error {
-	return g.receivable(*dataset)
+	return g.checkReceivable(*dataset)
 }
 
-// CreateParents creates below a granted dataset that is there, never above.
+// CreateParents permits creating datasets below an existing granted one, never above.
 func CreateParents(ctx context.Context, g *Guard, dataset *string) error {
-	if err := g.receivable(*dataset); err != nil {
+	if err := g.checkReceivable(*dataset); err != nil {
 		return err
 	}
 	for _, root := range g.policy.receivable() {
-		if !below(*dataset, []string{root}) || *dataset == root {
+		if !within(*dataset, []string{root}) || *dataset == root {
 			continue
 		}
-		there, err := g.site.Properties(ctx, []string{root}, []string{"type"})
+		found, err := g.host.Properties(ctx, []string{root}, []string{"type"})
 		if err != nil {
 			return err
 		}
-		if there[root] != nil {
+		if found[root] != nil {
 			return nil
 		}
 		return fmt.Errorf("%s, which the policy names, does not exist: its administrator creates it", root)
 	}
-	return nil // the granted dataset itself: its parents are not for the agent to make
+	return nil // the granted dataset itself; its parents are not granted
 }
+
+// checkSnapshots checks that snapshots belong to roots.
+func (g *Guard) checkSnapshots(names, roots []string, op string) error {
+	for _, n := range names {
+		dataset, _, err := zfs.ParseSnapshot(n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		if !within(dataset, roots) {
+			return errOutside(n)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) sendOrReceive() []string {
+	return append(g.policy.receivable(), g.policy.Send...)
+}
+
+// keepsVersions reports whether versions of a dataset must not be destroyed: with append-only,
+// and for originals that may only be restored. Newer data of an original may exist nowhere
+// else.
+func (g *Guard) keepsVersions(dataset string) bool {
+	return g.policy.AppendOnly || !within(dataset, g.policy.Receive) && !within(dataset, g.policy.Send)
+}
+
+func (g *Guard) checkReceivable(dataset string) error {
+	if !within(dataset, g.policy.receivable()) {
+		return fmt.Errorf("nothing may be received into %q", clipName(dataset))
+	}
+	return nil
+}
+
+func errOutside(name string) error {
+	return fmt.Errorf("%q is not below an allowed dataset", clipName(name))
+}
+
+// clipName limits the part of a name that an error repeats.
+func clipName(s string) string { return s[:min(len(s), zfs.MaxName)] }

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Estimate judges streams that might leave.
+// Estimate permits estimating streams that may be sent.
 func Estimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
 	tokens := 0
 	for _, s := range *streams {
@@ -23,85 +23,84 @@ func Estimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
 	if tokens > maxTokens {
 		return fmt.Errorf("%d resume tokens at once, at most %d are allowed", tokens, maxTokens)
 	}
-	return g.send(ctx, *streams...)
+	return g.checkSend(ctx, *streams...)
 }
 
-// maxTokens bounds the resume tokens of one request: to judge one takes a look
-// at its dataset, by a process.
+// maxTokens limits the resume tokens of one request. Checking a token runs a process that lists
+// its dataset.
 const maxTokens = 1000
 
-// send judges streams that leave.
-func (g *Guard) send(ctx context.Context, streams ...zfs.SendSpec) error {
+// checkSend checks streams that are to be sent.
+func (g *Guard) checkSend(ctx context.Context, streams ...zfs.SendSpec) error {
 	var plain []string
 	for i := range streams {
-		name, err := g.stream(ctx, &streams[i], g.policy.Send)
+		name, err := g.checkStream(ctx, &streams[i], g.policy.Send)
 		if err != nil {
 			return err
 		}
 		plain = append(plain, name)
 	}
-	return g.sealed(ctx, plain, "only a raw stream of it may leave", nil)
+	return g.checkPlaintext(ctx, plain, "only a raw stream of it may leave", nil)
 }
 
-// Digest judges what hashes a stream instead of sending it: what was received
-// is verified this way, too. A digest of plain text tells who has a guess
-// whether it is right. But what came in as plain text, and was encrypted with
-// a key of this host, is known to who sent it: its key is that of a dataset above it,
-// which nobody sent.
+// Digest permits hashing streams instead of sending them, also to verify received data. A
+// digest of plain text confirms guesses, so encrypted content needs a raw stream. One
+// exception: plain text received into a dataset that inherits this host's key is known to the
+// sender already.
 func Digest(ctx context.Context, g *Guard, q *hosts.ContentQuery) error {
 	if q.KeyFile != "" {
 		return errKeyFile
 	}
-	plain, err := g.stream(ctx, &q.SendSpec, slices.Concat(g.all(), g.policy.Drilled))
+	plain, err := g.checkStream(ctx, &q.SendSpec, slices.Concat(g.sendOrReceive(), g.policy.Drilled))
 	if err != nil {
 		return err
 	}
-	return g.sealed(ctx, []string{plain}, "only the digest of a raw stream of it may be known", func(root string) bool {
-		if !below(plain, g.policy.Receive) || below(plain, g.policy.Send) || root == plain || !below(plain, []string{root}) {
+	return g.checkPlaintext(ctx, []string{plain}, "only the digest of a raw stream of it may be known", func(root string) bool {
+		if !within(plain, g.policy.Receive) || within(plain, g.policy.Send) || root == plain || !within(plain, []string{root}) {
 			return false
 		}
-		// A tree that came in raw has one root, too, and that has the mark of it.
-		have, err := g.site.Properties(ctx, []string{root}, []string{zfs.FlagsProperty})
+		// A tree received raw has one root too, but that records its flags.
+		have, err := g.host.Properties(ctx, []string{root}, []string{zfs.FlagsProperty})
 		return err == nil && !have[root][zfs.FlagsProperty].Local()
 	})
 }
 
-// ReadFiles judges what reads files of what may be sent, as plain text.
+// ReadFiles permits reading files of datasets that may be sent, as plain text.
 func ReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
-	return g.files(ctx, q.Snapshot, q.KeyFile)
+	return g.checkFiles(ctx, q.Snapshot, q.KeyFile)
 }
 
-var errKeyFile = errors.New("which file has a key of ZFS is not for who has this one to say")
-
-// files judges whose files may be read: those of snapshots. What the dataset itself
-// has now was not sent yet. Which file has a key is not for others to say.
-func (g *Guard) files(ctx context.Context, snapshot, keyFile string) error {
+// checkFiles checks the snapshot whose files are read. The live dataset is not granted, because
+// its data was not sent yet. The client must not choose a key file.
+func (g *Guard) checkFiles(ctx context.Context, snapshot, keyFile string) error {
 	if keyFile != "" {
 		return errKeyFile
 	}
-	dataset, err := g.origin(ctx, snapshot)
+	dataset, err := g.drillOrigin(ctx, snapshot)
 	if err != nil {
 		return err
 	}
 	if dataset == "" {
-		if err := g.snapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
+		if err := g.checkSnapshots([]string{snapshot}, g.policy.Send, "read"); err != nil {
 			return err
 		}
 		if dataset, _, err = zfs.ParseSnapshot(snapshot); err != nil {
 			return err
 		}
 	}
-	return g.sealed(ctx, []string{dataset}, "its files are not for this key", nil)
+	return g.checkPlaintext(ctx, []string{dataset}, "its files are not for this key", nil)
 }
 
-// stream judges the names in a stream and returns the dataset whose content it
-// would show as plain text, were it encrypted; "" where the stream is raw.
-func (g *Guard) stream(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
-	if !below(s.Dataset, roots) {
-		return "", outside(s.Dataset)
+var errKeyFile = errors.New("which file has a key of ZFS is not for who has this one to say")
+
+// checkStream checks the names in a stream. It returns the dataset whose content the stream
+// shows as plain text, or "" if the stream is raw.
+func (g *Guard) checkStream(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
+	if !within(s.Dataset, roots) {
+		return "", errOutside(s.Dataset)
 	}
 	if s.Token != "" {
-		return g.token(ctx, s, roots)
+		return g.checkToken(ctx, s, roots)
 	}
 	for _, name := range append([]string{s.To}, s.Through...) {
 		if err := zfs.CheckComponent(name); err != nil {
@@ -113,7 +112,7 @@ func (g *Guard) stream(ctx context.Context, s *zfs.SendSpec, roots []string) (pl
 	case s.From[0] == '@', s.From[0] == '#':
 		err = zfs.CheckComponent(s.From[1:])
 	default:
-		err = g.snapshots([]string{s.From}, roots, "base")
+		err = g.checkSnapshots([]string{s.From}, roots, "base")
 	}
 	if s.Flags.Raw {
 		return "", err
@@ -121,14 +120,67 @@ func (g *Guard) stream(ctx context.Context, s *zfs.SendSpec, roots []string) (pl
 	return s.Dataset, err
 }
 
-// sealed refuses plain text of encrypted datasets that are not granted so. This
-// host is asked what is encrypted, never the request; what it does not know is
-// taken for encrypted. known tells by its encryption root whether the content of
-// such a dataset is no secret; it may be nil. "" among the names is passed over.
-func (g *Guard) sealed(ctx context.Context, plain []string, may string, known func(root string) bool) error {
+// checkToken checks a resume token. Anybody can forge one: its checksum has no key. Names in it
+// are only hints: zfs send looks for the GUIDs in the named dataset and then in all its
+// ancestors up to the pool. So both GUIDs must belong to versions of the named dataset.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_iter.c (guid_to_name_redact_snaps)
+func (g *Guard) checkToken(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
+	t, err := zfs.ParseToken(s.Token)
+	if err != nil {
+		return "", err
+	}
+	dataset, _, err := zfs.ParseSnapshot(t.ToName)
+	if err != nil {
+		return "", fmt.Errorf("resume token: %w", err)
+	}
+	if !within(dataset, roots) {
+		return "", errOutside(t.ToName)
+	}
+	if t.Saved || t.Redacted {
+		return "", errors.New("resume token of a partial or redacted stream: zxfer makes none")
+	}
+	l, err := g.host.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
+	if err != nil {
+		return "", err
+	}
+	d := l.Find(dataset)
+	if !t.Flags.Raw { // ZFS obeys the token, not the request
+		plain = dataset
+	}
+	has := func(guid uint64, kinds ...zfs.VersionKind) bool {
+		return d != nil && slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
+			return v.GUID == guid && slices.Contains(kinds, v.Kind)
+		})
+	}
+	if !has(t.ToGUID, zfs.Snapshot) {
+		return "", fmt.Errorf("resume token: %s has no snapshot of the GUID that it names", dataset)
+	}
+	if t.FromGUID == 0 || has(t.FromGUID, zfs.Snapshot, zfs.Bookmark) {
+		return plain, nil
+	}
+	// The stream of a clone starts from a snapshot of another dataset.
+	origin := d.Get("origin")
+	if of, _, err := zfs.ParseSnapshot(origin); err == nil && within(of, roots) {
+		m, err := g.host.Properties(ctx, []string{origin}, []string{"guid"})
+		if err != nil {
+			return "", err
+		}
+		if m[origin]["guid"].Value == fmt.Sprint(t.FromGUID) {
+			return plain, nil
+		}
+	}
+	return "", fmt.Errorf("resume token: %s has no version of the GUID that it names as its base", dataset)
+}
+
+// checkPlaintext refuses plain text of encrypted datasets without a send-decrypted grant. It
+// queries this host, not the request, and treats unknown datasets as encrypted. known, if not
+// nil, reports by encryption root whether the content is no secret. It skips "" among the
+// names.
+func (g *Guard) checkPlaintext(ctx context.Context, plain []string, may string, known func(root string) bool) error {
 	ask := map[string]bool{}
 	for _, name := range plain {
-		if name != "" && !below(name, g.policy.Decrypted) {
+		if name != "" && !within(name, g.policy.Decrypted) {
 			ask[name] = true
 		}
 	}
@@ -136,7 +188,7 @@ func (g *Guard) sealed(ctx context.Context, plain []string, may string, known fu
 		return nil
 	}
 	names := slices.Sorted(maps.Keys(ask))
-	have, err := g.site.Properties(ctx, names, []string{"encryption", "encryptionroot"})
+	have, err := g.host.Properties(ctx, names, []string{"encryption", "encryptionroot"})
 	if err != nil {
 		return err
 	}
@@ -151,58 +203,4 @@ func (g *Guard) sealed(ctx context.Context, plain []string, may string, known fu
 		}
 	}
 	return nil
-}
-
-// token judges a resume token, which anybody can make up: its checksum has no
-// key. Its names are hints only. zfs send looks for the GUIDs, first in the
-// named dataset and then in everything above it, up to the whole pool; so both
-// must be of versions that the named dataset has.
-//
-// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_iter.c (guid_to_name_redact_snaps)
-func (g *Guard) token(ctx context.Context, s *zfs.SendSpec, roots []string) (plain string, err error) {
-	t, err := zfs.ParseToken(s.Token)
-	if err != nil {
-		return "", err
-	}
-	dataset, _, err := zfs.ParseSnapshot(t.ToName)
-	if err != nil {
-		return "", fmt.Errorf("resume token: %w", err)
-	}
-	if !below(dataset, roots) {
-		return "", outside(t.ToName)
-	}
-	if t.Saved || t.Redacted {
-		return "", errors.New("resume token of a partial or redacted stream: zxfer makes none")
-	}
-	l, err := g.site.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
-	if err != nil {
-		return "", err
-	}
-	d := l.Find(dataset)
-	if !t.Flags.Raw { // what the token says, not the request, is what ZFS goes by
-		plain = dataset
-	}
-	has := func(guid uint64, kinds ...zfs.VersionKind) bool {
-		return d != nil && slices.ContainsFunc(d.Versions, func(v zfs.Version) bool {
-			return v.GUID == guid && slices.Contains(kinds, v.Kind)
-		})
-	}
-	if !has(t.ToGUID, zfs.Snapshot) {
-		return "", fmt.Errorf("resume token: %s has no snapshot of the GUID that it names", dataset)
-	}
-	if t.FromGUID == 0 || has(t.FromGUID, zfs.Snapshot, zfs.Bookmark) {
-		return plain, nil
-	}
-	// A clone begins at a snapshot of another dataset.
-	origin := d.Get("origin")
-	if of, _, err := zfs.ParseSnapshot(origin); err == nil && below(of, roots) {
-		m, err := g.site.Properties(ctx, []string{origin}, []string{"guid"})
-		if err != nil {
-			return "", err
-		}
-		if m[origin]["guid"].Value == fmt.Sprint(t.FromGUID) {
-			return plain, nil
-		}
-	}
-	return "", fmt.Errorf("resume token: %s has no version of the GUID that it names as its base", dataset)
 }

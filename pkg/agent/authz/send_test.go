@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// encrypted is a host with datasets, each with its encryption root, "-" where it is
-// not encrypted and "" where that is not known. It counts the looks at them.
+// encrypted returns a host with datasets and their encryption roots: "-" if not
+// encrypted, "" if unknown. It counts queries.
 func encrypted(roots map[string]string) (host hosts.Host, looks *int) {
 	h, looks := zfsmem.New(), new(int)
 	for name, root := range roots {
@@ -34,7 +34,8 @@ func encrypted(roots map[string]string) (host hosts.Host, looks *int) {
 	return hosts.On(h, "test", func(string) {}), looks
 }
 
-// A key with send= read the plain text of a loaded encrypted dataset.
+// A key with send= could read the plain text of an encrypted dataset whose key
+// is loaded.
 func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{
@@ -88,7 +89,7 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	}
 }
 
-// Estimates of a whole tree cost one look.
+// Estimates of a whole tree need one query.
 func TestEncryptionIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// tokens is a host with snapshots and bookmarks, and their GUIDs by name.
+// tokens returns a host with snapshots and bookmarks, and their GUIDs by name.
 func tokens(t *testing.T) (h *zfsmem.Host, guids map[string]uint64) {
 	t.Helper()
 	h, guids = zfsmem.New("tank/vm", "tank/other", "tank/enc"), map[string]uint64{}
@@ -134,13 +134,15 @@ func TestFailedQueryIsRefused(t *testing.T) {
 		fails string // operation
 		do    func(context.Context, *Guard) error
 	}{
-		"versions of a token":      {zfs.OpList, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
-		"origin of a token":        {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
-		"encryption":               {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{plain}) }},
-		"mark of a restore":        {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Mount(ctx, g, &dataset) }},
-		"root of a grant":          {zfs.OpGet, func(ctx context.Context, g *Guard) error { return CreateParents(ctx, g, &parent) }},
-		"target of a restore":      {zfs.OpGet, func(ctx context.Context, g *Guard) error { return g.receive(ctx, &zfs.ReceiveSpec{Target: dataset}) }},
-		"origin of a drill's copy": {zfs.OpGet, func(ctx context.Context, g *Guard) error { _, err := g.origin(ctx, aside); return err }},
+		"versions of a token": {zfs.OpList, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
+		"origin of a token":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
+		"encryption":          {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{plain}) }},
+		"mark of a restore":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Mount(ctx, g, &dataset) }},
+		"root of a grant":     {zfs.OpGet, func(ctx context.Context, g *Guard) error { return CreateParents(ctx, g, &parent) }},
+		"target of a restore": {zfs.OpGet, func(ctx context.Context, g *Guard) error {
+			return g.checkReceive(ctx, &zfs.ReceiveSpec{Target: dataset})
+		}},
+		"origin of a drill's copy": {zfs.OpGet, func(ctx context.Context, g *Guard) error { _, err := g.drillOrigin(ctx, aside); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key that may replace that of a copy has what takes its key from there part from it.
+// A key that may replace a copy's key may make its dependents encryption roots.
 func TestPartKeyGrant(t *testing.T) {
 	t.Parallel()
 	for grant, allowed := range map[string]bool{"receive=vault": false, "receive-rekey=vault": true, "restore=vault": false, "send=vault": false} {
@@ -28,8 +28,9 @@ func TestPartKeyGrant(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What takes its key from above was plain text to who sent it only where that key is of
-// this host: a tree that came in raw, and is one encryption root, stays secret.
+// Plain text with an inherited key was known to the sender only if the key
+// belongs to this host. A tree received raw with one encryption root remains
+// secret.
 func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault", "vault/in", "vault/in/a")

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/option"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// failure is the wire form of an error: its text, and the properties that callers test.
+type failure struct {
+	Text  string      `json:"text"`
+	Class fault.Class `json:"class,omitempty"` // 0 = unclassified
+	Hint  string      `json:"hint,omitempty"`
+	// Named holds Text and Hint with option names (see package option) instead of flags. A
+	// client uses it if it knows all the names.
+	Named *wording   `json:"named,omitempty"`
+	ZFS   *zfs.Error `json:"zfs,omitempty"`
+	Peer  string     `json:"peer,omitempty"` // text of a transfer.PeerError
+	Is    []string   `json:"is,omitempty"`   // names of sentinels
+}
+
+type wording struct {
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// sentinel is an error that errors.Is recognizes on other hosts.
+type sentinel struct {
+	name string
+	err  error
+}
+
+func sentinels() []sentinel {
+	return []sentinel{
+		{"canceled", context.Canceled},
+		{"deadline", context.DeadlineExceeded},
+		{"cut", tcp.ErrCut},
+		{"truncated", tcp.ErrTruncated},
+		{"tampered", tcp.ErrTampered},
+		{"dial", tcp.ErrDial},
+		{"nobody", tcp.ErrNobody},
+		{"stall", transfer.ErrStall},
+		{"miscounted", transfer.ErrMiscounted},
+		{"corrupt", device.ErrCorrupt},
+		{"lost", hosts.ErrLost},
+		{"forbidden", hosts.ErrForbidden},
+		{"operation", ErrUnknownOperation},
+	}
+}
+
+// pack encodes an error.
+func pack(err error) *failure {
+	named := wording{err.Error(), fault.HintOf(err)}
+	f := &failure{Text: option.Flags(named.Text), Hint: option.Flags(named.Hint)}
+	if named != (wording{f.Text, f.Hint}) {
+		f.Named = &named
+	}
+	var classified *fault.Error
+	if errors.As(err, &classified) {
+		f.Class = classified.Class
+	}
+	errors.As(err, &f.ZFS)
+	var peer *transfer.PeerError
+	if errors.As(err, &peer) {
+		f.Peer = peer.Text
+	}
+	for _, s := range sentinels() {
+		if errors.Is(err, s.err) {
+			f.Is = append(f.Is, s.name)
+		}
+	}
+	return f
+}
+
+// unpack decodes an error that came from host.
+func (f *failure) unpack(host string) error {
+	chosen := wording{f.Text, f.Hint}
+	if f.Named != nil && option.Named(f.Named.Text) && option.Named(f.Named.Hint) {
+		chosen = *f.Named
+	}
+	e := &remoteError{text: host + ": " + clip(chosen.Text, maxText), hint: prefixHint(host, chosen.Hint)}
+	if f.ZFS != nil {
+		z := *f.ZFS
+		if z.Host == "" {
+			z.Host = host
+			if f.Text == f.ZFS.Error() {
+				e.text = clip(z.Error(), maxText)
+			}
+		}
+		z.Subject, z.Detail, z.Hint = clip(z.Subject, maxText), clip(z.Detail, maxText), prefixHint(host, z.Hint)
+		e.of = append(e.of, &z)
+	}
+	if f.Peer != "" {
+		e.of = append(e.of, &transfer.PeerError{Text: clip(f.Peer, maxText)})
+	}
+	for _, s := range sentinels() {
+		if slices.Contains(f.Is, s.name) {
+			e.of = append(e.of, s.err)
+		}
+	}
+	// The class becomes the exit code, of which the kernel keeps eight bits.
+	if f.Class >= fault.Failed && f.Class <= fault.Interrupted {
+		return &fault.Error{Class: f.Class, Hint: e.hint, Err: e}
+	}
+	return e
+}
+
+// remoteError is an error of another host.
+type remoteError struct {
+	text string
+	hint string
+	of   []error // for errors.Is and errors.As
+}
+
+func (e *remoteError) Error() string { return e.text }
+
+func (e *remoteError) HintText() string { return e.hint }
+
+func (e *remoteError) Unwrap() []error { return e.of }
+
+// prefixHint starts each line of a remote hint with the host's name, which local hints do not
+// have.
+func prefixHint(host, hint string) string {
+	var out []string
+	for line := range strings.Lines(clip(hint, maxText)) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, host+": "+line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// clip limits a text to n bytes.
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
+// maxText limits an error's text, in bytes.
+const maxText = 16 << 10

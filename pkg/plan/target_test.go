@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+func TestTargetName(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ source, typed, want string }{
+		{"tank/a/b", "pool", "pool/a/b"},
+		{"tank/a/b", "pool/", "pool/a/b"},
+		{"tank/a/b", "x/y/", "x/y/a/b"},
+		{"tank/a/b", "x/y", "x/y"},
+		{"tank", "pool", "pool"},
+		{"tank", "x/y/", "x/y"},
+		{"tank", "x/y", "x/y"},
+	} {
+		got, err := TargetName(tt.source, tt.typed)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, got, "%s to %s", tt.source, tt.typed)
+	}
+	for _, typed := range []string{"", "/", "pool//", "pool/a%b", "pool/a@b", "-pool", "pool/" + strings.Repeat("x", 300)} {
+		_, err := TargetName("tank/a", typed)
+		require.Error(t, err, typed)
+		require.Equal(t, fault.Usage, fault.ClassOf(err), typed)
+		p := mustMake(t, request().with(func(r *Request) { r.Target = typed }), stateOf(dataset(t, "tank/a", "@a,1")))
+		requireConflict(t, p, BadName)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	a := dataset(t, "tank/a", "@a,1")
+	same := stateOf(a)
+	same.SameHost, same.TargetHost = true, "alpha"
+	same.Target = zfs.Listing{Pool: same.Source.Pool, Ancestors: []*zfs.Dataset{{Name: "tank", Type: zfs.Filesystem}}}
+	to := func(target string, recursive bool) Request {
+		return request().with(func(r *Request) { r.Target, r.Recursive = target, recursive })
+	}
+	requireConflict(t, mustMake(t, to("tank/a", false), same), SameDataset, "alpha:tank/a")
+	requireConflict(t, mustMake(t, to("tank", false), same), SameDataset)
+	requireConflict(t, mustMake(t, to("tank/a/copy", true), same), SameDataset, "lies inside")
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/b", true), same))))
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/ab", true), same))), "a name that only begins alike")
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a/copy", false), same))), "a copy below, when what is below is not sent")
+	other := stateOf(a)
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a", false), other))), "another host's pool of the same name")
+
+	volume := stateOf(a)
+	volume.Target.Ancestors = append(volume.Target.Ancestors, &zfs.Dataset{Name: "vault/v", Type: zfs.Volume})
+	requireConflict(t, mustMake(t, to("vault/v/", false), volume), TypeMismatch, "vault/v is a volume")
+
+	require.False(t, onlyDataset(t, mustMake(t, to("vault", false), stateOf(a))).CreateParents)
+	require.True(t, onlyDataset(t, mustMake(t, to("vault/x/", false), stateOf(a))).CreateParents)
+}
+
+// The root of a pool always exists: a full stream cannot go there.
+func TestPoolRoot(t *testing.T) {
+	t.Parallel()
+	root := func(versions string) State {
+		s := stateOf(dataset(t, "tank", "@a,1"), dataset(t, "vault", versions))
+		s.Target.Ancestors = nil
+		return s
+	}
+	req := Request{Source: "tank", Target: "vault"}
+	p := mustMake(t, req, root(""))
+	requireConflict(t, p, NoCommon, "vault/NAME")
+	require.NotContains(t, p.Conflicts[0].Remedy, "zfs rename", "a pool's root cannot be renamed")
+	require.Empty(t, onlyDataset(t, mustMake(t, req, root("@a,1"))).Steps)
+	into := onlyDataset(t, mustMake(t, Request{Source: "tank", Target: "vault/tank"}, root("")))
+	require.Equal(t, "full @a", stepsText(into))
+	require.False(t, into.CreateParents)
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 200)
+	p := mustMake(t, request().with(func(r *Request) { r.Target = "vault/" + strings.Repeat("x", 60) }), stateOf(dataset(t, "tank/a", "@"+long+",1 @b,2")))
+	requireConflict(t, p, BadName, long, "255")
+	latest := request().with(func(r *Request) { r.Target, r.LatestOnly = "vault/"+strings.Repeat("x", 60), true })
+	require.Equal(t, "full @b", stepsText(onlyDataset(t, mustMake(t, latest, stateOf(dataset(t, "tank/a", "@"+long+",1 @b,2"))))), "what is not carried is no matter")
+
+	deep := "tank/a" + strings.Repeat("/d", 47)
+	state := stateOf(dataset(t, "tank/a", "@a,1"), dataset(t, deep, "@a,1"))
+	p = mustMake(t, Request{Source: "tank/a", Target: "vault/1/2/3/", Recursive: true}, state)
+	requireConflict(t, p, BadName, "nested")
+	require.Equal(t, deep, p.Conflicts[0].Source)
+}
