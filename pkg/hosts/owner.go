@@ -55,7 +55,7 @@ func (l *Local) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error
 	switch {
 	case above == nil || above.Name != t.Root || !zfs.KeyIsUnknown(d, above) || !d.Prompts():
 		return fault.Refusef("", "%s: its key cannot be that of %s, or it is in use", t.Dataset, t.Root)
-	case !above.KeyCameAlong() && !above.Prompts():
+	case !above.KeyReceivedRaw() && !above.Prompts():
 		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", t.Dataset}),
 			"%s: its key cannot be that of %s, which has a key of this host", t.Dataset, t.Root)
 	}

@@ -295,7 +295,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 // all of them on suspicion.
 func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
-	if reason == zfs.DatasetGone {
+	if reason == zfs.DatasetDestroyed {
 		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
 			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
 	}

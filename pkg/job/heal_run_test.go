@@ -478,7 +478,7 @@ esac
 func TestErrorsThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	for reason, says := range map[string][2]string{
-		zfs.DatasetGone:           {"of a dataset that was destroyed meanwhile", "zpool scrub -w src\nthen the same command"},
+		zfs.DatasetDestroyed:      {"of a dataset that was destroyed meanwhile", "zpool scrub -w src\nthen the same command"},
 		"insufficient privileges": {"does not list the errors: insufficient privileges", "as root\nzpool status -v src"},
 	} {
 		w := damagedWorld(t)

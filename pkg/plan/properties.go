@@ -151,10 +151,10 @@ func (p *planner) carry(d *zfs.Dataset) map[string]string {
 // skipProperty records a source property that is not set, and why.
 func (p *planner) skipProperty(d *zfs.Dataset, name string, why error) {
 	_, asked := p.req.Set[name]
-	if errors.Is(why, zfs.ErrUnasked) || asked || slices.Contains(p.req.Exclude, name) || p.req.Restore && isPrecaution(name) {
+	if errors.Is(why, zfs.ErrNotRequested) || asked || slices.Contains(p.req.Exclude, name) || p.req.Restore && isPrecaution(name) {
 		return
 	}
-	for _, known := range []error{zfs.ErrPlace, zfs.ErrRights, zfs.ErrOwn, zfs.ErrUnnamed, zfs.ErrUnknown} {
+	for _, known := range []error{zfs.ErrPlace, zfs.ErrRights, zfs.ErrReserved, zfs.ErrNotNamed, zfs.ErrUnknown} {
 		if errors.Is(why, known) {
 			p.skipped[known] = append(p.skipped[known], skippedProperty{name, d.Name})
 			return
@@ -178,8 +178,8 @@ func (p *planner) noteSkipped() {
 	}{
 		{zfs.ErrPlace, "they belong to the dataset's place" + set},
 		{zfs.ErrRights, "they can grant rights to programs or devices" + set},
-		{zfs.ErrOwn, "zxfer or systemd acts on them" + set},
-		{zfs.ErrUnnamed, "nobody on the receiving side named them; to carry one: " + option.Name("carry", "NAME")},
+		{zfs.ErrReserved, "zxfer or systemd acts on them" + set},
+		{zfs.ErrNotNamed, "nobody on the receiving side named them; to carry one: " + option.Name("carry", "NAME")},
 		{zfs.ErrUnknown, "this version of zxfer does not know them"},
 		{errInvalidValue, "their values are not valid, or not one printable line of text (UTF-8)"},
 	} {

@@ -206,7 +206,7 @@ func CheckLosses(p *Plan, s State) {
 		for _, v := range d.newer {
 			name := v.In(d.Target)
 			for _, tag := range s.TargetHolds[name] {
-				if zfs.OwnTag(tag) {
+				if zfs.IsJobTag(tag) {
 					moves[tag] = append(moves[tag], name)
 					continue
 				}

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// SendArgs returns the arguments of zfs(8) that produce the stream, "send"
-// first, after checking every name in it.
+// SendArgs returns the arguments of zfs(8) that produce the stream, starting with "send". It
+// checks every name.
 func SendArgs(s SendSpec) ([]string, error) { return sendArgs(s) }
 
-// EstimateArgs returns the arguments of zfs(8) that print the size of the
-// stream for ParseEstimate.
+// EstimateArgs returns the arguments of zfs(8) that print the size of the stream for
+// ParseEstimate.
 func EstimateArgs(s SendSpec) ([]string, error) { return sendArgs(s, "-nvP") }
 
 func sendArgs(s SendSpec, options ...string) ([]string, error) {
@@ -36,7 +36,7 @@ func sendArgs(s SendSpec, options ...string) ([]string, error) {
 		}
 		return append(args, to), nil
 	}
-	if err := s.checkBase(); err != nil {
+	if err := s.checkSource(); err != nil {
 		return nil, fmt.Errorf("send %s: base: %w", to, err)
 	}
 	option := "-i"
@@ -46,8 +46,8 @@ func sendArgs(s SendSpec, options ...string) ([]string, error) {
 	return append(args, option, s.From, to), nil
 }
 
-// args orders options as zfs(8) documents them. -w implies the others, but
-// which of them matters is easier to read where they are spelled out.
+// args returns the options in the order of zfs(8). -w implies the others, but they are spelled
+// out for readers of logs.
 func (f StreamFlags) args() []string {
 	var out []string
 	for _, o := range []struct {
@@ -61,7 +61,7 @@ func (f StreamFlags) args() []string {
 	return out
 }
 
-func (s SendSpec) checkBase() error {
+func (s SendSpec) checkSource() error {
 	for _, t := range s.Through {
 		if err := CheckComponent(t); err != nil {
 			return err
@@ -80,10 +80,10 @@ func (s SendSpec) checkBase() error {
 	return err
 }
 
-// ForDigest returns the flags of a stream whose ContentDigest is equal on
-// both sides. A raw stream carries blocks as they are on disk, which a raw
-// receive keeps. Otherwise blocks are compared as applications see them: how
-// each pool compresses or embeds them is its own business.
+// ForDigest returns the flags of a stream whose ContentDigest is equal on both hosts. A raw
+// stream carries blocks as they are on disk, and a raw receive keeps them. Other streams are
+// compared as applications see the data, because each pool compresses and embeds blocks
+// differently.
 func (f StreamFlags) ForDigest() StreamFlags {
 	if f.Raw {
 		return f
@@ -91,8 +91,8 @@ func (f StreamFlags) ForDigest() StreamFlags {
 	return StreamFlags{LargeBlocks: f.LargeBlocks}
 }
 
-// ReceiveArgs returns the arguments of zfs(8) that store a stream, "receive"
-// first, after checking names and properties.
+// ReceiveArgs returns the arguments of zfs(8) that store a stream, starting with "receive". It
+// checks names and properties.
 func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 	if _, err := ParseDataset(r.Target); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 	return append(args, r.Target), nil
 }
 
-// checkSet judges a value of Set once more, whoever planned the receive.
+// checkSet checks a value of Set, even if the plan did so.
 func (r *ReceiveSpec) checkSet(name string) error {
 	value := r.Set[name]
 	if !slices.Contains(r.Carried, name) {
@@ -144,11 +144,11 @@ func (r *ReceiveSpec) checkSet(name string) error {
 	return nil
 }
 
-// HealPrefix begins the names of the snapshots that blocks are healed through. A
-// corrective receive leaves its snapshot marked as half received, for ever: it can
-// be sent and rolled back to, but neither mounted nor cloned, and its clones are
-// destroyed when the pool is imported (2.3.9, 2.4.4). So it is done into snapshots
-// of zxfer's own only, that share the damaged blocks and are destroyed afterwards.
+// HealPrefix is the name prefix of the temporary snapshots into which corrective receives
+// write. A corrective receive marks its snapshot permanently as half received. Such a snapshot
+// can be sent and rolled back to, but neither mounted nor cloned, and an import of the pool
+// destroys its clones (2.3.9, 2.4.4). The temporary snapshots share the damaged blocks and are
+// destroyed afterwards.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dmu_recv_begin_sync, dmu_recv_end_sync)
 const HealPrefix = "zxfer-heal-"
@@ -164,14 +164,13 @@ func correctiveArgs(r ReceiveSpec) ([]string, error) {
 	if !strings.HasPrefix(name, HealPrefix) {
 		return nil, fmt.Errorf("receive %s: @%s is not zxfer's own, and could not be mounted afterwards", r.Target, name)
 	}
-	// Without -s, which would note a state to resume at the snapshot.
+	// No -s: it would save a partially received state at the snapshot.
 	return []string{"receive", "-c", r.Target + "@" + name}, nil
 }
 
-// ListVersionsArgs lists the snapshots and bookmarks of datasets, and where
-// recursive of all below them, for
-// ParseVersions. Only the columns that OpenZFS 2.2 and later answer from the
-// directory alone are asked for: another column, or a sort key, opens every
+// ListVersionsArgs returns arguments that list the snapshots and bookmarks of datasets for
+// ParseVersions. If recursive is set, they include descendants. OpenZFS 2.2 and later read
+// these columns from the directory alone. Other columns or a sort key would open every
 // snapshot.
 func ListVersionsArgs(recursive bool, names ...string) []string {
 	args := []string{"list", "-Hp"}
@@ -183,8 +182,7 @@ func ListVersionsArgs(recursive bool, names ...string) []string {
 	return append(append(args, "-o", "name,guid,createtxg", "-t", "snapshot,bookmark"), names...)
 }
 
-// CommandLine quotes an argv so that a POSIX shell reads it back as the same
-// arguments, wherever it stands in a script.
+// CommandLine quotes argv for a POSIX shell.
 func CommandLine(argv []string) string {
 	quoted := make([]string, len(argv))
 	for i, a := range argv {

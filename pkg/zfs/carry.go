@@ -7,33 +7,32 @@ import (
 	"strings"
 )
 
-// Carry decides which property values another host may choose for a dataset that
-// arrives from it. The zero value lets through properties that shape data. Plans,
-// restricted keys and ReceiveArgs ask it, and nothing else decides this.
+// Carry decides which property values another host may choose for a dataset that it sends. The
+// zero value permits properties that determine the form of the data. Plans, restricted keys
+// and ReceiveArgs use it.
 type Carry struct {
-	// All also lets through what is harmless (see the class behaviour), and values
-	// that take rights away: -p, and restores.
+	// All also permits harmless properties (class behaviour) and values that remove rights. It
+	// is set for -p and restores.
 	All bool `json:"all,omitempty"`
-	// Named are properties that the receiving administrator named, such as
+	// Named lists properties that the receiving administrator named, such as
 	// "org.example:note". See CheckNamed.
 	Named []string `json:"named,omitempty"`
 }
 
-// Reasons for which Carry withholds a value. A value that is not valid has another
-// error.
+// Reasons for which Carry withholds a valid value.
 var (
-	// ErrUnasked is for properties that were not asked for, that come with the stream,
-	// or that zxfer sets itself.
-	ErrUnasked = errors.New("it was not asked for")
-	ErrPlace   = errors.New("it belongs to the dataset's place")
-	ErrRights  = errors.New("it can grant rights to programs or devices")
-	ErrOwn     = errors.New("programs act on it: zxfer or systemd")
-	ErrUnnamed = errors.New("nobody on the receiving side named it")
-	ErrUnknown = errors.New("this version of zxfer does not know it")
+	// ErrNotRequested is for properties that were not requested, that the stream contains, or that
+	// zxfer sets itself.
+	ErrNotRequested = errors.New("it was not asked for")
+	ErrPlace        = errors.New("it belongs to the dataset's place")
+	ErrRights       = errors.New("it can grant rights to programs or devices")
+	ErrReserved     = errors.New("programs act on it: zxfer or systemd")
+	ErrNotNamed     = errors.New("nobody on the receiving side named it")
+	ErrUnknown      = errors.New("this version of zxfer does not know it")
 )
 
-// Check returns nil if the value that another host chose may be set on a dataset of
-// type t, otherwise the reason.
+// Check returns nil if a dataset of type t may have the value that another host chose.
+// Otherwise it returns the reason.
 func (c Carry) Check(t Type, name, value string) error {
 	if err := CheckProperty(name); err != nil {
 		return err
@@ -41,21 +40,21 @@ func (c Carry) Check(t Type, name, value string) error {
 	n, named := nativeOf(name), slices.Contains(c.Named, name)
 	switch {
 	case name == FlagsProperty || name == RestoreProperty:
-		return ErrUnasked // zxfer sets its own
+		return ErrNotRequested // zxfer sets its own
 	case ownNamespace(name) && (c.All || named):
-		return ErrOwn
+		return ErrReserved
 	case n == nil && !named && !c.All:
-		return ErrUnasked
-	case n == nil && !UserProperty(name): // the other ZFS is newer than the table
+		return ErrNotRequested
+	case n == nil && !UserProperty(name): // the other host's ZFS is newer than the table
 		return ErrUnknown
 	case n == nil && !named:
-		return ErrUnnamed
+		return ErrNotNamed
 	case n == nil:
 		return CheckValue(name, value)
 	case n.of == fixed || n.of == report || n.of == encryption || !n.fits(t):
-		return ErrUnasked
+		return ErrNotRequested
 	case n.of != shape && !c.All && !named:
-		return ErrUnasked
+		return ErrNotRequested
 	}
 	if err := CheckValue(name, value); err != nil {
 		return err
@@ -68,13 +67,13 @@ func (c Carry) Check(t Type, name, value string) error {
 	case n.of == rights:
 		return ErrRights
 	case !named: // shape or resources
-		return ErrUnnamed
+		return ErrNotNamed
 	}
 	return nil
 }
 
-// CheckNamed refuses the name of a property that has no effect in Carry.Named,
-// because its value never comes from another host.
+// CheckNamed returns an error if a property has no effect in Carry.Named, because its value
+// never comes from another host.
 func CheckNamed(name string) error {
 	if err := CheckProperty(name); err != nil {
 		return err
@@ -83,7 +82,7 @@ func CheckNamed(name string) error {
 	var why error
 	switch {
 	case ownNamespace(name):
-		why = ErrOwn
+		why = ErrReserved
 	case UserProperty(name):
 	case n == nil:
 		return fmt.Errorf("%s: there is no such property", name)
@@ -100,8 +99,8 @@ func CheckNamed(name string) error {
 	return nil
 }
 
-// ownNamespace reports whether programs of the host act on a user property: zxfer on
-// its records, systemd's mount generator on units. No other host chooses these.
+// ownNamespace reports whether programs on the host act on a user property: zxfer on its
+// records, systemd's mount generator on units. Another host must not choose these.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/man/man8/zfs-mount-generator.8.in (PROPERTIES)
 func ownNamespace(name string) bool {

@@ -64,7 +64,7 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 		}
 	}
 	var names []string
-	for _, n := range natives {
+	for _, n := range nativeProperties {
 		require.NotZero(t, n.of, n.name)
 		require.True(t, seen[n.name], "no release has %s", n.name)
 		for _, v := range n.foreign {
@@ -83,7 +83,7 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 	}
 }
 
-// What another host may choose, by what was asked for.
+// Values that another host may choose, by the requested properties.
 func TestCarry(t *testing.T) {
 	t.Parallel()
 	const note, forged = "org.example:note", "x\nvault/x\t/root/.ssh\ton\toff"
@@ -95,46 +95,46 @@ func TestCarry(t *testing.T) {
 		{"compression", "zstd-3", nil, nil, nil},
 		{"copies", "3", nil, nil, nil},
 		{"checksum", "sha512", nil, nil, nil},
-		{"checksum", "off", ErrUnnamed, ErrUnnamed, nil},
-		{"checksum", "noparity", ErrUnnamed, ErrUnnamed, nil},
-		{"atime", "off", ErrUnasked, nil, nil},
-		{"xattr", "sa", ErrUnasked, nil, nil},
-		{"sync", "disabled", ErrUnasked, nil, nil},
-		{"defaultuserquota", "1000", ErrUnasked, nil, nil},
-		{"dedup", "on", ErrUnasked, ErrUnnamed, nil},
-		{"dedup", "off", ErrUnasked, nil, nil},
-		{"special_small_blocks", "32768", ErrUnasked, ErrUnnamed, nil},
-		{"snapdev", "visible", ErrUnasked, ErrUnnamed, nil},
-		{"volmode", "full", ErrUnasked, ErrUnnamed, nil},
-		{"volmode", "none", ErrUnasked, nil, nil},
-		{"setuid", "on", ErrUnasked, ErrRights, ErrRights},
-		{"setuid", "off", ErrUnasked, nil, nil},
-		{"devices", "on", ErrUnasked, ErrRights, ErrRights},
-		{"exec", "on", ErrUnasked, ErrRights, ErrRights},
-		{"exec", "off", ErrUnasked, nil, nil},
-		{"context", "system_u:object_r:bin_t:s0", ErrUnasked, ErrRights, ErrRights},
-		{"zoned", "on", ErrUnasked, ErrRights, ErrRights},
-		{"mountpoint", "/root/.ssh", ErrUnasked, ErrPlace, ErrPlace},
-		{"canmount", "on", ErrUnasked, ErrPlace, ErrPlace},
-		{"readonly", "off", ErrUnasked, ErrPlace, ErrPlace},
-		{"overlay", "on", ErrUnasked, ErrPlace, ErrPlace},
-		{"sharenfs", "rw", ErrUnasked, ErrPlace, ErrPlace},
-		{"quota", "7", ErrUnasked, ErrPlace, ErrPlace},
-		{"encryption", "off", ErrUnasked, ErrUnasked, ErrUnasked},
-		{"keylocation", "https://evil", ErrUnasked, ErrUnasked, ErrUnasked},
-		{"volsize", "7", ErrUnasked, ErrUnasked, ErrUnasked},
-		{"origin", "a@b", ErrUnasked, ErrUnasked, ErrUnasked},
-		{"filesystem_count", "7", ErrUnasked, ErrUnasked, ErrUnasked},
-		{"later", "on", ErrUnasked, ErrUnknown, ErrUnknown},
-		{note, "kept", ErrUnasked, ErrUnnamed, nil},
-		{"com.sun:auto-snapshot", "true", ErrUnasked, ErrUnnamed, nil},
-		{"org.zfsbootmenu:commandline", "init=/x", ErrUnasked, ErrUnnamed, nil},
-		{"org.openzfs.systemd:required-by", "x.service", ErrUnasked, ErrOwn, ErrOwn},
-		{"zxfer:job", "offsite", ErrUnasked, ErrOwn, ErrOwn},
-		{"zxfer:drill", "j", ErrUnasked, ErrOwn, ErrOwn},
-		{"zxfer:consistent", "all", ErrUnasked, ErrOwn, ErrOwn},
-		{FlagsProperty, "w", ErrUnasked, ErrUnasked, ErrUnasked},
-		{RestoreProperty, "on", ErrUnasked, ErrUnasked, ErrUnasked},
+		{"checksum", "off", ErrNotNamed, ErrNotNamed, nil},
+		{"checksum", "noparity", ErrNotNamed, ErrNotNamed, nil},
+		{"atime", "off", ErrNotRequested, nil, nil},
+		{"xattr", "sa", ErrNotRequested, nil, nil},
+		{"sync", "disabled", ErrNotRequested, nil, nil},
+		{"defaultuserquota", "1000", ErrNotRequested, nil, nil},
+		{"dedup", "on", ErrNotRequested, ErrNotNamed, nil},
+		{"dedup", "off", ErrNotRequested, nil, nil},
+		{"special_small_blocks", "32768", ErrNotRequested, ErrNotNamed, nil},
+		{"snapdev", "visible", ErrNotRequested, ErrNotNamed, nil},
+		{"volmode", "full", ErrNotRequested, ErrNotNamed, nil},
+		{"volmode", "none", ErrNotRequested, nil, nil},
+		{"setuid", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"setuid", "off", ErrNotRequested, nil, nil},
+		{"devices", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"exec", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"exec", "off", ErrNotRequested, nil, nil},
+		{"context", "system_u:object_r:bin_t:s0", ErrNotRequested, ErrRights, ErrRights},
+		{"zoned", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"mountpoint", "/root/.ssh", ErrNotRequested, ErrPlace, ErrPlace},
+		{"canmount", "on", ErrNotRequested, ErrPlace, ErrPlace},
+		{"readonly", "off", ErrNotRequested, ErrPlace, ErrPlace},
+		{"overlay", "on", ErrNotRequested, ErrPlace, ErrPlace},
+		{"sharenfs", "rw", ErrNotRequested, ErrPlace, ErrPlace},
+		{"quota", "7", ErrNotRequested, ErrPlace, ErrPlace},
+		{"encryption", "off", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{"keylocation", "https://evil", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{"volsize", "7", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{"origin", "a@b", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{"filesystem_count", "7", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{"later", "on", ErrNotRequested, ErrUnknown, ErrUnknown},
+		{note, "kept", ErrNotRequested, ErrNotNamed, nil},
+		{"com.sun:auto-snapshot", "true", ErrNotRequested, ErrNotNamed, nil},
+		{"org.zfsbootmenu:commandline", "init=/x", ErrNotRequested, ErrNotNamed, nil},
+		{"org.openzfs.systemd:required-by", "x.service", ErrNotRequested, ErrReserved, ErrReserved},
+		{"zxfer:job", "offsite", ErrNotRequested, ErrReserved, ErrReserved},
+		{"zxfer:drill", "j", ErrNotRequested, ErrReserved, ErrReserved},
+		{"zxfer:consistent", "all", ErrNotRequested, ErrReserved, ErrReserved},
+		{FlagsProperty, "w", ErrNotRequested, ErrNotRequested, ErrNotRequested},
+		{RestoreProperty, "on", ErrNotRequested, ErrNotRequested, ErrNotRequested},
 	} {
 		named := []string{tt.property}
 		for c, want := range map[*Carry]error{{}: tt.always, {All: true}: tt.asked, {All: true, Named: named}: tt.name} {
@@ -149,9 +149,9 @@ func TestCarry(t *testing.T) {
 			require.Error(t, CheckNamed(tt.property), tt.property)
 		}
 	}
-	require.ErrorIs(t, Carry{All: true}.Check(Volume, "atime", "off"), ErrUnasked)
+	require.ErrorIs(t, Carry{All: true}.Check(Volume, "atime", "off"), ErrNotRequested)
 	require.NoError(t, Carry{All: true}.Check(Volume, "volthreading", "off"))
-	require.ErrorIs(t, Carry{All: true}.Check(Filesystem, "volthreading", "off"), ErrUnasked)
+	require.ErrorIs(t, Carry{All: true}.Check(Filesystem, "volthreading", "off"), ErrNotRequested)
 	require.Error(t, Carry{All: true, Named: []string{"a b"}}.Check(Filesystem, "a b", "x"))
 	require.Error(t, Carry{}.Check(Filesystem, "recordsize", "3"))
 	require.Error(t, Carry{All: true}.Check(Filesystem, "atime", "off\n"))

@@ -2,19 +2,18 @@ package zfs
 
 import "strings"
 
-// rule maps a phrase of zfs(8)'s messages to a kind. Phrases are in lower
-// case with single spaces; op, where set, limits the rule to one operation.
+// rule maps a phrase of a zfs(8) message to a kind. The phrase is in lower case with single
+// spaces. If op is set, the rule applies to this operation only.
 type rule struct {
 	kind   Kind
 	op     string
 	phrase string
 }
 
-// rules are tried in order, the first match wins: the specific before the
-// general ("resume token … does not exist" before "does not exist").
-//
-// The texts are those of libzfs 2.1 to 2.4; testdata/zfs-2.3.9/stderr.txt holds captured
-// ones under the command that provoked them.
+// rules are tried in order, and the first match wins. Specific phrases come before general
+// ones ("resume token … does not exist" before "does not exist"). The texts are those of
+// libzfs 2.1 to 2.4. testdata/zfs-2.3.9/stderr.txt holds captured messages with their
+// commands.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one, zfs_send_one)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_util.c (libzfs_error_description)
@@ -30,10 +29,10 @@ var rules = []rule{
 	{BadToken, "", "resume token is corrupt"},
 	{BadToken, "", "used in the initial send no longer exists"},
 	{BadToken, "", "no longer the same snapshot used in the initial send"},
-	{BadToken, OpSend, "no longer exists"}, // the base of the token's stream, by GUID
+	{BadToken, OpSend, "no longer exists"}, // the token's incremental source, by GUID
 	{BadToken, OpEstimate, "no longer exists"},
-	// What the stream would go on with is gone from the target: the kernel's
-	// ENOTSUP reads as if a module were too old.
+	// The partially received state no longer exists on the target. The kernel returns ENOTSUP,
+	// which reads as if a module were too old.
 	{BadToken, OpReceive, "cannot receive resume stream: kernel modules must be upgraded"},
 	{BadToken, OpReceive, "resuming recv on existing dataset without force"},
 
@@ -76,11 +75,11 @@ var rules = []rule{
 	{Feature, "", "need -l (--large-block)"},
 	{Feature, "", "software on the sending system must be updated"},
 
-	// Its process was stopped for a while, or frozen, as a host that is suspended does.
+	// The process was stopped for a while, for example because the host was suspended.
 	{Killed, OpSend, "signal received"},
 
 	{Incomplete, "", "incomplete stream"},
-	// Of a corrective receive: what came of the stream was no end of one.
+	// A corrective receive whose stream ended early.
 	{Incomplete, OpReceive, "was not able to reconstruct the data"},
 	{Incomplete, "", "failed to read from stream"},
 	{BadStream, "", "checksum mismatch"},
@@ -116,7 +115,7 @@ var rules = []rule{
 	{NotSupported, "", "invalid property"}, // of the property list of zfs get or receive -o
 	{NotSupported, "", "operation not supported"},
 
-	{NotFound, OpEstimate, "no such process"}, // ESRCH: the base, a bookmark
+	{NotFound, OpEstimate, "no such process"}, // ESRCH: the incremental source is a bookmark
 	{NotFound, "", "does not exist"},
 	{NotFound, "", "no such pool"},
 	{NotFound, "", "no such tag"},
@@ -125,10 +124,9 @@ var rules = []rule{
 	{NotFound, "", "no such file or directory"},
 }
 
-// Classify tells from the captured stderr of zfs(8) or zpool(8), run with
-// LC_ALL=C, why an operation failed; Unknown where no message is known. It is
-// the only place that looks at these texts. Names of datasets may hold any of
-// the phrases: give those that the command was about as subjects.
+// Classify returns the kind of a failure from the stderr of zfs(8) or zpool(8), run with
+// LC_ALL=C. It returns Unknown if no rule matches. Dataset names may contain any phrase, so
+// subjects must list the names that the command used.
 func Classify(op, stderr string, subjects ...string) Kind {
 	text := stderr
 	for _, s := range subjects {
@@ -137,7 +135,7 @@ func Classify(op, stderr string, subjects ...string) Kind {
 		}
 	}
 	if op == OpReceive {
-		if k := kindOf(op, withoutProperties(text)); k != Unknown {
+		if k := kindOf(op, withoutPropertyErrors(text)); k != Unknown {
 			return k
 		}
 	}
@@ -154,11 +152,11 @@ func kindOf(op, text string) Kind {
 	return Unknown
 }
 
-// withoutProperties leaves out the lines that tell of properties which could not
-// be set: zfs receive says so once a snapshot has arrived, and goes on.
+// withoutPropertyErrors removes lines about properties that could not be set. zfs receive prints
+// them after a snapshot has arrived, and continues.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one)
-func withoutProperties(stderr string) string {
+func withoutPropertyErrors(stderr string) string {
 	var rest strings.Builder
 	for line := range strings.Lines(stderr) {
 		if !strings.HasPrefix(line, "cannot receive ") || !strings.Contains(line, " property on ") {

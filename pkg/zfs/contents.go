@@ -12,39 +12,38 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MaxParts bounds the parts of a Contents.
+// MaxParts is the largest number of parts of a Contents.
 const MaxParts = 1024
 
-// Contents is what a stream holds, apart from how it was framed.
+// Contents is the digest of a stream. It does not depend on how the stream was framed.
 type Contents struct {
-	Sum   string `json:"sum"`   // hex, 128 bits, of all of it
-	Bytes uint64 `json:"bytes"` // of the stream, as it was produced
-	// Parts are the sums of what Within asks for, at most MaxParts of them, by
-	// positions in ascending order; what holds nothing is left out. A part is
-	// of 1<<Shift positions.
+	Sum   string `json:"sum"`   // hex, 128 bits, of the whole stream
+	Bytes uint64 `json:"bytes"` // size of the stream
+	// Parts are the sums of the positions that Within selects, in ascending order, at most
+	// MaxParts. Empty parts are left out. Each part covers 1<<Shift positions.
 	Shift uint   `json:"shift,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 }
 
-// Part is the sum of the positions from At<<Shift on.
+// Part is the sum of 1<<Shift positions, starting at position At<<Shift.
 type Part struct {
 	At  uint64 `json:"at"`
 	Sum string `json:"sum"`
 }
 
-// Within says what the parts of a Contents are parts of. A position is the
-// number of an object, or within one object 0 for what it is (owner, times,
-// size) and from 1 on its cells of 512 bytes.
+// Within selects the positions that the parts of a Contents cover. If Object is 0, a position
+// is the number of an object. Otherwise it is a place in Object: 0 for its attributes (owner,
+// times, size), and 1 and up for its cells of 512 bytes.
 type Within struct {
 	Object uint64 `json:"object,omitempty"` // 0: positions are objects
 	From   uint64 `json:"from,omitempty"`
-	To     uint64 `json:"to,omitempty"` // the first position beyond; 0: none is
+	To     uint64 `json:"to,omitempty"` // the first position after the range; 0: no limit
 }
 
-// dataAt is the position of an offset within an object.
+// dataAt returns the position of an offset within an object.
 func dataAt(offset uint64) uint64 { return 1 + offset/cell }
 
-// Offset is the first byte of a position within an object.
+// Offset returns the offset of the first byte of a position within an object.
 func Offset(position uint64) uint64 {
 	if position == 0 {
 		return 0
@@ -52,8 +51,8 @@ func Offset(position uint64) uint64 {
 	return (position - 1) * cell
 }
 
-// FirstDifference returns the first positions, from one to before another, in
-// which two answers to one question differ.
+// FirstDifference returns the first range [from, to) of positions in which two digests with
+// the same Within differ.
 func FirstDifference(a, b Contents) (from, to uint64, err error) {
 	shift := max(a.Shift, b.Shift)
 	x, err := a.parts(shift)
@@ -78,7 +77,7 @@ func FirstDifference(a, b Contents) (from, to uint64, err error) {
 	return first << shift, (first + 1) << shift, nil
 }
 
-// parts returns sums of parts of 1<<shift positions.
+// parts returns the sums merged into parts of 1<<shift positions.
 func (c Contents) parts(shift uint) (map[uint64]Sum, error) {
 	if len(c.Parts) > MaxParts || shift > 63 {
 		return nil, fmt.Errorf("got a digest of %d parts of up to 2^%d positions, expected at most %d of 2^63", len(c.Parts), shift, MaxParts)
@@ -96,7 +95,7 @@ func (c Contents) parts(shift uint) (map[uint64]Sum, error) {
 	return out, nil
 }
 
-// contents is what a digest came to.
+// contents returns the result of the digest.
 func (d *digest) contents(read uint64) Contents {
 	c := Contents{Sum: d.all.String(), Bytes: read, Shift: d.shift, Parts: make([]Part, 0, len(d.parts))}
 	for at, s := range d.parts {
@@ -106,17 +105,17 @@ func (d *digest) contents(read uint64) Contents {
 	return c
 }
 
-// Sum is of hashes, modulo 2^128.
+// Sum is a sum of hashes, modulo 2^128.
 type Sum xxh3.Uint128
 
-// Add adds another.
+// Add adds x to the sum.
 func (s *Sum) Add(x Sum) {
 	var carry uint64
 	s.Lo, carry = bits.Add64(s.Lo, x.Lo, 0)
 	s.Hi, _ = bits.Add64(s.Hi, x.Hi, carry)
 }
 
-// String writes it as 32 hexadecimal digits.
+// String returns 32 hexadecimal digits.
 func (s Sum) String() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
 
 func parseSum(s string) (Sum, error) {

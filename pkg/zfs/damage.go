@@ -8,43 +8,42 @@ import (
 	"unicode"
 )
 
-// Damage is what a pool tells of its permanent errors (zpool status -v).
+// Damage lists the permanent errors that a pool reports (zpool status -v).
 type Damage struct {
-	// Things are what is damaged, in zpool's order, at most MaxDamage of them.
+	// Things are the damaged files and objects in zpool's order, at most MaxDamage.
 	Things []Damaged `json:"things"`
-	More   int       `json:"more,omitempty"` // that are not in Things
-	// Unlisted tells that there are errors whose list ZFS does not show: since a
-	// damaged dataset's key is not loaded, or a damaged snapshot was destroyed
-	// after the last scrub (seen with 2.3.9 and 2.4.4).
+	More   int       `json:"more,omitempty"` // number of errors that Things leaves out
+	// Unlisted reports that the pool has errors that ZFS does not list, because the key of a
+	// damaged dataset is not loaded, or a damaged snapshot was destroyed after the last scrub
+	// (seen with 2.3.9 and 2.4.4).
 	Unlisted bool   `json:"unlisted,omitempty"`
 	Reason   string `json:"reason,omitempty"` // why, in zpool's words; KeyNotLoaded
-	// Elsewhere counts the listed things of other datasets than was asked for.
+	// Elsewhere counts the listed errors of datasets outside of the requested one.
 	Elsewhere int `json:"elsewhere,omitempty"`
-	// OfPool counts those of no dataset, where not the whole pool was asked for: its own
-	// metadata, which each dataset depends on, and what is left of what was destroyed.
+	// OfPool counts the errors of no dataset, if the request was not for the whole pool:
+	// errors in pool metadata, which every dataset needs, and in remains of destroyed
+	// datasets.
 	OfPool int  `json:"of_pool,omitempty"`
 	Scan   Scan `json:"scan,omitzero"`
 }
 
-// KeyNotLoaded is why errors are not listed where one is of a dataset whose key is not
-// loaded.
+// KeyNotLoaded is the Reason if the key of a damaged dataset is not loaded.
 const KeyNotLoaded = "permission denied"
 
-// DatasetGone is why errors are not listed where one is of a dataset that was destroyed,
-// as while its damaged blocks are being freed. The next scrub drops it.
-const DatasetGone = "no such pool or dataset"
+// DatasetDestroyed is the Reason if a damaged dataset was destroyed and its blocks are still being
+// freed. The next scrub removes the error.
+const DatasetDestroyed = "no such pool or dataset"
 
-// MaxDamage bounds a list of errors.
+// MaxDamage is the largest number of listed errors.
 const MaxDamage = 10000
 
-// Damaged is one line of the list.
+// Damaged is one listed error.
 type Damaged struct {
-	// Dataset is "" where it is not known: metadata of the pool, or of what was
-	// destroyed.
+	// Dataset is "" if it is unknown: for pool metadata and destroyed datasets.
 	Dataset  string `json:"dataset,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"` // without "@"
-	Path     string `json:"path,omitempty"`     // below the dataset's root, with its "/"; "" where only the object is known
-	Object   string `json:"object,omitempty"`   // "0x1", where the path is not known; of a volume
+	Path     string `json:"path,omitempty"`     // from the dataset's root, starting with "/"; "" if only the object is known
+	Object   string `json:"object,omitempty"`   // such as "0x1", if the path is unknown or the dataset is a volume
 	Shown    string `json:"shown"`              // as zpool status prints it
 }
 
@@ -52,22 +51,22 @@ type Damaged struct {
 type Scan struct {
 	Running bool    `json:"running,omitempty"`
 	Paused  bool    `json:"paused,omitempty"`
-	Errors  int     `json:"errors,omitempty"` // that the last found
+	Errors  int     `json:"errors,omitempty"` // found by the last scan
 	Percent float64 `json:"percent,omitempty"`
-	Text    string  `json:"text,omitempty"` // the line behind "scan:"
+	Text    string  `json:"text,omitempty"` // the line after "scan:"
 }
 
-// StatusArgs returns the arguments of zpool(8) that print what ParseDamage reads.
+// StatusArgs returns the arguments of zpool(8) that print the errors for ParseDamage.
 func StatusArgs(pool string) []string { return []string{"status", "-v", pool} }
 
-// ScrubArgs returns the arguments of zpool(8) that begin a scrub.
+// ScrubArgs returns the arguments of zpool(8) that start a scrub.
 func ScrubArgs(pool string) []string { return []string{"scrub", pool} }
 
-// Mount is where a filesystem or snapshot is mounted.
+// Mount is the mountpoint (At) of a filesystem or snapshot (Of).
 type Mount struct{ At, Of string }
 
-// ParseMounts reads what of a pool a file mountinfo(5) tells. zpool prints paths by
-// that, whatever the property mountpoint says.
+// ParseMounts returns the mounts of a pool from the contents of a mountinfo(5) file. zpool
+// status prints paths by mounts, not by the mountpoint property.
 func ParseMounts(mountinfo, pool string) (all []Mount) {
 	for line := range strings.Lines(mountinfo) {
 		before, after, _ := strings.Cut(line, " - ")
@@ -75,7 +74,7 @@ func ParseMounts(mountinfo, pool string) (all []Mount) {
 		if len(place) < 5 || len(of) < 2 || of[0] != "zfs" {
 			continue
 		}
-		m := Mount{At: mangled.Replace(place[4]), Of: mangled.Replace(of[1])}
+		m := Mount{At: mountinfoEscapes.Replace(place[4]), Of: mountinfoEscapes.Replace(of[1])}
 		if dataset, _, _ := strings.Cut(m.Of, "@"); PoolOf(dataset) == pool {
 			all = append(all, m)
 		}
@@ -83,14 +82,13 @@ func ParseMounts(mountinfo, pool string) (all []Mount) {
 	return all
 }
 
-// mangled undoes how the kernel writes what would end a field.
-var mangled = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
+// mountinfoEscapes decodes the kernel's escapes of separators in mountinfo.
+var mountinfoEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
 
 var unavailable = regexp.MustCompile(`(?m)^errors: List of errors unavailable: (.{1,200})$`)
 
-// WhyUnlisted is what zpool status says on standard error of a list that it does not
-// show.
-func WhyUnlisted(stderr string) string {
+// UnlistedReason returns the reason from stderr of zpool status why it lists no errors, or "".
+func UnlistedReason(stderr string) string {
 	if m := unavailable.FindStringSubmatch(stderr); m != nil {
 		return strings.TrimSpace(m[1])
 	}
@@ -101,10 +99,9 @@ var scanErrors = regexp.MustCompile(` with ([0-9]{1,9}) errors on `)
 
 var percentDone = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)% done`)
 
-// ParseDamage reads the output of zpool status -v. Files of mounted filesystems are
-// printed by their paths, so mounts tell which is mounted where. The text is the
-// same from 2.1 to 2.4; -p and -P change nothing in the list, and the JSON of 2.3
-// and later has the very same words in it, so that it is not more exact.
+// ParseDamage parses the output of zpool status -v. Paths of mounted filesystems are resolved
+// with mounts. The text is the same in 2.1 to 2.4. The options -p and -P, and the JSON of 2.3
+// and later, give no more exact list.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (print_error_log)
 func ParseDamage(out string, mounts []Mount) Damage {
@@ -114,7 +111,7 @@ func ParseDamage(out string, mounts []Mount) Damage {
 	listing, scanning := false, false
 	for lines.Scan() {
 		line := lines.Text()
-		line = strings.Map(func(c rune) rune { // names of files may hold anything
+		line = strings.Map(func(c rune) rune { // file names may contain any character
 			if unicode.IsControl(c) && c != '\t' {
 				return '?'
 			}
@@ -149,7 +146,7 @@ func ParseDamage(out string, mounts []Mount) Damage {
 	return d
 }
 
-// parseDamaged takes a line of the list apart.
+// parseDamaged parses one line of the list.
 func parseDamaged(shown string, mounts []Mount) Damaged {
 	d := Damaged{Shown: shown}
 	if strings.HasPrefix(shown, "/") {
@@ -162,7 +159,7 @@ func parseDamaged(shown string, mounts []Mount) Damaged {
 			case len(m.At) > len(in.At):
 				in = m
 			case m.At == in.At && m.Of != in.Of:
-				in.Of = "" // one over the other: nobody can tell
+				in.Of = "" // overmounted: the dataset is unknown
 			}
 		}
 		if in.Of != "" {
@@ -185,7 +182,7 @@ func parseDamaged(shown string, mounts []Mount) Damaged {
 		d.Path = what
 	}
 	dataset, snapshot, _ := strings.Cut(name, "@")
-	if _, err := ParseDataset(dataset); err != nil { // <metadata>, or the number of what was destroyed
+	if _, err := ParseDataset(dataset); err != nil { // <metadata>, or the number of a destroyed dataset
 		return d
 	}
 	if snapshot != "" && CheckComponent(snapshot) != nil {
@@ -195,9 +192,9 @@ func parseDamaged(shown string, mounts []Mount) Damaged {
 	return d
 }
 
-// Within leaves what is of a dataset and below it; what is of no known dataset is
-// told where the dataset is the pool's own, else counted. That there are paths of no known dataset
-// concerns each, but which they are is not for all to know.
+// Within returns the errors of a dataset and its descendants. Errors of no dataset are listed
+// if dataset is the pool's root. Otherwise they are counted, and paths of unknown datasets
+// become a single entry that hides their names.
 func (d Damage) Within(dataset string) Damage {
 	things := d.Things
 	d.Things = nil

@@ -101,9 +101,9 @@ func TestDamageOfThePoolItself(t *testing.T) {
 
 func TestWhyErrorsAreNotListed(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "insufficient privileges", WhyUnlisted("errors: List of errors unavailable: insufficient privileges\n"))
-	require.Equal(t, KeyNotLoaded, WhyUnlisted("x\nerrors: List of errors unavailable: permission denied\n"))
-	require.Empty(t, WhyUnlisted("no such pool\n"))
+	require.Equal(t, "insufficient privileges", UnlistedReason("errors: List of errors unavailable: insufficient privileges\n"))
+	require.Equal(t, KeyNotLoaded, UnlistedReason("x\nerrors: List of errors unavailable: permission denied\n"))
+	require.Empty(t, UnlistedReason("no such pool\n"))
 }
 
 func TestParseDamageOfAScrub(t *testing.T) {

@@ -16,7 +16,7 @@ const (
 	Volume     Type = "volume"
 )
 
-// VersionKind tells the two kinds of points in a dataset's history apart.
+// VersionKind is the kind of a version: snapshot or bookmark.
 type VersionKind string
 
 // The kinds of versions; the value is the separator in a full name.
@@ -25,46 +25,44 @@ const (
 	Bookmark VersionKind = "#"
 )
 
-// Version is a point in a dataset's history: a snapshot, or a bookmark that
-// remembers one. Two versions are the same point if and only if their GUIDs
-// are equal; names prove nothing.
+// Version is a point in a dataset's history: a snapshot, or a bookmark of one. Two versions
+// are the same point if and only if their GUIDs are equal, regardless of their names.
 type Version struct {
 	Kind      VersionKind `json:"kind"`
 	Name      string      `json:"name"` // without dataset and separator
 	GUID      uint64      `json:"guid,string"`
 	CreateTXG uint64      `json:"createtxg,string"` // order of creation within one pool
-	// Pretended tells that it is yet to be made: for plans.
+	// Pretended reports that the version does not exist yet. Only plans set it.
 	Pretended bool `json:"-"`
 }
 
-// Short is the version without its dataset: "@daily" or "#daily".
+// Short returns the version without its dataset: "@daily" or "#daily".
 func (v Version) Short() string { return string(v.Kind) + v.Name }
 
-// In is the full name of the version in a dataset: "tank/a@daily".
+// In returns the full name of the version in a dataset: "tank/a@daily".
 func (v Version) In(dataset string) string { return dataset + v.Short() }
 
-// Property is one value of zfs get and where it comes from.
+// Property is a property value and its source, as zfs get prints them.
 type Property struct {
-	Value  string `json:"value"`  // as zfs get -p prints it; "-" where it has none
+	Value  string `json:"value"`  // in the format of zfs get -p; "-" for no value
 	Source string `json:"source"` // local, default, received, temporary, "inherited from …", "-"
 }
 
-// Local tells whether the value was set on the dataset itself.
+// Local reports whether the value was set on the dataset itself.
 func (p Property) Local() bool { return p.Source == "local" }
 
-// Dataset is one filesystem or volume with its history.
+// Dataset is a filesystem or volume with its versions.
 type Dataset struct {
 	Name       string              `json:"name"`
 	Type       Type                `json:"type"`
 	GUID       uint64              `json:"guid,string"`
 	Properties map[string]Property `json:"properties"`
-	Versions   []Version           `json:"versions"` // ascending CreateTXG, a bookmark before the snapshot it was made of
-	// NewestOnly tells that Versions has no more than the newest snapshot: there
-	// may be older ones, and bookmarks.
+	Versions   []Version           `json:"versions"` // ascending CreateTXG, a bookmark before its snapshot
+	// NewestOnly reports that Versions holds at most the most recent snapshot.
 	NewestOnly bool `json:"newest_only,omitempty"`
 }
 
-// Get returns the value of a property, "" where it is unknown or "-".
+// Get returns the value of a property, "" if it is unknown or "-".
 func (d *Dataset) Get(name string) string {
 	if v := d.Properties[name].Value; v != "-" {
 		return v
@@ -72,30 +70,29 @@ func (d *Dataset) Get(name string) string {
 	return ""
 }
 
-// Encrypted tells whether the dataset's blocks are encrypted on disk.
+// Encrypted reports whether the dataset is encrypted.
 func (d *Dataset) Encrypted() bool {
 	e := d.Get("encryption")
 	return e != "" && e != "off"
 }
 
-// KeyLoaded tells whether the dataset's key is available to the kernel.
+// KeyLoaded reports whether the dataset's key is loaded.
 func (d *Dataset) KeyLoaded() bool { return d.Get("keystatus") == "available" }
 
-// ResumeToken is the token of a receive that was cut off, "" where there is none.
+// ResumeToken returns the resume token of an interrupted receive, "" if there was none.
 func (d *Dataset) ResumeToken() string { return d.Get("receive_resume_token") }
 
-// Inconsistent tells whether a first receive into the dataset was cut off: it
-// has no snapshot yet and only a resume completes it.
+// Inconsistent reports whether the first receive into the dataset was interrupted. The dataset
+// has no snapshot until that receive is resumed and completes.
 func (d *Dataset) Inconsistent() bool { return d.Get("inconsistent") == "1" }
 
-// WrittenTo tells whether there is more in it than its newest snapshot has.
+// WrittenTo reports whether the dataset changed since its most recent snapshot.
 func (d *Dataset) WrittenTo() bool {
 	written := d.Get("written")
 	return written != "" && written != "0" && written != "-"
 }
 
-// SnapshotsChanged is ChangedProperty in seconds since 1970, 0 where it is
-// unknown.
+// SnapshotsChanged returns ChangedProperty in seconds since 1970, 0 if it is unknown.
 func (d *Dataset) SnapshotsChanged() int64 {
 	seconds, err := strconv.ParseInt(d.Get(ChangedProperty), 10, 64)
 	if err != nil {
@@ -115,14 +112,14 @@ func (d *Dataset) Snapshots() []Version {
 	return out
 }
 
-// Skip leaves out the snapshots whose names begin so.
+// Skip removes the snapshots whose names have the prefix.
 func (l *Listing) Skip(prefix string) {
 	for _, d := range l.Datasets {
 		d.Versions = slices.DeleteFunc(d.Versions, func(v Version) bool { return v.Kind == Snapshot && strings.HasPrefix(v.Name, prefix) })
 	}
 }
 
-// SnapshotOf returns the snapshot of that GUID.
+// SnapshotOf returns the snapshot with the GUID.
 func (d *Dataset) SnapshotOf(guid uint64) (Version, bool) {
 	for _, v := range d.Versions {
 		if v.Kind == Snapshot && v.GUID == guid {
@@ -132,7 +129,7 @@ func (d *Dataset) SnapshotOf(guid uint64) (Version, bool) {
 	return Version{}, false
 }
 
-// Latest returns the newest snapshot.
+// Latest returns the most recent snapshot.
 func (d *Dataset) Latest() (Version, bool) {
 	for i := len(d.Versions) - 1; i >= 0; i-- {
 		if d.Versions[i].Kind == Snapshot {
@@ -142,44 +139,44 @@ func (d *Dataset) Latest() (Version, bool) {
 	return Version{}, false
 }
 
-// Pool is what zpool get tells of a pool.
+// Pool holds the properties and features of a pool.
 type Pool struct {
 	Name       string            `json:"name"`
 	GUID       uint64            `json:"guid,string"`
-	Properties map[string]string `json:"properties"` // size, free, health, readonly, ashift …; bytes are exact
-	Features   map[string]string `json:"features"`   // name without "feature@" to disabled, enabled or active
+	Properties map[string]string `json:"properties"` // size, free, health, readonly, ashift …; sizes in bytes
+	Features   map[string]string `json:"features"`   // by name without "feature@": disabled, enabled or active
 }
 
-// FeatureOn tells whether a pool feature is enabled or active.
+// FeatureOn reports whether a pool feature is enabled or active.
 func (p *Pool) FeatureOn(name string) bool {
 	s := p.Features[name]
 	return s == "enabled" || s == "active"
 }
 
-// ListQuery scopes a survey.
+// ListQuery selects what a listing contains.
 type ListQuery struct {
 	Dataset   string `json:"dataset"`
-	Recursive bool   `json:"recursive,omitempty"` // datasets below it too
-	// Versions wants snapshots and bookmarks.
+	Recursive bool   `json:"recursive,omitempty"` // includes descendants
+	// Versions requests snapshots and bookmarks.
 	Versions bool `json:"versions,omitempty"`
-	// Newest wants the newest snapshot of each dataset in place of Versions:
-	// where there are many snapshots, a small part of the time.
+	// Newest requests only the most recent snapshot of each dataset, instead of Versions. This
+	// is much faster if there are many snapshots.
 	Newest bool `json:"newest,omitempty"`
-	// Alone leaves out the pool and the ancestors.
+	// Alone omits the pool and the ancestors.
 	Alone bool `json:"alone,omitempty"`
-	// Only are the datasets to survey, all below Dataset or it itself, in
-	// place of it and what is below it.
+	// Only lists the datasets to read instead of Dataset and its descendants. Each is Dataset
+	// or a descendant.
 	Only []string `json:"only,omitempty"`
-	// Changed wants ChangedProperty, and without Versions no more than
-	// ChangeProperties. OpenZFS before 2.2 does not know it: it is then left out.
+	// Changed requests ChangedProperty, which is missing before OpenZFS 2.2. Without Versions,
+	// it limits the properties to ChangeProperties.
 	Changed bool `json:"changed,omitempty"`
-	// User are user properties to read as well.
+	// User lists user properties to read in addition.
 	User []string `json:"user,omitempty"`
-	// Brief reads no more than AncestorProperties of the ancestors.
+	// Brief limits the properties of ancestors to AncestorProperties.
 	Brief bool `json:"brief,omitempty"`
 }
 
-// CheckUser refuses what is no name of a user property.
+// CheckUser returns an error if User has a name that is not a user property.
 func (q *ListQuery) CheckUser() error {
 	for _, name := range q.User {
 		if err := CheckProperty(name); err != nil {
@@ -192,18 +189,18 @@ func (q *ListQuery) CheckUser() error {
 	return nil
 }
 
-// Listing is the state of one side, as one scoped survey found it.
+// Listing is the state of the datasets of one host, as one query found it.
 type Listing struct {
 	Root      string     `json:"root"`      // the dataset asked for
-	Datasets  []*Dataset `json:"datasets"`  // Root and, where asked, what is below it; sorted by name; empty if Root does not exist
-	Ancestors []*Dataset `json:"ancestors"` // those above Root that exist, the pool first; without versions
+	Datasets  []*Dataset `json:"datasets"`  // Root and, if requested, its descendants, sorted by name; empty if Root does not exist
+	Ancestors []*Dataset `json:"ancestors"` // existing ancestors of Root without versions, the pool first
 	Pool      Pool       `json:"pool"`
-	// Began is when the survey began, by the clock of the side, in seconds
+	// Began is the time at which the query started, by the clock of that host, in seconds
 	// since 1970.
 	Began int64 `json:"began,omitempty"`
 }
 
-// ShortenAncestors leaves the ancestors no more than AncestorProperties.
+// ShortenAncestors limits the properties of the ancestors to AncestorProperties.
 func (l *Listing) ShortenAncestors() {
 	short := AncestorProperties()
 	for _, d := range l.Ancestors {
@@ -211,7 +208,7 @@ func (l *Listing) ShortenAncestors() {
 	}
 }
 
-// ByName are the datasets and the ancestors, for who looks for many.
+// ByName returns an index of the datasets and ancestors, for many lookups.
 func (l *Listing) ByName() map[string]*Dataset {
 	all := make(map[string]*Dataset, len(l.Ancestors)+len(l.Datasets))
 	for _, d := range slices.Concat(l.Ancestors, l.Datasets) {
@@ -220,7 +217,7 @@ func (l *Listing) ByName() map[string]*Dataset {
 	return all
 }
 
-// SnapshotNames are the full names of all snapshots.
+// SnapshotNames returns the full names of all snapshots.
 func (l *Listing) SnapshotNames() (names []string) {
 	for _, d := range l.Datasets {
 		for _, v := range d.Snapshots() {
@@ -230,7 +227,7 @@ func (l *Listing) SnapshotNames() (names []string) {
 	return names
 }
 
-// Find returns the dataset of that name, nil if the listing has none.
+// Find returns the dataset with the name, nil if the listing has no such dataset.
 func (l *Listing) Find(name string) *Dataset {
 	for _, d := range l.Datasets {
 		if d.Name == name {
@@ -245,7 +242,7 @@ func (l *Listing) Find(name string) *Dataset {
 	return nil
 }
 
-// PoolOf returns the pool part of the name of a dataset, snapshot or bookmark.
+// PoolOf returns the pool in the name of a dataset, snapshot or bookmark.
 func PoolOf(name string) string {
 	if i := strings.IndexAny(name, "/@#"); i >= 0 {
 		return name[:i]
@@ -253,7 +250,7 @@ func PoolOf(name string) string {
 	return name
 }
 
-// ParentOf returns the dataset above, "" for a pool's root.
+// ParentOf returns the parent of a dataset, "" for a pool's root.
 func ParentOf(dataset string) string {
 	i := strings.LastIndexByte(dataset, '/')
 	if i < 0 {
@@ -262,7 +259,7 @@ func ParentOf(dataset string) string {
 	return dataset[:i]
 }
 
-// StreamFlags are the choices of a send stream that a chain must keep.
+// StreamFlags are the options of zfs send that must be the same for all streams to a dataset.
 type StreamFlags struct {
 	Raw         bool `json:"raw,omitempty"`          // -w
 	LargeBlocks bool `json:"large_blocks,omitempty"` // -L
@@ -270,40 +267,40 @@ type StreamFlags struct {
 	Compressed  bool `json:"compressed,omitempty"`   // -c
 }
 
-// SendSpec is one stream to produce. It is either the start of a stream
-// (Dataset, From, To) or the rest of one (Token), never both.
+// SendSpec describes a stream to send: either a stream from its start (Dataset, From, To) or
+// the rest of an interrupted one (Token).
 type SendSpec struct {
 	Dataset string `json:"dataset"`
-	// From is the base: "" for a full stream, "@snap" or "#bookmark" of the
-	// same dataset, or a full "pool/origin@snap" for a clone.
+	// From is the incremental source: "" for a full stream, "@snap" or "#bookmark" of the same
+	// dataset, or "pool/origin@snap" for a clone.
 	From string `json:"from,omitempty"`
-	// Through are the snapshots between From and To that the stream carries
-	// too (-I), in order; empty for -i.
+	// Through lists the intermediate snapshots that the stream includes (-I), in order. It is
+	// empty for -i.
 	Through []string    `json:"through,omitempty"`
 	To      string      `json:"to"` // snapshot name without dataset and "@"
 	Flags   StreamFlags `json:"flags"`
-	Token   string      `json:"token,omitempty"` // resume token (-t); Dataset and To then only describe
+	Token   string      `json:"token,omitempty"` // resume token (-t); Dataset and To are then informational
 }
 
-// ReceiveSpec is one stream to store. Receives are resumable (-s), but for a
-// pool that cannot keep their state, and never mount (-u).
+// ReceiveSpec describes a stream to receive. A receive never mounts (-u). It is resumable (-s)
+// unless the pool lacks ResumeFeature.
 type ReceiveSpec struct {
 	Target   string            `json:"target"`
 	Whole    bool              `json:"whole,omitempty"`    // no -s: the pool lacks ResumeFeature
-	Rollback bool              `json:"rollback,omitempty"` // -F: lose what is newer than the base
+	Rollback bool              `json:"rollback,omitempty"` // -F: destroy data newer than the incremental source
 	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
 	Set      map[string]string `json:"set,omitempty"`      // -o
-	// Carried names what another host chose the value of, in Set. ReceiveArgs refuses
-	// values that Carry withholds.
+	// Carried names the properties of Set whose values the other host chose. ReceiveArgs
+	// refuses values that Carry withholds.
 	Carried []string `json:"carried,omitempty"`
 	Carry   Carry    `json:"carry,omitzero"`
-	// KeepKey refuses a raw stream that would replace the wrapped key of what is
-	// there (see Gate.KeepKey).
+	// KeepKey refuses a raw stream that would replace the wrapped key of the target (see
+	// Gate.KeepKey).
 	KeepKey bool `json:"keep_key,omitempty"`
-	// Corrective (-c, 2.2 and later) brings nothing: what blocks of the snapshot
-	// that is to arrive are damaged in Target, which has it, are written anew from
-	// the stream, where they have the checksums that they should. See HealPrefix.
+	// Corrective (-c, OpenZFS 2.2 and later) repairs damaged blocks of the snapshot in
+	// Arrival, which Target already has. ZFS rewrites a block if the stream's data matches its
+	// checksum. See HealPrefix.
 	Corrective bool `json:"corrective,omitempty"`
-	// Arrival is what the stream may bring.
+	// Arrival lists the snapshots that the stream may bring.
 	Arrival Arrival `json:"arrival,omitzero"`
 }

@@ -8,30 +8,27 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ContentDigest reads a send stream to its end and returns what it stores as
-// sums. Two hosts that send the same range of the same snapshots with the same
-// StreamFlags (see StreamFlags.ForDigest) get the same, although their streams
-// differ:
+// ContentDigest reads a send stream to its end and returns a digest of its contents. Two hosts
+// that send the same range of the same snapshots with the same StreamFlags (see
+// StreamFlags.ForDigest) get the same digest, although their streams differ:
 //
 //   - names, creation times and checksums of the stream itself are left out;
-//   - so are FREE and FREEOBJECTS records: what a host must say to clear a
-//     range depends on what it believes the other may hold there;
-//   - data that is sent as applications see it counts by its cells of 512
-//     bytes, whatever blocks it is cut into: those of a file that was written
-//     anew after its recordsize had been raised are larger than its copy's. A
-//     raw stream keeps blocks as they are, which are authenticated as a whole;
-//   - cells and blocks of zeroes count as holes, which is what a compressing
-//     receiver makes of them;
-//   - the order of records does not matter: each is hashed alone and the
-//     hashes are added up, since releases of ZFS differ in how they
-//     interleave records. A sum, not an exclusive or: a record that comes
-//     twice is not the same as none.
+//   - FREE and FREEOBJECTS records are left out: they depend on what a host believes the
+//     other holds in a range;
+//   - blocks that are not raw count by cells of 512 bytes, regardless of block size. A file
+//     that was rewritten after its recordsize was raised has larger blocks than its copy. Raw
+//     blocks are authenticated as a whole, so they count as a whole;
+//   - cells and blocks of zeroes count as holes, because a compressing receiver stores them
+//     as holes;
+//   - the order of records does not matter, because releases of ZFS interleave them
+//     differently. The hashes of all records are added up. Unlike an exclusive or, a sum
+//     differs if a record occurs twice.
 //
-// Of an increment, equal contents may differ by what a side sends again: one
-// that found a block to be written as it was (nopwrite) does not. Full streams
-// of the snapshot tell.
+// The digests of incremental streams with equal contents may differ, because one host sends a
+// block that was rewritten with the same data and the other does not (nopwrite). Full streams
+// do not have this problem.
 //
-// It finds damage, not forgery: the hash has no key.
+// The digest finds damage, not forgery: the hash has no key.
 func ContentDigest(r io.Reader, within Within) (Contents, error) {
 	d := digest{within: within, parts: map[uint64]Sum{}}
 	s := NewStreamReader(r)
@@ -61,11 +58,11 @@ type digest struct {
 	guid   uint64 // of the snapshot whose records follow
 	within Within
 	parts  map[uint64]Sum
-	shift  uint // a part is of 1<<shift positions
+	shift  uint // each part covers 1<<shift positions
 	buf    []byte
 }
 
-// add counts one record.
+// add adds one record to the digest.
 func (d *digest) add(r *Record, payload []byte) error {
 	h := r.Header
 	f := append(d.buf[:0], byte(r.Type))
@@ -96,13 +93,13 @@ func (d *digest) add(r *Record, payload []byte) error {
 		object = r.u64(8)
 		u32(16, 20, 28)      // type, bonus type, bonus length
 		f = append(f, h[34]) // slots
-		if r.u32(36) != 0 {  // raw: the shape of the tree is authenticated too
+		if r.u32(36) != 0 {  // raw: the shape of the block tree is authenticated as well
 			u32(24)                    // block size
 			f = append(f, h[48:51]...) // indirect block shift, levels, block pointers
 			u64(56)                    // highest block
 		}
 	case RecordWrite:
-		if h[50] == 0 && zeroes(h[104:140]) {
+		if h[50] == 0 && allZero(h[104:140]) {
 			d.data(r.Object(), r.Offset(), payload)
 			return nil
 		}
@@ -133,11 +130,11 @@ func (d *digest) add(r *Record, payload []byte) error {
 	return nil
 }
 
-// data counts a block as applications see it, cell by cell.
+// data adds a block that is not raw, cell by cell.
 func (d *digest) data(object, offset uint64, block []byte) {
 	for len(block) > 0 {
 		n := min(cell, len(block))
-		if c := block[:n]; !zeroes(c) {
+		if c := block[:n]; !allZero(c) {
 			f := append(d.buf[:0], byte(RecordWrite))
 			f = binary.LittleEndian.AppendUint64(f, offset)
 			d.buf = f
@@ -148,13 +145,13 @@ func (d *digest) data(object, offset uint64, block []byte) {
 	}
 }
 
-// count adds the hash of one record or cell, its fields and the hash of what it
-// carries, to the sum of all and of its part.
+// count adds the hash of one record or cell to the total and to its part. fields are the
+// header fields, and payload is the hash of the payload.
 func (d *digest) count(object, position uint64, fields []byte, payload [16]byte) {
 	fields = binary.LittleEndian.AppendUint64(fields, d.guid)
 	fields = binary.LittleEndian.AppendUint64(fields, object)
 	fields = append(fields, payload[:]...)
-	d.buf = fields // for its memory
+	d.buf = fields // reuse the memory
 	x := Sum(xxh3.Hash128(fields))
 	d.all.Add(x)
 	if d.within.Object == 0 {
@@ -180,7 +177,7 @@ func (d *digest) count(object, position uint64, fields []byte, payload [16]byte)
 	}
 }
 
-func zeroes(b []byte) bool {
+func allZero(b []byte) bool {
 	for len(b) >= 8 {
 		if binary.LittleEndian.Uint64(b) != 0 {
 			return false

@@ -2,21 +2,20 @@ package zfs
 
 import "slices"
 
-// A StreamFeature is a feature that a pool must have to receive a stream.
+// StreamFeature is a pool feature that a pool needs to receive a stream.
 type StreamFeature struct {
 	Name string
-	// OfDataset tells that only streams of datasets that use the feature carry
-	// it; else those of all datasets in a pool where anything does.
+	// OfDataset reports that a stream needs the feature only if its dataset uses it. Otherwise
+	// all streams of a pool where any dataset uses it need it.
 	OfDataset bool
 	carries   func(StreamFlags) bool
 }
 
-// ResumeFeature is what a pool needs to keep the state of a receive (-s).
+// ResumeFeature is the pool feature that resumable receives (-s) need.
 const ResumeFeature = "extensible_dataset"
 
-// streamFeatures: what zfs send writes into the head of a stream, and zfs
-// receive refuses the stream for. Data that is not sent as it is stored needs
-// none of the first ones.
+// streamFeatures are the features that zfs send writes into the head of a stream, and that zfs
+// receive checks.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_send.c (setup_featureflags)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (recv_begin_check_feature_flags_impl)
@@ -31,7 +30,7 @@ var streamFeatures = []StreamFeature{
 	{"large_microzap", true, func(StreamFlags) bool { return true }},
 }
 
-// Features are those that streams with these flags may need.
+// Features returns the features that streams with these flags may need.
 func (f StreamFlags) Features() []StreamFeature {
 	var out []StreamFeature
 	for _, x := range streamFeatures {
@@ -42,13 +41,12 @@ func (f StreamFlags) Features() []StreamFeature {
 	return out
 }
 
-// Needs tells whether streams with these flags may need a feature.
+// Needs reports whether streams with these flags may need a feature.
 func (f StreamFlags) Needs(feature string) bool {
 	return slices.ContainsFunc(f.Features(), func(x StreamFeature) bool { return x.Name == feature })
 }
 
-// FeatureOf returns the pool feature that a value of a property needs, "" for
-// none.
+// FeatureOf returns the pool feature that a property value needs, "" for none.
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html
 func FeatureOf(property, value string) string {
@@ -78,10 +76,10 @@ func FeatureOf(property, value string) string {
 	return ""
 }
 
-// smallBlock is the largest block of pools without the feature large_blocks.
+// smallBlock is the largest block, in bytes, of a pool without the feature large_blocks.
 const smallBlock = 128 << 10
 
-// Enabling is how a pool gets a feature; where says on which host, as in "there".
+// Enabling returns advice how to get a feature. The parameter names the host of the pool.
 func (p *Pool) Enabling(where, feature string) string {
 	if _, known := p.Features[feature]; known {
 		return CommandLine([]string{"zpool", "set", "feature@" + feature + "=enabled", p.Name}) + " (an older ZFS may then no longer import the pool)"

@@ -73,18 +73,18 @@ const allowedFeatures = featureSpill | featureEmbedded | featureLZ4 | featureLar
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_package, zfs_receive_one)
 type Gate struct {
-	want   Arrival
-	clone  bool
-	walker Walker
-	rules  *RecordRules // of the current stream
-	key    string       // expected fingerprint of the wrapped key, "" for any
-	keyed  bool         // the current payload holds the wrapped key
-	list   []byte       // what arrived of that payload
-	at     gateState
-	sent   string // dataset of a package, "" for a single stream
-	next   int    // index of the first of want.Snapshots that may still come
-	base   uint64 // expected incremental source of the next stream
-	err    error
+	arrival        Arrival
+	clone          bool
+	walker         Walker
+	rules          *RecordRules // of the current stream
+	key            string       // expected fingerprint of the wrapped key, "" for any
+	inKey          bool         // the current payload holds the wrapped key
+	list           []byte       // the received part of that payload
+	at             gateState
+	packageDataset string // dataset of a package, "" for a single stream
+	next           int    // index of the first of want.Snapshots that may still come
+	base           uint64 // expected incremental source of the next stream
+	err            error
 }
 
 // gateState is the position between two records.
@@ -116,7 +116,7 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 			return nil, fmt.Errorf("receive %s: snapshot @%s has no GUID", r.Target, s.Name)
 		}
 	}
-	return &Gate{want: w, clone: r.Origin != "", base: w.Base}, nil
+	return &Gate{arrival: w, clone: r.Origin != "", base: w.Base}, nil
 }
 
 // Judge checks the next bytes of the stream. If it returns nil, the caller may pass them on.
@@ -126,9 +126,9 @@ func (g *Gate) Judge(b []byte) error {
 		if g.walker.Left() > 0 {
 			var payload []byte
 			payload, b = g.walker.Payload(b)
-			if g.keyed {
+			if g.inKey {
 				g.list = append(g.list, payload...)
-				g.err = g.sameKey()
+				g.err = g.checkKey()
 			}
 			continue
 		}
@@ -148,13 +148,13 @@ func (g *Gate) Judge(b []byte) error {
 // WrappedKey returned for the dataset.
 func (g *Gate) KeepKey(fingerprint string) { g.key = fingerprint }
 
-// sameKey compares the wrapped key once its payload is complete.
-func (g *Gate) sameKey() error {
+// checkKey compares the wrapped key once its payload is complete.
+func (g *Gate) checkKey() error {
 	if g.walker.Left() > 0 {
 		return nil
 	}
 	key, err := wrappedKey(g.list)
-	g.list, g.keyed = nil, false
+	g.list, g.inKey = nil, false
 	if err == nil && key != g.key {
 		return ErrOtherKey
 	}
@@ -173,7 +173,7 @@ func IsOtherKey(err error) bool {
 // Passes returns how many of the next bytes are payload that the caller may pass on without
 // Judge.
 func (g *Gate) Passes() int64 {
-	if g.keyed || g.err != nil {
+	if g.inKey || g.err != nil {
 		return 0
 	}
 	return int64(g.walker.Left())
@@ -210,7 +210,7 @@ func (g *Gate) record(r *Record) error {
 		return err
 	}
 	switch {
-	case r.Type == RecordEnd && g.sent == "":
+	case r.Type == RecordEnd && g.packageDataset == "":
 		g.at = atEnd
 	case r.Type == RecordEnd:
 		g.at = atStream
@@ -226,7 +226,7 @@ func (g *Gate) head(r *Record) error {
 		return errors.New(what)
 	case r.Features()&^allowedFeatures != 0:
 		return fmt.Errorf("%s: stream features %#x", what, r.Features()&^allowedFeatures)
-	case g.clone || g.want.Base == 0 || g.want.Resumed:
+	case g.clone || g.arrival.Base == 0 || g.arrival.Resumed:
 		return errors.New("a package where one stream was planned")
 	case r.order != binary.LittleEndian:
 		return errors.New("a package in the other byte order; each snapshot can be sent alone")
@@ -235,7 +235,7 @@ func (g *Gate) head(r *Record) error {
 	if err != nil {
 		return err
 	}
-	g.sent, g.at = dataset, atHeadEnd
+	g.packageDataset, g.at = dataset, atHeadEnd
 	return nil
 }
 
@@ -246,11 +246,11 @@ func (g *Gate) stream(r *Record) error {
 		return err
 	}
 	objects := uint32(osFilesystem)
-	if g.want.Volume {
+	if g.arrival.Volume {
 		objects = osVolume
 	}
 	i := g.next
-	for i < len(g.want.Snapshots) && g.want.Snapshots[i].GUID != r.ToGUID() {
+	for i < len(g.arrival.Snapshots) && g.arrival.Snapshots[i].GUID != r.ToGUID() {
 		i++
 	}
 	features := r.Features()
@@ -266,12 +266,12 @@ func (g *Gate) stream(r *Record) error {
 	switch {
 	case r.HeaderType() != substream:
 		return fmt.Errorf("a BEGIN record of type %d, expected %d", r.HeaderType(), substream)
-	case g.sent != "" && dataset != g.sent:
-		return fmt.Errorf("a package of %q with a stream of %q", g.sent, dataset)
-	case i == len(g.want.Snapshots):
+	case g.packageDataset != "" && dataset != g.packageDataset:
+		return fmt.Errorf("a package of %q with a stream of %q", g.packageDataset, dataset)
+	case i == len(g.arrival.Snapshots):
 		return fmt.Errorf("it brings %q with GUID %d, which was not planned", r.ToName(), r.ToGUID())
-	case r.ToName() != dataset+"@"+g.want.Snapshots[i].Name:
-		return fmt.Errorf("it brings %q where @%s was planned", r.ToName(), g.want.Snapshots[i].Name)
+	case r.ToName() != dataset+"@"+g.arrival.Snapshots[i].Name:
+		return fmt.Errorf("it brings %q where @%s was planned", r.ToName(), g.arrival.Snapshots[i].Name)
 	case r.FromGUID() != g.base:
 		return fmt.Errorf("its base is the snapshot with GUID %d, planned was %d", r.FromGUID(), g.base)
 	case features&^allowedFeatures != 0:
@@ -284,12 +284,12 @@ func (g *Gate) stream(r *Record) error {
 		return fmt.Errorf("its head has %d bytes, expected at most %d", r.u32(4), maxBeginPayload)
 	}
 	if err := errors.Join(
-		planned(features&featureRaw != 0, g.want.Raw, "it is raw, which was not planned", "it is not raw, as was planned"),
-		planned(features&featureResuming != 0, g.want.Resumed, "it is the rest of another stream", "it does not go on where the interrupted stream ended"),
+		planned(features&featureRaw != 0, g.arrival.Raw, "it is raw, which was not planned", "it is not raw, as was planned"),
+		planned(features&featureResuming != 0, g.arrival.Resumed, "it is the rest of another stream", "it does not go on where the interrupted stream ended"),
 	); err != nil {
 		return err
 	}
-	if g.keyed = g.key != ""; g.keyed && r.PayloadSize() == 0 {
+	if g.inKey = g.key != ""; g.inKey && r.PayloadSize() == 0 {
 		return errors.New("it is raw and has no key")
 	}
 	g.next, g.base, g.at, g.rules = i+1, r.ToGUID(), inStream, NewRecordRules(r)

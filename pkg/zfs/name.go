@@ -8,19 +8,17 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// Limits of names, as the kernel enforces them.
+// Limits of names in the kernel.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (ZFS_MAX_DATASET_NAME_LEN)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zcommon/zfs_namecheck.c (zfs_max_dataset_nesting)
 const (
-	MaxName    = 255 // bytes of a full name, "@snapshot" or "#bookmark" included
+	MaxName    = 255 // bytes of a full name, including "@snapshot" or "#bookmark"
 	maxNesting = 50  // components of a dataset's name
 )
 
-// ParseDataset checks the name of a filesystem or volume and returns it.
-//
-// Every error of this file is a usage fault around an *Error of kind
-// InvalidName whose text names the string and the rule it breaks.
+// ParseDataset checks the name of a filesystem or volume and returns it. All errors of this
+// file, except those of ParseGUID, are usage faults that wrap an *Error of kind InvalidName.
 func ParseDataset(s string) (string, error) {
 	if i := strings.IndexAny(s, "@#"); i >= 0 {
 		return "", invalidName(s, fmt.Sprintf("a dataset is wanted, and %q makes this a %s", s[i], VersionKind(s[i]).noun()), "leave out "+s[i:])
@@ -28,7 +26,7 @@ func ParseDataset(s string) (string, error) {
 	return s, checkDataset(s, s)
 }
 
-// DeviceOf is the link to a volume's device, in which udev has no blanks.
+// DeviceOf returns the path of a volume's device. udev replaces spaces in it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/udev/zvol_id.c
 func DeviceOf(volume string) string { return "/dev/zvol/" + strings.ReplaceAll(volume, " ", "+") }
@@ -39,8 +37,8 @@ func ParseSnapshot(s string) (dataset, name string, err error) { return parseVer
 // ParseBookmark splits "pool/a#x" into dataset and bookmark name.
 func ParseBookmark(s string) (dataset, name string, err error) { return parseVersion(s, Bookmark) }
 
-// ParseVersion splits the full name of a snapshot or bookmark. The Version
-// has only Kind and Name.
+// ParseVersion splits the full name of a snapshot or bookmark. It sets only Kind and Name of
+// the version.
 func ParseVersion(s string) (dataset string, v Version, err error) {
 	i := strings.IndexAny(s, "@#")
 	if i < 0 {
@@ -68,8 +66,7 @@ func parseVersion(s string, kind VersionKind) (dataset, name string, err error) 
 	return dataset, name, nil
 }
 
-// CheckComponent checks one part of a name: that of a dataset below its
-// parent, of a snapshot behind "@" or of a bookmark behind "#".
+// CheckComponent checks one component of a name: of a dataset, or the part after "@" or "#".
 func CheckComponent(s string) error {
 	if why := componentFault(s); why != "" {
 		return invalidName(s, "it "+why, nameHint)
@@ -110,15 +107,14 @@ func checkDataset(full, dataset string) error {
 		}
 		return invalidName(full, why, nameHint)
 	}
-	// Pools begin with a letter, which also keeps a name from being read as
-	// an option.
+	// Pool names start with a letter. This also prevents that a name is read as an option.
 	if c := dataset[0]; !letter(c) {
 		return invalidName(full, fmt.Sprintf("a pool's name begins with a letter, not %q", c), "")
 	}
 	return nil
 }
 
-// componentFault says what is wrong with one part of a name, "" if nothing.
+// componentFault returns the fault of a component, "" if it is valid.
 func componentFault(s string) string {
 	if s == "" {
 		return "is empty"
@@ -154,7 +150,7 @@ func (k VersionKind) noun() string {
 	return "snapshot"
 }
 
-// invalidName is shown cut short: a name may be arbitrarily long input.
+// invalidName shortens s, because untrusted names may be long.
 func invalidName(s, why, hint string) error {
 	subject := s
 	if len(subject) > 300 {
@@ -164,7 +160,7 @@ func invalidName(s, why, hint string) error {
 		Kind: InvalidName, Op: "name", Subject: strconv.Quote(subject), Detail: why, Hint: hint}}
 }
 
-// ParseGUID parses a GUID as zfs get -p prints it: decimal, never 0.
+// ParseGUID parses a GUID in decimal, as zfs get -p prints it. 0 is an error.
 func ParseGUID(s string) (uint64, error) {
 	g, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || g == 0 {

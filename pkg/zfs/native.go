@@ -7,56 +7,56 @@ import (
 	"strings"
 )
 
-// class says what a native property decides. Carry derives from it who may choose the
-// property's value.
+// class is the effect of a native property. Carry derives from it whether another host may
+// choose the value.
 type class int
 
 const (
-	// shape decides the form of the blocks that are written from now on.
+	// shape determines the form of newly written blocks.
 	shape class = iota + 1
-	// behaviour decides how the dataset treats its own files. No value gives its users
-	// or the host anything that the files could not give.
+	// behaviour determines how the dataset treats its own files. No value gives users or the
+	// host anything that the files could not give.
 	behaviour
 	// resources uses up memory or devices of the pool, or creates device nodes.
 	resources
-	// rights lets programs, device nodes or labels in the dataset have an effect on
-	// the host.
+	// rights lets programs, device nodes or labels in the dataset affect the host.
 	rights
-	// place belongs to the dataset's place: where it is mounted, shared and limited.
+	// place belongs to the position in the tree: mountpoint, shares and limits.
 	place
 	// encryption comes with a raw stream, or is chosen for a new dataset.
 	encryption
-	// fixed is decided by the stream that creates the dataset.
+	// fixed is determined by the stream that creates the dataset.
 	fixed
 	// report is read-only.
 	report
 )
 
-// native is a property of OpenZFS 2.1 to 2.4.
-type native struct {
+// nativeProperty is a property of OpenZFS 2.1 to 2.4.
+type nativeProperty struct {
 	name string
 	on   string // "f" filesystems, "v" volumes, "fv" both; "" neither
 	of   class
-	// words are the values, separated by spaces; "" = want judges, or any line.
+	// words are the valid values, separated by spaces. If it is empty, want decides.
 	words string
-	// want returns what a value must be, "" if it may be set. Sizes and numbers.
+	// want returns a description of the valid values, "" if value is valid. nil accepts any
+	// line.
 	want func(value string) string
-	// foreign are the values that another host may choose; nil = all. Values of
-	// resources, rights and place are withheld unless they are listed here.
+	// foreign lists the values that another host may choose, nil for all. Values of resources,
+	// rights and place are withheld unless listed here.
 	foreign []string
-	// text marks values that may hold any text, tabs and line breaks included.
+	// text reports that a value may contain any text, including tabs and line breaks.
 	text bool
 }
 
 const onOff = "on off"
 
-// natives are all native properties. A test compares them with the lists of four
+// nativeProperties are all native properties. A test compares them with the lists of four
 // releases.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.4.4/module/zcommon/zfs_prop.c (zfs_prop_init)
-var natives = []native{
+var nativeProperties = []nativeProperty{
 	{name: "checksum", on: "fv", of: shape, words: "on off fletcher2 fletcher4 sha256 noparity sha512 skein edonr blake3",
-		foreign: []string{"on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3"}}, // the others find no damage
+		foreign: []string{"on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3"}}, // the others detect no damage
 	{name: "compression", on: "fv", of: shape, want: wantCompression},
 	{name: "copies", on: "fv", of: shape, words: "1 2 3"},
 	{name: "dnodesize", on: "f", of: shape, words: "legacy auto 1k 2k 4k 8k 16k"},
@@ -87,7 +87,7 @@ var natives = []native{
 	{name: "vscan", on: "f", of: behaviour, words: onOff},
 	{name: "xattr", on: "f", of: behaviour, words: "off sa on dir"},
 
-	{name: "dedup", on: "fv", of: resources, foreign: []string{"off"}, // its table takes memory, for as long as the blocks exist
+	{name: "dedup", on: "fv", of: resources, foreign: []string{"off"}, // its table uses memory until the blocks are freed
 		words: "on off verify sha256 sha256,verify sha512 sha512,verify skein skein,verify edonr,verify blake3 blake3,verify"},
 	{name: "snapdev", on: "fv", of: resources, words: "hidden visible", foreign: []string{"hidden"}}, // device nodes, which the kernel looks for partitions in
 	{name: "special_small_blocks", on: "f", of: resources, want: wantSmallBlocks, foreign: []string{"0"}},
@@ -102,7 +102,7 @@ var natives = []native{
 	{name: "rootcontext", on: "fv", of: rights, text: true},
 	{name: "mlslabel", on: "fv", of: rights, text: true},
 	{name: "zoned", on: "f", of: rights, words: onOff},
-	{name: "jailed", on: "f", of: rights, words: onOff}, // FreeBSD's name of zoned
+	{name: "jailed", on: "f", of: rights, words: onOff}, // zoned on FreeBSD
 
 	{name: "canmount", on: "f", of: place, words: "on off noauto"},
 	{name: "filesystem_limit", on: "f", of: place, want: wantLimit},
@@ -148,9 +148,9 @@ var natives = []native{
 }
 
 // nativeOf returns the native property of that name, nil if there is none.
-func nativeOf(property string) *native {
-	if i := slices.IndexFunc(natives, func(n native) bool { return n.name == property }); i >= 0 {
-		return &natives[i]
+func nativeOf(property string) *nativeProperty {
+	if i := slices.IndexFunc(nativeProperties, func(n nativeProperty) bool { return n.name == property }); i >= 0 {
+		return &nativeProperties[i]
 	}
 	return nil
 }
@@ -163,12 +163,12 @@ func classOf(property string) class {
 }
 
 // fits reports whether a dataset of type t can have the property.
-func (n *native) fits(t Type) bool {
+func (n *nativeProperty) fits(t Type) bool {
 	return t == Filesystem && strings.Contains(n.on, "f") || t == Volume && strings.Contains(n.on, "v")
 }
 
-// requires returns what a value of the property must be, "" if ZFS may take it.
-func (n *native) requires(value string) string {
+// requires returns a description of the valid values, "" if ZFS may accept value.
+func (n *nativeProperty) requires(value string) string {
 	if n.words != "" {
 		if words := strings.Fields(n.words); !slices.Contains(words, value) {
 			return "one of " + strings.Join(words, ", ")
@@ -180,8 +180,8 @@ func (n *native) requires(value string) string {
 	return ""
 }
 
-// EncryptionBound reports whether a property is part of a dataset's encryption:
-// raw streams bring it, and refuse to have it set or excluded.
+// EncryptionBound reports whether a property belongs to a dataset's encryption. Raw streams
+// contain it, and zfs receive refuses to set or exclude it.
 func EncryptionBound(property string) bool { return classOf(property) == encryption }
 
 // ReadOnly reports whether a property can never be set.

@@ -21,15 +21,14 @@ const (
 const (
 	nvHeader     = 4 + 8  // encoding, byte order, 2 reserved; version and flags of the list
 	nvPairHeader = 16     // size, name size, reserved, number of values, type
-	nvMaxPairs   = 10_000 // far more than any token has
-	nvMaxDepth   = 4      // and lists within lists
+	nvMaxPairs   = 10_000 // far above the number in any token
+	nvMaxDepth   = 4      // of nested lists
 )
 
-// parseNVList decodes a list in native encoding, which is how the kernel
-// packs resume tokens and the heads of streams: numbers in the byte order that the second byte names,
-// names and values padded to 8 bytes. Values are uint64, string, []byte,
-// map[string]any (a list) or true (a boolean without value); of other
-// types just true.
+// parseNVList decodes an nvlist in native encoding. The kernel uses it for resume tokens and
+// heads of streams. The second byte gives the byte order. Names and values are padded to 8
+// bytes. Values are uint64, string, []byte or map[string]any (a list). A boolean without value
+// and values of other types become true.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/nvpair/nvpair.c (nvs_native)
 func parseNVList(b []byte) (map[string]any, error) {
@@ -47,7 +46,7 @@ func parseNVList(b []byte) (map[string]any, error) {
 	return out, err
 }
 
-// parseNVPairs decodes pairs up to the end mark and returns what follows it.
+// parseNVPairs decodes pairs up to the end mark and returns the bytes after it.
 func parseNVPairs(b []byte, order binary.ByteOrder, depth int) (out map[string]any, rest []byte, err error) {
 	out = map[string]any{}
 	for {
@@ -112,7 +111,7 @@ func parseNVPair(b []byte, order binary.ByteOrder) (name string, value any, err 
 	case nvList:
 		return name, map[string]any{}, nil
 	case nvListArray:
-		// Its members follow outside the pair; nothing that is read has any.
+		// Its members follow outside of the pair. No known field has this type.
 		return "", nil, fmt.Errorf("%q is an array of lists", name)
 	}
 	return name, true, nil

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// maxLine bounds what is read as one value, in bytes: a property's has at most
-// 8 KiB, a resume token or a list of clones may be longer.
+// maxLine is the largest length of one value in bytes. Properties have at most 8 KiB, but
+// resume tokens and lists of clones may be longer.
 const maxLine = 1 << 20
 
-// eachLine calls f with every line. A carriage return at its end belongs to it.
+// eachLine calls f with every line, without its line feed. It keeps carriage returns.
 func eachLine(text string, f func(line string) error) error {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -27,8 +27,8 @@ func eachLine(text string, f func(line string) error) error {
 	return nil
 }
 
-// ParseVersions parses the output of ListVersionsArgs: the versions of each
-// dataset in order of creation, a bookmark before the snapshot it was made of.
+// ParseVersions parses the output of ListVersionsArgs. It returns the versions of each dataset
+// in the order of SortVersions.
 func ParseVersions(text string) (map[string][]Version, error) {
 	out := map[string][]Version{}
 	err := eachLine(text, func(line string) error {
@@ -61,8 +61,7 @@ func ParseVersions(text string) (map[string][]Version, error) {
 	return out, nil
 }
 
-// SortVersions orders versions by creation, a bookmark before the snapshot it
-// was made of, and otherwise by name.
+// SortVersions orders versions by creation, a bookmark before its snapshot, and then by name.
 func SortVersions(v []Version) {
 	slices.SortFunc(v, func(a, b Version) int {
 		return cmp.Or(
@@ -73,9 +72,8 @@ func SortVersions(v []Version) {
 	})
 }
 
-// ParseEstimate parses the output of EstimateArgs: the size of the stream in
-// bytes. What zfs prints besides (the token's contents, a line per snapshot)
-// is passed over.
+// ParseEstimate parses the output of EstimateArgs and returns the size of the stream in bytes.
+// It ignores all other lines.
 func ParseEstimate(text string) (uint64, error) {
 	var size uint64
 	found, last := false, ""
@@ -101,9 +99,9 @@ func ParseEstimate(text string) (uint64, error) {
 	return size, nil
 }
 
-// ParseHolds reads zfs holds -H: the tags of each snapshot, by full name. A tag
-// may hold any text, also what looks like a row about another snapshot: where
-// there are not as many as its userrefs, ParseHoldsOf tells.
+// ParseHolds parses zfs holds -H and returns the tags of each snapshot by full name. A tag may
+// contain any text, even a row of another snapshot. If the number of tags differs from the
+// snapshot's userrefs, use ParseHoldsOf.
 func ParseHolds(text string) (map[string][]string, error) {
 	out := map[string][]string{}
 	err := eachLine(text, func(line string) error {
@@ -117,7 +115,7 @@ func ParseHolds(text string) (map[string][]string, error) {
 	return out, err
 }
 
-// ParseHoldsOf reads zfs holds -H of one snapshot, of which all is then said.
+// ParseHoldsOf parses zfs holds -H of a single snapshot. Its result is exact for any tag.
 func ParseHoldsOf(snapshot, text string) ([]string, error) {
 	if text == "" {
 		return nil, nil

@@ -6,61 +6,56 @@ import (
 	"strings"
 )
 
-// surveyProperties are read for every dataset of a survey. All are known to
-// OpenZFS 2.1, which refuses the whole command for one unknown name, and none
-// is expensive.
+// surveyProperties are read for every dataset. OpenZFS 2.1 knows all of them: it refuses a
+// command with an unknown name. None is expensive to read.
 const surveyProperties = "type,guid,createtxg,encryption,keystatus,encryptionroot,keyformat,keylocation,pbkdf2salt,pbkdf2iters," +
 	"receive_resume_token,inconsistent,origin," +
 	"recordsize,volsize,volblocksize,compression,checksum,copies,dnodesize,special_small_blocks," +
 	"used,available,referenced,written,quota,refquota,reservation,refreservation," +
 	"mountpoint,mounted,canmount,readonly,redacted," + FlagsProperty + "," + RestoreProperty
 
-// FlagsProperty is a user property of received datasets: the stream flags that
-// their first receive used ("w", "Lec"). A chain must keep them: toggling -L
-// within one loses data or fails the receive (openzfs#6224).
+// FlagsProperty is a user property of received datasets that holds the stream flags of the
+// first receive ("w", "Lec"). Later streams must have the same flags: a change of -L loses
+// data or fails the receive (openzfs#6224).
 const FlagsProperty = "zxfer:stream"
 
-// RestoreProperty is a user property of what a restore brings, from its first
-// stream on until all has arrived: it is then that the dataset is given back what
-// kept it from being changed meanwhile.
+// RestoreProperty is a user property of datasets that a restore creates, until the restore is
+// complete. Then zxfer removes the protection against changes.
 const RestoreProperty = "zxfer:restore"
 
-// ChangedProperty is when a snapshot of a dataset was last taken, received,
-// destroyed or renamed: in seconds, by the clock of the host. Bookmarks and
-// holds leave it alone, and so does what a promotion brings to a clone. It is
-// kept in the pool, and known to OpenZFS 2.2 and later.
+// ChangedProperty is the time at which a snapshot of the dataset was last taken, received,
+// destroyed or renamed, in seconds by the host's clock. Bookmarks, holds and promotions of
+// clones do not change it. It is stored in the pool. OpenZFS 2.2 and later have it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dir.c (dsl_dir_snap_cmtime_update)
 const ChangedProperty = "snapshots_changed"
 
-// NewestProperty is the full name of a dataset's newest snapshot; of a clone
-// without a snapshot of its own, its origin. zfs(8) knows it by name and does not
-// list it among all. Reading it costs nothing beside the dataset's other
-// properties, where a listing of all snapshots takes the kernel some lookups for
-// each, and for each of an unmounted filesystem many.
+// NewestProperty is the full name of a dataset's most recent snapshot, or the origin of a
+// clone without snapshots. zfs get reads it only by name and does not list it with "all". It
+// costs nothing beyond the other properties, while a list of snapshots takes several lookups
+// per snapshot, and many if the filesystem is unmounted.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (dsl_get_prev_snap)
 const NewestProperty = "prevsnap"
 
-// ChangeProperties are those of a survey that only is to find out what changed.
+// ChangeProperties returns the properties that show whether a dataset changed.
 func ChangeProperties() []string {
 	return []string{"type", "guid", "inconsistent", "origin", "encryptionroot", "receive_resume_token", "written", ChangedProperty}
 }
 
-// SurveyProperties are the properties that a survey reads for each dataset.
+// SurveyProperties returns the properties that a listing has for each dataset.
 func SurveyProperties() []string { return strings.Split(surveyProperties, ",") }
 
-// AncestorProperties are those of SurveyProperties that a restricted key may read of
-// datasets above its grant: what a plan needs. Places, key files and snapshots' names
-// are not among them.
+// AncestorProperties returns the part of SurveyProperties that a restricted key may read of
+// ancestors of its grant. It excludes mountpoints, key locations and snapshot names.
 func AncestorProperties() []string {
 	return slices.DeleteFunc(SurveyProperties(), func(p string) bool {
 		return slices.Contains([]string{"mountpoint", "mounted", "canmount", "keylocation", "origin", "receive_resume_token"}, p)
 	})
 }
 
-// CheckProperty checks the form of a property's name: native
-// ("recordsize") or user ("org:name").
+// CheckProperty checks the form of a property name: native ("recordsize") or user
+// ("org:name").
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html (User Properties)
 func CheckProperty(name string) error {
@@ -86,5 +81,5 @@ func CheckProperty(name string) error {
 	return nil
 }
 
-// UserProperty reports whether a property is a user property, with ":".
+// UserProperty reports whether a property is a user property, which has a ":".
 func UserProperty(name string) bool { return strings.Contains(name, ":") }

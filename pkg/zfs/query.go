@@ -9,16 +9,13 @@ import (
 	"strings"
 )
 
-// Query reads properties of datasets and versions with zfs get, which prints
-// them by their values as they are: with tabs and line breaks in those that
-// may hold any text, and that belong to whoever may set them.
+// Query reads properties of datasets and versions with zfs get, which prints values unescaped.
+// Values of free text may contain tabs and line breaks, and they are untrusted.
 //
-// Behind each of these a Query asks for a fence, a user property of a random
-// name. Nobody has set it, and zfs get says so in a row that no value can hold
-// who was stored before the name was thought of. What is between the name of
-// such a property and its fence is its value and source, whatever it looks like.
-//
-// zfs get prints what it is asked for in the order it is asked, also twice.
+// After each such property, a Query requests a fence: a user property with a random name that
+// nobody has set. A value that was stored earlier cannot contain this name. So everything
+// between a property's name and its fence is its value and source. zfs get prints properties
+// in the requested order, also repeated ones.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zfs/zfs_main.c (get_callback)
 type Query struct {
@@ -26,18 +23,18 @@ type Query struct {
 	fence      string
 }
 
-// NewQuery makes a Query of properties with a secret that was never used.
+// NewQuery returns a Query. secret must be random and used once.
 func NewQuery(secret [16]byte, properties ...string) Query {
 	return Query{properties, "zxfer:fence-" + hex.EncodeToString(secret[:])}
 }
 
-// GetArgs reads the properties of datasets and versions, for Parse.
+// GetArgs returns arguments that read the properties of datasets and versions, for Parse.
 func (q Query) GetArgs(names []string) []string {
 	return append(append(getArgs(), q.list()), names...)
 }
 
-// SurveyArgs reads the properties of datasets, and where recursive of all
-// below them, for ParseSurvey.
+// SurveyArgs returns arguments that read the properties of datasets, for ParseSurvey. If
+// recursive is set, they include descendants.
 func (q Query) SurveyArgs(recursive bool, names ...string) []string {
 	args := append(getArgs(), "-t", "filesystem,volume")
 	if recursive {
@@ -58,11 +55,11 @@ func (q Query) list() string {
 	return strings.Join(out, ",")
 }
 
-// Parse parses the output of GetArgs or SurveyArgs: properties by the name of
-// the dataset or version.
+// Parse parses the output of GetArgs or SurveyArgs. It returns properties by the name of the
+// dataset or version.
 func (q Query) Parse(printed string) (map[string]map[string]Property, error) {
 	out := map[string]map[string]Property{}
-	var name, property string // of a record that a fence ends
+	var name, property string // of a record that a fence terminates
 	var text []byte
 	add := func(value, source string) error {
 		m := out[name]
@@ -115,8 +112,8 @@ func (q Query) Parse(printed string) (map[string]map[string]Property, error) {
 	return out, nil
 }
 
-// ParseSurvey parses the output of SurveyArgs: datasets sorted by name,
-// without versions.
+// ParseSurvey parses the output of SurveyArgs. It returns datasets sorted by name, without
+// versions.
 func (q Query) ParseSurvey(text string) ([]*Dataset, error) {
 	rows, err := q.Parse(text)
 	if err != nil {
@@ -137,13 +134,13 @@ func (q Query) ParseSurvey(text string) ([]*Dataset, error) {
 	return out, nil
 }
 
-// LocalArgs reads the names of the properties that are set on the datasets
-// themselves, for ParseLocal.
+// LocalArgs returns arguments that list the properties set on the datasets themselves, for
+// ParseLocal.
 func LocalArgs(names []string) []string {
 	return append([]string{"get", "-H", "-o", "property", "-s", "local", "all"}, names...)
 }
 
-// ParseLocal parses the output of LocalArgs: each name once.
+// ParseLocal parses the output of LocalArgs. It returns each name once, sorted.
 func ParseLocal(text string) ([]string, error) {
 	var out []string
 	err := eachLine(text, func(line string) error {
@@ -157,9 +154,8 @@ func ParseLocal(text string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// PoolArgs are arguments of zpool(8) for ParsePool. All is not asked for, as
-// nothing fences a pool's comment off; features that a release does not know
-// are left out by it.
+// PoolArgs returns the arguments of zpool(8) for ParsePool. It does not request "all", because
+// a pool's comment may contain any text. zpool skips features that it does not know.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zpool/zpool_main.c (get_callback)
 func PoolArgs(pool string) []string {
@@ -169,7 +165,7 @@ func PoolArgs(pool string) []string {
 
 const poolProperties = "size,capacity,health,guid,free,allocated,fragmentation,readonly,ashift"
 
-// poolFeatures are those of OpenZFS up to 2.4.
+// poolFeatures are the pool features of OpenZFS up to 2.4.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.4.4/module/zcommon/zfeature_common.c
 const poolFeatures = "async_destroy empty_bpobj lz4_compress multi_vdev_crash_dump spacemap_histogram enabled_txg " +

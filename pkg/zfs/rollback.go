@@ -8,25 +8,25 @@ import (
 // TagPrefix is the prefix of the hold tags and bookmark names of zxfer's jobs.
 const TagPrefix = "zxfer:"
 
-// OwnTag reports whether a hold is one that a job of zxfer placed: "zxfer:JOB:TARGET".
-func OwnTag(tag string) bool {
+// IsJobTag reports whether a job of zxfer placed the hold: "zxfer:JOB:TARGET".
+func IsJobTag(tag string) bool {
 	rest, ours := strings.CutPrefix(tag, TagPrefix)
 	return ours && strings.Contains(rest, ":")
 }
 
-// Rollback makes a dataset again what it was at one of its snapshots.
+// Rollback rolls a dataset back to one of its snapshots.
 type Rollback struct {
 	Dataset string     `json:"dataset"`
 	To      SnapshotID `json:"to"`
-	// Loses lists the newer snapshots and bookmarks, which are destroyed. If the dataset has
-	// any other newer one, nothing is changed.
+	// Loses lists the newer snapshots and bookmarks that are destroyed. If the dataset has any
+	// other newer version, nothing is changed.
 	Loses []Version `json:"loses,omitempty"`
 }
 
-// Snapshot returns the full name of the snapshot that the dataset goes back to.
+// Snapshot returns the full name of the snapshot to roll back to.
 func (r Rollback) Snapshot() string { return r.Dataset + "@" + r.To.Name }
 
-// Check refuses names that ZFS would take for something else.
+// Check returns an error if a name or GUID is invalid.
 func (r Rollback) Check() error {
 	if _, err := ParseDataset(r.Dataset); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (r Rollback) Check() error {
 	return nil
 }
 
-// Newer returns the full names of the snapshots and bookmarks that have to be destroyed first,
-// and why the dataset may not be rolled back, "" if it may. d is the dataset with all its versions.
+// Newer returns the full names of the versions to destroy first. If the dataset must not be
+// rolled back, why is the reason. d must have all its versions.
 func (r Rollback) Newer(d *Dataset) (names []string, why string) {
 	to, ok := d.SnapshotOf(r.To.GUID)
 	if !ok || to.Name != r.To.Name {

@@ -9,7 +9,7 @@ import (
 func TestOwnTag(t *testing.T) {
 	t.Parallel()
 	for tag, own := range map[string]bool{"zxfer:home:near": true, "zxfer:home:": true, "zxfer:home": false, "zxfer:": false, "mine": false, "zxferx:a:b": false, "": false} {
-		require.Equal(t, own, OwnTag(tag), tag)
+		require.Equal(t, own, IsJobTag(tag), tag)
 	}
 }
 

@@ -21,7 +21,7 @@ type StreamReader struct {
 	header  [RecordSize]byte
 	payload bytes.Buffer
 	last    RecordType
-	begun   bool
+	started bool
 }
 
 // NewStreamReader returns a reader of the stream r. It reads ahead.
@@ -39,12 +39,12 @@ func (s *StreamReader) Next() (*Record, error) {
 		n, err := s.r.Discard(int(left))
 		s.walker.Skip(uint64(n))
 		if err != nil {
-			return nil, s.cut(left, err)
+			return nil, s.payloadError(left, err)
 		}
 	}
 	n, err := io.ReadFull(s.r, s.header[:])
 	switch {
-	case err == io.EOF && s.begun && s.last == RecordEnd:
+	case err == io.EOF && s.started && s.last == RecordEnd:
 		return nil, io.EOF
 	case err == io.EOF:
 		return nil, s.errorf("stream ends before its END record: %w", io.ErrUnexpectedEOF)
@@ -56,7 +56,7 @@ func (s *StreamReader) Next() (*Record, error) {
 	case bad != nil:
 		return nil, s.errorf("%w", bad)
 	}
-	s.last, s.begun = rec.Type, true
+	s.last, s.started = rec.Type, true
 	return rec, nil
 }
 
@@ -69,13 +69,13 @@ func (s *StreamReader) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b[:min(uint64(len(b)), left)])
 	s.walker.Skip(uint64(n))
 	if err != nil {
-		err = s.cut(left, err)
+		err = s.payloadError(left, err)
 	}
 	return n, err
 }
 
-// cut describes a failure to read left bytes of a payload.
-func (s *StreamReader) cut(left uint64, err error) error {
+// payloadError describes a failure to read left bytes of a payload.
+func (s *StreamReader) payloadError(left uint64, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// Token holds the contents of a resume token: which stream was interrupted, and where.
-// Its checksum has no key, so anybody can make one up. A Token that ParseToken returned
-// has a valid name and numbers within the limits of ZFS. Whether its snapshots exist, and
-// belong together, is for the caller to check.
+// Token holds the contents of a resume token: the interrupted stream and the position in it.
+// Its checksum has no key, so anyone can forge it. ParseToken checks that the name is valid
+// and that numbers are within the limits of ZFS. The caller must check that the snapshots
+// exist and belong together.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (get_receive_resume_token_impl)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send_resume_token_to_nvlist)
 type Token struct {
 	ToGUID   uint64 `json:"to_guid,string"`
-	ToName   string `json:"to_name"`                    // full name of the snapshot, as it was on the source when the stream began
+	ToName   string `json:"to_name"`                    // full name of the snapshot on the source at the start of the stream
 	FromGUID uint64 `json:"from_guid,string,omitempty"` // 0 for a full stream
-	Object   uint64 `json:"object"`                     // where to go on
+	Object   uint64 `json:"object"`                     // position to resume at
 	Offset   uint64 `json:"offset"`
-	Bytes    uint64 `json:"bytes"` // of stream that were stored
-	// Flags are what the stream made use of: LargeBlocks is missing where
-	// -L was given and no block was large.
+	Bytes    uint64 `json:"bytes"` // stream bytes that were stored
+	// Flags are the features that the stream used. LargeBlocks is unset if -L was given but no
+	// block was large.
 	Flags    StreamFlags `json:"flags"`
 	Saved    bool        `json:"saved,omitempty"`    // of a stream of zfs send --saved
 	Redacted bool        `json:"redacted,omitempty"` // of a redacted stream
@@ -35,14 +35,15 @@ type Token struct {
 
 const (
 	tokenVersion = 1
-	// maxPacked bounds the contents of a token, maxToken its text. A token has less than
-	// 1 KiB, unless its stream is redacted, with 8 bytes for each redaction snapshot. Each
-	// dataset of another host's listing can have a token. So the limit also bounds the time
-	// that a listing takes.
+	// maxPacked is the largest size of a token's contents, and maxToken that of its text. A
+	// token has less than 1 KiB, except that a redacted stream adds 8 bytes per redaction
+	// snapshot. Each dataset of an untrusted listing can have a token, so the limit also
+	// bounds the time to parse a listing.
 	maxPacked = 16 << 10
 	maxToken  = 4 * maxPacked
 
-	// maxOffset bounds offsets in files and streams. Sums of a few stay within 64 bits.
+	// maxOffset is the largest offset in files and streams. Sums of a few offsets fit into 64
+	// bits.
 	maxOffset = 1 << 62
 )
 
@@ -60,8 +61,8 @@ func badToken(err error) error {
 	return &Error{Kind: BadToken, Op: "token", Detail: "resume token: " + err.Error()}
 }
 
-// checkTokenSyntax checks that a token has the characters of one, so that it
-// can be nothing else on a command line.
+// checkTokenSyntax checks the characters of a token, so that a command line cannot take it for
+// anything else.
 func checkTokenSyntax(s string) error {
 	for i, r := range s {
 		if hexDigit := r >= '0' && r <= '9' || r >= 'a' && r <= 'f'; !hexDigit && (r != '-' || i == 0) {
@@ -102,11 +103,11 @@ func parseToken(s string) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	return tokenOf(data)
+	return tokenFromList(data)
 }
 
-// sumWords is the first word of fletcher-4, which tokens are checked with:
-// the sum of all whole 32-bit words.
+// sumWords returns the checksum of a token: the first word of fletcher-4, the sum of all whole
+// 32-bit words.
 func sumWords(b []byte, order binary.ByteOrder) (sum uint64) {
 	for ; len(b) >= 4; b = b[4:] {
 		sum += uint64(order.Uint32(b))
@@ -130,7 +131,7 @@ func inflate(packed []byte, size int) ([]byte, error) {
 	return data, nil
 }
 
-func tokenOf(data []byte) (Token, error) {
+func tokenFromList(data []byte) (Token, error) {
 	list, err := parseNVList(data)
 	if err != nil {
 		return Token{}, err

@@ -10,8 +10,7 @@ import (
 	"zxfer/pkg/printable"
 )
 
-// parseSize reads a size as zfs(8) takes it for a property: bytes, or with a
-// unit of 1024 (128K, 1m, 1.5GiB).
+// parseSize parses a size of a property: bytes, or with a unit of 1024 (128K, 1m, 1.5GiB).
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_util.c (zfs_nicestrtonum)
 func parseSize(s string) (uint64, bool) {
@@ -40,15 +39,14 @@ func parseSize(s string) (uint64, bool) {
 	return n << shift, true
 }
 
-// maxValue is how long the value of a property may be, in bytes.
+// maxValue is the largest length of a property value in bytes.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (ZAP_MAXVALUELEN)
 const maxValue = 8<<10 - 1
 
-// CheckValue refuses a value that must not be set: one that no version of ZFS takes,
-// as far as that can be told without asking ZFS, and one that is not a printable line.
-// "zfs list -H" prints values as they are. A line break in one looks like the end of
-// a row to programs that read it, such as zfs-mount-generator.
+// CheckValue returns an error if the value must not be set: no version of ZFS accepts it, or
+// it is not a printable line. "zfs list -H" prints values unescaped, so a line break would
+// look like the end of a row to other programs, such as zfs-mount-generator.
 func CheckValue(property, value string) error {
 	if want := wantValue(property, value); want != "" {
 		return fmt.Errorf("%s=%s: the value must be %s", property, cutValue(value), want)
@@ -56,7 +54,7 @@ func CheckValue(property, value string) error {
 	return nil
 }
 
-// wantValue returns what a value must be to be set, "" if it may be.
+// wantValue returns a description of the valid values, "" if value is valid.
 func wantValue(property, value string) string {
 	switch {
 	case len(value) > maxValue:
@@ -70,7 +68,7 @@ func wantValue(property, value string) string {
 	return ""
 }
 
-// cutValue shows the beginning of a value, quoted if it is not printable.
+// cutValue returns the start of a value, quoted if it is not printable.
 func cutValue(s string) string {
 	if len(s) > 40 {
 		s = s[:40] + "…"
@@ -84,8 +82,8 @@ func cutValue(s string) string {
 // hasWord reports whether s is a word, alone or before a "-".
 func hasWord(s, word string) bool { return s == word || strings.HasPrefix(s, word+"-") }
 
-// CheckTag checks the tag of a hold: as long as a name, of the characters of one,
-// and not to be taken for an option.
+// CheckTag checks the tag of a hold. It must be valid as a name component and must not look
+// like an option.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_userhold.c (dsl_dataset_user_hold_check_one)
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zfs/zfs_main.c (zfs_do_hold_rele_impl)

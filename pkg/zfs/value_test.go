@@ -64,7 +64,7 @@ func TestCheckTag(t *testing.T) {
 	}
 }
 
-// What streams need, by the flags that they are sent with.
+// Features that streams need, by their flags.
 func TestStreamFeatures(t *testing.T) {
 	t.Parallel()
 	names := func(f StreamFlags) string {

@@ -152,7 +152,7 @@ func (c *CLI) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.
 	if err := errors.Join(a.Check(), c.checkAside(ctx, a.Clone)); err != nil {
 		return out, err
 	}
-	dir, err := os.MkdirTemp("", zfs.AsidePrefix)
+	dir, err := os.MkdirTemp("", zfs.DrillClonePrefix)
 	if err != nil {
 		return out, err
 	}

@@ -161,8 +161,8 @@ func mountOf(mountinfo, dataset string) string {
 	return ""
 }
 
-func (c *CLI) holdsAndClones(ctx context.Context, snapshots []string) (map[string]zfs.Holds, error) {
-	out := map[string]zfs.Holds{}
+func (c *CLI) holdsAndClones(ctx context.Context, snapshots []string) (map[string]zfs.SnapshotRefs, error) {
+	out := map[string]zfs.SnapshotRefs{}
 	if len(snapshots) == 0 {
 		return out, nil
 	}
@@ -172,7 +172,7 @@ func (c *CLI) holdsAndClones(ctx context.Context, snapshots []string) (map[strin
 	}
 	found, err := c.Properties(ctx, snapshots, []string{"clones"})
 	for _, n := range snapshots {
-		of := zfs.Holds{Tags: tags[n]}
+		of := zfs.SnapshotRefs{Tags: tags[n]}
 		if clones := strings.Trim(found[n]["clones"].Value, "-"); clones != "" {
 			of.Clones = strings.Split(clones, ",")
 		}

@@ -41,7 +41,7 @@ func (c *CLI) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 	}
 	d := zfs.ParseDamage(out, zfs.ParseMounts(string(mountinfo), pool))
 	if d.Unlisted {
-		d.Reason = zfs.WhyUnlisted(stderr)
+		d.Reason = zfs.UnlistedReason(stderr)
 	}
 	return d, nil
 }

@@ -13,21 +13,21 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// stream is one estimate: the flags as pyzfs names them, and the steps that
-// the stream is the sum of.
+// stream is a request to estimate one stream: flags with the names of pyzfs, and the steps
+// whose sizes are added up.
 type stream struct {
 	Flags []string    `json:"flags"`
-	Steps [][2]string `json:"steps"` // base ("" for none) and snapshot
+	Steps [][2]string `json:"steps"` // incremental source ("" for none) and snapshot
 }
 
-// streamOf translates a send; a resumed one has no translation.
-func streamOf(s zfs.SendSpec) stream {
+// translate translates a SendSpec without a token.
+func translate(s zfs.SendSpec) stream {
 	out := stream{Flags: []string{}}
 	for _, f := range []struct {
 		on   bool
 		name string
 	}{
-		// zfs send -w turns on the others, and so must an estimate.
+		// zfs send -w implies the other flags, so an estimate must set them.
 		{s.Flags.Raw, "raw"},
 		{s.Flags.Raw || s.Flags.LargeBlocks, "large_blocks"},
 		{s.Flags.Raw || s.Flags.Embedded, "embedded_data"},
@@ -49,26 +49,26 @@ func streamOf(s zfs.SendSpec) stream {
 	return out
 }
 
-// Estimate returns the sizes of streams in bytes. That of a resumed stream
-// needs its base found by GUID, which is libzfs' work: the command line's.
+// Estimate returns the sizes of streams in bytes. Resumed streams need an incremental source
+// by GUID, which only the command line can find.
 func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) (sizes []uint64, err error) {
 	streams, names := []stream{}, []string{}
 	var resumed []zfs.SendSpec
 	for _, s := range specs {
-		if _, err := zfs.SendArgs(s); err != nil { // names are checked there
+		if _, err := zfs.SendArgs(s); err != nil { // it checks names
 			return nil, err
 		}
 		if s.Token != "" {
 			resumed = append(resumed, s)
 		} else {
-			streams, names = append(streams, streamOf(s)), append(names, s.Dataset+"@"+s.To)
+			streams, names = append(streams, translate(s)), append(names, s.Dataset+"@"+s.To)
 		}
 	}
 	var fresh, rest []uint64
 	if len(streams) > 0 {
 		err := c.call(ctx, zfs.OpEstimate, names[0], map[string]any{"op": "estimate", "streams": streams}, &fresh)
 		if err != nil {
-			return nil, typed(zfs.OpEstimate, names, err)
+			return nil, zfsErrors(zfs.OpEstimate, names, err)
 		}
 	}
 	if len(fresh) != len(streams) {
@@ -87,7 +87,7 @@ func (c *Client) Estimate(ctx context.Context, specs []zfs.SendSpec) (sizes []ui
 	return sizes, nil
 }
 
-// Snapshot takes all snapshots in one transaction, or none.
+// Snapshot takes either all snapshots in one transaction or none.
 func (c *Client) Snapshot(ctx context.Context, snapshots []string) error {
 	if len(snapshots) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (c *Client) Snapshot(ctx context.Context, snapshots []string) error {
 		return err
 	}
 	request := map[string]any{"op": "snapshot", "names": snapshots}
-	return typed(zfs.OpSnapshot, snapshots, c.call(ctx, zfs.OpSnapshot, snapshots[0], request, nil))
+	return zfsErrors(zfs.OpSnapshot, snapshots, c.call(ctx, zfs.OpSnapshot, snapshots[0], request, nil))
 }
 
 // Hold places a hold on each snapshot, pool by pool.
@@ -111,8 +111,9 @@ func (c *Client) Hold(ctx context.Context, tag string, snapshots []string) error
 	return errors.Join(errs...)
 }
 
-// hold leaves out those that have the tag already. One of them fails all, and
-// the kernel names only the first that it meets.
+// hold skips snapshots that already have the tag. One of them fails the whole request, and the
+// kernel names only the first.
+//
 // https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/dsl_userhold.c#L104
 func (c *Client) hold(ctx context.Context, tag string, names []string) error {
 	for len(names) > 0 {
@@ -135,7 +136,7 @@ func (c *Client) hold(ctx context.Context, tag string, names []string) error {
 			}
 			err = f
 		}
-		return typed(zfs.OpHold, names, err)
+		return zfsErrors(zfs.OpHold, names, err)
 	}
 	return nil
 }
@@ -152,8 +153,7 @@ func (c *Client) Release(ctx context.Context, tag string, snapshots []string) er
 	return c.perPool(ctx, zfs.OpRelease, map[string]any{"op": "release", "tag": tag}, snapshots)
 }
 
-// perPool makes a bulk request for each pool; that a pool is missing is no
-// error, as for the names in it.
+// perPool makes one request per pool. Missing names and pools are not errors.
 func (c *Client) perPool(ctx context.Context, op string, request map[string]any, names []string) error {
 	var errs []error
 	for _, some := range byPool(names) {
@@ -165,12 +165,12 @@ func (c *Client) perPool(ctx context.Context, op string, request map[string]any,
 				err = f
 			}
 		}
-		errs = append(errs, typed(op, some, err))
+		errs = append(errs, zfsErrors(op, some, err))
 	}
 	return errors.Join(errs...)
 }
 
-// Bookmark makes all bookmarks of a pool in one transaction.
+// Bookmark creates all bookmarks of a pool in one transaction.
 func (c *Client) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	if err := cli.CheckBookmarks(bookmarks); err != nil {
 		return err
@@ -186,8 +186,7 @@ func (c *Client) Bookmark(ctx context.Context, bookmarks map[string]string) erro
 	return errors.Join(errs...)
 }
 
-// bookmark leaves out those that are there already and mark the same
-// snapshot: one of them fails all.
+// bookmark skips existing bookmarks of the same snapshot. One of them fails the whole request.
 func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) error {
 	for {
 		names := slices.Sorted(maps.Keys(bookmarks))
@@ -202,10 +201,10 @@ func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) erro
 		}
 		there, rest := f.without(zfs.OpBookmark, zfs.Exists)
 		if rest != nil || len(there) == 0 {
-			return typed(zfs.OpBookmark, names, err)
+			return zfsErrors(zfs.OpBookmark, names, err)
 		}
 		for _, b := range there {
-			if err := c.cli.SameVersion(ctx, b, bookmarks[b], typed(zfs.OpBookmark, []string{b}, err)); err != nil {
+			if err := c.cli.SameVersion(ctx, b, bookmarks[b], zfsErrors(zfs.OpBookmark, []string{b}, err)); err != nil {
 				return err
 			}
 			delete(bookmarks, b)
@@ -213,17 +212,17 @@ func (c *Client) bookmark(ctx context.Context, bookmarks map[string]string) erro
 	}
 }
 
-// InheritKey has a dataset take its key from above as it is: nothing is encrypted
-// anew, which is why no key has to be loaded, and why another key there would lock
-// the dataset. zfs receive does the same with a package of a tree.
+// InheritKey makes a dataset inherit the key of its parent without rewrapping. So no key has
+// to be loaded, but a different key would make the dataset unreadable. zfs receive does the
+// same for a package of a tree.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (recv_fix_encryption_hierarchy)
 func (c *Client) InheritKey(ctx context.Context, dataset string) error {
 	return c.changeKey(ctx, "inherit_key", dataset)
 }
 
-// MakeEncryptionRoot makes a dataset an encryption root as it is: what its key is wrapped by
-// stays, and so what opens it. It undoes InheritKey.
+// MakeEncryptionRoot makes a dataset an encryption root without rewrapping its key. It undoes
+// InheritKey.
 func (c *Client) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	return c.changeKey(ctx, "part_key", dataset)
 }
@@ -233,11 +232,10 @@ func (c *Client) changeKey(ctx context.Context, op, dataset string) error {
 		return err
 	}
 	request := map[string]any{"op": op, "names": []string{dataset}}
-	return typed(zfs.OpKey, []string{dataset}, c.call(ctx, zfs.OpKey, dataset, request, nil))
+	return zfsErrors(zfs.OpKey, []string{dataset}, c.call(ctx, zfs.OpKey, dataset, request, nil))
 }
 
-// Destroy destroys the snapshots of each pool in one transaction, then its
-// bookmarks.
+// Destroy destroys the snapshots of each pool in one transaction, and then the bookmarks.
 func (c *Client) Destroy(ctx context.Context, versions []string) error {
 	snapshots, bookmarks, err := cli.ByDataset(versions)
 	if err != nil {

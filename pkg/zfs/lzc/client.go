@@ -1,12 +1,3 @@
-// Package lzc makes changes through libzfs_core: whole lists of snapshots,
-// holds and bookmarks in one transaction, with an error number for each name
-// instead of a message to guess from.
-//
-// The library is reached through pyzfs, OpenZFS' own Python binding, by a
-// small helper process that stays; nothing is linked in. What libzfs_core
-// does not know (the size of a resumed stream, names by GUID) goes to
-// package zfsexec, and so does everything on hosts without pyzfs: that is the
-// caller's choice when Start fails. Of streams it makes small ones only.
 package lzc
 
 import (
@@ -18,26 +9,25 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// Client is a zfsexec.Backend. Requests are served one at a time.
+// Client is a cli.Backend. It serves requests one at a time.
 type Client struct {
-	life  context.Context
+	ctx   context.Context
 	end   context.CancelFunc
 	cli   *cli.CLI
-	hello hello
-	turn  chan struct{} // holds one token; who has it may use helper
+	hello versions
+	turn  chan struct{} // holds one token; its owner may use helper
 
-	helper *helper // nil once it is of no more use
+	helper *helper // nil after it failed
 }
 
 var _ cli.Backend = (*Client)(nil)
 
-// Start starts the helper, which lives until Close or until ctx ends. The
-// error says what is missing, of Python, pyzfs or ZFS: the command line then does
-// the same, slower.
+// Start starts the helper, which runs until Close or until ctx ends. If Python, pyzfs or ZFS
+// is missing, the error names it.
 func Start(ctx context.Context) (*Client, error) {
 	c := &Client{cli: cli.New(nil), turn: make(chan struct{}, 1)}
-	c.life, c.end = context.WithCancel(ctx)
-	h, greeting, err := startHelper(c.life, c.cli)
+	c.ctx, c.end = context.WithCancel(ctx)
+	h, greeting, err := startHelper(c.ctx, c.cli)
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -47,7 +37,7 @@ func Start(ctx context.Context) (*Client, error) {
 	return c, nil
 }
 
-// Name says which release of pyzfs and Python is used.
+// Name returns the versions of pyzfs and Python.
 func (c *Client) Name() string {
 	pyzfs := "pyzfs"
 	if c.hello.PyZFS != "" {
@@ -62,9 +52,9 @@ func (c *Client) Close() error {
 	return c.cli.Close()
 }
 
-// call makes one request. A helper that died while it had nothing to do is
-// started again; one that dies at work may have done it or not, so that call
-// fails and the next one starts a new helper.
+// call makes one request. If the helper died while idle, call starts a new one. If it dies
+// during a request, the request may or may not have been carried out: call returns an error,
+// and the next call starts a new helper.
 func (c *Client) call(ctx context.Context, op, subject string, request, result any) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("zfs %s %s: %w", op, subject, err)
@@ -87,11 +77,11 @@ func (c *Client) call(ctx context.Context, op, subject string, request, result a
 }
 
 func (c *Client) request(ctx context.Context, request, result any) error {
-	if err := context.Cause(c.life); err != nil {
+	if err := context.Cause(c.ctx); err != nil {
 		return errors.New("closed")
 	}
-	if c.helper == nil || c.helper.dead() {
-		h, _, err := startHelper(c.life, c.cli)
+	if c.helper == nil || c.helper.hasExited() {
+		h, _, err := startHelper(c.ctx, c.cli)
 		if err != nil {
 			return err
 		}
@@ -106,7 +96,7 @@ func (c *Client) request(ctx context.Context, request, result any) error {
 	return err
 }
 
-// byPool sorts names by pool: a transaction is of one pool.
+// byPool groups names by pool, because a transaction concerns one pool.
 func byPool(names []string) map[string][]string {
 	out := map[string][]string{}
 	for _, n := range names {

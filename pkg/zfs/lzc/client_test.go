@@ -63,8 +63,8 @@ func TestName(t *testing.T) {
 	require.Equal(t, "libzfs_core (pyzfs 9.9, python 3.0)", started(t).Name())
 }
 
-// A helper that dies at work fails that call, which may have been done; the
-// next one has a new helper.
+// If a helper dies during a request, that call fails, although it may have been carried out. The
+// next call starts a new helper.
 func TestCrash(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "crashed")
 	fakePython(t, fmt.Sprintf("read line\nif [ ! -e %[1]s ]; then : >%[1]s; echo 'MemoryError' >&2; exit 1; fi\necho '{\"ok\":null}'; cat >/dev/null\n", mark))
@@ -74,14 +74,14 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 }
 
-// One that died while idle is replaced, and nobody need know.
+// A helper that died while idle is replaced without an error.
 func TestDiesIdle(t *testing.T) {
 	fakePython(t, "while read line; do echo '{\"ok\":null}'; done")
 	c := started(t)
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 	old := c.helper
 	require.NoError(t, syscall.Kill(old.cmd.Process.Pid, syscall.SIGKILL))
-	<-old.gone
+	<-old.exited
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 	require.NotSame(t, old, c.helper)
 }
@@ -91,7 +91,7 @@ func TestNonsense(t *testing.T) {
 	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), "python helper: not a reply: ")
 }
 
-// A cancelled call returns at once, and so does one that waits its turn.
+// A cancelled call returns immediately, also if it waits for another one.
 func TestCancel(t *testing.T) {
 	fakePython(t, "read line; exec sleep 100000")
 	c := started(t)
@@ -116,7 +116,7 @@ func TestClose(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	require.NoError(t, c.Close())
 	require.Error(t, <-failed)
-	<-h.gone
+	<-h.exited
 	require.Error(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 }
 
@@ -128,7 +128,7 @@ func TestEndsWithContext(t *testing.T) {
 	defer c.Close()
 	cancel()
 	select {
-	case <-c.helper.gone:
+	case <-c.helper.exited:
 	case <-time.After(testenv.Timeout()):
 		t.Fatal("helper outlives its context")
 	}
@@ -137,27 +137,27 @@ func TestEndsWithContext(t *testing.T) {
 func TestStreamOf(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, stream{Flags: []string{}, Steps: [][2]string{{"", "t/a@x"}}},
-		streamOf(zfs.SendSpec{Dataset: "t/a", To: "x"}))
+		translate(zfs.SendSpec{Dataset: "t/a", To: "x"}))
 	require.Equal(t, stream{Flags: []string{"raw", "large_blocks", "embedded_data", "compress"}, Steps: [][2]string{{"t/a#v", "t/a@x"}}},
-		streamOf(zfs.SendSpec{Dataset: "t/a", From: "#v", To: "x", Flags: zfs.StreamFlags{Raw: true}}))
+		translate(zfs.SendSpec{Dataset: "t/a", From: "#v", To: "x", Flags: zfs.StreamFlags{Raw: true}}))
 	require.Equal(t, stream{Flags: []string{"large_blocks"}, Steps: [][2]string{{"t/o@u", "t/a@v"}, {"t/a@v", "t/a@w"}, {"t/a@w", "t/a@x"}}},
-		streamOf(zfs.SendSpec{Dataset: "t/a", From: "t/o@u", Through: []string{"v", "w"}, To: "x", Flags: zfs.StreamFlags{LargeBlocks: true}}))
+		translate(zfs.SendSpec{Dataset: "t/a", From: "t/o@u", Through: []string{"v", "w"}, To: "x", Flags: zfs.StreamFlags{LargeBlocks: true}}))
 }
 
 func TestTyped(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, typed(zfs.OpHold, nil, nil))
+	require.NoError(t, zfsErrors(zfs.OpHold, nil, nil))
 	plain := errors.New("plain")
-	require.Equal(t, plain, typed(zfs.OpHold, nil, plain))
+	require.Equal(t, plain, zfsErrors(zfs.OpHold, nil, plain))
 
-	err := typed(zfs.OpDestroy, []string{"t@a", "t@b"}, &failures{More: 2, Failures: []failure{
+	err := zfsErrors(zfs.OpDestroy, []string{"t@a", "t@b"}, &failures{More: 2, Failures: []failure{
 		{Class: "SnapshotIsHeld", Errno: int(syscall.EBUSY), Message: "Snapshot is held", Name: "t@a"},
 		{Class: "SnapshotIsCloned", Errno: int(syscall.EEXIST), Message: "Snapshot is cloned", Name: "t@b"},
 	}})
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 	require.EqualError(t, err, "zfs destroy t@a: snapshot is held\nzfs destroy t@b: snapshot is cloned\nand 2 more")
 
-	err = typed(zfs.OpSnapshot, []string{"t/a@a", "t/b@a", "t/c@a", "t/d@a"}, &failures{Failures: []failure{{Errno: int(syscall.EPERM), Message: "Operation not permitted"}}})
+	err = zfsErrors(zfs.OpSnapshot, []string{"t/a@a", "t/b@a", "t/c@a", "t/d@a"}, &failures{Failures: []failure{{Errno: int(syscall.EPERM), Message: "Operation not permitted"}}})
 	var e *zfs.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, zfs.Permission, e.Kind)

@@ -13,17 +13,17 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// failures is why libzfs_core refused a request: by name, as far as it knows.
+// failures lists the errors of a request that libzfs_core refused.
 type failures struct {
 	Failures []failure `json:"failures"`
-	More     int       `json:"more"` // that libzfs_core counted but did not list
+	More     int       `json:"more"` // number of errors that libzfs_core did not list
 }
 
 type failure struct {
 	Class   string `json:"class"` // of the exception
 	Errno   int    `json:"errno"`
 	Message string `json:"message"`
-	Name    string `json:"name"` // "" where it concerns the whole request
+	Name    string `json:"name"` // "" for the whole request
 }
 
 func (f *failures) Error() string {
@@ -34,8 +34,8 @@ func (f *failures) Error() string {
 	return strings.Join(all, "; ")
 }
 
-// without parts off the failures that are of kind fine: their names, and what
-// is left, nil if nothing.
+// without splits f: it returns the names whose failures have the kind fine, and the rest, nil
+// if empty.
 func (f *failures) without(op string, fine zfs.Kind) (names []string, rest *failures) {
 	rest = &failures{More: f.More}
 	for _, x := range f.Failures {
@@ -51,16 +51,15 @@ func (f *failures) without(op string, fine zfs.Kind) (names []string, rest *fail
 	return names, rest
 }
 
-// drop leaves out the failures that are of kind fine, and tells whether any
-// is left.
+// drop removes the failures of kind fine, and reports whether any failure is left.
 func (f *failures) drop(op string, fine zfs.Kind) bool {
 	f.Failures = slices.DeleteFunc(f.Failures, func(x failure) bool { return x.kind(op) == fine })
 	return len(f.Failures) > 0 || f.More > 0
 }
 
-// typed makes *zfs.Error of an error of Client.call. names are those of the
-// request, for a failure that has none.
-func typed(op string, names []string, err error) error {
+// zfsErrors converts a *failures in err to *zfs.Error. It uses names, those of the request, for
+// failures without a name.
+func zfsErrors(op string, names []string, err error) error {
 	var f *failures
 	if !errors.As(err, &f) {
 		return err
@@ -83,7 +82,7 @@ func typed(op string, names []string, err error) error {
 	return errors.Join(errs...)
 }
 
-// kind tells what an error number means for the operation.
+// kind returns the kind of an error number, which depends on the operation.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/contrib/pyzfs/libzfs_core/_error_translation.py
 func (f failure) kind(op string) zfs.Kind {
@@ -94,8 +93,8 @@ func (f failure) kind(op string) zfs.Kind {
 	case op == zfs.OpEstimate && (e == syscall.EXDEV || e == syscall.ENODEV):
 		return zfs.NoBase
 	case op == zfs.OpEstimate && e == syscall.EINVAL && f.Class == "NameInvalid":
-		// pyzfs takes a base that does not exist for an illegal snapshot
-		// name if it is a bookmark; names were checked before.
+		// For a bookmark that does not exist as incremental source, pyzfs reports an illegal
+		// snapshot name. Names are valid at this point.
 		return zfs.NotFound
 	}
 	return cmp.Or(map[syscall.Errno]zfs.Kind{

@@ -19,65 +19,65 @@ import (
 //go:embed helper.py
 var script string
 
-// startTime bounds the start of the helper: loading Python and the library takes a
-// second on a slow machine.
-const startTime = 30 * time.Second
+// startTimeout limits the start of the helper. Loading Python and the library takes a second on a
+// slow machine.
+const startTimeout = 30 * time.Second
 
-// helper is one running Python process. It serves one request at a time.
+// helper is a running Python process. It serves one request at a time.
 type helper struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *os.File
 	replies *json.Decoder // of out
 	stderr  cli.Tail
-	gone    chan struct{} // closed when the process is reaped
+	exited  chan struct{} // closed when the process is reaped
 }
 
-type hello struct {
+type versions struct {
 	PyZFS  string `json:"pyzfs"`
 	Python string `json:"python"`
 }
 
-// startHelper starts Python with the script on its command line: no file is
-// left behind, and -I keeps the user's environment and directory out of it.
-func startHelper(ctx context.Context, cli *cli.CLI) (*helper, hello, error) {
+// startHelper starts Python with the script on its command line, so it leaves no file behind.
+// -I ignores the user's environment and directory.
+func startHelper(ctx context.Context, cli *cli.CLI) (*helper, versions, error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		return nil, hello{}, errors.New("python3 is not installed")
+		return nil, versions{}, errors.New("python3 is not installed")
 	}
-	h := &helper{cmd: exec.Command(python, "-I", "-c", script), gone: make(chan struct{})}
+	h := &helper{cmd: exec.Command(python, "-I", "-c", script), exited: make(chan struct{})}
 	h.cmd.Env = append(os.Environ(), "LC_ALL=C", "PYTHONDONTWRITEBYTECODE=1")
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	h.cmd.Stderr = &h.stderr
 	h.cmd.WaitDelay = time.Second
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
-		return nil, hello{}, err
+		return nil, versions{}, err
 	}
-	// A pipe of our own: that of cmd.StdoutPipe is closed by Wait, which runs beside
-	// the reader.
+	// Wait closes the pipe of cmd.StdoutPipe while the reader may still use it, so this
+	// creates its own.
 	var out *os.File
 	if h.out, out, err = os.Pipe(); err != nil {
-		return nil, hello{}, err
+		return nil, versions{}, err
 	}
 	h.cmd.Stdout, h.replies = out, json.NewDecoder(h.out)
 	err = cli.StartChild(h.cmd)
-	_ = out.Close() // the child has its own; with ours open its end would go unnoticed
+	_ = out.Close() // otherwise the reader would not see the end of the child
 	if err != nil {
 		_ = h.out.Close()
-		return nil, hello{}, fmt.Errorf("python3: %w", err)
+		return nil, versions{}, fmt.Errorf("python3: %w", err)
 	}
 	go func() {
-		_ = h.cmd.Wait() // how it ended shows in what it said
-		close(h.gone)
+		_ = h.cmd.Wait() // crashed reports the reason from stderr
+		close(h.exited)
 	}()
 	context.AfterFunc(ctx, h.kill)
 
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var greeting hello
+	var greeting versions
 	if err := h.reply(ctx, &greeting); err != nil {
 		h.kill()
-		return nil, hello{}, err
+		return nil, versions{}, err
 	}
 	return h, greeting, nil
 }
@@ -89,8 +89,8 @@ type message struct {
 	Error       *failures       `json:"error"`
 }
 
-// call sends a request and decodes its reply into result, which may be nil.
-// After any error but *failures the helper is of no more use.
+// call sends a request and decodes its reply into result, which may be nil. After any error
+// other than *failures, the helper must not be used.
 func (h *helper) call(ctx context.Context, request, result any) error {
 	line, err := json.Marshal(request)
 	if err != nil {
@@ -116,7 +116,7 @@ func (h *helper) reply(ctx context.Context, result any) error {
 			return h.crashed(err)
 		}
 	case <-ctx.Done():
-		// What it was doing may still be done; nobody can tell.
+		// The request may still be carried out.
 		h.kill()
 		return context.Cause(ctx)
 	}
@@ -131,16 +131,16 @@ func (h *helper) reply(ctx context.Context, result any) error {
 	return json.Unmarshal(m.OK, result)
 }
 
-// crashed words the end of a helper that should have gone on.
+// crashed returns the error of a helper that ended unexpectedly.
 func (h *helper) crashed(err error) error {
 	h.kill()
 	select {
-	case <-h.gone:
+	case <-h.exited:
 	case <-time.After(time.Second):
 	}
 	text := strings.TrimSpace(h.stderr.String())
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:] // of a traceback the last line says what
+		text = text[i+1:] // the last line of a traceback is the error
 	}
 	if text == "" {
 		text = err.Error()
@@ -148,22 +148,22 @@ func (h *helper) crashed(err error) error {
 	return fmt.Errorf("python helper ended unexpectedly: %s", text)
 }
 
-// dead tells that the process is gone.
-func (h *helper) dead() bool {
+// hasExited reports whether the process ended.
+func (h *helper) hasExited() bool {
 	select {
-	case <-h.gone:
+	case <-h.exited:
 		return true
 	default:
 		return false
 	}
 }
 
-// kill ends the process and its group and closes its pipes, which also tells
-// one that cannot die yet.
+// kill kills the process group and closes its pipes. A process that cannot die yet sees the
+// closed pipes.
 func (h *helper) kill() {
 	_ = h.in.Close()
 	_ = h.out.Close()
-	if !h.dead() {
-		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) // it may be just gone
+	if !h.hasExited() {
+		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) // it may have ended just now
 	}
 }

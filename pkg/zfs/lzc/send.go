@@ -14,11 +14,11 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// OpenSend has the helper write one small increment into a pipe, which it fits into:
-// to start a process takes many times as long as such a stream. All else, and what the
-// helper cannot send, zfs send does, which says best why it fails.
+// OpenSend lets the helper write a small incremental stream into a pipe, which is much faster
+// than starting a process. zfs send does the rest: other streams, and streams that the helper
+// failed to send, because its error messages are better.
 func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error) {
-	if _, err := zfs.SendArgs(s); err != nil { // names are checked there
+	if _, err := zfs.SendArgs(s); err != nil { // it checks names
 		return nil, err
 	}
 	if s.Token != "" || len(s.Through) > 0 {
@@ -28,7 +28,7 @@ func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, erro
 	if err != nil {
 		return nil, err
 	}
-	if !roomy { // a reader that waits would keep all other requests waiting
+	if !roomy { // a slow reader would block all other requests
 		r.Close()
 		w.Close()
 		return c.cli.OpenSend(ctx, s)
@@ -39,50 +39,50 @@ func (c *Client) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, erro
 	return src, nil
 }
 
-// sendSource is the stream of a helper, or of zfs send in its stead.
+// sendSource is a stream from the helper, or from zfs send if the helper failed.
 type sendSource struct {
-	ctx  context.Context
-	cli  *cli.CLI
-	spec zfs.SendSpec
-	r    *os.File
-	stop func() bool
-	any  bool          // was read
-	done chan struct{} // closed when the helper has sent all, or err is set
-	err  error
+	ctx       context.Context
+	cli       *cli.CLI
+	spec      zfs.SendSpec
+	r         *os.File
+	stop      func() bool
+	delivered bool          // some bytes were read
+	done      chan struct{} // closed when the helper is done; then err is valid
+	err       error
 
-	mu      sync.Mutex
-	closed  bool
-	instead cli.Stream
+	mu       sync.Mutex
+	closed   bool
+	fallback cli.Stream
 }
 
 func (s *sendSource) send(c *Client, w *os.File) {
 	defer close(s.done)
-	defer w.Close() // the reader sees the end once the helper has closed its own
+	defer w.Close() // the reader sees the end when the helper closes its copy
 	name := s.spec.Dataset + "@" + s.spec.To
-	of := streamOf(s.spec)
+	of := translate(s.spec)
 	fd := int(w.Fd())
 	var pipe unix.Stat_t
 	if s.err = unix.Fstat(fd, &pipe); s.err != nil {
 		return
 	}
 	request := map[string]any{"op": "send", "process": os.Getpid(), "pipe": fd, "inode": pipe.Ino, "from": of.Steps[0][0], "to": name, "flags": of.Flags}
-	s.err = typed(zfs.OpSend, []string{name}, c.call(s.ctx, zfs.OpSend, name, request, nil))
-	if s.err != nil && s.ctx.Err() == nil && !errors.As(s.err, new(*zfs.Error)) { // whatever ended the helper
+	s.err = zfsErrors(zfs.OpSend, []string{name}, c.call(s.ctx, zfs.OpSend, name, request, nil))
+	if s.err != nil && s.ctx.Err() == nil && !errors.As(s.err, new(*zfs.Error)) { // the helper ended
 		s.err = &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend, Subject: name, Detail: s.err.Error()}
 	}
 }
 
-// Name is what zfs send has.
+// Name returns the name that a stream of zfs send has.
 func (s *sendSource) Name() string { return "zfs send " + s.spec.Dataset + "@" + s.spec.To }
 
-// Read returns io.EOF only where the stream is whole.
+// Read returns io.EOF only after a complete stream.
 func (s *sendSource) Read(b []byte) (int, error) {
-	if other := s.other(); other != nil {
+	if other := s.runningFallback(); other != nil {
 		return other.Read(b)
 	}
 	n, err := s.r.Read(b)
 	if n > 0 || err == nil {
-		s.any = s.any || n > 0
+		s.delivered = s.delivered || n > 0
 		return n, nil
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -96,24 +96,24 @@ func (s *sendSource) Read(b []byte) (int, error) {
 	switch {
 	case s.err == nil:
 		return 0, err
-	case s.any || s.ctx.Err() != nil:
+	case s.delivered || s.ctx.Err() != nil:
 		return 0, s.err
 	}
-	other, err := s.begin()
+	other, err := s.startFallback()
 	if err != nil {
 		return 0, err
 	}
 	return other.Read(b)
 }
 
-func (s *sendSource) other() cli.Stream {
+func (s *sendSource) runningFallback() cli.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.instead
+	return s.fallback
 }
 
-// begin starts zfs send, unless nobody wants the stream any more.
-func (s *sendSource) begin() (cli.Stream, error) {
+// startFallback starts zfs send, unless the stream was closed.
+func (s *sendSource) startFallback() (cli.Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -121,16 +121,16 @@ func (s *sendSource) begin() (cli.Stream, error) {
 	}
 	other, err := s.cli.OpenSend(s.ctx, s.spec)
 	if err == nil {
-		s.instead = other
+		s.fallback = other
 	}
 	return other, err
 }
 
-// Close ends the stream; who still writes it finds the pipe closed.
+// Close ends the stream. Its writer gets EPIPE.
 func (s *sendSource) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	other := s.instead
+	other := s.fallback
 	s.mu.Unlock()
 	s.stop()
 	err := s.r.Close()
@@ -140,9 +140,9 @@ func (s *sendSource) Close() error {
 	return err
 }
 
-// Cause is what zfs send knows; the helper has said all.
+// Cause returns the cause that zfs send reports. The helper's errors are complete.
 func (s *sendSource) Cause(err error) error {
-	if other := s.other(); other != nil {
+	if other := s.runningFallback(); other != nil {
 		return other.Cause(err)
 	}
 	return err

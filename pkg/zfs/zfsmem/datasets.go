@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// List surveys a dataset.
+// List returns the listing of a dataset.
 func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
-	return ask(ctx, h, zfs.OpList, append([]string{q.Dataset}, q.Only...), func() (zfs.Listing, error) { return h.list(q) })
+	return query(ctx, h, zfs.OpList, append([]string{q.Dataset}, q.Only...), func() (zfs.Listing, error) { return h.list(q) })
 }
 
 func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
@@ -40,9 +40,9 @@ func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 		}
 		switch {
 		case in:
-			l.Datasets = append(l.Datasets, h.surveyed(h.datasets[name], q))
+			l.Datasets = append(l.Datasets, h.listed(h.datasets[name], q))
 		case !q.Alone && strings.HasPrefix(q.Dataset, name+"/"):
-			l.Ancestors = append(l.Ancestors, h.surveyed(h.datasets[name], zfs.ListQuery{}))
+			l.Ancestors = append(l.Ancestors, h.listed(h.datasets[name], zfs.ListQuery{}))
 		}
 	}
 	if q.Brief {
@@ -51,8 +51,8 @@ func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 	return l, nil
 }
 
-// surveyed is what a survey tells of a dataset.
-func (h *Host) surveyed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
+// listed returns a copy of a dataset with the properties and versions that q requests.
+func (h *Host) listed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 	c := *d
 	c.Properties, c.Versions, c.NewestOnly = maps.Clone(d.Properties), nil, q.Newest
 	latest, any := d.Latest()
@@ -75,14 +75,14 @@ func (h *Host) surveyed(d *zfs.Dataset, q zfs.ListQuery) *zfs.Dataset {
 	return &c
 }
 
-// DatasetOf finds nothing: no dataset is mounted.
+// DatasetOf returns NotFound, because no dataset is mounted.
 func (h *Host) DatasetOf(ctx context.Context, path string) (string, error) {
 	return "", h.do(ctx, zfs.OpList, []string{path}, func() error { return fail(zfs.NotFound, zfs.OpList, path) })
 }
 
-// Properties reads properties by name.
+// Properties returns properties of datasets and versions by name.
 func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	return ask(ctx, h, zfs.OpGet, names, func() (map[string]map[string]zfs.Property, error) { return h.properties(names, properties) })
+	return query(ctx, h, zfs.OpGet, names, func() (map[string]map[string]zfs.Property, error) { return h.properties(names, properties) })
 }
 
 func (h *Host) properties(names, properties []string) (map[string]map[string]zfs.Property, error) {
@@ -121,13 +121,13 @@ func (h *Host) properties(names, properties []string) (map[string]map[string]zfs
 	return out, nil
 }
 
-// Estimate tells the sizes of streams.
+// Estimate returns the sizes of streams in bytes.
 func (h *Host) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
 	var names []string
 	for _, s := range streams {
 		names = append(names, namesOf(s)...)
 	}
-	return ask(ctx, h, zfs.OpEstimate, names, func() ([]uint64, error) { return h.estimate(streams) })
+	return query(ctx, h, zfs.OpEstimate, names, func() ([]uint64, error) { return h.estimate(streams) })
 }
 
 func (h *Host) estimate(streams []zfs.SendSpec) (sizes []uint64, err error) {
@@ -147,7 +147,7 @@ func (h *Host) estimate(streams []zfs.SendSpec) (sizes []uint64, err error) {
 	return sizes, nil
 }
 
-// Snapshot takes all snapshots, or none.
+// Snapshot takes either all snapshots or none.
 func (h *Host) Snapshot(ctx context.Context, snapshots []string) error {
 	return h.do(ctx, zfs.OpSnapshot, snapshots, func() error { return h.snapshot(snapshots) })
 }
@@ -230,9 +230,9 @@ func (h *Host) release(tag string, snapshots []string) error {
 	return nil
 }
 
-// Holds lists the tags of holds.
+// Holds returns the hold tags of each snapshot.
 func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	return ask(ctx, h, OpHolds, snapshots, func() (map[string][]string, error) { return h.holds(snapshots), nil })
+	return query(ctx, h, OpHolds, snapshots, func() (map[string][]string, error) { return h.holds(snapshots), nil })
 }
 
 func (h *Host) holds(snapshots []string) map[string][]string {
@@ -272,8 +272,8 @@ func (h *Host) bookmark(bookmarks map[string]string) error {
 	return nil
 }
 
-// Destroy destroys versions; of snapshots that are in use it tells each, and
-// destroys none.
+// Destroy destroys versions. If a snapshot is held or has clones, it returns an error for each
+// such snapshot and destroys nothing.
 func (h *Host) Destroy(ctx context.Context, versions []string) error {
 	return h.do(ctx, zfs.OpDestroy, versions, func() error { return h.destroy(versions) })
 }
@@ -319,7 +319,7 @@ func (h *Host) createParents(dataset string) error {
 	return nil
 }
 
-// DiscardPartial drops what an interrupted receive left.
+// DiscardPartial discards partially received state.
 func (h *Host) DiscardPartial(ctx context.Context, dataset string) error {
 	return h.do(ctx, zfs.OpDiscard, []string{dataset}, func() error { return h.discardPartial(dataset) })
 }

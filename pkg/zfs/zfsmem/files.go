@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetFiles has a snapshot, or a dataset, hold the files of a directory of this host.
+// SetFiles assigns a local directory to a snapshot or dataset, as its files.
 func (h *Host) SetFiles(name, directory string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -18,8 +18,8 @@ func (h *Host) SetFiles(name, directory string) {
 	h.files[name] = directory
 }
 
-// MountFiles opens the directory that a snapshot, or a dataset, holds the files of.
-// Where the dataset's key is not loaded it fails as ZFS does.
+// MountFiles opens the directory of a snapshot or dataset. If the key is not loaded, it fails
+// like ZFS.
 func (h *Host) MountFiles(source string) (*os.File, error) {
 	dataset, _, _ := strings.Cut(source, "@")
 	h.mu.Lock()
@@ -34,7 +34,8 @@ func (h *Host) MountFiles(source string) (*os.File, error) {
 	return os.Open(directory)
 }
 
-// LoadKey loads the key of an encryption root, whatever the file holds, if it is there.
+// LoadKey marks the key of an encryption root as loaded if the key file exists. It ignores the
+// contents.
 func (h *Host) LoadKey(ctx context.Context, root, file string) error {
 	return h.do(ctx, zfs.OpLoadKey, []string{root}, func() error {
 		if _, err := os.Stat(file); err != nil {
@@ -47,12 +48,12 @@ func (h *Host) LoadKey(ctx context.Context, root, file string) error {
 // RunDirectory is Run.
 func (h *Host) RunDirectory() string { return h.Run }
 
-// UnloadKey unloads it.
+// UnloadKey marks the key of an encryption root as not loaded.
 func (h *Host) UnloadKey(ctx context.Context, root string) error {
 	return h.do(ctx, zfs.OpUnload, []string{root}, func() error { return h.keys(root, "unavailable") })
 }
 
-// keys sets the state of the key of all that has a root.
+// keys sets the key status of all datasets of an encryption root.
 func (h *Host) keys(root, state string) error {
 	if h.datasets[root] == nil {
 		return fail(zfs.NotFound, zfs.OpLoadKey, root)

@@ -8,16 +8,16 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Damage is what Damaged says of a pool.
+// Damage returns the part of Damaged that belongs to a pool.
 func (h *Host) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
-	return ask(ctx, h, zfs.OpStatus, []string{pool}, func() (zfs.Damage, error) {
+	return query(ctx, h, zfs.OpStatus, []string{pool}, func() (zfs.Damage, error) {
 		d := h.Damaged
 		d.Things = slices.DeleteFunc(slices.Clone(d.Things), func(t zfs.Damaged) bool { return t.Dataset != "" && zfs.PoolOf(t.Dataset) != pool })
 		return d, nil
 	})
 }
 
-// Scrub finds what was not healed.
+// Scrub removes healed errors from Damaged.
 func (h *Host) Scrub(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpScrub, []string{pool}, func() error {
 		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors"}
@@ -26,7 +26,7 @@ func (h *Host) Scrub(ctx context.Context, pool string) error {
 	})
 }
 
-// Sync shows what WriteLate wrote.
+// Sync makes "written" include the bytes of WriteLate.
 func (h *Host) Sync(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpSync, []string{pool}, func() error {
 		for name, n := range h.late {
@@ -39,7 +39,7 @@ func (h *Host) Sync(ctx context.Context, pool string) error {
 	})
 }
 
-// correct heals through a snapshot.
+// correct heals errors of a dataset through one of its snapshots.
 func (h *Host) correct(snapshot string, of stream) error {
 	d, at := h.find(snapshot)
 	if at < 0 || d.Versions[at].GUID != of.to {
@@ -56,7 +56,7 @@ func (h *Host) correct(snapshot string, of stream) error {
 	return nil
 }
 
-// Revert destroys what came after a snapshot.
+// Revert rolls a dataset back to a snapshot.
 func (h *Host) Revert(ctx context.Context, snapshot string) error {
 	return h.do(ctx, zfs.OpRollback, []string{snapshot}, func() error {
 		d, at := h.find(snapshot)

@@ -1,9 +1,3 @@
-// Package zfsmem is the ZFS of a host in memory: pools with datasets, snapshots,
-// bookmarks, holds, clones and the state of interrupted receives. Its streams are
-// such as zfs send makes. A site.Local acts on it as on real pools.
-//
-// It is for tests only. It encrypts and compresses nothing, mounts nothing, and
-// an object of a dataset is all that is written to it.
 package zfsmem
 
 import (
@@ -19,24 +13,24 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Host is the ZFS of a host. Its methods may be called from several goroutines.
+// Host is the ZFS of a host. Its methods are safe for concurrent use.
 type Host struct {
-	// Now is the host's clock, in seconds.
+	// Now returns the time of the host's clock, in seconds.
 	Now func() int64
-	// Old is an OpenZFS before 2.2, without zfs.ChangedProperty.
+	// Old simulates an OpenZFS before 2.2, without zfs.ChangedProperty.
 	Old bool
-	// Around, where set, has each operation done that a Site asks for, or fails it:
-	// those of package zfs by their names, OpHolds, and for a stream OpSend of its
-	// last snapshot and its base as it begins, OpReceive of the dataset as it begins
-	// and of each snapshot that has come. It may use the Host.
+	// Around, if set, runs around each operation and can fail it. op is an operation of
+	// package zfs or OpHolds. OpSend runs once per stream, with its last snapshot and its
+	// incremental source. OpReceive runs when a receive starts, with the dataset, and after
+	// each received snapshot. Around may use the Host.
 	Around func(ctx context.Context, op string, names []string, do func() error) error
 
-	// Run is its directory of what lasts until it starts anew; needed for keys.
+	// Run is the runtime directory, which a reboot clears. Keys need it.
 	Run string
 
-	// Damaged is what its pools' lists of errors tell. A corrective stream into a
-	// dataset takes off, by the next scrub, what of it Heals, if set, says of the
-	// stream's base, 0 for none.
+	// Damaged lists the errors of all pools. After a corrective stream into a dataset, the
+	// next scrub removes its errors. If Heals is set, it selects the errors, given the
+	// stream's incremental source, 0 for none.
 	Damaged zfs.Damage
 	Heals   func(t zfs.Damaged, base uint64) bool
 
@@ -44,22 +38,22 @@ type Host struct {
 	txg      uint64
 	guid     uint64
 	datasets map[string]*zfs.Dataset
-	tags     map[string][]string // of holds, by pool and the snapshot's GUID
-	// content is what snapshots hold, by GUID: an increment is what comes after
-	// that of its base. head is the same of datasets by name.
+	tags     map[string][]string // hold tags by key
+	// content holds the writes of snapshots by GUID. An incremental stream has the writes
+	// after those of its incremental source. head holds the writes of datasets by name.
 	content map[uint64][]write
 	head    map[string][]write
-	partial map[string]*partial          // what interrupted receives left, by dataset
-	files   map[string]string            // directories, by what has their files
-	marks   map[string]map[string]string // properties of snapshots, by their names
-	late    map[string]int               // bytes that "written" lacks until a Sync, by dataset
-	healed  map[string]bool              // what is damaged no more, by how it is shown
+	partial map[string]*partial          // partially received state, by dataset
+	files   map[string]string            // directories, by snapshot or dataset
+	marks   map[string]map[string]string // properties of snapshots, by name
+	late    map[string]int               // bytes that "written" lacks until Sync, by dataset
+	healed  map[string]bool              // healed errors, by zfs.Damaged.Shown
 }
 
-// OpHolds is the listing of holds, as Around is told of it.
+// OpHolds is the operation of Holds, for Around.
 const OpHolds = "holds"
 
-// do does an operation.
+// do runs an operation through Around, with the lock held.
 func (h *Host) do(ctx context.Context, op string, names []string, f func() error) error {
 	locked := func() error {
 		h.mu.Lock()
@@ -75,8 +69,8 @@ func (h *Host) do(ctx context.Context, op string, names []string, f func() error
 	return h.Around(ctx, op, names, locked)
 }
 
-// ask does an operation that has an answer.
-func ask[T any](ctx context.Context, h *Host, op string, names []string, f func() (T, error)) (answer T, err error) {
+// query runs an operation that returns a value.
+func query[T any](ctx context.Context, h *Host, op string, names []string, f func() (T, error)) (answer T, err error) {
 	err = h.do(ctx, op, names, func() error {
 		answer, err = f()
 		return err
@@ -90,7 +84,7 @@ type write struct {
 	data []byte
 }
 
-// New returns a host with datasets, pools among them.
+// New returns a host with datasets. Pools are datasets, too.
 func New(datasets ...string) *Host {
 	h := &Host{Now: func() int64 { return time.Now().Unix() }, datasets: map[string]*zfs.Dataset{}, tags: map[string][]string{}, marks: map[string]map[string]string{},
 		content: map[uint64][]write{}, head: map[string][]write{}, partial: map[string]*partial{}}
@@ -100,8 +94,8 @@ func New(datasets ...string) *Host {
 	return h
 }
 
-// Create makes a dataset with properties, a filesystem unless its type is one of
-// them, and what is missing above it.
+// Create creates a dataset with properties and its missing ancestors. It is a filesystem
+// unless properties have another type.
 func (h *Host) Create(name string, properties map[string]string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,14 +133,14 @@ func set(d *zfs.Dataset, property, value string) {
 	d.Properties[property] = zfs.Property{Value: value, Source: "-"}
 }
 
-// Edit has the datasets, by name, changed as nothing else here does.
+// Edit calls change with the datasets by name.
 func (h *Host) Edit(change func(datasets map[string]*zfs.Dataset)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(h.datasets)
 }
 
-// Get returns a property of a dataset, "" where either is not there.
+// Get returns a property of a dataset, "" if either does not exist.
 func (h *Host) Get(name, property string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +150,7 @@ func (h *Host) Get(name, property string) string {
 	return ""
 }
 
-// block is the most that is written at once, in bytes.
+// block is the largest size of a write, in bytes.
 const block = 128 << 10
 
 // Write adds data to a dataset.
@@ -170,7 +164,7 @@ func (h *Host) Write(name string, data []byte) {
 	set(h.datasets[name], "written", strconv.Itoa(len(data)))
 }
 
-// WriteLate adds data to a dataset of which "written" tells only after a Sync.
+// WriteLate adds data to a dataset. "written" includes it only after a Sync.
 func (h *Host) WriteLate(name string, data []byte) {
 	before := h.Get(name, "written")
 	h.Write(name, data)
@@ -183,7 +177,7 @@ func (h *Host) WriteLate(name string, data []byte) {
 	h.late[name] += len(data)
 }
 
-// Copy makes a dataset that has snapshots of another, as a stream of them leaves it.
+// Copy creates a dataset with snapshots of another one, like a receive of their streams.
 func (h *Host) Copy(dataset, to string, snapshots ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +190,7 @@ func (h *Host) Copy(dataset, to string, snapshots ...string) {
 	}
 }
 
-// Clone makes a dataset of a snapshot.
+// Clone creates a clone of a snapshot.
 func (h *Host) Clone(snapshot, name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +203,7 @@ func (h *Host) clone(of zfs.Version, origin string, d *zfs.Dataset) {
 	h.head[d.Name] = slices.Clip(h.content[of.GUID])
 }
 
-// Remove destroys a dataset and all below it.
+// Remove destroys a dataset and its descendants.
 func (h *Host) Remove(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,14 +211,14 @@ func (h *Host) Remove(name string) {
 }
 
 func (h *Host) remove(name string) {
-	for _, n := range h.below(name) {
+	for _, n := range h.subtree(name) {
 		delete(h.datasets, n)
 		delete(h.head, n)
 		delete(h.partial, n)
 	}
 }
 
-// Versions are the snapshots and bookmarks of a dataset, nil where it is not there.
+// Versions returns the versions of a dataset, nil if it does not exist.
 func (h *Host) Versions(name string) []zfs.Version {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,7 +228,7 @@ func (h *Host) Versions(name string) []zfs.Version {
 	return nil
 }
 
-// find returns the dataset and the place of a version in it, -1 for none.
+// find returns the dataset of a version and the version's index, -1 if it does not exist.
 func (h *Host) find(full string) (*zfs.Dataset, int) {
 	name, v, err := zfs.ParseVersion(full)
 	d := h.datasets[name]
@@ -244,7 +238,7 @@ func (h *Host) find(full string) (*zfs.Dataset, int) {
 	return d, slices.IndexFunc(d.Versions, func(have zfs.Version) bool { return have.Kind == v.Kind && have.Name == v.Name })
 }
 
-// add makes a version. GUID 0 is a new one.
+// add adds a version. GUID 0 requests a new GUID.
 func (h *Host) add(d *zfs.Dataset, v zfs.Version) {
 	h.txg++
 	if v.GUID == 0 {
@@ -269,13 +263,13 @@ func (h *Host) changed(d *zfs.Dataset) {
 	set(d, zfs.ChangedProperty, strconv.FormatInt(h.Now(), 10))
 }
 
-// key is what holds are on: the snapshot of a pool, whatever its name. Two copies of one
-// have one GUID.
+// key returns the key of tags: the pool and the snapshot, regardless of its name. Two copies
+// of a snapshot have the same GUID.
 func key(d *zfs.Dataset, v zfs.Version) string {
 	return fmt.Sprint(zfs.PoolOf(d.Name), v.GUID, v.CreateTXG)
 }
 
-// busy tells whether a snapshot is held or has clones.
+// busy reports whether a version is held or has clones.
 func (h *Host) busy(d *zfs.Dataset, v zfs.Version) bool {
 	for other := range maps.Values(h.datasets) {
 		if other.Get("origin") == v.In(d.Name) {

@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// SetProperties changes properties.
+// SetProperties changes properties of a dataset.
 func (h *Host) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
-	return h.of(ctx, zfs.OpSet, a.Dataset, func(d *zfs.Dataset) {
+	return h.change(ctx, zfs.OpSet, a.Dataset, func(d *zfs.Dataset) {
 		for name, value := range a.Set {
 			d.Properties[name] = zfs.Property{Value: value, Source: "local"}
 		}
@@ -20,17 +20,17 @@ func (h *Host) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
 	})
 }
 
-// Mount notes that a filesystem is mounted.
+// Mount marks a filesystem as mounted.
 func (h *Host) Mount(ctx context.Context, dataset string) error {
-	return h.of(ctx, zfs.OpMount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "yes") })
+	return h.change(ctx, zfs.OpMount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "yes") })
 }
 
-// Unmount notes that it is not.
+// Unmount marks a filesystem as not mounted.
 func (h *Host) Unmount(ctx context.Context, dataset string) error {
-	return h.of(ctx, zfs.OpUnmount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "no") })
+	return h.change(ctx, zfs.OpUnmount, dataset, func(d *zfs.Dataset) { set(d, "mounted", "no") })
 }
 
-// Rollback makes a dataset again what it was at a snapshot.
+// Rollback rolls a dataset back to a snapshot.
 func (h *Host) Rollback(ctx context.Context, r zfs.Rollback) error {
 	return h.do(ctx, zfs.OpRollback, []string{r.Snapshot()}, func() error {
 		if err := r.Check(); err != nil {
@@ -57,24 +57,24 @@ func (h *Host) Rollback(ctx context.Context, r zfs.Rollback) error {
 	})
 }
 
-// InheritKey takes over the encryption root above.
+// InheritKey makes a dataset inherit its parent's encryption root.
 func (h *Host) InheritKey(ctx context.Context, dataset string) error {
-	return h.of(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) {
+	return h.change(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) {
 		set(d, "encryptionroot", h.datasets[zfs.ParentOf(dataset)].Get("encryptionroot"))
 	})
 }
 
 // MakeEncryptionRoot makes a dataset an encryption root.
 func (h *Host) MakeEncryptionRoot(ctx context.Context, dataset string) error {
-	return h.of(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
+	return h.change(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
 }
 
-// InUse tells of nothing: there are no directories.
+// InUse returns nothing, because there are no directories.
 func (h *Host) InUse(ctx context.Context, paths []string) (map[string]string, error) {
 	return nil, h.do(ctx, zfs.OpMount, paths, func() error { return nil })
 }
 
-func (h *Host) of(ctx context.Context, op, dataset string, change func(*zfs.Dataset)) error {
+func (h *Host) change(ctx context.Context, op, dataset string, change func(*zfs.Dataset)) error {
 	return h.do(ctx, op, []string{dataset}, func() error {
 		d := h.datasets[dataset]
 		if d == nil {

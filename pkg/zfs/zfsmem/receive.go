@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// begin finds out what a stream goes on, and refuses what zfs receive does.
-func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
+// begin starts or resumes a receive. It refuses the streams that zfs receive refuses.
+func (s *receiveSink) begin(rec *zfs.Record) (*partial, error) {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
 		return nil, s.fail(zfs.NotFound)
 	case (of.from == 0 || s.spec.Origin != "") && d != nil:
 		return nil, s.fail(zfs.Exists)
-	case of.from != 0 && s.spec.Origin == "" && (d == nil || latest.GUID != of.from) && !s.rollsBack(d, of.from):
+	case of.from != 0 && s.spec.Origin == "" && (d == nil || latest.GUID != of.from) && !s.mayRollBack(d, of.from):
 		return nil, s.fail(zfs.NoBase)
 	}
 	if d == nil {
@@ -57,7 +57,7 @@ func (s *receiving) begin(rec *zfs.Record) (*partial, error) {
 		h.clone(in.Versions[i], s.spec.Origin, d)
 	}
 	at := &partial{of: of}
-	h.partial[name] = at // another receive is turned away
+	h.partial[name] = at // refuses another receive
 	return at, nil
 }
 
@@ -68,8 +68,8 @@ func latestOf(d *zfs.Dataset) (zfs.Version, bool) {
 	return d.Latest()
 }
 
-// rollsBack tells whether what is newer than a stream's base may be lost.
-func (s *receiving) rollsBack(d *zfs.Dataset, base uint64) bool {
+// mayRollBack reports whether snapshots newer than the incremental source may be destroyed.
+func (s *receiveSink) mayRollBack(d *zfs.Dataset, base uint64) bool {
 	if d == nil || !s.spec.Rollback {
 		return false
 	}
@@ -77,8 +77,8 @@ func (s *receiving) rollsBack(d *zfs.Dataset, base uint64) bool {
 	return ok
 }
 
-// rollback loses it, once the whole stream has arrived.
-func (s *receiving) rollback(d *zfs.Dataset, base uint64) {
+// rollback destroys them after the whole stream has arrived.
+func (s *receiveSink) rollback(d *zfs.Dataset, base uint64) {
 	if !s.spec.Rollback {
 		return
 	}
@@ -88,8 +88,8 @@ func (s *receiving) rollback(d *zfs.Dataset, base uint64) {
 	})
 }
 
-// full tells whether a quota is exceeded.
-func (s *receiving) full(at *partial) bool {
+// full reports whether a quota is exceeded.
+func (s *receiveSink) full(at *partial) bool {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
 	for name := s.spec.Target; name != ""; name = zfs.ParentOf(name) {
@@ -101,9 +101,9 @@ func (s *receiving) full(at *partial) bool {
 	return false
 }
 
-// end makes the snapshot.
-func (s *receiving) end(ctx context.Context, at *partial) error {
-	_, v, _ := zfs.ParseVersion(at.of.name) // the gate saw to it
+// end creates the snapshot.
+func (s *receiveSink) end(ctx context.Context, at *partial) error {
+	_, v, _ := zfs.ParseVersion(at.of.name) // the gate checked it
 	v.GUID = at.of.to
 	return s.host.do(ctx, zfs.OpReceive, []string{v.In(s.spec.Target)}, func() error {
 		if s.spec.Corrective {
@@ -120,8 +120,8 @@ func (s *receiving) end(ctx context.Context, at *partial) error {
 	})
 }
 
-// save keeps what came of a stream that ended early, unless that is not wanted.
-func (s *receiving) save(at *partial) {
+// save keeps the partially received state, unless the receive is not resumable.
+func (s *receiveSink) save(at *partial) {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,16 +19,16 @@ func (h *Host) OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error)
 	if _, err := zfs.SendArgs(s); err != nil {
 		return nil, err
 	}
-	all, err := ask(ctx, h, zfs.OpSend, namesOf(s), func() ([]stream, error) { return h.streams(s) })
+	all, err := query(ctx, h, zfs.OpSend, namesOf(s), func() ([]stream, error) { return h.streams(s) })
 	if err != nil {
 		return nil, err
 	}
-	src := &sending{transfertest.NewSource(packed(all)), "zfs send " + s.Dataset + "@" + s.To}
+	src := &sendSource{transfertest.NewSource(encode(all)), "zfs send " + s.Dataset + "@" + s.To}
 	context.AfterFunc(ctx, func() { _ = src.Close() })
 	return src, nil
 }
 
-// namesOf are the last snapshot of a stream and what it starts from.
+// namesOf returns the last snapshot of a stream and its incremental source.
 func namesOf(s zfs.SendSpec) []string {
 	names := []string{s.Dataset + "@" + s.To}
 	switch {
@@ -40,18 +40,18 @@ func namesOf(s zfs.SendSpec) []string {
 	return names
 }
 
-type sending struct {
+type sendSource struct {
 	*transfertest.Source
 	name string
 }
 
-func (s *sending) Name() string { return s.name }
+func (s *sendSource) Name() string { return s.name }
 
-func (s *sending) Cause(err error) error { return err }
+func (s *sendSource) Cause(err error) error { return err }
 
-// stream is one of a snapshot.
+// stream is the stream of one snapshot.
 type stream struct {
-	name     string // of the snapshot, in full
+	name     string // full name of the snapshot
 	typ      zfs.Type
 	to, from uint64
 	clone    bool
@@ -60,7 +60,7 @@ type stream struct {
 	writes   []write
 }
 
-// streams are those that a zfs send brings.
+// streams returns the streams that zfs send would write.
 func (h *Host) streams(s zfs.SendSpec) ([]stream, error) {
 	missing := fail(zfs.NotFound, zfs.OpSend, s.Dataset+"@"+s.To)
 	d := h.datasets[s.Dataset]
@@ -110,8 +110,8 @@ func (h *Host) stream(d *zfs.Dataset, v zfs.Version, from uint64, raw bool) stre
 		writes: h.content[v.GUID][len(h.content[from]):]}
 }
 
-// packed are streams as they cross.
-func packed(all []stream) []byte {
+// encode encodes streams, as a package if there are several.
+func encode(all []stream) []byte {
 	var out []zfstest.Stream
 	for _, s := range all {
 		made := zfstest.New(s.name, s.to, s.from, s.typ == zfs.Volume)
@@ -136,13 +136,13 @@ func packed(all []stream) []byte {
 	return zfstest.Package(all[len(all)-1].name, nil, 0, out...).Bytes()
 }
 
-// partial is what an interrupted receive left.
+// partial is partially received state.
 type partial struct {
-	of     stream // its name is as on the source
+	of     stream // has the name on the source
 	writes []write
 }
 
-// OpenReceive starts to store a stream, which a zfs.Gate judges.
+// OpenReceive starts to receive a stream, which a zfs.Gate checks.
 func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error) {
 	if _, err := zfs.ReceiveArgs(r); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sin
 		return nil, err
 	}
 	pr, pw := io.Pipe()
-	s := &receiving{host: h, spec: r, gate: gate, in: pw, done: make(chan struct{})}
+	s := &receiveSink{host: h, spec: r, gate: gate, in: pw, done: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { _ = pw.CloseWithError(context.Cause(ctx)) })
 	go func() {
 		defer stop()
@@ -170,8 +170,8 @@ func (h *Host) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sin
 	return s, nil
 }
 
-// receiving is a zfs receive.
-type receiving struct {
+// receiveSink is a running zfs receive.
+type receiveSink struct {
 	host *Host
 	spec zfs.ReceiveSpec
 	gate *zfs.Gate
@@ -180,14 +180,14 @@ type receiving struct {
 	err  error // valid after done
 }
 
-// Name is "zfs receive DATASET".
-func (s *receiving) Name() string { return "zfs receive " + s.spec.Target }
+// Name returns "zfs receive DATASET".
+func (s *receiveSink) Name() string { return "zfs receive " + s.spec.Target }
 
-// Withhold is how much of the end makes a stream whole.
-func (s *receiving) Withhold() int { return zfs.TailSize }
+// Withhold returns zfs.TailSize.
+func (s *receiveSink) Withhold() int { return zfs.TailSize }
 
-// Write takes what was planned.
-func (s *receiving) Write(b []byte) (int, error) {
+// Write checks and stores bytes of the stream.
+func (s *receiveSink) Write(b []byte) (int, error) {
 	if err := s.gate.Judge(b); err != nil {
 		return 0, &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.spec.Target, Detail: "the stream is not what was planned: " + err.Error()}
 	}
@@ -195,14 +195,14 @@ func (s *receiving) Write(b []byte) (int, error) {
 }
 
 // Commit ends the stream.
-func (s *receiving) Commit(context.Context) error {
+func (s *receiveSink) Commit(context.Context) error {
 	_ = s.in.Close()
 	<-s.done
 	return s.err
 }
 
-// Abort ends it early, and saves what came.
-func (s *receiving) Abort(cause error) error {
+// Abort ends the stream early and keeps the partially received state.
+func (s *receiveSink) Abort(cause error) error {
 	_ = s.in.Close()
 	<-s.done
 	if s.err == nil {
@@ -214,10 +214,10 @@ func (s *receiving) Abort(cause error) error {
 	return s.err
 }
 
-func (s *receiving) fail(kind zfs.Kind) error { return fail(kind, zfs.OpReceive, s.spec.Target) }
+func (s *receiveSink) fail(kind zfs.Kind) error { return fail(kind, zfs.OpReceive, s.spec.Target) }
 
-// read stores what comes.
-func (s *receiving) read(ctx context.Context, in io.Reader) error {
+// read stores the stream.
+func (s *receiveSink) read(ctx context.Context, in io.Reader) error {
 	r := zfs.NewStreamReader(in)
 	var at *partial
 	clean := true // at the end of a stream
@@ -228,7 +228,7 @@ func (s *receiving) read(ctx context.Context, in io.Reader) error {
 		}
 		if err != nil {
 			s.save(at)
-			return errors.Join(s.fail(zfs.Incomplete), why(err))
+			return errors.Join(s.fail(zfs.Incomplete), unlessEOF(err))
 		}
 		clean = false
 		switch {
@@ -241,7 +241,7 @@ func (s *receiving) read(ctx context.Context, in io.Reader) error {
 			data, err := r.Payload()
 			if err != nil {
 				s.save(at)
-				return errors.Join(s.fail(zfs.Incomplete), why(err))
+				return errors.Join(s.fail(zfs.Incomplete), unlessEOF(err))
 			}
 			at.writes = append(at.writes, write{rec.Offset(), bytes.Clone(data)})
 			if s.full(at) {
@@ -260,8 +260,8 @@ func (s *receiving) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// why is the error of an input, but that it ended.
-func why(err error) error {
+// unlessEOF returns the error of an input, nil for its end.
+func unlessEOF(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}

@@ -61,9 +61,9 @@ func (s Stream) As(name string, guid uint64) Stream {
 	return c
 }
 
-// described returns the list of a package as zfs send -R makes it, with the properties
+// packageList returns the list of a package as zfs send -R makes it, with the properties
 // and snapshots of each dataset.
-func described(recursive bool, more List, datasets ...List) List {
+func packageList(recursive bool, more List, datasets ...List) List {
 	l := List{{Name: "tosnap", Value: "a"}}
 	if !recursive {
 		l = l.With(Pair{Name: "not_recursive"})
@@ -114,8 +114,8 @@ func (f Forger) harmful() List {
 	}
 }
 
-// forged is a GUID that no planned snapshot has.
-const forged = 4242
+// forgedGUID is a GUID that no planned snapshot has.
+const forgedGUID = 4242
 
 // Parts of the errors of zfs.Gate.
 const (
@@ -138,7 +138,7 @@ func (f Forger) AgainstResume(rest, whole Stream) []Attack {
 	name, guid := rest.Begin(0).ToName(), rest.Begin(0).ToGUID()
 	dataset, _, _ := strings.Cut(name, "@")
 	return []Attack{
-		{Name: "another snapshot", Says: saysNotPlanned, Stream: rest.As(name, forged).Bytes()},
+		{Name: "another snapshot", Says: saysNotPlanned, Stream: rest.As(name, forgedGUID).Bytes()},
 		{Name: "another name", Says: saysName, Stream: rest.Named(dataset + "@z").Bytes()},
 		{Name: "clone", Says: saysBase, Stream: rest.Changed(func(r *Record) { r.SetClone(f.ForeignGUID) }).Bytes()},
 		{Name: "whole stream from its start", Everywhere: true, Says: "it does not go on", Stream: whole.Bytes()},
@@ -156,9 +156,9 @@ func (f Forger) AgainstRaw() []Attack {
 	return []Attack{
 		{Name: "not raw", Everywhere: true, Says: "it is not raw", Stream: plain.Bytes()},
 		{Name: "not raw, with the raw feature", Everywhere: true, Says: saysTree, Stream: plain.Changed(func(r *Record) { r.AddFeatures(FeatureRaw) }).Bytes()},
-		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: f.Raw.As(name, forged).Bytes()},
+		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: f.Raw.As(name, forgedGUID).Bytes()},
 		{Name: "package with a keylocation", Everywhere: true, Says: saysHead, Stream: Package(name,
-			described(false, List{{Name: "raw"}}, member(dataset, snap, guid, 0, Pair{Name: "is_encroot"},
+			packageList(false, List{{Name: "raw"}}, member(dataset, snap, guid, 0, Pair{Name: "is_encroot"},
 				properties(Pair{Name: "keylocation", Value: "https://192.0.2.1/key"}))), 0, f.Raw).Bytes()},
 	}
 }
@@ -170,17 +170,17 @@ func (f Forger) AgainstIncrement() []Attack {
 	b, c := f.Increment.Streams()[0], f.Increment.Streams()[1]
 	pack := func(l List, s ...Stream) []byte { return Package(src+"@c", l, 0, s...).Bytes() }
 	listed := func(name, snap string, more ...Pair) List {
-		return described(true, List{{Name: "fromsnap", Value: "a"}}, member(name, snap, at, 1, more...))
+		return packageList(true, List{{Name: "fromsnap", Value: "a"}}, member(name, snap, at, 1, more...))
 	}
 	from := func(guid uint64) func(*Record) { return func(r *Record) { r.SetFromGUID(guid) } }
 	feature := func(bits uint64) func(*Record) { return func(r *Record) { r.AddFeatures(bits) } }
-	elsewhere := b.As(src+"/none@x", forged).Changed(from(f.ForeignGUID))
-	child := f.Full.As(src+"/x@c", forged)
+	elsewhere := b.As(src+"/none@x", forgedGUID).Changed(from(f.ForeignGUID))
+	child := f.Full.As(src+"/x@c", forgedGUID)
 	return []Attack{
 		{Name: "missing child whose base is another dataset's", Everywhere: true, Says: saysOther, Stream: pack(nil, elsewhere)},
 		{Name: "missing child after the planned streams", Begins: true, Says: saysOther, Stream: pack(nil, b, c, elsewhere)},
 		{Name: "missing child with a list", Says: saysHead, Stream: pack(listed(src, "a"), elsewhere)},
-		{Name: "head with a shorter name, then a sibling", Begins: true, Says: saysOther, Stream: Package(shorter+"@c", nil, 0, b.Named(shorter+"@b"), f.Full.As(shorter+"0/evil@c", forged)).Bytes()},
+		{Name: "head with a shorter name, then a sibling", Begins: true, Says: saysOther, Stream: Package(shorter+"@c", nil, 0, b.Named(shorter+"@b"), f.Full.As(shorter+"0/evil@c", forgedGUID)).Bytes()},
 		{Name: "child after the planned streams", Everywhere: true, Begins: true, Says: saysOther, Stream: pack(nil, b, c, child)},
 		{Name: "child between the planned streams", Begins: true, Says: saysOther, Stream: pack(nil, b, child, c)},
 		{Name: "renamed snapshot", Says: saysHead, Stream: pack(listed(src, "renamed"), b, c)},
@@ -193,10 +193,10 @@ func (f Forger) AgainstIncrement() []Attack {
 		{Name: "clone of another dataset's snapshot", Everywhere: true, Says: saysBase, Stream: pack(nil, b.Changed(func(r *Record) { r.SetClone(f.ForeignGUID) }))},
 		{Name: "clone of its own base", Says: "clone", Stream: pack(nil, b.Changed(func(r *Record) { r.SetClone(at) }))},
 		{Name: "another base", Says: saysBase, Stream: pack(nil, b.Changed(from(f.ForeignGUID)))},
-		{Name: "another GUID", Says: saysNotPlanned, Stream: pack(nil, b.As(src+"@b", forged))},
-		{Name: "another GUID after a planned stream", Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, c.As(src+"@c", forged))},
+		{Name: "another GUID", Says: saysNotPlanned, Stream: pack(nil, b.As(src+"@b", forgedGUID))},
+		{Name: "another GUID after a planned stream", Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, c.As(src+"@c", forgedGUID))},
 		{Name: "snapshot twice", Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, b, c)},
-		{Name: "one more snapshot", Everywhere: true, Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, c, b.As(src+"@d", forged).Changed(from(c.Begin(0).ToGUID())))},
+		{Name: "one more snapshot", Everywhere: true, Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, c, b.As(src+"@d", forgedGUID).Changed(from(c.Begin(0).ToGUID())))},
 		{Name: "wrong order", Says: saysBase, Stream: pack(nil, c, b)},
 		{Name: "another snapshot's name", Says: saysName, Stream: pack(nil, b.Named(src+"@z"), c)},
 		{Name: "name of a child", Says: saysOther, Stream: pack(nil, b.Named(src+"/x@b"), c)},

@@ -16,8 +16,8 @@ func (f Forger) AgainstFull() []Attack {
 func (f Forger) packagesAgainstFull() []Attack {
 	src, _, shorter := f.source()
 	full, guid := f.Full, f.Full.Begin(0).ToGUID()
-	child := full.As(src+"/x@a", forged)
-	one := func(more ...Pair) List { return described(false, nil, member(src, "a", guid, 0, more...)) }
+	child := full.As(src+"/x@a", forgedGUID)
+	one := func(more ...Pair) List { return packageList(false, nil, member(src, "a", guid, 0, more...)) }
 	pack := func(l List, s ...Stream) []byte { return Package(src+"@a", l, 0, s...).Bytes() }
 	claim := func(bytes uint32) []byte {
 		return Package(src+"@a", nil, 0, full).Changed(func(r *Record) { r.SetClaim(bytes) }).Bytes()
@@ -26,21 +26,21 @@ func (f Forger) packagesAgainstFull() []Attack {
 	copy(garbled.Begin(0).Payload[16:], bytes.Repeat([]byte{0xff}, 32))
 	all := []Attack{
 		{Name: "head with a shorter name, sibling of the target", Everywhere: true, Says: saysPackage,
-			Stream: Package(shorter+"@a", nil, 0, full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forged)).Bytes()},
+			Stream: Package(shorter+"@a", nil, 0, full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()},
 		{Name: "head with a shorter name and a list", Says: saysHead, Stream: Package(shorter+"@a",
-			described(true, nil, member(shorter, "a", guid, 0), member(shorter+"0/evil", "a", forged, 0)), 0,
-			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forged)).Bytes()},
+			packageList(true, nil, member(shorter, "a", guid, 0), member(shorter+"0/evil", "a", forgedGUID, 0)), 0,
+			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()},
 		{Name: "child with a mountpoint", Everywhere: true, Says: saysHead, Stream: pack(
-			described(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forged, guid, properties(
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forgedGUID, guid, properties(
 				Pair{Name: "mountpoint", Value: f.Mountpoint}, Pair{Name: "canmount", Value: uint64(1)}))), full, child)},
 		{Name: "child whose parent is another dataset by GUID", Says: saysHead, Stream: pack(
-			described(true, nil, member(src, "a", guid, 0), member(src+"/none/x", "a", forged, f.ForeignGUID)),
-			full, full.As(src+"/none/x@a", forged))},
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/none/x", "a", forgedGUID, f.ForeignGUID)),
+			full, full.As(src+"/none/x@a", forgedGUID))},
 		{Name: "package without a list", Says: saysPackage, Stream: pack(nil, full)},
 		{Name: "package in a package", Says: saysPackage, Stream: pack(nil,
 			Package(src+"@a", one(properties(f.harmful()[0])), 0, full))},
 		{Name: "package in the other byte order", Says: saysHead, Stream: Package(src+"@a",
-			described(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forged, guid)), 0, full, child).Swapped()},
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forgedGUID, guid)), 0, full, child).Swapped()},
 		{Name: "properties of the snapshot", Says: saysHead, Stream: pack(one(snapshotProperties()), full)},
 		{Name: "permanent hold", Says: saysHead, Stream: Package(src+"@a", one(Pair{Name: "snapholds",
 			Value: List{{Name: "a", Value: List{{Name: "permanent", Value: uint64(1)}}}}}), FeatureHolds, full).Bytes()},
@@ -69,7 +69,7 @@ func (f Forger) singlesAgainstFull() []Attack {
 		{Name: "increments", Says: saysPackage, Stream: f.Increment.Bytes()},
 		{Name: "another dataset with the planned name", Says: saysNotPlanned, Stream: f.Other.Named(src + "@a").Bytes()},
 		{Name: "another dataset", Says: saysNotPlanned, Stream: f.Other.Bytes()},
-		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: full.As(src+"@a", forged).Bytes()},
+		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: full.As(src+"@a", forgedGUID).Bytes()},
 		{Name: "another snapshot's name", Says: saysName, Stream: full.Named(src + "@z").Bytes()},
 		{Name: "raw", Says: "it is raw", Stream: f.Raw.As(src+"@a", guid).Bytes()},
 		{Name: "rest of another stream", Says: "rest of another stream", Stream: feature(FeatureResuming)},
@@ -83,9 +83,9 @@ func (f Forger) singlesAgainstFull() []Attack {
 		{Name: "neither filesystem nor volume", Says: "of objects of type 1", Stream: changed(func(r *Record) { r.SetObjset(1) })},
 		{Name: "bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 1000)...)},
 		{Name: "many bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 8<<20)...)},
-		{Name: "second stream after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), full.As(src+"/x@a", forged).Bytes()...)},
+		{Name: "second stream after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), full.As(src+"/x@a", forgedGUID).Bytes()...)},
 		{Name: "package after the end", Everywhere: true, Begins: true, Says: saysEnd, Stream: append(full.Bytes(), Package(shorter+"@a", nil, 0,
-			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forged)).Bytes()...)},
+			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()...)},
 		{Name: "no stream", Says: "BEGIN", Stream: bytes.Repeat([]byte("#!/bin/sh\n"), 1000)},
 		{Name: "nothing", Cut: true},
 		{Name: "half a record", Cut: true, Stream: full.Bytes()[:100]},

@@ -65,7 +65,7 @@ func (f Forger) RecordsAgainstFull() []Attack {
 		attack("bonus larger than its slots", "have room for", large),
 		attack("spill block larger than it claims", "for a block of", first, spill),
 		attack("embedded block larger than a pointer", "a block pointer has room", first, embedded),
-		attack("record of another snapshot", "GUID 4242", FreeObjects(behind, 1, forged)),
+		attack("record of another snapshot", "GUID 4242", FreeObjects(behind, 1, forgedGUID)),
 		attack("redaction", "cannot have this type", first, record(zfs.RecordRedact, behind, 0, 512, guid)),
 		attack("copy of another dataset's block", "cannot have this type", first, ByRef(behind, 0, 512, guid, f.ForeignGUID, 1, 0)),
 		attack("range of raw objects", "not raw", record(zfs.RecordObjectRange, (behind+31)&^31, 32, guid)),

@@ -14,13 +14,13 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// blkZName asks a zvol's device for the volume's name (256 bytes).
+// blkZName is the ioctl that returns the volume's name (256 bytes) of a device.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (BLKZNAME)
 const blkZName = 0x8100127d
 
-// Device opens the block device of a volume. It is looked for among /dev/zd*,
-// since the links under /dev/zvol are udev's work.
+// Device opens the block device of a volume. It searches /dev/zd*, because only udev creates
+// the links under /dev/zvol.
 func Device(t testing.TB, volume string) *os.File {
 	t.Helper()
 	var found *os.File
@@ -33,7 +33,7 @@ func Device(t testing.TB, volume string) *os.File {
 				f, err = os.Open(path)
 			}
 			if err != nil {
-				continue // gone
+				continue // deleted
 			}
 			if deviceName(f) == volume {
 				found = f

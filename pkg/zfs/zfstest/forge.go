@@ -13,9 +13,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Stream is a send stream in its records: a test bends them, and Seal gives
-// them the checksums that they then need. What comes of it no zfs send makes,
-// and any sender can.
+// Stream is a send stream as a list of records that tests can modify. Bytes sets the
+// checksums, so a Stream can contain anything that a hostile sender can send.
 type Stream []Record
 
 // Record is one record of a Stream.
@@ -24,12 +23,12 @@ type Record struct {
 	Payload []byte
 }
 
-// Where fields are in a BEGIN record, and in any.
+// Offsets of fields in a header.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ioctl.h (dmu_replay_record_t)
 const (
 	atType     = 0
-	atPayload  = 4 // bytes of payload, of a BEGIN
+	atPayload  = 4 // size of the payload, in BEGIN
 	atMagic    = 8
 	atVersion  = 16 // kind of stream in bits 0 and 1, features from bit 2 on
 	atObjset   = 32
@@ -37,8 +36,8 @@ const (
 	atToGUID   = 40
 	atFromGUID = 48
 	atToName   = 56
-	atChain    = zfs.RecordSize - 32 // checksum of all that came before
-	atEndSum   = 8                   // of an END: the same of the stream
+	atChain    = zfs.RecordSize - 32 // checksum of the stream before this field
+	atEndSum   = 8                   // checksum of the stream, in END
 	atEndGUID  = 40
 
 	magic       = 0x2F5bacbac
@@ -75,7 +74,7 @@ func ParseStream(t testing.TB, b []byte) Stream {
 	}
 }
 
-// New is a stream that brings a snapshot without any content.
+// New returns a stream of a snapshot without contents.
 func New(toName string, toGUID, fromGUID uint64, volume bool) Stream {
 	var begin, end Record
 	begin.put64(atMagic, magic)
@@ -153,7 +152,7 @@ func record(typ zfs.RecordType, fields ...uint64) Record {
 	return r
 }
 
-// Clone returns a copy that can be bent alone.
+// Clone returns a deep copy.
 func (s Stream) Clone() Stream {
 	out := slices.Clone(s)
 	for i := range out {
@@ -162,7 +161,7 @@ func (s Stream) Clone() Stream {
 	return out
 }
 
-// Begin is the n-th BEGIN record; that of a package is the first.
+// Begin returns the n-th BEGIN record. That of a package comes first.
 func (s Stream) Begin(n int) *Record {
 	for i := range s {
 		if s[i].Type() == zfs.RecordBegin {
@@ -175,7 +174,7 @@ func (s Stream) Begin(n int) *Record {
 	panic("no such BEGIN record")
 }
 
-// Streams are the streams inside a package, each from its BEGIN to its END.
+// Streams returns the streams of a package, each from its BEGIN to its END.
 func (s Stream) Streams() []Stream {
 	var out []Stream
 	for i := range s {
@@ -232,7 +231,7 @@ func (r *Record) Object() uint64 { return r.u64(8) }
 // Put changes a number of 8 bytes in the header.
 func (r *Record) Put(at int, v uint64) { r.put64(at, v) }
 
-// Last is the last record of a type.
+// Last returns the last record of a type.
 func (s Stream) Last(typ zfs.RecordType) *Record {
 	for i := range slices.Backward(s) {
 		if s[i].Type() == typ {
@@ -242,20 +241,19 @@ func (s Stream) Last(typ zfs.RecordType) *Record {
 	panic("no such record")
 }
 
-// ToName is the name of the snapshot that a BEGIN announces.
+// ToName returns the name of the snapshot in a BEGIN record.
 func (r *Record) ToName() string {
 	name, _, _ := strings.Cut(string(r.Header[atToName:]), "\x00")
 	return name
 }
 
-// SetToName changes it; a name that fills the field has no end.
+// SetToName changes the name of the snapshot. A name that fills the field has no terminator.
 func (r *Record) SetToName(name string) {
 	clear(r.Header[atToName : atToName+256])
 	copy(r.Header[atToName:atToName+256], name)
 }
 
-// SetClone makes the stream that a BEGIN announces one of a clone of the
-// snapshot with a GUID.
+// SetClone changes a BEGIN record to that of a clone of the snapshot with GUID origin.
 func (r *Record) SetClone(origin uint64) {
 	r.SetFromGUID(origin)
 	r.SetFlags(r.u32(atFlags) | cloneFlag)
@@ -268,8 +266,7 @@ func (r *Record) HasFeatures(f uint64) bool { return r.u64(atVersion)>>2&f == f 
 func (r *Record) AddFeatures(f uint64)  { r.put64(atVersion, r.u64(atVersion)|f<<2) }
 func (r *Record) DropFeatures(f uint64) { r.put64(atVersion, r.u64(atVersion)&^(f<<2)) }
 
-// SetToGUID changes the GUID of a single stream, in all its records that
-// have it.
+// SetToGUID changes the GUID of a single stream in all its records.
 func (s Stream) SetToGUID(guid uint64) {
 	old := s.Begin(0).ToGUID()
 	for i := range s {
@@ -281,8 +278,8 @@ func (s Stream) SetToGUID(guid uint64) {
 	}
 }
 
-// Package wraps single streams as zfs send -R and -I do: a head with a name
-// and a list, the streams, and an END of its own.
+// Package wraps single streams like zfs send -R and -I: a head with a name and a list, the
+// streams, and an END record.
 func Package(name string, list List, features uint64, streams ...Stream) Stream {
 	var head, end Record
 	head.put64(atMagic, magic)
@@ -300,10 +297,10 @@ func Package(name string, list List, features uint64, streams ...Stream) Stream 
 	return append(out, end)
 }
 
-// Bytes are the stream, with the checksums of its records set.
+// Bytes returns the encoded stream with correct checksums.
 func (s Stream) Bytes() []byte { return s.bytes(binary.LittleEndian) }
 
-// Swapped are the stream as a host of the other byte order sends it.
+// Swapped returns the stream as a host with the other byte order sends it.
 func (s Stream) Swapped() []byte { return s.bytes(binary.BigEndian) }
 
 func (s Stream) bytes(order binary.ByteOrder) []byte {
@@ -363,7 +360,8 @@ func (f *fletcher4) put(b []byte, order binary.ByteOrder) {
 	}
 }
 
-// swap64 are the numbers of 8 bytes in each type of record, swap32 those of 4.
+// swap64 lists the offsets of 8-byte numbers in each type of record, swap32 those of 4-byte
+// numbers.
 var (
 	swap64 = map[zfs.RecordType][]int{
 		zfs.RecordBegin:       {8, 16, 24, 40, 48},

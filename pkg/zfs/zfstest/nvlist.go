@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// List is a list of names and values as the head of a package has it. Values
-// are uint64, string, List, or nil for a boolean without value.
+// List is an nvlist as in the head of a package. Values are uint64, string, List, or nil for a
+// boolean without value.
 type List []Pair
 
-// Pair is one of them.
+// Pair is one entry of a List.
 type Pair struct {
 	Name  string
 	Value any

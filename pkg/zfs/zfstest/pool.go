@@ -1,8 +1,3 @@
-// Package zfstest gives tests real pools on real ZFS, and streams such as ZFS
-// makes. A pool is a file on a tmpfs of its own, has a random name, and goes with
-// its test; no other pool is touched.
-//
-// It is for tests only, and does not make ZFS appear: without it tests skip.
 package zfstest
 
 import (
@@ -21,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Require skips the test unless this is the test guest, or a host whose owner
-// asked for tests on its own ZFS, with root and /dev/zfs.
+// Require skips the test unless it runs as root with /dev/zfs, in the test guest or on a host
+// whose owner permits tests with its ZFS.
 func Require(t testing.TB) {
 	t.Helper()
 	switch {
@@ -38,20 +33,20 @@ func Require(t testing.TB) {
 	}
 }
 
-// Options shape a pool. The zero value is usable.
+// Options configure a pool. The zero value is usable.
 type Options struct {
 	Size   int64    // bytes, 0 = 256 MiB; sparse
-	Create []string // more arguments of zpool create, such as "-d" or "-O", "compression=off"
+	Create []string // additional arguments of zpool create, such as "-d" or "-O", "compression=off"
 }
 
 // Pool is a pool for one test.
 type Pool struct {
 	Name string
-	Dir  string // where its datasets are mounted
+	Dir  string // mountpoint of its root dataset
 	t    testing.TB
 }
 
-// NewPool makes a pool and destroys it when the test ends.
+// NewPool creates a pool and destroys it when the test ends.
 func NewPool(t testing.TB, o Options) *Pool {
 	t.Helper()
 	Require(t)
@@ -78,8 +73,7 @@ func NewPool(t testing.TB, o Options) *Pool {
 	return p
 }
 
-// Run runs a command that must succeed, and returns its stdout without the
-// last newline.
+// Run runs a command that must succeed, and returns its stdout without the last newline.
 func Run(t testing.TB, command string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(command, args...)
@@ -114,8 +108,8 @@ func (p *Pool) Create(name string, args ...string) string {
 	return ds
 }
 
-// CreateEncrypted creates an encrypted filesystem, its key loaded, and
-// returns its full name and the file that holds the key.
+// CreateEncrypted creates an encrypted filesystem with a loaded key. It returns its full name
+// and the key file.
 func (p *Pool) CreateEncrypted(name string, args ...string) (ds, key string) {
 	p.t.Helper()
 	key = filepath.Join(filepath.Dir(p.Dir), strings.ReplaceAll(name, "/", "-")+".key")
@@ -123,12 +117,12 @@ func (p *Pool) CreateEncrypted(name string, args ...string) (ds, key string) {
 	return p.Create(name, append([]string{"-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://" + key}, args...)...), key
 }
 
-// Path is where a file of a mounted dataset is.
+// Path returns the path of a file in a mounted dataset.
 func (p *Pool) Path(dataset, file string) string {
 	return filepath.Join(p.Dir, strings.TrimPrefix(dataset, p.Name), file)
 }
 
-// Write writes size bytes that depend on seed alone, and do not compress.
+// Write writes size incompressible bytes that depend only on seed.
 func (p *Pool) Write(dataset, file string, size int64, seed uint64) {
 	p.t.Helper()
 	f, err := os.Create(p.Path(dataset, file))

@@ -7,15 +7,15 @@ import (
 	"fmt"
 )
 
-// Token makes up a resume token, as anybody can: its checksum has no key.
-// Flags are names such as "rawok" and "savedok".
+// Token returns a forged resume token. Anyone can forge one, because its checksum has no key.
+// flags are names such as "rawok" and "savedok".
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_dataset.c (get_receive_resume_token_impl)
 func Token(toName string, toGUID, fromGUID uint64, flags ...string) string {
 	return TokenAt(0, toName, toGUID, fromGUID, flags...)
 }
 
-// TokenAt is the Token of a stream that some bytes were stored of.
+// TokenAt returns a forged resume token of a stream of which stored bytes were stored.
 func TokenAt(stored uint64, toName string, toGUID, fromGUID uint64, flags ...string) string {
 	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	list := []byte{0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0} // native, little-endian, names are unique

@@ -6,46 +6,45 @@ import (
 	"time"
 )
 
-// A copy that went its own way is set aside: renamed to its name and when, in UTC. Its
-// name tells everybody what it is, also who finds it in years.
+// A diverged copy is renamed to its name with a suffix that holds the UTC time.
 const (
-	setAsideMark  = ".zxfer-"
-	setAsideStamp = setAsideMark + "2006-01-02T15-04-05Z"
+	divergedMark   = ".zxfer-"
+	divergedLayout = divergedMark + "2006-01-02T15-04-05Z"
 )
 
-// DivergedSuffix is what the name of a copy that is set aside then ends in.
-func DivergedSuffix(at time.Time) string { return at.UTC().Format(setAsideStamp) }
+// DivergedSuffix returns the suffix of a copy that is renamed at a time.
+func DivergedSuffix(at time.Time) string { return at.UTC().Format(divergedLayout) }
 
-// NameBeforeRename is the name that a dataset had before it, or one above it, was set aside;
-// false for one that is not.
+// NameBeforeRename returns the name of a dataset before it or an ancestor was renamed as a
+// diverged copy. ok is false if none was.
 func NameBeforeRename(dataset string) (before string, ok bool) {
 	parts := strings.Split(dataset, "/")
 	for i, p := range parts {
-		at := strings.LastIndex(p, setAsideMark)
+		at := strings.LastIndex(p, divergedMark)
 		if at <= 0 {
 			continue
 		}
-		if _, err := time.Parse(setAsideStamp, p[at:]); err == nil {
+		if _, err := time.Parse(divergedLayout, p[at:]); err == nil {
 			parts[i], ok = p[:at], true
 		}
 	}
 	return strings.Join(parts, "/"), ok
 }
 
-// IsDiverged tells whether a dataset, or one above it, is a copy that was set aside.
+// IsDiverged reports whether a dataset is a diverged copy or a descendant of one.
 func IsDiverged(dataset string) bool {
 	_, ok := NameBeforeRename(dataset)
 	return ok
 }
 
-// DivergedCopy is a copy that is to be set aside, with all that is below it.
+// DivergedCopy is a copy to rename together with its descendants.
 type DivergedCopy struct {
 	Dataset string `json:"dataset"`
 	GUID    uint64 `json:"guid,string"`
-	As      string `json:"as"` // its name then
+	As      string `json:"as"` // the new name
 }
 
-// Check refuses another name than one of a copy that was set aside.
+// Check returns an error if As is not Dataset with a valid suffix.
 func (a DivergedCopy) Check() error {
 	if _, err := ParseDataset(a.Dataset); err != nil {
 		return err

@@ -39,46 +39,50 @@ func FuzzBeforeAside(f *testing.F) {
 	})
 }
 
-// Whatever speaks for a copy keeps it.
+// Each reason keeps a copy.
 func TestGoneLeaves(t *testing.T) {
 	t.Parallel()
 	const tag = "zxfer:j:t"
 	g := Orphan{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}
 	for name, c := range map[string]struct {
-		change func(d *Dataset, l *Listing, of map[string]Holds)
+		change func(d *Dataset, l *Listing, of map[string]SnapshotRefs)
 		why    string
 	}{
-		"nothing": {func(*Dataset, *Listing, map[string]Holds) {}, ""},
-		"cut short before": {func(d *Dataset, _ *Listing, of map[string]Holds) {
-			of["v/a@x"] = Holds{}
+		"nothing": {func(*Dataset, *Listing, map[string]SnapshotRefs) {}, ""},
+		"cut short before": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "local"}
 		}, ""},
-		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]Holds) {
-			of["v/a@x"] = Holds{}
+		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "inherited from v"}
 		}, "no snapshot of it is held by the job"},
-		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.GUID = 2 }, "another dataset"},
-		"something below": {func(_ *Dataset, l *Listing, _ map[string]Holds) {
+		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.GUID = 2 }, "another dataset"},
+		"something below": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
 			l.Datasets = append(l.Datasets, &Dataset{Name: "v/a/b"})
 		}, "v/a/b is below it"},
-		"it is mounted":    {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.Properties["mounted"] = Property{Value: "yes"} }, "mounted"},
-		"another snapshot": {func(d *Dataset, _ *Listing, _ map[string]Holds) { d.Versions[0].GUID = 11 }, "which the job did not bring there"},
-		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]Holds) {
+		"it is mounted": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
+			d.Properties["mounted"] = Property{Value: "yes"}
+		}, "mounted"},
+		"another snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.Versions[0].GUID = 11 }, "which the job did not bring there"},
+		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
 			d.Versions = append(d.Versions, Version{Kind: Snapshot, Name: "y", GUID: 12})
 		}, "which the job did not bring there"},
-		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]Holds) { of["v/a@x"] = Holds{Tags: []string{tag, "mine"}} }, "is held (mine)"},
-		"another job's": {func(_ *Dataset, _ *Listing, of map[string]Holds) {
-			of["v/a@x"] = Holds{Tags: []string{"zxfer:other:t"}}
+		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+			of["v/a@x"] = SnapshotRefs{Tags: []string{tag, "mine"}}
+		}, "is held (mine)"},
+		"another job's": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+			of["v/a@x"] = SnapshotRefs{Tags: []string{"zxfer:other:t"}}
 		}, "is held (zxfer:other:t)"},
-		"a clone": {func(_ *Dataset, _ *Listing, of map[string]Holds) {
-			of["v/a@x"] = Holds{Tags: []string{tag}, Clones: []string{"v/c"}}
+		"a clone": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+			of["v/a@x"] = SnapshotRefs{Tags: []string{tag}, Clones: []string{"v/c"}}
 		}, "has the clone v/c"},
-		"no hold": {func(_ *Dataset, _ *Listing, of map[string]Holds) { of["v/a@x"] = Holds{} }, "no snapshot of it is held by the job"},
+		"no hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) { of["v/a@x"] = SnapshotRefs{} }, "no snapshot of it is held by the job"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := &Dataset{Name: "v/a", GUID: 1, Properties: map[string]Property{}, Versions: []Version{{Kind: Snapshot, Name: "x", GUID: 10}}}
-			l, of := &Listing{Root: "v/a", Datasets: []*Dataset{d}}, map[string]Holds{"v/a@x": {Tags: []string{tag}}}
+			l, of := &Listing{Root: "v/a", Datasets: []*Dataset{d}}, map[string]SnapshotRefs{"v/a@x": {Tags: []string{tag}}}
 			c.change(d, l, of)
 			require.Contains(t, g.RefusalReason(l, of), c.why)
 			require.Equal(t, c.why == "", g.RefusalReason(l, of) == "")

@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RenameDiverged renames copies, with what is below them.
+// RenameDiverged renames copies and their descendants.
 func (h *Host) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error {
 	var names []string
 	for _, a := range all {
@@ -31,14 +31,14 @@ func (h *Host) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
 	})
 }
 
-// rename gives a dataset, and what is below it, another name.
+// rename renames a dataset and its descendants.
 func (h *Host) rename(from, to string) {
 	for _, d := range h.datasets {
 		if origin := d.Get("origin"); strings.HasPrefix(origin, from+"@") || strings.HasPrefix(origin, from+"/") {
 			set(d, "origin", to+strings.TrimPrefix(origin, from))
 		}
 	}
-	for _, name := range h.below(from) {
+	for _, name := range h.subtree(from) {
 		d := h.datasets[name]
 		d.Name = to + strings.TrimPrefix(name, from)
 		h.datasets[d.Name], h.head[d.Name] = d, h.head[name]
@@ -51,8 +51,8 @@ func (h *Host) rename(from, to string) {
 	}
 }
 
-// below are a dataset and those below it.
-func (h *Host) below(name string) (all []string) {
+// subtree returns a dataset and its descendants.
+func (h *Host) subtree(name string) (all []string) {
 	for n := range h.datasets {
 		if n == name || strings.HasPrefix(n, name+"/") {
 			all = append(all, n)

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// OrphanProperty marks a copy that is being removed, as its original is gone: its value is the
-// tag of the job's holds.
+// OrphanProperty marks an orphan that is being destroyed. Its value is the tag of the job's
+// holds.
 const OrphanProperty = "zxfer:gone"
 
-// Orphan is a copy that is to be destroyed, with all its snapshots and nothing else.
+// Orphan is a copy to destroy with its snapshots, because its source dataset was deleted.
 type Orphan struct {
 	Dataset string `json:"dataset"`
 	GUID    uint64 `json:"guid,string"`
-	// Tag is that of the holds of the job that brought it there: one of its snapshots is
-	// held by it, and none by any other.
+	// Tag is the hold tag of the job that created the copy. The tag must hold at least one
+	// snapshot, and no other tag may hold any.
 	Tag string `json:"tag"`
-	// Snapshots are all that it may have.
+	// Snapshots are the only snapshots that the copy may have.
 	Snapshots []SnapshotID `json:"snapshots,omitempty"`
 }
 
-// Check refuses what is none.
+// Check returns an error if zxfer may not destroy such a dataset.
 func (g Orphan) Check() error {
 	if _, err := ParseDataset(g.Dataset); err != nil {
 		return err
@@ -39,12 +39,12 @@ func (g Orphan) Check() error {
 	return nil
 }
 
-// Holds are what is known of a snapshot beside its name.
-type Holds struct{ Tags, Clones []string }
+// SnapshotRefs lists the hold tags and clones of a snapshot.
+type SnapshotRefs struct{ Tags, Clones []string }
 
-// RefusalReason tells why a copy, as it was listed with what is below it, is to stay; "" where
-// nothing speaks for it. of has the holds and clones of its snapshots, by full name.
-func (g Orphan) RefusalReason(l *Listing, of map[string]Holds) string {
+// RefusalReason returns why the copy must be kept, or "" if it may be destroyed. l lists the
+// copy and its descendants. of has the hold tags and clones of its snapshots by full name.
+func (g Orphan) RefusalReason(l *Listing, of map[string]SnapshotRefs) string {
 	d := l.Find(g.Dataset)
 	if d.GUID != g.GUID {
 		return "it is another dataset than it was"

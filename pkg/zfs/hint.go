@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Operations, as Error.Op names them.
+// Operations, the values of Error.Op.
 const (
 	OpSend     = "send"
 	OpReceive  = "receive"
@@ -37,21 +37,21 @@ const (
 	OpRename   = "rename"
 )
 
-// Failure is what is known of an operation that failed.
+// Failure describes a failed operation.
 type Failure struct {
 	Op      string
 	Subject string // the dataset, snapshot, bookmark or pool
-	User    string // who ran it, for the hint; "" = unknown
+	User    string // user that ran it, for the hint; "" if unknown
 	Argv    []string
 	Stderr  string
-	Signal  string // of a process that was ended by one: "killed"
-	// Properties are those that a receive or create sets, and Rollback tells
-	// that it may roll back: both need permissions of their own.
+	Signal  string // signal that ended the process, such as "killed"
+	// Properties are those that a receive or create sets. Rollback reports that a receive may
+	// roll back. Both need additional permissions.
 	Properties []string
 	Rollback   bool
 }
 
-// Err classifies the failure.
+// Err returns the failure as a classified error with a hint.
 func (f Failure) Err() *Error {
 	ds, _, _ := strings.Cut(f.Subject, "@")
 	ds, _, _ = strings.Cut(ds, "#")
@@ -69,8 +69,7 @@ func (f Failure) Err() *Error {
 	return e
 }
 
-// trimStderr leaves out what helps nobody: the usage text behind a message,
-// and the advice to resume by hand.
+// trimStderr removes the usage text after a message and the advice to resume by hand.
 func trimStderr(s string) string {
 	for _, noise := range []string{"\nusage:\n", "\nA resuming stream can be generated"} {
 		s, _, _ = strings.Cut(s, noise)
@@ -78,7 +77,7 @@ func trimStderr(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// Hint returns the remedy for a failure of that kind, "" where there is none.
+// Hint returns the remedy for a failure of kind k, "" if there is none.
 func (f Failure) Hint(k Kind) string {
 	ds, _, _ := strings.Cut(f.Subject, "@")
 	ds, _, _ = strings.Cut(ds, "#")
@@ -113,7 +112,7 @@ func (f Failure) Hint(k Kind) string {
 		return "roll the target back to the last snapshot that was received raw, or send it in full to a new name (openzfs#8758)"
 	case Feature:
 		if strings.Contains(f.Stderr, "--large-block") {
-			return "" // says itself what to do
+			return "" // the message has its own advice
 		}
 		if f.Op == OpReceive || f.Op == OpBookmark {
 			return "what is off: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
@@ -124,7 +123,7 @@ func (f Failure) Hint(k Kind) string {
 		}
 	case PoolFault:
 		hint := "zpool status -v " + shellQuote(PoolOf(ds))
-		if f.Op == OpSend { // blocks of the source that cannot be read
+		if f.Op == OpSend { // unreadable blocks of the source
 			hint += "; data errors that it lists a copy may mend: zxfer heal -n " + shellQuote(PoolOf(ds))
 		}
 		return hint
@@ -136,7 +135,8 @@ func (f Failure) Hint(k Kind) string {
 	return ""
 }
 
-// permissions that an operation needs besides those of its properties.
+// permissions returns the permissions that an operation needs, without those of its
+// properties.
 //
 // https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
 func permissions(op string) string {
@@ -164,7 +164,7 @@ func (f Failure) permissionHint(ds string) string {
 	if perms == "" && len(f.Properties) == 0 {
 		return "run it as root, or let the user open /dev/zfs"
 	}
-	// What does not exist yet takes its permissions from above.
+	// The dataset does not exist yet, so its parent's permissions apply.
 	if f.Op == OpReceive || f.Op == OpCreate {
 		ds = cmp.Or(ParentOf(ds), ds)
 	}

@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CreateDrillClone makes a clone for a job.
+// CreateDrillClone creates a drill clone and returns its name.
 func (h *Host) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error) {
-	return ask(ctx, h, zfs.OpClone, []string{a.Snapshot}, func() (string, error) {
+	return query(ctx, h, zfs.OpClone, []string{a.Snapshot}, func() (string, error) {
 		of, i := h.find(a.Snapshot)
 		if i < 0 {
 			return "", fail(zfs.NotFound, zfs.OpClone, a.Snapshot)
@@ -21,7 +21,7 @@ func (h *Host) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, 
 		h.guid++
 		name := zfs.DrillCloneName(zfs.PoolOf(of.Name), fmt.Sprint(h.guid))
 		clone := h.create(name, of.Type, map[string]string{zfs.AsideProperty: a.Job})
-		for _, p := range []string{"encryption", "encryptionroot", "keystatus"} { // they are its origin's
+		for _, p := range []string{"encryption", "encryptionroot", "keystatus"} { // a clone has those of its origin
 			clone.Properties[p] = of.Properties[p]
 		}
 		h.clone(of.Versions[i], a.Snapshot, clone)
@@ -32,7 +32,7 @@ func (h *Host) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, 
 	})
 }
 
-// DestroyDrillClones destroys a job's clones.
+// DestroyDrillClones destroys the drill clones of a job.
 func (h *Host) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error {
 	return h.do(ctx, zfs.OpDestroy, a.Datasets, func() error {
 		for _, d := range slices.Collect(maps.Values(h.datasets)) {
@@ -45,9 +45,9 @@ func (h *Host) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error 
 	})
 }
 
-// RunInDrillClone runs nothing: a command of the name "false" fails.
+// RunInDrillClone runs nothing. It returns a failure if the program's name is "false".
 func (h *Host) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.DrillResult, err error) {
-	return ask(ctx, h, "run", []string{a.Clone}, func() (zfs.DrillResult, error) {
+	return query(ctx, h, "run", []string{a.Clone}, func() (zfs.DrillResult, error) {
 		if err := a.Check(); err != nil {
 			return out, err
 		}

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// keyFields are what a raw stream says of the encryption of its dataset, but
-// for what differs between snapshots.
+// keyFields returns the names of the encryption fields in a raw stream that are the same for
+// all snapshots of a dataset.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_crypt.c (dsl_crypto_populate_key_nvlist)
 func keyFields() []string {
@@ -18,10 +18,9 @@ func keyFields() []string {
 		"keyformat", "pbkdf2iters", "pbkdf2salt"}
 }
 
-// wrappedKey is a fingerprint of the wrapped key in the head of a raw stream.
-// A raw receive puts that key in the place of the dataset's own, which opens
-// all of its snapshots: with another one, or none that ever opened, what was
-// received before cannot be read any more (openzfs#12614).
+// wrappedKey returns a fingerprint of the wrapped key in the head of a raw stream. A raw
+// receive replaces the dataset's wrapped key. If the new one cannot be unwrapped, all
+// snapshots become unreadable (openzfs#12614).
 func wrappedKey(payload []byte) (string, error) {
 	head, err := parseNVList(payload)
 	if err != nil {
@@ -43,8 +42,8 @@ func wrappedKey(payload []byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// WrappedKey reads the head of a raw stream and returns a fingerprint of the
-// wrapped key in it, for Gate.KeepKey.
+// WrappedKey reads the head of a raw stream and returns the fingerprint of its wrapped key,
+// for Gate.KeepKey.
 func WrappedKey(stream io.Reader) (string, error) {
 	var header [RecordSize]byte
 	if _, err := io.ReadFull(stream, header[:]); err != nil {

@@ -102,7 +102,7 @@ func (c *RecordRules) check(r *Record) error {
 	case RecordObject:
 		return c.object(r)
 	case RecordFreeObjects:
-		return c.slots(r)
+		return c.noteSlots(r)
 	case RecordObjectRange:
 		return c.objectRange(r)
 	case RecordWrite:
@@ -117,8 +117,8 @@ func (c *RecordRules) check(r *Record) error {
 	return errors.New("the stream cannot have this type")
 }
 
-// slots takes note of the slots that an OBJECT or FREEOBJECTS record names.
-func (c *RecordRules) slots(r *Record) error {
+// noteSlots records the slots that an OBJECT or FREEOBJECTS record names.
+func (c *RecordRules) noteSlots(r *Record) error {
 	if r.Object() < c.next {
 		return fmt.Errorf("objects are not in ascending order: an earlier record named object %d", c.next-1)
 	}
@@ -142,10 +142,10 @@ func (c *RecordRules) object(r *Record) error {
 	case c.has(featureRaw) && (bonus > raw || indirect < minIndirectShift || indirect > maxIndirectShift ||
 		levels == 0 || levels > maxLevels || pointers == 0 || pointers > maxPointers):
 		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and its bonus %d of %d bytes", levels, indirect, pointers, bonus, raw)
-	case c.has(featureRaw) && !reaches(levels, indirect, pointers, r.u64(56)):
+	case c.has(featureRaw) && !treeHasBlock(levels, indirect, pointers, r.u64(56)):
 		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and no block %d", levels, indirect, pointers, r.u64(56))
 	}
-	if err := c.slots(r); err != nil {
+	if err := c.noteSlots(r); err != nil {
 		return err
 	}
 	if b := r.Object() / slotsPerBlock; b != c.block {
@@ -159,8 +159,8 @@ func (c *RecordRules) object(r *Record) error {
 	return nil
 }
 
-// reaches reports whether a tree of block pointers has a block with a number.
-func reaches(levels, indirectShift, pointers byte, block uint64) bool {
+// treeHasBlock reports whether a tree of block pointers has a block with a number.
+func treeHasBlock(levels, indirectShift, pointers byte, block uint64) bool {
 	shift := uint(levels-1) * uint(indirectShift-7) // a pointer has 2^7 bytes
 	return shift >= 62 || block < uint64(pointers)<<shift
 }
@@ -187,8 +187,8 @@ func (c *RecordRules) objectRange(r *Record) error {
 	return nil
 }
 
-// of returns the object that a record writes or frees data of.
-func (c *RecordRules) of(r *Record) (namedObject, error) {
+// writable returns the object that a record writes or frees data of.
+func (c *RecordRules) writable(r *Record) (namedObject, error) {
 	o := c.named[r.Object()%slotsPerBlock]
 	if r.Object()/slotsPerBlock != c.block || o.block == 0 {
 		return o, errors.New("no OBJECT record in its block of slots came before")
@@ -199,8 +199,9 @@ func (c *RecordRules) of(r *Record) (namedObject, error) {
 	return o, nil
 }
 
-// wrote takes note of a record that wrote data. Its offset is that of a block.
-func (c *RecordRules) wrote(r *Record, o namedObject) error {
+// noteWrite records the range that a record wrote. It returns an error if the offset is not that
+// of a block.
+func (c *RecordRules) noteWrite(r *Record, o namedObject) error {
 	if r.Offset() > math.MaxUint64-r.Length() {
 		return fmt.Errorf("offset %d and length %d are too large", r.Offset(), r.Length())
 	}
@@ -212,7 +213,7 @@ func (c *RecordRules) wrote(r *Record, o namedObject) error {
 }
 
 func (c *RecordRules) write(r *Record) error {
-	o, err := c.of(r)
+	o, err := c.writable(r)
 	switch packed := r.compression() != 0; {
 	case err != nil:
 		return err
@@ -229,11 +230,11 @@ func (c *RecordRules) write(r *Record) error {
 	case r.Offset()/o.block > o.last:
 		return fmt.Errorf("offset %d is beyond the last block", r.Offset())
 	}
-	return c.wrote(r, o)
+	return c.noteWrite(r, o)
 }
 
 func (c *RecordRules) embedded(r *Record) error {
-	o, err := c.of(r)
+	o, err := c.writable(r)
 	switch packed, unpacked := r.u32(52), uint64(r.u32(48)); {
 	case err != nil:
 		return err
@@ -253,17 +254,17 @@ func (c *RecordRules) embedded(r *Record) error {
 	case r.Offset() == spillBlock*r.Length() && isBlock(r.Length()) && r.Length() == unpacked:
 		// zfs send -e of OpenZFS 2.3 and 2.4 sends a spill block like this if it fits into a
 		// block pointer. zfs receive stores it as data and loses the extended attributes.
-		// zxfer sends no embedded blocks, but resumes streams that others began with -e.
+		// zxfer sends no embedded blocks, but resumes streams that others started with -e.
 		return nil
 	// Without large blocks, a sender reduces the size in the OBJECT record only.
 	case !isBlock(r.Length()) || r.Length() != unpacked || r.Length() > o.block && c.has(featureLargeBlocks):
 		return fmt.Errorf("it writes %d bytes, %d unpacked, to a block of %d", r.Length(), unpacked, o.block)
 	}
-	return c.wrote(r, o)
+	return c.noteWrite(r, o)
 }
 
 func (c *RecordRules) spill(r *Record) error {
-	_, err := c.of(r)
+	_, err := c.writable(r)
 	switch {
 	case err != nil:
 		return err
@@ -278,7 +279,7 @@ func (c *RecordRules) spill(r *Record) error {
 }
 
 func (c *RecordRules) free(r *Record) error {
-	if _, err := c.of(r); err != nil {
+	if _, err := c.writable(r); err != nil {
 		return err
 	}
 	if r.Length() != math.MaxUint64 && r.Offset() > math.MaxUint64-r.Length() {
