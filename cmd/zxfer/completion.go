@@ -146,7 +146,7 @@ func searchAll(ctx context.Context, looks ...func(context.Context) []string) [][
 
 // hosts returns the hosts that ssh knows, with user in front.
 func (k argKind) hosts(shell, user string) (out []string) {
-	for _, h := range sshexec.Hosts(shell) {
+	for _, h := range sshexec.KnownHosts(shell) {
 		if _, err := endpoint.Parse(h + ":x"); err != nil {
 			continue
 		}

@@ -48,7 +48,7 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 }
 
 func (o *opener) options(l hosts.Address) sshexec.Options {
-	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Doing: o.activity}
+	return sshexec.Options{Host: l.Host, Command: remoteShell(l.RSH), Bootstrap: !l.NoBootstrap, Release: releaseAndProtocol(), Log: o.log, Activity: o.activity}
 }
 
 // remoteShell returns the shell asked for, or the one in the environment.

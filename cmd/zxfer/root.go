@@ -167,7 +167,7 @@ func similarFlags(cmd *cobra.Command, err error) (near []string) {
 // suggestHost adds a hint if a missing local pool has the name of a host.
 func suggestHost(ctx context.Context, err error, shell string) error {
 	var none *job.NoPool
-	if !errors.As(err, &none) || !none.Local || !sshexec.Known(ctx, remoteShell(shell), none.Pool) {
+	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
 		return err
 	}
 	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}

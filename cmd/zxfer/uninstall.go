@@ -107,10 +107,10 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 			return err
 		}
 	}
-	if err := sshexec.RemoveKept(ctx, at.shell); err != nil {
+	if err := sshexec.ClearCache(ctx, at.shell); err != nil {
 		return err
 	}
-	kept, err := sshexec.Keeps(ctx, at.shell)
+	kept, err := sshexec.ListCache(ctx, at.shell)
 	for _, k := range kept {
 		if k.Bytes > 0 {
 			return fault.Failf("", "%s could not be removed", k.Dir)
@@ -157,7 +157,7 @@ func (o *uninstallOptions) confirm(a *app) error {
 
 // residue lists what zxfer left on a host.
 type residue struct {
-	kept      []sshexec.Kept
+	kept      []sshexec.CacheDir
 	datasets  map[string]*[2]int  // number of holds and bookmarks
 	tags      map[string][]string // snapshots by hold tag
 	bookmarks []string
@@ -170,7 +170,7 @@ type residue struct {
 func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
 	left := &residue{datasets: map[string]*[2]int{}, tags: map[string][]string{}}
 	var err error
-	if left.kept, err = sshexec.Keeps(ctx, at.shell); err != nil {
+	if left.kept, err = sshexec.ListCache(ctx, at.shell); err != nil {
 		return nil, err
 	}
 	text, err := sshexec.Ask(ctx, at.shell, `grep -E `+shellQuote(keyLinePattern)+` "$HOME/.ssh/authorized_keys" 2>/dev/null | while read -r x; do echo zxfer-key; done; `+

@@ -12,56 +12,53 @@ import (
 	"time"
 )
 
-// Archive asks for files of a snapshot as a stream: a tar archive (PAX) in the order
-// of a walk, so that it can begin behind any file.
+// Archive requests files of a snapshot as a tar archive (PAX). The files are in walk order, so the
+// archive can start after any file.
 type Archive struct {
 	Snapshot string   `json:"snapshot"` // "pool/a@x"
-	Paths    []string `json:"paths"`    // below its root: files, or folders with all below; "" = all
+	Paths    []string `json:"paths"`    // below the snapshot's root: files, or folders with all descendants; "" = all
 	KeyFile  string   `json:"key_file,omitempty"`
-	// After is the name, in the archive, of the last file that is not wanted;
-	// the folders that it is in still come.
+	// After is the archive name of the last file to skip. Its folders are still included.
 	After string `json:"after,omitempty"`
-	// Names leaves the contents out.
+	// Names omits the contents.
 	Names bool `json:"names,omitempty"`
 }
 
-// Into says where the files of a stream go.
+// Into says where to unpack files.
 type Into struct {
-	Directory string `json:"directory"` // absolute; it is made where it is missing
-	// Overwrite replaces files that are there and differ. Without it, that there is
-	// one ends the stream.
+	Directory string `json:"directory"` // absolute path; created if missing
+	// Overwrite replaces existing files that differ. Without it, such a file is an error.
 	Overwrite bool `json:"overwrite,omitempty"`
-	// Look changes nothing: the Account tells what would be.
+	// Look is a dry run: it changes nothing and returns the expected Account.
 	Look bool `json:"look,omitempty"`
 }
 
-// Account is what came of a stream of files. Lists are cut at MaxProblems.
+// Account counts the files of a transfer. Lists have at most MaxProblems names.
 type Account struct {
-	New      uint64   `json:"new"`             // that were not there
-	Same     uint64   `json:"same"`            // that are there with the same size and time, and were passed over
-	Replaced uint64   `json:"replaced"`        // that are there and differ
-	Bytes    uint64   `json:"bytes"`           // of the contents of what was not passed over
-	Names    []string `json:"names,omitempty"` // the first of what was not passed over
+	New      uint64   `json:"new"`             // files that did not exist
+	Same     uint64   `json:"same"`            // files with the same size and time, which were skipped
+	Replaced uint64   `json:"replaced"`        // files that existed and differed
+	Bytes    uint64   `json:"bytes"`           // size of the files that were not skipped
+	Names    []string `json:"names,omitempty"` // first files that were not skipped
 	Differ   []string `json:"differ,omitempty"`
-	// Blocked are those whose place something of another kind has: a folder that of
-	// a file, or a file that of a folder.
+	// Blocked are files whose path is a folder, or folders whose path is another kind of file.
 	Blocked []string `json:"blocked,omitempty"`
-	// Unfinished tells of folders that an earlier try has left without their attributes.
+	// Unfinished reports that an interrupted transfer left folders without their attributes.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Special are devices, pipes and sockets, which are left out.
+	// Special counts devices, pipes and sockets, which are skipped.
 	Special uint64 `json:"special,omitempty"`
-	// Privileged are those with setuid, setgid or capabilities, which were kept.
+	// Privileged counts files with setuid, setgid or capabilities, which were kept.
 	Privileged uint64 `json:"privileged,omitempty"`
-	// Disowned tells that owners were not kept: only root may give files away.
+	// Disowned reports that owners were not kept, because only root may change them.
 	Disowned bool `json:"disowned,omitempty"`
-	// After is the last of the files that are passed over before any that is not,
-	// and Rest the bytes of the contents behind it.
+	// After is the last skipped file before the first one that is not skipped. Rest is the size in
+	// bytes of all files after it.
 	After string `json:"after,omitempty"`
 	Rest  uint64 `json:"rest,omitempty"`
 	Failures
 }
 
-// With is the account of both ends: what the source tells is added.
+// With returns the account of the target with that of the source added.
 func (a Account) With(source Account) Account {
 	a.Special += source.Special
 	a.Problems = slices.Concat(source.Problems, a.Problems)
@@ -69,14 +66,14 @@ func (a Account) With(source Account) Account {
 	return a
 }
 
-// few adds a name to a list, while it is short.
-func few(list *[]string, name string) {
+// appendLimited adds a name to a list of fewer than MaxProblems.
+func appendLimited(list *[]string, name string) {
 	if len(*list) < MaxProblems {
-		*list = append(*list, readable(name))
+		*list = append(*list, printablePath(name))
 	}
 }
 
-// Check refuses what is no Archive.
+// Check returns an error if the request is invalid.
 func (a Archive) Check() error {
 	if len(a.Paths) == 0 {
 		return errors.New("no path was named")
@@ -88,8 +85,7 @@ func (a Archive) Check() error {
 	return err
 }
 
-// roots are the paths in the order in which they come, each with its name in the
-// archive: its last part.
+// roots returns the paths in archive order. The archive name of each is its last part.
 func (a Archive) roots() (roots []string, err error) {
 	for _, p := range a.Paths {
 		at, err := clean(p)
@@ -110,27 +106,27 @@ func (a Archive) roots() (roots []string, err error) {
 	return roots, nil
 }
 
-// named is a walk's path as the archive names it: from the last part of root on.
-func named(root, p string) string {
-	if above := path.Dir(root); above != "." {
-		return strings.TrimPrefix(p, above+"/")
+// archiveName returns the archive name of a path: from the last part of root on.
+func archiveName(root, p string) string {
+	if parent := path.Dir(root); parent != "." {
+		return strings.TrimPrefix(p, parent+"/")
 	}
 	return p
 }
 
-// Records of an archive's headers that tar does not have.
+// Records in headers that tar does not define.
 const (
 	xattrRecord   = "SCHILY.xattr."
-	sizeRecord    = "ZXFER.size"    // of contents that are left out, or that a hard link's file has
-	gnuRecord     = "GNU."          // begins those of sparse files, of which a few bytes make any size; none is ours
-	damagedRecord = "ZXFER.damaged" // of the file before: why its contents are not what they were
+	sizeRecord    = "ZXFER.size"    // size of omitted contents, or of a hard link's file
+	gnuRecord     = "GNU."          // prefix of records for sparse files, in which a few bytes declare any size; always refused
+	damagedRecord = "ZXFER.damaged" // for the file before: why its contents are damaged
 )
 
-// maxXattrs bounds the extended attributes of a file: a reader of archives takes
-// headers of up to a MiB.
+// maxXattrs limits the extended attributes of a file in bytes. Readers of archives accept headers
+// of up to 1 MiB.
 const maxXattrs = 768 << 10
 
-// header describes a file.
+// header returns the archive header of a file.
 func (e *entry) header(name string) *tar.Header {
 	h := &tar.Header{Format: tar.FormatPAX, Name: name, Mode: int64(e.mode()), Uid: int(e.stat.Uid), Gid: int(e.stat.Gid),
 		ModTime: time.Unix(e.stat.Mtim.Sec, e.stat.Mtim.Nsec), PAXRecords: map[string]string{}}
@@ -145,7 +141,7 @@ func (e *entry) header(name string) *tar.Header {
 	return h
 }
 
-// sizeOf is how long the contents are that a header is of.
+// sizeOf returns the size of the file that a header describes.
 func sizeOf(h *tar.Header) (uint64, error) {
 	text, ok := h.PAXRecords[sizeRecord]
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// packed is an archive of files of a directory.
+// packed returns an archive of files of a directory.
 func packed(t *testing.T, dir string, a Archive) ([]byte, Account) {
 	t.Helper()
 	root, err := os.Open(dir)
@@ -31,7 +31,7 @@ func packed(t *testing.T, dir string, a Archive) ([]byte, Account) {
 	return b, p.Account()
 }
 
-// unpack brings an archive, as far as it is there, into a directory.
+// unpack unpacks an archive, which may be incomplete, into a directory.
 func unpack(t testing.TB, archive []byte, into Into) (Account, error) {
 	t.Helper()
 	u, err := Unpack(into)
@@ -78,7 +78,7 @@ func TestFilesComeBackAsTheyWere(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, holes.Sys().(*syscall.Stat_t).Blocks, int64(1024))
 
-	// Once more: nothing is left to do.
+	// The second time, every file is skipped.
 	a, err = unpack(t, b, Into{Directory: to})
 	require.NoError(t, err)
 	require.Zero(t, a.New+a.Replaced)
@@ -100,7 +100,7 @@ func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
 	}
 }
 
-// What is in the way is told before anything is written, and stays.
+// Conflicts are reported before anything is written, and existing files are kept.
 func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir, to := tree(t), tree(t)
@@ -135,7 +135,7 @@ func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	require.NoDirExists(t, to+"/none")
 }
 
-// Wherever a stream is cut, no file is there by half, and what is left is little.
+// An interrupted stream leaves only complete files, and little remains to be sent.
 func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
@@ -174,7 +174,7 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 	}
 }
 
-// forged is an archive of headers, each with some contents.
+// forged returns an archive of headers, each with some contents.
 func forged(t testing.TB, headers ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -246,7 +246,7 @@ func TestNoArchiveWritesOutside(t *testing.T) {
 	}
 }
 
-// requireUntouched demands that nothing was made or changed beside the directory.
+// requireUntouched requires that nothing next to the directory was created or changed.
 func requireUntouched(t testing.TB, around string) {
 	t.Helper()
 	text, err := os.ReadFile(around + "/victim")
@@ -261,7 +261,7 @@ func requireUntouched(t testing.TB, around string) {
 	require.Len(t, in, 2)
 }
 
-// A few bytes that say they are a file of an exabyte end at once.
+// A small archive that declares a file of one exabyte fails at its start.
 func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -275,7 +275,7 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := u.Write(bytes.ReplaceAll(b.Bytes(), []byte("GNX."), []byte("GNU."))) // which the writer does not take
+		_, err := u.Write(bytes.ReplaceAll(b.Bytes(), []byte("GNX."), []byte("GNU."))) // the writer refuses this record
 		done <- errors.Join(err, u.Commit(t.Context()))
 	}()
 	select {
@@ -286,12 +286,12 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// Below a folder with setgid a new one has that, too: it is told all the same.
+// A new folder inherits setgid from its parent, and is still recognized as unfinished.
 func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	require.NoError(t, unix.Chmod(to, 0o2755))
-	require.NoError(t, unix.Mkdir(to+"/a", unfinished)) // and then it was killed
+	require.NoError(t, unix.Mkdir(to+"/a", unfinished)) // interrupted here
 	a, err := unpack(t, forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir}), Into{Directory: to})
 	require.NoError(t, err)
 	require.True(t, a.Unfinished)
@@ -304,7 +304,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(forged(f, tar.Header{Name: "a/", Typeflag: tar.TypeDir}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg},
 		tar.Header{Name: "a/c", Typeflag: tar.TypeSymlink, Linkname: "../.."}, tar.Header{Name: "d", Typeflag: tar.TypeLink, Linkname: "a/b"}))
 	f.Fuzz(func(t *testing.T, archive []byte) {
-		around, err := os.MkdirTemp("/dev/shm", "") // which is quickly stored
+		around, err := os.MkdirTemp("/dev/shm", "") // small contents
 		require.NoError(t, err)
 		defer os.RemoveAll(around)
 		require.NoError(t, os.Mkdir(around+"/to", 0o700))
@@ -314,7 +314,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// What somebody has put into the place of a link, to have it given away, is none.
+// openLink refuses a file that replaced a link.
 func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,45 +10,45 @@ import (
 	"strings"
 )
 
-// Query asks for the digest of the files of a snapshot.
+// Query requests the digest of the files of a snapshot.
 type Query struct {
-	Snapshot string `json:"snapshot"`       // "pool/a@x"; of a dataset without snapshot, as it is now
-	Path     string `json:"path,omitempty"` // below its root: a file, or a folder with all below; "" = all
-	// Sample is which part of the files has its contents read, above 0 up to 1.
-	// The same are chosen wherever the Seed is the same, by their paths.
+	Snapshot string `json:"snapshot"`       // "pool/a@x", or a dataset in its current state
+	Path     string `json:"path,omitempty"` // below the snapshot's root: a file, or a folder with all descendants; "" = all
+	// Sample is the fraction of files whose contents are read, above 0 and up to 1. The choice
+	// depends only on the paths and the Seed.
 	Sample float64 `json:"sample"`
 	Seed   uint64  `json:"seed,omitempty"`
-	// Within is the part, from 1 to Parts, whose files are listed and alone
-	// are read; 0 = all parts, and nothing is listed.
+	// Within restricts the query to one part, from 1 to Parts, and lists its files. 0 = all parts,
+	// without a list.
 	Within int `json:"within,omitempty"`
-	// KeyFile is an absolute path, on the host that has the snapshot, of the key
-	// that may be loaded for the time of the reading; "" = none is.
+	// KeyFile is an absolute path on the snapshot's host. The key in it is loaded for the query if
+	// needed; "" = no key.
 	KeyFile string `json:"key_file,omitempty"`
 }
 
-// Parts is how many parts a Digest has: a file's is chosen by the hash of its path.
+// Parts is the number of parts of a Digest. The hash of its path selects a file's part.
 const Parts = 256
 
-// Bounds of what a Digest tells. Of eight million files, a part has some 31 thousand.
+// Limits of a Digest. With eight million files, a part has about 31,000.
 const (
 	MaxListed   = 1 << 16
 	MaxProblems = 100
 )
 
-// Digest is what a snapshot holds, apart from how it is stored.
+// Digest describes the contents of a snapshot, independent of how they are stored.
 type Digest struct {
-	Files uint64 `json:"files"` // of all types, folders too
-	Size  uint64 `json:"size"`  // of all, in bytes
-	Read  uint64 `json:"read"`  // whose contents were read
-	Bytes uint64 `json:"bytes"` // of these
-	// Parts are the sums of the parts.
+	Files uint64 `json:"files"` // number of files of all types, including folders
+	Size  uint64 `json:"size"`  // total size in bytes
+	Read  uint64 `json:"read"`  // number of files whose contents were read
+	Bytes uint64 `json:"bytes"` // bytes read
+	// Parts are the digests of the parts.
 	Parts  []string `json:"parts"`
 	Listed []File   `json:"listed,omitempty"`
 	Failures
 }
 
-// Failures are the files that could not be read, or did not come as they were:
-// Failed is how many there are, as not all may be told.
+// Failures are files that could not be read or arrived damaged. Failed counts them all; Problems is
+// limited.
 type Failures struct {
 	Problems []Problem `json:"problems,omitempty"`
 	Failed   uint64    `json:"failed,omitempty"`
@@ -57,29 +57,28 @@ type Failures struct {
 func (f *Failures) problem(p string, err error) {
 	f.Failed++
 	if len(f.Problems) < MaxProblems {
-		f.Problems = append(f.Problems, Problem{readable(p), bare(err).Error()})
+		f.Problems = append(f.Problems, Problem{printablePath(p), withoutPath(err).Error()})
 	}
 }
 
-// File is one that was asked for by its part.
+// File describes a file in the part Query.Within.
 type File struct {
 	Path string `json:"path"` // "." is the root
 	Type Type   `json:"type"`
 	Size uint64 `json:"size"`
-	Mode uint32 `json:"mode"`          // permissions, with setuid, setgid and sticky
-	Sum  string `json:"sum,omitempty"` // of the contents, where they were read
-	Meta string `json:"meta"`          // of owner, mode, times, attributes and where a link leads
+	Mode uint32 `json:"mode"`          // permissions, with setuid, setgid and sticky bits
+	Sum  string `json:"sum,omitempty"` // digest of the contents; "" if they were not read
+	Meta string `json:"meta"`          // digest of owner, mode, times, attributes and link target
 }
 
-// Type is what a file is.
+// Type is the type of a file.
 type Type string
 
-// The types of files.
 const (
 	Regular Type = "file"
 	Folder  Type = "folder"
 	Link    Type = "link"
-	Special Type = "special" // a device, pipe or socket
+	Special Type = "special" // device, pipe or socket
 )
 
 // Problem is a file that could not be read.
@@ -88,10 +87,10 @@ type Problem struct {
 	Why  string `json:"why"`
 }
 
-// Check refuses what is no Query.
+// Check returns an error if the query is invalid.
 func (q Query) Check() error {
 	switch {
-	case !(q.Sample > 0 && q.Sample <= 1): // which no NaN is
+	case !(q.Sample > 0 && q.Sample <= 1): // written so that NaN fails
 		return fmt.Errorf("a sample of %g, and one above 0 up to 1 is possible", q.Sample)
 	case q.Within < 0 || q.Within > Parts:
 		return fmt.Errorf("there is no part %d: they are numbered from 1 to %d", q.Within, Parts)
@@ -102,7 +101,7 @@ func (q Query) Check() error {
 	return err
 }
 
-// clean is a path below the root as it is opened: "." for the root itself.
+// clean returns a path below the root in the form for opening: "." for the root.
 func clean(p string) (string, error) {
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
@@ -116,7 +115,7 @@ func clean(p string) (string, error) {
 	return out, nil
 }
 
-// Differ are the parts, from 1 on, in which two answers to one query differ.
+// Differ returns the parts, starting at 1, in which two digests of one query differ.
 func (d Digest) Differ(other Digest) (parts []int) {
 	for i := range max(len(d.Parts), len(other.Parts)) {
 		if i >= len(d.Parts) || i >= len(other.Parts) || d.Parts[i] != other.Parts[i] {
@@ -126,13 +125,13 @@ func (d Digest) Differ(other Digest) (parts []int) {
 	return parts
 }
 
-// Difference is how a file differs.
+// Difference describes how a file differs.
 type Difference struct {
 	Path string `json:"path"`
 	What string `json:"what"` // "is missing", "is not in the source", "has other contents", "has other attributes"
 }
 
-// Compare tells how the files of a part of a copy differ from those of its source.
+// Compare returns the differences between the files of a part in source and copy.
 func Compare(source, copied []File) (out []Difference) {
 	have := make(map[string]File, len(copied))
 	for _, f := range copied {
@@ -157,5 +156,5 @@ func Compare(source, copied []File) (out []Difference) {
 	return out
 }
 
-// errLoop is what a path through a symbolic link comes to.
+// errLoop is the error for a path through a symbolic link.
 var errLoop = errors.New("a symbolic link is on the way, which is not followed")

@@ -10,15 +10,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Mount mounts a snapshot, or a filesystem that is then read as it is now, for
-// this process alone: at no path and in no namespace. It is gone when what is
-// returned, the root, is closed and all that was opened below it. Meanwhile the
-// snapshot cannot be destroyed, and the dataset be received into as ever.
+// Mount mounts a snapshot, or a filesystem in its current state, for this process alone: at no path
+// and in no namespace. The mount ends when the returned root and everything opened below it are
+// closed. Until then, the snapshot cannot be destroyed, but the dataset can receive.
 func Mount(source string) (*os.File, error) {
 	root, err := mount(source, "ro")
 	if errors.Is(err, unix.EBUSY) {
-		// It is mounted to be written to: the kernel has one instance, which stays
-		// so. Here it is only read.
+		// It is mounted read-write. The kernel has one instance, which stays writable. zxfer only
+		// reads.
 		root, err = mount(source)
 	}
 	return root, err
@@ -49,7 +48,7 @@ func mount(source string, flags ...string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
-// NotSupported tells of a host on which no file can be read or written as it is here.
+// NotSupported returns the error for a host that lacks the necessary system calls.
 func NotSupported(err error) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
 		Hint: "files need Linux 5.6 or newer there, and a container that allows openat2, fsopen and fsmount"}

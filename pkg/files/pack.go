@@ -18,11 +18,10 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// maxLinks bounds how many files with several names are known as such. The names
-// of further ones become files of their own.
+// maxLinks limits the remembered hard-linked files. The names of others become separate files.
 const maxLinks = 1 << 20
 
-// Packer is a transfer.Source of an Archive.
+// Packer is a transfer.Source that produces an Archive.
 type Packer struct {
 	archive Archive
 	read    *io.PipeReader
@@ -33,11 +32,12 @@ type Packer struct {
 	account Account
 }
 
-// Pack packs files below a root. closes is called when nothing is read any more.
-func Pack(ctx context.Context, root *os.File, closes func() error, a Archive) (*Packer, error) {
+// Pack packs files below a root. It calls closeRoot when it has finished reading, also after an
+// error.
+func Pack(ctx context.Context, root *os.File, closeRoot func() error, a Archive) (*Packer, error) {
 	roots, err := a.roots()
 	if err != nil {
-		return nil, errors.Join(err, closes())
+		return nil, errors.Join(err, closeRoot())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -45,34 +45,32 @@ func Pack(ctx context.Context, root *os.File, closes func() error, a Archive) (*
 	go func() {
 		defer close(p.done)
 		buffered := bufio.NewWriterSize(w, 256<<10)
-		k := &packing{Packer: p, ctx: ctx, tar: tar.NewWriter(buffered), links: map[inode]string{}, buf: make([]byte, 256<<10)}
-		err := k.all(root, roots)
+		k := &packWorker{Packer: p, ctx: ctx, tar: tar.NewWriter(buffered), links: map[inode]string{}, buf: make([]byte, 256<<10)}
+		err := k.packAll(root, roots)
 		if err == nil {
 			err = errors.Join(k.tar.Close(), buffered.Flush())
 		}
-		if cerr := closes(); cerr != nil {
+		if cerr := closeRoot(); cerr != nil {
 			p.problem(".", cerr)
 		}
-		_ = w.CloseWithError(err) // nil is the end; it returns nothing else
+		_ = w.CloseWithError(err) // nil means the end; it always returns nil
 	}()
 	return p, nil
 }
 
-// Read reads on.
 func (p *Packer) Read(b []byte) (int, error) { return p.read.Read(b) }
 
-// Name says what is read.
 func (p *Packer) Name() string { return "the files of " + p.archive.Snapshot }
 
-// Close ends reading.
+// Close stops reading.
 func (p *Packer) Close() error {
 	p.cancel()
-	_ = p.read.Close() // it returns nothing else
+	_ = p.read.Close() // always returns nil
 	<-p.done
 	return nil
 }
 
-// Account is what was left out.
+// Account returns the counts of skipped files.
 func (p *Packer) Account() Account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,40 +85,40 @@ func (p *Packer) problem(name string, err error) {
 
 type inode struct{ device, number uint64 }
 
-// packing is the state of a Packer's goroutine.
-type packing struct {
+// packWorker is the state of a Packer's goroutine.
+type packWorker struct {
 	*Packer
 	ctx   context.Context
 	tar   *tar.Writer
-	links map[inode]string // names of files that have several
+	links map[inode]string // first names of hard-linked files
 	buf   []byte
 }
 
-func (k *packing) all(root *os.File, roots []string) error {
+func (k *packWorker) packAll(root *os.File, roots []string) error {
 	for _, at := range roots {
-		w := &walker{visit: func(e *entry) error { return k.entry(e, named(at, e.path)) }, problem: k.problem}
+		w := &walker{visit: func(e *entry) error { return k.packEntry(e, archiveName(at, e.path)) }, problem: k.problem}
 		err := w.walk(k.ctx, root, at)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLoop) {
 			return fault.Refusef("a path begins at the root of the dataset, and each dataset below it has files of its own",
-				"%s in %s: %w", readable(at), k.archive.Snapshot, err)
+				"%s in %s: %w", printablePath(at), k.archive.Snapshot, err)
 		}
 		if err != nil {
-			return fmt.Errorf("%s in %s: %w", readable(at), k.archive.Snapshot, err)
+			return fmt.Errorf("%s in %s: %w", printablePath(at), k.archive.Snapshot, err)
 		}
 	}
 	return nil
 }
 
-// passed tells whether a file is not wanted; a folder that the last of those is or
-// is in comes all the same.
-func (k *packing) passed(e *entry, name string) bool {
+// skipped reports whether a file is before the requested start. The folders of Archive.After are
+// not skipped.
+func (k *packWorker) skipped(e *entry, name string) bool {
 	after := k.archive.After
-	return after != "" && compare(name, after) <= 0 && !(e.kind() == Folder && strings.HasPrefix(after+"/", name+"/"))
+	return after != "" && comparePaths(name, after) <= 0 && !(e.kind() == Folder && strings.HasPrefix(after+"/", name+"/"))
 }
 
-func (k *packing) entry(e *entry, name string) error {
+func (k *packWorker) packEntry(e *entry, name string) error {
 	if name == "." {
-		return nil // the directory is its owner's
+		return nil // the directory belongs to its owner
 	}
 	if e.kind() == Special {
 		k.mu.Lock()
@@ -132,7 +130,7 @@ func (k *packing) entry(e *entry, name string) error {
 	if e.kind() == Regular && e.stat.Nlink > 1 {
 		id := inode{e.stat.Dev, e.stat.Ino}
 		if first, ok := k.links[id]; ok {
-			if k.passed(e, name) {
+			if k.skipped(e, name) {
 				return nil
 			}
 			h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
@@ -143,7 +141,7 @@ func (k *packing) entry(e *entry, name string) error {
 			k.links[id] = name
 		}
 	}
-	if k.passed(e, name) {
+	if k.skipped(e, name) {
 		return nil
 	}
 	switch e.kind() {
@@ -155,51 +153,52 @@ func (k *packing) entry(e *entry, name string) error {
 		}
 		return k.tar.WriteHeader(h)
 	case Regular:
-		return k.regular(e, h)
+		return k.packRegular(e, h)
 	}
-	k.folder(e, h)
+	k.addFolderXattrs(e, h)
 	return k.tar.WriteHeader(h)
 }
 
-// folder adds what only an open folder tells. That it does not open the walk tells.
-func (k *packing) folder(e *entry, h *tar.Header) {
+// addFolderXattrs adds a folder's extended attributes. The walk reports a folder that cannot be
+// opened.
+func (k *packWorker) addFolderXattrs(e *entry, h *tar.Header) {
 	if f, err := e.open(); err == nil && !k.archive.Names {
 		defer f.Close()
-		k.xattrs(e, f, h)
+		k.addXattrs(e, f, h)
 	}
 }
 
-func (k *packing) regular(e *entry, h *tar.Header) error {
+func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
 	if k.archive.Names {
 		h.PAXRecords[sizeRecord], h.Size = strconv.FormatInt(h.Size, 10), 0
 		return k.tar.WriteHeader(h)
 	}
 	f, err := e.open()
 	if err != nil {
-		k.forget(e)
+		k.forgetLink(e)
 		k.problem(e.path, err)
 		return nil
 	}
 	defer f.Close()
-	k.xattrs(e, f, h)
+	k.addXattrs(e, f, h)
 	if err := k.tar.WriteHeader(h); err != nil {
 		return err
 	}
-	damage, err := k.contents(f, h.Size)
+	damage, err := k.writeContents(f, h.Size)
 	if err != nil || damage == nil {
 		return err
 	}
-	k.forget(e)
+	k.forgetLink(e)
 	k.problem(e.path, damage)
-	return k.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{damagedRecord: bare(damage).Error()}})
+	return k.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{damagedRecord: withoutPath(damage).Error()}})
 }
 
-// forget has further names of a file that did not come be files of their own.
-func (k *packing) forget(e *entry) { delete(k.links, inode{e.stat.Dev, e.stat.Ino}) }
+// forgetLink makes further names of a file separate files, because the file itself was not sent.
+func (k *packWorker) forgetLink(e *entry) { delete(k.links, inode{e.stat.Dev, e.stat.Ino}) }
 
-// contents writes as many bytes as were promised. damage is why they are not the
-// file's; err ends the archive.
-func (k *packing) contents(f *os.File, size int64) (damage, err error) {
+// writeContents writes size bytes. damage says why they are not the file's contents; err ends the
+// archive.
+func (k *packWorker) writeContents(f *os.File, size int64) (damage, err error) {
 	for left := size; left > 0; {
 		if k.ctx.Err() != nil {
 			return nil, context.Cause(k.ctx)
@@ -224,9 +223,9 @@ func (k *packing) contents(f *os.File, size int64) (damage, err error) {
 	return damage, nil
 }
 
-// xattrs adds extended attributes, ACLs among them.
-func (k *packing) xattrs(e *entry, f *os.File, h *tar.Header) {
-	all, err := xattrsOf(f)
+// addXattrs adds extended attributes, including ACLs.
+func (k *packWorker) addXattrs(e *entry, f *os.File, h *tar.Header) {
+	all, err := readXattrs(f)
 	if err != nil {
 		k.problem(e.path, fmt.Errorf("extended attributes: %w", err))
 	}
@@ -234,14 +233,14 @@ func (k *packing) xattrs(e *entry, f *os.File, h *tar.Header) {
 	for _, x := range all {
 		total += len(x.name) + len(x.value)
 		if total > maxXattrs || strings.Contains(x.name, "=") {
-			k.problem(e.path, fmt.Errorf("its extended attribute %s does not fit an archive", readable(x.name)))
+			k.problem(e.path, fmt.Errorf("its extended attribute %s does not fit an archive", printablePath(x.name)))
 			continue
 		}
 		h.PAXRecords[xattrRecord+x.name] = string(x.value)
 	}
 }
 
-// sameTime compares times, of which some file systems keep only seconds.
+// sameTime compares times. Some filesystems store only seconds.
 func sameTime(sec, nsec int64, t time.Time) bool {
 	return sec == t.Unix() && (nsec == 0 || nsec == int64(t.Nanosecond()))
 }

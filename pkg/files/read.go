@@ -25,8 +25,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Read makes the digest of the files below a root. A file that cannot be read
-// is a problem that it tells, and does not end it. progress may be nil.
+// Read computes the digest of the files below a root. Files that it cannot read are part of the
+// digest, not an error. progress may be nil.
 func Read(ctx context.Context, root *os.File, q Query, progress func(transfer.Progress)) (Digest, error) {
 	if err := q.Check(); err != nil {
 		return Digest{}, err
@@ -35,47 +35,47 @@ func Read(ctx context.Context, root *os.File, q Query, progress func(transfer.Pr
 	if err != nil {
 		return Digest{}, err
 	}
-	r := &reading{query: q, parts: make([]zfs.Sum, Parts), progress: progress, began: time.Now()}
+	r := &readWorker{query: q, parts: make([]zfs.Sum, Parts), progress: progress, start: time.Now()}
 	readers, ctx := errgroup.WithContext(ctx)
-	// Disks serve several readers better than one.
+	// Disks serve several readers faster than one.
 	readers.SetLimit(min(8, 2*runtime.NumCPU()))
 	w := &walker{problem: r.problem, visit: func(e *entry) error { return r.visit(ctx, readers, e) }}
 	err = w.walk(ctx, root, at)
 	err = errors.Join(err, readers.Wait())
-	r.tell(0)
+	r.report(0)
 	if err != nil {
 		return Digest{}, err
 	}
 	return r.digest(), nil
 }
 
-// tellEvery is how often progress is told.
-const tellEvery = 500 * time.Millisecond
+// reportInterval is the minimum time between progress reports.
+const reportInterval = 500 * time.Millisecond
 
-// reading is the state of one Read.
-type reading struct {
+// readWorker is the state of one Read.
+type readWorker struct {
 	query    Query
 	progress func(transfer.Progress)
-	began    time.Time
+	start    time.Time
 
-	mu    sync.Mutex
-	d     Digest
-	parts []zfs.Sum
-	told  time.Time // progress
+	mu         sync.Mutex
+	d          Digest
+	parts      []zfs.Sum
+	lastReport time.Time // of progress
 }
 
-// place is the part of a path, from 1 on, and whether its contents are read.
-func (r *reading) place(p string) (part int, read bool) {
+// partOf returns the part of a path, starting at 1, and whether its contents are read.
+func (r *readWorker) partOf(p string) (part int, read bool) {
 	h := xxh3.HashString128Seed(p, r.query.Seed)
 	return 1 + int(xxh3.HashString(p)%Parts), r.query.Sample == 1 || float64(h.Lo) < r.query.Sample*math.MaxUint64
 }
 
-func (r *reading) visit(ctx context.Context, readers *errgroup.Group, e *entry) error {
-	part, read := r.place(e.path)
+func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entry) error {
+	part, read := r.partOf(e.path)
 	if r.query.Within != 0 && r.query.Within != part {
 		return nil
 	}
-	f := File{Path: readable(e.path), Type: e.kind(), Mode: e.mode()}
+	f := File{Path: printablePath(e.path), Type: e.kind(), Mode: e.mode()}
 	var link string
 	var err error
 	switch f.Type {
@@ -87,22 +87,22 @@ func (r *reading) visit(ctx context.Context, readers *errgroup.Group, e *entry) 
 		}
 	}
 	if f.Type != Regular || !read {
-		r.add(part, f, e.attributes(link, nil), 0)
+		r.add(part, f, e.hashAttributes(link, nil), 0)
 		return nil
 	}
 	opened, err := e.open()
 	if err != nil {
 		r.problem(e.path, err)
-		r.add(part, f, e.attributes(link, nil), 0)
+		r.add(part, f, e.hashAttributes(link, nil), 0)
 		return nil
 	}
 	readers.Go(func() error {
 		defer opened.Close()
-		xattrs, err := xattrsOf(opened)
+		xattrs, err := readXattrs(opened)
 		if err != nil {
 			r.problem(e.path, fmt.Errorf("extended attributes: %w", err))
 		}
-		sum, n, err := r.contents(ctx, opened)
+		sum, n, err := r.hashContents(ctx, opened)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -114,39 +114,39 @@ func (r *reading) visit(ctx context.Context, readers *errgroup.Group, e *entry) 
 		} else {
 			f.Sum = sum.String()
 		}
-		r.add(part, f, e.attributes(link, xattrs), 1)
+		r.add(part, f, e.hashAttributes(link, xattrs), 1)
 		return nil
 	})
 	return nil
 }
 
-// contents hashes a file.
-func (r *reading) contents(ctx context.Context, f *os.File) (zfs.Sum, uint64, error) {
+// hashContents returns the digest and size of a file's contents.
+func (r *readWorker) hashContents(ctx context.Context, f *os.File) (zfs.Sum, uint64, error) {
 	h := xxh3.New128()
 	buf := make([]byte, 1<<20)
 	total := uint64(0)
 	for ctx.Err() == nil {
 		n, err := f.Read(buf)
-		_, _ = h.Write(buf[:n]) // which never fails
+		_, _ = h.Write(buf[:n]) // never fails
 		total += uint64(n)
 		r.mu.Lock()
 		r.d.Bytes += uint64(n)
-		r.tell(tellEvery)
+		r.report(reportInterval)
 		r.mu.Unlock()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return zfs.Sum{}, total, bare(err)
+			return zfs.Sum{}, total, withoutPath(err)
 		}
 	}
 	return zfs.Sum(h.Sum128()), total, nil
 }
 
-// attributes is the hash of what a file has besides contents. What a file system
-// keeps for itself (inode, links, times of access and change) is not of it, nor are
-// ACLs, which are seen only where the dataset's acltype says so.
-func (e *entry) attributes(link string, xattrs []xattr) zfs.Sum {
+// hashAttributes returns the digest of a file's attributes. It omits values that the filesystem
+// manages (inode, link count, access and change times), and ACLs, because their visibility depends
+// on the dataset's acltype.
+func (e *entry) hashAttributes(link string, xattrs []xattr) zfs.Sum {
 	var b []byte
 	u64 := func(n ...uint64) {
 		for _, n := range n {
@@ -164,8 +164,8 @@ func (e *entry) attributes(link string, xattrs []xattr) zfs.Sum {
 	return zfs.Sum(xxh3.Hash128(b))
 }
 
-// add counts a file, of which contents were read, or were not.
-func (r *reading) add(part int, f File, meta zfs.Sum, read uint64) {
+// add adds a file to the digest. read is 1 if its contents were read, otherwise 0.
+func (r *readWorker) add(part int, f File, meta zfs.Sum, read uint64) {
 	f.Meta = meta.String()
 	sum := zfs.Sum(xxh3.Hash128(fmt.Appendf(nil, "%s\x00%d\x00%s\x00%s", f.Path, f.Size, f.Meta, f.Sum)))
 	r.mu.Lock()
@@ -177,46 +177,47 @@ func (r *reading) add(part int, f File, meta zfs.Sum, read uint64) {
 	if r.query.Within != 0 && len(r.d.Listed) < MaxListed {
 		r.d.Listed = append(r.d.Listed, f)
 	}
-	r.tell(tellEvery)
+	r.report(reportInterval)
 }
 
-func (r *reading) problem(p string, err error) {
+func (r *readWorker) problem(p string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.d.problem(p, err)
 }
 
-func (r *reading) digest() Digest {
+func (r *readWorker) digest() Digest {
 	for _, s := range r.parts {
 		r.d.Parts = append(r.d.Parts, s.String())
 	}
-	slices.SortFunc(r.d.Listed, func(a, b File) int { return compare(a.Path, b.Path) })
+	slices.SortFunc(r.d.Listed, func(a, b File) int { return comparePaths(a.Path, b.Path) })
 	return r.d
 }
 
-// tell tells of progress, where it was told longer ago; r is locked.
-func (r *reading) tell(ago time.Duration) {
-	if now := time.Now(); r.progress != nil && now.Sub(r.told) >= ago {
-		r.told = now
-		r.progress(transfer.Progress{Bytes: int64(r.d.Bytes), Files: int64(r.d.Files), Elapsed: now.Sub(r.began)})
+// report reports progress unless the last report is more recent than interval. The caller holds
+// r.mu.
+func (r *readWorker) report(interval time.Duration) {
+	if now := time.Now(); r.progress != nil && now.Sub(r.lastReport) >= interval {
+		r.lastReport = now
+		r.progress(transfer.Progress{Bytes: int64(r.d.Bytes), Files: int64(r.d.Files), Elapsed: now.Sub(r.start)})
 	}
 }
 
-// bare is an error of the system without a name, which is told with it.
-func bare(err error) error {
+// withoutPath removes the path from a system error, because the message already has it.
+func withoutPath(err error) error {
 	if e := new(os.PathError); errors.As(err, &e) {
 		err = e.Err
 	}
-	// What ZFS says of a block whose checksum does not match is not in every libc's words.
+	// Not every libc has a text for the error of a ZFS checksum mismatch.
 	if errors.Is(err, unix.EBADE) || errors.Is(err, unix.EIO) {
 		return fmt.Errorf("damaged: %w", err)
 	}
 	return err
 }
 
-// readable is a path as people and JSON can read it, quoted where it is not: one name for
-// one file wherever it is.
-func readable(p string) string {
+// printablePath returns a path for messages and JSON. It quotes a path with unprintable characters,
+// the same way each time.
+func printablePath(p string) string {
 	if len(p) <= 4<<10 && utf8.ValidString(p) && strings.IndexFunc(p, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return p
 	}

@@ -4,16 +4,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
 )
 
-// tree makes files below a new directory.
+// tree creates files below a new directory.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +49,7 @@ func read(t *testing.T, dir string, q Query) Digest {
 	return d
 }
 
-// list is all files of a directory, part by part.
+// list returns all files of a directory, part by part.
 func list(t *testing.T, dir string, q Query) (all []File) {
 	t.Helper()
 	for q.Within = 1; q.Within <= Parts; q.Within++ {
@@ -154,4 +157,37 @@ func TestReadTellsProgressAndEnds(t *testing.T) {
 	cancel()
 	_, err = Read(ctx, root, Query{Sample: 1}, nil)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// forbid makes a system call fail permanently in this thread only.
+func forbid(t *testing.T, call uint32, errno unix.Errno) {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x00050000 | uint32(errno)}, // SECCOMP_RET_ERRNO
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000},                 // SECCOMP_RET_ALLOW
+	}
+	require.NoError(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	require.NoError(t, unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0))
+}
+
+// If the kernel or the container lacks openat2, there is one error with a hint, not one for each
+// file.
+func TestReadWithoutOpenat2(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			forbid(t, unix.SYS_OPENAT2, errno)
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(dir+"/f", []byte("f"), 0o600))
+			root, err := os.Open(dir)
+			require.NoError(t, err)
+			defer root.Close()
+			_, err = Read(t.Context(), root, Query{Sample: 1}, nil)
+			require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotSupported})
+			_, err = Read(t.Context(), root, Query{Sample: 1, Path: "f"}, nil)
+			require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotSupported})
+		})
+	}
 }

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace
-// each folder that is made by a link that leads outside, or by another directory.
+// TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace each new
+// folder with a link to another place or with another directory.
 func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg, Mode: 0o644})
@@ -84,8 +84,8 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 	}
 }
 
-// TestASwappedTargetIsNotFollowed lets another user replace the target directory, and the
-// one above it, by a link while they are made.
+// TestASwappedTargetIsNotFollowed lets another user replace the target directory and its parent
+// with a link while zxfer creates them.
 func TestASwappedTargetIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "b", Typeflag: tar.TypeReg, Mode: 0o644})
@@ -131,8 +131,7 @@ func TestASwappedTargetIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestAFolderThatAnACLChangesIsTaken covers a new folder whose mode is not the one that
-// it was made with.
+// TestAFolderThatAnACLChangesIsTaken covers a new folder whose mode an ACL has changed.
 func TestAFolderThatAnACLChangesIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -147,7 +146,7 @@ func TestAFolderThatAnACLChangesIsTaken(t *testing.T) {
 		require.NoError(t, c.prepare(dir), name)
 		f, err := os.Open(dir)
 		require.NoError(t, err)
-		err = (&unpacking{}).claim(f)
+		err = (&unpackWorker{}).markUnfinished(f)
 		info, errStat := f.Stat()
 		require.NoError(t, errStat)
 		if c.refused {

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpacker is a transfer.Sink of an Archive. Each file gets its name when it is
-// whole, so that a stream that is cut leaves whole files, and none by half.
+// Unpacker is a transfer.Sink that unpacks an Archive. A file gets its name when it is complete, so
+// an interrupted stream leaves only complete files.
 type Unpacker struct {
 	into  Into
 	write *io.PipeWriter
 	done  chan struct{}
-	err   error // valid after done
-	state *unpacking
+	err   error // valid after done is closed
+	state *unpackWorker
 }
 
-// Unpack unpacks into a directory.
+// Unpack unpacks into a directory, and creates it if it is missing.
 func Unpack(into Into) (*Unpacker, error) {
 	if !path.IsAbs(into.Directory) {
 		return nil, fmt.Errorf("%q is no absolute path", into.Directory)
@@ -43,24 +43,22 @@ func Unpack(into Into) (*Unpacker, error) {
 	}
 	r, w := io.Pipe()
 	u := &Unpacker{into: into, write: w, done: make(chan struct{})}
-	u.state = &unpacking{into: into, root: root, leading: true}
+	u.state = &unpackWorker{into: into, root: root, leading: true}
 	go func() {
 		defer close(u.done)
 		u.err = u.state.run(r)
-		_ = r.CloseWithError(u.err) // which fails writes; it returns nothing else
+		_ = r.CloseWithError(u.err) // makes writes fail; it always returns nil
 	}()
 	return u, nil
 }
 
-// Write writes on.
 func (u *Unpacker) Write(p []byte) (int, error) { return u.write.Write(p) }
 
-// Name says where the files go.
 func (u *Unpacker) Name() string { return "the files in " + u.into.Directory }
 
-// Commit gives the last file its name, and has all of them stored.
+// Commit completes the last file and syncs the filesystem.
 func (u *Unpacker) Commit(context.Context) error {
-	_ = u.write.Close() // it returns nothing else
+	_ = u.write.Close() // always returns nil
 	<-u.done
 	if u.err == nil && u.state.root != nil && !u.into.Look {
 		u.err = unix.Syncfs(int(u.state.root.Fd()))
@@ -68,7 +66,7 @@ func (u *Unpacker) Commit(context.Context) error {
 	return errors.Join(u.err, u.state.close())
 }
 
-// Abort leaves the files that are whole. What failed by itself is told.
+// Abort keeps the complete files. It returns errors other than cause.
 func (u *Unpacker) Abort(cause error) error {
 	_ = u.write.CloseWithError(cause)
 	<-u.done
@@ -79,37 +77,37 @@ func (u *Unpacker) Abort(cause error) error {
 	return errors.Join(err, u.state.close())
 }
 
-// Account is what came of it; after Commit or Abort.
+// Account returns the counts. Call it after Commit or Abort.
 func (u *Unpacker) Account() Account { return u.state.account }
 
-// unpacking is the state of an Unpacker's goroutine.
-type unpacking struct {
+// unpackWorker is the state of an Unpacker's goroutine.
+type unpackWorker struct {
 	into    Into
-	root    *os.File // nil where there is none, and none is made
+	root    *os.File // nil in a dry run if it is missing
 	account Account
 	last    string
-	folders []folder // the one that the last name is in, after those above it
+	folders []folder // open folders, from the root to the current one
 	pending *pending
-	leading bool // all so far are passed over
+	leading bool // all files so far were skipped
 }
 
-// folder is one that was entered.
+// folder is an open folder.
 type folder struct {
 	name  string
-	at    *os.File    // nil where it is not there, and not made
-	attrs *tar.Header // what it is given when it is left; nil where it stays as it is
+	at    *os.File    // nil in a dry run if it is missing
+	attrs *tar.Header // attributes to set when it is closed; nil = keep them
 }
 
-func (u *unpacking) close() error {
+func (u *unpackWorker) close() error {
 	if u.root == nil {
 		return nil
 	}
 	return u.root.Close()
 }
 
-func (u *unpacking) run(in io.Reader) (err error) {
+func (u *unpackWorker) run(in io.Reader) (err error) {
 	defer func() {
-		u.drop()
+		u.discardPending()
 		for _, f := range u.folders {
 			f.close()
 		}
@@ -122,47 +120,46 @@ func (u *unpacking) run(in io.Reader) (err error) {
 			break
 		}
 		if err == nil {
-			err = u.entry(h, r)
+			err = u.unpackEntry(h, r)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := u.settle(); err != nil {
+	if err := u.finishPending(); err != nil {
 		return err
 	}
 	u.leave(0)
-	_, err = io.Copy(io.Discard, buffered) // what fills up the last block
+	_, err = io.Copy(io.Discard, buffered) // padding of the last block
 	return err
 }
 
-// entry takes what comes next. An archive that this program did not make is
-// refused: names come in order, each below a folder that came before it and is a
-// folder still, as that is open.
-func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
+// unpackEntry unpacks the next file. It refuses archives that zxfer did not create. Names must be
+// in order, and each must be in a folder that came earlier and is still open.
+func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		if _, ok := h.PAXRecords[damagedRecord]; ok {
-			u.drop() // the source tells why
+			u.discardPending() // the source reports the cause
 		}
 		return nil
 	}
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, gnuRecord) {
-			return fmt.Errorf("the archive has the record %s", readable(key))
+			return fmt.Errorf("the archive has the record %s", printablePath(key))
 		}
 	}
-	if err := u.settle(); err != nil {
+	if err := u.finishPending(); err != nil {
 		return err
 	}
 	name := strings.TrimSuffix(h.Name, "/")
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if u.last != "" && compare(name, u.last) <= 0 {
-		return fmt.Errorf("the archive has %s behind %s", readable(name), readable(u.last))
+	if u.last != "" && comparePaths(name, u.last) <= 0 {
+		return fmt.Errorf("the archive has %s behind %s", printablePath(name), printablePath(u.last))
 	}
 	u.last = name
-	at, err := u.enter(name)
+	at, err := u.folderOf(name)
 	if err != nil {
 		return err
 	}
@@ -170,34 +167,34 @@ func (u *unpacking) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	found, err := u.find(at, path.Base(name), h, size)
+	found, err := u.inspect(at, path.Base(name), h, size)
 	if err != nil {
 		return err
 	}
 	if found == same || found == blocked || u.into.Look || h.Typeflag == tar.TypeDir {
-		u.count(name, found, h, size) // others when they have come
+		u.count(name, found, h, size) // others when they are complete
 	}
 	if found == blocked && !u.into.Look {
-		return fmt.Errorf("%s: something of another kind is in its place", readable(name))
+		return fmt.Errorf("%s: something of another kind is in its place", printablePath(name))
 	}
 	if h.Typeflag == tar.TypeDir {
-		return u.folder(at, name, h, found)
+		return u.enterFolder(at, name, h, found)
 	}
 	if found == same || u.into.Look {
 		return nil
 	}
 	if found == other && !u.into.Overwrite {
-		return fmt.Errorf("%s has come into the way: %w", readable(name), fs.ErrExist)
+		return fmt.Errorf("%s has come into the way: %w", printablePath(name), fs.ErrExist)
 	}
-	return u.make(at, name, h, found, size, r)
+	return u.create(at, name, h, found, size, r)
 }
 
-// checkName refuses what is no name below a directory.
+// checkName returns an error if name is not a relative path without special parts.
 func checkName(name string) error {
 	parts := strings.Split(name, "/")
 	for _, part := range parts {
 		if part == "" || part == "." || part == ".." || len(part) > 255 || strings.ContainsRune(part, 0) {
-			return fmt.Errorf("the archive has the name %s", readable(name))
+			return fmt.Errorf("the archive has the name %s", printablePath(name))
 		}
 	}
 	if len(parts) > maxDepth+1 {
@@ -206,29 +203,29 @@ func checkName(name string) error {
 	return nil
 }
 
-// enter leaves the folders that a name is not in, and returns the one that it is in.
-func (u *unpacking) enter(name string) (*os.File, error) {
+// folderOf closes the folders that do not contain name, and returns the one that does.
+func (u *unpackWorker) folderOf(name string) (*os.File, error) {
 	n := len(u.folders)
 	for n > 0 && !strings.HasPrefix(name, u.folders[n-1].name+"/") {
 		n--
 	}
 	u.leave(n)
-	above, at := "", u.root
+	parent, at := "", u.root
 	if n > 0 {
-		above, at = u.folders[n-1].name+"/", u.folders[n-1].at
+		parent, at = u.folders[n-1].name+"/", u.folders[n-1].at
 	}
-	if strings.Contains(strings.TrimPrefix(name, above), "/") {
-		return nil, fmt.Errorf("the archive has %s, and not the folder that it is in", readable(name))
+	if strings.Contains(strings.TrimPrefix(name, parent), "/") {
+		return nil, fmt.Errorf("the archive has %s, and not the folder that it is in", printablePath(name))
 	}
 	return at, nil
 }
 
-// leave leaves all folders but the first n.
-func (u *unpacking) leave(n int) {
+// leave closes all folders except the first n.
+func (u *unpackWorker) leave(n int) {
 	for i := len(u.folders) - 1; i >= n; i-- {
 		f := u.folders[i]
 		if f.attrs != nil && f.at != nil {
-			u.attributes(f.name, f.at, f.attrs)
+			u.setAttributes(f.name, f.at, f.attrs)
 		}
 		f.close()
 	}
@@ -237,21 +234,21 @@ func (u *unpacking) leave(n int) {
 
 func (f folder) close() {
 	if f.at != nil {
-		_ = f.at.Close() // nothing was written by it
+		_ = f.at.Close() // nothing was written through it
 	}
 }
 
-// unfinished is the mode of a folder that files are being brought into. It is told
-// by it after a cut: no other has the sticky bit for its owner alone.
+// unfinished is the mode of a folder during unpacking. It identifies the folder after an
+// interruption, because a sticky bit without access for others is unusual.
 const unfinished = 0o1700
 
-func (u *unpacking) unfinished(st *unix.Stat_t) bool {
-	// A folder takes setgid from the one above it.
+func (u *unpackWorker) isUnfinished(st *unix.Stat_t) bool {
+	// A folder inherits setgid from its parent.
 	return st.Mode&0o7777&^unix.S_ISGID == unfinished && int(st.Uid) == os.Geteuid()
 }
 
-// folder enters a folder.
-func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found what) error {
+// enterFolder opens a folder, and creates it if it is missing.
+func (u *unpackWorker) enterFolder(parent *os.File, name string, h *tar.Header, found placeState) error {
 	if len(u.folders) > maxDepth {
 		return errors.New("the archive nests too many folders")
 	}
@@ -260,28 +257,28 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 		base := path.Base(name)
 		if found == absent {
 			if err := unix.Mkdirat(int(parent.Fd()), base, unfinished); err != nil {
-				return fmt.Errorf("%s: %w", readable(name), err)
+				return fmt.Errorf("%s: %w", printablePath(name), err)
 			}
 		}
 		var err error
 		if f.at, err = openBelow(int(parent.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 			if !(u.into.Look && found == blocked) {
-				return fmt.Errorf("%s: %w", readable(name), err)
+				return fmt.Errorf("%s: %w", printablePath(name), err)
 			}
 			f.at = nil
 		}
 		if found == absent {
-			if err := u.claim(f.at); err != nil {
-				return errors.Join(fmt.Errorf("%s: %w", readable(name), err), f.at.Close())
+			if err := u.markUnfinished(f.at); err != nil {
+				return errors.Join(fmt.Errorf("%s: %w", printablePath(name), err), f.at.Close())
 			}
 		}
 	}
 	if f.at != nil && !u.into.Look {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.at.Fd()), &st); err != nil {
-			return fmt.Errorf("%s: %w", readable(name), err)
+			return fmt.Errorf("%s: %w", printablePath(name), err)
 		}
-		if u.unfinished(&st) || u.into.Overwrite {
+		if u.isUnfinished(&st) || u.into.Overwrite {
 			f.attrs = h
 		}
 	}
@@ -289,57 +286,55 @@ func (u *unpacking) folder(parent *os.File, name string, h *tar.Header, found wh
 	return nil
 }
 
-// makeDirectory makes a directory and those above it that do not exist, and opens it. It
-// opens each below the one above: another user who can write there can replace a name by
-// a link.
+// makeDirectory creates a directory and its missing ancestors, and opens it. It opens each relative
+// to its parent, because another user with write access could replace a name with a link.
 func makeDirectory(name string) (*os.File, error) {
-	above, err := os.OpenFile(path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	parent, err := os.OpenFile(path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) && path.Dir(name) != name {
-		above, err = makeDirectory(path.Dir(name))
+		parent, err = makeDirectory(path.Dir(name))
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer above.Close()
-	if err := unix.Mkdirat(int(above.Fd()), path.Base(name), 0o700); err != nil {
+	defer parent.Close()
+	if err := unix.Mkdirat(int(parent.Fd()), path.Base(name), 0o700); err != nil {
 		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: err}
 	}
-	made, err := openBelow(int(above.Fd()), path.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err := openBelow(int(parent.Fd()), path.Base(name), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == nil {
 		var st unix.Stat_t
-		if err = errors.Join(unix.Fstat(int(made.Fd()), &st), isNew(made, &st)); err != nil {
-			_ = made.Close()
+		if err = errors.Join(unix.Fstat(int(dir.Fd()), &st), isNew(dir, &st)); err != nil {
+			_ = dir.Close()
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return made, nil
+	return dir, nil
 }
 
-// isNew returns an error if a directory that was just made is another one: it is not empty
-// or belongs to another account.
-func isNew(made *os.File, st *unix.Stat_t) error {
-	if _, err := made.ReadDir(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
+// isNew returns an error unless a directory that was just created is empty and belongs to this
+// account.
+func isNew(dir *os.File, st *unix.Stat_t) error {
+	if _, err := dir.ReadDir(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
 		return errSwapped
 	}
 	return nil
 }
 
-// claim gives a directory that was just made the mode of an unfinished one: the directory
-// above may have changed its mode by an inherited ACL. If another user can write there,
-// he can put another directory in its place. Only an empty directory of this account is
-// taken.
-func (u *unpacking) claim(made *os.File) error {
+// markUnfinished sets the mode of a directory that was just created to unfinished, because an
+// inherited ACL may have changed it. Another user with write access to the parent can replace the
+// directory. So only an empty directory of this account is accepted.
+func (u *unpackWorker) markUnfinished(dir *os.File) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(made.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return err
 	}
-	if u.unfinished(&st) {
+	if u.isUnfinished(&st) {
 		return nil
 	}
-	if err := isNew(made, &st); err != nil {
+	if err := isNew(dir, &st); err != nil {
 		return err
 	}
-	return unix.Fchmod(int(made.Fd()), unfinished)
+	return unix.Fchmod(int(dir.Fd()), unfinished)
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how deep folders are nested that are walked: each is open.
+// maxDepth limits the nesting of folders, because each is open during a walk.
 const maxDepth = 500
 
 // controlInode is the inode number of .zfs, the folder of snapshots.
@@ -21,11 +21,11 @@ const maxDepth = 500
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/zfs_ctldir.h (ZFSCTL_INO_ROOT)
 const controlInode = 0x0000FFFFFFFFFFFF
 
-// entry is a file that a walk comes by.
+// entry is a file that a walk visits.
 type entry struct {
 	path   string // below the root; "." is the root
-	folder int    // descriptor of the folder that it is in
-	name   string // there
+	folder int    // descriptor of its folder
+	name   string // name in its folder
 	stat   unix.Stat_t
 }
 
@@ -43,20 +43,19 @@ func (e *entry) kind() Type {
 
 func (e *entry) mode() uint32 { return e.stat.Mode & 0o7777 }
 
-// open opens the file for reading; what has become a pipe would not be waited for.
+// open opens the file for reading. It does not block, even if the file was replaced by a pipe.
 func (e *entry) open() (*os.File, error) {
 	return openBelow(e.folder, e.name, unix.O_RDONLY|unix.O_NONBLOCK)
 }
 
-// target is where a link leads.
+// target returns the target of a link.
 func (e *entry) target() (string, error) {
 	buf := make([]byte, max(e.stat.Size+1, 256))
 	n, err := unix.Readlinkat(e.folder, e.name, buf)
 	return string(buf[:max(n, 0)]), err
 }
 
-// openBelow opens what is below a folder, through no symbolic link, and in no other
-// mount than the folder's.
+// openBelow opens a path below a folder. It follows no symbolic links and crosses no mounts.
 func openBelow(folder int, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
@@ -67,7 +66,7 @@ func openBelow(folder int, name string, flags int) (*os.File, error) {
 			return os.NewFile(uintptr(fd), name), nil
 		case errors.Is(err, unix.ELOOP):
 			return nil, errLoop
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // which some filters of system calls say
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // some system call filters return EPERM
 			return nil, NotSupported(fmt.Errorf("openat2: %w", err))
 		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
 			return nil, err
@@ -75,13 +74,13 @@ func openBelow(folder int, name string, flags int) (*os.File, error) {
 	}
 }
 
-// walker walks files in the order of their paths, each folder before what is in it.
+// walker visits files in the order of their paths, each folder before its contents.
 type walker struct {
 	visit   func(*entry) error
 	problem func(p string, err error)
 }
 
-// walk walks what is at a clean path below a root.
+// walk visits the files at a clean path below a root.
 func (w *walker) walk(ctx context.Context, root *os.File, at string) error {
 	parent, err := openBelow(int(root.Fd()), path.Dir(at), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -92,10 +91,10 @@ func (w *walker) walk(ctx context.Context, root *os.File, at string) error {
 	if err := unix.Fstatat(e.folder, e.name, &e.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	return w.each(ctx, e, 0)
+	return w.walkEntry(ctx, e, 0)
 }
 
-func (w *walker) each(ctx context.Context, e *entry, depth int) error {
+func (w *walker) walkEntry(ctx context.Context, e *entry, depth int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -114,7 +113,7 @@ func (w *walker) each(ctx context.Context, e *entry, depth int) error {
 	defer folder.Close()
 	names, err := folder.Readdirnames(-1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.problem(e.path, err) // what was read of it counts
+		w.problem(e.path, err) // use the names that were read
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -126,9 +125,17 @@ func (w *walker) each(ctx context.Context, e *entry, depth int) error {
 		if e.path == "." && name == ".zfs" && in.stat.Ino == controlInode {
 			continue
 		}
-		if err := w.each(ctx, in, depth+1); err != nil {
+		if err := w.walkEntry(ctx, in, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// comparePaths orders paths as in a walk: by folder, "a/b" before "a-b".
+func comparePaths(a, b string) int {
+	if a == "." || b == "." { // the root is first
+		return strings.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
+	}
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
 }

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xattr is an extended attribute.
 type xattr struct {
 	name  string
 	value []byte
@@ -17,10 +16,10 @@ type xattr struct {
 
 func (x xattr) acl() bool { return strings.HasPrefix(x.name, "system.") }
 
-// xattrsOf are the extended attributes of an open file, by name; none where the
-// filesystem has none.
-func xattrsOf(f *os.File) (out []xattr, err error) {
-	list, err := sized(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) })
+// readXattrs returns the extended attributes of an open file, sorted by name, or none if the
+// filesystem does not support them.
+func readXattrs(f *os.File) (out []xattr, err error) {
+	list, err := readSized(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) })
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +29,7 @@ func xattrsOf(f *os.File) (out []xattr, err error) {
 		if name == "" {
 			continue
 		}
-		value, err := sized(func(buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), name, buf) })
+		value, err := readSized(func(buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), name, buf) })
 		if errors.Is(err, unix.ENODATA) {
 			continue
 		}
@@ -42,8 +41,8 @@ func xattrsOf(f *os.File) (out []xattr, err error) {
 	return out, nil
 }
 
-// sized gives room to what first tells how much it needs.
-func sized(get func([]byte) (int, error)) ([]byte, error) {
+// readSized calls get for the size, and again with a buffer of that size.
+func readSized(get func([]byte) (int, error)) ([]byte, error) {
 	n, err := get(nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// A Python that hangs at its start holds nobody who gives up.
+// If Python hangs at its start, a canceled call returns nevertheless.
 func TestABackendThatHangs(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})

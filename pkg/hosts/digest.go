@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Digest reads a stream instead of sending it.
+// Digest reads a stream and returns the digest of its contents.
 func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transfer.Progress)) (d Digest, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -29,27 +29,27 @@ func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transf
 		return d, err
 	}
 	defer src.Close()
-	from := &metered{Reader: src, progress: progress, began: time.Now()}
+	from := &meteredReader{Reader: src, progress: progress, start: time.Now()}
 	if d, err = zfs.ContentDigest(bufio.NewReaderSize(from, 1<<20), q.Within); err != nil {
 		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
 	}
 	return d, nil
 }
 
-// metered tells now and then how much was read.
-type metered struct {
+// meteredReader reports progress every half second and at the end.
+type meteredReader struct {
 	io.Reader
-	progress    func(transfer.Progress) // may be nil
-	began, told time.Time
-	bytes       int64
+	progress          func(transfer.Progress) // may be nil
+	start, lastReport time.Time
+	bytes             int64
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *meteredReader) Read(b []byte) (int, error) {
 	n, err := m.Reader.Read(b)
 	m.bytes += int64(n)
-	if now := time.Now(); m.progress != nil && (err != nil || now.Sub(m.told) >= 500*time.Millisecond) {
-		m.told = now
-		m.progress(transfer.Progress{Bytes: m.bytes, Elapsed: now.Sub(m.began)})
+	if now := time.Now(); m.progress != nil && (err != nil || now.Sub(m.lastReport) >= 500*time.Millisecond) {
+		m.lastReport = now
+		m.progress(transfer.Progress{Bytes: m.bytes, Elapsed: now.Sub(m.start)})
 	}
 	return n, err
 }

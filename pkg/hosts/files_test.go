@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key is loaded where it is named and needed, for the time of the reading.
+// A key is loaded only if it is named and needed, and only during the read.
 func TestReadFilesLoadsAKeyForATime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

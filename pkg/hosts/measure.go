@@ -9,17 +9,15 @@ import (
 	"zxfer/pkg/probe"
 )
 
-// scratchLimit bounds what a measurement writes, in bytes.
+// scratchLimit limits the bytes that a measurement writes.
 const scratchLimit = 1 << 30
 
-// Capture reads the files that facts are made of.
 func (l *Local) Capture(ctx context.Context, brief bool) ([]byte, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	return probe.Capture(ctx, brief)
 }
 
-// Measure makes one measurement.
 func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -47,8 +45,7 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 	return probe.Run(ctx, r)
 }
 
-// measureWrite writes into a scratch dataset, which is gone afterwards
-// whatever happens.
+// measureWrite writes to a scratch dataset and then destroys it.
 func (l *Local) measureWrite(ctx context.Context, r probe.Request) (c probe.Ceiling, err error) {
 	s, err := l.scratch(ctx, r.Dataset)
 	if err != nil {

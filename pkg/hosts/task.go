@@ -11,14 +11,14 @@ import (
 	"zxfer/pkg/device"
 )
 
-// Task is a host's part in moving something: all of it, between two ends of one
-// kind, or the half of one end, whose other end is the line to the other host.
+// Task is a host's part of a transfer. Either it has two ends of one kind and needs no other host,
+// or one of its ends is the connection to another host.
 type Task struct {
 	From From
 	To   To
 }
 
-// kind is what an end is an end of; as JSON an end is its value under that name.
+// kind names the type of an end. In JSON, an end is its value under that name.
 type kind string
 
 const (
@@ -29,14 +29,14 @@ const (
 	noise  kind = "noise"
 	dial   kind = "dial"
 	accept kind = "accept"
-	// nothing is of no thing, none of no end.
+	// nothing is the kind of Nothing, none that of a missing end.
 	nothing kind = "nothing"
 )
 
-// line tells the kinds that lead to another host.
-func (k kind) line() bool { return k == dial || k == accept }
+// remote reports whether the end is a connection to another host.
+func (k kind) remote() bool { return k == dial || k == accept }
 
-// kinds are those of both ends, none where there is no end.
+// kinds returns the kinds of both ends, none for a missing end.
 func (t Task) kinds() (from, to kind) {
 	if t.From != nil {
 		from = t.From.from()
@@ -47,25 +47,26 @@ func (t Task) kinds() (from, to kind) {
 	return from, to
 }
 
-// Moves is the kind of what is moved: stream, device, files, noise or nothing.
+// Moves returns the kind of the data: stream, device, files, noise or nothing.
 func (t Task) Moves() string {
 	from, to := t.kinds()
-	if from.line() {
+	if from.remote() {
 		return string(to)
 	}
 	return string(from)
 }
 
-// check refuses what is no Task: it comes as text from another host.
+// check returns an error for an invalid task. Tasks are untrusted, because they come from another
+// host.
 func (t Task) check() error {
 	from, to := t.kinds()
-	if from == none || to == none || from.line() == to.line() && (from != to || from.line()) {
+	if from == none || to == none || from.remote() == to.remote() && (from != to || from.remote()) {
 		return errors.New("a task is between two ends of a kind, or an end and the line to another host")
 	}
 	return nil
 }
 
-// device is the device's copy that a task is part of.
+// device returns the task's part of a device copy.
 func (t Task) device() (d device.Task, ok bool) {
 	from, reads := t.From.(ReadDevice)
 	to, writes := t.To.(WriteDevice)
@@ -79,7 +80,7 @@ func (t Task) device() (d device.Task, ok bool) {
 	return d, reads || writes
 }
 
-// MarshalJSON writes each end under its kind.
+// MarshalJSON encodes each end under its kind.
 func (t Task) MarshalJSON() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -88,36 +89,36 @@ func (t Task) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"from": map[kind]any{from: t.From}, "to": map[kind]any{to: t.To}})
 }
 
-// UnmarshalJSON takes nothing but a Task, without a field that it does not know.
+// UnmarshalJSON refuses invalid tasks and unknown fields.
 func (t *Task) UnmarshalJSON(text []byte) (err error) {
 	var ends struct{ From, To map[kind]json.RawMessage }
 	if err := Decode(text, &ends); err != nil {
 		return err
 	}
-	if t.From, err = one(ends.From, map[kind]func([]byte) (From, error){
-		stream: end[From, SendStream], drive: end[From, ReadDevice], tree: end[From, SendFiles], noise: end[From, Noise], nothing: end[From, Nothing], dial: end[From, Dial], accept: end[From, Accept],
+	if t.From, err = decodeEnd(ends.From, map[kind]func([]byte) (From, error){
+		stream: decodeAs[From, SendStream], drive: decodeAs[From, ReadDevice], tree: decodeAs[From, SendFiles], noise: decodeAs[From, Noise], nothing: decodeAs[From, Nothing], dial: decodeAs[From, Dial], accept: decodeAs[From, Accept],
 	}); err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	if t.To, err = one(ends.To, map[kind]func([]byte) (To, error){
-		stream: end[To, ReceiveStream], drive: end[To, WriteDevice], tree: end[To, ReceiveFiles], noise: end[To, Nowhere], nothing: end[To, Nothing], dial: end[To, Dial], accept: end[To, Accept],
+	if t.To, err = decodeEnd(ends.To, map[kind]func([]byte) (To, error){
+		stream: decodeAs[To, ReceiveStream], drive: decodeAs[To, WriteDevice], tree: decodeAs[To, ReceiveFiles], noise: decodeAs[To, Nowhere], nothing: decodeAs[To, Nothing], dial: decodeAs[To, Dial], accept: decodeAs[To, Accept],
 	}); err != nil {
 		return fmt.Errorf("to: %w", err)
 	}
 	return t.check()
 }
 
-// unknownEnd is said of an end of a later build.
+// unknownEnd starts the error about an end that a newer zxfer added.
 const unknownEnd = "there is no end"
 
-// UnsupportedByPeer tells that a host refused a task because its build, an earlier one, does
-// not have an end of it.
+// UnsupportedByPeer reports whether a host refused a task because its zxfer is older and lacks one
+// of the ends.
 func UnsupportedByPeer(err error) bool {
 	return err != nil && strings.Contains(err.Error(), unknownEnd)
 }
 
-// one is the one end that there is, of the kinds that there may be.
-func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
+// decodeEnd decodes the only end of a map with the decoder for its kind.
+func decodeEnd[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
 	if len(ends) != 1 {
 		return e, errors.New("a task has two ends of one kind each")
 	}
@@ -130,15 +131,15 @@ func one[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, e
 	return e, nil
 }
 
-// end is an I that is an E.
-func end[I, E any](body []byte) (I, error) {
+// decodeAs decodes an E as the interface I.
+func decodeAs[I, E any](body []byte) (I, error) {
 	var e E
 	err := Decode(body, &e)
 	return any(e).(I), err
 }
 
-// Decode reads one JSON value of another host. What it does not know it refuses:
-// who passed over a field would do something else than was asked.
+// Decode decodes one JSON value from another host. It refuses unknown fields, because ignoring one
+// could do something else than requested.
 func Decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

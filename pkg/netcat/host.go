@@ -18,7 +18,7 @@ type Host struct {
 	hosts.Datasets
 	cli   *cli.CLI
 	name  string
-	held  *sshexec.Held
+	held  *sshexec.Master
 	facts hosts.Facts
 	tools tools
 	log   func(string)
@@ -48,10 +48,10 @@ func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
 	if h.log == nil {
 		h.log = func(string) {}
 	}
-	h.cli = cli.NewElsewhere(remoteRunner{h}, h.log)
+	h.cli = cli.NewRemote(remoteRunner{h}, h.log)
 	h.Datasets = h.cli
 	var err error
-	if h.held, err = sshexec.Hold(ctx, o); err != nil {
+	if h.held, err = sshexec.StartMaster(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := h.survey(ctx); err != nil {
@@ -88,7 +88,7 @@ func (h *Host) checkTools() error {
 	return nil
 }
 
-func (h *Host) run(ctx context.Context, script string) (r cli.Ran, err error) {
+func (h *Host) run(ctx context.Context, script string) (r cli.RunResult, err error) {
 	s, err := sshexec.Run(ctx, h.held.Options, script)
 	if err != nil {
 		return r, err
@@ -112,7 +112,7 @@ func (remoteRunner) script(argv []string) string {
 
 // Run runs one command. A failed connection is hosts.ErrLost. Too much output is not, because a
 // retry would not help.
-func (e remoteRunner) Run(ctx context.Context, argv []string) (cli.Ran, error) {
+func (e remoteRunner) Run(ctx context.Context, argv []string) (cli.RunResult, error) {
 	r, err := e.host.run(ctx, e.script(argv))
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sshexec.ErrOutput) {
 		err = fmt.Errorf("%w: %w", hosts.ErrLost, err)

@@ -137,7 +137,7 @@ func (s *sink) result() error {
 	case lost != nil:
 		return s.cutError(lost)
 	case status != 0:
-		return cli.Ran{Stderr: stderr, Status: status}.Err(s.failed, remoteRunner{s.host})
+		return cli.RunResult{Stderr: stderr, Status: status}.Err(s.failed, remoteRunner{s.host})
 	}
 	for line := range strings.Lines(stderr) {
 		s.host.log(s.name + ": " + strings.TrimSpace(line))
@@ -242,7 +242,7 @@ func (s *source) read(b []byte) (int, error) {
 func (s *source) Cause(err error) error {
 	_, stderr, _, lost := s.run.Result()
 	if lost == nil && cli.Explains(stderr, err) {
-		return cli.Ran{Stderr: stderr}.Err(s.failed, remoteRunner{s.host})
+		return cli.RunResult{Stderr: stderr}.Err(s.failed, remoteRunner{s.host})
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func (s *source) result() error {
 	case lost != nil:
 		return s.cutError(lost)
 	case reported && sent != 0 && status == 0:
-		return cli.Ran{Stderr: stderr, Status: sent}.Err(s.failed, remoteRunner{s.host})
+		return cli.RunResult{Stderr: stderr, Status: sent}.Err(s.failed, remoteRunner{s.host})
 	case !reported || status != 0:
 		return s.cutError(fmt.Errorf("%s ended with status %d: %s", s.host.tools.nc, status, stderrText(stderr)))
 	}

@@ -15,12 +15,12 @@ import (
 	"zxfer/pkg/size"
 )
 
-// maxNoise bounds what a login shell may print before the agent answers, and
-// the length of a line.
-const maxNoise = 64 << 10
+// maxBanner limits, in bytes, the output of a login shell before the agent answers, and the length
+// of a line.
+const maxBanner = 64 << 10
 
-// Conn is the way to a program on another host: its standard output and
-// input. Close returns how the remote shell failed, if it did.
+// Conn is a connection to a program on another host. It reads the program's standard output and
+// writes its standard input. Close returns the failure of the remote shell, if any.
 type Conn struct {
 	*process
 	in *bufio.Reader
@@ -28,17 +28,16 @@ type Conn struct {
 
 func (c *Conn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// Agent starts the agent on a host. Where the host lacks this very zxfer, or that of
-// the same release, it is copied there first, if Bootstrap allows: for another
-// architecture the one that fits, from a file. A host whose ssh account always
-// starts an agent (a forced command) works too.
+// Agent starts the agent on a host. If the host lacks the same build or release and Bootstrap is
+// set, Agent first copies zxfer there, for another architecture from a file. It also works if the
+// ssh account always starts an agent (a forced command).
 //
-// Refusals (fault.Refused): no Bootstrap, another system, an architecture that there
-// is no zxfer for, a cache directory that takes no executable file.
+// It returns a refusal (fault.Refused) if Bootstrap is not set, the host's system or architecture
+// is not supported, or no cache directory can hold an executable.
 func Agent(ctx context.Context, o Options) (*Conn, error) { return connect(ctx, o, "") }
 
-// connect starts the agent with a further argument, "" for none. It ends
-// whatever it started when it fails.
+// connect starts the agent with an additional argument, "" for none. If it fails, it ends
+// everything that it started.
 func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
@@ -51,59 +50,59 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxNoise)}, o: &o, wanted: own, relay: argument != "", shown: func() {}}
-	defer func() { a.shown() }()
+	a := &handshake{Conn: &Conn{process: p, in: bufio.NewReaderSize(p.out, maxBanner)}, o: &o, wanted: own, relay: argument != "", endActivity: func() {}}
+	defer func() { a.endActivity() }()
 	var late atomic.Bool
-	a.patience = time.AfterFunc(o.connectTimeout(), func() { late.Store(true); p.interrupt() })
-	defer a.patience.Stop()
+	a.timer = time.AfterFunc(o.connectTimeout(), func() { late.Store(true); p.interrupt() })
+	defer a.timer.Stop()
 	stop := context.AfterFunc(ctx, p.interrupt)
 	err = a.wait()
 	if stop() && err == nil && !late.Load() {
 		return a.Conn, nil
 	}
-	why := p.end(quitWithin)
+	why := p.shutdown(quitTimeout)
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case late.Load():
 		err = fmt.Errorf("no agent answered within %s", o.connectTimeout())
 	case errors.As(err, new(*fault.Error)):
-	case why != nil && a.said != "" && p.stderr.String() == "":
-		// Such as a login shell that is none: it says so on standard output.
-		err = fmt.Errorf("%w, but its shell: %s", why, a.said)
+	case why != nil && a.banner != "" && p.stderr.String() == "":
+		// For example, a login shell that permits no login prints that on standard output.
+		err = fmt.Errorf("%w, but its shell: %s", why, a.banner)
 	case why != nil:
 		err = why
-	case a.said != "":
-		err = fmt.Errorf("%w; its shell said: %s", err, a.said)
+	case a.banner != "":
+		err = fmt.Errorf("%w; its shell said: %s", err, a.banner)
 	}
 	return nil, fmt.Errorf("%s: %w", o.Host, err)
 }
 
-// arrival is the time until the program on the other host is there.
-type arrival struct {
+// handshake is the exchange with the bootstrap script until the program on the other host runs.
+type handshake struct {
 	*Conn
-	o        *Options
-	wanted   *build // that the script looks for
-	other    bool   // which is another than the running one
-	relay    bool
-	patience *time.Timer
-	said     string // last of what the login shell printed
+	o       *Options
+	wanted  *build // the build that the script looks for
+	foreign bool   // wanted is not the running one
+	relay   bool
+	timer   *time.Timer
+	banner  string // last line that the login shell printed
 
-	copied bool         // the build was sent
-	sent   atomic.Int64 // bytes
-	shown  func()       // ends what shows the copy
+	copied      bool         // wanted was sent
+	sent        atomic.Int64 // bytes
+	endActivity func()       // ends the progress display of the copy
 }
 
-// wait reads up to the line that says that the program is there.
-func (a *arrival) wait() error {
-	for read := 0; read < maxNoise; {
+// wait reads until the program reports that it runs.
+func (a *handshake) wait() error {
+	for read := 0; read < maxBanner; {
 		peek, err := a.in.Peek(len(agentWord))
 		if string(peek) == agentWord {
 			if a.relay {
 				return fault.Refusef("choose another wire, or let the account start a shell",
 					"its account always starts an agent, which cannot relay connections")
 			}
-			return nil // the line is the agent's client's to read
+			return nil // the agent's client reads this line
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("no agent answered: %w", err)
@@ -115,36 +114,36 @@ func (a *arrival) wait() error {
 		case a.relay && line == relayWord:
 			return nil
 		case strings.HasPrefix(line, needWord):
-			if err := a.needed(strings.Fields(line[len(needWord):])); err != nil {
+			if err := a.handleNeed(strings.Fields(line[len(needWord):])); err != nil {
 				return err
 			}
 		case line != "":
-			a.said = line[:min(len(line), keptLine)]
-			a.o.log(a.said)
+			a.banner = line[:min(len(line), maxTailLine)]
+			a.o.log(a.banner)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return errors.New("no agent answered")
 		}
 	}
-	return fmt.Errorf("no agent answered in the first %d bytes of its output", maxNoise)
+	return fmt.Errorf("no agent answered in the first %d bytes of its output", maxBanner)
 }
 
-// needed answers a host that has not found the wanted build, with its words on
-// itself: system, machine, coding, and the version that is installed, if any.
-func (a *arrival) needed(words []string) error {
+// handleNeed answers a host that lacks the wanted build. words are the host's system, machine and
+// coding, and the installed version, if any.
+func (a *handshake) handleNeed(words []string) error {
 	if len(words) < 3 {
 		return fmt.Errorf("its uname answered %q", words)
 	}
 	if a.copied {
 		return errors.New("it asked for zxfer a second time")
 	}
-	if !a.other {
+	if !a.foreign {
 		fits, err := a.o.binaryFor(words[0], words[1])
 		switch {
 		case err != nil && a.o.Bootstrap && !a.relay:
 			return err
 		case err == nil && fits != nil:
-			a.wanted, a.other = fits, true
+			a.wanted, a.foreign = fits, true
 			_, err = io.WriteString(a, tryWord+" "+fits.id+"\n")
 			return err
 		}
@@ -153,25 +152,25 @@ func (a *arrival) needed(words []string) error {
 		return errors.New("zxfer is not there any more, or is another build")
 	}
 	if !a.o.Bootstrap {
-		there := "zxfer is not there, or is another build,"
+		message := "zxfer is not there, or is another build,"
 		if len(words) > 3 && a.o.Release != "" && isVersion(words[3]) {
-			there = fmt.Sprintf("zxfer there is %s, this one is %s,", words[3], a.o.Release)
+			message = fmt.Sprintf("zxfer there is %s, this one is %s,", words[3], a.o.Release)
 		}
 		return fault.Refusef("install this zxfer there, or leave {{no-bootstrap}} out: it is then copied to ~/.cache/zxfer",
-			"%s and {{no-bootstrap}} forbids copying this one", there)
+			"%s and {{no-bootstrap}} forbids copying this one", message)
 	}
-	return a.copy(words[2])
+	return a.sendBuild(words[2])
 }
 
-// isVersion tells what may be a version and a protocol, as the other host says them.
+// isVersion reports whether word has the form VERSION/PROTOCOL. The word is untrusted.
 func isVersion(word string) bool {
 	version, protocol, ok := strings.Cut(word, "/")
 	return ok && len(word) < 64 && strings.Trim(version, "0123456789abcdefghijklmnopqrstuvwxyz.+-") == "" && strings.Trim(protocol, "0123456789") == ""
 }
 
-// copy sends the wanted build to the other host, in a coding that it knows.
-func (a *arrival) copy(coding string) error {
-	text, err := a.wanted.packed(coding)
+// sendBuild sends the wanted build in a coding that the host supports.
+func (a *handshake) sendBuild(coding string) error {
+	text, err := a.wanted.encode(coding)
 	if err != nil {
 		return err
 	}
@@ -182,20 +181,20 @@ func (a *arrival) copy(coding string) error {
 		return err
 	}
 	a.sent.Store(0)
-	if a.o.Doing != nil {
-		a.shown = a.o.Doing(func() string {
+	if a.o.Activity != nil {
+		a.endActivity = a.o.Activity(func() string {
 			return fmt.Sprintf("copying zxfer to %s, %d %% of %s", a.o.Host, 100*a.sent.Load()/total, size.Text(uint64(total)))
 		})
 	}
-	// In pieces, each of which renews the patience.
+	// Write resets the timeout for each piece.
 	_, err = io.Copy(a, io.LimitReader(bytes.NewReader(text), total))
 	return err
 }
 
-// Write renews the patience: a slow network is no reason to give up.
-func (a *arrival) Write(b []byte) (int, error) {
+// Write resets the timeout, so that a slow network does not end the copy.
+func (a *handshake) Write(b []byte) (int, error) {
 	n, err := a.process.Write(b)
 	a.sent.Add(int64(n))
-	a.patience.Reset(a.o.connectTimeout())
+	a.timer.Reset(a.o.connectTimeout())
 	return n, err
 }

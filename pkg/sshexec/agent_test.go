@@ -47,7 +47,7 @@ func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
 func TestTheRunningBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
-	o.own = nil
+	o.ownBuild = nil
 	requireWorks(t, o.connect())
 	self, err := ThisBinary()
 	require.NoError(t, err)
@@ -90,11 +90,11 @@ func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
 }
 
 // zxferSaying puts a zxfer into the PATH that prints said as its version.
-func (o *other) zxferSaying(said string) {
+func (o *other) zxferSaying(stderr string) {
 	o.t.Helper()
 	self, err := os.Executable()
 	require.NoError(o.t, err)
-	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+said+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
+	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+stderr+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
 }
 
 func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
@@ -246,7 +246,7 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-// A power cut soon after the bootstrap leaves the file without its bytes.
+// A power failure soon after the bootstrap can leave the file without its data.
 func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
@@ -261,21 +261,21 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	cache := filepath.Join(o.home, ".cache", "zxfer")
-	// Copies that are under way, of other hosts with the same home too.
+	// Partial copies, also of other hosts that share the home.
 	copies := []string{"part.beta.1", "part.beta.2", "part.beta.3", "part.beta.4", "part.beta.5", "part.gamma.1"}
 	for _, name := range copies {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
 	}
-	require.NoError(t, os.MkdirAll(filepath.Join(cache, "notes"), 0o700)) // none of zxfer's
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, "notes"), 0o700)) // not zxfer's
 	machine, err := exec.Command("uname", "-m").Output()
 	require.NoError(t, err)
 	for i, name := range []string{"a", "b", "c", "d", "e", "f", "part.x", "aa", "ab", "ac"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
 		of := string(machine)
 		if len(name) == 2 {
-			of = "another\n" // machine's, which comes to the same home
+			of = "another\n" // other machine that shares the home
 		}
-		if name != "b" { // which an earlier zxfer left
+		if name != "b" { // from an older zxfer
 			require.NoError(t, os.WriteFile(filepath.Join(cache, name, "whole"), []byte("boot "+of), 0o600))
 		}
 		at := time.Now().Add(-time.Duration(i+1) * 24 * time.Hour)
@@ -330,7 +330,7 @@ func TestAHostThatNeverAnswersIsGivenUp(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
 			o.remote(`echo Welcome; echo $$ > "$HOME/pid"; trap "" HUP; exec sleep 600`)
-			o.Patience = c.patience
+			o.ConnectTimeout = c.patience
 			ctx := t.Context()
 			if c.patience == 0 {
 				var cancel context.CancelFunc

@@ -11,21 +11,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/testenv"
 )
 
-// stranger is a user that the other host's account is not.
+// stranger is a user other than the account on the host.
 const stranger = 65534
 
 // cached returns the path at which a host keeps the stand-in.
 func (o *other) cached() string { return filepath.Join(o.home, ".cache", "zxfer", standIn.id, "zxfer") }
 
-// spare is where it is kept if no home takes it.
+// spare is the fallback directory if no home can store zxfer.
 func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid())) }
 
-// plant puts a program where the cached zxfer is looked for: of the right size,
-// answering with the right id, and leaving a trace where it is run. It returns
-// the path of the trace.
+// plant puts a program at the path of the cached zxfer. It has the right size, prints the right id,
+// and creates the file trace if it runs.
 func (o *other) plant(path string) (trace string) {
 	o.t.Helper()
 	trace = filepath.Join(o.t.TempDir(), "trace")
@@ -36,7 +36,7 @@ func (o *other) plant(path string) (trace string) {
 	return trace
 }
 
-// requireKept connects twice: the first time zxfer is copied, then no more.
+// requireKept connects twice: zxfer is copied only the first time.
 func requireKept(t *testing.T, o *other) {
 	t.Helper()
 	for _, copied := range []bool{true, false} {
@@ -47,7 +47,7 @@ func requireKept(t *testing.T, o *other) {
 	}
 }
 
-// tree is all that is below a directory.
+// tree returns all files below a directory.
 func tree(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -57,7 +57,7 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// Of the right size, it was run at each connection, and failed each time.
+// A damaged copy of the right size used to fail at each connection.
 func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -98,8 +98,8 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	}
 }
 
-// What was found whole is hashed again after a restart, when a power cut may have
-// taken its bytes with the time of their writing unchanged.
+// After a reboot, a checked file is hashed again, because a power failure may have lost its data
+// without changing its time.
 func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -130,7 +130,7 @@ func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
 	require.NotContains(t, o.logged(), "copying zxfer there")
 }
 
-// Without sha256sum the copy itself says what it is, when nobody else can have
+// Without sha256sum, the copy itself prints its id. That is safe, because only the account can have
 // written it.
 func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	requireKept(t, o)
 }
 
-// What others made, or may write, is neither run nor written through.
+// Files that other users created or can write are neither run nor written to.
 func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -157,7 +157,7 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, o *other)
-		away    bool // the cache cannot be mended: zxfer is kept elsewhere
+		away    bool // the cache cannot be repaired: zxfer is stored elsewhere
 	}{
 		"a program that says it is zxfer": {func(t *testing.T, o *other) {}, false},
 		"the program is a stranger's":     {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
@@ -182,7 +182,7 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 		"the cache is a link": {func(t *testing.T, o *other) {
 			to, cache := elsewhere(o), filepath.Join(o.cached(), "../..")
 			require.NoError(t, os.Rename(cache, to))
-			for _, old := range []string{"a", "b", "c", "d", "e", "f", "part.x"} { // nothing of theirs is cleared away
+			for _, old := range []string{"a", "b", "c", "d", "e", "f", "part.x"} { // no file of other users is deleted
 				require.NoError(t, os.Mkdir(filepath.Join(to, old), 0o700))
 			}
 			require.NoError(t, os.Symlink(to, cache))
@@ -199,17 +199,17 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 			trace := o.plant(o.cached())
 			c.prepare(t, o)
 			var before []string
-			theirs := elsewhere(o)
-			if _, err := os.Lstat(theirs); err != nil && c.away {
-				theirs = filepath.Join(o.home, ".cache", "zxfer")
+			other := elsewhere(o)
+			if _, err := os.Lstat(other); err != nil && c.away {
+				other = filepath.Join(o.home, ".cache", "zxfer")
 			}
-			if _, err := os.Stat(theirs); err == nil {
-				before = tree(t, theirs)
+			if _, err := os.Stat(other); err == nil {
+				before = tree(t, other)
 			}
 			requireKept(t, o)
 			require.NoFileExists(t, trace, "it was run")
 			if before != nil {
-				require.Equal(t, before, tree(t, theirs), "it was written through")
+				require.Equal(t, before, tree(t, other), "it was written through")
 			}
 			at := o.cached()
 			if c.away {
@@ -226,17 +226,17 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	}
 }
 
-// Whoever owns a directory above could put his own there after it was looked at:
-// the script has gone there before.
+// The owner of a parent directory could replace the cache after the check. The script has entered
+// it before.
 func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	requireKept(t, o)
-	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole"))) // or it is not hashed
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole"))) // prevents hashing
 	cache := filepath.Join(o.home, ".cache", "zxfer")
 	planted := &other{t: t, home: t.TempDir()}
 	trace := planted.plant(planted.cached())
-	// Once the file was looked at, the directory is another.
+	// Replaces the directory after the file was checked.
 	sum, err := exec.LookPath("sha256sum")
 	require.NoError(t, err)
 	o.program("sha256sum", sum+"; mv '"+cache+"' '"+cache+".away'; mv '"+filepath.Join(planted.home, ".cache", "zxfer")+"' '"+cache+"'")
@@ -288,7 +288,7 @@ func TestAHostWithoutAHome(t *testing.T) {
 	}
 }
 
-// account sets what the host's user database says.
+// account sets the host's entry in the user database.
 func (o *other) account(home string) {
 	o.t.Helper()
 	uid := strconv.Itoa(os.Geteuid())
@@ -301,4 +301,78 @@ func readOnlyHome(t *testing.T, o *other) {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
+}
+
+func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
+	t.Parallel()
+	copiesOften(t)
+	for name, login := range map[string]string{
+		"dash": "dash", "bash": "bash", "zsh": "zsh", "busybox": "busybox sh", "fish": "fish", "tcsh": "tcsh",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(strings.Fields(login)[0]); err != nil {
+				t.Skipf("needs this login shell: %v", err)
+			}
+			o := newOther(t, login, "echo Welcome; printf '3\\t./x\\n'")
+			kept, err := ListCache(t.Context(), o.Options)
+			require.NoError(t, err)
+			require.Empty(t, kept)
+			c := o.connect()
+			requireWorks(t, c)
+			require.NoError(t, c.Close())
+			require.NoError(t, os.WriteFile(filepath.Join(o.home, ".cache", "another's"), nil, 0o600))
+
+			kept, err = ListCache(t.Context(), o.Options)
+			require.NoError(t, err)
+			require.Len(t, kept, 1)
+			require.Equal(t, filepath.Join(o.home, ".cache", "zxfer"), kept[0].Dir)
+			require.Equal(t, 1, kept[0].Builds)
+			require.InDelta(t, len(standIn.bytes), kept[0].Bytes, 64<<10)
+
+			require.NoError(t, ClearCache(t.Context(), o.Options))
+			require.NoDirExists(t, kept[0].Dir)
+			require.FileExists(t, filepath.Join(o.home, ".cache", "another's"))
+		})
+	}
+}
+
+// Files that are not zxfer's are kept, and so are other users' directories and the targets of
+// links.
+func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	cache := filepath.Join(o.home, ".cache", "zxfer")
+	id := strings.Repeat("0a", 32)
+	for _, name := range []string{id, id + "0", "abc", "notes", "part.beta.1"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(cache, name), 0o700))
+	}
+	elsewhere := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(elsewhere, id), 0o700))
+	require.NoError(t, os.Symlink(elsewhere, o.spare()))
+	require.NoError(t, ClearCache(t.Context(), o.Options))
+	require.ElementsMatch(t, []string{id + "0", "abc", "notes"}, o.cache())
+	require.DirExists(t, filepath.Join(elsewhere, id))
+
+	require.NoError(t, os.Mkdir(filepath.Join(cache, id), 0o700))
+	require.NoError(t, os.Chmod(cache, 0o770))
+	kept, err := ListCache(t.Context(), o.Options)
+	require.NoError(t, err)
+	require.Empty(t, kept)
+	require.NoError(t, ClearCache(t.Context(), o.Options))
+	require.Contains(t, o.cache(), id)
+}
+
+func TestARestrictedAccountRunsNoScript(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	o.remote("exec zxfer agent")
+	s, err := Run(t.Context(), o.Options, "echo no")
+	require.NoError(t, err)
+	_, _, _, err = s.Result()
+	require.ErrorContains(t, err, "its account always starts an agent, which runs no script")
+	require.Equal(t, fault.Refused, fault.ClassOf(err))
+	_, err = ListCache(t.Context(), o.Options)
+	require.Error(t, err)
 }

@@ -10,24 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What comes back from a remote shell before the agent is there: it is read up
-// to a bound, and nothing but its one question starts a copy.
+// Output of a remote shell before the agent starts is limited. Only its one request starts a copy.
 func FuzzArrival(f *testing.F) {
 	f.Add([]byte("motd\n\nzxfer-agent 1 x\n"), false)
 	f.Add([]byte("\n"+needWord+"Linux x86_64 gzip 0.9.0/2\n"), false)
 	f.Add([]byte("\n"+needWord+"Linux aarch64 -\n"), false)
 	f.Add([]byte("\n"+needWord+"\n"), true)
 	f.Add([]byte(relayWord+"\n"), true)
-	f.Add(bytes.Repeat([]byte("x"), maxNoise+10), false)
+	f.Add(bytes.Repeat([]byte("x"), maxBanner+10), false)
 	f.Fuzz(func(t *testing.T, b []byte, relay bool) {
 		in := bytes.NewReader(b)
 		var logged []string
-		o := &Options{Host: "h", Release: "1/2", places: []string{"/none"}, Log: func(s string) { logged = append(logged, s) }} // no bootstrap: nothing is written
-		a := &arrival{Conn: &Conn{in: bufio.NewReaderSize(in, 4096)}, o: o, relay: relay, patience: time.NewTimer(time.Minute)}
+		o := &Options{Host: "h", Release: "1/2", binaryDirs: []string{"/none"}, Log: func(s string) { logged = append(logged, s) }} // no bootstrap: nothing is written
+		a := &handshake{Conn: &Conn{in: bufio.NewReaderSize(in, 4096)}, o: o, relay: relay, timer: time.NewTimer(time.Minute)}
 		err := a.wait()
-		require.LessOrEqual(t, len(a.said), keptLine)
+		require.LessOrEqual(t, len(a.banner), maxTailLine)
 		for _, l := range logged {
-			require.LessOrEqual(t, len(l), keptLine+len("h: "))
+			require.LessOrEqual(t, len(l), maxTailLine+len("h: "))
 		}
 		switch {
 		case err == nil && relay:
@@ -39,11 +38,11 @@ func FuzzArrival(f *testing.F) {
 		case strings.Contains(err.Error(), "uname"):
 			require.Contains(t, string(b), needWord)
 		}
-		require.LessOrEqual(t, len(b)-in.Len(), maxNoise+2*4096, "reading ends at the bound")
+		require.LessOrEqual(t, len(b)-in.Len(), maxBanner+2*4096, "reading ends at the bound")
 	})
 }
 
-// Chunks of a relay come out as they went in, whatever was said otherwise.
+// Chunks of a relay arrive unchanged.
 func FuzzRelayChunks(f *testing.F) {
 	var b bytes.Buffer
 	require.NoError(f, sendChunks(&b, strings.NewReader("some bytes")))
@@ -56,9 +55,9 @@ func FuzzRelayChunks(f *testing.F) {
 			require.True(t, bytes.Contains(wire, make([]byte, 4)), "only an empty chunk is the end")
 		}
 		require.LessOrEqual(t, out.Len(), len(wire))
-		var there, back bytes.Buffer
-		require.NoError(t, sendChunks(&there, bytes.NewReader(plain)))
-		require.NoError(t, receiveChunks(&back, &there))
+		var message, back bytes.Buffer
+		require.NoError(t, sendChunks(&message, bytes.NewReader(plain)))
+		require.NoError(t, receiveChunks(&back, &message))
 		require.Equal(t, string(plain), back.String())
 	})
 }

@@ -100,18 +100,17 @@ func fakeZxfer(args []string) error {
 	return s.Serve(context.Background(), os.Stdin, os.Stdout)
 }
 
-// other is another host: a directory that is somebody's home there, reached
-// by a remote shell that runs commands here.
+// other simulates another host: a home directory and a remote shell that runs its commands locally.
 type other struct {
 	t    *testing.T
 	home string
-	bin  string // comes first in its PATH
+	bin  string // first directory in its PATH
 	tmp  string // its TMPDIR
 	logs chan string
 	Options
 }
 
-// profile is what the account's shell does first; login is its login shell.
+// newOther returns a host. profile runs first in the account's shell; login is the login shell.
 func newOther(t *testing.T, login, profile string) *other {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,19 +118,19 @@ func newOther(t *testing.T, login, profile string) *other {
 	for _, d := range []string{o.home, o.bin, o.tmp} {
 		require.NoError(t, os.Mkdir(d, 0o700))
 	}
-	// Or the home of this account itself would be tried, too.
+	// Otherwise the script would also use this account's home.
 	o.program("getent", "[ -f "+o.passwd()+" ] && read -r line <"+o.passwd()+" && echo \"$line\"; exit 0")
 	o.remote(profile + "\nexec " + login + ` -c "$command"`)
-	o.own = &standIn.build
+	o.ownBuild = &standIn.build
 	o.Options.Host, o.Bootstrap, o.Log = "beta", true, func(s string) { o.logs <- s }
-	o.Patience = testenv.Timeout()
+	o.ConnectTimeout = testenv.Timeout()
 	return o
 }
 
-// passwd is a file of the line that the host's user database has of the account.
+// passwd returns the file that stands for the host's user database.
 func (o *other) passwd() string { return filepath.Join(filepath.Dir(o.bin), "passwd") }
 
-// remote sets what the remote shell does with $command.
+// remote sets the action of the remote shell on $command.
 func (o *other) remote(script string) {
 	o.t.Helper()
 	rsh := filepath.Join(o.t.TempDir(), "rsh")
@@ -139,16 +138,16 @@ func (o *other) remote(script string) {
 	o.Command = shellquote.Join("/bin/sh", rsh)
 }
 
-// install puts the zxfer that the host would get into its PATH.
+// install puts the expected zxfer into the host's PATH.
 func (o *other) install() {
 	o.t.Helper()
 	require.NoError(o.t, os.Symlink(standIn.path, filepath.Join(o.bin, "zxfer")))
 }
 
-// program makes a shell script on the host.
+// program creates a shell script on the host.
 func (o *other) program(name, text string) {
 	o.t.Helper()
-	// Behind sh, as a file that was just written may be too busy to run.
+	// Runs sh, because a new file may be too busy to execute.
 	file := filepath.Join(o.t.TempDir(), name)
 	require.NoError(o.t, os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o700))
 	require.NoError(o.t, os.Symlink(file, filepath.Join(o.bin, name)))
@@ -166,7 +165,7 @@ func (o *other) logged() string {
 	}
 }
 
-// cache lists what is in the host's cache of zxfers.
+// cache lists the files in the host's cache.
 func (o *other) cache() []string {
 	o.t.Helper()
 	all, err := filepath.Glob(filepath.Join(o.home, ".cache", "zxfer", "*"))
@@ -177,7 +176,7 @@ func (o *other) cache() []string {
 	return all
 }
 
-// pid is the agent's.
+// pid returns the process id of the agent.
 func (o *other) pid() int {
 	o.t.Helper()
 	text, err := os.ReadFile(filepath.Join(o.tmp, "pid"))
@@ -187,7 +186,7 @@ func (o *other) pid() int {
 	return pid
 }
 
-// connect makes a Site of the host.
+// connect connects to the host's agent.
 func (o *other) connect() *agent.Remote {
 	o.t.Helper()
 	c, err := Agent(o.t.Context(), o.Options)
@@ -206,7 +205,7 @@ func copiesOften(t *testing.T) {
 	}
 }
 
-// requireWorks asks an agent something.
+// requireWorks requires a reply from an agent.
 func requireWorks(t *testing.T, r *agent.Remote) {
 	t.Helper()
 	_, err := r.DatasetOf(t.Context(), "relative path")
@@ -214,7 +213,7 @@ func requireWorks(t *testing.T, r *agent.Remote) {
 	require.NotErrorIs(t, err, hosts.ErrLost)
 }
 
-// requireGone waits until a process is.
+// requireGone waits until a process has ended.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -20,42 +20,39 @@ import (
 )
 
 const (
-	// closeWithin bounds how long a remote shell may take to end once its
-	// input was closed: the agent behind it lets its receives save their
-	// state first.
-	closeWithin = 20 * time.Second
-	// quitWithin bounds the same where no agent answered yet, and how long it
-	// may take to obey a signal.
-	quitWithin = 2 * time.Second
+	// closeTimeout limits how long a remote shell may run after its input was closed. The agent
+	// first lets its receives save their state.
+	closeTimeout = 20 * time.Second
+	// quitTimeout is the same limit before an agent answered, and the limit after a signal.
+	quitTimeout = 2 * time.Second
 )
 
-// process is a running remote shell: its standard output and input.
+// process is a running remote shell. It reads its standard output and writes its standard input.
 type process struct {
-	name   string // of the program, without directory
-	byHand string // the command line with which a user would try it
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    io.ReadCloser
-	stderr *tail
+	name       string // program name without directory
+	tryCommand string // command line for a user to try the connection
+	cmd        *exec.Cmd
+	in         io.WriteCloser
+	out        io.ReadCloser
+	stderr     *tail
 
 	waited chan struct{}
-	err    error // of Wait, once waited is closed
+	err    error // of Wait; valid after waited is closed
 	ending sync.Once
-	forced atomic.Bool // it was ended by a signal of ours
+	forced atomic.Bool // this process ended it with a signal
 }
 
 // start runs a remote command.
 //
-// The remote shell stays in zxfer's process group: it may ask for a password
-// on the terminal, and the terminal's driver stops (SIGTTIN) whoever reads it
-// from another group. A ^C therefore reaches it too, but zxfer must wind down
-// over a connection that still works. So it starts with SIGINT and SIGQUIT
-// ignored, which ssh leaves so, but for the time of its password prompt.
+// The remote shell runs in zxfer's process group, so that it can ask for a password on the
+// terminal: a read from another group stops the reader (SIGTTIN). ^C therefore also reaches the
+// remote shell. But zxfer needs the connection to end in good order. So the remote shell starts
+// with SIGINT and SIGQUIT ignored, and ssh keeps that except during its password prompt.
 //
-// It needs no signal to die with its parent: when zxfer is killed, the other
-// end of its standard input closes, the agent ends by that, and then it does.
+// If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
+// agent and then the remote shell.
 func (o *Options) start(remote string) (*process, error) {
-	return o.startWith(remote, &tail{log: o.log, keep: keptLines})
+	return o.startWith(remote, &tail{log: o.log, maxLines: tailLines})
 }
 
 func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
@@ -71,13 +68,13 @@ func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// sh ignores the signals for what it becomes; they stay ignored over exec.
+	// Ignored signals are also ignored after exec.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `trap "" INT QUIT; exec "$@"`, "sh", path}, argv[1:]...)...)
-	p := &process{name: filepath.Base(path), byHand: shellquote.Join(append(words, o.Host, "true")...), cmd: cmd,
+	p := &process{name: filepath.Base(path), tryCommand: shellquote.Join(append(words, o.Host, "true")...), cmd: cmd,
 		stderr: stderr, waited: make(chan struct{})}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stderr = p.stderr
-	cmd.WaitDelay = quitWithin
+	cmd.WaitDelay = quitTimeout
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -88,7 +85,7 @@ func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 	}
 	cmd.Stdout, p.out = w, r
 	err = cmd.Start()
-	_ = w.Close() // the child has its own
+	_ = w.Close() // the child has a copy
 	if err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("%s: start %s: %w", o.Host, argv[0], err)
@@ -100,30 +97,29 @@ func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
 	return p, nil
 }
 
-// CloseWrite ends the program's input.
+// CloseWrite closes the program's standard input.
 func (p *process) CloseWrite() error { return p.in.Close() }
 
 func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
 
-// Close ends the remote shell by the end of its input, or after 20 seconds by
-// force. It returns the failure of the remote shell, if it was one, with its
-// own words. It may be called more than once.
-func (p *process) Close() error { return p.end(closeWithin) }
+// Close ends the remote shell by closing its input, or by a signal after closeTimeout. It returns
+// the failure of the remote shell, if any. It can be called more than once.
+func (p *process) Close() error { return p.shutdown(closeTimeout) }
 
-// interrupt fails all reads and writes, those under way too.
+// interrupt makes all reads and writes fail, including current ones.
 func (p *process) interrupt() {
 	_ = p.in.Close()
 	_ = p.out.Close()
 }
 
-func (p *process) end(grace time.Duration) error {
+func (p *process) shutdown(grace time.Duration) error {
 	p.ending.Do(func() {
 		_ = p.in.Close()
-		if !p.ends(grace) {
+		if !p.waitFor(grace) {
 			p.forced.Store(true)
-			// Asked so, ssh gives the terminal its echo back.
+			// On SIGTERM, ssh restores the terminal's echo.
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
-			if !p.ends(quitWithin) {
+			if !p.waitFor(quitTimeout) {
 				_ = p.cmd.Process.Kill()
 				<-p.waited
 			}
@@ -133,32 +129,90 @@ func (p *process) end(grace time.Duration) error {
 	return p.failure()
 }
 
-func (p *process) ends(within time.Duration) bool {
+func (p *process) waitFor(timeout time.Duration) bool {
 	select {
 	case <-p.waited:
 		return true
-	case <-time.After(within):
+	case <-time.After(timeout):
 		return false
 	}
 }
 
-// failure explains how the remote shell ended; nil if it ended well, or because
-// it was told to.
+// failure returns why the remote shell failed. It returns nil after exit status 0, or if this
+// process ended it.
 func (p *process) failure() error {
 	var exit *exec.ExitError
 	if !errors.As(p.err, &exit) || p.forced.Load() {
 		return nil
 	}
-	said := p.stderr.String()
+	stderr := p.stderr.String()
 	status, _ := exit.Sys().(syscall.WaitStatus)
 	switch {
 	case exit.ExitCode() == exitRefused:
 		return fault.Refusef("zxfer is kept in ~/.cache/zxfer there (or in XDG_CACHE_HOME, or in /tmp/zxfer-UID), which only the account may write; or install the same zxfer in its PATH",
-			"%s", cmp.Or(said, "the other host refused"))
+			"%s", cmp.Or(stderr, "the other host refused"))
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("try it by hand: "+p.byHand, "ssh: %s", cmp.Or(strings.TrimPrefix(said, "ssh: "), "it ended with status 255"))
+		return fault.Failf("try it by hand: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "it ended with status 255"))
 	}
-	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), cmp.Or(said, "it said nothing"))
+	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), cmp.Or(stderr, "it said nothing"))
+}
+
+// Limits of the kept standard error of a remote shell.
+const (
+	tailLines   = 5
+	maxTailLine = 1024 // bytes; longer lines are split
+)
+
+// tail keeps the last lines of a remote shell's standard error and logs each line.
+type tail struct {
+	log      func(string)
+	maxLines int
+
+	mu   sync.Mutex
+	line []byte
+	kept []string
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range b {
+		if c != '\n' {
+			t.line = append(t.line, c)
+		}
+		if c == '\n' || len(t.line) == maxTailLine {
+			t.flush()
+		}
+	}
+	return len(b), nil
+}
+
+func (t *tail) flush() {
+	text := strings.TrimSpace(string(t.line))
+	t.line = t.line[:0]
+	if text == "" {
+		return
+	}
+	if t.kept = append(t.kept, text); len(t.kept) > t.maxLines {
+		t.kept = t.kept[1:]
+	}
+	t.log(text)
+}
+
+// String returns the last lines, including an incomplete one, separated by "; ".
+func (t *tail) String() string {
+	lines := t.lines()
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "; ")
+}
+
+// text returns all kept lines.
+func (t *tail) text() string { return strings.Join(t.lines(), "\n") }
+
+func (t *tail) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flush()
+	return t.kept
 }

@@ -13,21 +13,20 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// maxChunk is what a relay passes on at once, in bytes.
+// maxChunk is the maximum number of bytes in a chunk.
 const maxChunk = 128 << 10
 
-// maxRelays bounds the remote shells of one ListenRelay: a link has at most as
-// many connections, and other users of the host reach the listener, too.
+// maxRelays limits the remote shells of one ListenRelay, because other users of the host can also
+// connect to the listener. A link never has more connections.
 const maxRelays = 64
 
-// ServeRelay is the far end of a relay: it joins a loopback address to its
-// input and output, until both directions have ended or ctx does. Other
-// addresses are refused: a relay is not a way into the host's network.
+// ServeRelay runs on the remote end of a relay. It connects to a loopback address and copies
+// between that connection and in and out, until both directions or ctx end. It refuses other
+// addresses, so that a relay gives no access to the host's network.
 //
-// What comes from the address is sent in chunks, four bytes of length,
-// big-endian, before each. An empty one says that the peer has closed for
-// writing but still reads: ssh does not pass on the end of a program's output
-// before the program's own.
+// Data from the address is sent in chunks, each preceded by its length as four bytes, big-endian.
+// ssh does not forward the end of a program's output before the program ends. So an empty chunk
+// marks the end of a direction.
 func ServeRelay(ctx context.Context, address string, in io.Reader, out io.Writer) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !ap.Addr().IsLoopback() {
@@ -43,7 +42,7 @@ func ServeRelay(ctx context.Context, address string, in io.Reader, out io.Writer
 	if _, err := io.WriteString(out, "\n"+relayWord+"\n"); err != nil {
 		return err
 	}
-	ended := make(chan error, 1) // the input
+	ended := make(chan error, 1) // result of copying the input
 	go func() {
 		_, err := io.Copy(c, in)
 		if err == nil {
@@ -67,7 +66,7 @@ func ServeRelay(ctx context.Context, address string, in io.Reader, out io.Writer
 	return nil
 }
 
-// sendChunks passes on what r has, and then that there is no more.
+// sendChunks copies r to w in chunks and ends with an empty chunk.
 func sendChunks(w io.Writer, r io.Reader) error {
 	buf := make([]byte, 4+maxChunk)
 	for {
@@ -80,7 +79,7 @@ func sendChunks(w io.Writer, r io.Reader) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF) && n > 0:
-			continue // the next Read says so again
+			continue // the next Read returns EOF again
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -89,8 +88,7 @@ func sendChunks(w io.Writer, r io.Reader) error {
 	}
 }
 
-// receiveChunks is the other end of sendChunks. It returns nil for an orderly
-// end only.
+// receiveChunks copies chunks from r to w. It returns nil only after an empty chunk.
 func receiveChunks(w io.Writer, r io.Reader) error {
 	buf := make([]byte, maxChunk)
 	for {
@@ -113,11 +111,11 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 	}
 }
 
-// ListenRelay opens a listener on this host's loopback that relays every
-// connection to a loopback address of the other host, "127.0.0.1:PORT",
-// through a remote shell of its own, at most 64 at once. The host must have
-// zxfer: an agent runs there. The listener closes when ctx ends, and its connections too.
-// refused is told that the host relays none (fault.Refused), and never will.
+// ListenRelay opens a listener on the local loopback interface and returns its address. It relays
+// each connection to a loopback address of the other host ("127.0.0.1:PORT") through a separate
+// remote shell, at most 64 at once. The host needs zxfer, because an agent runs there. The listener
+// and its connections close when ctx ends. If the host does not support relays, refused is called
+// with a fault.Refused error.
 func ListenRelay(ctx context.Context, o Options, address string, refused func(error)) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -125,7 +123,7 @@ func ListenRelay(ctx context.Context, o Options, address string, refused func(er
 	}
 	context.AfterFunc(ctx, func() { _ = l.Close() })
 	go func() {
-		defer l.Close() // where it takes none any more, a dialer is not to wait
+		defer l.Close() // so that clients do not wait after a failure
 		slots := make(chan struct{}, maxRelays)
 		for {
 			c, err := l.Accept()
@@ -135,7 +133,7 @@ func ListenRelay(ctx context.Context, o Options, address string, refused func(er
 			select {
 			case slots <- struct{}{}:
 			default:
-				_ = c.Close() // a dialer tries again
+				_ = c.Close() // the client retries
 				continue
 			}
 			go func() {
@@ -147,11 +145,11 @@ func ListenRelay(ctx context.Context, o Options, address string, refused func(er
 	return l.Addr().String(), nil
 }
 
-// relay joins a connection to an address of the other host, each direction
-// until its own end.
+// relay copies between a connection and an address of the other host. Each direction ends
+// separately.
 func relay(ctx context.Context, o Options, c *net.TCPConn, address string, refused func(error)) {
 	defer c.Close()
-	far, err := connect(ctx, o, "--relay="+address)
+	remote, err := connect(ctx, o, "--relay="+address)
 	if err != nil {
 		if fault.ClassOf(err) == fault.Refused {
 			refused(err)
@@ -160,18 +158,18 @@ func relay(ctx context.Context, o Options, c *net.TCPConn, address string, refus
 		}
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close(); far.interrupt() })
+	stop := context.AfterFunc(ctx, func() { _ = c.Close(); remote.interrupt() })
 	defer stop()
 	var up sync.WaitGroup
 	up.Go(func() {
-		_, _ = io.Copy(far.process, c) // a failure shows to the other direction
-		_ = far.CloseWrite()
+		_, _ = io.Copy(remote.process, c) // the other direction reports the failure
+		_ = remote.CloseWrite()
 	})
-	if err := receiveChunks(c, far); err == nil {
-		_ = c.CloseWrite() // c may still have something to say
+	if err := receiveChunks(c, remote); err == nil {
+		_ = c.CloseWrite() // c may still send
 	} else {
-		_ = c.Close() // to its peer, this is a cut
+		_ = c.Close() // signals an interrupted connection to the peer
 	}
 	up.Wait()
-	_ = far.Close() // what it says was logged
+	_ = remote.Close() // its messages were logged
 }

@@ -21,7 +21,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// listen serves connections with f on an address of this host.
+// listen serves local connections with f.
 func listen(t *testing.T, f func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 				require.True(t, bytes.Equal(data, got))
 			},
 		},
-		"far end first": { // as a sender does that waits for its acknowledgement
+		"far end first": { // like a sender that waits for its acknowledgement
 			func(c *net.TCPConn) {
 				_, _ = c.Write(data)
 				_ = c.CloseWrite()
@@ -190,7 +190,7 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}
 }
 
-// A host that relays nothing says so at once: a dialer would try again and again.
+// A host without relays reports that at once. Otherwise a client would retry.
 func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
@@ -207,8 +207,7 @@ func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "always starts an agent")
 }
 
-// Every user of this host reaches the listener: that must not start remote
-// shells without end.
+// Every local user can connect to the listener. The number of remote shells is limited.
 func TestRelaysAreBounded(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -23,8 +23,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// slow makes a stream of 16 MiB that takes 16 seconds, so that a test can interrupt it. The
-// ring is so small that both ends work all the time.
+// slow creates a stream of 16 MiB that takes 16 seconds, so that a test can interrupt it. The ring
+// is so small that both ends work all the time.
 func slow(p ground) stream {
 	ds := p.Create("a")
 	p.Write(ds, "file", 16<<20, 1)
@@ -36,11 +36,11 @@ func slow(p ground) stream {
 	}
 }
 
-// enough is when a slow stream is disturbed, in bytes that arrived: progress
-// tells of it after half a second.
+// enough is the number of bytes after which a slow stream is disturbed. The first progress report
+// comes after half a second.
 const enough = 3 << 19
 
-// requireClosed demands that nobody listens any more.
+// requireClosed requires that the listener is closed.
 func requireClosed(t *testing.T, address string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -68,7 +68,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	requireEnded(t, p)
 	requireClosed(t, o.ticket.Address)
 
-	// What arrived is not sent again.
+	// Received data is not sent again.
 	st.receiving, st.options = nil, transfer.Options{}
 	st.send.Token = requireResumable(t, p, st.receive.Target, st.send.To)
 	rest, err := s.source.Estimate(t.Context(), []zfs.SendSpec{st.send})
@@ -81,7 +81,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	requireFiles(t, p, st.send.Dataset, st.receive.Target, "file")
 }
 
-// One end alone is given up: the other must notice, and say so.
+// Only one end is canceled: the other must notice and report it.
 func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 	st := slow(p)
 	for _, end := range []string{"source", "target"} {
@@ -146,7 +146,7 @@ func (s *suite) testCancelAlone(t *testing.T, p ground) {
 	require.False(t, exists(t, p, p.Dataset("b")))
 }
 
-// children are the processes that this one started and that still run.
+// children returns the running child processes of this one.
 func children(t *testing.T) (pids []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -154,9 +154,9 @@ func children(t *testing.T) (pids []string) {
 	for _, file := range all {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // gone
+			continue // ended
 		}
-		// PID (NAME) STATE PPID …; a name may hold anything.
+		// PID (NAME) STATE PPID …; a name can contain any character.
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if fields[1] == strconv.Itoa(os.Getpid()) && fields[0] != "Z" {
 			pids = append(pids, filepath.Base(filepath.Dir(file)))
@@ -172,7 +172,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 		before := children(t)
 		source, target := s.open(t), s.open(t)
 		for _, each := range []hosts.FullHost{source, target} {
-			_, err := each.Facts(t.Context()) // starts what a Site keeps running
+			_, err := each.Facts(t.Context()) // starts the permanent processes of a host
 			require.NoError(t, err)
 		}
 		idle, err := target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
@@ -300,14 +300,14 @@ func (s *suite) testNoSpace(t *testing.T, p ground) {
 	requireEnded(t, p)
 }
 
-// A second receive into a dataset is turned away, and does the first no harm.
+// A second receive into a dataset is refused without harm to the first.
 func (s *suite) testBusy(t *testing.T, p ground) {
 	st := slow(p)
 	unlimited := st
 	unlimited.options = transfer.Options{}
 	s.move(t, unlimited)
 
-	// The first transfer must last longer than the second takes to reach the target.
+	// The first transfer must last until the second reaches the target.
 	const size = 8 << 20
 	last, tries := "x", 0
 	testenv.Widen(t, 4*time.Second, func(lasts time.Duration) error {
@@ -327,7 +327,7 @@ func (s *suite) testBusy(t *testing.T, p ground) {
 		require.NoError(t, o.sendErr)
 		require.NoError(t, o.receiveErr)
 		s.requireSame(t, p, st.send, st.receive.Target)
-		// A receive that can be resumed marks the dataset from its beginning.
+		// A resumable receive marks the dataset from its start.
 		var e *zfs.Error
 		if !errors.As(second.receiveErr, &e) || e.Kind != zfs.Busy && e.Kind != zfs.PartialState {
 			return fmt.Errorf("the target was not busy: %w", second.receiveErr)

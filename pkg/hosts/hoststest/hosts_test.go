@@ -22,7 +22,7 @@ func TestLocalIsASite(t *testing.T) {
 
 // pipes is a Transport to an agent in this process, over real pipes.
 type pipes struct {
-	*os.File // what the agent answers
+	*os.File // replies of the agent
 	requests *os.File
 	ended    chan struct{}
 }
@@ -58,7 +58,7 @@ func TestRemoteIsASite(t *testing.T) {
 	})
 }
 
-// A host whose remote shell is a shell of this one keeps what every Site does.
+// A host reached through a local shell passes the suite for all hosts.
 func TestHostIsASite(t *testing.T) {
 	zfstest.Require(t)
 	login := filepath.Join(t.TempDir(), "login")

@@ -88,7 +88,7 @@ func on(t *testing.T, h *zfsmem.Host) hosts.FullHost {
 	return l
 }
 
-// beyond is a host's Site as an agent there serves it.
+// beyond returns a host as its agent serves it.
 func beyond(t *testing.T, h *zfsmem.Host) hosts.FullHost {
 	here, there := net.Pipe()
 	go func() {
@@ -121,7 +121,7 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 	}
 }
 
-// move sends a stream over the wire, from one host to another.
+// move sends a stream from one host to another.
 func move(ctx context.Context, t *testing.T, from, to hosts.FullHost, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent hosts.Result, sendErr, receiveErr error) {
 	t.Helper()
 	ticket, err := to.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
@@ -137,8 +137,8 @@ func move(ctx context.Context, t *testing.T, from, to hosts.FullHost, send zfs.S
 	return sent, sendErr, receiveErr
 }
 
-// A chain of streams crosses between two hosts: full, several snapshots at once,
-// one that is cut off and resumed, a clone; what arrived is what was sent.
+// Sends a chain of streams between two hosts: full, several snapshots at once, interrupted and
+// resumed, and a clone. The target must have the same contents.
 func TestStreamsBetweenHostsInMemory(t *testing.T) {
 	t.Parallel()
 	a, b := zfsmem.New("tank/a"), zfsmem.New("pool")

@@ -45,7 +45,8 @@ func (s *suite) testList(t *testing.T, p ground) {
 	}
 	require.Equal(t, []string{"#one", "@one", "@two"}, names)
 
-	// A clone's newest snapshot would be its origin: that is of another dataset.
+	// Otherwise the clone's most recent snapshot would be its origin, which belongs to another
+	// dataset.
 	clone := p.Dataset("a/clone")
 	p.ZFS("clone", ds+"@one", clone)
 	short, err := s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
@@ -53,7 +54,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	require.Len(t, short.Datasets, 3)
 	two := l.Datasets[0].Versions[2]
 	require.Equal(t, "two", two.Name)
-	for i, want := range [][]zfs.Version{{two}, nil, nil} { // the dataset, what is below it, the clone
+	for i, want := range [][]zfs.Version{{two}, nil, nil} { // the dataset, its child, the clone
 		require.Equal(t, want, short.Datasets[i].Versions)
 		require.True(t, short.Datasets[i].NewestOnly)
 	}
@@ -223,8 +224,7 @@ func (s *suite) testEndedContext(t *testing.T, p ground) {
 	require.False(t, exists(t, p, p.Root()+"@x"))
 }
 
-// What a user is told to do about it is as much a part of an error as its
-// text.
+// The hint of an error is as important as its text.
 func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
 	p := real{pool}
 	_, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})

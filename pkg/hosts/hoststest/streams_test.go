@@ -17,8 +17,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// lock unmounts an encrypted filesystem and unloads its key, which stays busy
-// for a moment.
+// lock unmounts an encrypted filesystem and unloads its key, which stays busy for a moment.
 func lock(p *zfstest.Pool, dataset string) {
 	p.ZFS("unmount", dataset)
 	for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(50 * time.Millisecond) {
@@ -26,16 +25,15 @@ func lock(p *zfstest.Pool, dataset string) {
 			return
 		}
 	}
-	p.ZFS("unload-key", dataset) // says why
+	p.ZFS("unload-key", dataset) // err has the cause
 }
 
-// packed are the flags that a plan chooses for pools that know them all.
+// packed are the flags that a plan chooses for pools with all features.
 func packed() zfs.StreamFlags {
 	return zfs.StreamFlags{LargeBlocks: true, Compressed: true}
 }
 
-// requireSame demands that a snapshot is the same on both sides: its GUID, and
-// what each Site says of its contents.
+// requireSame requires that a snapshot has the same GUID and contents on both hosts.
 func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target string) {
 	t.Helper()
 	require.Equal(t, p.Get(of.Dataset+"@"+of.To, "guid"), p.Get(target+"@"+of.To, "guid"))
@@ -55,12 +53,11 @@ func contents(t *testing.T, p ground, dataset, file string) []byte {
 	return b
 }
 
-// requireFiles demands that a file is the same in two datasets; it mounts the
-// second.
+// requireFiles requires that a file is the same in two datasets. It mounts the second.
 func requireFiles(t *testing.T, p ground, a, b, file string) {
 	t.Helper()
 	if p.Path(a, file) == "" {
-		return // nothing is mounted there
+		return // nothing is mounted
 	}
 	p.ZFS("mount", b)
 	require.Equal(t, contents(t, p, a, file), contents(t, p, b, file))
@@ -138,8 +135,8 @@ func (s *suite) testLocalCopy(t *testing.T, p ground) {
 	require.False(t, exists(t, p, p.Dataset("c")))
 }
 
-// A chain whose links are of every kind: full, range, from a bookmark, of a
-// clone and of a volume.
+// Sends a chain with streams of every kind: full, range, from a bookmark, of a clone and of a
+// volume.
 func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	p := real{pool}
 	ds, target := p.Create("a"), p.Dataset("to-a")
@@ -170,7 +167,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 		step.send.Flags = packed()
 		s.move(t, stream{send: step.send, receive: step.receive})
 	}
-	// The base stays only as a bookmark.
+	// Only a bookmark of the incremental source is left.
 	require.NoError(t, s.source.Bookmark(t.Context(), map[string]string{ds + "#three": ds + "@three"}))
 	require.NoError(t, s.source.Destroy(t.Context(), []string{ds + "@three"}))
 	s.move(t, stream{send: zfs.SendSpec{Dataset: ds, From: "#three", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: target}})
@@ -182,7 +179,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	require.Equal(t, target+"@two", p.Get(p.Dataset("to-clone"), "origin"))
 	require.Equal(t, "volume", p.Get(p.Dataset("to-vol"), "type"))
 
-	// Without what the target has, an increment is refused.
+	// An incremental stream is refused if the target lacks its source.
 	missing := s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, From: "@two", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: p.Dataset("to-vol")}})()
 	require.Error(t, missing.sendErr)
 	require.Error(t, missing.receiveErr)

@@ -13,10 +13,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// preface is more than what a dialler says before its first frame.
+// preface is longer than the data that a dialer sends before its first frame.
 const preface = 4 << 10
 
-// tampering is what somebody on the way does to the stream from one byte on.
+// tampering is the change that a network attacker makes to the stream from one byte on.
 func tampering() map[string]func(before, after []byte) ([]byte, bool) {
 	return map[string]func(before, after []byte) ([]byte, bool){
 		"one bit flipped": func(before, after []byte) ([]byte, bool) {
@@ -27,8 +27,8 @@ func tampering() map[string]func(before, after []byte) ([]byte, bool) {
 	}
 }
 
-// Whoever changes the stream on its way is found out before zfs receive has
-// it whole: no snapshot comes to be, wherever the change is.
+// A change of the stream is detected before zfs receive has all of it. Then no snapshot is created,
+// regardless of the position of the change.
 func (s *suite) testTampered(t *testing.T, p ground) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 1<<20, 1)
@@ -37,8 +37,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 	n := 0
 	for _, mode := range []tcp.Mode{tcp.Signed, tcp.TLS} {
 		for _, streams := range []int{1, 3} {
-			// A run through an honest proxy tells how long the first
-			// connection's part is.
+			// A run through an honest proxy shows the length of the first connection's part.
 			var length atomic.Int64
 			n++
 			s.move(t, stream{send: spec, receive: zfs.ReceiveSpec{Target: p.Dataset(fmt.Sprint("clean", n))}, mode: mode, streams: streams,
@@ -53,15 +52,15 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 			for name, change := range tampering() {
 				for where, at := range map[string]int64{
 					"begin": preface, "middle": length.Load() / 2,
-					// In the last 312 bytes of the stream, its END record, or
-					// in what authenticates the end.
+					// In the last 312 bytes of the stream, in its END record, or in the
+					// authentication of the end.
 					"end": length.Load() - 300,
 				} {
 					if streams > 1 && where != "begin" {
-						continue // how much a connection carries differs
+						continue // the amount of data on a connection differs
 					}
 					t.Run(fmt.Sprintf("%s/%d/%s/%s", mode, streams, name, where), func(t *testing.T) {
-						// Of several connections the first that gets so far.
+						// The first of several connections that gets so far.
 						var hit atomic.Bool
 						target := p.Dataset(fmt.Sprint("b", n))
 						n++

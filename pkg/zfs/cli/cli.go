@@ -10,50 +10,47 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Backend makes the small changes around a transfer, in bulk where it can.
-// CLI does it by command line, package lzc by libzfs_core; one conformance
-// suite holds for both. Errors are *zfs.Error and name what failed.
+// Backend does the changes around a transfer, in bulk if possible. CLI implements it by command
+// line and package lzc by libzfs_core. Both pass one conformance suite. Errors are *zfs.Error and
+// name the failed object.
 type Backend interface {
 	// Estimate returns the size of each stream in bytes.
 	Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error)
-	// OpenSend starts a stream, a small one as soon as can be.
+	// OpenSend starts a stream.
 	OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error)
-	// Snapshot takes all snapshots in one transaction, or none.
+	// Snapshot takes all snapshots in one transaction.
 	Snapshot(ctx context.Context, snapshots []string) error
-	// Hold places a hold on each; one with the tag already is no error.
+	// Hold places a hold on each snapshot. It ignores existing holds.
 	Hold(ctx context.Context, tag string, snapshots []string) error
-	// Release removes holds; what is gone is no error.
+	// Release removes holds. It ignores missing holds and snapshots.
 	Release(ctx context.Context, tag string, snapshots []string) error
-	// Bookmark makes bookmarks: full bookmark name to full snapshot name.
-	// One of the same GUID already there is no error.
+	// Bookmark creates bookmarks. The map is from full bookmark name to full snapshot name. It
+	// ignores existing bookmarks with the same GUID.
 	Bookmark(ctx context.Context, bookmarks map[string]string) error
-	// Destroy destroys snapshots and bookmarks, nothing else; what is gone
-	// is no error.
+	// Destroy destroys snapshots and bookmarks, never datasets. It ignores missing names.
 	Destroy(ctx context.Context, versions []string) error
-	// InheritKey has an encryption root take its key from above again. Both have to
-	// be one key: that is the caller's to prove.
+	// InheritKey makes an encryption root inherit its parent's key. The caller must have checked
+	// that both keys are the same.
 	InheritKey(ctx context.Context, dataset string) error
-	// MakeEncryptionRoot makes what takes its key from above an encryption root, of the key that
-	// it has.
+	// MakeEncryptionRoot makes a dataset with an inherited key an encryption root that has the same
+	// key.
 	MakeEncryptionRoot(ctx context.Context, dataset string) error
 }
 
-// CLI runs the tools of one host. Its methods may be called from several
-// goroutines.
+// CLI runs zfs(8) and zpool(8). It is safe for concurrent use.
 type CLI struct {
-	zfs, zpool string // paths, "" where not found
+	zfs, zpool string // paths, "" if not found
 	log        func(string)
 	spawn      *spawner
-	elsewhere  Elsewhere // nil for the tools of this host
+	remote     RemoteRunner // nil for the local tools
 	life       context.Context
 }
 
 var _ Backend = (*CLI)(nil)
 
-// New finds the tools on PATH, or where they are installed while PATH is a
-// user's. That they are missing shows when they are used: an error of kind
-// NoZFS. log, which may be nil, is told what a command warned of although it
-// succeeded.
+// New finds the tools on PATH, or in the usual directories that a user's PATH lacks. If they are
+// missing, their use fails with an error of kind NoZFS. log receives warnings of commands that
+// succeeded; it may be nil.
 func New(log func(string)) *CLI {
 	if log == nil {
 		log = func(string) {}
@@ -61,7 +58,7 @@ func New(log func(string)) *CLI {
 	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(), life: context.Background()}
 }
 
-// Under is the same CLI, whose commands end with life too. Streams do not.
+// Under returns the same CLI with commands that also end with life. Streams do not.
 func (c *CLI) Under(life context.Context) *CLI {
 	under := *c
 	under.life = life
@@ -80,14 +77,14 @@ func lookPath(tool string) string {
 	return ""
 }
 
-// Close kills every child that still runs.
+// Close kills all running children.
 func (c *CLI) Close() error {
 	c.spawn.close()
 	return nil
 }
 
-// StartChild starts a command that the kernel kills when this process ends,
-// however it does, or when Close is called. The caller waits for it.
+// StartChild starts a command that the kernel kills when this process ends in any way, or when
+// Close is called. The caller waits for it.
 func (c *CLI) StartChild(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -96,7 +93,7 @@ func (c *CLI) StartChild(cmd *exec.Cmd) error {
 	return c.spawn.run(cmd)
 }
 
-// UserName is who runs the tools, for hints.
+// UserName returns the name of the user who runs the tools, for hints.
 func UserName() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username

@@ -16,8 +16,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// signalled sends a signal to the zfs send of a snapshot, whose pool's name is
-// no other's.
+// signalled signals the zfs send of a snapshot in a pool with a unique name.
 func signalled(t *testing.T, signal, snapshot string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -28,7 +27,7 @@ func signalled(t *testing.T, signal, snapshot string) {
 func TestSendIsASource(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	c := newCLI(t)
-	large := zfs.SendSpec{Dataset: p.Create("large"), To: "x"} // than the pipe
+	large := zfs.SendSpec{Dataset: p.Create("large"), To: "x"} // larger than the pipe
 	p.Write(large.Dataset, "f", 16<<20, 1)
 	p.Snapshot(large.Dataset, large.To)
 	open := func(t *testing.T) transfer.Source {
@@ -77,7 +76,7 @@ func TestReceiveIsASink(t *testing.T) {
 				}
 				got := stream(t, c, zfs.SendSpec{Dataset: target, To: "x"})
 				if contents(t, got) == contents(t, whole) {
-					return whole, true // but for the dataset's name
+					return whole, true // apart from the dataset's name
 				}
 				return got, true
 			}

@@ -22,7 +22,7 @@ func digest(t *testing.T, c *cli.CLI, s zfs.SendSpec) string {
 	return d.Sum
 }
 
-// churn changes files in the ways that leave different traces in streams.
+// churn changes files in ways that leave different traces in streams.
 func churn(t *testing.T, p *zfstest.Pool, ds string, round uint64) {
 	t.Helper()
 	name := func(s string) string { return p.Path(ds, s) }
@@ -58,7 +58,7 @@ func TestContentDigest(t *testing.T) {
 		create []string
 		enc    bool
 		send   zfs.StreamFlags
-		digest []zfs.StreamFlags // that must agree
+		digest []zfs.StreamFlags
 		set    map[string]string
 	}{
 		{"raw encrypted", nil, true, raw, []zfs.StreamFlags{raw}, nil},
@@ -135,8 +135,7 @@ func TestContentDigestVolume(t *testing.T) {
 	}
 }
 
-// One changed block, with the same GUID of the snapshot: what a comparison by
-// GUID cannot see.
+// One changed block in a snapshot with the same GUID, which a comparison of GUIDs cannot detect.
 func TestContentDigestFindsOneBlock(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -153,8 +152,8 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	require.NotEqual(t, want.Sum, got.Sum)
 }
 
-// A sound copy was told to differ: a file that is written anew after its
-// recordsize was raised has larger blocks than its copy keeps.
+// A correct copy used to count as different: a file that is rewritten after its recordsize was
+// raised has larger blocks than its copy.
 func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	large := zfs.StreamFlags{LargeBlocks: true}

@@ -1,9 +1,15 @@
-// Package zfsexec runs zfs(8) and zpool(8): listings, streams, and the small
-// changes that a transfer needs. It decides nothing, parses nothing and words
-// no error by itself; package zfs does.
+// Package cli runs zfs(8) and zpool(8) for listings, streams, and the changes that a transfer
+// needs.
 //
-// Every child has LC_ALL=C, a process group of its own and a bounded capture
-// of its stderr, and ends with its context and with this process (see
-// process). It never runs a shell, and never rolls back, destroys datasets or
-// forces anything unless a spec's field says so.
+// Nouns:
+//   - CLI: the two tools of one host.
+//   - Backend: the changes that the CLI or package lzc can do.
+//   - Process: a running child. It has LC_ALL=C, a separate process group and a bounded copy of its
+//     stderr. It ends with its context and with this process.
+//   - Stream, SendSource and ReceiveSink: a running zfs send or zfs receive.
+//   - RemoteRunner: runs the tools on another host.
+//
+// The package does not make decisions, parse output or phrase errors; package zfs does. It never
+// rolls back, destroys datasets or forces anything unless the request says so. Only restore tests
+// run a shell.
 package cli

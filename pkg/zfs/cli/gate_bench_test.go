@@ -51,7 +51,7 @@ func newGateSink(b *testing.B, spec zfs.ReceiveSpec, headOnly bool) *gateSink {
 	return s
 }
 
-// pipe returns a pipe of the size that zxfer gives to those of zfs.
+// pipe returns a pipe of the size of zxfer's pipes to zfs.
 func pipe(b *testing.B) (r, w *os.File) {
 	b.Helper()
 	r, w, err := os.Pipe()
@@ -125,7 +125,7 @@ var (
 )
 
 // BenchmarkGateOnWires moves a stream from a pipe to a pipe with a gate, over loopback and
-// locally. The CPU time is that of both ends, the producer and the consumer. Compare "head"
+// locally. The CPU time includes both ends, the producer and the consumer. Compare "head"
 // and "records".
 func BenchmarkGateOnWires(b *testing.B) {
 	const size = 256 << 20

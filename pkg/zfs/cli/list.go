@@ -15,19 +15,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// maxArgv bounds the names given to one command, in bytes. The kernel allows
-// 2 MiB for arguments and environment together on a default stack.
-const maxArgv = 512 << 10
-
-// maxArg bounds one argument, in bytes.
-//
-// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/binfmts.h (MAX_ARG_STRLEN)
-const maxArg = 128<<10 - 1
-
-// List surveys a dataset. It runs at most four processes, however many
-// datasets there are, but for names that do not fit a command line and for an
-// OpenZFS without what Changed asks for. A dataset that does not exist is no
-// error: Datasets lacks it; a pool that does not exist is of kind NotFound.
+// List lists datasets. It runs at most four processes, unless the names exceed a command line or
+// OpenZFS lacks the properties for Changed. If the dataset does not exist, Datasets is empty. If
+// the pool does not exist, the error has kind NotFound.
 func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if _, err := zfs.ParseDataset(n); err != nil {
@@ -66,7 +56,7 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 			found, err := c.survey(gctx, q, slices.Concat(above, names))
 			for _, d := range found {
 				if slices.Contains(above, d.Name) {
-					for _, p := range q.User { // which a grant of what is below does not tell
+					for _, p := range q.User { // an agent that permits only the descendants must not see these
 						delete(d.Properties, p)
 					}
 					l.Ancestors = append(l.Ancestors, d)
@@ -98,7 +88,7 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	return l, nil
 }
 
-// newest looks at the newest snapshot of each dataset.
+// newest sets the most recent snapshot of each dataset.
 func (c *CLI) newest(ctx context.Context, datasets []*zfs.Dataset) error {
 	var names []string
 	for _, d := range datasets {
@@ -132,7 +122,7 @@ func (c *CLI) newest(ctx context.Context, datasets []*zfs.Dataset) error {
 	return nil
 }
 
-// ancestors are the datasets above, the pool first.
+// ancestors returns the ancestors of a dataset, starting with the pool.
 func ancestors(dataset string) []string {
 	var out []string
 	for i := range len(dataset) {
@@ -143,15 +133,7 @@ func ancestors(dataset string) []string {
 	return out
 }
 
-func (c *CLI) pool(ctx context.Context, pool string) (zfs.Pool, error) {
-	out, err := c.output(ctx, zfs.Failure{Op: zfs.OpPool, Subject: pool}, c.zpool, zfs.PoolArgs(pool))
-	if err != nil {
-		return zfs.Pool{}, err
-	}
-	return zfs.ParsePool(out)
-}
-
-// survey reads the facts of datasets, in order of their names.
+// survey reads properties of datasets and sorts the result by name.
 func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*zfs.Dataset, error) {
 	properties := zfs.SurveyProperties()
 	switch {
@@ -165,16 +147,16 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 	}
 	properties = append(properties, o.User...)
 	var all []*zfs.Dataset
-	for some := range chunks(names, maxArgv) {
-		f := zfs.Failure{Op: zfs.OpGet, Subject: some[len(some)-1]}
+	for batch := range chunks(names, maxArgv) {
+		f := zfs.Failure{Op: zfs.OpGet, Subject: batch[len(batch)-1]}
 		q := query(properties)
-		out, err := c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, some...))
+		out, err := c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, batch...))
 		if o.Changed && errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			properties = slices.DeleteFunc(properties, func(p string) bool { return p == zfs.ChangedProperty })
 			q = query(properties)
-			out, err = c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, some...))
+			out, err = c.zfsOutput(ctx, f, q.SurveyArgs(o.Recursive, batch...))
 		}
-		if err = butMissing(err); err != nil {
+		if err = ignoreMissing(err); err != nil {
 			return nil, err
 		}
 		found, err := q.ParseSurvey(out)
@@ -189,10 +171,10 @@ func (c *CLI) survey(ctx context.Context, o zfs.ListQuery, names []string) ([]*z
 
 func (c *CLI) versions(ctx context.Context, recursive bool, names []string) (map[string][]zfs.Version, error) {
 	all := map[string][]zfs.Version{}
-	for some := range chunks(names, maxArgv) {
-		f := zfs.Failure{Op: zfs.OpList, Subject: some[0]}
-		out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(recursive, some...))
-		if err = butMissing(err); err != nil {
+	for batch := range chunks(names, maxArgv) {
+		f := zfs.Failure{Op: zfs.OpList, Subject: batch[0]}
+		out, err := c.zfsOutput(ctx, f, zfs.ListVersionsArgs(recursive, batch...))
+		if err = ignoreMissing(err); err != nil {
 			return nil, err
 		}
 		found, err := zfs.ParseVersions(out)
@@ -204,60 +186,7 @@ func (c *CLI) versions(ctx context.Context, recursive bool, names []string) (map
 	return all, nil
 }
 
-// butMissing passes over the failure of a command that says nothing worse
-// than that some of its names do not exist: zfs goes on with the others.
-func butMissing(err error) error {
-	return except(err, zfs.NotFound)
-}
-
-// except passes over the failure of a command each of whose messages is of
-// one of the kinds; else it returns what remains.
-func except(err error, kinds ...zfs.Kind) error {
-	var e *zfs.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	var rest []string
-	dropped := false
-	for line := range strings.Lines(e.Detail) {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "":
-		case slices.Contains(kinds, zfs.Classify(e.Op, line)):
-			dropped = true
-		default:
-			rest = append(rest, line)
-		}
-	}
-	if len(rest) == 0 && slices.Contains(kinds, e.Kind) {
-		return nil
-	}
-	if len(rest) == 0 || !dropped {
-		return err
-	}
-	f := zfs.Failure{Op: e.Op, Subject: e.Subject, Argv: e.Argv, Stderr: strings.Join(rest, "\n"), User: UserName()}
-	return f.Err()
-}
-
-// chunks parts names so that each part, with a byte behind each name, is shorter
-// than most.
-func chunks(names []string, most int) func(yield func([]string) bool) {
-	return func(yield func([]string) bool) {
-		for len(names) > 0 {
-			n, size := 0, 0
-			for n < len(names) && (n == 0 || size+len(names[n]) < most) {
-				size += len(names[n]) + 1
-				n++
-			}
-			if !yield(names[:n:n]) {
-				return
-			}
-			names = names[n:]
-		}
-	}
-}
-
-// DatasetOf returns the filesystem that holds an absolute path.
+// DatasetOf returns the filesystem that contains an absolute path.
 func (c *CLI) DatasetOf(ctx context.Context, path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return "", fmt.Errorf("dataset of %q: it is not an absolute path", path)

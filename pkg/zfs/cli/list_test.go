@@ -108,7 +108,7 @@ func TestList(t *testing.T) {
 		require.Equal(t, []string{"#z", "@z", "@a b"}, shorts(l.Datasets[0].Versions))
 		require.Equal(t, []string{"@z", "@a b"}, shorts(l.Datasets[1].Versions))
 		require.InDelta(t, time.Now().Unix(), l.Began, 60)
-		// Before 2.2 it is not known, and nothing else is missed.
+		// Unknown before 2.2; everything else is complete.
 		if changed := l.Datasets[1].SnapshotsChanged(); changed != 0 {
 			require.InDelta(t, l.Began, changed, 60)
 		}
@@ -121,8 +121,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// At most four processes, and only listing ones. PATH is of the process, so
-// this test runs alone.
+// List runs at most four processes, all read-only. The test sets PATH, so it does not run in
+// parallel.
 func TestListProcesses(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	for i := range 8 {

@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -16,49 +17,48 @@ import (
 )
 
 const (
-	// termGrace is how long a child may take to end after SIGTERM.
+	// termGrace is the time that a child gets to end after SIGTERM.
 	termGrace = 3 * time.Second
-	// killGrace is how long one may take after SIGKILL before it is left
-	// behind: a process in a system call on a suspended pool cannot die.
+	// killGrace is the time after SIGKILL before a child is abandoned. A process in a system call
+	// on a suspended pool cannot end.
 	killGrace = 2 * time.Second
-	// ioGrace bounds the wait for stderr after the child is gone.
+	// ioGrace limits the wait for stderr after the child ended.
 	ioGrace = 2 * time.Second
 )
 
-// errStuck tells of a child that even SIGKILL does not end.
+// errStuck is the error of a child that survives SIGKILL.
 var errStuck = errors.New("zfs does not end, the kernel holds it")
 
-// process is one running child.
+// process is a running child.
 //
-// How it ends with this process, even by kill -9: a sender and whatever only
-// reads or changes metadata gets a signal from the kernel (Pdeathsig, see
-// spawner); a receiver does not, because the end of its stdin is what makes
-// it end by itself, with its resumable state saved. All descriptors but the
-// child's own are close-on-exec, so that end does come.
+// If this process ends, even by kill -9, the kernel signals children that send or that read or
+// change metadata (Pdeathsig, see spawner). A receiver gets no signal. It ends because its stdin
+// ends, and so saves its resumable state. That works because all other descriptors are
+// close-on-exec.
 type process struct {
 	cmd     *exec.Cmd
 	failure zfs.Failure
 	stderr  Tail
-	done    chan struct{} // closed when the child is reaped or given up
-	err     error         // valid after done
+	done    chan struct{} // closed when the child was reaped or abandoned
+	err     error         // valid after done is closed
 
 	mu     sync.Mutex
 	reaped bool
 }
 
 type start struct {
-	tool    string // path
+	tool    string
 	args    []string
-	failure zfs.Failure // Op and Subject at least
-	stdin   *os.File    // nil = /dev/null
-	stdout  io.Writer   // an *os.File is handed over as it is
-	orphan  bool        // ends by its stdin, not by a signal
+	failure zfs.Failure // Op and Subject are required
+	stdin   *os.File
+	stdout  io.Writer // an *os.File is passed to the child directly
+	orphan  bool      // ends with its stdin, not by a signal
 }
 
 // start starts a child that ends with ctx.
 func (c *CLI) start(ctx context.Context, s start) (*process, error) {
-	if c.elsewhere != nil {
-		return nil, opError(s.failure, errElsewhere)
+	if c.remote != nil {
+		return nil, opError(s.failure, errRemote)
 	}
 	if s.tool == "" {
 		s.failure.Stderr = "zfs and zpool were not found on PATH, in /usr/sbin and /sbin"
@@ -97,7 +97,7 @@ func (c *CLI) start(ctx context.Context, s start) (*process, error) {
 	return p, nil
 }
 
-// watch ends the child with ctx, and settles how it ended.
+// watch ends the child with ctx and sets its error.
 func (p *process) watch(ctx context.Context, waited <-chan error) {
 	defer close(p.done)
 	select {
@@ -123,17 +123,17 @@ func (p *process) watch(ctx context.Context, waited <-chan error) {
 	p.err = fmt.Errorf("%w; %w (process %d)", p.err, errStuck, p.cmd.Process.Pid)
 }
 
-// signal signals the child's whole group, unless the child is gone and its
-// number may be another's.
+// signal signals the child's process group. It does nothing after the child was reaped, because its
+// number may be reused.
 func (p *process) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		_ = syscall.Kill(-p.cmd.Process.Pid, s) // it may be just gone
+		_ = syscall.Kill(-p.cmd.Process.Pid, s) // it may have just ended
 	}
 }
 
-// wait returns when the child is gone: nil if it exited 0.
+// wait waits for the end of the child. It returns nil after exit status 0.
 func (p *process) wait() error {
 	<-p.done
 	return p.err
@@ -141,7 +141,7 @@ func (p *process) wait() error {
 
 func (p *process) exitError(err error) error {
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return nil // exit status 0, perhaps with stderr kept open by another
+		return nil // exit status 0; another process may keep stderr open
 	}
 	f := p.failure
 	f.Stderr, f.User = p.stderr.String(), UserName()
@@ -160,44 +160,86 @@ func (p *process) exitError(err error) error {
 	return e
 }
 
-// opError wraps what is no failure of ZFS: a context that ended, a fork that
-// failed.
-func opError(f zfs.Failure, err error) error {
-	what := "zfs " + f.Op
-	if f.Subject != "" {
-		what += " " + f.Subject
-	}
-	return fmt.Errorf("%s: %w", what, err)
+// errClosed is returned for children that are started after Close.
+var errClosed = errors.New("closed")
+
+// spawner starts children from one locked thread. PR_SET_PDEATHSIG fires when the thread that
+// forked ends, not the process, and Go may end any thread (https://go.dev/issue/27505). So children
+// that must not outlive this process start here.
+type spawner struct {
+	start    sync.Once
+	requests chan spawnRequest
+	closed   chan struct{}
+	stop     sync.Once
 }
 
-// zfsOutput runs zfs to its end and returns what it printed. A run that
-// failed returns what it printed too, beside its *zfs.Error.
-func (c *CLI) zfsOutput(ctx context.Context, f zfs.Failure, args []string) (string, error) {
-	return c.output(ctx, f, c.zfs, args)
+type spawnRequest struct {
+	cmd  *exec.Cmd
+	done chan error
 }
 
-func (c *CLI) output(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
-	if c.elsewhere != nil {
-		return c.outputElsewhere(ctx, f, tool, args)
-	}
-	out, _, err := c.outputs(ctx, f, tool, args)
-	return out, err
+func newSpawner() *spawner {
+	return &spawner{requests: make(chan spawnRequest), closed: make(chan struct{})}
 }
 
-// outputs is output with what was said on standard error, of this host.
-func (c *CLI) outputs(ctx context.Context, f zfs.Failure, tool string, args []string) (stdout, stderr string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	var out strings.Builder
-	p, err := c.start(ctx, start{tool: tool, args: args, failure: f, stdout: &out})
-	if err != nil {
-		return "", "", err
+// run starts cmd on the spawner's thread.
+func (s *spawner) run(cmd *exec.Cmd) error {
+	s.start.Do(func() { go s.serve() })
+	req := spawnRequest{cmd, make(chan error, 1)}
+	select {
+	case s.requests <- req:
+		return <-req.done
+	case <-s.closed:
+		return errClosed
 	}
-	err = p.wait()
-	var failed *zfs.Error
-	if err != nil && !errors.As(err, &failed) {
-		return "", "", err // the child may still write to out
+}
+
+// serve never unlocks its thread. When it returns, the thread ends, and the kernel kills all
+// children.
+func (s *spawner) serve() {
+	runtime.LockOSThread()
+	for {
+		select {
+		case req := <-s.requests:
+			req.done <- req.cmd.Start()
+		case <-s.closed:
+			return
+		}
 	}
-	return out.String(), p.stderr.String(), err
+}
+
+func (s *spawner) close() { s.stop.Do(func() { close(s.closed) }) }
+
+// maxStderr limits the kept end of a child's stderr, in bytes.
+const maxStderr = 64 << 10
+
+// Tail is a writer that keeps the last maxStderr bytes. Once it has dropped bytes, it returns only
+// whole lines.
+type Tail struct {
+	mu  sync.Mutex
+	buf []byte
+	cut bool
+}
+
+func (t *Tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, b...)
+	if over := len(t.buf) - maxStderr; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+		t.cut = true
+	}
+	return len(b), nil
+}
+
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.buf
+	if t.cut {
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			b = b[i+1:]
+		}
+	}
+	return string(b)
 }

@@ -19,20 +19,18 @@ import (
 )
 
 const (
-	// abortGrace is how long a receive may take to save its resumable state
-	// once its stream ended; it waits for the pool to sync.
+	// abortGrace limits how long a receive may take to save its resumable state after its stream
+	// ended. It waits for the pool to sync.
 	abortGrace = time.Minute
-	// failGrace is how long a receive that stopped reading may take to say
-	// why.
+	// failGrace limits how long a receive that stopped reading may take to report its error.
 	failGrace = 10 * time.Second
 )
 
-// errAborted ends a receive that does not end by the end of its stream.
+// errAborted ends a receive that does not end with its stream.
 var errAborted = errors.New("receive was given up")
 
-// ReceiveSink is a running zfs receive, which sees no byte of the stream before
-// a zfs.Gate has. Its Write returns the child's failure where another would
-// return a broken pipe.
+// ReceiveSink is a running zfs receive. A zfs.Gate checks the stream before zfs receive gets it. If
+// the child failed, Write returns its error instead of a broken pipe.
 type ReceiveSink struct {
 	p    *process
 	w    *os.File
@@ -41,14 +39,14 @@ type ReceiveSink struct {
 
 	gate    *zfs.Gate
 	target  string
-	refused atomic.Pointer[zfs.Error] // by the gate
+	refused atomic.Pointer[zfs.Error] // error of the gate
 	kill    context.CancelCauseFunc
 }
 
 var _ transfer.Sink = (*ReceiveSink)(nil)
 
-// OpenReceive starts to store a stream. It ends with ctx; with this process,
-// however that dies, it ends by itself and keeps what arrived.
+// OpenReceive starts zfs receive. It ends with ctx. If this process dies, it ends by itself and
+// keeps its partially received state.
 func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
 	if err != nil {
@@ -59,7 +57,7 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 		return nil, err
 	}
 	if r.Corrective {
-		if err := c.correctable(ctx, r); err != nil {
+		if err := c.checkCorrective(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -82,19 +80,19 @@ func (c *CLI) OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink
 		w.Close()
 		return nil, err
 	}
-	// A writer is woken even where the child cannot die.
+	// Wake a blocked writer even if the child cannot end.
 	context.AfterFunc(ctx, func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
 	return &ReceiveSink{p: p, w: w, gate: gate, target: r.Target, name: "zfs receive " + r.Target, log: c.log, kill: kill}, nil
 }
 
-// gate is what judges the stream of a receive.
+// gate returns the checks for the stream of a receive.
 func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	gate, err := zfs.NewGate(r)
 	if err != nil || !r.KeepKey || !r.Arrival.Raw {
 		return gate, err
 	}
-	// What is there has its key, whatever origin the request names; a clone that is
-	// not yet shares that of its origin.
+	// An existing target has its own key, even if the request names an origin. A new clone shares
+	// its origin's key.
 	dataset := r.Target
 	key, err := c.wrappedKey(ctx, dataset)
 	if err == nil && key == "" && r.Origin != "" {
@@ -112,7 +110,7 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 	return gate, nil
 }
 
-// wrappedKey is zfs.WrappedKey of what a dataset has, "" where it has nothing.
+// wrappedKey returns the wrapped key of a dataset, or "" if it has no snapshot.
 func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
 	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Newest: true, Alone: true})
 	if err != nil {
@@ -134,28 +132,27 @@ func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
 	return zfs.WrappedKey(src)
 }
 
-// Name is "zfs receive DATASET".
+// Name returns "zfs receive DATASET".
 func (s *ReceiveSink) Name() string { return s.name }
 
-// Pipe is the write end of the child's stdin, for splice(2). Who gets EPIPE
-// from it must ask Wait why.
+// Pipe returns the write end of the child's stdin, for splice(2). After EPIPE, call Wait for the
+// cause.
 func (s *ReceiveSink) Pipe() *os.File { return s.w }
 
-// Withhold is how many bytes of the stream's end must not be written before
-// the whole stream was found genuine: without them its last snapshot does not
-// come to be.
+// Withhold returns the number of bytes at the end of the stream that must not be written before the
+// whole stream was authenticated. Without them, zfs receive does not create the last snapshot.
 func (s *ReceiveSink) Withhold() int { return zfs.TailSize }
 
-// Wait returns when the child is gone, with its failure.
+// Wait waits for the end of the child and returns its error.
 func (s *ReceiveSink) Wait() error { return s.p.wait() }
 
-// Passes is how many of the next bytes may go into the pipe unseen.
+// Passes returns how many of the next bytes may be written to the pipe unchecked.
 func (s *ReceiveSink) Passes() int64 { return s.gate.Passes() }
 
-// Passed takes note of n bytes that went into the pipe unseen.
+// Passed records n bytes that were written to the pipe unchecked.
 func (s *ReceiveSink) Passed(n int64) { s.gate.Passed(n) }
 
-// Write passes bytes on to zfs receive, once they were judged.
+// Write checks bytes and then writes them to zfs receive.
 func (s *ReceiveSink) Write(b []byte) (int, error) {
 	if err := s.gate.Judge(b); err != nil {
 		e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.target,
@@ -176,9 +173,9 @@ func (s *ReceiveSink) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// failure waits for the child to say why it stopped reading.
-func (s *ReceiveSink) failure(within time.Duration) error {
-	timer := time.NewTimer(within)
+// failure waits for the error of a child that stopped reading.
+func (s *ReceiveSink) failure(timeout time.Duration) error {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-s.p.done:
@@ -188,26 +185,24 @@ func (s *ReceiveSink) failure(within time.Duration) error {
 	}
 }
 
-// Commit ends the stream and waits for zfs receive to have stored it, as long
-// as that takes, but not beyond ctx.
+// Commit ends the stream and waits until zfs receive has stored it or ctx ends.
 func (s *ReceiveSink) Commit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.kill(context.Cause(ctx)) })
 	defer stop()
 	defer s.kill(nil)
-	_ = s.w.Close() // the child's exit tells whether all arrived
+	_ = s.w.Close() // the exit status shows whether all data arrived
 	if err := s.Wait(); err != nil {
 		return err
 	}
-	// A property that could not be set is only warned of.
+	// If a property cannot be set, zfs receive only prints a warning.
 	for line := range strings.Lines(s.p.stderr.String()) {
 		s.log(s.name + ": " + strings.TrimSpace(line))
 	}
 	return nil
 }
 
-// Abort ends the stream early and waits, for a while, for zfs receive to save
-// its resumable state. It returns what went wrong beyond the cause and that
-// the stream is incomplete.
+// Abort ends the stream early and waits for at most abortGrace until zfs receive has saved its
+// resumable state. It returns nil if the only errors are cause and the incomplete stream.
 func (s *ReceiveSink) Abort(cause error) error {
 	defer s.kill(nil)
 	_ = s.w.Close()
@@ -216,13 +211,46 @@ func (s *ReceiveSink) Abort(cause error) error {
 	err := s.Wait()
 	switch {
 	case s.refused.Load() != nil:
-		return nil // what zfs receive says of the stream's end is no news
+		return nil // zfs receive only reports the end of the stream
 	case err == nil:
 		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
 	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}):
 		return nil
 	case cause != nil && !errors.Is(err, errStuck) && errors.Is(err, cause):
-		return nil // it ended because of the context that cause is of
+		return nil // it ended because of cause's context
 	}
+	return err
+}
+
+// checkCorrective refuses corrective receives that crash the kernel, as seen with 2.3.9. If the
+// snapshot is mounted or its device is open, an assertion fails in the thread that syncs the pool.
+// If the target is a clone, the kernel dereferences a null pointer. If the list of errors is not in
+// memory, the receive deadlocks on a host with one processor; reading the list first prevents that.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dmu_recv.c (dsl_dataset_own_obj_force in dmu_recv_begin_sync, corrective_read_done)
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/zfs_ioctl.c (zfs_destroy_unmount_origin)
+func (c *CLI) checkCorrective(ctx context.Context, r zfs.ReceiveSpec) error {
+	if len(r.Arrival.Snapshots) != 1 {
+		return errors.New("a corrective receive is into one snapshot")
+	}
+	p, err := c.Properties(ctx, []string{r.Target}, []string{"origin", "snapdev"})
+	if err != nil {
+		return err
+	}
+	switch of := p[r.Target]; {
+	case of == nil:
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpReceive, Subject: r.Target, Detail: "dataset does not exist"}
+	case of["origin"].Value != "-" && of["origin"].Value != "":
+		return fault.Refusef("", "%s is a clone: a corrective receive into one crashes the kernel (OpenZFS 2.2 to 2.4)", r.Target)
+	case of["snapdev"].Value == "visible":
+		return fault.Refusef("zfs set snapdev=hidden "+zfs.CommandLine([]string{r.Target}),
+			"%s has snapdev=visible: a corrective receive into a snapshot whose device is open crashes the kernel (OpenZFS 2.2 to 2.4)", r.Target)
+	}
+	snapshot := r.Target + "@" + r.Arrival.Snapshots[0].Name
+	if at := mountedAt(snapshot); at != "" {
+		return &zfs.Error{Kind: zfs.Busy, Op: zfs.OpReceive, Subject: snapshot, Detail: "is mounted at " + at,
+			Hint: "umount " + zfs.CommandLine([]string{at})}
+	}
+	_, err = c.Damage(ctx, zfs.PoolOf(r.Target))
 	return err
 }

@@ -299,7 +299,7 @@ func volumes(t *testing.T, p *zfstest.Pool, check func(...string) []byte) {
 		for round := range 4 {
 			for range 60 {
 				b := make([]byte, 512*(1+r.IntN(40)))
-				if r.IntN(3) > 0 { // else zeroes
+				if r.IntN(3) > 0 { // otherwise zeros
 					b[r.IntN(len(b))] = 1
 				}
 				_, err := dev.WriteAt(b, 512*r.Int64N(64<<20/512-40))

@@ -12,37 +12,37 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// scratchPrefix begins the names of scratch datasets, so that one which a
-// crash left behind is known for what it is.
+// scratchPrefix starts the names of scratch datasets, so that a leftover after a crash can be
+// recognized.
 const scratchPrefix = "zxfer-doctor-"
 
-// destroyWithin bounds the removal of a scratch dataset, which goes on after
-// its context has ended.
-const destroyWithin = 30 * time.Second
+// destroyTimeout limits the destruction of a scratch dataset, which continues after its context
+// ended.
+const destroyTimeout = 30 * time.Second
 
-// Scratch is a filesystem to measure with.
+// Scratch is a temporary filesystem for measurements.
 type Scratch struct {
-	Dir string // where it is mounted
+	Dir string // mountpoint
 	cli *CLI
-	// name is the dataset's.
+	// dataset name
 	name    string
-	settled int // times
+	settles int // number of Settle calls
 }
 
-// Settle waits until what was written is on the pool's disks, as a receive
-// does at its end. Setting a property is a sync task, for which a pool writes
-// out as fast as it does when a receive outruns it, unlike for zpool sync.
+// Settle waits until written data is on the pool's disks, as a receive does at its end. It sets a
+// property, which is a sync task. For that, the pool writes as fast as for a receive that outruns
+// it, unlike for zpool sync.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/vdev_queue.c (vdev_queue_max_async_writes)
 func (s *Scratch) Settle(ctx context.Context) error {
-	s.settled++
-	_, err := s.cli.zfsOutput(ctx, zfs.Failure{Op: zfs.OpCreate, Subject: s.name}, []string{"set", "zxfer:settled=" + strconv.Itoa(s.settled), s.name})
+	s.settles++
+	_, err := s.cli.zfsOutput(ctx, zfs.Failure{Op: zfs.OpCreate, Subject: s.name}, []string{"set", "zxfer:settled=" + strconv.Itoa(s.settles), s.name})
 	return err
 }
 
-// Remove destroys the filesystem and what it was mounted at.
+// Remove destroys the filesystem and deletes its mountpoint.
 func (s *Scratch) Remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 	defer cancel()
 	_, err := s.cli.zfsOutput(ctx, zfs.Failure{Op: zfs.OpDestroy, Subject: s.name}, []string{"destroy", "-f", s.name})
 	var e *zfs.Error
@@ -52,9 +52,8 @@ func (s *Scratch) Remove(ctx context.Context) error {
 	return errors.Join(err, os.Remove(s.Dir))
 }
 
-// Scratch makes a filesystem of a random name below parent and mounts it at a
-// new directory. Nothing that is written there is compressed, so that what is
-// measured is the disks.
+// Scratch creates a filesystem with a random name below parent and mounts it at a new directory.
+// Compression is off, so that the disks are measured.
 func (c *CLI) Scratch(ctx context.Context, parent string) (*Scratch, error) {
 	if _, err := zfs.ParseDataset(parent); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (c *CLI) Scratch(ctx context.Context, parent string) (*Scratch, error) {
 	s := &Scratch{Dir: dir, cli: c, name: parent + "/" + scratchPrefix + strings.ToLower(rand.Text()[:10])}
 	args := []string{"create", "-o", "mountpoint=" + dir, "-o", "compression=off", "-o", "dedup=off", "-o", "sync=disabled", "-o", "canmount=on", "-o", "atime=off", s.name}
 	if _, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpCreate, Subject: s.name}, args); err != nil {
-		_ = s.Remove(ctx) // it may be half made; the error of create counts
+		_ = s.Remove(ctx) // it may exist in part; return the error of create
 		return nil, err
 	}
 	return s, nil

@@ -9,38 +9,38 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/zfs"
 )
 
-// Stream is a Source of a stream, which knows best whether its own failure is
-// what an error is about.
+// Stream is the source of a ZFS stream.
 type Stream interface {
 	transfer.Source
-	// Cause is to be asked after Close.
+	// Cause returns the cause of a failed transfer: err, or the stream's own failure. Call it after
+	// Close.
 	Cause(err error) error
 }
 
-// SendSource is a running zfs send. Its Read returns the child's failure
-// where another would return the end.
+// SendSource is a running zfs send. If the child failed, Read returns its error instead of io.EOF.
 type SendSource struct {
 	p    *process
 	r    *os.File
 	name string
 	stop func() bool
 	kill context.CancelCauseFunc
-	// killed is set by the first Close if a signal of somebody else had ended the child before.
+	// killed is set by the first Close if another process's signal had ended the child.
 	killed *zfs.Error
 	first  sync.Once
 }
 
 var _ Stream = (*SendSource)(nil)
 
-// errReleased ends a child whose stream nobody wants any more.
+// errReleased ends the child of a stream that is no longer needed.
 var errReleased = errors.New("stream was closed before its end")
 
-// OpenSend starts a stream. It ends with ctx, with Close, or with this
-// process.
+// OpenSend starts a stream. It ends with ctx, with Close, or with this process.
 func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 	args, err := zfs.SendArgs(s)
 	if err != nil {
@@ -63,22 +63,22 @@ func (c *CLI) OpenSend(ctx context.Context, s zfs.SendSpec) (Stream, error) {
 		return nil, err
 	}
 	src := &SendSource{p: p, r: r, name: "zfs send " + subject, kill: kill}
-	// A reader is woken even where the child cannot die.
+	// Wake a blocked reader even if the child cannot end.
 	src.stop = context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	return src, nil
 }
 
-// Name is "zfs send DATASET@SNAPSHOT".
+// Name returns "zfs send DATASET@SNAPSHOT".
 func (s *SendSource) Name() string { return s.name }
 
-// Pipe is the read end of the child's stdout, for splice(2). Who reads it to
-// its end must ask Wait what that end means.
+// Pipe returns the read end of the child's stdout, for splice(2). After its end, call Wait to check
+// that the stream is complete.
 func (s *SendSource) Pipe() *os.File { return s.r }
 
-// Wait returns when the child is gone: nil if the stream is whole.
+// Wait waits for the end of the child. It returns nil if the stream is complete.
 func (s *SendSource) Wait() error { return s.p.wait() }
 
-// Read reads from the stream. io.EOF means that zfs send exited 0.
+// Read reads from the stream. io.EOF means that zfs send exited with status 0.
 func (s *SendSource) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	if n > 0 || err == nil {
@@ -92,7 +92,7 @@ func (s *SendSource) Read(b []byte) (int, error) {
 	return 0, err
 }
 
-// Close ends the child, if it still runs, and releases the pipe.
+// Close ends a running child and closes the pipe.
 func (s *SendSource) Close() error {
 	s.stop()
 	s.first.Do(func() {
@@ -110,32 +110,57 @@ func (s *SendSource) Close() error {
 	return err
 }
 
-// Cause returns why a transfer of the stream failed with err, once the source is closed. If
-// zfs send was killed, or failed at a snapshot, the receiver got a stream that ends in the
-// middle. Whatever it says of that explains nothing.
+// Cause returns why a transfer of the stream failed with err, after the source was closed. If zfs
+// send was killed or failed at a snapshot, the receiver got an incomplete stream, so its error is
+// not the cause.
 //
-// zfs send -I goes on with the next snapshot behind one that it could not send:
+// After a snapshot that it could not send, zfs send -I continues with the next one:
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_send, "even if there was some error")
 func (s *SendSource) Cause(err error) error {
 	f := s.p.failure
-	f.Stderr, f.User = s.p.stderr.String(), UserName() // a child that is ended says nothing more
+	f.Stderr, f.User = s.p.stderr.String(), UserName() // a killed child writes nothing more
 	switch {
 	case Explains(f.Stderr, err):
 		return f.Err()
-	case s.killed != nil && heard(err):
+	case s.killed != nil && isReceiverError(err):
 		return s.killed
 	}
 	return err
 }
 
-// Explains reports whether zfs send, which ended after it said so much, made a transfer of
-// its stream fail with err.
-func Explains(said string, err error) bool {
-	return heard(err) && strings.Contains(said, "cannot send")
+// Explains reports whether zfs send, with this output on standard error, caused the transfer error
+// err.
+func Explains(output string, err error) bool {
+	return isReceiverError(err) && strings.Contains(output, "cannot send")
 }
 
-// heard reports whether err is of the receiver.
-func heard(err error) bool {
+// isReceiverError reports whether err is from the receiver.
+func isReceiverError(err error) bool {
 	var received *zfs.Error
 	return errors.As(err, new(*transfer.PeerError)) || errors.As(err, &received) && received.Op == zfs.OpReceive
+}
+
+// maxEstimates limits the concurrent zfs send -n processes.
+const maxEstimates = 4
+
+// Estimate runs one zfs send -n for each stream.
+func (c *CLI) Estimate(ctx context.Context, streams []zfs.SendSpec) ([]uint64, error) {
+	sizes := make([]uint64, len(streams))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxEstimates)
+	for i, s := range streams {
+		g.Go(func() error {
+			args, err := zfs.EstimateArgs(s)
+			if err != nil {
+				return err
+			}
+			out, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpEstimate, Subject: s.Dataset + "@" + s.To}, args)
+			if err != nil {
+				return err
+			}
+			sizes[i], err = zfs.ParseEstimate(out)
+			return err
+		})
+	}
+	return sizes, g.Wait()
 }

@@ -30,7 +30,7 @@ func newCLI(t *testing.T) *cli.CLI {
 	return c
 }
 
-// stream reads a whole send.
+// stream returns the output of zfs send.
 func stream(t *testing.T, c *cli.CLI, s zfs.SendSpec) []byte {
 	t.Helper()
 	src, err := c.OpenSend(t.Context(), s)
@@ -41,7 +41,7 @@ func stream(t *testing.T, c *cli.CLI, s zfs.SendSpec) []byte {
 	return b
 }
 
-// arriving is what a stream brings, by its own words.
+// arriving returns the contents that a stream declares.
 func arriving(t *testing.T, b []byte) (a zfs.Arrival) {
 	t.Helper()
 	for r := zfs.NewStreamReader(bytes.NewReader(b)); ; {
@@ -50,7 +50,7 @@ func arriving(t *testing.T, b []byte) (a zfs.Arrival) {
 			return a
 		}
 		require.NoError(t, err)
-		if rec.Type != zfs.RecordBegin || rec.ToGUID() == 0 { // or a package's head
+		if rec.Type != zfs.RecordBegin || rec.ToGUID() == 0 { // or the start of a package
 			continue
 		}
 		if len(a.Snapshots) == 0 {
@@ -62,7 +62,7 @@ func arriving(t *testing.T, b []byte) (a zfs.Arrival) {
 	}
 }
 
-// full is a receive of a full stream of a snapshot.
+// full returns the receive of a full stream of a snapshot.
 func full(t *testing.T, c *cli.CLI, dataset, name, target string) zfs.ReceiveSpec {
 	t.Helper()
 	snapshot := dataset + "@" + name
@@ -73,7 +73,7 @@ func full(t *testing.T, c *cli.CLI, dataset, name, target string) zfs.ReceiveSpe
 	return zfs.ReceiveSpec{Target: target, Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: name, GUID: guid}}}}
 }
 
-// store receives a whole stream.
+// store receives a complete stream.
 func store(t *testing.T, c *cli.CLI, r zfs.ReceiveSpec, b []byte) {
 	t.Helper()
 	r.Arrival = arriving(t, b)
@@ -114,8 +114,8 @@ func TestFullAndIncremental(t *testing.T) {
 	require.Equal(t, "on", q.Get(target, "readonly"))
 }
 
-// A stream without its last TailSize bytes leaves no last snapshot behind:
-// also not one of a range, which ends with two END records.
+// A stream without its last TailSize bytes does not create its last snapshot, even if it is a
+// range, which ends with two END records.
 func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -137,7 +137,7 @@ func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		_, err = sink.Write(b[:len(b)-sink.(transfer.TailHolder).Withhold()])
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { // zfs receive has stored what it can
+		require.Eventually(t, func() bool { // zfs receive has stored the rest
 			l, err := c.List(t.Context(), zfs.ListQuery{Dataset: target, Versions: true})
 			return err == nil && len(l.Datasets) == 1 && len(l.Datasets[0].Snapshots()) == len(step.want)
 		}, testenv.Timeout(), 20*time.Millisecond)
@@ -185,7 +185,7 @@ func TestAbortKeepsState(t *testing.T) {
 	require.Greater(t, token.Bytes, uint64(1<<20))
 	require.Less(t, token.Bytes, uint64(len(b)))
 
-	// Something stands in the way, until it is discarded.
+	// The partially received state blocks it until it is discarded.
 	sink, err = c.OpenReceive(t.Context(), zfs.ReceiveSpec{Target: target, Arrival: arriving(t, b)})
 	require.NoError(t, err)
 	_, _ = sink.Write(b)
@@ -208,7 +208,7 @@ func TestAbortOfWholeStream(t *testing.T) {
 	require.ErrorContains(t, sink.Abort(errors.New("x")), "is stored")
 }
 
-// The child's own words, not a broken pipe.
+// The error is the child's message, not a broken pipe.
 func TestReceiveFailsEarly(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -242,8 +242,8 @@ func TestReceiveFailsEarly(t *testing.T) {
 	}
 }
 
-// TestReceiveRefusesGarbage sends bytes that are no records. The gate refuses them before
-// zfs receive reads them.
+// TestReceiveRefusesGarbage sends bytes that are not records. The gate refuses them before zfs
+// receive reads them.
 func TestReceiveRefusesGarbage(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -360,7 +360,7 @@ func TestReceiveCancelled(t *testing.T) {
 	require.NoError(t, err)
 	_, err = sink.Write(b[:len(b)/2])
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // zfs receive has begun
+	require.Eventually(t, func() bool { // zfs receive has started
 		_, err := c.List(t.Context(), zfs.ListQuery{Dataset: p.Dataset("t")})
 		return err == nil
 	}, testenv.Timeout(), 20*time.Millisecond)
@@ -371,7 +371,7 @@ func TestReceiveCancelled(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// processes finds those whose arguments hold all the words, without zombies.
+// processes returns the processes whose arguments contain all words, without zombies.
 func processes(t *testing.T, words ...string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -380,7 +380,7 @@ next:
 	for _, f := range all {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // gone
+			continue // ended
 		}
 		for _, w := range words {
 			if !strings.Contains(string(b), w) {
@@ -394,7 +394,7 @@ next:
 	return pids
 }
 
-// TestChildProcess is no test: it is what TestParentKilled kills.
+// TestChildProcess is not a test: TestParentKilled runs and kills it.
 func TestChildProcess(t *testing.T) {
 	role := os.Getenv("ZXFER_TEST_CHILD")
 	if role == "" {
@@ -417,8 +417,7 @@ func TestChildProcess(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// After kill -9 of this process no child is left, and what arrived can be
-// resumed.
+// After kill -9 of this process, no child is left, and the receive can be resumed.
 func TestParentKilled(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})

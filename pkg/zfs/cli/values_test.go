@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// Whoever may set a property of his own dataset writes what he likes into it.
-// This once stopped every listing above it, or spoke for another dataset.
+// Users can set any value of a property of their datasets. This once stopped listings of parents,
+// or changed values of other datasets.
 func TestNoValueIsTakenForARow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -66,7 +66,7 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 		require.Len(t, asked[dataset], 3)
 	}
 
-	// A pool has properties of its owner's since 2.2.
+	// Since 2.2, pools have user properties.
 	if exec.Command("zpool", "set", "org:x=x\tlocal\n"+p.Name+"\tguid\t7\t-", p.Name).Run() == nil {
 		l, err = c.List(t.Context(), zfs.ListQuery{Dataset: top})
 		require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 	}
 }
 
-// The tag of a hold is free text, too: who may place holds on his own snapshots
-// neither stops the list of others' nor adds to it.
+// The tag of a hold is free text, too. Tags on a user's own snapshots must not stop the listing of
+// other snapshots or add to it.
 func TestNoTagIsTakenForARow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})

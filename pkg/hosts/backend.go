@@ -1,0 +1,128 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
+	"zxfer/pkg/zfs/lzc"
+)
+
+// direct has the operations that Local forwards to its tools unchanged.
+type direct interface {
+	Datasets
+	SetProperties(ctx context.Context, a zfs.PropertyChange) error
+	Mount(ctx context.Context, dataset string) error
+	Unmount(ctx context.Context, dataset string) error
+	Rollback(ctx context.Context, r zfs.Rollback) error
+	InUse(ctx context.Context, paths []string) (map[string]string, error)
+	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
+	Mark(ctx context.Context, property, value string, snapshots []string) error
+	Retention
+	cli.Pools // Local adds Damage, Scrub and Sync by dataset
+}
+
+// Tools is the ZFS implementation that a Local uses.
+type Tools interface {
+	direct
+	OpenSend(ctx context.Context, s zfs.SendSpec) (cli.Stream, error)
+	OpenReceive(ctx context.Context, r zfs.ReceiveSpec) (transfer.Sink, error)
+	// MountFiles mounts a snapshot, or a filesystem in its current state, for the holder of the
+	// returned root directory.
+	MountFiles(source string) (*os.File, error)
+	// LoadKey loads the key of an encryption root from a file. UnloadKey unloads it.
+	LoadKey(ctx context.Context, root, file string) error
+	UnloadKey(ctx context.Context, root string) error
+	// RunDirectory is a directory that processes of this host share until it reboots.
+	RunDirectory() string
+
+	InheritKey(ctx context.Context, dataset string) error
+	MakeEncryptionRoot(ctx context.Context, dataset string) error
+	CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, error)
+	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)
+}
+
+// On returns the Host of this computer with other tools, for tests.
+func On(tools Tools, version string, log func(string)) *Local {
+	l := newLocal(version, log)
+	l.direct, l.tools, l.module = tools, tools, "2.3.9-1"
+	l.backend = func() (cli.Backend, string) { return tools, l.module }
+	l.started.Store(true)
+	l.scratch = func(context.Context, string) (*cli.Scratch, error) { return nil, errors.ErrUnsupported }
+	return l
+}
+
+// NewLocal returns the Host of this computer. version is zxfer's version. log receives problems
+// that do not fail an operation, such as unauthenticated clients at a listener.
+func NewLocal(version string, log func(string)) *Local {
+	l := newLocal(version, log)
+	commandLine := cli.New(log)
+	l.direct, l.tools, l.scratch, l.module = commandLine.Under(l.life), commandLine, commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
+	// The helper starts slower than a small job runs, so it starts on first use.
+	l.backend = sync.OnceValues(func() (cli.Backend, string) { return l.startBackend(commandLine) })
+	return l
+}
+
+func newLocal(version string, log func(string)) *Local {
+	l := &Local{version: version, log: log, offers: map[string]*tcp.Listener{}}
+	l.life, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// Backend returns the name of the back end for people. It starts the back end.
+func (l *Local) Backend() string {
+	_, name := l.backend()
+	return name
+}
+
+// likelyBackend returns the name of the back end without starting it. It depends on the installed
+// packages.
+func (l *Local) likelyBackend() string {
+	switch {
+	case l.started.Load():
+		return l.Backend()
+	case sysinfo.FindPyZFS(os.DirFS("/")) == sysinfo.Missing:
+		return "zfs command line (pyzfs is not installed)"
+	}
+	return "libzfs_core (pyzfs)"
+}
+
+// startBackend prefers libzfs_core. It changes many names in one transaction, the command line one
+// at a time.
+func (l *Local) startBackend(commandLine *cli.CLI) (cli.Backend, string) {
+	l.started.Store(true)
+	c, err := lzc.Start(l.life)
+	if err != nil {
+		if sysinfo.FindPyZFS(os.DirFS("/")) != sysinfo.Missing {
+			l.log(fmt.Sprintf("libzfs_core cannot be used, the zfs command line does its work: %v", err))
+		}
+		return commandLine, fmt.Sprintf("zfs command line (%v)", err)
+	}
+	return c, c.Name()
+}
+
+// with calls f with the back end. If Python hangs, the start takes half a minute; the end of ctx
+// stops the wait.
+func (l *Local) with(ctx context.Context, f func(context.Context, cli.Backend) error) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	var b cli.Backend
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		b, _ = l.backend()
+	}()
+	select {
+	case <-started:
+		return f(ctx, b)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,228 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/zfs"
+)
+
+// Conn is a connection to one host of a Set. It is safe for concurrent use.
+type Conn struct {
+	address Address
+	open    Opener
+	// connecting is a lock with one slot that the goroutine holds which connects. It guards
+	// lastError and reached. lastError is the error of the last attempt. reached is set after the
+	// first success.
+	connecting chan struct{}
+	lastError  error
+	reached    bool
+	attempts   atomic.Int64
+
+	mu    sync.Mutex
+	host  Host      // nil if not open
+	used  time.Time // when host was last used
+	facts *Facts
+}
+
+// Name returns the host as the user typed it, or "" for the local host.
+func (h *Conn) Name() string { return h.address.Host }
+
+// Local reports whether the connection is to the local host.
+func (h *Conn) Local() bool { return h.address.Host == "" }
+
+// Label returns the host's name for messages.
+func (h *Conn) Label() string {
+	if h.Local() {
+		return "local"
+	}
+	return h.address.Host
+}
+
+// Relay forwards a local port to a loopback address of the host through the remote shell. See
+// Opener.
+func (h *Conn) Relay(ctx context.Context, address string, refused func(error)) (string, error) {
+	return h.open.Relay(ctx, h.address, address, refused)
+}
+
+// RTT returns the shortest round-trip time to the host, or 0 if it is local or unknown.
+func (h *Conn) RTT() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.host == nil {
+		return 0
+	}
+	return h.host.RTT()
+}
+
+// Facts returns the host's facts. They are cached for each connection, because the host starts its
+// back end to answer.
+func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
+	h.mu.Lock()
+	known := h.facts
+	h.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	var of Host
+	err = h.Retry(ctx, func(st Host) error { of = st; f, err = st.Facts(ctx); return err })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && h.host == of {
+		h.facts = &f
+	}
+	return f, err
+}
+
+// System returns what the host's system files report. It returns nil if the host does not permit or
+// support the request.
+func (h *Conn) System(ctx context.Context) *sysinfo.System {
+	text, err := Call(ctx, h.Retry, Measurer.Capture, true)
+	if err != nil {
+		return nil
+	}
+	root, err := txtar.FS(txtar.Parse(text))
+	if err != nil {
+		return nil
+	}
+	s := sysinfo.ReadSystem(root)
+	return &s
+}
+
+// List lists datasets.
+func (h *Conn) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
+	return Call(ctx, h.Retry, Lister.List, q)
+}
+
+// Sync writes out the open transaction group of the dataset's pool, so that "written" includes the
+// latest changes. Errors are ignored: the value is then a few seconds old.
+func (h *Conn) Sync(ctx context.Context, dataset string) {
+	_ = h.Do(ctx, WithRole(func(p Healer) error { return p.Sync(ctx, dataset) }))
+}
+
+// Holds returns the hold tags of snapshots, by snapshot name.
+func (h *Conn) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
+	return Call(ctx, h.Retry, Lister.Holds, snapshots)
+}
+
+// Created returns the creation times of the snapshots that exist, by name.
+func (h *Conn) Created(ctx context.Context, snapshots []string) (map[string]time.Time, error) {
+	found, err := h.Properties(ctx, snapshots, []string{"creation"})
+	if err != nil {
+		return nil, err
+	}
+	created := make(map[string]time.Time, len(found))
+	for name, of := range found {
+		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s was taken at %q, which is no time", h.Label(), name, of["creation"].Value)
+		}
+		created[name] = time.Unix(seconds, 0)
+	}
+	return created, nil
+}
+
+// Properties returns properties by dataset or version name.
+func (h *Conn) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
+	err = h.Retry(ctx, func(st Host) error { m, err = st.Properties(ctx, names, properties); return err })
+	return m, err
+}
+
+// Do calls f with the open Host. If the connection is lost, the next call connects again.
+func (h *Conn) Do(ctx context.Context, f func(Host) error) error {
+	st, err := h.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(st)
+	h.noteResult(ctx, st, err)
+	return err
+}
+
+// Connect returns the open Host, and opens it if necessary. Unlike Do, it does not notice if the
+// connection is lost later.
+func (h *Conn) Connect(ctx context.Context) (Host, error) {
+	before := h.attempts.Load()
+	select {
+	case h.connecting <- struct{}{}:
+		defer func() { <-h.connecting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if st := h.alive(ctx); st != nil {
+		return st, nil
+	}
+	if h.lastError != nil && h.attempts.Load() != before {
+		return nil, h.lastError // another goroutine tried during the wait
+	}
+	st, err := h.open.Open(ctx, h.address)
+	h.attempts.Add(1)
+	if err != nil && h.reached {
+		// It could be reached before, so this failure may be temporary.
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if h.lastError = err; err != nil {
+		return nil, err
+	}
+	h.reached = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.host, h.used = st, time.Now()
+	return st, nil
+}
+
+// idleCheckAfter is the idle time after which a connection is tested before use, because not every
+// operation can be retried.
+const idleCheckAfter = time.Second
+
+// alive returns the open Host, or nil if there is none or its connection was lost.
+func (h *Conn) alive(ctx context.Context) Host {
+	h.mu.Lock()
+	st, ask := h.host, !h.Local() && time.Since(h.used) > idleCheckAfter
+	h.mu.Unlock()
+	if st == nil || !ask {
+		return st
+	}
+	_, err := st.HostFacts(ctx)
+	h.noteResult(ctx, st, err)
+	if errors.Is(err, ErrLost) {
+		return nil
+	}
+	return st
+}
+
+// noteResult records the result of an operation on st in ctx. If the connection was lost, it closes
+// st. It does not close a Host that replaced st.
+func (h *Conn) noteResult(ctx context.Context, st Host, err error) {
+	h.mu.Lock()
+	lost := h.host == st && errors.Is(err, ErrLost)
+	switch {
+	case lost:
+		h.host, h.facts = nil, nil
+	case h.host == st && (err == nil || ctx.Err() == nil): // otherwise the host sent no reply
+		h.used = time.Now()
+	}
+	h.mu.Unlock()
+	if lost {
+		_ = st.Close() // may take long; its error is known
+	}
+}
+
+func (h *Conn) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.host == nil {
+		return nil
+	}
+	st := h.host
+	h.host = nil
+	return st.Close()
+}

@@ -1,0 +1,235 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/transport"
+)
+
+// beta is a host that works until its connection is cut.
+type beta struct {
+	FullHost
+	cut     error
+	text    string // reply of Capture
+	facts   int    // number of calls
+	pings   int
+	closing error
+	closed  int
+	mute    bool          // it never replies
+	slow    time.Duration // duration of Close
+}
+
+func (b *beta) Facts(context.Context) (Facts, error) {
+	b.facts++
+	return Facts{Hostname: "beta"}, b.cut
+}
+
+func (b *beta) HostFacts(ctx context.Context) (Facts, error) {
+	b.pings++
+	if b.mute {
+		<-ctx.Done()
+		return Facts{}, ctx.Err()
+	}
+	return Facts{}, b.cut
+}
+
+func (b *beta) Capture(_ context.Context, brief bool) ([]byte, error) {
+	if !brief {
+		return nil, errors.New("a job has no time for more")
+	}
+	return []byte(b.text), b.cut
+}
+
+func (b *beta) RTT() time.Duration { return time.Millisecond }
+
+func (b *beta) Close() error { time.Sleep(b.slow); b.closed++; return b.closing }
+
+// opener returns its hosts one after the other. A nil host, or the end of the list, refuses the
+// connection.
+type opener struct {
+	sites []*beta
+	lines []Address
+	slow  time.Duration
+}
+
+func (o *opener) Open(_ context.Context, l Address) (Host, error) {
+	time.Sleep(o.slow)
+	o.lines = append(o.lines, l)
+	var st *beta
+	if len(o.sites) > 0 {
+		st, o.sites = o.sites[0], o.sites[1:]
+	}
+	if st == nil {
+		return nil, fault.Failf("try it by hand", "%s: connection refused", l.Host)
+	}
+	return st, nil
+}
+
+func (o *opener) Relay(_ context.Context, l Address, address string, _ func(error)) (string, error) {
+	return l.Host + " " + address, nil
+}
+
+func noOp(Host) error { return nil }
+
+// Calls with the same address share one connection.
+func TestAHostIsReachedOnce(t *testing.T) {
+	t.Parallel()
+	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
+	s := New(o)
+	plain := &transport.Settings{Wire: transport.NC, RSH: "ssh -p 2", NoBootstrap: true}
+	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "what else a way says does not matter")
+	require.NotSame(t, s.Get("beta", &transport.Settings{}), s.Get("beta", plain))
+	require.Same(t, s.Get("", &transport.Settings{}), s.Get("", plain))
+	require.Empty(t, o.lines)
+	for range 2 {
+		require.NoError(t, s.Get("beta", &transport.Settings{}).Do(t.Context(), noOp))
+		require.NoError(t, s.Get("beta", plain).Do(t.Context(), noOp))
+	}
+	require.Equal(t, []Address{{Host: "beta"}, {Host: "beta", RSH: "ssh -p 2", NoBootstrap: true, Plain: true}}, o.lines)
+	require.Equal(t, []string{"beta", "local"}, []string{s.Get("beta", plain).Label(), s.Get("", plain).Label()})
+	to, err := s.Get("beta", plain).Relay(t.Context(), "127.0.0.1:7", nil)
+	require.NoError(t, err)
+	require.Equal(t, "beta 127.0.0.1:7", to)
+	require.EqualError(t, s.Close(), "ssh ended with 1")
+	require.NoError(t, s.Close())
+}
+
+// An error is ErrLost only if the host was reached before.
+func TestAHostIsReachedAnew(t *testing.T) {
+	t.Parallel()
+	o := &opener{}
+	h := New(o).Get("beta", &transport.Settings{})
+	err := h.Do(t.Context(), noOp)
+	require.NotErrorIs(t, err, ErrLost)
+	require.Equal(t, "try it by hand", fault.HintOf(err))
+	require.Zero(t, h.RTT())
+
+	first, second := &beta{}, &beta{}
+	o.sites = []*beta{first, second}
+	cut := fmt.Errorf("beta: %w", ErrLost)
+	require.ErrorIs(t, h.Do(t.Context(), func(Host) error { return cut }), ErrLost)
+	require.Equal(t, 1, first.closed)
+	require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+	require.Equal(t, time.Millisecond, h.RTT())
+	// The loss of an old connection does not close its replacement.
+	require.ErrorIs(t, h.Do(t.Context(), func(Host) error {
+		_ = h.Do(t.Context(), func(Host) error { return cut })
+		o.sites = []*beta{first}
+		require.NoError(t, h.Do(t.Context(), noOp))
+		return cut
+	}), ErrLost)
+	require.Equal(t, []int{1, 1}, []int{first.closed, second.closed})
+
+	_ = h.Do(t.Context(), func(Host) error { return cut })
+	err = h.Do(t.Context(), noOp)
+	require.ErrorIs(t, err, ErrLost)
+	require.ErrorContains(t, err, "connection refused")
+	require.Equal(t, "try it by hand", fault.HintOf(err))
+}
+
+// Concurrent callers share a failed attempt. Later callers make a new one.
+func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &opener{slow: time.Second}
+		h := New(o).Get("beta", &transport.Settings{})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { require.ErrorContains(t, h.Do(t.Context(), noOp), "connection refused") })
+		}
+		wg.Wait()
+		require.Len(t, o.lines, 1)
+		require.Error(t, h.Do(t.Context(), noOp))
+		require.Len(t, o.lines, 2)
+	})
+}
+
+// A connection that was lost while idle is detected before its next use.
+func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &beta{}, &beta{}
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+		for range 3 {
+			require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, first, st); return nil }))
+		}
+		require.Zero(t, first.pings)
+		time.Sleep(2 * idleCheckAfter)
+		first.cut = fmt.Errorf("beta: %w", ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+		require.Equal(t, []int{1, 1}, []int{first.pings, first.closed})
+	})
+}
+
+// If a host does not reply before a call's deadline, the next call tests the connection first.
+func TestASilentConnectionIsNotInUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &beta{}, &beta{}
+		h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+		require.NoError(t, h.Do(t.Context(), noOp))
+		time.Sleep(2 * idleCheckAfter)
+		first.mute = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, h.Do(ctx, func(Host) error { return ctx.Err() }), context.DeadlineExceeded)
+		first.mute, first.cut = false, fmt.Errorf("beta: %w", ErrLost)
+		require.NoError(t, h.Do(t.Context(), func(st Host) error { require.Same(t, second, st); return nil }))
+	})
+}
+
+// Closing a lost connection may take long. It blocks no other caller.
+func TestALostConnectionIsClosedAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &transport.Settings{})
+		began := time.Now()
+		go func() { _ = h.Do(t.Context(), func(Host) error { return ErrLost }) }()
+		synctest.Wait()
+		require.Zero(t, h.RTT())
+		require.NoError(t, h.Do(t.Context(), noOp))
+		require.Zero(t, time.Since(began))
+		time.Sleep(time.Hour)
+	})
+}
+
+// Facts are cached for each connection, because a host may reboot between two.
+func TestFactsAreAskedForOnce(t *testing.T) {
+	t.Parallel()
+	first, second := &beta{}, &beta{}
+	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})
+	for range 2 {
+		f, err := h.Facts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "beta", f.Hostname)
+	}
+	_ = h.Do(t.Context(), func(Host) error { return ErrLost })
+	_, err := h.Facts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, []int{first.facts, second.facts})
+}
+
+// If a host does not send its system files, the system is unknown.
+func TestSystem(t *testing.T) {
+	t.Parallel()
+	system := func(b ...*beta) string {
+		s := New(&opener{sites: b}).Get("beta", &transport.Settings{}).System(t.Context())
+		if s == nil {
+			return "unknown"
+		}
+		return s.ZFS
+	}
+	require.Equal(t, "2.3.9-1", system(&beta{text: "-- sys/module/zfs/version --\n2.3.9-1\n"}))
+	require.Equal(t, "unknown", system(&beta{cut: fault.Refusef("", "the agent's policy forbids it")}))
+	require.Equal(t, "unknown", system(&beta{text: "-- .. --\n"}), "no archive of files")
+	require.Equal(t, "unknown", system())
+}

@@ -1,0 +1,83 @@
+package hosts
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/zfsmem"
+)
+
+// TestTakeKeyWithALyingSource has a source claim that a copy has the key of the encryption root
+// above it. The source must not make a copy join a root with a key of this host, a root that is not
+// the copy's parent, or a root with another kind of key. It must not change a dataset whose key is
+// in use.
+func TestTakeKeyWithALyingSource(t *testing.T) {
+	t.Parallel()
+	const root, copied = "vault/b", "vault/b/c"
+	for name, tt := range map[string]struct {
+		root, copied map[string]string // properties
+		raw          bool              // the root came as a raw stream
+		claim        string            // the root that the source claims, "" = root
+		joins        bool
+	}{
+		"the root came raw, its key not loaded":       {raw: true, joins: true},
+		"the root came raw, its key loaded":           {root: map[string]string{"keystatus": "available"}, raw: true, joins: true},
+		"restored, its key not loaded":                {joins: true},
+		"a local root, its key loaded":                {root: map[string]string{"keystatus": "available"}},
+		"a local root, its key in a file":             {root: map[string]string{"keylocation": "file:///etc/key"}},
+		"a local root, its key at an address":         {root: map[string]string{"keylocation": "https://keys.example.org/k"}},
+		"a passphrase above":                          {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7", "pbkdf2iters": "350000"}, raw: true},
+		"a passphrase with another salt":              {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7"}, copied: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "8"}, raw: true},
+		"a key of another form":                       {copied: map[string]string{"keyformat": "hex"}, raw: true},
+		"a form that there is not":                    {copied: map[string]string{"keyformat": "none"}, raw: true},
+		"the copy's key is loaded":                    {copied: map[string]string{"keystatus": "available"}, raw: true},
+		"the copy has a key of this host":             {copied: map[string]string{"keylocation": "file:///etc/key"}, raw: true},
+		"the copy is a clone":                         {copied: map[string]string{"origin": "vault/x@a"}, raw: true},
+		"the copy is half received":                   {copied: map[string]string{"inconsistent": "1"}, raw: true},
+		"the copy is not encrypted":                   {copied: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}, raw: true},
+		"the root is not encrypted":                   {root: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}},
+		"another dataset as root":                     {raw: true, claim: "vault/other"},
+		"a name beyond the pool":                      {raw: true, claim: "vault/b/../other"},
+		"no name":                                     {raw: true, claim: " "},
+		"itself, while it is a root of its own key":   {raw: true, claim: copied, joins: false},
+		"a flag of the source's own, not of a stream": {root: map[string]string{"keystatus": "available", zfs.FlagsProperty: "Lc"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := zfsmem.New()
+			of := func(name string, more map[string]string) {
+				p := map[string]string{"encryption": "aes-256-gcm", "encryptionroot": name, "keystatus": "unavailable", "keyformat": "raw", "keylocation": "prompt"}
+				maps.Copy(p, more)
+				h.Create(name, p)
+			}
+			of("vault/other", nil)
+			of(root, tt.root)
+			of(copied, tt.copied)
+			if tt.raw {
+				h.Set(root, zfs.FlagsProperty, "w")
+			}
+			before := h.Get(copied, "encryptionroot")
+			take := zfs.AssertedKey{Dataset: copied, Root: root}
+			if tt.claim != "" {
+				take.Root = tt.claim
+			}
+			err := On(h, "test", func(string) {}).InheritKeyAsserted(t.Context(), take)
+			if tt.joins {
+				require.NoError(t, err)
+				require.Equal(t, root, h.Get(copied, "encryptionroot"))
+				return
+			}
+			if take.Root != before { // otherwise nothing changes
+				require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
+				require.ErrorContains(t, err, copied)
+			}
+			require.Equal(t, before, h.Get(copied, "encryptionroot"))
+		})
+	}
+	err := On(zfsmem.New("vault"), "test", func(string) {}).InheritKeyAsserted(t.Context(), zfs.AssertedKey{Dataset: "vault/gone", Root: "vault"})
+	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})
+}

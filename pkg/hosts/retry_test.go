@@ -1,0 +1,105 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/transport"
+)
+
+// If the connection is lost, an idempotent call is retried once on a new connection.
+func TestWhatMayBeDoneTwiceIs(t *testing.T) {
+	t.Parallel()
+	for want, ends := range map[string][]error{
+		"done after 1":               {nil},
+		"done after 2":               {ErrLost, nil},
+		ErrLost.Error() + " after 2": {ErrLost, ErrLost},
+		"busy after 1":               {errors.New("busy")},
+		"busy after 2":               {ErrLost, errors.New("busy")},
+	} {
+		h := New(&opener{sites: []*beta{{}, {}, {}}}).Get("beta", &transport.Settings{})
+		var used []Host
+		err := h.Retry(t.Context(), func(st Host) error {
+			require.NotContains(t, used, st)
+			used = append(used, st)
+			return ends[len(used)-1]
+		})
+		got := "done"
+		if err != nil {
+			got = err.Error()
+		}
+		require.Equal(t, want, fmt.Sprint(got, " after ", len(used)))
+	}
+}
+
+// After a reset, a host may refuse connections for a moment. Retry waits for a host that was
+// reached before, unless it is canceled.
+func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	lose := func(Host) error { return ErrLost }
+	for name, tt := range map[string]struct {
+		sites []*beta
+		lines int
+		lost  bool
+	}{
+		"back at once":     {[]*beta{{}, {}}, 2, false},
+		"refuses thrice":   {[]*beta{{}, nil, nil, nil, {}}, 5, false},
+		"stays away":       {[]*beta{{}}, 0, true},
+		"lost once more":   {[]*beta{{}, nil, {cut: ErrLost}, {}}, 3, true},
+		"never was there":  {nil, 1, false},
+		"came back before": {[]*beta{nil, {}}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &opener{sites: tt.sites}
+				h := New(o).Get("beta", &transport.Settings{})
+				began, calls := time.Now(), 0
+				err := h.Retry(t.Context(), func(st Host) error {
+					if calls++; calls == 1 {
+						return ErrLost
+					}
+					return st.(*beta).cut
+				})
+				if tt.lines > 0 {
+					require.Len(t, o.lines, tt.lines)
+					require.Less(t, time.Since(began), retryTimeout)
+				}
+				require.LessOrEqual(t, time.Since(began), retryTimeout)
+				require.Equal(t, tt.lost, errors.Is(err, ErrLost), "%v", err)
+				require.Equal(t, tt.lost, fault.ClassOf(err) == fault.Interrupted && err != nil, "%v", err)
+			})
+		})
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	o := &opener{sites: []*beta{{}, {}}}
+	require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, func(Host) error { stop(); return ErrLost }), ErrLost)
+	require.Len(t, o.lines, 1)
+
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		o := &opener{sites: []*beta{{}}}
+		require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
+		require.Len(t, o.lines, 2, "who is told to stop does not wait")
+	})
+}
+
+// The pause grows up to half a minute.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {
+		for range 100 {
+			d := Backoff(try)
+			require.LessOrEqual(t, d, most)
+			require.GreaterOrEqual(t, d, most/2)
+		}
+	}
+}

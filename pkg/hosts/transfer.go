@@ -1,0 +1,237 @@
+package hosts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"zxfer/pkg/device"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
+)
+
+// maxOffers limits the number of unused listeners. A job has one for each stream that is about to
+// start. The limit keeps a client from taking all ports of the host.
+const maxOffers = 256
+
+func (l *Local) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.offers, func(_ string, ln *tcp.Listener) bool { return ln.Failed() })
+	if len(l.offers) >= maxOffers {
+		return tcp.Ticket{}, fmt.Errorf("%d listeners wait for their transfers already", len(l.offers))
+	}
+	ln, err := tcp.Listen(l.life, o, l.log)
+	if err != nil {
+		return tcp.Ticket{}, err
+	}
+	t := ln.Ticket()
+	l.offers[t.Session] = ln
+	return t, nil
+}
+
+// Transfer does a host's part of a Task. It connects before it starts a process, so a peer that
+// never connects costs nothing.
+func (l *Local) Transfer(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := t.check(); err != nil {
+		return res, err
+	}
+	sends, err := l.connect(ctx, t.To)
+	if err != nil {
+		return res, err
+	}
+	receives, err := l.connect(ctx, t.From)
+	if err != nil {
+		return res, err
+	}
+	link := cmp.Or(sends, receives)
+	if link != nil {
+		defer link.Close()
+	}
+	d, ok := t.device()
+	switch {
+	case kind(t.Moves()) == nothing:
+		return res, l.finishTest(ctx, link)
+	case ok:
+		d, err := device.Copy(ctx, d, link, l.std, progress)
+		return Result{Result: d.Result, Device: &d.Device}, err
+	case link == nil:
+		return l.copyLocal(ctx, t, progress)
+	case sends != nil:
+		return l.send(ctx, t.From, link, progress)
+	}
+	return l.receive(ctx, link, t.To, progress)
+}
+
+// connect opens the connections of an end. It returns nil if the end is not a connection.
+func (l *Local) connect(ctx context.Context, end any) (*tcp.Link, error) {
+	switch e := end.(type) {
+	case Dial:
+		return tcp.Dial(ctx, e.Ticket)
+	case Accept:
+		ln, err := l.take(e.Session)
+		if err != nil {
+			return nil, err
+		}
+		link, err := ln.Accept(ctx)
+		if err != nil {
+			_ = ln.Close() // no other reference is left
+		}
+		return link, err
+	}
+	return nil, nil
+}
+
+// take removes and returns an offered listener, which can be used once.
+func (l *Local) take(session string) (*tcp.Listener, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.offers[session]
+	if ln == nil {
+		return nil, fmt.Errorf("no listener was offered for session %q", session)
+	}
+	delete(l.offers, session)
+	return ln, nil
+}
+
+// finishTest closes a link that carries nothing. It reads to the end, because the proof of the
+// other end may still arrive.
+func (l *Local) finishTest(ctx context.Context, link *tcp.Link) error {
+	if link == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = link.Close() }) // Finish ignores ctx
+	defer stop()
+	link.Finish()
+	return context.Cause(ctx)
+}
+
+func (l *Local) send(ctx context.Context, from From, link *tcp.Link, progress func(transfer.Progress)) (res Result, err error) {
+	if n, ok := from.(Noise); ok {
+		res.Result, err = probe.SendNoise(ctx, link, n.Time)
+		return res, err
+	}
+	src, err := l.OpenFrom(ctx, from)
+	if err != nil {
+		link.Abort(err)
+		return res, err
+	}
+	defer src.Close()
+	res.Result, err = transfer.Send(ctx, src, link, OptionsOf(from), progress)
+	res.addFiles(src, nil)
+	return res, CauseOf(src, err)
+}
+
+func (l *Local) receive(ctx context.Context, link *tcp.Link, to To, progress func(transfer.Progress)) (res Result, err error) {
+	if _, ok := to.(Nowhere); ok {
+		res.Result, err = probe.ReceiveNoise(ctx, link)
+		return res, err
+	}
+	sink, err := l.OpenTo(ctx, to)
+	if err != nil {
+		link.Abort(err)
+		return res, err
+	}
+	res.Result, err = transfer.Receive(ctx, link, sink, OptionsOf(to), progress)
+	res.addFiles(nil, sink)
+	return res, err
+}
+
+func (l *Local) copyLocal(ctx context.Context, t Task, progress func(transfer.Progress)) (res Result, err error) {
+	src, err := l.OpenFrom(ctx, t.From)
+	if err != nil {
+		return res, err
+	}
+	defer src.Close()
+	sink, err := l.OpenTo(ctx, t.To)
+	if err != nil {
+		return res, err
+	}
+	res.Result, err = transfer.Copy(ctx, src, sink, OptionsOf(t.From), progress)
+	res.addFiles(src, sink)
+	return res, CauseOf(src, err)
+}
+
+// OpenFrom opens a source end in this process.
+func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, error) {
+	switch from := offset.(type) {
+	case SendStream:
+		return l.openSend(ctx, from)
+	case SendFiles:
+		return l.packFiles(ctx, from.Archive)
+	case Noise:
+		return probe.Noise(from.Time), nil
+	}
+	return nil, fmt.Errorf("%T is no end that this process opens", offset)
+}
+
+// OpenTo opens a target end in this process.
+func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
+	switch to := offset.(type) {
+	case ReceiveStream:
+		return l.tools.OpenReceive(ctx, to.Spec)
+	case ReceiveFiles:
+		return files.Unpack(to.Into)
+	case Nowhere:
+		return probe.Nowhere(), nil
+	}
+	return nil, fmt.Errorf("%T is no end that this process opens", offset)
+}
+
+// openSend starts a stream. Small streams use the back end if it is running.
+func (l *Local) openSend(ctx context.Context, from SendStream) (src cli.Stream, err error) {
+	if !from.Options.Small() || !l.started.Load() {
+		return l.tools.OpenSend(ctx, from.Spec)
+	}
+	life := ctx // of the stream, not of the call
+	err = l.with(ctx, func(_ context.Context, b cli.Backend) error {
+		src, err = b.OpenSend(life, from.Spec)
+		return err
+	})
+	return src, err
+}
+
+// addFiles adds the file counts of the ends in this process.
+func (r *Result) addFiles(src transfer.Source, sink transfer.Sink) {
+	from, sends := src.(*files.Packer)
+	to, receives := sink.(*files.Unpacker)
+	var a files.Account
+	if receives {
+		a = to.Account()
+	}
+	if sends {
+		a = a.With(from.Account())
+	}
+	if sends || receives {
+		r.Files = &a
+	}
+}
+
+// CauseOf returns why a stream failed, or nil if err is nil. The closed source may know a better
+// cause than err.
+func CauseOf(src transfer.Source, err error) error {
+	s, ok := src.(cli.Stream)
+	if err == nil || !ok {
+		return err
+	}
+	return JoinCause(s.Cause(err), err)
+}
+
+// JoinCause returns the error of a failed transfer from the errors of source and target. If the
+// target refused the stream, the result has both messages and the target's hint.
+func JoinCause(source, target error) error {
+	planned := &zfs.Error{Kind: zfs.Unplanned}
+	if !errors.Is(target, planned) || errors.Is(source, planned) {
+		return source
+	}
+	return fault.Failf(fault.HintOf(target), "%w; the target says: %w", source, target)
+}

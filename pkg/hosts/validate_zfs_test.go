@@ -1,0 +1,69 @@
+package hosts
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/zfs"
+)
+
+func TestCheckListing(t *testing.T) {
+	t.Parallel()
+	named := func(names ...string) (all []*zfs.Dataset) {
+		for _, n := range names {
+			all = append(all, &zfs.Dataset{Name: n, Type: zfs.Filesystem})
+		}
+		return all
+	}
+	versions := func(v ...zfs.Version) zfs.Listing {
+		return zfs.Listing{Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Volume, Versions: v}}}
+	}
+	a := ListQuery{Dataset: "tank/a"}
+	below := ListQuery{Dataset: "tank/a", Recursive: true}
+	only := ListQuery{Dataset: "tank/a", Recursive: true, Only: []string{"tank/a/x", "tank/a/y"}}
+	for name, c := range map[string]struct {
+		q    ListQuery
+		l    zfs.Listing
+		says string // "" = valid
+	}{
+		"nothing":             {a, zfs.Listing{}, ""},
+		"itself":              {a, zfs.Listing{Datasets: named("tank/a"), Ancestors: named("tank")}, ""},
+		"below":               {below, zfs.Listing{Datasets: named("tank/a", "tank/a/b c")}, ""},
+		"some":                {only, zfs.Listing{Datasets: named("tank/a/y")}, ""},
+		"versions":            {a, versions(zfs.Version{Kind: "#", Name: "x", GUID: 1, CreateTXG: 1}, zfs.Version{Kind: "@", Name: "x y", GUID: 1, CreateTXG: 1}), ""},
+		"null":                {a, zfs.Listing{Datasets: []*zfs.Dataset{nil}}, "without a name"},
+		"null above":          {a, zfs.Listing{Ancestors: []*zfs.Dataset{nil}}, "without a name"},
+		"another":             {a, zfs.Listing{Datasets: named("tank/b")}, `"tank/b" was listed`},
+		"same beginning":      {below, zfs.Listing{Datasets: named("tank/ab")}, `"tank/ab" was listed`},
+		"below, not asked":    {a, zfs.Listing{Datasets: named("tank/a/b")}, `"tank/a/b" was listed`},
+		"the pool":            {below, zfs.Listing{Datasets: named("tank")}, `"tank" was listed`},
+		"not one of some":     {only, zfs.Listing{Datasets: named("tank/a/z")}, `"tank/a/z" was listed`},
+		"escape":              {below, zfs.Listing{Datasets: named("tank/a/../b")}, ".."},
+		"not above":           {a, zfs.Listing{Ancestors: named("other")}, "above"},
+		"name with a newline": {below, zfs.Listing{Datasets: named("tank/a/b\nc")}, `\n`},
+		"version of no kind":  {a, versions(zfs.Version{Name: "x"}), "snapshot"},
+		"version of another":  {a, versions(zfs.Version{Kind: "/b@", Name: "x"}), "listed"},
+		"twice":               {a, zfs.Listing{Datasets: named("tank/a", "tank/a")}, "twice"},
+		"twice above":         {a, zfs.Listing{Ancestors: named("tank", "tank")}, "above"},
+		"a version twice":     {a, versions(zfs.Version{Kind: "@", Name: "x", GUID: 1, CreateTXG: 1}, zfs.Version{Kind: "@", Name: "x", GUID: 2, CreateTXG: 1}), "twice"},
+		"a GUID twice":        {a, versions(zfs.Version{Kind: "@", Name: "x", GUID: 1, CreateTXG: 1}, zfs.Version{Kind: "@", Name: "y", GUID: 1, CreateTXG: 1}), "twice"},
+		"before all":          {a, versions(zfs.Version{Kind: "@", Name: "x", GUID: 1}), "createtxg 0"}, // made the planner panic
+		"without a GUID":      {a, versions(zfs.Version{Kind: "@", Name: "x", CreateTXG: 1}), "GUID 0"},
+		"out of order":        {a, versions(zfs.Version{Kind: "@", Name: "x", CreateTXG: 2}, zfs.Version{Kind: "@", Name: "y", CreateTXG: 1}), "out of order"},
+		"two newest":          {a, zfs.Listing{Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Volume, NewestOnly: true, Versions: make([]zfs.Version, 2)}}}, "newest"},
+		"of no type":          {a, zfs.Listing{Datasets: []*zfs.Dataset{{Name: "tank/a"}}}, "listed as a"},
+		"endless value":       {a, zfs.Listing{Datasets: []*zfs.Dataset{{Name: "tank/a", Type: zfs.Volume, Properties: map[string]zfs.Property{"used": {Value: strings.Repeat("9", 1<<20)}}}}}, "used of tank/a has"},
+		"another pool":        {a, zfs.Listing{Pool: zfs.Pool{Name: "other"}}, "pool"},
+		"range of versions":   {a, versions(zfs.Version{Kind: "@", Name: "x%y"}), "%"},
+	} {
+		c.l.Root = c.q.Dataset
+		err := CheckListing(c.q, &c.l)
+		if c.says == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.says, name)
+	}
+}

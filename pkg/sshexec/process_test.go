@@ -1,0 +1,141 @@
+package sshexec
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// waitingCall starts a call that waits for a connection.
+func waitingCall(t *testing.T, s hosts.FullHost) <-chan error {
+	t.Helper()
+	ticket, err := s.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 10 * time.Minute})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "none/none"}}}, nil)
+		ended <- err
+	}()
+	return ended
+}
+
+func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	r := o.connect()
+	call := waitingCall(t, r)
+	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGKILL))
+	err := <-call
+	require.ErrorIs(t, err, hosts.ErrLost)
+	require.ErrorContains(t, err, "beta: ")
+	require.NotContains(t, err.Error(), "heard nothing", "it is noticed by the end of its output")
+	require.NoError(t, r.Close())
+}
+
+func TestAnAgentEndsWithItsInput(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	r := o.connect()
+	call := waitingCall(t, r)
+	pid := o.pid()
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, <-call, hosts.ErrLost)
+	requireGone(t, pid)
+}
+
+func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "TEST_SILENCE=300ms; export TEST_SILENCE")
+	o.install()
+	c, err := Agent(t.Context(), o.Options) // nobody pings
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err)
+	requireGone(t, o.pid())
+	require.ErrorContains(t, c.Close(), "heard nothing for 300ms: the other end is gone")
+	require.Contains(t, o.logged(), "beta: zxfer: heard nothing", "what the other end says is logged")
+}
+
+func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.install()
+	c, err := Agent(t.Context(), o.Options)
+	require.NoError(t, err)
+	pid := o.pid()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.NoError(t, c.shutdown(100*time.Millisecond), "that it was killed is no failure of its own")
+	requireGone(t, pid)
+}
+
+// ^C reaches the whole process group of the terminal. The connection must still work, because zxfer
+// ends over it.
+func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
+	t.Parallel()
+	// Checks the remote shell before it becomes the agent: a Go program always handles SIGQUIT
+	// (runtime.initsig).
+	o := newOther(t, "sh", `cat /proc/$$/status >"$HOME/status"`)
+	o.install()
+	r := o.connect()
+	status, err := os.ReadFile(filepath.Join(o.home, "status"))
+	require.NoError(t, err)
+	ignored := signals(t, string(status), "SigIgn")
+	require.NotZero(t, ignored&(1<<(syscall.SIGINT-1)))
+	require.NotZero(t, ignored&(1<<(syscall.SIGQUIT-1)))
+	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still obeys a request to end")
+
+	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGINT))
+	requireWorks(t, r)
+}
+
+// signals reads a signal mask in /proc/PID/status.
+func signals(t *testing.T, status, mask string) uint64 {
+	t.Helper()
+	_, rest, found := strings.Cut(status, mask+":\t")
+	require.True(t, found)
+	word, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(word, 16, 64)
+	require.NoError(t, err)
+	return n
+}
+
+func TestTheRemoteShellSpeaksEnglish(t *testing.T) {
+	t.Parallel()
+	o := newOther(t, "sh", "")
+	o.remote(`echo "it is $LC_ALL" >&2; exit 1`)
+	_, err := Agent(t.Context(), o.Options)
+	require.ErrorContains(t, err, "it is C")
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	var logged []string
+	tail := &tail{log: func(s string) { logged = append(logged, s) }, maxLines: tailLines}
+	for _, s := range []string{"one\ntw", "o\n\n \n", "3\n4\n5\n6", "\nopen"} {
+		n, err := tail.Write([]byte(s))
+		require.NoError(t, err)
+		require.Equal(t, len(s), n)
+	}
+	require.Equal(t, []string{"one", "two", "3", "4", "5", "6"}, logged)
+	require.Equal(t, "3; 4; 5; 6; open", tail.String())
+	long := make([]byte, 3000)
+	for i := range long {
+		long[i] = byte('a' + i%26)
+	}
+	_, _ = tail.Write(long)
+	_ = tail.String()
+	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
+}

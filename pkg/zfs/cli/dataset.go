@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// CreateParents runs one zfs create for each missing ancestor, because -p would set canmount only
+// on the last.
+func (c *CLI) CreateParents(ctx context.Context, dataset string) error {
+	if _, err := zfs.ParseDataset(dataset); err != nil {
+		return err
+	}
+	above := ancestors(dataset)
+	if len(above) < 2 {
+		return nil // the pool
+	}
+	existing, err := c.Properties(ctx, above, []string{"type"})
+	if err != nil {
+		return err
+	}
+	for _, name := range above[1:] {
+		if existing[name] != nil {
+			continue
+		}
+		f := zfs.Failure{Op: zfs.OpCreate, Subject: name, Properties: []string{"canmount"}}
+		_, err := c.zfsOutput(ctx, f, []string{"create", "-u", "-o", "canmount=off", name})
+		if err = ignore(err, zfs.Exists); err != nil { // a concurrent receive created it
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *CLI) SetProperties(ctx context.Context, a zfs.PropertyChange) error {
+	if _, err := zfs.ParseDataset(a.Dataset); err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(a.Set))
+	for _, name := range slices.Concat(names, a.Revert) {
+		if err := zfs.CheckProperty(name); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 {
+		args := []string{"set"}
+		for _, name := range names {
+			if err := zfs.CheckValue(name, a.Set[name]); err != nil {
+				return err
+			}
+			args = append(args, name+"="+a.Set[name])
+		}
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpSet, Subject: a.Dataset, Properties: names}, append(args, a.Dataset)); err != nil {
+			return err
+		}
+	}
+	for _, name := range a.Revert {
+		args := []string{"inherit", name, a.Dataset}
+		if !zfs.UserProperty(name) {
+			args = slices.Insert(args, 1, "-S") // without -S, zfs refuses canmount, which is not inheritable
+		}
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpInherit, Subject: a.Dataset, Properties: []string{name}}, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RenameDiverged renames copies if their GUIDs are the requested ones. It ignores copies that are
+// renamed already.
+func (c *CLI) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error {
+	for _, a := range all {
+		if err := a.Check(); err != nil {
+			return err
+		}
+		existing, err := c.Properties(ctx, []string{a.Dataset, a.As}, []string{"guid"})
+		if err != nil {
+			return err
+		}
+		guid := strconv.FormatUint(a.GUID, 10)
+		switch {
+		case existing[a.As]["guid"].Value == guid:
+			continue
+		case existing[a.Dataset]["guid"].Value != guid:
+			return fault.Refusef("the same command looks anew", "%s is not what it was when this was planned: it is not set aside", a.Dataset)
+		}
+		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRename, Subject: a.Dataset}, []string{"rename", a.Dataset, a.As}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DiscardPartial discards the partially received state. It is not an error if there is none.
+func (c *CLI) DiscardPartial(ctx context.Context, dataset string) error {
+	return ignore(c.change(ctx, zfs.OpDiscard, dataset, "receive", "-A"), zfs.NoState)
+}
+
+// LoadKey loads the key of an encryption root from a local file.
+func (c *CLI) LoadKey(ctx context.Context, root, file string) error {
+	return c.change(ctx, zfs.OpLoadKey, root, "load-key", "-L", "file://"+file)
+}
+
+func (c *CLI) UnloadKey(ctx context.Context, root string) error {
+	return c.change(ctx, zfs.OpUnload, root, "unload-key")
+}
+
+// InheritKey makes a dataset inherit its parent's key. zfs(8) can do this only if both keys are
+// loaded.
+func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
+	return c.change(ctx, zfs.OpKey, dataset, "change-key", "-i")
+}
+
+// MakeEncryptionRoot always fails: zfs(8) can make an encryption root only with a new key.
+func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
+	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
+		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
+)
+
+// InUse returns the contents that a mount on a directory would hide, and the programs that have a
+// device open. If a volume has no link in /dev/zvol, its device is looked up in the kernel. If the
+// lookup fails, the volume counts as in use.
+func (c *CLI) InUse(ctx context.Context, paths []string) (map[string]string, error) {
+	return findInUse(ctx, paths, kernelVolumes())
+}
+
+func findInUse(ctx context.Context, paths []string, v *volumes) (map[string]string, error) {
+	out, devices := map[string]string{}, map[string]string{}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) {
+			return nil, fault.Usagef("", "%q is no absolute path", path)
+		}
+		nodes := []string{}
+		real, err := filepath.EvalSymlinks(path)
+		if info, _ := os.Stat(real); err == nil && info != nil && info.Mode().Type() == os.ModeDevice {
+			nodes = append(nodes, real)
+		}
+		if strings.HasPrefix(path, zvolLinks) {
+			switch found, err := v.nodes(path); {
+			case err == nil:
+				nodes = found
+			case len(nodes) == 0: // an unprivileged user relies on an existing link
+				out[path] = fmt.Sprintf("may be in use: it has no link in %s, and its device was not found: %s", strings.TrimSuffix(zvolLinks, "/"), strings.ReplaceAll(err.Error(), "\n", "; "))
+			}
+		} else if len(nodes) == 0 {
+			if why := directoryUse(path); why != "" {
+				out[path] = why
+			}
+		}
+		for _, node := range nodes {
+			devices[node] = path
+		}
+	}
+	if len(devices) == 0 {
+		return out, nil
+	}
+	return out, findUsers(ctx, devices, out)
+}
+
+func directoryUse(path string) string {
+	dir, err := os.Open(path)
+	if err != nil {
+		return "" // missing, or not a directory
+	}
+	defer dir.Close()
+	if names, _ := dir.Readdirnames(3); len(names) > 0 {
+		return fmt.Sprintf("is not empty (%s)", names[0])
+	}
+	if device(path) != device(filepath.Dir(path)) {
+		return "has something mounted already"
+	}
+	return ""
+}
+
+// device returns the device number of a path's filesystem, or 0 if it is unknown.
+func device(path string) uint64 {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Dev
+}
+
+// partitionSuffix is the suffix of a partition of a device whose name ends in a digit.
+var partitionSuffix = regexp.MustCompile(`p[0-9]+$`)
+
+// findUsers adds to out the programs that have devices or their partitions open, as far as they are
+// visible. devices maps device nodes to requested paths. Other nodes of the same device number
+// count, too. It scans all processes once for all devices.
+func findUsers(ctx context.Context, devices, out map[string]string) error {
+	numbers := map[uint64]string{}
+	for node := range devices {
+		if n := blockNumber(node); n != 0 {
+			numbers[n] = node
+		}
+	}
+	users := map[string][]string{}
+	processes, _ := filepath.Glob("/proc/[0-9]*") // a valid pattern never fails
+	for _, dir := range processes {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		open, _ := os.ReadDir(dir + "/fd") // it may have ended or belong to another user
+		for _, f := range open {
+			real, _ := os.Readlink(dir + "/fd/" + f.Name()) // "" if it was closed
+			if _, asked := devices[real]; !asked && len(numbers) > 0 && strings.HasPrefix(real, "/") {
+				if node := numbers[blockNumber(dir+"/fd/"+f.Name())]; node != "" {
+					real = node
+				}
+			}
+			if _, asked := devices[real]; !asked {
+				real = partitionSuffix.ReplaceAllString(real, "")
+			}
+			if _, asked := devices[real]; !asked {
+				continue
+			}
+			if u := programIn(dir); u != "" && !slices.Contains(users[real], u) {
+				users[real] = append(users[real], u)
+			}
+		}
+	}
+	for real, path := range devices {
+		if len(users[real]) > 0 {
+			out[path] = "is in use by " + finding.Some(users[real], 3)
+		} else if heldExclusively(real) {
+			out[path] = "is in use"
+		}
+	}
+	return nil
+}
+
+// programIn returns the name of a process, given its directory in /proc. It returns "" for this
+// process, and for udev, which opens each device for a moment.
+func programIn(dir string) string {
+	comm, _ := os.ReadFile(dir + "/comm")
+	name, pid := strings.TrimSpace(string(comm)), filepath.Base(dir)
+	if pid == strconv.Itoa(os.Getpid()) || slices.Contains([]string{"systemd-udevd", "(udev-worker)", "udevd"}, name) {
+		return ""
+	}
+	return fmt.Sprintf("%q (process %s)", name, pid)
+}
+
+// heldExclusively reports whether a device is open exclusively, such as by a mount, swap, or a
+// device on top of it or its partitions. The test changes nothing.
+func heldExclusively(real string) bool {
+	fd, err := syscall.Open(real, syscall.O_RDONLY|syscall.O_EXCL|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err == nil {
+		_ = syscall.Close(fd)
+	}
+	return errors.Is(err, syscall.EBUSY)
+}

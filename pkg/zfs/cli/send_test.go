@@ -1,0 +1,92 @@
+package cli_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/zfs"
+	"zxfer/pkg/zfs/cli"
+)
+
+// After a snapshot that it could not send, zfs send -I continues in the middle of a record. The
+// receiver's error is then only a consequence. It is the cause if zfs send did not fail.
+func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	// Runs no other program, because loading one on a busy machine may take longer than the grace
+	// period.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho \"$WARNING\" >&2\nwhile echo stream; do :; done\n"), 0o755))
+	peer := &transfer.PeerError{Text: "the stream is not what was planned: got a record of type 1275955268, expected 0 to 10"}
+	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "vault/a", Detail: peer.Text}
+	cut := errors.New("connection was cut")
+	for _, tt := range []struct {
+		warning   string
+		err, want error
+	}{
+		{"warning: cannot send 'tank/a@b': signal received", peer, &zfs.Error{Kind: zfs.Killed}},
+		{"warning: cannot send 'tank/a@b': signal received", gate, &zfs.Error{Kind: zfs.Killed}},
+		{"warning: cannot send 'tank/a@b': Input/output error", gate, &zfs.Error{Kind: zfs.PoolFault}},
+		{"warning: cannot send 'tank/a@b': Input/output error", cut, cut},
+		{"warning: cannot send 'tank/a@b': Input/output error", nil, nil},
+		{"a note", gate, gate},
+		{"", peer, peer},
+	} {
+		t.Setenv("WARNING", tt.warning)
+		c := cli.New(nil)
+		src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", From: "@a", Through: []string{"b"}, To: "c"})
+		require.NoError(t, err)
+		b := make([]byte, 7)
+		_, err = io.ReadFull(src, b)
+		require.NoError(t, err)
+		require.NoError(t, src.Close())
+		require.ErrorIs(t, src.Cause(tt.err), tt.want)
+		require.NoError(t, c.Close())
+	}
+}
+
+// TestAKilledSendIsTheCause kills zfs send, so the receiver gets an incomplete stream, which a
+// corrective receive reports as damage. If this process ended zfs send after a failure of the
+// receiver, zfs send is not the cause.
+func TestAKilledSendIsTheCause(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	short := &zfs.Error{Kind: zfs.PoolFault, Op: zfs.OpReceive, Subject: "tank/a", Detail: "corrective receive was not able to reconstruct the data needed for healing"}
+	peer := &transfer.PeerError{Text: short.Error()}
+	cut := errors.New("connection was cut")
+	for name, tt := range map[string]struct {
+		script    string
+		ended     bool // before the source is closed
+		err, want error
+	}{
+		"killed, and the receiver complains":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, and the other host complains":      {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, and the connection was cut":        {"kill -KILL $$", true, cut, cut},
+		"the receiver failed, and it is ended":      {"while echo stream; do :; done", false, short, short},
+		"it failed, and says nothing that explains": {"exit 1", true, short, short},
+		"it ended well": {"exit 0", true, short, short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho stream\n"+tt.script+"\n"), 0o755))
+			c := cli.New(nil)
+			defer c.Close()
+			src, err := c.OpenSend(t.Context(), zfs.SendSpec{Dataset: "tank/a", To: "c"})
+			require.NoError(t, err)
+			_, err = io.ReadFull(src, make([]byte, 7))
+			require.NoError(t, err)
+			if tt.ended {
+				_, err := src.Read(make([]byte, 1)) // Read waits for the end
+				require.Error(t, err)
+			}
+			require.NoError(t, src.Close())
+			_ = src.Close() // callers may do so
+			require.ErrorIs(t, src.Cause(tt.err), tt.want)
+			require.Equal(t, errors.Is(tt.want, &zfs.Error{Kind: zfs.Killed}), errors.Is(src.Cause(tt.err), &zfs.Error{Kind: zfs.Killed}))
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/zfs"
+)
+
+// CheckSnapshots returns an error unless one transaction can take all snapshots: valid names, one
+// pool, and at most one snapshot of each dataset.
+func CheckSnapshots(snapshots []string) error {
+	seen := map[string]string{}
+	for _, s := range snapshots {
+		ds, _, err := zfs.ParseSnapshot(s)
+		if err != nil {
+			return err
+		}
+		if other, twice := seen[ds]; twice {
+			return fault.Usagef("", "snapshot %s: one transaction takes one snapshot of a dataset, and %s is wanted too", s, other)
+		}
+		if zfs.PoolOf(s) != zfs.PoolOf(snapshots[0]) {
+			return fault.Usagef("", "snapshot %s: one transaction is of one pool, and %s is wanted too", s, snapshots[0])
+		}
+		seen[ds] = s
+	}
+	return nil
+}
+
+func (c *CLI) Snapshot(ctx context.Context, snapshots []string) error {
+	if len(snapshots) == 0 {
+		return nil
+	}
+	if err := CheckSnapshots(snapshots); err != nil {
+		return err
+	}
+	f := zfs.Failure{Op: zfs.OpSnapshot, Subject: snapshots[0]}
+	_, err := c.zfsOutput(ctx, f, append([]string{"snapshot"}, snapshots...))
+	return err
+}
+
+// Mark sets a user property on snapshots.
+func (c *CLI) Mark(ctx context.Context, property, value string, snapshots []string) error {
+	if err := errors.Join(zfs.CheckProperty(property), zfs.CheckValue(property, value)); err != nil {
+		return err
+	}
+	for _, s := range snapshots {
+		if _, _, err := zfs.ParseSnapshot(s); err != nil {
+			return err
+		}
+	}
+	for batch := range chunks(snapshots, maxArgv) {
+		f := zfs.Failure{Op: zfs.OpSet, Subject: batch[0], Properties: []string{property}}
+		if _, err := c.zfsOutput(ctx, f, append([]string{"set", property + "=" + value}, batch...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckBookmarks checks the names of bookmarks and their snapshots.
+func CheckBookmarks(bookmarks map[string]string) error {
+	for b, s := range bookmarks {
+		of, _, err := zfs.ParseBookmark(b)
+		if err != nil {
+			return err
+		}
+		ds, _, err := zfs.ParseSnapshot(s)
+		if err != nil {
+			return err
+		}
+		if of != ds {
+			return fault.Usagef("", "bookmark %s: it is not of the dataset of %s", b, s)
+		}
+	}
+	return nil
+}
+
+// Bookmark creates the bookmarks one by one, because zfs(8) cannot create several at once.
+func (c *CLI) Bookmark(ctx context.Context, bookmarks map[string]string) error {
+	if err := CheckBookmarks(bookmarks); err != nil {
+		return err
+	}
+	var errs []error
+	for _, b := range slices.Sorted(maps.Keys(bookmarks)) {
+		s := bookmarks[b]
+		_, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpBookmark, Subject: b}, []string{"bookmark", s, b})
+		if errors.Is(err, &zfs.Error{Kind: zfs.Exists}) {
+			err = c.SameVersion(ctx, b, s, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// SameVersion returns nil if two versions have the same GUID. Otherwise it returns the error
+// otherwise, or the error of the query.
+func (c *CLI) SameVersion(ctx context.Context, a, b string, otherwise error) error {
+	props, err := c.Properties(ctx, []string{a, b}, []string{"guid"})
+	if err != nil {
+		return err
+	}
+	if g := props[a]["guid"].Value; g != "" && g == props[b]["guid"].Value {
+		return nil
+	}
+	return otherwise
+}
