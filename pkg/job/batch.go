@@ -108,7 +108,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	if err != nil {
 		return state, err
 	}
-	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
+	state = plan.State{Source: b.Survey, SourceHost: e.source.Label(), TargetHost: e.target.Label()}
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
 		return state, MissingPool(e.target.Conn, target, err)
 	}

@@ -140,3 +140,9 @@ func (e *ends) all() []*end {
 }
 
 func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
+
+// sameMachine reports whether both ends run on one kernel, and therefore have the same pools,
+// although the user may have given the host two names. It needs the facts of both hosts.
+func (e *ends) sameMachine() bool {
+	return e.sameHost() || e.source.facts.Boot != "" && e.source.facts.Boot == e.target.facts.Boot
+}

@@ -17,7 +17,7 @@ import (
 // survey lists both sides concurrently: all versions of the source, and the most recent snapshots
 // of the target, which suffice for most plans.
 func survey(ctx context.Context, e *ends, req plan.Request) (plan.State, error) {
-	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label(), SameHost: e.sameHost()}
+	state := plan.State{SourceHost: e.source.Label(), TargetHost: e.target.Label()}
 	target, err := plan.TargetName(req.Source, req.Target)
 	if err != nil {
 		return state, err

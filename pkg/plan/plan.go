@@ -96,7 +96,8 @@ type State struct {
 	Target     zfs.Listing
 	SourceHost string // for messages
 	TargetHost string
-	// SameHost reports whether both listings are of one host.
+	// SameHost reports whether both listings are of one kernel: of one host, perhaps under two
+	// names, or of two containers.
 	SameHost bool
 	// SourceIVSets and TargetIVSets map the GUID of an encrypted incremental source to its
 	// ivsetguid. They are nil until the job has fetched them (see NeedIVSets).
