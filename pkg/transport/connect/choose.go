@@ -96,7 +96,8 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 }
 
 // candidates returns the paths to try between two hosts, in this order. Explicit settings win:
-// if they name a direction, an address or a wire, there is only one path.
+// if they name a direction, an address, ssh or nc, there is only one path. If they name another
+// wire, the ssh connection is no path.
 //
 // First, the local host dials the remote one, because ssh has shown that this direction is
 // open. Between two remote hosts, the source dials. Next is the reverse direction. If one host
