@@ -1,6 +1,6 @@
-// Command licences prints the licences of what is built into zxfer, whose texts have
-// to go with the program. It fails where a module has none, or one that its users
-// may not want:
+// Command licences prints the licences of all modules built into zxfer, which must be
+// distributed with the program. It fails if a module has no licence or one that is
+// not allowed:
 //
 //	go run ./scripts/licences >THIRD_PARTY
 package main
@@ -18,13 +18,13 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are licences that ask of a program's users no more than to keep their text.
+// allowed returns the SPDX identifiers of licences that only require that their text is kept.
 func allowed() []string {
 	return []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT"}
 }
 
-// known is how much of a licence's words, in percent, must be those of one in SPDX's
-// list: the rest may say which files it is for.
+// known is the percentage of a licence file's words that must match an SPDX licence.
+// The rest may list the files to which the licence applies.
 const known = 80
 
 const head = `zxfer is under the Apache License 2.0: see LICENSE. Built into it is work of others,
@@ -33,11 +33,11 @@ whose licences follow.
 Made by: go run ./scripts/licences >THIRD_PARTY
 `
 
-// standard names what go list has no module for: the standard library is of the same
-// authors as this one, with the same licence.
+// standard is the module whose section also covers the standard library, for which go
+// list has no module. Both have the same authors and licence.
 const standard = "golang.org/x/sys"
 
-// module is one of those that zxfer is built from.
+// module identifies a module built into zxfer.
 type module struct{ path, version, dir string }
 
 func main() {
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// builtIn returns the modules that a package is built from, on either architecture.
+// builtIn returns the modules built into pkg on amd64 and arm64, sorted by path.
 func builtIn(dir, pkg string) (modules []module, err error) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		cmd := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}`, pkg)
@@ -71,7 +71,7 @@ func builtIn(dir, pkg string) (modules []module, err error) {
 	return slices.Compact(modules), nil
 }
 
-// write prints a section for each module.
+// write writes a section for each module to w.
 func write(w io.Writer, modules []module) error {
 	text := head
 	for _, m := range modules {
@@ -89,11 +89,10 @@ func write(w io.Writer, modules []module) error {
 	return err
 }
 
-// licence returns the licences of a module by their names of SPDX, and their text with
-// the notices that belong to them.
+// licence returns the SPDX identifiers of m's licences, and their text with all notices.
 func (m module) licence() (ids []string, terms string, err error) {
 	for _, pattern := range []string{"LICEN[CS]E*", "COPYING*", "NOTICE*"} {
-		files, err := filepath.Glob(filepath.Join(m.dir, pattern)) // of the module cache: without special characters
+		files, err := filepath.Glob(filepath.Join(m.dir, pattern)) // the module cache has no special characters
 		if err != nil {
 			return nil, "", err
 		}

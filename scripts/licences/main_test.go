@@ -19,7 +19,7 @@ func TestThirdPartyIsCurrent(t *testing.T) {
 	root := filepath.Join("..", "..")
 	want, err := os.ReadFile(filepath.Join(root, "THIRD_PARTY"))
 	require.NoError(t, err)
-	_, err = os.ReadFile(filepath.Join(root, "go.mod")) // by this process: go test looks whether it changed
+	_, err = os.ReadFile(filepath.Join(root, "go.mod")) // makes go test's cache depend on go.mod
 	require.NoError(t, err)
 	modules, err := builtIn(root, "./cmd/zxfer")
 	require.NoError(t, err)

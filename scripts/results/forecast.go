@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// prediction is a row of scripts/bench forecast: what zxfer expected of a transfer, and the
-// transfer. Rates are in bytes per second.
+// prediction holds a row of scripts/bench forecast: the forecast of a transfer and its
+// measurement. Rates are in bytes per second.
 type prediction struct {
 	Row           string  `json:"scenario"`
 	Expected      float64 `json:"expected"`
@@ -22,12 +22,12 @@ type prediction struct {
 	Failed        bool    `json:"failed,omitempty"` // a command failed, and nothing was measured
 }
 
-// forecasts makes a table, and FILE.json if out names a FILE, of lines like
+// forecasts writes a table, and out.json unless out is empty, from lines like
 //
 //	forecast row=100mbit expected=12000000 expected_limit=network measured=11800000 measured_limit=network
 //	forecast row=1gbit failed=1
 //
-// It passes all other lines on to rest.
+// It forwards all other lines to rest.
 func forecasts(in io.Reader, table, rest io.Writer, out string) error {
 	var rows []prediction
 	lines := bufio.NewScanner(in)
@@ -96,8 +96,8 @@ func parsePrediction(fields []string) (p prediction, err error) {
 	return p, nil
 }
 
-// words returns a limit, which has dashes between its words. A single dash stands for
-// an unknown limit, an empty string for a transfer that nothing limited.
+// words returns limit with spaces for dashes. A single dash means an unknown limit, and
+// an empty string a transfer without a bottleneck.
 func words(limit string) string {
 	if limit == "-" {
 		return limit

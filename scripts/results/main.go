@@ -1,11 +1,11 @@
-// Command results makes a table, and with -o also JSON and a drawing, of what
-// scripts/bench measured. It reads lines like
+// Command results prints the measurements of scripts/bench as a table. With -o, it also
+// writes JSON and an SVG chart. It reads lines like
 //
 //	result row=loopback contender=socat bytes=2147483648 us=1501000 cpu_ms=2450 own=0
 //
-// one for each run, and passes all others on to standard error. Rates are medians
-// over the runs, in 10^6 bytes per second; own is the rate that zxfer itself tells
-// of its stream, in bytes per second, 0 for others. Where bytes is 0 the time counts.
+// one per run, and forwards all other lines to standard error. Rates are medians over
+// the runs, in 10^6 bytes per second. own is the stream rate that zxfer reports, in
+// bytes per second, or 0 for other tools. If bytes is 0, results compares times.
 package main
 
 import (
@@ -62,9 +62,9 @@ func run(in io.Reader, table, rest io.Writer, title, against, out string) error 
 	return cmp.Or(os.WriteFile(out+".json", append(text, '\n'), 0o644), os.WriteFile(out+".svg", []byte(r.svg()), 0o644))
 }
 
-// measurement is one run of one contender.
+// measurement holds one run of one contender.
 type measurement struct {
-	row, contender, note           string // a note is one word: what limited it
+	row, contender, note           string // note is one word, such as the bottleneck
 	bytes, micros, cpuMillis, ownB float64
 }
 
@@ -107,25 +107,25 @@ func parse(fields []string) (m measurement, err error) {
 	return m, nil
 }
 
-// report is the whole of one benchmark. Rates are in 10^6 bytes per second.
+// report holds one benchmark. Rates are in 10^6 bytes per second.
 type report struct {
 	Title      string      `json:"title"`
 	Against    []string    `json:"against,omitempty"`
 	Contenders []contender `json:"contenders"`
 }
 
-// contender is one of them on one row, that is kind of data or link.
+// contender holds the results of one tool for one row, a kind of data or link.
 type contender struct {
 	Row        string    `json:"row,omitempty"`
 	Name       string    `json:"contender"`
-	Times      []float64 `json:"seconds"` // of each run, of the whole command
+	Times      []float64 `json:"seconds"` // whole command, one per run
 	Time       float64   `json:"median_seconds"`
-	Rates      []float64 `json:"rates,omitempty"` // likewise; none where bytes were not counted
+	Rates      []float64 `json:"rates,omitempty"` // likewise; nil if bytes were not counted
 	Rate       float64   `json:"rate,omitempty"`  // their median
 	StreamRate float64   `json:"stream_rate,omitempty"`
 	CPU        float64   `json:"cpu_seconds_per_gb,omitempty"`
 	CPUTime    float64   `json:"cpu_seconds"`
-	Ratios     []float64 `json:"ratios"` // to each of Against, or to the best rival of the row
+	Ratios     []float64 `json:"ratios"` // to each of Against, or the row's best rival
 	Note       string    `json:"note,omitempty"`
 }
 
@@ -142,7 +142,7 @@ func (r *report) sum(runs []measurement) {
 		}
 		by[k] = append(by[k], m)
 	}
-	// Rows in the order in which they came, and in each its contenders.
+	// Keep the input order of the rows, and of the contenders in each row.
 	first := map[string]int{}
 	for i, k := range order {
 		if _, ok := first[k.row]; !ok {
@@ -171,7 +171,7 @@ func (r *report) sum(runs []measurement) {
 	}
 }
 
-// each is the time for a thing: 10^6 bytes, or all.
+// each returns the time for 10^6 bytes, or for the whole run if bytes were not counted.
 func (c contender) each() float64 {
 	if c.Rate > 0 {
 		return 1 / c.Rate
@@ -179,7 +179,7 @@ func (c contender) each() float64 {
 	return c.Time
 }
 
-// bases are the times, as of each, that those of a row are compared with; 0 is none.
+// bases returns the times that a row is compared with, as returned by each. 0 means none.
 func (r *report) bases(row string) []float64 {
 	bases := make([]float64, max(1, len(r.Against)))
 	for _, c := range r.Contenders {
@@ -197,7 +197,7 @@ func (r *report) bases(row string) []float64 {
 	return bases
 }
 
-// limit begins the names of what is no rival but tells what the machine can do.
+// limit is the name prefix of contenders that show the machine's limits and are no rivals.
 const limit = "limit_"
 
 func each(runs []measurement, f func(measurement) float64) (out []float64) {
@@ -213,7 +213,7 @@ func median(v []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// column is one of the table; one in which nothing is told is left out.
+// column describes a table column. Empty columns are omitted.
 type column struct {
 	head string
 	cell func(contender) string
@@ -252,7 +252,7 @@ func (r *report) columns() []column {
 	})
 }
 
-// whole is what rates are of: where some are of a stream alone, the others are not.
+// whole returns the heading of the rate column.
 func (r *report) whole() string {
 	if slices.ContainsFunc(r.Contenders, func(c contender) bool { return c.StreamRate > 0 }) {
 		return "MB/s, whole command"

@@ -19,7 +19,7 @@ result row=text contender=nc bytes=1000000 us=2000 cpu_ms=4
 result row=text contender=nc bytes=1000000 us=1600 cpu_ms=4
 `
 
-// The median counts; limits and ourselves are no rivals; other lines pass by.
+// TestResults checks medians, ratios to rivals (neither limits nor zxfer), and forwarded lines.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")
@@ -53,7 +53,7 @@ func TestResultsAgainst(t *testing.T) {
 	require.Contains(t, table.String(), "| 0.20 | 3.20 |")
 }
 
-// Where no bytes are counted, times are compared.
+// TestTimes checks that measurements without bytes compare times.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

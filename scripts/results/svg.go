@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Sizes of the drawing, in pixels.
+// Sizes of the chart, in pixels.
 const (
-	names  = 190 // for the contenders' names
+	names  = 190 // width of the contenders' names
 	bars   = 520
 	values = 150
 	bar    = 16
 	gap    = 6
 )
 
-// svg draws the medians as bars, with a line from the slowest run to the fastest.
-// Colours do for light and dark pages.
+// svg returns a chart with the medians as bars and a line from the slowest to the
+// fastest run. Its colours suit light and dark pages.
 func (r *report) svg() string {
 	most, row := 0.0, ""
 	for _, c := range r.Contenders {
@@ -53,7 +53,7 @@ func (r *report) svg() string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" font-family="sans-serif" font-size="13" fill="#777">`+"\n%[3]s</svg>\n", names+bars+values, y+4, b.String())
 }
 
-// drawn are the runs' rates, or times.
+// drawn returns the rates of all runs, or their times if bytes were not counted.
 func (c contender) drawn() []float64 {
 	if c.Rate > 0 {
 		return c.Rates

@@ -1,10 +1,9 @@
-// Package history keeps the course of a command while it runs: how much was
-// moved when and what limited it, which streams ran, what was cut and resumed,
-// and what was said. A [Recorder] stands between a job and its reporter.
+// Package history records the course of a running command: transfer rates and
+// bottlenecks over time, streams, interruptions, resumes and messages. A [Recorder]
+// wraps the reporter of a job.
 //
-// It keeps a bounded amount, whatever the job is: a transfer of days takes the
-// memory of one of minutes, in coarser slices. It shows nothing and measures
-// nothing by itself.
+// Memory is bounded: long transfers use coarser time slices. The package neither
+// displays nor measures anything.
 package history
 
 import (
@@ -12,68 +11,67 @@ import (
 	"time"
 )
 
-// Course is what happened. Times count from Began.
+// Course holds a recording. Durations count from Began.
 type Course struct {
-	Began    time.Time     // when the first stream began; zero where none did
-	Length   time.Duration // until the last news of a stream
+	Began    time.Time     // start of the first stream; zero if there was none
+	Length   time.Duration // from Began to the last update
 	Moved    Series
-	Spans    []Span // by when they began
-	Omitted  int    // spans that were left out, the shortest
+	Spans    []Span // sorted by start
+	Omitted  int    // number of spans dropped, shortest first
 	Marks    Ends[Mark]
 	Messages Ends[Message]
 }
 
-// Span is the time in which the streams of a dataset, or a device, followed each
-// other without a failure.
+// Span covers consecutive streams of one dataset or device, up to the first failure.
 type Span struct {
 	Source, Target string // datasets or devices
-	To             string // the name of the target, where there are several
+	To             string // target name, if the job has several targets
 	Start, End     time.Duration
-	Bytes          uint64 // that were moved
+	Bytes          uint64 // transferred
 	Streams        int
-	Resumed        bool   // began with what was there already
-	LimitedBy      string // in the longest of the streams
-	Error          string // with which it ended
+	Resumed        bool   // the first stream resumed partially received state
+	LimitedBy      string // bottleneck of the longest stream
+	Error          string // error of the last stream, or empty
 
 	longest time.Duration
 	running bool
 }
 
-// Seconds is how long it took.
+// Seconds returns the duration of s.
 func (s *Span) Seconds() float64 { return (s.End - s.Start).Seconds() }
 
-// Event is what a Mark marks.
+// Event names the kind of a Mark.
 type Event string
 
 // The events.
 const (
 	Stopped Event = "stopped" // a stream ended with an error
-	Resumed Event = "resumed" // with what had arrived before
+	Resumed Event = "resumed" // a stream resumed an earlier transfer
 	Again   Event = "begun again"
 )
 
-// Mark is a moment to point out.
+// Mark records an event.
 type Mark struct {
 	At         time.Duration
 	Event      Event
 	Source, To string
-	Text       string // the error of Stopped
-	Done       uint64 // bytes that were there, of Resumed
+	Text       string // error, if Event is Stopped
+	Done       uint64 // bytes already on the target, if Event is Resumed
 }
 
-// Message is what was said for a person.
+// Message holds one log line for the user.
 type Message struct {
 	At   time.Time
 	Text string
 }
 
-// Ends are the first and the last of many.
+// Ends holds the first and the last items of a long list.
 type Ends[T any] struct {
 	First, Last []T
-	Dropped     int // between them
+	Dropped     int // number of items dropped in between
 }
 
-// add adds one and keeps most at either end.
+// add appends v. Each end keeps at most most items.
 func (e *Ends[T]) add(v T, most int) {
 	if len(e.First) < most {
 		e.First = append(e.First, v)
@@ -90,5 +88,5 @@ func (e *Ends[T]) clone() Ends[T] {
 	return Ends[T]{First: slices.Clone(e.First), Last: slices.Clone(e.Last), Dropped: e.Dropped}
 }
 
-// All are those that were kept, in order.
+// All returns the kept items in order.
 func (e Ends[T]) All() []T { return slices.Concat(e.First, e.Last) }

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// silent is what is told on.
+// silent records messages and ignores all other calls.
 type silent struct{ log []string }
 
 func (s *silent) Log(m string)                                { s.log = append(s.log, m) }
@@ -30,7 +30,7 @@ func (*silent) DevicePlanned(*job.DevReport)                  {}
 func (*silent) DeviceStarted(*job.DevReport, uint64)          {}
 func (*silent) DeviceFinished(*job.DevReport, *job.DevResult) {}
 
-// clock is a time that is set.
+// clock is a settable clock.
 type clock struct{ now time.Time }
 
 func (c *clock) to(seconds float64) {
@@ -54,7 +54,7 @@ func sum(s Series) (bytes float64) {
 	return bytes
 }
 
-// A stream that is cut and resumed: what it moved, and what marks that.
+// TestCourse records an interrupted and resumed stream.
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
@@ -99,7 +99,7 @@ func TestCourse(t *testing.T) {
 	}, c.Marks.All())
 }
 
-// A device that is complete came as far as it is large, whatever was sent of it.
+// TestDevice checks that a complete device counts with its full size, even if less was sent.
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
@@ -116,8 +116,8 @@ func TestDevice(t *testing.T) {
 	require.Equal(t, Resumed, c.Marks.All()[0].Event)
 }
 
-// Three days of two streams at once take no more than minutes do, and nothing
-// that was moved is lost.
+// TestBounded checks that three days of two concurrent streams respect the limits and
+// that no bytes are lost.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
@@ -157,7 +157,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// However the times fall, all that is added is in the slices.
+// TestSeries checks with random times that the slices contain all added bytes.
 func TestSeries(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewSource(1))
@@ -178,7 +178,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// Without a recorder a job tells its reporter, and nobody else.
+// TestNone checks that a nil Recorder returns the job's own reporter.
 func TestNone(t *testing.T) {
 	t.Parallel()
 	var r *Recorder

@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// How much is kept at most.
+// Limits of a recording.
 const (
 	maxSpans    = 240
 	maxMarks    = 40  // at either end
@@ -19,8 +19,8 @@ const (
 	maxText     = 400 // bytes of a message
 )
 
-// Recorder keeps the course of one or more jobs. Its methods may be called from
-// several goroutines. One that is nil keeps nothing.
+// Recorder records the course of one or more jobs. Its methods are safe for
+// concurrent use. A nil Recorder records nothing.
 type Recorder struct {
 	now func() time.Time
 
@@ -29,11 +29,11 @@ type Recorder struct {
 	spans  []*Span
 }
 
-// NewRecorder returns a Recorder.
+// NewRecorder returns a Recorder that reads the time from now.
 func NewRecorder(now func() time.Time) *Recorder { return &Recorder{now: now} }
 
-// Send returns a Reporter that keeps what it is told, and tells next. target is
-// the name of the job's target, where jobs of several are kept.
+// Send returns a Reporter that records all calls and forwards them to next. target
+// names the job's target, if r records jobs for several targets.
 func (r *Recorder) Send(next job.Reporter, target string) job.Reporter {
 	if r == nil {
 		return next
@@ -41,7 +41,7 @@ func (r *Recorder) Send(next job.Reporter, target string) job.Reporter {
 	return &sending{Reporter: next, watch: watch{Recorder: r, to: target, running: map[int]*stream{}}}
 }
 
-// Device is Send for the copy of a device.
+// Device returns the counterpart of Send for a device copy.
 func (r *Recorder) Device(next job.DevReporter) job.DevReporter {
 	if r == nil {
 		return next
@@ -49,7 +49,7 @@ func (r *Recorder) Device(next job.DevReporter) job.DevReporter {
 	return &copying{DevReporter: next, watch: watch{Recorder: r, running: map[int]*stream{}}}
 }
 
-// Log keeps a message.
+// Log records a message.
 func (r *Recorder) Log(message string) {
 	if r == nil {
 		return
@@ -59,7 +59,7 @@ func (r *Recorder) Log(message string) {
 	r.course.Messages.add(Message{At: r.now(), Text: clip(message)}, maxMessages)
 }
 
-// Course is what was kept so far.
+// Course returns a copy of the recording so far.
 func (r *Recorder) Course() Course {
 	if r == nil {
 		return Course{}
@@ -79,24 +79,24 @@ func (r *Recorder) Course() Course {
 	return c
 }
 
-// watch follows the streams of one job.
+// watch records the streams of one job.
 type watch struct {
 	*Recorder
 	to      string
 	running map[int]*stream
 }
 
-// stream is one that runs.
+// stream holds the state of a running stream.
 type stream struct {
 	span  *Span
 	began time.Duration
-	at    time.Duration // of the last news
-	bytes uint64        // that had arrived by then
-	first uint64        // that were there before
+	at    time.Duration // time of the last update
+	bytes uint64        // received at that time
+	first uint64        // received before the stream started
 	limit string
 }
 
-// begin notes that a stream begins.
+// begin records the start of a stream.
 func (w *watch) begin(id int, source, target string, done uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *watch) begin(id int, source, target string, done uint64) {
 	w.running[id] = &stream{span: before, began: at, at: at, bytes: done, first: done}
 }
 
-// elapsed is the time since the first stream began.
+// elapsed returns the time since the first stream started and extends Length.
 func (w *watch) elapsed() time.Duration {
 	now := max(0, w.now().Sub(w.course.Began))
 	w.course.Length = max(w.course.Length, now)
@@ -133,7 +133,7 @@ func (w *watch) mark(m Mark) {
 	w.course.Marks.add(m, maxMarks)
 }
 
-// lastOf is the newest span of a dataset.
+// lastOf returns the most recent span of a dataset or device, or nil.
 func (w *watch) lastOf(source, target string) *Span {
 	for _, s := range slices.Backward(w.spans) {
 		if s.Source == source && s.Target == target && s.To == w.to {
@@ -143,7 +143,7 @@ func (w *watch) lastOf(source, target string) *Span {
 	return nil
 }
 
-// trim leaves out the shortest spans that ended well, where there are too many.
+// trim drops the shortest finished span if there are too many, preferably one without an error.
 func (w *watch) trim() {
 	if len(w.spans) <= maxSpans {
 		return
@@ -166,7 +166,7 @@ func (w *watch) trim() {
 	}
 }
 
-// progress notes how far a stream is.
+// progress records the progress of a stream.
 func (w *watch) progress(id int, p connect.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *watch) progress(id int, p connect.Progress) {
 	}
 }
 
-// moved notes that so many bytes of a stream have arrived.
+// moved records that st has received bytes in total.
 func (w *watch) moved(st *stream, bytes uint64, limit string) {
 	at := w.elapsed()
 	bytes = max(bytes, st.bytes)
@@ -184,7 +184,8 @@ func (w *watch) moved(st *stream, bytes uint64, limit string) {
 	st.at, st.bytes, st.limit, st.span.End = at, bytes, limit, at
 }
 
-// finish notes that a stream ended: how much it moved, or how far it came at least.
+// finish records the end of a stream. moved counts the bytes that it transferred;
+// arrived is a lower bound for the bytes on the target.
 func (w *watch) finish(id int, moved, arrived uint64, limit, failure string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +196,7 @@ func (w *watch) finish(id int, moved, arrived uint64, limit, failure string) {
 	delete(w.running, id)
 	last := st.limit
 	if failure != "" {
-		last = "" // until it was clear that nothing came any more
+		last = "" // the wait before the failure has no bottleneck
 	}
 	w.moved(st, max(st.first+moved, arrived), last)
 	s := st.span
@@ -209,7 +210,7 @@ func (w *watch) finish(id int, moved, arrived uint64, limit, failure string) {
 	}
 }
 
-// sending is a Reporter.
+// sending implements job.Reporter.
 type sending struct {
 	job.Reporter
 	watch
@@ -235,13 +236,13 @@ func (s *sending) Finished(id int, r *job.StepResult) {
 	s.Reporter.Finished(id, r)
 }
 
-// copying is a DevReporter.
+// copying implements job.DevReporter.
 type copying struct {
 	job.DevReporter
 	watch
 }
 
-// deviceID is the id of a device's only stream.
+// deviceID identifies the only stream of a device.
 const deviceID = 1
 
 func (c *copying) Log(message string) {
@@ -260,16 +261,16 @@ func (c *copying) Progress(id int, p connect.Progress) {
 }
 
 func (c *copying) DeviceFinished(r *job.DevReport, res *job.DevResult) {
-	// What counts is how far along the device it came, whether that was sent or not.
+	// Skipped blocks count as transferred.
 	arrived := r.Size
 	if res.Error != "" {
-		arrived = 0 // the last progress knows
+		arrived = 0 // the last progress report has the amount
 	}
 	c.finish(deviceID, 0, arrived, res.LimitedBy, res.Error)
 	c.DevReporter.DeviceFinished(r, res)
 }
 
-// clip bounds a text.
+// clip limits s to maxText bytes.
 func clip(s string) string {
 	if len(s) <= maxText {
 		return s

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// What a Series begins with, and how many slices it has at most: where they do
-// not suffice, two become one.
+// A Series starts with slices of firstWidth. If it needs more than maxSlices, it
+// merges pairs of slices.
 const (
 	firstWidth = 250 * time.Millisecond
 	maxSlices  = 240
 )
 
-// Series is what was moved, in slices of time of one width.
+// Series holds the transferred bytes in time slices of equal width.
 type Series struct {
 	Width  time.Duration
 	Slices []Slice
 }
 
-// Slice is what was moved in one slice of time.
+// Slice holds the transferred bytes of one time slice.
 type Slice struct {
 	Bytes float64
-	// Limits tells what limited that, each with a weight, "" for nothing that
-	// stood out. It is empty where no stream ran.
+	// Limits maps each bottleneck to its weight; the key "" means no clear bottleneck.
+	// The map is empty if no stream ran.
 	Limits map[string]float64
 }
 
-// Limit is what limited most of a slice; ok is false where no stream ran.
+// Limit returns the bottleneck with the largest weight. ok is false if no stream ran.
 func (s Slice) Limit() (limit string, ok bool) {
 	for _, l := range slices.Sorted(maps.Keys(s.Limits)) {
 		if !ok || s.Limits[l] > s.Limits[limit] {
@@ -37,7 +37,7 @@ func (s Slice) Limit() (limit string, ok bool) {
 	return limit, ok
 }
 
-// add spreads what a stream moved between two times evenly over that time.
+// add distributes bytes evenly over the time between from and to.
 func (s *Series) add(from, to time.Duration, bytes float64, limit string) {
 	if s.Width == 0 {
 		s.Width = firstWidth
@@ -56,7 +56,7 @@ func (s *Series) add(from, to time.Duration, bytes float64, limit string) {
 		if slice.Limits == nil {
 			slice.Limits = map[string]float64{}
 		}
-		// By bytes, where streams ran beside each other; of a stall by time.
+		// Weigh concurrent streams by bytes, and stalls by seconds.
 		slice.Limits[limit] += share*bytes + (next - at).Seconds()
 		if at = next; at >= to {
 			return
@@ -64,7 +64,7 @@ func (s *Series) add(from, to time.Duration, bytes float64, limit string) {
 	}
 }
 
-// reach makes slices that a time is in, wider ones where there would be too many.
+// reach extends s to the time to, and widens the slices if there would be too many.
 func (s *Series) reach(to time.Duration) {
 	for to/s.Width >= maxSlices {
 		s.widen()
@@ -74,7 +74,7 @@ func (s *Series) reach(to time.Duration) {
 	}
 }
 
-// widen makes one slice of each two.
+// widen merges each pair of slices.
 func (s *Series) widen() {
 	s.Width *= 2
 	half := s.Slices[:0]
