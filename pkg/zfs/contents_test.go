@@ -43,7 +43,7 @@ func made(objects ...object) []byte {
 
 func contentsOf(t testing.TB, stream []byte, within Within) Contents {
 	t.Helper()
-	c, err := ContentDigest(bytes.NewReader(stream), within)
+	c, err := ContentDigest(bytes.NewReader(stream), within, 0)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(c.Parts), MaxParts)
 	return c

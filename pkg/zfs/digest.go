@@ -28,9 +28,11 @@ import (
 // block that was rewritten with the same data and the other does not (nopwrite). Full streams
 // do not have this problem.
 //
-// The digest finds damage, not forgery: the hash has no key.
-func ContentDigest(r io.Reader, within Within) (Contents, error) {
-	d := digest{within: within, parts: map[uint64]Sum{}}
+// Equal digests need the same seed. If the caller chooses a random seed for each query, a host that
+// kept only earlier digests, and not the data, cannot compute the answer. The hash is not
+// cryptographic: the digest does not detect data that was forged on purpose.
+func ContentDigest(r io.Reader, within Within, seed uint64) (Contents, error) {
+	d := digest{within: within, seed: seed, parts: map[uint64]Sum{}}
 	s := NewStreamReader(r)
 	for {
 		rec, err := s.Next()
@@ -57,6 +59,7 @@ type digest struct {
 	all    Sum
 	guid   uint64 // of the snapshot whose records follow
 	within Within
+	seed   uint64
 	parts  map[uint64]Sum
 	shift  uint // each part covers 1<<shift positions
 	buf    []byte
@@ -126,7 +129,7 @@ func (d *digest) add(r *Record, payload []byte) error {
 		u64(16, 24)
 	}
 	d.buf = f
-	d.count(object, position, f, xxh3.Hash128(payload).Bytes())
+	d.count(object, position, f, xxh3.Hash128Seed(payload, d.seed).Bytes())
 	return nil
 }
 
@@ -138,7 +141,7 @@ func (d *digest) data(object, offset uint64, block []byte) {
 			f := append(d.buf[:0], byte(RecordWrite))
 			f = binary.LittleEndian.AppendUint64(f, offset)
 			d.buf = f
-			d.count(object, dataAt(offset), f, xxh3.Hash128(c).Bytes())
+			d.count(object, dataAt(offset), f, xxh3.Hash128Seed(c, d.seed).Bytes())
 		}
 		block = block[n:]
 		offset += uint64(n)
@@ -152,7 +155,7 @@ func (d *digest) count(object, position uint64, fields []byte, payload [16]byte)
 	fields = binary.LittleEndian.AppendUint64(fields, object)
 	fields = append(fields, payload[:]...)
 	d.buf = fields // reuse the memory
-	x := Sum(xxh3.Hash128(fields))
+	x := Sum(xxh3.Hash128Seed(fields, d.seed))
 	d.all.Add(x)
 	if d.within.Object == 0 {
 		position = object

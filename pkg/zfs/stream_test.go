@@ -117,7 +117,7 @@ func TestStreamReaderFails(t *testing.T) {
 		{"unknown type", edit(func(b []byte) { b[len(b)-RecordSize] = 99 }), "type 99", nil},
 		{"huge payload", huge, "claims", nil},
 	} {
-		_, err := ContentDigest(bytes.NewReader(test.stream), Within{})
+		_, err := ContentDigest(bytes.NewReader(test.stream), Within{}, 0)
 		require.ErrorContains(t, err, test.says, test.name)
 		require.ErrorContains(t, err, "send stream at byte", test.name)
 		if test.is != nil {
@@ -125,7 +125,7 @@ func TestStreamReaderFails(t *testing.T) {
 		}
 	}
 	broken := errors.New("disk on fire")
-	_, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)), Within{})
+	_, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)), Within{}, 0)
 	require.ErrorIs(t, err, broken)
 }
 
@@ -135,12 +135,12 @@ func TestContentDigest(t *testing.T) {
 	for _, name := range samples {
 		source, target := sampled(t, name+".source"), sampled(t, name+".target")
 		require.NotEqual(t, source, target, name)
-		all, err := ContentDigest(bytes.NewReader(source), Within{})
+		all, err := ContentDigest(bytes.NewReader(source), Within{}, 0)
 		want := all.Sum
 		require.NoError(t, err)
 		require.Equal(t, uint64(len(source)), all.Bytes)
 		require.Len(t, want, 32)
-		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), Within{})
+		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), Within{}, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, got.Sum, name)
 		require.Equal(t, all.Parts, got.Parts, name)
@@ -154,12 +154,12 @@ func TestContentDigestOfRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain-full", "lec-full", "raw-full"} {
 		b := sampled(t, name+".source")
-		want, err := ContentDigest(bytes.NewReader(b), Within{})
+		want, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
 		require.NoError(t, err)
 		sum := func(at int) string {
 			c := bytes.Clone(b)
 			c[at] ^= 1
-			got, err := ContentDigest(bytes.NewReader(c), Within{})
+			got, err := ContentDigest(bytes.NewReader(c), Within{}, 0)
 			require.NoError(t, err)
 			return got.Sum
 		}
@@ -209,12 +209,12 @@ func TestContentDigestOrder(t *testing.T) {
 		require.NoError(t, err)
 		records = append(records, b[at:s.Offset()])
 	}
-	want, err := ContentDigest(bytes.NewReader(b), Within{})
+	want, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
 	require.NoError(t, err)
 	n := len(records)
 	swapped := append([][]byte{}, records...)
 	swapped[1], swapped[n-3] = swapped[n-3], swapped[1]
-	got, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)), Within{})
+	got, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)), Within{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
@@ -225,7 +225,7 @@ func TestContentDigestOrder(t *testing.T) {
 		}
 	}
 	twice := append(append([][]byte{}, records[:n-1]...), records[object], records[object], records[n-1])
-	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), Within{})
+	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), Within{}, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, want.Sum, got.Sum)
 }
@@ -243,12 +243,25 @@ func TestStreamReaderBigEndian(t *testing.T) {
 	require.Equal(t, []uint64{0, 42}, guids)
 }
 
+// TestContentDigestDependsOnTheSeed compares digests of one stream with different seeds.
+func TestContentDigestDependsOnTheSeed(t *testing.T) {
+	t.Parallel()
+	stream := made(object{2, noise(5000, 1), 1024})
+	sums := map[string]bool{}
+	for _, seed := range []uint64{0, 1, 2, 2} {
+		c, err := ContentDigest(bytes.NewReader(stream), Within{}, seed)
+		require.NoError(t, err)
+		sums[c.Sum] = true
+	}
+	require.Len(t, sums, 3)
+}
+
 func FuzzContentDigest(f *testing.F) {
 	for _, name := range []string{"vol-full", "vol-incr", "vol-range"} {
 		f.Add(sampled(f, name+".source"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := ContentDigest(bytes.NewReader(b), Within{})
+		d, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
 		require.LessOrEqual(t, d.Bytes, uint64(len(b)))
 		if err == nil {
 			require.Len(t, d.Sum, 32)
@@ -268,7 +281,7 @@ func BenchmarkContentDigest(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
-				_, err := ContentDigest(bytes.NewReader(stream), Within{})
+				_, err := ContentDigest(bytes.NewReader(stream), Within{}, 0)
 				require.NoError(b, err)
 			}
 		})
