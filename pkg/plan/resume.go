@@ -76,6 +76,8 @@ func (p *planner) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version
 		return at, fmt.Sprintf("its stream was raw, and %s is not encrypted", d.Name)
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
+	case at.GUID != to.GUID && !p.req.Wanted(at.Name):
+		return at, fmt.Sprintf("its snapshot @%s is excluded", at.Name)
 	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":
 		return at, fmt.Sprintf("the base of its stream (GUID %d) is gone from the source", token.FromGUID)
 	case t.Inconsistent() && p.req.Set["encryption"] != "" && !p.encryptedAsAsked(t):
