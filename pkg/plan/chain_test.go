@@ -220,3 +220,126 @@ func TestPlainBelowEncryptedParent(t *testing.T) {
 	raw.Source.Datasets[0] = dataset(t, "tank/a", "@s,1", encrypted, locked)
 	require.Equal(t, "w", flagString(onlyDataset(t, mustMake(t, req, raw)).Steps[0].Send.Flags), "a raw stream needs no key there")
 }
+
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		missing string
+		used    string // feature that the source's pool uses
+		source  []string
+		want    bool // the plan is refused
+	}{
+		{"encryption", "encryption", "", []string{encrypted}, true},
+		{"raw large blocks", "large_blocks", "large_blocks", []string{encrypted, "recordsize=1048576"}, true},
+		{"raw large blocks of a volume", "large_blocks", "large_blocks", []string{encrypted, "volblocksize=262144", "type=volume"}, true},
+		{"raw small blocks", "large_blocks", "large_blocks", []string{encrypted, "recordsize=131072"}, false},
+		{"plain large blocks are split", "large_blocks", "large_blocks", []string{"recordsize=1048576"}, false},
+		{"raw zstd", "zstd_compress", "zstd_compress", []string{encrypted, "compression=zstd-3"}, true},
+		{"plain zstd is unpacked", "zstd_compress", "zstd_compress", []string{"compression=zstd"}, false},
+		{"large dnodes", "large_dnode", "large_dnode", []string{"dnodesize=auto"}, true},
+		{"large dnodes, none in use", "large_dnode", "", []string{"dnodesize=auto"}, false},
+		{"legacy dnodes", "large_dnode", "large_dnode", []string{"dnodesize=legacy"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			planFor := func(target string) Plan {
+				s := stateOf(dataset(t, "tank/a", "@s,1", tt.source...))
+				for f := range s.Source.Pool.Features {
+					s.Source.Pool.Features[f] = "enabled"
+				}
+				s.Source.Pool.Features[tt.used] = "active"
+				s.Target.Pool.Features[tt.missing] = target
+				if target == "" {
+					delete(s.Target.Pool.Features, tt.missing)
+				}
+				return mustMake(t, request(), s)
+			}
+			require.Empty(t, planFor("enabled").Conflicts)
+			if !tt.want {
+				require.Empty(t, planFor("disabled").Conflicts)
+				return
+			}
+			requireConflict(t, planFor("disabled"), FeatureMissing, "beta:vault", tt.missing, "zpool set feature@"+tt.missing+"=enabled vault")
+			requireConflict(t, planFor(""), FeatureMissing, "upgrade ZFS on beta")
+		})
+	}
+	s := stateOf(dataset(t, "tank/a", "@s,1", encrypted))
+	s.Target.Pool.Features = nil
+	require.Empty(t, mustMake(t, request(), s).Conflicts, "unknown features are not judged")
+}
+
+func TestIVSets(t *testing.T) {
+	t.Parallel()
+	decrypt := request().with(func(r *Request) { r.Decrypt = true })
+	state := func(source string) State {
+		return stateOf(dataset(t, "tank/a", source, encrypted, unlocked), dataset(t, "vault/a", "@x,1", encrypted, unlocked))
+	}
+	tests := []struct {
+		name           string
+		req            Request
+		source, target map[uint64]string
+		refused        string
+	}{
+		{"equal", request(), map[uint64]string{1: "7"}, map[uint64]string{1: "7"}, ""},
+		{"different", request(), map[uint64]string{1: "7"}, map[uint64]string{1: "8"}, "the raw chain is broken: alpha:tank/a@a and beta:vault/a@x"},
+		{"unknown on the target", request(), map[uint64]string{1: "7"}, nil, ""},
+		{"unknown on the source", request(), nil, map[uint64]string{1: "7"}, ""},
+		{"unknown on both sides", decrypt, nil, nil, ""},
+		{"decrypted onto its own", decrypt, map[uint64]string{1: "7"}, map[uint64]string{1: "8"}, ""},
+		{"decrypted onto raw", decrypt, map[uint64]string{1: "7"}, map[uint64]string{1: "7"}, "beta:vault/a@x was received raw"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := state("@a,1 @b,2")
+			p := mustMake(t, tt.req, s)
+			source, target := NeedIVSets(p)
+			require.Equal(t, []string{"tank/a@a"}, source)
+			require.Equal(t, []string{"vault/a@x"}, target)
+			s.SourceIVSets, s.TargetIVSets = tt.source, tt.target
+			CheckIVSets(&p, s)
+			if tt.refused == "" {
+				require.Empty(t, p.Conflicts)
+				return
+			}
+			requireConflict(t, p, IVSetMismatch, tt.refused)
+			require.NotEmpty(t, p.Conflicts[0].Remedy)
+		})
+	}
+	source, _ := NeedIVSets(mustMake(t, request(), state("#mark,1 @b,2")))
+	require.Equal(t, []string{"tank/a#mark"}, source)
+	for name, s := range map[string]State{
+		"up to date":    state("@a,1"),
+		"not encrypted": stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1")),
+		"full":          stateOf(dataset(t, "tank/a", "@a,1", encrypted)),
+	} {
+		p := mustMake(t, request(), s)
+		CheckIVSets(&p, s)
+		require.Empty(t, p.Conflicts, name)
+		source, target := NeedIVSets(p)
+		require.Empty(t, source, name)
+		require.Empty(t, target, name)
+	}
+}
+
+// A clone's raw stream continues its origin's chain.
+func TestRawClones(t *testing.T) {
+	t.Parallel()
+	req := request().with(func(r *Request) { r.Recursive = true })
+	state := func(target string) State {
+		return stateOf(dataset(t, "tank/a", "@s,1", encrypted), dataset(t, "tank/a/c", "@t,2", encrypted, "origin=tank/a@s"), dataset(t, "vault/a", "@s,1", target))
+	}
+	p := mustMake(t, req, state(encrypted))
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "clone tank/a@s>@t", stepsText(p.Datasets[1]))
+	source, target := NeedIVSets(p)
+	require.Equal(t, []string{"tank/a@s"}, source)
+	require.Equal(t, []string{"vault/a@s"}, target)
+
+	p = mustMake(t, req, state("encryption=off"))
+	require.Empty(t, p.Conflicts)
+	require.Equal(t, "full @t", stepsText(p.Datasets[1]))
+	require.Contains(t, notes(p), "differs from its origin in encryption")
+}

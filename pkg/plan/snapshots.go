@@ -1,11 +1,71 @@
 package plan
 
 import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
+	"zxfer/pkg/finding"
+	"zxfer/pkg/option"
 	"zxfer/pkg/zfs"
 )
+
+// arrivalSnapshot returns the final snapshot of a dataset. Descendants without one are skipped,
+// as zfs send -R --skip-missing does.
+func (f *findings) arrivalSnapshot(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
+	top := d.Name == f.req.Source
+	switch {
+	case d.Inconsistent() && top:
+		f.conflict(HalfReceived, d.Name, out.Target, "let what sends or restores it end first, by the same command where it was interrupted",
+			"%s is itself only half received", f.onSource(d.Name))
+		return zfs.Version{}, false
+	case d.Inconsistent():
+		f.note("%s is skipped: it is itself only half received", d.Name)
+		return zfs.Version{}, false
+	}
+	to, ok := f.req.arrival(d)
+	if !ok {
+		f.handleNoSnapshot(d, out, top)
+	}
+	return to, ok
+}
+
+// handleNoSnapshot explains that a dataset has no final snapshot: as a conflict if the user named
+// the dataset, otherwise as a note.
+func (f *findings) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
+	refuse := func(hint, format string, args ...any) {
+		f.conflict(NoSnapshot, d.Name, out.Target, hint, format, args...)
+	}
+	source, purpose := f.onSource(d.Name), "send"
+	if f.req.Restore {
+		purpose = "restore"
+	}
+	switch {
+	case !top && f.req.Snapshot != "":
+		f.note("%s is skipped: it has no snapshot @%s", d.Name, f.req.Snapshot)
+	case !top:
+		f.note("%s is skipped: it has no snapshot to %s", d.Name, purpose)
+	case f.req.Snapshot != "":
+		has := "no snapshot at all"
+		if near := nearest(d, f.req.Snapshot); len(near) > 0 {
+			has = finding.Some(near, maxEvidence)
+		}
+		hint := "name one of them"
+		if !f.req.Restore {
+			hint += ", or take a new one: " + option.Name("snapshot", f.req.Snapshot)
+		}
+		refuse(hint, "%s has no snapshot @%s; it has %s", source, f.req.Snapshot, has)
+	case len(d.Snapshots()) > 0:
+		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, listNames(d))
+	case f.req.Restore:
+		refuse("", "%s has no snapshot to restore", source)
+	default:
+		refuse("{{snapshot =}} takes one first", "%s has no snapshot to send", source)
+	}
+}
 
 // Wanted reports whether the patterns select a snapshot name. The final snapshot is always
 // sent.
@@ -58,10 +118,7 @@ func (r *Request) recentEnough(d *zfs.Dataset, v zfs.Version) bool {
 // nearest returns the snapshot names most similar to a mistyped one: longest common prefix
 // first, then most recent first.
 func nearest(d *zfs.Dataset, name string) []string {
-	var out []string
-	for _, v := range slices.Backward(d.Snapshots()) {
-		out = append(out, v.Short())
-	}
+	out := shortNames(d.Snapshots())
 	slices.SortStableFunc(out, func(a, b string) int { return commonPrefix(b[1:], name) - commonPrefix(a[1:], name) })
 	return out
 }
@@ -133,3 +190,73 @@ func (r *Request) segments(d *zfs.Dataset, after uint64, to zfs.Version, alone b
 // maxThrough is the maximum number of intermediate snapshots per stream. A request lists all
 // their names.
 const maxThrough = 10_000
+
+// RegexpPrefix starts a regular-expression pattern.
+const RegexpPrefix = "re:"
+
+// Pattern matches names. It is a shell pattern (path.Match) for the whole name or, after "re:",
+// a regular expression (package regexp) that is not anchored.
+type Pattern struct {
+	text string
+	re   *regexp.Regexp // nil for a shell pattern
+}
+
+func ParsePattern(s string) (Pattern, error) {
+	if re, ok := strings.CutPrefix(s, RegexpPrefix); ok {
+		r, err := regexp.Compile(re)
+		if err == nil && re == "" {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return Pattern{}, fmt.Errorf("%q is no regular expression: %w", s, err)
+		}
+		return Pattern{s, r}, nil
+	}
+	if _, err := path.Match(s, ""); err != nil || s == "" {
+		return Pattern{}, fmt.Errorf("%q is not a pattern; it may hold *, ? and [a-z], or begin with re: as a regular expression", s)
+	}
+	return Pattern{s, nil}, nil
+}
+
+// IsRegexp reports whether the pattern is a regular expression.
+func (p Pattern) IsRegexp() bool { return p.re != nil }
+
+// Match reports whether the pattern matches a name.
+func (p Pattern) Match(name string) bool {
+	if p.re != nil {
+		return p.re.MatchString(name)
+	}
+	ok, err := path.Match(p.text, name)
+	return ok && err == nil
+}
+
+// Patterns match a name if any of them does.
+type Patterns []Pattern
+
+// ParsePatterns parses patterns and ignores malformed ones. Callers have refused those before.
+func ParsePatterns(all []string) Patterns {
+	var out Patterns
+	for _, s := range all {
+		if p, err := ParsePattern(s); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Match reports whether any pattern matches a name.
+func (p Patterns) Match(name string) bool {
+	return slices.ContainsFunc(p, func(one Pattern) bool { return one.Match(name) })
+}
+
+// Strings returns the patterns as written.
+func (p Patterns) Strings() []string {
+	var out []string
+	for _, one := range p {
+		out = append(out, one.text)
+	}
+	return out
+}
+
+// Matches reports whether any pattern matches a name.
+func Matches(patterns []string, name string) bool { return ParsePatterns(patterns).Match(name) }

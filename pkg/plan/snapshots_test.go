@@ -277,3 +277,64 @@ func TestBookmarkThatCannotBe(t *testing.T) {
 	state.Source.Pool.Features["bookmarks"] = "disabled"
 	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }
+
+// A request lists every snapshot of its stream and is limited, so a long
+// history is sent in several consecutive streams.
+func TestALongHistoryGoesInSeveralStreams(t *testing.T) {
+	t.Parallel()
+	d := &zfs.Dataset{Name: "tank/a"}
+	for i := range 25_000 {
+		d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: fmt.Sprint("s", i), GUID: uint64(i + 1), CreateTXG: uint64(i + 1)})
+	}
+	last := d.Versions[len(d.Versions)-1]
+	all := (&Request{}).segments(d, 0, last, true)
+	require.Len(t, all, 4, "the first alone, then 24,999")
+	carried := 0
+	for _, r := range all {
+		require.LessOrEqual(t, len(r.through), maxThrough)
+		carried += len(r.through) + 1
+	}
+	require.Equal(t, len(d.Versions), carried)
+	require.Equal(t, last, all[3].to)
+}
+
+func TestPattern(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"daily-*", "daily-1", true},
+		{"daily", "daily-1", false}, // a shell pattern matches the whole name
+		{"re:daily", "x-daily-1", true},
+		{"re:^daily", "x-daily-1", false},
+		{"re:^daily-[0-9]+$", "daily-12", true},
+		{"re:^daily-[0-9]+$", "daily-12x", false},
+		{"re:(?i)DAILY", "daily", true},
+		{"[r]e:x", "re:x", true},
+		{"re:.*", "", true},
+	}
+	for _, tt := range tests {
+		p, err := ParsePattern(tt.pattern)
+		require.NoError(t, err, tt.pattern)
+		require.Equal(t, tt.want, p.Match(tt.name), "%+v", tt)
+		require.Equal(t, tt.want, Matches([]string{"nothing", tt.pattern}, tt.name), "%+v", tt)
+	}
+	for _, bad := range []string{"", "re:", "re:(", `re:(?!x)`, "[a", `re:a\1`} {
+		_, err := ParsePattern(bad)
+		require.Error(t, err, bad)
+		require.False(t, Matches([]string{bad}, "a"), "what is malformed stands for nothing")
+	}
+}
+
+// FirstFail refuses a dataset that is new on the target, also a clone whose
+// origin exists.
+func TestFirstRefused(t *testing.T) {
+	t.Parallel()
+	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })
+	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1"))), FirstRefused, "vault/a", "{{first all}}", "{{first newest}}")
+	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "tank/a/c", "@x,5", "origin=tank/a@a"), dataset(t, "vault/a", "@a,1", "written=0"))
+	requireConflict(t, mustMake(t, req, state), FirstRefused, "vault/a/c")
+	req.First = FirstNewest
+	require.Equal(t, "tank/a: @a>@b\ntank/a/c: clone tank/a@a>@x after tank/a", planText(mustMake(t, req, state)))
+}
