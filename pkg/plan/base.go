@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// bases answers from which snapshot a stream starts: a common snapshot, or a clone's origin.
+// bases determines the incremental source of a stream: a common snapshot, or a clone's origin.
 type bases struct {
 	*findings
 	*arrivals

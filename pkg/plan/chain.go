@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// chains answers which stream flags start or continue the chain of a copy, and whether the
-// target's pool can store the streams.
+// chains determines the stream flags that start or continue the chain of a copy, and refuses
+// streams that the target's pool cannot store.
 type chains struct {
 	*findings
 	notedWhole bool // noted that receives cannot resume

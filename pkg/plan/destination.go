@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// destination answers where a dataset arrives, and refuses names that the target cannot have.
+// destination determines the target of a dataset, and refuses names that the target cannot have.
 type destination struct {
 	*findings
 	*arrivals

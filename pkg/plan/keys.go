@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// keys answers which encryption roots and keys open a copy before and after its streams.
+// keys determines the encryption roots and keys that open a copy before and after its streams.
 type keys struct {
 	*findings
 	*arrivals
@@ -349,8 +349,8 @@ type parentEncryption struct {
 	belowRawCopy bool
 }
 
-// above returns the encryption that a new target dataset finds.
-func (k *keys) above(target string) parentEncryption {
+// encryptionAbove returns the encryption of the ancestors of a new target dataset.
+func (k *keys) encryptionAbove(target string) parentEncryption {
 	for name := zfs.ParentOf(target); name != ""; name = zfs.ParentOf(name) {
 		if out := k.byTarget[name]; out != nil && out.Encrypted {
 			return parentEncryption{belowRawCopy: true}

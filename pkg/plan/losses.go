@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// losses answers which data of the target a transfer destroys, and refuses what the request does
-// not allow.
+// losses determines the target data that a transfer destroys, and refuses losses that the request
+// does not allow.
 type losses struct{ *findings }
 
 // acceptsIncrement reports whether the target can receive an increment from base. The target

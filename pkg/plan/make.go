@@ -122,7 +122,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
 	}
-	place := p.keys.above(out.Target)
+	place := p.keys.encryptionAbove(out.Target)
 	if !p.chains.checkFeatures(d, out) || !p.keys.checkParent(d, out, place) || !p.bases.checkPromoted(d, out) {
 		return
 	}

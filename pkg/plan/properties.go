@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// properties answers which properties a receive sets.
+// properties determines the properties that a receive sets.
 type properties struct {
 	*findings
 	skipped map[error][]skippedProperty // source properties that are not set, by reason

@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// restores answers what a restore does in addition to its streams.
+// restores determines the actions of a restore in addition to its streams.
 type restores struct {
 	*findings
 	*arrivals

@@ -40,7 +40,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if t.Inconsistent() {
 		// A first receive sets its properties again, except encryption. The rest of a clone's
 		// stream needs its origin.
-		p.properties.setNew(&step.Receive, d, step.Send.Flags, p.keys.above(out.Target))
+		p.properties.setNew(&step.Receive, d, step.Send.Flags, p.keys.encryptionAbove(out.Target))
 		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
