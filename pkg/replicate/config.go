@@ -242,6 +242,18 @@ func (j *Job) Tries() int {
 	return *j.Retries
 }
 
+// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
+// or something is wrong.
+const defaultPruneLimit = 100
+
+// PruneAtMost returns PruneLimit or its default.
+func (j *Job) PruneAtMost() int {
+	if j.PruneLimit == nil {
+		return defaultPruneLimit
+	}
+	return *j.PruneLimit
+}
+
 // Find returns the job with that name, or nil.
 func (f *File) Find(name string) *Job {
 	for i := range f.Jobs {

@@ -66,8 +66,8 @@ func newRunState(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)
-	return &RunState{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source,
-		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
+	survey := &Survey{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source, Started: hour(99)}
+	return &RunState{Survey: survey, Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
 }
 
 const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
@@ -82,8 +82,8 @@ func (v *RunState) withCopy(a CopyState) *RunState {
 // most recent snapshot have arrived.
 func (v *RunState) withTarget(target *zfs.Listing) *RunState {
 	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: target, Failed: target == nil}
-	for _, d := range v.Source.Datasets {
-		if c := s.Dataset(s.CopyOf(v.Root, d.Name)); c != nil {
+	for _, p := range v.pairs(s) {
+		if d, c := p.source, p.copied; c != nil {
 			latest, _ := d.Latest()
 			if base, ok := CommonSnapshot(d, c); ok && base.GUID == latest.GUID {
 				s.Arrived = append(s.Arrived, SentDataset{Source: d.Name, Target: c.Name, Newest: latest, There: base.Name})
@@ -124,7 +124,7 @@ func TestDecideSnapshots(t *testing.T) {
 			if tt.change != nil {
 				tt.change(a)
 			}
-			require.Equal(t, tt.want, Decide(v).Snapshots)
+			require.Equal(t, tt.want, v.DueSnapshots().Names)
 		})
 	}
 }

@@ -59,7 +59,7 @@ func (s *State) UpdateDiverged(target string, guidOf func(name string) (guid uin
 const maxDiverged = 3
 
 // Rotation makes a request rename diverged copies, if the target is configured for that.
-func (v *RunState) Rotation(t *Target, r *plan.Request) {
+func (v *Survey) Rotation(t *Target, r *plan.Request) {
 	v.addRenamed(t, r)
 	if t.OnDivergence != "rotate" {
 		return
@@ -93,7 +93,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 }
 
 // addRenamed adds the copies that were renamed and not yet replaced to a request.
-func (v *RunState) addRenamed(t *Target, r *plan.Request) {
+func (v *Survey) addRenamed(t *Target, r *plan.Request) {
 	r.RenamedBefore = map[string]bool{}
 	for _, d := range v.To(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
@@ -110,7 +110,7 @@ func (v *RunState) addRenamed(t *Target, r *plan.Request) {
 }
 
 // Known adds the source datasets that the target does not get to a request.
-func (v *RunState) Known(t *Target, r *plan.Request) {
+func (v *Survey) Known(t *Target, r *plan.Request) {
 	r.ExcludedDatasets, r.UpToDate = map[string]*zfs.Dataset{}, map[string]bool{}
 	for _, d := range v.All {
 		r.ExcludedDatasets[d.Name] = d
@@ -125,7 +125,7 @@ func (v *RunState) Known(t *Target, r *plan.Request) {
 }
 
 // TookAlong reports whether this run renamed the copy of a dataset together with a parent.
-func (v *RunState) TookAlong(t *Target, source string) bool {
+func (v *Survey) TookAlong(t *Target, source string) bool {
 	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
 		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
 	})

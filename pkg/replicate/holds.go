@@ -32,14 +32,13 @@ type HoldChange struct {
 // are independent: if placing fails on one, the other still releases its old holds.
 type HoldMove struct{ Place, Drop []string }
 
-// holdChange returns the changes for a target, or nil if there are none.
-func (v *RunState) holdChange(t *TargetState) *HoldChange {
-	if t.Failed {
-		return nil
-	}
+// moveHolds returns the changes for the copies on a target, or nil if there are none.
+func moveHolds(j *Job, t *TargetState, copies []*pair) *HoldChange {
 	h := &HoldChange{Target: t.Name, Arrivals: map[string]*CopyState{}, Bookmarks: map[string]string{}}
-	for _, at := range t.Arrived {
-		h.add(v, at)
+	for _, p := range copies {
+		if p.sent != nil && !t.Failed {
+			h.add(j, p)
+		}
 	}
 	if len(h.Arrivals) == 0 {
 		return nil
@@ -47,17 +46,14 @@ func (v *RunState) holdChange(t *TargetState) *HoldChange {
 	return h
 }
 
-// add adds the changes for one dataset.
-func (h *HoldChange) add(v *RunState, at SentDataset) {
-	var a CopyState
-	if known := v.State.Datasets[at.Source]; known != nil && known.Targets[h.Target] != nil {
-		a = *known.Targets[h.Target]
-	}
+// add adds the changes for one copy.
+func (h *HoldChange) add(j *Job, p *pair) {
+	a, at := *p.known, p.sent
 	var base Held
-	if v.Job.Holds != "none" && v.Job.Holds != "target" {
+	if j.Holds != "none" && j.Holds != "target" {
 		base.Source = at.Newest.In(at.Source)
 	}
-	if v.Job.Holds != "none" && v.Job.Holds != "source" {
+	if j.Holds != "none" && j.Holds != "source" {
 		base.There = at.Target + "@" + at.There
 	}
 	var now []Held // at most one
@@ -74,8 +70,10 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 			held = append(held, Held{There: at.Target + "@" + snapshot})
 		}
 	}
-	if base != (Held{}) && v.isRolledBack(at.Source, a.BaseGUID) {
-		held = append(held, v.possibleHolds(at, base)...)
+	// If the base no longer exists, the source was rolled back, and zxfer restore --rollback has moved
+	// the holds to an older snapshot.
+	if _, exists := p.source.SnapshotOf(a.BaseGUID); !exists && a.BaseGUID != 0 && base != (Held{}) {
+		held = append(held, p.possibleHolds(base)...)
 	}
 	for _, was := range held {
 		h.Source.drop(was.Source, base.Source)
@@ -85,39 +83,28 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 	h.There.place(base.There)
 	a.Held = append(slices.DeleteFunc(held, func(h Held) bool { return h == base }), now...)
 	a.Base, a.There, a.BaseGUID, a.Moving = at.Newest.Name, at.There, at.Newest.GUID, true
-	if b := bookmarkOf(v.Job.Name, at.Source, at.Newest.Name); b != "" && v.Job.Bookmarks != "none" {
+	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" {
 		h.Bookmarks[b] = at.Newest.In(at.Source)
 	}
 	h.Arrivals[at.Source] = &a
 }
 
-// isRolledBack reports whether the base of a target no longer exists on the source. Then the
-// source was rolled back, and zxfer restore --rollback has moved the holds to an older snapshot.
-func (v *RunState) isRolledBack(source string, base uint64) bool {
-	d := v.Source.Find(source)
-	if d == nil || base == 0 {
-		return false
-	}
-	_, exists := d.SnapshotOf(base)
-	return !exists
-}
-
 // maxReleased limits the result of possibleHolds.
 const maxReleased = 1000
 
-// possibleHolds returns the snapshots of a dataset, other than the base, that may have a hold of
-// the job. If there are more than maxReleased, it returns the newest.
-func (v *RunState) possibleHolds(at SentDataset, base Held) (out []Held) {
-	all := v.Source.Find(at.Source).Snapshots()
+// possibleHolds returns the snapshots of the source dataset, other than the base, that may have a
+// hold of the job. If there are more than maxReleased, it returns the newest.
+func (p *pair) possibleHolds(base Held) (out []Held) {
+	all := p.source.Snapshots()
 	for _, s := range all[max(0, len(all)-maxReleased):] {
 		var h Held
 		if base.Source != "" {
-			h.Source = s.In(at.Source)
+			h.Source = s.In(p.source.Name)
 		}
 		if base.There != "" {
-			h.There = at.Target + "@" + s.Name
+			h.There = p.sent.Target + "@" + s.Name
 		}
-		if s.GUID != at.Newest.GUID {
+		if s.GUID != p.sent.Newest.GUID {
 			out = append(out, h)
 		}
 	}

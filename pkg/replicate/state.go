@@ -183,7 +183,7 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 
 // EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
 // dataset, failed is the error of pruning.
-func (v *RunState) EndLocal(missed map[string]error, failed error) {
+func (v *Survey) EndLocal(missed map[string]error, failed error) {
 	for name := range v.Unchanged {
 		v.State.Alone(name).Ended(v.Started, nil)
 	}
@@ -211,7 +211,7 @@ func (v *RunState) EndLocal(missed map[string]error, failed error) {
 
 // Forget drops state that is outside the job now, so that status does not report it as late. Its
 // holds become stale (see holds --gc).
-func (v *RunState) Forget() {
+func (v *Survey) Forget() {
 	concerned := map[string]bool{}
 	maps.Copy(concerned, v.Unchanged)
 	for _, d := range v.Source.Datasets {

@@ -19,7 +19,7 @@ func reviewed(t *testing.T, n int) func() {
 	j := &replicate.Job{Name: "j", Source: "src", Targets: []replicate.Target{{Name: "t", To: "dst"}}, Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}}
 	scope, err := j.Scope()
 	require.NoError(t, err)
-	v := &replicate.RunState{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
+	v := &replicate.Survey{Job: j, Scope: scope, State: &replicate.State{Datasets: map[string]*replicate.DatasetState{}}, Root: "src", Source: &zfs.Listing{Root: "src"}}
 	b := &batch{side: &side{name: "t"}, result: &job.BatchResult{}}
 	p, st := &plan.Plan{}, plan.State{}
 	for i := range n {

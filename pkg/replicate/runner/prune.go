@@ -30,11 +30,11 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		return nil, err
 	}
 	defer unlock()
-	v, err := w.survey(ctx)
+	survey, err := w.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v.NoLimit = beyond
+	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
 	var errs []error
 	for _, t := range w.targets {
 		b := batch{side: t, result: &job.BatchResult{}}

@@ -43,7 +43,7 @@ func New(stateDir string, open hosts.Opener, now func() time.Time, log func(stri
 func (r *Runner) Close() error { return r.hosts.Close() }
 
 // jobRun holds the parts of a run that last, such as its record. Observations and decisions pass
-// from stage to stage as replicate.RunState and replicate.Decision.
+// from stage to stage as replicate.Survey, replicate.RunState and replicate.Decision.
 type jobRun struct {
 	*Runner
 	job     *replicate.Job
@@ -167,13 +167,14 @@ func (w *jobRun) execute(ctx context.Context) error {
 		return snapErr
 	}
 	// A failure to take some snapshots does not stop the transfer.
+	after := &replicate.RunState{Survey: v}
 	for i, b := range w.send(ctx, v) {
 		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
 		b.updateState(v, missed)
-		v.Targets = append(v.Targets, b.targetState())
+		after.Targets = append(after.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, v)
-	d := w.decide(ctx, v)
+	w.checkLeftCopies(ctx, after)
+	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
 		w.hold(context.WithoutCancel(ctx), h)
 	}
@@ -185,7 +186,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
 	if ctx.Err() == nil && snapErr == nil {
-		settled.Datasets = replicate.Settle(v, d.Prunings, settled.Datasets)
+		settled.Datasets = replicate.Settle(after, d.Prunings, settled.Datasets)
 		if err := w.store.SaveSettled(settled); err != nil {
 			w.note("what is up to date could not be remembered: %v", err)
 		}

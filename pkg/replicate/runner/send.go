@@ -22,11 +22,13 @@ import (
 const defaultParallel = 2
 
 // send sends the batches of all targets concurrently.
-func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
+func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
-	if len(v.Unchanged) > 0 {
-		copies = replicate.Decide(v).Copies // before the first batch starts and changes the state
+	for _, t := range w.targets { // before the first batch starts and changes the state
+		if len(v.Unchanged) > 0 {
+			copies[t.name] = v.CopiesToList(t.target)
+		}
 	}
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
@@ -45,7 +47,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
 }
 
 // checkExcluded returns an error if a target excludes all datasets of the job.
-func checkExcluded(w *jobRun, t *side, v *replicate.RunState) error {
+func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
 	if len(v.Excluded[t.name]) < all {
 		return nil
@@ -54,7 +56,7 @@ func checkExcluded(w *jobRun, t *side, v *replicate.RunState) error {
 }
 
 // request returns the batch for one target.
-func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
+func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	survey, sent := *v.Source, w.job.SentTo(t.target)
 	survey.Datasets = v.To(t.name)
 	var since time.Time
@@ -170,7 +172,7 @@ func datasetRun(d *job.DatasetResult) statedir.DatasetRun {
 
 // updateState writes the result into the state. missed has the errors of datasets whose snapshot could
 // not be taken: older snapshots arrived, but the due one did not.
-func (b *batch) updateState(v *replicate.RunState, missed map[string]error) {
+func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	st := v.State
 	for _, name := range v.UnchangedAt(b.name) {
 		if v.TookAlong(b.target, name) {
@@ -188,7 +190,7 @@ func (b *batch) updateState(v *replicate.RunState, missed map[string]error) {
 		}
 		return
 	}
-	seen, sources := replicate.TargetState{Listing: &b.result.Target}, v.Source.ByName()
+	copies, sources := b.result.Target.ByName(), v.Source.ByName()
 	for _, d := range b.result.Datasets {
 		a := st.Arrival(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
@@ -197,7 +199,7 @@ func (b *batch) updateState(v *replicate.RunState, missed map[string]error) {
 			continue
 		}
 		a.Sending = 0
-		if copied := seen.Dataset(d.Target); copied != nil {
+		if copied := copies[d.Target]; copied != nil {
 			a.EncryptionRoot = copied.Get("encryptionroot")
 		}
 		if source := sources[d.Source]; source != nil {
