@@ -144,3 +144,15 @@ func TestFailedPruning(t *testing.T) {
 	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
 	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }
+
+// A run may reach the limit, but not exceed it.
+func TestPruneLimit(t *testing.T) {
+	t.Parallel()
+	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
+		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
+		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		p := Decide(v).Prunings[0]
+		require.Equal(t, refused, p.Refused, limit)
+		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)
+	}
+}

@@ -215,14 +215,6 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	}
 }
 
-// logReporter is a job.Reporter that reports only log messages.
-type logReporter struct {
-	job.Quiet
-	log func(string)
-}
-
-func (q logReporter) Log(message string) { q.log(message) }
-
 // sendReporter is a job.Reporter that saves what is being sent before the first stream starts. If the
 // target is unreachable after an interruption, the source must keep what the target may have
 // received.

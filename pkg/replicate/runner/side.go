@@ -103,3 +103,12 @@ func wrap(what string, err error) error {
 	}
 	return err
 }
+
+// cloneTimeout limits the removal of clones, which continues after an interruption.
+const cloneTimeout = 2 * time.Minute
+
+func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
+	defer cancel()
+	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
+}

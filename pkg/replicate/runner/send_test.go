@@ -2,16 +2,21 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
 	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -116,4 +121,97 @@ func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
 	r.destroy("dst/copy/a@own")
 	require.Equal(t, 1, run(outcome.Done).Sent)
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/a"))
+}
+
+// told records the calls of a Reporter except progress.
+type told struct {
+	name string
+	mu   *sync.Mutex
+	all  *[]string
+}
+
+func (r told) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*r.all = append(*r.all, r.name+": "+fmt.Sprintf(format, args...))
+}
+
+func (r told) Log(message string) { r.note("log %s", message) }
+
+func (r told) Activity(string) func() { return func() {} }
+
+func (r told) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
+
+func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
+
+func (told) Progress(int, connect.Progress) {}
+
+func (r told) Finished(_ int, result *job.StepResult) {
+	r.note("finished %s%s", result.Source, result.Snapshot)
+}
+
+func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
+
+// A run reports its transfers to a target like a transfer of its own.
+func TestARunTellsOfItsTransfers(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	run := r.runner(t)
+	var all []string
+	var mu sync.Mutex
+	run.Reporter = func(name, target string) job.Reporter {
+		if target == "" {
+			return nil // only the log is told
+		}
+		return told{name + " to " + target, &mu, &all}
+	}
+	_, err := run.Run(t.Context(), r.job, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
+}
+
+// If the result of a batch could not be inspected, earlier errors are still reported.
+func TestRecordOfABatchThatWasStopped(t *testing.T) {
+	t.Parallel()
+	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
+		{Source: "a", Err: errors.New("no space")}, {Source: "b", Err: fault.Interrupt("", context.Canceled)}, {Source: "c"},
+	}}}
+	r := b.record(0)
+	require.Equal(t, outcome.Interrupted, r.Outcome)
+	require.Len(t, r.Datasets, 1)
+	require.Equal(t, "a", r.Datasets[0].Source)
+	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
+}
+
+// If the target has no space for one dataset, the others and retention continue, and retention may
+// free space.
+func TestNoRoomForOne(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.Create("src/b", nil)
+	for _, s := range []string{"s1", "s2"} {
+		for _, n := range []string{"src", "src/a", "src/b"} {
+			r.snapshot(n, s)
+		}
+		r.run(t)
+		r.now += 10
+	}
+	r.Set("dst", "available", "1000")
+	for n, size := range map[string]int{"src": 1, "src/a": 10000, "src/b": 100} {
+		r.Write(n, make([]byte, size))
+	}
+	for _, n := range []string{"src", "src/a", "src/b"} {
+		r.snapshot(n, "s3")
+	}
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Targets[0].Outcome)
+	require.Empty(t, run.Targets[0].Error)
+	require.Equal(t, 2, run.Targets[0].Sent)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, 2, run.Targets[0].Pruned)
+	for _, d := range run.Targets[0].Datasets {
+		require.Equal(t, d.Source == "src/a", d.Conflict == string(plan.NoRoom), d.Source)
+	}
+	require.Equal(t, []string{"s2", "s3"}, r.names("dst/copy/b"))
 }
