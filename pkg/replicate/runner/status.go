@@ -174,6 +174,40 @@ func (j *JobStatus) unreadable(err error) {
 	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }
 
+// Summary counts jobs and their copies, which are pairs of a dataset and a target. Every output of a
+// status uses it.
+type Summary struct {
+	Jobs, LateJobs, FailedJobs int
+	Copies, Well, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
+	Diverged, Orphans          int            // renamed copies, and copies of deleted datasets
+	States                     map[string]int // copies, and jobs without any, by state
+}
+
+// Summarize returns the summary of jobs.
+func Summarize(jobs ...*JobStatus) *Summary {
+	s := &Summary{Jobs: len(jobs), States: map[string]int{}}
+	count := func(n *int, is bool) {
+		if is {
+			*n++
+		}
+	}
+	for _, j := range jobs {
+		count(&s.LateJobs, j.Late)
+		count(&s.FailedJobs, j.Failed)
+		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Aside), s.Orphans+len(j.Gone)
+		for _, d := range j.Datasets {
+			count(&s.Well, d.State == OK)
+			count(&s.Late, d.Late)
+			count(&s.Failed, d.Outcome == outcome.Failed || d.Outcome == outcome.Refused)
+			s.States[d.State]++
+		}
+		if len(j.Datasets) == 0 {
+			s.States[j.State]++
+		}
+	}
+	return s
+}
+
 // Shorten removes the datasets that are neither late nor failed.
 func (s *Status) Shorten() {
 	for _, j := range s.Jobs {
