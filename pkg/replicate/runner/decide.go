@@ -11,6 +11,7 @@ import (
 // decide returns the decision for the state v. It queries snapshot dates that retention needs and
 // no listing holds.
 func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.Decision {
+	w.checkLeftCopies(ctx, v)
 	v.Now = w.Now()
 	d := replicate.Decide(v)
 	if len(d.Ask) > 0 {

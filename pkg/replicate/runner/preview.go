@@ -102,7 +102,6 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, after)
 	p.Denied = append(p.Denied, w.denied(ctx)...)
 	d := w.decide(ctx, after)
 	p.Prunings = append(p.Prunings, d.Prunings...)

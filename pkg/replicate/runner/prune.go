@@ -49,7 +49,6 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 		v.Targets = append(v.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, v)
 	all := w.decide(ctx, v).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {

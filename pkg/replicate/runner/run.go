@@ -64,7 +64,6 @@ func (w *jobRun) execute(ctx context.Context) error {
 		b.updateState(v, missed)
 		after.Targets = append(after.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, after)
 	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
 		w.hold(context.WithoutCancel(ctx), h)
