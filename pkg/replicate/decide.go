@@ -38,7 +38,7 @@ type TargetState struct {
 type SentDataset struct {
 	Source, Target string      // names of the dataset and its copy
 	Newest         zfs.Version // most recent sent snapshot, as on the source
-	There          string      // its name on the target
+	NewestOnTarget string      // its name on the target
 	Sent           bool        // in this run
 }
 

@@ -16,7 +16,7 @@ type needs map[string][]map[uint64]string
 func neededBy(pairs []*pair, moved []*HoldChange) needs {
 	arrivals, out := map[string]map[string]*CopyState{}, needs{}
 	for _, h := range moved {
-		arrivals[h.Target] = h.Arrivals
+		arrivals[h.Target] = h.Copies
 	}
 	for _, p := range pairs {
 		name := p.source.Name

@@ -70,7 +70,7 @@ func (s *side) checkMirror(p *Pruning, c *candidate, deleted int) *PruneResult {
 	}
 	of := uint64(0)
 	if a := c.state.Targets[s.name]; a != nil {
-		of = a.Of
+		of = a.OriginalGUID
 	}
 	switch {
 	case s.noLimit:

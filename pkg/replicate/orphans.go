@@ -84,8 +84,8 @@ func (v *Survey) NoteOrphans() {
 			}
 			g := &Orphan{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, SourceReplaced: replaced}
 			for _, h := range a.Held {
-				if h.There != "" {
-					g.Held = append(g.Held, h.There)
+				if h.Target != "" {
+					g.Held = append(g.Held, h.Target)
 				}
 			}
 			v.State.Orphans = append(v.State.Orphans, g)
@@ -97,9 +97,9 @@ func (v *Survey) NoteOrphans() {
 // noteReturned adds the holds of an orphan to the state of its dataset again, because the source
 // has that dataset again.
 func (s *State) noteReturned(g *Orphan) {
-	a := s.Arrival(g.Source, g.Target)
+	a := s.Copy(g.Source, g.Target)
 	for _, snapshot := range g.Held {
-		if h := (Held{There: snapshot}); !slices.Contains(a.Held, h) {
+		if h := (Held{Target: snapshot}); !slices.Contains(a.Held, h) {
 			a.Held, a.Moving = append(a.Held, h), true
 		}
 	}
@@ -145,7 +145,7 @@ func (s *side) destroyOrphans(p *Pruning) {
 		for _, have := range d.Snapshots() {
 			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: have.Name, GUID: have.GUID})
 		}
-		p.Datasets, p.Gone = append(p.Datasets, d.Name), append(p.Gone, remove)
+		p.Datasets, p.OrphanRequests = append(p.Datasets, d.Name), append(p.OrphanRequests, remove)
 	}
 	if n := len(p.Datasets); n > s.mirror.AtMost() && !s.noLimit {
 		p.refuse("%s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), s.mirror.AtMost())
@@ -193,7 +193,7 @@ func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
 	return ""
 }
 
-// Removed drops an orphan that was destroyed.
-func (s *State) Removed(target, dataset string) {
+// DropOrphan drops an orphan that was destroyed.
+func (s *State) DropOrphan(target, dataset string) {
 	s.Orphans = slices.DeleteFunc(s.Orphans, func(g *Orphan) bool { return g.Target == target && g.Dataset == dataset })
 }

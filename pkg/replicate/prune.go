@@ -99,7 +99,7 @@ func (s *side) applyGrid(p *Pruning) (ask []string) {
 	for i := range s.candidates {
 		c := &s.candidates[i]
 		c.fingerprint = s.fingerprint(c)
-		if past := c.state.Past[s.name]; c.state.Pruned[s.name] == c.fingerprint && (past == nil || past.Doubts() == 0) {
+		if past := c.state.Histories[s.name]; c.state.Pruned[s.name] == c.fingerprint && (past == nil || past.CountUntrusted() == 0) {
 			p.Kept += s.scope.Count(c.dataset)
 			continue
 		}
@@ -123,14 +123,14 @@ func (s *side) applyGrid(p *Pruning) (ask []string) {
 
 // pruneOne applies the grid to one dataset.
 func (s *side) pruneOne(p *Pruning, c *candidate) *PruneResult {
-	past, name := *c.state.Past[s.name].ForDataset(c.dataset.GUID), c.dataset.Name
+	past, name := *c.state.Histories[s.name].ForDataset(c.dataset.GUID), c.dataset.Name
 	found := s.grid.Prunable(c.dataset, s.scope, s.created[name], c.protected, &past, s.now)
 	if limit := s.job.PruneAtMost(); found.OverLimit > limit && !s.noLimit {
 		p.refuse("%s of %s would go, although neither time nor newer ones explain it, and prune_limit allows one run %d",
 			english.Plural(found.OverLimit, "snapshot", ""), name, limit)
 	}
 	for _, snapshot := range found.Untrusted {
-		p.Doubted = append(p.Doubted, name+"@"+snapshot)
+		p.Untrusted = append(p.Untrusted, name+"@"+snapshot)
 	}
 	for snapshot, why := range found.KeepReasons {
 		p.KeepReasons[name+"@"+snapshot] = why

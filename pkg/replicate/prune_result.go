@@ -14,10 +14,10 @@ type Pruning struct {
 	Kept      int      `json:"kept"`      // snapshots in the scope
 	Held      []string `json:"held"`      // kept because of holds or clones
 	Protected int      `json:"protected"` // bases of increments, and for interrupted receives
-	// Doubted are snapshots with untrusted dates.
-	Doubted []string `json:"doubted,omitempty"`
-	Error   string   `json:"error,omitempty"`
-	Hint    string   `json:"hint,omitempty"`
+	// Untrusted are snapshots with untrusted dates.
+	Untrusted []string `json:"doubted,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	Hint      string   `json:"hint,omitempty"`
 	// Mirror means that the mirror decided, not a grid.
 	Mirror bool `json:"mirror,omitempty"`
 	// Datasets are orphans to destroy.
@@ -30,8 +30,8 @@ type Pruning struct {
 	KeepReasons map[string]string `json:"-"`
 	// Removed counts the destroyed Datasets.
 	Removed int `json:"-"`
-	// Gone has the requests to destroy Datasets.
-	Gone []zfs.Orphan `json:"-"`
+	// OrphanRequests has the requests to destroy Datasets.
+	OrphanRequests []zfs.Orphan `json:"-"`
 	// Results holds new knowledge about each checked dataset, by the name of its original.
 	Results map[string]*PruneResult `json:"-"`
 }
@@ -73,11 +73,11 @@ func (p *Pruning) Keep(name string) {
 	p.Kept++
 }
 
-// Done records that the pruning is complete.
-func (p *Pruning) Done() {
+// Complete records that the pruning is complete.
+func (p *Pruning) Complete() {
 	for _, l := range p.Results {
 		if l.History != nil && !l.Waiting {
-			l.History.Removed()
+			l.History.Complete()
 		}
 	}
 }
@@ -87,13 +87,13 @@ func (s *State) Learn(p *Pruning) {
 	for source, l := range p.Results {
 		known := s.Dataset(source)
 		if l.History != nil {
-			if known.Past == nil {
-				known.Past = map[string]*History{}
+			if known.Histories == nil {
+				known.Histories = map[string]*History{}
 			}
-			known.Past[p.Side] = l.History
+			known.Histories[p.Side] = l.History
 		}
 		if l.Original != 0 {
-			s.Arrival(source, p.Side).Of = l.Original
+			s.Copy(source, p.Side).OriginalGUID = l.Original
 		}
 		switch {
 		case l.Fingerprint != "":

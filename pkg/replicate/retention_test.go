@@ -322,7 +322,7 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
 		require.Len(t, r.Remove, 176+run, "nothing could be destroyed, as all are held")
 		require.Zero(t, r.OverLimit, "run %d", run)
-		h.Removed()
+		h.Complete()
 		take(200 + run)
 	}
 }

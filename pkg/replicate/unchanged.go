@@ -28,9 +28,9 @@ type UnchangedCache struct {
 	Targets map[string]string `json:"targets"` // of the copies, by target name
 }
 
-// Unmoved returns the source datasets that have not changed and need no snapshot. It does not
+// UnchangedSources returns the source datasets that have not changed and need no snapshot. It does not
 // check the copies.
-func Unmoved(v *Survey, before map[string]*UnchangedCache) []string {
+func UnchangedSources(v *Survey, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
 		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.isUnchanged(d, s, known) {
@@ -57,19 +57,19 @@ func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetSt
 	return v.Scope.Naming() == nil || s.Own && d.Get("written") == "0"
 }
 
-// CopyMoved reports whether a copy has changed.
-func (s *UnchangedCache) CopyMoved(target string, dst *zfs.Dataset, a *CopyState) bool {
+// CopyChanged reports whether a copy has changed.
+func (s *UnchangedCache) CopyChanged(target string, dst *zfs.Dataset, a *CopyState) bool {
 	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
 }
 
-// CopyProperties returns the properties that CopyMoved needs.
+// CopyProperties returns the properties that CopyChanged needs.
 func CopyProperties() []string {
 	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
 }
 
-// Settle returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
+// CacheUnchanged returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
 // their entry.
-func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
+func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
 	open := map[string]bool{} // datasets that pruning must check again
 	for _, p := range prunings {
 		for source, l := range p.Results {

@@ -24,7 +24,7 @@ import (
 func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	var b strings.Builder
 	alone := ""
-	if p.Alone {
+	if p.Local {
 		alone = ", no target: nothing is sent"
 	}
 	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
@@ -117,9 +117,9 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 
 // untrustedText lists snapshots with dates that retention does not trust.
 func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
-	if len(p.Doubted) > 0 {
+	if len(p.Untrusted) > 0 {
 		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
-			indent, english.Plural(len(p.Doubted), "snapshot", ""), firstOrAll(p.Doubted, "  "+indent, all))
+			indent, english.Plural(len(p.Untrusted), "snapshot", ""), firstOrAll(p.Untrusted, "  "+indent, all))
 	}
 }
 

@@ -29,8 +29,8 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			writePrefixed(&b, "    hint: ", p.Hint)
 		}
 		leftCopiesText(&b, j)
-		if j.Doubted > 0 {
-			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
+		if j.Untrusted > 0 {
+			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
 			writePrefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
 		}
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -44,11 +44,11 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 
 // leftCopiesText lists diverged copies and orphans.
 func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
-	for _, a := range j.Aside {
+	for _, a := range j.Diverged {
 		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
 		writePrefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
 	}
-	for _, g := range j.Gone {
+	for _, g := range j.Orphans {
 		fate := "stays"
 		if !g.Due.IsZero() {
 			fate = "may go at " + stamp(g.Due)

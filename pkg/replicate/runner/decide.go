@@ -2,10 +2,13 @@ package runner
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
 )
 
 // decide returns the decision for the state v. It queries snapshot dates that retention needs and
@@ -60,4 +63,57 @@ func (w *jobRun) created(ctx context.Context, side string, snapshots []string) (
 		}
 	}
 	return out, err
+}
+
+// checkLeftCopies checks whether the diverged copies and orphans still exist. If a target cannot be
+// queried, its copies count as existing, and their age does not grow.
+func (w *jobRun) checkLeftCopies(ctx context.Context, v *replicate.RunState) {
+	v.NoteOrphans()
+	for _, t := range v.Targets {
+		names := w.state.DivergedAt(t.Name)
+		for _, g := range w.state.OrphansAt(t.Name) {
+			names = append(names, g.Dataset)
+		}
+		if t.Failed || len(names) == 0 {
+			continue
+		}
+		found, err := w.side(t.Name).properties(ctx, names, "guid")
+		if err != nil {
+			w.note("%s: what is set aside, or gone from the source: %v", t.Name, err)
+			continue
+		}
+		guidOf := func(name string) uint64 {
+			guid, _ := strconv.ParseUint(found[name]["guid"].Value, 10, 64) // 0 for a copy that no longer exists
+			return guid
+		}
+		w.state.UpdateDiverged(t.Name, guidOf)
+		v.UpdateOrphans(t.Target, guidOf)
+	}
+	w.listOverdue(ctx, v)
+}
+
+// listOverdue lists the orphans that are due to be destroyed, with their descendants.
+func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
+	v.DueOrphans = map[string]*zfs.Listing{}
+	for _, t := range v.Targets {
+		if t.Failed {
+			continue
+		}
+		above := ""
+		for _, g := range v.Overdue(t.Target) { // sorted by name
+			if above != "" && strings.HasPrefix(g.Dataset, above+"/") {
+				continue
+			}
+			above = g.Dataset
+			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
+			if err != nil {
+				w.note("%s: %s is gone from the source, and its copy stays: %v", t.Name, g.Source, err)
+				continue
+			}
+			if v.DueOrphans[t.Name] == nil {
+				v.DueOrphans[t.Name] = &zfs.Listing{}
+			}
+			v.DueOrphans[t.Name].Datasets = append(v.DueOrphans[t.Name].Datasets, l.Datasets...)
+		}
+	}
 }

@@ -33,7 +33,7 @@ func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	t.Helper()
 	st, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
-	return st.Arrival(source, "t")
+	return st.Copy(source, "t")
 }
 
 // The next run places a hold that failed, or was not tried because the run was killed, even if it

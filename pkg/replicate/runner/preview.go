@@ -23,7 +23,7 @@ type Preview struct {
 	Job       string   `json:"job"`
 	Source    string   `json:"source"`
 	Datasets  int      `json:"datasets"`
-	Alone     bool     `json:"alone,omitempty"` // the job has no target
+	Local     bool     `json:"alone,omitempty"` // the job has no target
 	Snapshots []string `json:"snapshots"`       // that the run would take
 	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
@@ -77,7 +77,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
 	v, err := w.survey(ctx)
 	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
@@ -170,9 +170,9 @@ func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 		var drop []string
 		switch side {
 		case replicate.SourceSide:
-			drop = h.Source.Drop
+			drop = h.OnSource.Drop
 		case h.Target:
-			drop = h.There.Drop
+			drop = h.OnTarget.Drop
 		}
 		for _, name := range drop {
 			out[name]++

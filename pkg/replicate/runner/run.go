@@ -47,7 +47,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 // execute does the work between the hooks. Its error concerns the whole run.
 func (w *jobRun) execute(ctx context.Context) error {
 	defer w.connectTargets(ctx)()
-	settled := w.store.Settled(w.job)
+	settled := w.store.UnchangedCache(w.job)
 	v, err := w.surveyChanged(ctx, settled)
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func (w *jobRun) execute(ctx context.Context) error {
 		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
 	}
 	if ctx.Err() == nil && snapErr == nil {
-		settled.Datasets = replicate.Settle(after, d.Prunings, settled.Datasets)
-		if err := w.store.SaveSettled(settled); err != nil {
+		settled.Datasets = replicate.CacheUnchanged(after, d.Prunings, settled.Datasets)
+		if err := w.store.SaveUnchangedCache(settled); err != nil {
 			w.note("what is up to date could not be remembered: %v", err)
 		}
 	}

@@ -18,9 +18,9 @@ import (
 // StatusSchema names the JSON format of the status. New versions only add fields.
 const StatusSchema = "zxfer.replicate.status/v1"
 
-// Settle makes the state, Late and Failed of a job consistent with its parts. A status from
+// Normalize makes the state, Late and Failed of a job consistent with its parts. A status from
 // another host may contradict itself or have unknown words.
-func (j *JobStatus) Settle() {
+func (j *JobStatus) Normalize() {
 	late := func(late bool) string {
 		if late {
 			return Late
@@ -86,12 +86,12 @@ type JobStatus struct {
 	Lag         float64 `json:"lag_seconds"`
 	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
 	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
-	// Doubted counts the snapshots, on all sides, with dates that retention does not trust.
-	Doubted int `json:"doubted,omitempty"`
-	// Aside lists the diverged copies that were renamed and still exist.
-	Aside []replicate.DivergedCopy `json:"set_aside,omitempty"`
-	// Gone lists the copies of datasets that were deleted on the source.
-	Gone []OrphanStatus `json:"gone,omitempty"`
+	// Untrusted counts the snapshots, on all sides, with dates that retention does not trust.
+	Untrusted int `json:"doubted,omitempty"`
+	// Diverged lists the diverged copies that were renamed and still exist.
+	Diverged []replicate.DivergedCopy `json:"set_aside,omitempty"`
+	// Orphans lists the copies of datasets that were deleted on the source.
+	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -194,7 +194,7 @@ func Summarize(jobs ...*JobStatus) *Summary {
 	for _, j := range jobs {
 		count(&s.LateJobs, j.Late)
 		count(&s.FailedJobs, j.Failed)
-		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Aside), s.Orphans+len(j.Gone)
+		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Diverged), s.Orphans+len(j.Orphans)
 		for _, d := range j.Datasets {
 			count(&s.Well, d.State == OK)
 			count(&s.Late, d.Late)
@@ -259,10 +259,10 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	}
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
 		known := st.Datasets[source]
-		for _, h := range known.Past {
-			js.Doubted += h.Doubts()
+		for _, h := range known.Histories {
+			js.Untrusted += h.CountUntrusted()
 		}
-		if a := known.Alone; a != nil {
+		if a := known.Local; a != nil {
 			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot}, &a.Attempt)
 		}
 		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
@@ -270,14 +270,14 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
-	js.Aside, js.Gone = st.Aside, orphansOf(j, st)
+	js.Diverged, js.Orphans = st.Diverged, orphansOf(j, st)
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now))
-	js.Settle()
+	js.Normalize()
 	return js
 }
 

@@ -296,9 +296,9 @@ func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
-		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
 	}
-	s.Jobs[1].Gone = []runner.OrphanStatus{{Source: "rpool/lost"}}
+	s.Jobs[1].Orphans = []runner.OrphanStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)
 	require.NoError(t, err)
 	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 set aside, 1 gone from the source"} {

@@ -205,17 +205,17 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
-	for _, a := range j.Aside[:min(len(j.Aside), maxLeftCopies)] {
+	for _, a := range j.Diverged[:min(len(j.Diverged), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
-	for _, g := range j.Gone[:min(len(j.Gone), maxLeftCopies)] {
+	for _, g := range j.Orphans[:min(len(j.Orphans), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
-	if len(j.Aside) > maxLeftCopies || len(j.Gone) > maxLeftCopies {
+	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
 		facts = append(facts, "in all "+strings.Join(report.LeftCopies(runner.Summarize(j)), ", "))
 	}
-	if j.Doubted > 0 {
-		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
+	if j.Untrusted > 0 {
+		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Untrusted, "snapshot", ""))
 	}
 	return facts
 }
