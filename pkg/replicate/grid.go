@@ -50,20 +50,13 @@ type Point struct {
 	Order uint64
 }
 
-// Keep returns the points that the grid keeps, by name, with the rules ("daily, monthly"). A nil
-// grid keeps all.
+// Keep returns the points that the grid keeps, by name, with the rules ("daily, monthly").
 //
 // Keep is stable: a point that it keeps now was kept at all earlier times, so frequent pruning has
 // the same result as a single one. The newest snapshot represents a period, so a period that has
 // started always has one.
 func (g *Grid) Keep(points []Point) map[string]string {
 	kept := make(map[string]string, len(points))
-	if g == nil {
-		for _, p := range points {
-			kept[p.Name] = "no retention is set"
-		}
-		return kept
-	}
 	newestFirst := slices.Clone(points)
 	slices.SortFunc(newestFirst, func(a, b Point) int {
 		return cmp.Or(cmp.Compare(b.Order, a.Order), b.Time.Compare(a.Time), cmp.Compare(b.Name, a.Name))

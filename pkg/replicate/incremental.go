@@ -8,19 +8,19 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// needs holds the versions of a source dataset, by its name, that each of its targets needs: by GUID,
+// needs holds, by the name of a source dataset, the versions that each of its targets needs: by GUID,
 // with the reason.
 type needs map[string][]map[uint64]string
 
 // neededBy returns the needs of the targets after the holds were moved.
 func neededBy(pairs []*pair, moved []*HoldChange) needs {
-	arrivals, out := map[string]map[string]*CopyState{}, needs{}
+	after, out := map[string]map[string]*CopyState{}, needs{}
 	for _, h := range moved {
-		arrivals[h.Target] = h.Copies
+		after[h.Target] = h.Copies
 	}
 	for _, p := range pairs {
 		name := p.source.Name
-		out[name] = append(out[name], p.needed(cmp.Or(arrivals[p.target.Name][name], p.known)))
+		out[name] = append(out[name], p.needed(cmp.Or(after[p.target.Name][name], p.known)))
 	}
 	return out
 }

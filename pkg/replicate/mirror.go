@@ -16,12 +16,7 @@ type Mirror struct {
 }
 
 // AtMost returns Limit or its default.
-func (m *Mirror) AtMost() int {
-	if m.Limit == nil {
-		return defaultPruneLimit
-	}
-	return *m.Limit
-}
+func (m *Mirror) AtMost() int { return valueOr(m.Limit, defaultPruneLimit) }
 
 // MirrorsSnapshots reports whether the mirror destroys snapshots. A retention grid replaces that.
 func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention == nil }

@@ -73,13 +73,7 @@ func hostState(j *fleet.Job) string {
 
 // hostFacts describes a job, its problems first.
 func hostFacts(j *fleet.Job) (facts []string) {
-	if len(j.Problems) > 0 {
-		facts = append(facts, Problem(j.Problems[0]))
-	}
-	if more := len(j.Problems) - 1; more > 0 {
-		facts = append(facts, fmt.Sprintf("%d more", more))
-	}
-	facts = append(facts, InProgress(j.JobStatus)...)
+	facts = append(firstProblem(j.JobStatus), InProgress(j.JobStatus)...)
 	if j.Late && j.Lag > 0 {
 		facts = append(facts, "late by "+Seconds(j.Lag))
 	}

@@ -181,12 +181,7 @@ func jobSummary(j summarizedJob) string {
 	if j.LastRun.IsZero() {
 		parts = InProgress(j.JobStatus)
 	}
-	if len(j.Problems) > 0 {
-		parts = append(parts, Problem(j.Problems[0]))
-	}
-	if n := len(j.Problems) - 1; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", n))
-	}
+	parts = append(parts, firstProblem(j.JobStatus)...)
 	if late := j.sum.Late; late > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.sum.Copies, "dataset", ""))+lateBy(j.Lag))
 	} else if j.Late && j.sum.Copies == 0 && j.State == runner.Late {

@@ -152,6 +152,17 @@ func Problem(p *runner.Problem) string {
 	return oneLine(p.State) + ": " + what + joinLines(p.Error)
 }
 
+// firstProblem returns the first problem of a job and the number of others.
+func firstProblem(j *runner.JobStatus) (facts []string) {
+	if len(j.Problems) > 0 {
+		facts = append(facts, Problem(j.Problems[0]))
+	}
+	if more := len(j.Problems) - 1; more > 0 {
+		facts = append(facts, fmt.Sprintf("%d more", more))
+	}
+	return facts
+}
+
 // capitals returns a state in capitals, for attention.
 func capitals(state string) string { return strings.ToUpper(state) }
 
