@@ -222,9 +222,9 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	return out, nil
 }
 
-// hold moves a target's holds and creates bookmarks. It only notes errors, because the data
+// moveHolds moves a target's holds and creates bookmarks. It only notes errors, because the data
 // arrived.
-func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
+func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 	for source, a := range h.Copies {
 		w.state.Dataset(source).Targets[h.Target] = a
 	}

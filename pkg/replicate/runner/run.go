@@ -66,7 +66,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	}
 	d := w.decide(ctx, after)
 	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
-		w.hold(context.WithoutCancel(ctx), h)
+		w.moveHolds(context.WithoutCancel(ctx), h)
 	}
 	var pruneErr error
 	if ctx.Err() == nil {

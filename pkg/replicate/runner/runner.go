@@ -113,9 +113,9 @@ func (r *Runner) newRun(j *replicate.Job, store *statedir.Store) (w *jobRun, err
 // command returns a command line of zxfer replicate for hints.
 func (r *Runner) command(words string) string { return "zxfer replicate " + words + r.Flags }
 
-// Hold prevents runs of a job until unlock is called. If the job is running, it fails with
+// LockJob prevents runs of a job until unlock is called. If the job is running, it fails with
 // statedir.ErrRunning (fault.Refused).
-func (r *Runner) Hold(ctx context.Context, j *replicate.Job) (unlock func(), err error) {
+func (r *Runner) LockJob(ctx context.Context, j *replicate.Job) (unlock func(), err error) {
 	_, unlock, err = r.lockRun(ctx, j, false, "wait for its end, then the same command")
 	return unlock, err
 }
