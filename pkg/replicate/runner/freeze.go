@@ -139,7 +139,7 @@ func (w *jobRun) recordFreeze(z *freeze.Wanted, o freeze.Outcome, names []string
 	for _, full := range names {
 		dataset, snapshot, _ := strings.Cut(full, "@")
 		if slices.Contains(z.Datasets, dataset) {
-			w.state.Dataset(dataset).Froze(snapshot, o.Error == "")
+			w.state.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
 		}
 	}
 }

@@ -51,7 +51,7 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 }
 
 // A change of a dataset, on either side, makes the next run list only that one.
-func TestSettledInvalidation(t *testing.T) {
+func TestUnchangedInvalidation(t *testing.T) {
 	t.Parallel()
 	both := []string{"dst/copy/c", "src/c"}
 	var everything []string
@@ -122,7 +122,7 @@ func TestSettledInvalidation(t *testing.T) {
 
 // A promotion moves snapshots without changing the recorded properties of the clone. Its origin
 // shows it.
-func TestSettledPromotion(t *testing.T) {
+func TestUnchangedPromotion(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.Clone("src/c@s1", "src/c2")
@@ -138,7 +138,7 @@ func TestSettledPromotion(t *testing.T) {
 
 // A snapshot that retention cannot destroy is checked in every run, since the removal of a hold or
 // clone does not show in the dataset.
-func TestSettledHeld(t *testing.T) {
+func TestUnchangedHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	require.NoError(t, r.Hold(t.Context(), "mine", []string{"src/c@s1"}))
@@ -160,7 +160,7 @@ func TestSettledHeld(t *testing.T) {
 // Holds and bookmarks do not change the recorded properties. A dataset that got or lost one is
 // still skipped, since there is nothing to do. Once there is, the run does the same as one without
 // a record.
-func TestSettledUnseen(t *testing.T) {
+func TestUnchangedUnseen(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
 	base, mark := replicate.Tag("j", "t"), c+"#"+replicate.Tag("j", "s2")
@@ -243,7 +243,7 @@ func TestSettledUnseen(t *testing.T) {
 }
 
 // A hold that could not be released is retried in every run: its dataset is not skipped.
-func TestSettledReleaseFails(t *testing.T) {
+func TestUnchangedReleaseFails(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.snapshot("src/c", "s3")
@@ -270,7 +270,7 @@ func TestSettledReleaseFails(t *testing.T) {
 }
 
 // If a run is interrupted at any point, a common snapshot is held.
-func TestNothingIsLetGoOfBeforeTheNewBaseIsHeld(t *testing.T) {
+func TestACommonSnapshotIsAlwaysHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.snapshot("src/c", "s3")
@@ -287,7 +287,7 @@ func TestNothingIsLetGoOfBeforeTheNewBaseIsHeld(t *testing.T) {
 }
 
 // Two changes within a second, with a run between them, are both found on either side.
-func TestSettledTwiceInASecond(t *testing.T) {
+func TestUnchangedTwiceInASecond(t *testing.T) {
 	t.Parallel()
 	for name, snapshot := range map[string]func(r *replica, s string){
 		"source": func(r *replica, s string) { r.snapshot("src/c", s) },
@@ -309,7 +309,7 @@ func TestSettledTwiceInASecond(t *testing.T) {
 }
 
 // A job that takes a snapshot in every run skips nothing. A job with skip_unchanged does.
-func TestSettledTaking(t *testing.T) {
+func TestUnchangedTaking(t *testing.T) {
 	t.Parallel()
 	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}
 	r := newReplica(t, take)

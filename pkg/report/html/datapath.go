@@ -17,13 +17,13 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// way is the path from source to target, drawn as a pipe. A busier part is narrower.
-type way struct {
+// dataPath is the path from source to target, drawn as a pipe. A busier part is narrower.
+type dataPath struct {
 	Parts []part
 	Said  string // explains the shares
 }
 
-// part is one part of a way.
+// part is one part of a data path.
 type part struct {
 	Name, Host string
 	Value      string // "busy 97 %"
@@ -46,8 +46,8 @@ type measurements struct {
 	network *transfer.Network
 }
 
-// wayOf shows how busy each stage of the streams was.
-func wayOf(all []measurements, source, target, limitedBy string, device bool) *way {
+// dataPathOf shows how busy each stage of the streams was.
+func dataPathOf(all []measurements, source, target, limitedBy string, device bool) *dataPath {
 	sums := map[string]transfer.Stage{}
 	var network *transfer.Network
 	for _, e := range all {
@@ -69,7 +69,7 @@ func wayOf(all []measurements, source, target, limitedBy string, device bool) *w
 		}
 		return 0
 	}
-	w := &way{Said: "Of the time that streams ran, each part was busy for the share shown; the rest it waited for its neighbours."}
+	w := &dataPath{Said: "Of the time that streams ran, each part was busy for the share shown; the rest it waited for its neighbours."}
 	for _, st := range stages(device) {
 		p := part{Name: st.title, Host: target, Class: classOf(st.limit)}
 		if st.sends {
@@ -131,12 +131,12 @@ func networkNote(n *transfer.Network) string {
 // milliseconds formats a duration with three digits: "12.3 ms".
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seconds()*1000) }
 
-// expectedWay shows the measured rate of each part, and the share that the expected rate takes.
-func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
+// expectedPath shows the measured rate of each part, and the share that the expected rate takes.
+func (a About) expectedPath(ceilings []probe.Ceiling, e *job.Expected) *dataPath {
 	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
 		return nil
 	}
-	w := &way{Said: "Each part as it was measured by itself; the narrower it is drawn, the more of it the expected rate takes."}
+	w := &dataPath{Said: "Each part as it was measured by itself; the narrower it is drawn, the more of it the expected rate takes."}
 	found := false
 	for _, want := range []struct {
 		ids   []string
@@ -172,7 +172,7 @@ func (a About) expectedWay(ceilings []probe.Ceiling, e *job.Expected) *way {
 }
 
 // draw draws the pipe without steps between parts.
-func (w *way) draw() *way {
+func (w *dataPath) draw() *dataPath {
 	if len(w.Parts) < 2 {
 		return nil
 	}

@@ -32,7 +32,7 @@ func TestPreviewListsSnapshots(t *testing.T) {
 func TestPreviewAndStatusAreClean(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b[2J\ny"
-	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]string{evil: evil}, Doubted: []string{evil, evil}, Error: evil, Hint: evil}
+	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]string{evil: evil}, Untrusted: []string{evil, evil}, Error: evil, Hint: evil}
 	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*replicate.Pruning{pruning},
 		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
 		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []statedir.DatasetRun{{Source: evil, Error: evil, Hint: evil}},
@@ -65,7 +65,7 @@ func TestDeniedPreview(t *testing.T) {
 // The hint shows how to destroy a diverged copy.
 func TestAsideHint(t *testing.T) {
 	t.Parallel()
-	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Aside: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
 	require.Contains(t, b.String(), "\n    hint: to give it up, there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'\n")

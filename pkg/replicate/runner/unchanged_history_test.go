@@ -18,7 +18,7 @@ import (
 
 // Over random histories, a run that skips unchanged datasets has the same result as one that does
 // not.
-func TestSettledHistories(t *testing.T) {
+func TestUnchangedHistories(t *testing.T) {
 	t.Parallel()
 	jobs := map[string]replicate.Job{
 		"adopt": adopting(),

@@ -10,6 +10,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// A restore with only its last stage left was not up to date.
+func TestSummaryOfWhatWasOnlyHandedOver(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a -> b: no data was left to send, and what else was left is done\n", summary(&job.Report{Source: "a", Target: "b", Outcome: "done"}))
+}
+
 // TestRolledBackText reports a restore that only rolled datasets back.
 func TestRolledBackText(t *testing.T) {
 	t.Parallel()

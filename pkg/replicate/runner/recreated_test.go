@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestWhatWasCreatedAnewIsSetAside renames the copy of a source that was destroyed and recreated,
+// TestCopyOfRecreatedSourceIsRenamed renames the copy of a source that was destroyed and recreated,
 // whatever happened in between.
-func TestWhatWasCreatedAnewIsSetAside(t *testing.T) {
+func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		job  func(*replicate.Job)

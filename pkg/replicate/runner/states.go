@@ -8,6 +8,46 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
+// States of a job or dataset. Others are Interrupted, Refused and Failed of package outcome, which
+// the last run ended with, and statedir.Unproved.
+const (
+	OK      = "ok"      // the last run succeeded or none was due, and nothing is late
+	Unknown = "unknown" // no schedule and no run yet, or unreadable records
+	Late    = "late"
+	Damaged = "damaged" // a pool has data errors
+)
+
+// Rank returns a number that is higher for worse states. Unknown words, from records of other
+// versions, are the worst.
+func Rank(state string) int {
+	if at := slices.Index(ranks(), state); at >= 0 {
+		return at
+	}
+	return len(ranks()) - 1
+}
+
+// ranks returns all states, from best to worst.
+func ranks() []string {
+	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
+}
+
+// worst returns the worst of the states.
+func worst(parts ...string) string {
+	at := 0
+	for _, p := range parts {
+		at = max(at, Rank(p))
+	}
+	return ranks()[at]
+}
+
+// stateOf returns the state for the outcome of a run.
+func stateOf(ended string) string {
+	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
+		return OK
+	}
+	return worst(ended)
+}
+
 // Problem is an error of a run. One error with several victims, such as an unreachable host, is
 // one Problem.
 type Problem struct {

@@ -32,7 +32,7 @@ func (r *replica) status(t *testing.T) *JobStatus {
 
 // A job without a target takes and destroys its own snapshots by its retention. It keeps held
 // snapshots and those of others.
-func TestAlone(t *testing.T) {
+func TestLocalJob(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
 	require.True(t, r.status(t).Late, "it never ran")
@@ -65,7 +65,7 @@ func TestAlone(t *testing.T) {
 }
 
 // An unchanged dataset needs no snapshot, is not late, and is not listed again.
-func TestAloneSettled(t *testing.T) {
+func TestLocalUnchanged(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
 	for _, n := range strings.Split("bcdefgh", "") {
@@ -86,7 +86,7 @@ func TestAloneSettled(t *testing.T) {
 }
 
 // A job with only retention takes no snapshot.
-func TestAloneRemoves(t *testing.T) {
+func TestLocalRetention(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, adopting())
 	for _, s := range []string{"s1", "s2", "s3", "other", "s4"} {
@@ -94,7 +94,7 @@ func TestAloneRemoves(t *testing.T) {
 	}
 	p, err := r.preview(t)
 	require.NoError(t, err)
-	require.True(t, p.Alone)
+	require.True(t, p.Local)
 	require.Empty(t, p.Snapshots)
 	require.Equal(t, []string{"src/a@s1"}, p.Prunings[0].Remove)
 	run, _ := r.run(t)
@@ -110,7 +110,7 @@ func (r *replica) preview(t *testing.T) (*Preview, error) {
 }
 
 // If no snapshot can be taken, the dataset becomes late, with the reason.
-func TestAloneFails(t *testing.T) {
+func TestLocalSnapshotFails(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.run(t)
@@ -138,7 +138,7 @@ func TestAloneFails(t *testing.T) {
 
 // A job that lost its targets no longer needs their holds. A job that gets a target behaves like
 // any other.
-func TestAloneAndNot(t *testing.T) {
+func TestTargetsComeAndGo(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
 	targets := r.job.Targets

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/size"
 )
 
@@ -23,7 +24,7 @@ import (
 func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	var b strings.Builder
 	alone := ""
-	if p.Alone {
+	if p.Local {
 		alone = ", no target: nothing is sent"
 	}
 	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
@@ -116,9 +117,9 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 
 // untrustedText lists snapshots with dates that retention does not trust.
 func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
-	if len(p.Doubted) > 0 {
+	if len(p.Untrusted) > 0 {
 		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
-			indent, english.Plural(len(p.Doubted), "snapshot", ""), firstOrAll(p.Doubted, "  "+indent, all))
+			indent, english.Plural(len(p.Untrusted), "snapshot", ""), firstOrAll(p.Untrusted, "  "+indent, all))
 	}
 }
 
@@ -173,5 +174,56 @@ func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) err
 		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))
 	}
 	untrustedText(&b, "  ", p, dryRun)
+	return writeString(w, b.String())
+}
+
+// RunText writes the result of a run for people.
+func RunText(w io.Writer, r *statedir.Run) error {
+	var b strings.Builder
+	runText(&b, r)
+	return writeString(w, b.String())
+}
+
+// RunLine summarizes a run on one line.
+func RunLine(r *statedir.Run) string {
+	line := fmt.Sprintf("%s: %s in %s", oneLine(r.Job), oneLine(r.Outcome), Seconds(r.Ended.Sub(r.Started).Seconds()))
+	if r.Snapshots > 0 {
+		line += fmt.Sprintf(", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
+	}
+	if r.Pruned > 0 {
+		line += fmt.Sprintf(", %d removed on the source, bookmarks included", r.Pruned)
+	}
+	return line
+}
+
+func runText(b *strings.Builder, r *statedir.Run) {
+	b.WriteString(RunLine(r) + "\n")
+	for _, t := range r.Targets {
+		if t.Outcome == "" {
+			continue // the run ended before it reached this target
+		}
+		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
+			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+	}
+}
+
+// LogText writes the record of a past run for people.
+func LogText(w io.Writer, r *statedir.Run) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s ", stamp(r.Started))
+	runText(&b, r)
+	if r.Error != "" {
+		fmt.Fprintf(&b, "  error: %s\n", joinLines(r.Error))
+	}
+	for _, f := range r.Failures() {
+		of := f.Target
+		if f.Source != "" {
+			of += ": " + f.Source
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", oneLine(of), joinLines(f.Error))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "  note: %s\n", joinLines(n))
+	}
 	return writeString(w, b.String())
 }

@@ -22,10 +22,10 @@ func ran(ended string, targets ...*statedir.TargetRun) *statedir.State {
 
 // tried records the result of a dataset in that run.
 func tried(st *statedir.State, source, to string, err error) {
-	a := st.Arrival(source, to)
+	a := st.Copy(source, to)
 	a.Target = "vault/" + source
-	a.Ended(st.LastRun.Started.Add(-time.Hour), nil)
-	a.Ended(st.LastRun.Started, err)
+	a.Record(st.LastRun.Started.Add(-time.Hour), nil)
+	a.Record(st.LastRun.Started, err)
 }
 
 func standing(st *statedir.State) *JobStatus {
@@ -62,7 +62,7 @@ func TestStatusFailed(t *testing.T) {
 	js := standing(st)
 	require.Equal(t, OK, js.State)
 	require.False(t, js.Failed)
-	st.Arrival("tank", "near").Error = "no space" // as an older version wrote it
+	st.Copy("tank", "near").Error = "no space" // as an older version wrote it
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 
@@ -105,9 +105,9 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
 		for _, n := range []string{"tank", "tank/a"} {
-			st.Arrival(n, "near").Ended(st.LastRun.Started.Add(-time.Hour), nil)
+			st.Copy(n, "near").Record(st.LastRun.Started.Add(-time.Hour), nil)
 		}
-		st.Arrival("tank/a", "near").Ended(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
+		st.Copy("tank/a", "near").Record(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
 	}
 	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near"})
 	st.LastRun.Error = "beta: no route to host"

@@ -53,7 +53,7 @@ func (r *replica) stateOf(t *testing.T) *statedir.State {
 
 // A diverged copy is kept with all its snapshots, and a new one is started. Others are not
 // affected.
-func TestADivergedCopyIsSetAside(t *testing.T) {
+func TestDivergedCopyIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, diverge := range map[string]func(r *replica){
 		"snapshots of others": func(r *replica) { r.snapshot("dst/copy/a", "other") },
@@ -76,7 +76,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			require.Equal(t, before, r.state(), "a look changes nothing")
 			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Aside != nil })
 			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
-			require.Empty(t, r.stateOf(t).Aside, "what is only looked at is not written down")
+			require.Empty(t, r.stateOf(t).Diverged, "what is only looked at is not written down")
 
 			run, _ := r.run(t)
 			require.Equal(t, outcome.Done, run.Outcome, "%v", run.Targets)
@@ -90,7 +90,7 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was set aside")
 
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
-			require.Equal(t, aside[0], st.Jobs[0].Aside[0].As)
+			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
 			require.False(t, st.Failed)
 			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 
@@ -103,14 +103,14 @@ func TestADivergedCopyIsSetAside(t *testing.T) {
 			r.Remove(aside[0]) // whoever does not need it
 			r.take("s4")
 			r.run(t)
-			require.Empty(t, r.stateOf(t).Aside)
+			require.Empty(t, r.stateOf(t).Diverged)
 			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
 		})
 	}
 }
 
 // Descendants of a diverged copy are renamed with it and sent again.
-func TestChildrenAreSetAsideAlong(t *testing.T) {
+func TestDescendantsAreRenamedWithIt(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
 	r.snapshot("dst/copy", "other")
@@ -129,7 +129,7 @@ func TestChildrenAreSetAsideAlong(t *testing.T) {
 }
 
 // Repeated divergence does not fill the pool.
-func TestNoMoreThanAFewAreSetAside(t *testing.T) {
+func TestRenamesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
 	diverge := func(i int) *statedir.Run {
@@ -154,7 +154,7 @@ func TestNoMoreThanAFewAreSetAside(t *testing.T) {
 
 // A target dataset counts as a copy only if a run sent it or it has a common snapshot. A copy that
 // was only written to is not renamed.
-func TestWhatIsNotSetAside(t *testing.T) {
+func TestCopiesThatAreNotRenamed(t *testing.T) {
 	t.Parallel()
 	t.Run("of others", func(t *testing.T) {
 		t.Parallel()
@@ -195,7 +195,7 @@ func TestWhatIsNotSetAside(t *testing.T) {
 }
 
 // If a run is interrupted at any point, the next continues and renames nothing twice.
-func TestSettingAsideGoesOn(t *testing.T) {
+func TestRenamingContinues(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
 		t.Run(op, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestSettingAsideGoesOn(t *testing.T) {
 
 // first = "fail" does not refuse a copy that the job renamed itself, even after an interrupted
 // run, nor its unchanged descendants. A copy that disappears after it arrived again is refused.
-func TestWhatWasSetAsideIsBegun(t *testing.T) {
+func TestRenamedCopyIsSentInFull(t *testing.T) {
 	t.Parallel()
 	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +269,7 @@ func refusedOf(run *statedir.Run) (names []string) {
 }
 
 // A connection lost within the run is retried, whatever first is.
-func TestSettingAsideIsTriedAgain(t *testing.T) {
+func TestRenamingIsRetried(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
 	r.job.First = plan.FirstFail
@@ -289,7 +289,7 @@ func TestSettingAsideIsTriedAgain(t *testing.T) {
 }
 
 // Unchanged descendants are renamed with their parent and sent again.
-func TestIdleOnesAreSetAsideAlong(t *testing.T) {
+func TestUnchangedDescendantsAreRenamed(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.job.Targets[0].OnDivergence, r.job.First = "rotate", plan.FirstFail
@@ -307,7 +307,7 @@ func TestIdleOnesAreSetAsideAlong(t *testing.T) {
 }
 
 // A copy with descendants of others is not renamed.
-func TestOthersAreNotSetAsideAlong(t *testing.T) {
+func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
 	r.Create("dst/copy/a/mine", nil)
@@ -328,7 +328,7 @@ func TestOthersAreNotSetAsideAlong(t *testing.T) {
 }
 
 // The renaming is reported after it happened.
-func TestSettingAsideIsTold(t *testing.T) {
+func TestRenamingIsReported(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {
 		r := rotating(t)
