@@ -91,10 +91,7 @@ func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = e.source.Do(ctx, func(st hosts.Host) error {
-			_, err := st.Estimate(ctx, nil)
-			return err
-		})
+		_, _ = hosts.Estimate(ctx, e.source.Conn, nil)
 	}()
 	return func() { cancel(); <-over }
 }

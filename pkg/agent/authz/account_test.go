@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +27,7 @@ func TestAccounts(t *testing.T) {
 		"names":      {Names(&[]string{"tank@a", "tank@\n"}), "", []string{`"tank@a"`, `"tank@\n"`}},
 		"name":       {Name(new("tank")), "", []string{`"tank"`}},
 		"bookmarks":  {BookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
-		"holds":      {HoldNames(&Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
+		"holds":      {HoldNames(&hosts.Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
 		"set aside":  {DivergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
 		"removed":    {OrphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
 		"drill":      {DrillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
@@ -78,11 +77,11 @@ func TestLinesOfTheAudit(t *testing.T) {
 func TestRefusalsInTheAudit(t *testing.T) {
 	t.Parallel()
 	zero := func(g *Guard, q Request) error {
-		_, err := Admit(t.Context(), g, q, Rule[string]{})
+		_, err := Rule[string]{}.admit(t.Context(), g, q)
 		return err
 	}
 	names := func(g *Guard, q Request) error {
-		_, err := Admit(t.Context(), g, q, Changes(Destroy, Names))
+		_, err := Changes(Destroy, Names).admit(t.Context(), g, q)
 		return err
 	}
 	long := `["` + strings.Repeat("x", 2*maxRefused) + `"]`
@@ -94,7 +93,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 		"no rule":   {zero, Request{Op: "new", Body: json.RawMessage("{}")}, `refused "new": no rule allows the operation \"new\": {}`},
 		"long name": {zero, Request{Op: strings.Repeat("o", 65)}, `refused "` + strings.Repeat("o", 64) + `": no rule allows the operation \"` + strings.Repeat("o", 64) + `\": `},
 		"never": {func(g *Guard, q Request) error {
-			_, err := Admit(t.Context(), g, q, Never[string]("not for this key"))
+			_, err := Never[string]("not for this key").admit(t.Context(), g, q)
 			return err
 		}, Request{Op: "key", Body: json.RawMessage(`"k"`)}, `refused "key": not for this key: \"k\"`},
 		"secret": {zero, Request{Op: "key", Body: json.RawMessage("hush"), Secret: true}, `refused "key": no rule allows the operation \"key\": (not shown)`},
@@ -146,10 +145,10 @@ func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })
 	task := hosts.Task{From: hosts.Accept{}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v/a"}}}
 	gate := fmt.Errorf("beta: %w", &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "v/a", Detail: "the stream is not what was planned: a\npackage"})
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, gate)
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, errors.New("the link\x1b ended"))
-	Failed(g, Request{Op: "destroy"}, Changes(Destroy, Names), []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
-	Failed(g, Request{Op: "list"}, Reads(func(context.Context, *Guard, *string) error { return nil }), "v", errors.New("no such dataset"))
+	g.Failed(Request{Op: "transfer"}, task, gate)
+	g.Failed(Request{Op: "transfer"}, task, errors.New("the link\x1b ended"))
+	g.Failed(Request{Op: "destroy"}, []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
+	g.Failed(Request{Op: "list"}, hosts.ListQuery{}, errors.New("no such dataset"))
 	require.Len(t, lines, 3, "the last one changes nothing")
 	require.Regexp(t, `^refused transfer after it was admitted: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
 	require.Equal(t, `failed transfer: the link\x1b ended: receive "v/a"`, lines[1])

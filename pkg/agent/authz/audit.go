@@ -59,19 +59,19 @@ func (g *Guard) logAdmitted(op string, a Account) {
 	}
 }
 
-// Failed logs that an admitted request failed. A stream that is not the planned one is refused
+// logFailed logs that an admitted request failed. A stream that is not the planned one is refused
 // only on arrival.
-func Failed[A any](g *Guard, q Request, rule Rule[A], args A, err error) {
+func (rule Rule[A]) logFailed(g *Guard, q Request, args any, err error) {
 	if rule.account == nil {
 		return
 	}
-	how := "failed " + q.Op + ": "
+	admitted, how := args.(A), "failed "+q.Op+": "
 	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
 		how = "refused " + q.Op + " after it was admitted: "
 	}
 	g.lines.Lock()
 	defer g.lines.Unlock()
-	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(rule.account(&args).items, " "), maxRefused))
+	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(rule.account(&admitted).items, " "), maxRefused))
 }
 
 // RefusedUnread logs a request that was refused without decoding its arguments, because it
@@ -99,7 +99,7 @@ func BookmarkNames(marks *map[string]string) (a Account) {
 }
 
 // HoldNames returns the Account of holds.
-func HoldNames(h *Tagged) Account {
+func HoldNames(h *hosts.Tagged) Account {
 	return Account{prefix: quote(h.Tag), items: quoted(h.Snapshots)}
 }
 

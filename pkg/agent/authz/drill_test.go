@@ -43,9 +43,9 @@ func TestDrillGrant(t *testing.T) {
 	require.Error(t, DestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j"}))
 
 	marks := []string{"origin", zfs.AsideProperty}
-	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, e}, Properties: marks}))
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))
+	require.NoError(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, e}, Properties: marks}))
+	require.Error(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
+	require.Error(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))
 	require.NoError(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1}))
 	for _, name := range []string{b, "vault/a", "vault/a@x", a + "/below", a + "@x"} {
 		require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: name, Sample: 1}), name)
@@ -55,7 +55,7 @@ func TestDrillGrant(t *testing.T) {
 	unmarked := zfs.DrillCloneName("vault", "1")
 	h.Clone("vault/a@x", unmarked)
 	require.Error(t, ReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "no drill made it")
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{unmarked}, Properties: marks}))
+	require.Error(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{unmarked}, Properties: marks}))
 	digest := func(dataset string, raw bool) error {
 		return Digest(t.Context(), g, &hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: raw}}})
 	}

@@ -11,12 +11,14 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
 )
 
 // Guard checks the requests of one session. It may be used by several goroutines.
 type Guard struct {
 	policy *Policy
-	host   hosts.Host
+	rules  map[string]anyRule // by operation
+	host   Host
 	audit  func(string)
 	lines  sync.Mutex // keeps the lines of a request together
 
@@ -24,12 +26,20 @@ type Guard struct {
 	bufferBytes int64 // reserved for running streams
 }
 
-// NewGuard returns a Guard. Its rules query s and never change anything through it. audit gets
+// Host is what rules query on the host.
+type Host interface {
+	List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error)
+	DatasetOf(ctx context.Context, path string) (string, error)
+	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
+	InUse(ctx context.Context, paths []string) (map[string]string, error)
+}
+
+// NewGuard returns a Guard. audit gets
 // printable lines: every refusal (except errHostFacts, which every job causes), everything that
 // an admitted request changes, and every admitted request that failed. It is called from
 // several goroutines, but does not mix the lines of two requests.
-func NewGuard(p *Policy, s hosts.Host, audit func(string)) *Guard {
-	return &Guard{policy: p, host: s, audit: audit}
+func NewGuard(p *Policy, h Host, audit func(string)) *Guard {
+	return &Guard{policy: p, rules: rules(), host: h, audit: audit}
 }
 
 // Rule checks one operation with arguments A. The zero Rule refuses it.
@@ -62,17 +72,35 @@ type Request struct {
 	Secret bool            // keep the arguments out of logs
 }
 
+// anyRule is a Rule with any type of arguments.
+type anyRule interface {
+	admit(ctx context.Context, g *Guard, q Request) (args any, err error)
+	logFailed(g *Guard, q Request, args any, err error)
+}
+
 // Admit decodes and checks the arguments of a request. It returns the checked arguments, which
 // the operation must use, or a refusal (fault.Refused) with the reason.
-func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args A, err error) {
+func (g *Guard) Admit(ctx context.Context, q Request) (args any, err error) {
+	if rule := g.rules[q.Op]; rule != nil {
+		return rule.admit(ctx, g, q)
+	}
+	return nil, g.refuseUnknown(q)
+}
+
+// Failed logs that an admitted request failed.
+func (g *Guard) Failed(q Request, args any, err error) { g.rules[q.Op].logFailed(g, q, args, err) }
+
+func (rule Rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
+	var args A
 	switch {
 	case rule.refusal != "":
-		return args, g.refuse(q, errors.New(rule.refusal))
+		return nil, g.refuse(q, errors.New(rule.refusal))
 	case rule.judge == nil:
-		return args, g.Unknown(q)
+		return nil, g.refuseUnknown(q)
 	}
-	if err := hosts.Decode(q.Body, &args); err != nil {
-		return args, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
+	err := hosts.Decode(q.Body, &args)
+	if err != nil {
+		return nil, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
 	}
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule is for the field %s", field)
@@ -81,19 +109,19 @@ func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args 
 	}
 	switch {
 	case errors.Is(err, errHostFacts):
-		return args, g.refusal(err)
+		return nil, g.refusal(err)
 	case err != nil && rule.account != nil:
-		return args, g.refuseWith(q, err, clip(strings.Join(rule.account(&args).items, " "), maxRefused))
+		return nil, g.refuseWith(q, err, clip(strings.Join(rule.account(&args).items, " "), maxRefused))
 	case err != nil:
-		return args, g.refuse(q, err)
+		return nil, g.refuse(q, err)
 	case rule.account != nil:
 		g.logAdmitted(q.Op, rule.account(&args))
 	}
 	return args, nil
 }
 
-// Unknown refuses an operation that has no rule.
-func (g *Guard) Unknown(q Request) error {
+// refuseUnknown refuses an operation that has no rule.
+func (g *Guard) refuseUnknown(q Request) error {
 	return g.refuse(q, fmt.Errorf("no rule allows the operation %q", q.Op[:min(len(q.Op), 64)]))
 }
 

@@ -143,7 +143,7 @@ func TestReceiveKeepsTheKey(t *testing.T) {
 
 // mounted is a host whose paths are all on one dataset.
 type mounted struct {
-	hosts.Host
+	*hosts.Local
 	dataset string
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
@@ -69,11 +68,7 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
-	owner, err := hosts.RoleOf[hosts.Restorer](g.host)
-	if err != nil {
-		return err
-	}
-	found, err := owner.InUse(ctx, []string{path})
+	found, err := g.host.InUse(ctx, []string{path})
 	if err == nil && found[path] != "" {
 		err = fmt.Errorf("mounting %s would hide what is in its directory: look there, and mount it by hand", *dataset)
 	}

@@ -42,11 +42,11 @@ func TestRotateGrant(t *testing.T) {
 
 	// The holds of a renamed copy may be released, and its existence queried.
 	old := "vault/a" + ending
-	require.NoError(t, Release(t.Context(), g, &Tagged{Tag: "zxfer:j:t", Snapshots: []string{old + "@x", old + "/x@x"}}))
-	require.Error(t, Release(t.Context(), g, &Tagged{Tag: "mine", Snapshots: []string{old + "@x"}}))
-	require.Error(t, Release(t.Context(), g, &Tagged{Tag: "zxfer:j:t", Snapshots: []string{"vault/c" + ending + "@x"}}))
-	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{"vault/b" + ending}, Properties: []string{"guid"}}))
+	require.NoError(t, Release(t.Context(), g, &hosts.Tagged{Tag: "zxfer:j:t", Snapshots: []string{old + "@x", old + "/x@x"}}))
+	require.Error(t, Release(t.Context(), g, &hosts.Tagged{Tag: "mine", Snapshots: []string{old + "@x"}}))
+	require.Error(t, Release(t.Context(), g, &hosts.Tagged{Tag: "zxfer:j:t", Snapshots: []string{"vault/c" + ending + "@x"}}))
+	require.NoError(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
+	require.Error(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{"vault/b" + ending}, Properties: []string{"guid"}}))
 	require.Error(t, Destroy(t.Context(), g, &[]string{old + "@x"}))
 	require.Error(t, List(t.Context(), g, &hosts.ListQuery{Dataset: old}))
 
@@ -55,7 +55,7 @@ func TestRotateGrant(t *testing.T) {
 	g = NewGuard(p, s, func(string) {})
 	require.ErrorContains(t, RenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
 	require.Error(t, aside("vault/a", "vault/a"+ending))
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
+	require.Error(t, Properties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
 
 // A remove grant applies to copies below it that belong to a job, and never

@@ -7,25 +7,84 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/device"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
 )
 
-// Arguments of operations with more than one value.
-type (
-	PropertyQuery struct {
-		Names      []string `json:"names"`
-		Properties []string `json:"properties"`
-	}
-	// Tagged lists snapshots and the tag of a hold on each.
-	Tagged struct {
-		Tag       string   `json:"tag"`
-		Snapshots []string `json:"snapshots"`
-	}
-)
+// rules returns the rule of each operation.
+func rules() map[string]anyRule {
+	all := map[string]anyRule{}
+	for _, entry := range []ruling{
+		of(hosts.OpFacts, Reads(AllowAll[hosts.None])),
+		of(hosts.OpHostFacts, Reads(AllowAll[hosts.None])), // reveals less than OpFacts
+		of(hosts.OpCapture, Reads(DenyHostFacts[bool])),
+		of(hosts.OpInUse, Reads(DenyHostFacts[[]string])),
 
-// check limits the tag.
-func (h *Tagged) check() error {
+		of(hosts.OpList, Reads(List)),
+		of(hosts.OpDatasetOf, Reads(DatasetOf)),
+		of(hosts.OpProperties, Reads(Properties)),
+		of(hosts.OpEstimate, Reads(Estimate)),
+		of(hosts.OpHolds, Reads(Holds)),
+		of(hosts.OpSnapshot, Changes(Snapshot, Names)),
+		of(hosts.OpHold, Changes(Hold, HoldNames)),
+		of(hosts.OpRelease, Changes(Release, HoldNames)),
+		of(hosts.OpBookmark, Changes(Bookmark, BookmarkNames)),
+		of(hosts.OpDestroy, Changes(Destroy, Names)),
+		of(hosts.OpCreateParents, Changes(CreateParents, Name)),
+		of(hosts.OpDiscardPartial, Changes(DiscardPartial, Name)),
+
+		of(hosts.OpDigest, Reads(Digest)),
+		of(hosts.OpReadFiles, Reads(ReadFiles)),
+		of(hosts.OpOffer, Reads(Offer)),
+		of(hosts.OpTransfer, Changes(Transfer, TransferNames)),
+
+		of(hosts.OpSetProperties, Changes(SetProperties, PropertyNames)),
+		of(hosts.OpMount, Changes(Mount, Name)),
+		of(hosts.OpInheritKey, Changes(InheritKey, Name)),
+		of(hosts.OpMakeEncryptionRoot, Changes(MakeEncryptionRoot, Name)),
+
+		of(hosts.OpDamage, Reads(Damage)),
+		of(hosts.OpScrub, Changes(Scrub, Name)),
+		of(hosts.OpSync, Reads(Sync)),
+		of(hosts.OpRevert, Changes(Revert, Name)),
+
+		of(hosts.OpCreateDrillClone, Changes(CreateDrillClone, DrillSnapshotName)),
+		of(hosts.OpDestroyDrillClones, Changes(DestroyDrillClones, DrillDatasetNames)),
+
+		of(hosts.OpRenameDiverged, Changes(RenameDiverged, DivergedNames)),
+		of(hosts.OpDestroyOrphans, Changes(DestroyOrphans, OrphanNames)),
+
+		of(hosts.OpSnapshotFrozen, Never[freeze.Request]("a restricted key freezes nothing, as that runs programs")),
+		of(hosts.OpRunInDrillClone, Never[zfs.DrillCommand]("a restricted key runs no command")),
+		of(hosts.OpRollback, Never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back")),
+		of(hosts.OpInheritKeyAsserted, Never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed")),
+
+		// The zero Rule refuses these like unknown operations.
+		of(hosts.OpUnmount, Rule[string]{}),
+		of(hosts.OpMeasure, Rule[probe.Request]{}),
+		of(hosts.OpInspectDevice, Rule[string]{}),
+		of(hosts.OpDeviceState, Rule[device.Task]{}),
+		of(hosts.OpDigestDevice, Rule[device.DigestQuery]{}),
+	} {
+		all[entry.op] = entry.rule
+	}
+	return all
+}
+
+// of pairs an operation with a rule for its type of arguments.
+func of[A, R any](op hosts.Op[A, R], rule Rule[A]) ruling { return ruling{op.Name(), rule} }
+
+// ruling is the name of an operation with its rule.
+type ruling struct {
+	op   string
+	rule anyRule
+}
+
+// checkTag limits the tag of a hold.
+func checkTag(h *hosts.Tagged) error {
 	if h.Tag == "" || len(quote(clipName(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
 		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
 	}
@@ -44,7 +103,7 @@ var errHostFacts = errors.New("facts of the whole host are not for this key")
 
 // Properties permits reading the properties of readable datasets and their versions. For
 // ancestors it permits zfs.AncestorProperties (type, space, encryption).
-func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
+func Properties(ctx context.Context, g *Guard, q *hosts.PropertyQuery) error {
 	short := zfs.AncestorProperties()
 	other := func(p string) bool { return !slices.Contains(short, p) }
 	for _, n := range q.Names {
@@ -120,16 +179,16 @@ func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 }
 
 // Hold permits holds on granted datasets.
-func Hold(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
+func Hold(_ context.Context, g *Guard, h *hosts.Tagged) error {
+	if err := checkTag(h); err != nil {
 		return err
 	}
 	return g.checkSnapshots(h.Snapshots, g.sendOrReceive(), "hold")
 }
 
 // Release permits releasing holds; only zxfer's own if keepsVersions.
-func Release(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
+func Release(_ context.Context, g *Guard, h *hosts.Tagged) error {
+	if err := checkTag(h); err != nil {
 		return err
 	}
 	names := make([]string, len(h.Snapshots))

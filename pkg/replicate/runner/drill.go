@@ -151,7 +151,7 @@ const cloneTimeout = 2 * time.Minute
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
 	defer cancel()
-	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
+	return hosts.Run(ctx, s, hosts.OpDestroyDrillClones, a)
 }
 
 // alert runs the job's alert unless the drill succeeded.

@@ -64,7 +64,7 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
 	defer c.activity("drilling %s of %s", snapshot, c.t.name)()
-	c.clone, err = hosts.Call(ctx, c.t.do, hosts.DrillHost.CreateDrillClone,
+	c.clone, err = hosts.Call(ctx, c.t, hosts.OpCreateDrillClone,
 		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
 		if destroyed := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
@@ -148,11 +148,10 @@ func (c *drillCopy) stream(ctx context.Context) error {
 	var target, source hosts.Digest
 	err := c.withProgress(ctx, size, 1, func(progress func(transfer.Progress)) (_ uint64, err error) {
 		target, source, err = readBoth(ctx, c, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress,
-			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d hosts.Digest, err error) {
+			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (hosts.Digest, error) {
 				dataset, name, _ := strings.Cut(snapshot, "@")
 				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
-				err = s.do(ctx, hosts.WithRole(func(st hosts.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
-				return d, err
+				return hosts.Watch(ctx, s, hosts.OpDigest, q, progress)
 			})
 		return target.Bytes, err
 	})
@@ -248,7 +247,7 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	}
 	defer c.activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// No retry after a lost connection: the command may still be running.
-	out, err := hosts.Call(ctx, c.t.host.Do, hosts.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
+	out, err := hosts.Call(ctx, c.t.host, hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
 			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 	if err = replicate.InKeys(err); errors.Is(err, hosts.ErrLost) {

@@ -77,7 +77,7 @@ func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (remo
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.Gone {
-		err := w.side(p.Side).do(ctx, hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, []zfs.Orphan{g}) }))
+		err := hosts.Run(ctx, w.side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
 		switch {
 		case err == nil:
 			removed++

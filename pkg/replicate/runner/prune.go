@@ -96,7 +96,7 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 	if len(d.Bookmarks) == 0 {
 		return failed
 	}
-	if err := w.source.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+	if err := hosts.Run(ctx, w.source, hosts.OpDestroy, d.Bookmarks); err != nil {
 		w.note("bookmarks: %v", err)
 		return failed
 	}
@@ -189,7 +189,7 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := s.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, names) })
+	err := hosts.Run(ctx, s, hosts.OpDestroy, names)
 	if err == nil {
 		return names, nil
 	}

@@ -74,16 +74,16 @@ func (s *side) place(ctx context.Context, tag string, names []string) (bare []st
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, func(st hosts.Host) error { return st.Hold(ctx, tag, names) })
+	err = hosts.Run(ctx, s, hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: names})
 	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // ZFS checks permissions before it places the first hold
 		bare = names
 	}
 	return bare, wrap("hold", err)
 }
 
-// do calls f and retries it after a lost connection. f must be idempotent.
-func (s *side) do(ctx context.Context, f func(hosts.Host) error) error {
-	return replicate.InKeys(s.host.Retry(ctx, f))
+// Run runs an operation and retries it after a lost connection. The operation must be idempotent.
+func (s *side) Run(ctx context.Context, r *hosts.Request) error {
+	return replicate.InKeys(hosts.By(s.host.Retry).Run(ctx, r))
 }
 
 // release releases holds. It returns the names that certainly have no hold.
@@ -91,7 +91,7 @@ func (s *side) release(ctx context.Context, tag string, names []string) (bare []
 	if len(names) == 0 {
 		return nil, nil
 	}
-	if err = s.do(ctx, func(st hosts.Host) error { return st.Release(ctx, tag, names) }); err == nil {
+	if err = hosts.Run(ctx, s, hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: names}); err == nil {
 		bare = names
 	}
 	return bare, wrap("release", err)

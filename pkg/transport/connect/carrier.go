@@ -48,9 +48,7 @@ func (localCarrier) mode(*Link) tcp.Mode { return "" }
 func (localCarrier) limit(_ *session, limit string) string { return limit }
 
 func (localCarrier) run(ctx context.Context, m *session) error {
-	return m.from.Host.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
-		res, err := st.Transfer(ctx, hosts.Task{From: m.from.What, To: m.to.What}, m.monitor.both)
-		m.account(res)
-		return err
-	}))
+	res, err := hosts.Watch(ctx, hosts.By(m.from.Host.Do), hosts.OpTransfer, hosts.Task{From: m.from.What, To: m.to.What}, m.monitor.both)
+	m.account(res)
+	return err
 }
