@@ -14,6 +14,22 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
+// datasets are the tests for every host.
+func datasets() []test[ground] {
+	return []test[ground]{
+		{"list", (*suite).testList},
+		{"list of what is not there", (*suite).testListMissing},
+		{"dataset of a path", (*suite).testDatasetOf},
+		{"properties", (*suite).testProperties},
+		{"estimate", (*suite).testEstimate},
+		{"snapshots come all or none", (*suite).testSnapshot},
+		{"holds", (*suite).testHold},
+		{"bookmarks", (*suite).testBookmark},
+		{"destroy", (*suite).testDestroy},
+		{"parents", (*suite).testCreateParents},
+	}
+}
+
 func (s *suite) testFacts(t *testing.T, _ *zfstest.Pool) {
 	f, err := hosts.Call(t.Context(), s.source, hosts.OpFacts, hosts.None{})
 	require.NoError(t, err)

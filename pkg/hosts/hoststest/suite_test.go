@@ -70,22 +70,6 @@ func run[G any](t *testing.T, s *suite, tests []test[G], open func(*testing.T) G
 	}
 }
 
-// datasets are the tests for every host.
-func datasets() []test[ground] {
-	return []test[ground]{
-		{"list", (*suite).testList},
-		{"list of what is not there", (*suite).testListMissing},
-		{"dataset of a path", (*suite).testDatasetOf},
-		{"properties", (*suite).testProperties},
-		{"estimate", (*suite).testEstimate},
-		{"snapshots come all or none", (*suite).testSnapshot},
-		{"holds", (*suite).testHold},
-		{"bookmarks", (*suite).testBookmark},
-		{"destroy", (*suite).testDestroy},
-		{"parents", (*suite).testCreateParents},
-	}
-}
-
 // streams are the tests for every host that transfers streams.
 func streams() []test[ground] {
 	return []test[ground]{
