@@ -15,9 +15,9 @@ import (
 type Op[A, R any] struct {
 	name string // in the protocol
 	// Exactly one of plain and full runs the operation: plain on every host, full only on hosts on
-	// which zxfer runs. progress may be nil.
+	// which zxfer runs.
 	plain func(on Plain, ctx context.Context, args A) (R, error)
-	full  func(on *Local, ctx context.Context, args A, progress func(transfer.Progress)) (R, error)
+	full  fullFunc[A, R]
 	// ability completes "without zxfer there it cannot" in messages. Only full operations have one.
 	ability string
 	// request is the maximum cost of the arguments, in bytes of memory; 0 = budget.Small.
@@ -32,6 +32,9 @@ type Op[A, R any] struct {
 	// secret arguments are never logged.
 	secret bool
 }
+
+// fullFunc runs an operation on a host on which zxfer runs. progress may be nil.
+type fullFunc[A, R any] func(on *Local, ctx context.Context, args A, progress func(transfer.Progress)) (R, error)
 
 // None stands for no arguments or no answer.
 type None struct{}
@@ -94,7 +97,8 @@ func Call[A, R any](ctx context.Context, on Runner, op Op[A, R], args A) (R, err
 }
 
 // Watch is like Call and reports the progress about twice a second.
-func Watch[A, R any](ctx context.Context, on Runner, op Op[A, R], args A, progress func(transfer.Progress)) (answer R, err error) {
+func Watch[A, R any](ctx context.Context, on Runner, op Op[A, R], args A,
+	progress func(transfer.Progress)) (answer R, err error) {
 	err = on.Run(ctx, &Request{Op: op, Args: args, Answer: &answer, Progress: progress})
 	return answer, err
 }
@@ -107,7 +111,8 @@ func Run[A any](ctx context.Context, on Runner, op Op[A, None], args A) error {
 
 // Unsupported returns the refusal of an operation that the host cannot run without zxfer.
 func Unsupported(host string, op Operation) error {
-	return fault.Refusef("choose another wire, for which zxfer runs there", "%s: without zxfer there it cannot %s", host, op.lacking())
+	return fault.Refusef("choose another wire, for which zxfer runs there",
+		"%s: without zxfer there it cannot %s", host, op.lacking())
 }
 
 func (o Op[A, R]) Name() string    { return o.name }
@@ -160,11 +165,13 @@ func withoutAnswer[H, A any](f func(H, context.Context, A) error) func(H, contex
 }
 
 // withoutProgress adapts a method that reports no progress.
-func withoutProgress[H, A, R any](f func(H, context.Context, A) (R, error)) func(H, context.Context, A, func(transfer.Progress)) (R, error) {
-	return func(on H, ctx context.Context, args A, _ func(transfer.Progress)) (R, error) { return f(on, ctx, args) }
+func withoutProgress[A, R any](f func(*Local, context.Context, A) (R, error)) fullFunc[A, R] {
+	return func(on *Local, ctx context.Context, args A, _ func(transfer.Progress)) (R, error) {
+		return f(on, ctx, args)
+	}
 }
 
 // changes adapts a method that only changes the host.
-func changes[A any](f func(*Local, context.Context, A) error) func(*Local, context.Context, A, func(transfer.Progress)) (None, error) {
+func changes[A any](f func(*Local, context.Context, A) error) fullFunc[A, None] {
 	return withoutProgress(withoutAnswer(f))
 }

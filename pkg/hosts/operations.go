@@ -298,7 +298,11 @@ var OpMeasure = Op[probe.Request, probe.Ceiling]{
 const toGiveBack = "give restored datasets back"
 
 // OpSetProperties changes properties of a dataset.
-var OpSetProperties = Op[zfs.PropertyChange, None]{name: "adjust", full: changes((*Local).SetProperties), ability: toGiveBack}
+var OpSetProperties = Op[zfs.PropertyChange, None]{
+	name:    "adjust",
+	full:    changes((*Local).SetProperties),
+	ability: toGiveBack,
+}
 
 // OpMount mounts a filesystem at its mountpoint. It ignores a mounted one.
 var OpMount = Op[string, None]{name: "mount", full: changes((*Local).Mount), ability: toGiveBack}
@@ -309,7 +313,12 @@ var OpUnmount = Op[string, None]{name: "unmount", full: changes((*Local).Unmount
 // OpRollback rolls a dataset back to a snapshot, and destroys the newer snapshots and bookmarks that
 // the request names. It refuses if there are others. Repeating the request completes an interrupted
 // one.
-var OpRollback = Op[zfs.Rollback, None]{name: "rollback", full: changes((*Local).Rollback), ability: toGiveBack, request: manyNames}
+var OpRollback = Op[zfs.Rollback, None]{
+	name:    "rollback",
+	full:    changes((*Local).Rollback),
+	ability: toGiveBack,
+	request: manyNames,
+}
 
 // OpInheritKey makes an encryption root inherit the key of its parent. It refuses unless the
 // properties prove that both keys are the same, because nothing could open the dataset otherwise.
@@ -317,11 +326,19 @@ var OpInheritKey = Op[string, None]{name: "join-key", full: changes((*Local).Inh
 
 // OpInheritKeyAsserted is like OpInheritKey, for a named parent and for keys of which ZFS does not
 // show whether they are the same.
-var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{name: "take-key", full: changes((*Local).InheritKeyAsserted), ability: toGiveBack}
+var OpInheritKeyAsserted = Op[zfs.AssertedKey, None]{
+	name:    "take-key",
+	full:    changes((*Local).InheritKeyAsserted),
+	ability: toGiveBack,
+}
 
 // OpMakeEncryptionRoot makes a dataset with an inherited key an encryption root that has the same
 // key. It ignores encryption roots. OpInheritKey undoes it while both keys are the same.
-var OpMakeEncryptionRoot = Op[string, None]{name: "part-key", full: changes((*Local).MakeEncryptionRoot), ability: toGiveBack}
+var OpMakeEncryptionRoot = Op[string, None]{
+	name:    "part-key",
+	full:    changes((*Local).MakeEncryptionRoot),
+	ability: toGiveBack,
+}
 
 // OpInUse returns conflicts by path: the contents of directories that a mount would hide, and the
 // users of devices.
@@ -352,7 +369,7 @@ var OpDamage = Op[string, zfs.Damage]{
 	check:   checkDamage,
 }
 
-// OpScrub starts a scrub of the dataset's pool and returns at once.
+// OpScrub starts a scrub of the dataset's pool and returns immediately.
 var OpScrub = Op[string, None]{name: "scrub", full: changes((*Local).Scrub), ability: toHeal}
 
 // OpSync writes out the open transaction group of the dataset's pool. Before that, properties such as
@@ -396,7 +413,11 @@ const toMakeRoom = "set a copy aside, or remove one"
 
 // OpRenameDiverged renames diverged copies with their descendants, to make room for new copies. It
 // ignores copies that are renamed already. An empty list asks whether this is permitted.
-var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{name: "set-aside", full: changes((*Local).RenameDiverged), ability: toMakeRoom}
+var OpRenameDiverged = Op[[]zfs.DivergedCopy, None]{
+	name:    "set-aside",
+	full:    changes((*Local).RenameDiverged),
+	ability: toMakeRoom,
+}
 
 // OpDestroyOrphans destroys copies whose source was deleted. If a copy must be kept
 // (zfs.Orphan.RefusalReason), the error has class fault.Refused. It ignores missing copies. An empty
