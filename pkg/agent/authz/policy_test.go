@@ -70,7 +70,7 @@ func TestZeroPolicy(t *testing.T) {
 	}
 }
 
-// Each operation has an explicit rule, which may be the zero Rule.
+// Each operation has an explicit rule, which may be the zero rule.
 func TestEveryOperationHasARule(t *testing.T) {
 	t.Parallel()
 	have := rules()
@@ -90,10 +90,10 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 		require.NotEmpty(t, uncheckedField(reflect.ValueOf(nested)))
 	}
 	require.Empty(t, uncheckedField(reflect.ValueOf(later{})))
-	_, err := Reads(AllowAll[later]).admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)})
+	_, err := reads(allowAll[later]).admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "later.Added")
-	_, err = Reads(AllowAll[hosts.Task]).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)})
+	_, err = reads(allowAll[hosts.Task]).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)})
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
@@ -166,7 +166,7 @@ func TestListAbove(t *testing.T) {
 	}
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, hosts.On(h, "test", func(string) {}), func(string) {})
 	for _, body := range []string{`{"dataset":"tank/vm/a","recursive":true}`, `{"dataset":"tank/vm/a","brief":false,"changed":true}`, `{"dataset":"tank/vm/a","newest":true}`} {
-		args, err := Reads(List).admit(t.Context(), g, Request{Op: "list", Body: []byte(body)})
+		args, err := reads(mayList).admit(t.Context(), g, Request{Op: "list", Body: []byte(body)})
 		require.NoError(t, err)
 		q := args.(hosts.ListQuery)
 		l, err := h.List(t.Context(), q)
@@ -193,7 +193,7 @@ func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
-		got, err := Changes(Transfer, TransferNames).admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true})
+		got, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true})
 		if err != nil {
 			return
 		}
@@ -232,7 +232,7 @@ func TestAWayMayBeTried(t *testing.T) {
 	} {
 		var audited []string
 		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
-		_, err := Changes(Transfer, TransferNames).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true})
+		_, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true})
 		require.Equal(t, ok, err == nil, "%s: %v", body, err)
 		require.Len(t, audited, 1)
 		if ok {
@@ -264,7 +264,7 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	given := func(asked int64) int64 {
 		task := hosts.Task{From: hosts.Accept{Session: "x"}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
-		require.NoError(t, Transfer(ctx, g, &task))
+		require.NoError(t, mayTransfer(ctx, g, &task))
 		return task.To.(hosts.ReceiveStream).Options.Buffer
 	}
 	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
