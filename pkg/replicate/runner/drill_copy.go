@@ -56,7 +56,7 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 	}
 	snapshot := c.rec.Target + "@" + c.rec.Snapshot
 	defer c.activity("drilling %s of %s", snapshot, c.t.name)()
-	c.clone, err = hosts.Call(ctx, c.t.do, hosts.DrillHost.CreateDrillClone,
+	c.clone, err = hosts.Call(ctx, c.t, hosts.OpCreateDrillClone,
 		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
 		if destroyed := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
@@ -140,7 +140,7 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	}
 	defer c.activity("running %s in the clone of %s", as.Command[0], c.rec.Target)()
 	// No retry after a lost connection: the command may still be running.
-	out, err := hosts.Call(ctx, c.t.host.Do, hosts.DrillHost.RunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
+	out, err := hosts.Call(ctx, c.t.host, hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: c.clone, Argv: as.Command,
 		Timeout: cmp.Or(time.Duration(as.Timeout), drillTimeout), Writable: as.Writable, KeyFile: as.KeyFile, Environment: []string{
 			"ZXFER_DRILL_JOB=" + c.job.Name, "ZXFER_DRILL_SOURCE=" + c.rec.Source, "ZXFER_DRILL_COPY=" + c.rec.Target, "ZXFER_DRILL_SNAPSHOT=" + c.rec.Snapshot}})
 	if err = replicate.InKeys(err); errors.Is(err, hosts.ErrLost) {

@@ -248,7 +248,7 @@ func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
 	placedThere := done(err)
 	if len(h.Bookmarks) > 0 {
-		done(wrap("bookmark", w.source.do(ctx, func(st hosts.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
+		done(wrap("bookmark", hosts.Run(ctx, w.source, hosts.OpBookmark, h.Bookmarks)))
 	}
 	if placed {
 		source, err = w.source.release(ctx, tag, h.OnSource.Drop)

@@ -95,7 +95,7 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 	if len(d.Bookmarks) == 0 {
 		return failed
 	}
-	if err := w.source.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+	if err := hosts.Run(ctx, w.source, hosts.OpDestroy, d.Bookmarks); err != nil {
 		w.note("bookmarks: %v", err)
 		return failed
 	}
@@ -188,7 +188,7 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := s.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, names) })
+	err := hosts.Run(ctx, s, hosts.OpDestroy, names)
 	if err == nil {
 		return names, nil
 	}
@@ -250,7 +250,7 @@ func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (remo
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.OrphanRequests {
-		err := w.side(p.Side).do(ctx, hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, []zfs.Orphan{g}) }))
+		err := hosts.Run(ctx, w.side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
 		switch {
 		case err == nil:
 			removed++

@@ -74,16 +74,16 @@ func (s *side) place(ctx context.Context, tag string, names []string) (unheld []
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, func(st hosts.Host) error { return st.Hold(ctx, tag, names) })
+	err = hosts.Run(ctx, s, hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: names})
 	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // ZFS checks permissions before it places the first hold
 		unheld = names
 	}
 	return unheld, wrap("hold", err)
 }
 
-// do calls f and retries it after a lost connection. f must be idempotent.
-func (s *side) do(ctx context.Context, f func(hosts.Host) error) error {
-	return replicate.InKeys(s.host.Retry(ctx, f))
+// Run runs an operation and retries it after a lost connection. The operation must be idempotent.
+func (s *side) Run(ctx context.Context, r *hosts.Request) error {
+	return replicate.InKeys(hosts.By(s.host.Retry).Run(ctx, r))
 }
 
 // release releases holds. It returns the names that certainly have no hold.
@@ -91,7 +91,7 @@ func (s *side) release(ctx context.Context, tag string, names []string) (unheld 
 	if len(names) == 0 {
 		return nil, nil
 	}
-	if err = s.do(ctx, func(st hosts.Host) error { return st.Release(ctx, tag, names) }); err == nil {
+	if err = hosts.Run(ctx, s, hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: names}); err == nil {
 		unheld = names
 	}
 	return unheld, wrap("release", err)
@@ -110,5 +110,5 @@ const cloneTimeout = 2 * time.Minute
 func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
 	defer cancel()
-	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
+	return hosts.Run(ctx, s, hosts.OpDestroyDrillClones, a)
 }

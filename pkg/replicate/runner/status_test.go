@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -267,8 +268,10 @@ func (o older) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 
 type oldHost struct{ *hosts.Local }
 
-func (*oldHost) Facts(context.Context) (hosts.Facts, error) {
-	return hosts.Facts{ZFS: "2.1.11-1"}, nil
+func (o *oldHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, o.Local, r, hoststest.With(hosts.OpFacts, func(context.Context, hosts.None) (hosts.Facts, error) {
+		return hosts.Facts{ZFS: "2.1.11-1"}, nil
+	}))
 }
 
 // TestAJobThatNeverRanIsJudgedAsALateOne covers the time since the schedule took effect.
