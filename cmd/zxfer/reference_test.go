@@ -136,7 +136,7 @@ func sectionsOf(cmd *cobra.Command, title string, flags func(*pflag.FlagSet) str
 		parts[0] = flags(groups[0].flags)
 	}
 	for _, topic := range topics {
-		parts = append(parts, "Flags for the connection: see `zxfer help "+topic+"`.")
+		parts = append(parts, "**zxfer-"+topic+"**(7) lists the flags for the connection.")
 	}
 	if len(parts) > 0 {
 		all = append(all, section{"Flags", strings.Join(parts, "\n\n")})
@@ -190,7 +190,7 @@ func markdownPages(t *testing.T) map[string]string {
 	for _, cmd := range documented(pageRoot()) {
 		sections := sectionsOf(cmd, "**%s**", table)
 		if cmd.HasSubCommands() {
-			sections = append(sections, section{"Verbs", linksTo(cmd)})
+			sections = append(sections, section{verbsTitle(cmd), linksTo(cmd)})
 		}
 		hideFlags(cmd)
 		cmd.DisableAutoGenTag = true
@@ -200,7 +200,7 @@ func markdownPages(t *testing.T) map[string]string {
 		page, seeAlso, found := strings.Cut(b.String(), "### SEE ALSO")
 		require.True(t, found)
 		for _, s := range sections {
-			page += "### " + s.title + "\n\n" + s.text + "\n\n"
+			page += "### " + s.title + "\n\n" + manLink.ReplaceAllStringFunc(s.text, linkTo) + "\n\n"
 		}
 		if cmd.HasParent() {
 			page += "### See also" + seeAlso
@@ -220,6 +220,14 @@ func linkTo(name string) string {
 		return "[the job file](../job-file.md)"
 	}
 	return fmt.Sprintf("[%s](%s.md)", strings.ReplaceAll(page, "-", " "), strings.ReplaceAll(page, "-", "_"))
+}
+
+// verbsTitle returns the title of the section about the verbs of a command.
+func verbsTitle(cmd *cobra.Command) string {
+	if len(topicsOf(cmd)) > 0 {
+		return "Verbs and topics"
+	}
+	return "Verbs"
 }
 
 // linksTo returns a list of the pages about the verbs and topics of a command.
@@ -269,7 +277,7 @@ func manPages(t *testing.T) map[string]string {
 		text := cmd.Long + details(t, pageName(cmd, "-"))
 		sections := sectionsOf(cmd, "### %s", list)
 		if cmd.HasSubCommands() {
-			sections = append(sections, section{"Verbs", verbList(cmd)})
+			sections = append(sections, section{verbsTitle(cmd), verbList(cmd)})
 		}
 		if cmd.Annotations[exitTitle] == "" && !cmd.IsAdditionalHelpTopicCommand() {
 			sections = append(sections, section{"Exit status", "**zxfer**(1) lists the exit codes."})
