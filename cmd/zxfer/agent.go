@@ -21,7 +21,7 @@ func newAgent(a *app) *cobra.Command {
 	var relay string
 	var r restriction
 	cmd := &cobra.Command{
-		Use:   "agent",
+		Use:   "agent [FLAGS]",
 		Short: "Serve zxfer on another host",
 		Long: `Serve zxfer on another host, on standard input and output. zxfer starts an
 agent through ssh on each remote host. In authorized_keys, --allow restricts a
