@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 )
 
@@ -21,20 +22,19 @@ func (d *deviceJob) copy(ctx context.Context) error {
 	if d.hasStream() {
 		err = d.copyStream(ctx, name)
 	} else {
-		e := &retrier{
-			name: name, retries: d.req.Retries, log: d.rep.Log, try: d.try,
-			progress: func(ctx context.Context) (bool, error) {
+		err = runRetries(ctx, name, d.req.Retries, d.rep.Log, retry.Loop{
+			Try: d.try,
+			Progress: func(ctx context.Context) (bool, error) {
 				before := d.state.Stored
 				err := d.inspectDevices(ctx)
 				return d.state.Stored > before, err
 			},
-			curable: func(err, _ error) bool {
+			Curable: func(err, _ error) bool {
 				// A refusal that the first try did not get comes most likely from the previous
 				// try, whose agent has not noticed the lost connection yet.
 				return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
 			},
-		}
-		err = e.run(ctx)
+		})
 	}
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (d *deviceJob) inspectDevices(ctx context.Context) error {
 		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet present
 			return fmt.Errorf("%s is not there", end)
 		case !now.Same(*planned):
-			return &permanentError{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
+			return &retry.Permanent{Err: fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
 				"%s: it is not the device any more that the copy began with", end)}
 		}
 		// Keep the planned facts of a source file: they reveal later writes to it.

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
@@ -68,10 +69,14 @@ func (e *ends) choose(w transport.Settings) (err error) {
 // preflight checks report it.
 func (e *ends) open(ctx context.Context, rep Watcher) error {
 	defer rep.Activity("finding out which way data can take")()
-	link, err := e.link.Open(ctx, rep.Log)
-	if errors.Is(err, hosts.ErrLost) { // the host may be reachable again
-		link, err = link.Open(ctx, rep.Log)
+	link := e.link
+	twice := retry.Loop{
+		Try: func(ctx context.Context, _ int) (err error) { link, err = link.Open(ctx, rep.Log); return err },
+		// The host may be reachable again.
+		Curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
+		Pause:   retry.Once(0),
 	}
+	err := twice.Run(ctx)
 	if errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}

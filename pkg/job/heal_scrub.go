@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
 )
 
@@ -90,7 +91,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 			logged = d.Scan.Percent
 			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", logged))
 		}
-		if !hosts.Sleep(ctx, scrubPoll) {
+		if !retry.Sleep(ctx, scrubPoll) {
 			return errors.New("interrupted")
 		}
 	}

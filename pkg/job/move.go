@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -63,14 +64,13 @@ func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
 			if len(d.Steps) == 0 && d.Discard == "" {
 				return
 			}
-			e := m.retrier(d)
 			release, err := gate(ctx)
 			if err != nil {
-				st.err = e.interrupted()
+				st.err = interrupted(d.Source)
 				return
 			}
 			defer release()
-			st.err = e.run(ctx)
+			st.err = m.moveDataset(ctx, d)
 		})
 	}
 	wg.Wait()
@@ -95,13 +95,11 @@ func (m *mover) newGate() func(context.Context) (func(), error) {
 	}
 }
 
-// retrier returns a retrier that moves one dataset. It surveys and plans again after each
-// failure.
-func (m *mover) retrier(d *plan.Dataset) *retrier {
+// moveDataset moves one dataset. It surveys and plans again after each failure.
+func (m *mover) moveDataset(ctx context.Context, d *plan.Dataset) error {
 	planned := d // later plans must not destroy more than this one
-	return &retrier{
-		name: d.Source, retries: m.req.Retries, log: m.rep.Log,
-		try: func(ctx context.Context, tries int) error {
+	return runRetries(ctx, d.Source, m.req.Retries, m.rep.Log, retry.Loop{
+		Try: func(ctx context.Context, tries int) error {
 			if err := m.checkNewSnapshots(ctx, planned, d); err != nil {
 				return err
 			}
@@ -110,7 +108,7 @@ func (m *mover) retrier(d *plan.Dataset) *retrier {
 			}
 			return m.steps(ctx, planned, d, tries)
 		},
-		progress: func(ctx context.Context) (bool, error) {
+		Progress: func(ctx context.Context) (bool, error) {
 			replanned, err := replan(ctx, m.ends, m.req.Plan, d)
 			if err != nil {
 				return false, err
@@ -119,8 +117,8 @@ func (m *mover) retrier(d *plan.Dataset) *retrier {
 			d = replanned
 			return advanced(before, d), nil
 		},
-		curable: func(err, before error) bool { return transient(err) && !repeated(before, err) },
-	}
+		Curable: func(err, before error) bool { return transient(err) && !repeated(before, err) },
+	})
 }
 
 // checkNewSnapshots refuses a rollback that would destroy a target snapshot taken after the plan,
@@ -309,12 +307,12 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		c := p.Conflicts[0]
 		err := fault.Failf(c.Remedy, "%s", c.Summary)
 		if c.ID != plan.HalfReceived {
-			err = &permanentError{err}
+			err = &retry.Permanent{Err: err}
 		}
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &permanentError{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
+		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
 	}
 	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -191,9 +192,8 @@ func (f *filesJob) refuse() error {
 func (f *filesJob) restoreFiles(ctx context.Context) error {
 	var total files.Account
 	var failed files.Failures // of all tries
-	e := &retrier{
-		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
-		try: func(ctx context.Context, _ int) error {
+	err := runRetries(ctx, fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log, retry.Loop{
+		Try: func(ctx context.Context, _ int) error {
 			f.rep.FilesStarted(f.report, f.pending.Rest)
 			r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
 				func(p connect.Progress) { f.rep.Progress(1, p) })
@@ -210,14 +210,14 @@ func (f *filesJob) restoreFiles(ctx context.Context) error {
 			f.rep.FilesFinished(f.report, r.Bytes, err)
 			return err
 		},
-		progress: func(ctx context.Context) (bool, error) {
+		Progress: func(ctx context.Context) (bool, error) {
 			before := f.pending.New + f.pending.Replaced
 			err := f.preview(ctx)
 			return f.pending.New+f.pending.Replaced < before, err
 		},
-		curable: func(err, _ error) bool { return transient(err) },
-	}
-	if err := e.run(ctx); err != nil {
+		Curable: func(err, _ error) bool { return transient(err) },
+	})
+	if err != nil {
 		return changed(err)
 	}
 	if total.Failed == 0 {

@@ -11,6 +11,7 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
@@ -179,12 +180,10 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 
 // retryLost retries f after a lost connection. f must be idempotent.
 func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
-	e := &retrier{
-		retries: t.req.Retries, log: t.rep.Log,
-		try:     func(ctx context.Context, _ int) error { return f(ctx) },
-		curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
-	}
-	return e.run(ctx)
+	return runRetries(ctx, "", t.req.Retries, t.rep.Log, retry.Loop{
+		Try:     func(ctx context.Context, _ int) error { return f(ctx) },
+		Curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
+	})
 }
 
 // fillResults sets the result of each dataset and returns the first error. failed holds the

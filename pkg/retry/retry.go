@@ -1,0 +1,107 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Loop is an operation and the policy for repeating it.
+type Loop struct {
+	// Try does the remaining work. tries counts the preceding tries without progress.
+	Try func(ctx context.Context, tries int) error
+	// Curable reports whether another try may succeed after err. previous is the error of the try
+	// before, nil if that one made progress.
+	Curable func(err, previous error) bool
+	// Progress inspects what remains after a failed try, and reports whether the try advanced. It
+	// is nil if each try does everything. Its error counts as another failed try, unless it is
+	// Permanent.
+	Progress func(ctx context.Context) (advanced bool, err error)
+	// Pause returns the pause before retry n since the last progress, counted from 1. more is
+	// false if there is no such retry.
+	Pause func(n int) (pause time.Duration, more bool)
+	// Log, if not nil, is called before each pause.
+	Log func(err error, n int, pause time.Duration)
+	// GiveUp, if not nil, returns the result for the last error if no retry is left.
+	GiveUp func(err error) error
+}
+
+// Permanent is an error of Progress that retries cannot change.
+type Permanent struct{ Err error }
+
+func (p *Permanent) Error() string { return p.Err.Error() }
+
+// Unwrap returns the cause.
+func (p *Permanent) Unwrap() error { return p.Err }
+
+// Run tries until a try succeeds, its error is not curable, or no retry is left. If ctx ends, it
+// returns the error of the interrupted call, or the cause of ctx if it ends during a pause.
+func (l *Loop) Run(ctx context.Context) error {
+	var previous error
+	for n := 0; ; {
+		err := l.Try(ctx, n)
+		if err == nil || ctx.Err() != nil || !l.Curable(err, previous) {
+			return err
+		}
+		previous = err
+		for err != nil {
+			n++
+			pause, more := l.Pause(n)
+			if !more {
+				if l.GiveUp != nil {
+					err = l.GiveUp(err)
+				}
+				return err
+			}
+			if l.Log != nil {
+				l.Log(err, n, pause)
+			}
+			if !Sleep(ctx, pause) {
+				return context.Cause(ctx)
+			}
+			var advanced bool
+			if advanced, err = l.inspect(ctx); advanced {
+				n, previous = 0, nil
+			}
+			if err != nil && (ctx.Err() != nil || errors.As(err, new(*Permanent))) {
+				return err
+			}
+		}
+	}
+}
+
+func (l *Loop) inspect(ctx context.Context) (advanced bool, err error) {
+	if l.Progress == nil {
+		return false, nil
+	}
+	return l.Progress(ctx)
+}
+
+// Times returns a Pause for at most retries tries after a failure, with growing pauses.
+func Times(retries int) func(n int) (time.Duration, bool) {
+	return func(n int) (time.Duration, bool) { return Backoff(n), n <= retries }
+}
+
+// Once returns a Pause for one retry.
+func Once(pause time.Duration) func(n int) (time.Duration, bool) {
+	return func(n int) (time.Duration, bool) { return pause, n == 1 }
+}
+
+// Backoff returns the pause before retry n, counted from 1. It doubles from half a second to half a
+// minute. Its jitter spreads operations that were interrupted together.
+func Backoff(n int) time.Duration {
+	const first, longest = 500 * time.Millisecond, 30 * time.Second
+	d := min(longest, first<<min(n-1, 16))
+	return d/2 + rand.N(d/2+1)
+}
+
+// Sleep waits for d. It returns false if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
