@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -40,20 +41,24 @@ type BatchResult struct {
 
 // DatasetResult is the result of one dataset of a Batch.
 type DatasetResult struct {
-	Source, Target string
+	outcome.Dataset
 	// Arrive is the snapshot that the target should have, named as on the source. There is its
 	// name on the target, "" if it is missing.
 	Arrive zfs.Version
 	There  string
-	Steps  int    // planned streams
-	Aside  string // new name of the diverged copy, "" if none was renamed
-	Full   int    // number of full streams among them
-	Bytes  uint64
-	// Seconds is the total duration of the dataset's streams.
-	Seconds float64
-	Err     error
-	// Conflict is the ID of the conflict that refused the dataset, "" without one.
-	Conflict string
+	Err    error
+}
+
+// resultOf returns the initial result of a planned dataset.
+func resultOf(d *plan.Dataset) *DatasetResult {
+	r := &DatasetResult{Arrive: d.Arrive, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: len(d.Steps)}}
+	if d.Aside != nil {
+		r.Aside = d.Aside.As
+	}
+	if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
+		r.Full = 1
+	}
+	return r
 }
 
 // RunBatch runs a Batch, or only plans it with DryRun. An error concerns the whole target. Before

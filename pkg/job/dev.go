@@ -252,11 +252,9 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	r := &DevResult{Account: a.Result.Device, Tries: 1, Stages: a.Result.Stages, Seconds: max(a.Result.Elapsed, b.Result.Elapsed).Seconds()}
+	r := &DevResult{Account: a.Result.Device, Tries: 1, Bottleneck: connect.Bottleneck{Stages: a.Result.Stages},
+		Speed: connect.SpeedOf(d.report.Size, max(a.Result.Elapsed, b.Result.Elapsed).Seconds())}
 	r.TargetDigest = b.Result.Device.SourceDigest
-	if r.Seconds > 0 {
-		r.Rate = uint64(float64(d.report.Size) / r.Seconds)
-	}
 	d.report.Results = append(d.report.Results, r)
 	equal := r.SourceDigest == r.TargetDigest
 	d.report.Equal = &equal

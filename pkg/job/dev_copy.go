@@ -135,8 +135,7 @@ func (d *deviceJob) compareDigests(r *DevResult) error {
 // result merges the accounts of both ends.
 func (d *deviceJob) result(res connect.Result) *DevResult {
 	sent, received := res.Sent, res.Received
-	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
-		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}
+	r := &DevResult{Wire: res.Wire, WireBytes: max(sent.WireBytes, received.WireBytes), Bottleneck: res.Bottleneck}
 	if received.Device != nil {
 		r.Account = *received.Device
 	}
@@ -155,8 +154,6 @@ func (d *deviceJob) result(res connect.Result) *DevResult {
 		r.Size = d.task.Source.Size
 	}
 	r.Block = d.task.Options.Block
-	if r.Seconds > 0 {
-		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
-	}
+	r.Speed = connect.SpeedOf(uint64(max(0, r.Data+r.Zeros+r.Present-r.Resumed)), res.Seconds)
 	return r
 }

@@ -5,7 +5,6 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 )
@@ -75,14 +74,11 @@ type DevReport struct {
 // DevResult is the result of one try.
 type DevResult struct {
 	device.Account
-	Seconds   float64           `json:"seconds"`
-	Rate      uint64            `json:"bytes_per_second"` // device bytes
-	WireBytes int64             `json:"wire_bytes"`
-	Wire      string            `json:"wire"`
-	Tries     int               `json:"tries"`
-	Resumes   bool              `json:"resumes"`
-	LimitedBy string            `json:"limited_by,omitempty"`
-	Stages    []transfer.Stage  `json:"stages,omitempty"`
-	Network   *transfer.Network `json:"network,omitempty"`
-	Error     string            `json:"error,omitempty"`
+	connect.Speed        // of device bytes
+	WireBytes     int64  `json:"wire_bytes"`
+	Wire          string `json:"wire"`
+	Tries         int    `json:"tries"`
+	Resumes       bool   `json:"resumes"`
+	connect.Bottleneck
+	Error string `json:"error,omitempty"`
 }

@@ -230,7 +230,7 @@ func (m *measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 		if received.Seconds > 0 {
 			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)
 		}
-		c.Network, c.Limit = res.Sent.Network, res.LimitedBy
+		c.Network, c.Limit = res.Network, res.LimitedBy
 		if choice.Wire == transport.SSH {
 			c.Network = nil // it describes only the connection to the local ssh process
 		}

@@ -205,8 +205,8 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 		count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
 		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
-		Bytes: res.Bytes, Seconds: res.Elapsed.Seconds(), Rate: res.Rate(), Resumed: step.Kind == plan.Resume,
-		Wire: res.Wire, Network: res.Sent.Network, Digest: res.Received.Digest, Stages: res.Stages, LimitedBy: res.LimitedBy,
+		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
+		Digest: res.Received.Digest,
 	}
 	if err != nil {
 		r.Error = err.Error()

@@ -6,7 +6,6 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 )
 
@@ -53,22 +52,19 @@ func (Quiet) Ended(*plan.Dataset, error)      {}
 
 // StepResult is the result of one stream.
 type StepResult struct {
-	Source    string            `json:"source"`
-	Target    string            `json:"target"`
-	Snapshot  string            `json:"snapshot"` // sent snapshot, "@name"
-	Kind      plan.Kind         `json:"kind"`
-	Bytes     uint64            `json:"bytes"` // stream bytes moved by this command
-	Seconds   float64           `json:"seconds"`
-	Rate      uint64            `json:"bytes_per_second"`
-	Resumed   bool              `json:"resumed"`
-	Tries     int               `json:"tries"`
-	Wire      string            `json:"wire"` // "local" without a network
-	LimitedBy string            `json:"limited_by,omitempty"`
-	Stages    []transfer.Stage  `json:"stages,omitempty"`
-	Network   *transfer.Network `json:"network,omitempty"`
-	Verified  string            `json:"verified,omitempty"` // "guid", or "guid and content"
-	Digest    string            `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
-	Error     string            `json:"error,omitempty"`
+	Source   string    `json:"source"`
+	Target   string    `json:"target"`
+	Snapshot string    `json:"snapshot"` // sent snapshot, "@name"
+	Kind     plan.Kind `json:"kind"`
+	Bytes    uint64    `json:"bytes"` // stream bytes moved by this command
+	connect.Speed
+	Resumed bool   `json:"resumed"`
+	Tries   int    `json:"tries"`
+	Wire    string `json:"wire"` // "local" without a network
+	connect.Bottleneck
+	Verified string `json:"verified,omitempty"` // "guid", or "guid and content"
+	Digest   string `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
+	Error    string `json:"error,omitempty"`
 }
 
 // Report is the JSON report of a send or restore, first with the plan, then with results.

@@ -59,6 +59,30 @@ func Join(errs ...error) error {
 	return &fault.Error{Class: fault.ClassOf(worst), Err: errors.Join(errs...)}
 }
 
+// Dataset is the result of the transfer of one dataset.
+type Dataset struct {
+	Source   string  `json:"source"`
+	Target   string  `json:"target"`
+	Snapshot string  `json:"snapshot,omitempty"` // last one sent, or to send
+	Streams  int     `json:"streams,omitempty"`  // planned
+	Full     int     `json:"full,omitempty"`     // number of full sends among Streams
+	Bytes    uint64  `json:"bytes,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"` // total duration of the streams
+	Outcome  string  `json:"outcome"`
+	Conflict string  `json:"conflict,omitempty"`  // ID of the plan's conflict that refused it
+	Aside    string  `json:"set_aside,omitempty"` // new name of the diverged copy
+	Error    string  `json:"error,omitempty"`
+	Hint     string  `json:"hint,omitempty"`
+}
+
+// Ended returns d with the outcome that belongs to err, which may be nil.
+func (d Dataset) Ended(err error) Dataset {
+	if d.Outcome = Done; err != nil {
+		d.Outcome, d.Error, d.Hint = Of(err), err.Error(), fault.HintOf(err)
+	}
+	return d
+}
+
 // Settle turns a cancellation error into an interrupted error if ctx has ended. Stored data is
 // kept. It returns other errors unchanged.
 func Settle(ctx context.Context, err error) error {

@@ -107,12 +107,12 @@ func finished() *job.Report {
 	r.DryRun, r.Outcome = false, "done"
 	r.Bytes, r.Seconds, r.LimitedBy = 4<<30, 20.5, "write on the target"
 	r.Results = []*job.StepResult{
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Full, Bytes: 1 << 30, Seconds: 5, Tries: 1, Wire: "signed", Error: "connection cut"},
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Resume, Bytes: 2 << 30, Seconds: 10, Rate: 2 << 30 / 10, Resumed: true, Tries: 2,
-			Wire: "signed", LimitedBy: "write on the target", Verified: "guid",
-			Stages:  []transfer.Stage{{Name: transfer.StageRead, Bytes: 2 << 30, Busy: time.Second, WaitOut: 9 * time.Second}, {Name: transfer.StageWrite, Bytes: 2 << 30, Busy: 10 * time.Second}},
-			Network: &transfer.Network{Streams: 2, RTT: 1200 * time.Microsecond, Retransmits: 3, SendBuffer: 4 << 20, ReceiveBuffer: 6 << 20, Congestion: "cubic"}},
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@d", Kind: plan.Incremental, Bytes: 1 << 30, Seconds: 5, Rate: 1 << 30 / 5, Tries: 1, Wire: "signed", Verified: "guid and content", Digest: "00ff"},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Full, Bytes: 1 << 30, Speed: connect.Speed{Seconds: 5}, Tries: 1, Wire: "signed", Error: "connection cut"},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Resume, Bytes: 2 << 30, Speed: connect.Speed{Seconds: 10, Rate: 2 << 30 / 10}, Resumed: true, Tries: 2,
+			Wire: "signed", Verified: "guid", Bottleneck: connect.Bottleneck{LimitedBy: "write on the target",
+				Stages:  []transfer.Stage{{Name: transfer.StageRead, Bytes: 2 << 30, Busy: time.Second, WaitOut: 9 * time.Second}, {Name: transfer.StageWrite, Bytes: 2 << 30, Busy: 10 * time.Second}},
+				Network: &transfer.Network{Streams: 2, RTT: 1200 * time.Microsecond, Retransmits: 3, SendBuffer: 4 << 20, ReceiveBuffer: 6 << 20, Congestion: "cubic"}}},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@d", Kind: plan.Incremental, Bytes: 1 << 30, Speed: connect.Speed{Seconds: 5, Rate: 1 << 30 / 5}, Tries: 1, Wire: "signed", Verified: "guid and content", Digest: "00ff"},
 	}
 	return r
 }

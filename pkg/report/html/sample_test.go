@@ -72,7 +72,7 @@ func (t *tape) run(seconds int, rate uint64, limit string) {
 }
 
 func (t *tape) end(limit, failure string) {
-	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, LimitedBy: limit, Error: failure})
+	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, Bottleneck: connect.Bottleneck{LimitedBy: limit}, Error: failure})
 }
 
 func (t *tape) wait(seconds int, said string) {
@@ -128,8 +128,8 @@ func sampleSend() *job.Report {
 	for _, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace", "tank/mail"} {
 		r.Plan.Datasets = append(r.Plan.Datasets, &plan.Dataset{Source: name, Target: "vault/" + name,
 			Steps: []plan.Step{{Kind: plan.Incremental, Send: zfs.SendSpec{From: "@sunday", To: "monday"}, Bytes: 3_000 * mib}}})
-		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Stages: sampleStages(38, 12, 9, 61),
-			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}})
+		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Bottleneck: connect.Bottleneck{Stages: sampleStages(38, 12, 9, 61),
+			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}}})
 	}
 	return r
 }
@@ -161,8 +161,8 @@ func sampleDevice() (*job.DevReport, history.Course) {
 		t.now = t.now.Add(500 * time.Millisecond)
 		rep.Progress(1, connect.Progress{Bytes: uint64(200+i*45) * mib, LimitedBy: transfer.LimitTarget})
 	}
-	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, LimitedBy: transfer.LimitTarget,
-		Wire: "tls", WireBytes: 1_500 * mib, Stages: sampleStages(20, 9, 8, 88)}
+	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, Wire: "tls", WireBytes: 1_500 * mib,
+		Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget, Stages: sampleStages(20, 9, 8, 88)}}
 	rep.DeviceFinished(r, res)
 	r.Results = []*job.DevResult{res}
 	return r, t.rec.Course()
