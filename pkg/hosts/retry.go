@@ -41,7 +41,12 @@ func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {
 			}
 			return pause, calls < 2 && time.Since(lost)+pause <= retryTimeout
 		},
-		GiveUp: func(err error) error { return fault.Interrupt("", err) },
+		Fail: func(err error, end retry.End) error {
+			if end == retry.Exhausted {
+				return fault.Interrupt("", err)
+			}
+			return err
+		},
 	}
 	return again.Run(ctx)
 }

@@ -22,19 +22,19 @@ func (d *deviceJob) copy(ctx context.Context) error {
 	if d.hasStream() {
 		err = d.copyStream(ctx, name)
 	} else {
-		err = runRetries(ctx, name, d.req.Retries, d.rep.Log, retry.Loop{
-			Try: d.try,
-			Progress: func(ctx context.Context) (bool, error) {
-				before := d.state.Stored
-				err := d.inspectDevices(ctx)
-				return d.state.Stored > before, err
-			},
-			Curable: func(err, _ error) bool {
-				// A refusal that the first try did not get comes most likely from the previous
-				// try, whose agent has not noticed the lost connection yet.
-				return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
-			},
-		})
+		l := newLoop(name, d.req.Retries, d.rep.Log)
+		l.Try = d.try
+		l.Progress = func(ctx context.Context) (bool, error) {
+			before := d.state.Stored
+			err := d.inspectDevices(ctx)
+			return d.state.Stored > before, err
+		}
+		l.Curable = func(err, _ error) bool {
+			// A refusal that the first try did not get comes most likely from the previous
+			// try, whose agent has not noticed the lost connection yet.
+			return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+		}
+		err = l.Run(ctx)
 	}
 	if err != nil {
 		return err

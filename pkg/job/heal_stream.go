@@ -12,7 +12,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
@@ -105,13 +104,12 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)
 	defer func() { h.streams = m.streams.Load() }()
-	return runRetries(ctx, p.bad.Name, h.req.Retries, h.rep.Log, retry.Loop{
-		Try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
-		// Send everything again: the kernel skips healed blocks.
-		Curable: func(err, _ error) bool {
-			return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
-		},
-	})
+	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
+	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
+	l.Curable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
+		return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+	}
+	return l.Run(ctx)
 }
 
 // cleanUpAll destroys what interrupted heals left in datasets that are no longer damaged.

@@ -57,7 +57,7 @@ func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	err := m.run(ctx, all)
 	t.report.Ceilings = m.ceilings
 	t.evaluate()
-	t.report.Expected = m.expectedRate(p.Bytes(), streamOptions(&t.req).BandLimit)
+	t.report.Expected = m.expectedRate(p.Bytes(), streamOptions(t.req).BandLimit)
 	return err
 }
 

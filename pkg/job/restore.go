@@ -48,7 +48,7 @@ func (t *restoreJob) restore(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, &t.req)()
+	defer t.warm(ctx, t.req)()
 	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
@@ -80,7 +80,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	if err := t.asRestorer(ctx, func(hosts.Restorer) error { return nil }); err != nil {
 		return state, err
 	}
-	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
+	if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 		return state, err
 	}
 	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
@@ -252,7 +252,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 		if err := t.asRestorer(ctx, func(o hosts.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
 			return err
 		}
-		t.changed = true
+		t.changed.Store(true)
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 			return err
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
-		t.changed = true
+		t.changed.Store(true)
 		if err := t.target.Do(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
@@ -192,32 +191,31 @@ func (f *filesJob) refuse() error {
 func (f *filesJob) restoreFiles(ctx context.Context) error {
 	var total files.Account
 	var failed files.Failures // of all tries
-	err := runRetries(ctx, fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log, retry.Loop{
-		Try: func(ctx context.Context, _ int) error {
-			f.rep.FilesStarted(f.report, f.pending.Rest)
-			r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
-				func(p connect.Progress) { f.rep.Progress(1, p) })
-			f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
-			f.report.Result, total = &total, a
-			// Add the results of earlier tries, which the last try does not count.
-			p := &f.report.Plan
-			total.New += p.New - min(p.New, f.pending.New)
-			total.Replaced += p.Replaced - min(p.Replaced, f.pending.Replaced)
-			total.Bytes += p.Bytes - min(p.Bytes, f.pending.Bytes)
-			total.Same = p.Same
-			failed = mergeFailures(failed, total.Failures)
-			total.Failures = failed
-			f.rep.FilesFinished(f.report, r.Bytes, err)
-			return err
-		},
-		Progress: func(ctx context.Context) (bool, error) {
-			before := f.pending.New + f.pending.Replaced
-			err := f.preview(ctx)
-			return f.pending.New+f.pending.Replaced < before, err
-		},
-		Curable: func(err, _ error) bool { return transient(err) },
-	})
-	if err != nil {
+	l := newLoop(fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log)
+	l.Try = func(ctx context.Context, _ int) error {
+		f.rep.FilesStarted(f.report, f.pending.Rest)
+		r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
+			func(p connect.Progress) { f.rep.Progress(1, p) })
+		f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
+		f.report.Result, total = &total, a
+		// Add the results of earlier tries, which the last try does not count.
+		p := &f.report.Plan
+		total.New += p.New - min(p.New, f.pending.New)
+		total.Replaced += p.Replaced - min(p.Replaced, f.pending.Replaced)
+		total.Bytes += p.Bytes - min(p.Bytes, f.pending.Bytes)
+		total.Same = p.Same
+		failed = mergeFailures(failed, total.Failures)
+		total.Failures = failed
+		f.rep.FilesFinished(f.report, r.Bytes, err)
+		return err
+	}
+	l.Progress = func(ctx context.Context) (bool, error) {
+		before := f.pending.New + f.pending.Replaced
+		err := f.preview(ctx)
+		return f.pending.New+f.pending.Replaced < before, err
+	}
+	l.Curable = func(err, _ error) bool { return transient(err) }
+	if err := l.Run(ctx); err != nil {
 		return changed(err)
 	}
 	if total.Failed == 0 {

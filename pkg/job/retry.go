@@ -1,7 +1,6 @@
 package job
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -16,22 +15,24 @@ import (
 // resumes is the hint of an interrupted operation.
 const resumes = "the same command resumes"
 
-// runRetries runs a loop until that many consecutive tries made no progress. name prefixes errors and
-// messages; "" if they name the object themselves.
-func runRetries(ctx context.Context, name string, retries int, log func(string), l retry.Loop) error {
-	l.Pause = retry.Times(retries)
-	l.Log = func(err error, n int, pause time.Duration) {
-		log(fmt.Sprintf("%v; try %d of %d in %s", withName(name, err), n, retries, pause.Round(100*time.Millisecond)))
+// newLoop returns a loop that ends if that many consecutive tries made no progress. name prefixes
+// errors and messages; "" if they name the object themselves. The caller adds Try and Curable.
+func newLoop(name string, retries int, log func(string)) retry.Loop {
+	return retry.Loop{
+		Pause: retry.Times(retries),
+		Log: func(err error, n int, pause time.Duration) {
+			log(fmt.Sprintf("%v; try %d of %d in %s", withName(name, err), n, retries, pause.Round(100*time.Millisecond)))
+		},
+		Fail: func(err error, end retry.End) error {
+			switch end {
+			case retry.Canceled:
+				return interrupted(name)
+			case retry.Exhausted:
+				err = fault.Interrupt(resumes, err)
+			}
+			return withName(name, err)
+		},
 	}
-	l.GiveUp = func(err error) error { return fault.Interrupt(resumes, err) }
-	err := l.Run(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return interrupted(name)
-	}
-	return withName(name, err)
 }
 
 func interrupted(name string) error {

@@ -12,7 +12,6 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -30,7 +29,7 @@ func TestTransient(t *testing.T) {
 
 // An operation ends with an error that names its object. If no try is left, its class and hint say that
 // the same command resumes.
-func TestRunRetries(t *testing.T) {
+func TestLoop(t *testing.T) {
 	t.Parallel()
 	cut, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no space")
 	for _, tt := range []struct {
@@ -48,15 +47,15 @@ func TestRunRetries(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said []string
-				err := runRetries(t.Context(), "pool/a", 2, func(s string) { said = append(said, s) }, retry.Loop{
-					Try: func(context.Context, int) (err error) {
-						if len(tt.tries) > 0 {
-							err, tt.tries = tt.tries[0], tt.tries[1:]
-						}
-						return err
-					},
-					Curable: func(err, _ error) bool { return transient(err) },
-				})
+				l := newLoop("pool/a", 2, func(s string) { said = append(said, s) })
+				l.Try = func(context.Context, int) (err error) {
+					if len(tt.tries) > 0 {
+						err, tt.tries = tt.tries[0], tt.tries[1:]
+					}
+					return err
+				}
+				l.Curable = func(err, _ error) bool { return transient(err) }
+				err := l.Run(t.Context())
 				require.Len(t, said, len(tt.log))
 				for i, number := range tt.log {
 					require.Regexp(t, "^pool/a: in the middle: .*; "+number+" in ", said[i])
@@ -85,16 +84,16 @@ func TestRetriesAreInterrupted(t *testing.T) {
 					stop()
 				}
 			}
-			err := runRetries(ctx, "pool/a", 9, log, retry.Loop{
-				Try: func(context.Context, int) error {
-					if tries++; at == "try" {
-						stop()
-					}
-					return tcp.ErrCut
-				},
-				Curable:  func(error, error) bool { return true },
-				Progress: func(context.Context) (bool, error) { stop(); return false, ctx.Err() },
-			})
+			l := newLoop("pool/a", 9, log)
+			l.Try = func(context.Context, int) error {
+				if tries++; at == "try" {
+					stop()
+				}
+				return tcp.ErrCut
+			}
+			l.Curable = func(error, error) bool { return true }
+			l.Progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
+			err := l.Run(ctx)
 			require.EqualError(t, err, "pool/a: interrupted", at)
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 			require.Equal(t, resumes, fault.HintOf(err))

@@ -56,10 +56,10 @@ func (t *sendJob) send(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, &t.req)()
+	defer t.warm(ctx, t.req)()
 	takeNew := t.req.TakeSnapshot != ""
 	whole := jobRules{simulated: takeNew, survey: func(ctx context.Context) (plan.State, error) {
-		if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
+		if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
 		state, err := survey(ctx, t.ends, t.req.Plan)
@@ -75,7 +75,8 @@ func (t *sendJob) send(ctx context.Context) error {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		t.changed, whole.simulated = true, false
+		t.changed.Store(true)
+		whole.simulated = false
 		if err := t.surveyAndPlan(ctx, &whole, whole.survey); err != nil {
 			return changed(err)
 		}
@@ -146,7 +147,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 	if err == nil {
 		err = t.retryLost(ctx, t.verifyAll)
 	}
-	if t.changed {
+	if t.changed.Load() {
 		err = changed(err)
 	}
 	return err
@@ -159,13 +160,13 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 	title := "looking at what arrived on " + t.target.Label()
 	// Both listings run concurrently. The second one's result is checked last.
 	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, checkUnexpected(ctx, t.ends, &t.req, p, &t.state.Target)
+		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)
 	})
 	defer stop()
 	if p.Steps() > 0 {
 		done := t.rep.Activity(title)
 		var err error
-		target, err = listArrived(ctx, t.ends, &t.req, p, &t.state)
+		target, err = listArrived(ctx, t.ends, t.req, p, &t.state)
 		done()
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
@@ -189,7 +190,7 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := placeHolds(ctx, t.ends, &t.req, results); err != nil {
+	if err := placeHolds(ctx, t.ends, t.req, results); err != nil {
 		return fmt.Errorf("the data arrived, but: %w", err)
 	}
 	defer t.rep.Activity(title)()
@@ -203,7 +204,7 @@ func (t *sendJob) finish(err error) (*Report, error) {
 	switch {
 	case err != nil:
 		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed:
+	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed.Load():
 		r.Outcome = outcome.UpToDate
 	case t.req.DryRun:
 		r.Outcome = outcome.Planned

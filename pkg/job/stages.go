@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
-	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
@@ -19,20 +17,15 @@ import (
 // sendJob is a running send, restore or batch. It runs the stages in order: reach, survey, plan,
 // admit, move, verify.
 type sendJob struct {
-	*ends
-	req    Send
-	rep    Reporter
+	*mover
 	state  plan.State
 	report *Report
-	// changed means that either side may have changed.
-	changed  bool
-	newRoots *sync.Map // copies that became encryption roots, by name
 }
 
 func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
 	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	return &sendJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &Report{
+	return &sendJob{mover: &mover{req: &req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
 }
@@ -161,29 +154,12 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 	return l.ForSize(largest).Report(sealed, open)
 }
 
-// move moves the planned datasets and returns the errors by source dataset.
-func (t *sendJob) move(ctx context.Context) map[string]error {
-	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
-	t.newRoots = &m.newRoots
-	start := time.Now()
-	failed := m.moveAll(ctx, t.report.Plan)
-	if len(m.results) > 0 {
-		t.report.Seconds = time.Since(start).Seconds()
-	}
-	t.report.Results, t.changed = m.results, t.changed || m.changed.Load()
-	for _, r := range m.results {
-		t.report.Bytes += r.Bytes
-	}
-	t.report.LimitedBy = slowestLimit(m.results)
-	return failed
-}
-
 // retryLost retries f after a lost connection. f must be idempotent.
 func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
-	return runRetries(ctx, "", t.req.Retries, t.rep.Log, retry.Loop{
-		Try:     func(ctx context.Context, _ int) error { return f(ctx) },
-		Curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
-	})
+	l := newLoop("", t.req.Retries, t.rep.Log)
+	l.Try = func(ctx context.Context, _ int) error { return f(ctx) }
+	l.Curable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
+	return l.Run(ctx)
 }
 
 // fillResults sets the result of each dataset and returns the first error. failed holds the

@@ -23,9 +23,19 @@ type Loop struct {
 	Pause func(n int) (pause time.Duration, more bool)
 	// Log, if not nil, is called before each pause.
 	Log func(err error, n int, pause time.Duration)
-	// GiveUp, if not nil, returns the result for the last error if no retry is left.
-	GiveUp func(err error) error
+	// Fail, if not nil, returns the error of Run for the last error and the end of the loop.
+	Fail func(err error, end End) error
 }
+
+// End tells how a loop failed.
+type End int
+
+// The ends.
+const (
+	Incurable End = iota // no try can cure the error
+	Exhausted            // no retry is left
+	Canceled             // the context ended
+)
 
 // Permanent is an error of Progress that retries cannot change.
 type Permanent struct{ Err error }
@@ -35,40 +45,52 @@ func (p *Permanent) Error() string { return p.Err.Error() }
 // Unwrap returns the cause.
 func (p *Permanent) Unwrap() error { return p.Err }
 
-// Run tries until a try succeeds, its error is not curable, or no retry is left. If ctx ends, it
-// returns the error of the interrupted call, or the cause of ctx if it ends during a pause.
+// Run tries until a try succeeds, its error is not curable, or no retry is left. If ctx ends, the
+// last error is that of the interrupted call, or the cause of ctx if it ends during a pause.
 func (l *Loop) Run(ctx context.Context) error {
 	var previous error
 	for n := 0; ; {
 		err := l.Try(ctx, n)
-		if err == nil || ctx.Err() != nil || !l.Curable(err, previous) {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return l.fail(err, Canceled)
+		case !l.Curable(err, previous):
+			return l.fail(err, Incurable)
 		}
 		previous = err
 		for err != nil {
 			n++
 			pause, more := l.Pause(n)
 			if !more {
-				if l.GiveUp != nil {
-					err = l.GiveUp(err)
-				}
-				return err
+				return l.fail(err, Exhausted)
 			}
 			if l.Log != nil {
 				l.Log(err, n, pause)
 			}
 			if !Sleep(ctx, pause) {
-				return context.Cause(ctx)
+				return l.fail(context.Cause(ctx), Canceled)
 			}
 			var advanced bool
 			if advanced, err = l.inspect(ctx); advanced {
 				n, previous = 0, nil
 			}
-			if err != nil && (ctx.Err() != nil || errors.As(err, new(*Permanent))) {
-				return err
+			switch {
+			case errors.As(err, new(*Permanent)):
+				return l.fail(err, Incurable)
+			case err != nil && ctx.Err() != nil:
+				return l.fail(err, Canceled)
 			}
 		}
 	}
+}
+
+func (l *Loop) fail(err error, end End) error {
+	if l.Fail == nil {
+		return err
+	}
+	return l.Fail(err, end)
 }
 
 func (l *Loop) inspect(ctx context.Context) (advanced bool, err error) {

@@ -27,7 +27,12 @@ func run(t *testing.T, l Loop, tries, inspections []error, advance map[int]bool)
 		l.Progress = func(context.Context) (bool, error) { return advance[n], next(&inspections) }
 	}
 	l.Curable = func(err, _ error) bool { return errors.Is(err, errCut) }
-	l.GiveUp = func(err error) error { return fmt.Errorf("given up: %w", err) }
+	l.Fail = func(err error, end End) error {
+		if end == Exhausted {
+			return fmt.Errorf("given up: %w", err)
+		}
+		return err
+	}
 	synctest.Test(t, func(t *testing.T) { err = l.Run(t.Context()) })
 	return n, pauses, err
 }
@@ -83,8 +88,9 @@ func TestPauseIsInterrupted(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		asked := errors.New("asked to stop")
 		l := Loop{Try: func(context.Context, int) error { return errCut }, Curable: func(error, error) bool { return true },
-			Pause: Once(time.Hour), Log: func(error, int, time.Duration) { stop(asked) }}
-		require.ErrorIs(t, l.Run(ctx), asked)
+			Pause: Once(time.Hour), Log: func(error, int, time.Duration) { stop(asked) },
+			Fail: func(err error, end End) error { return fmt.Errorf("end %d: %w", end, err) }}
+		require.EqualError(t, l.Run(ctx), "end 2: asked to stop")
 	})
 }
 
