@@ -13,17 +13,15 @@ import (
 )
 
 func main() {
-	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: time.Now}
+	ctx, stop := withSignals(context.Background())
+	code := execute(ctx, a, os.Args[1:])
+	stop()
+	os.Exit(code)
 }
 
 // execute runs one command line and returns its exit code.
-func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := withSignals(ctx)
-	defer stop()
-	return executeApp(ctx, &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}, args)
-}
-
-func executeApp(ctx context.Context, a *app, args []string) int {
+func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 )
 
@@ -81,9 +81,12 @@ replaced with --overwrite.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), a, req.RSH, func(ctx context.Context, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
-				return job.RunRestore(ctx, req, at, rep)
-			})
+			j, err := o.start(a, a.stdout, device.Streams{})
+			if err != nil {
+				return err
+			}
+			r, err := job.RunRestore(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
+			return j.finishSend(cmd.Context(), r, err, req.RSH)
 		},
 	}
 	flagGroup(cmd, "What to restore", func(f *pflag.FlagSet) {

@@ -30,10 +30,16 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
 	err := outcome.Settle(ctx, d.run(ctx))
-	r := d.report
-	r.Outcome = d.outcome(err)
-	if err != nil {
-		r.Error, r.Hint = err.Error(), fault.HintOf(err)
+	r, success := d.report, outcome.Done
+	switch {
+	case req.DryRun:
+		success = outcome.Planned
+	case req.Compare:
+		success = "equal"
+	}
+	r.Conclusion = outcome.Conclude(err, success)
+	if r.Equal != nil && !*r.Equal {
+		r.Outcome = "different"
 	}
 	return r, err
 }
@@ -45,20 +51,6 @@ type deviceJob struct {
 	report *DevReport
 	task   device.Task
 	state  device.State
-}
-
-func (d *deviceJob) outcome(err error) string {
-	switch {
-	case d.report.Equal != nil && !*d.report.Equal:
-		return "different"
-	case err != nil:
-		return outcome.Of(err)
-	case d.req.Compare && !d.req.DryRun:
-		return "equal"
-	case d.req.DryRun:
-		return outcome.Planned
-	}
-	return outcome.Done
 }
 
 func (d *deviceJob) run(ctx context.Context) error {

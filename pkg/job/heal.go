@@ -45,9 +45,7 @@ type HealReport struct {
 	Things   []*HealedObject  `json:"things"`
 	More     int              `json:"more,omitempty"` // damaged objects that are not listed
 	Scrubbed bool             `json:"scrubbed"`
-	Outcome  string           `json:"outcome"`
-	Error    string           `json:"error,omitempty"`
-	Hint     string           `json:"hint,omitempty"`
+	outcome.Conclusion
 }
 
 // HealedDataset is a damaged dataset and its good copy.
@@ -111,17 +109,14 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 	if h.changed {
 		err = changed(err)
 	}
-	r := h.report
+	r, success := h.report, outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	case len(r.Datasets) == 0 && len(r.Things) == 0:
-		r.Outcome = outcome.UpToDate
+		success = outcome.UpToDate
 	case req.DryRun:
-		r.Outcome = outcome.Planned
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
 	}
+	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
 }
 

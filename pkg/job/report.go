@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transport/connect"
 )
+
+// Result is the report of any job but a doctor's.
+type Result interface{ Concluded() *outcome.Conclusion }
 
 // Watcher receives the events of any job. Its methods may be called concurrently.
 type Watcher interface {
@@ -90,10 +94,8 @@ type Report struct {
 	Next []string `json:"next,omitempty"`
 	// Diverged is the command that makes the copy follow again after a restore rolled the
 	// original back behind the copy, "" if it did not.
-	Diverged string `json:"diverged,omitempty"`
-	Outcome  string `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
-	Error    string `json:"error,omitempty"`
-	Hint     string `json:"hint,omitempty"`
+	Diverged           string `json:"diverged,omitempty"`
+	outcome.Conclusion        // planned, done, up-to-date, failed, refused, interrupted
 }
 
 // HostReport holds the facts of one end that a plan shows.

@@ -63,13 +63,11 @@ type FilesReport struct {
 	// Plan counts the files to restore, before any change.
 	Plan files.Account `json:"plan"`
 	// Result counts the files of all tries.
-	Result    *files.Account `json:"result,omitempty"`
-	Bytes     uint64         `json:"bytes"` // stream bytes
-	Seconds   float64        `json:"seconds,omitempty"`
-	LimitedBy string         `json:"limited_by,omitempty"`
-	Outcome   string         `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
-	Error     string         `json:"error,omitempty"`
-	Hint      string         `json:"hint,omitempty"`
+	Result             *files.Account `json:"result,omitempty"`
+	Bytes              uint64         `json:"bytes"` // stream bytes
+	Seconds            float64        `json:"seconds,omitempty"`
+	LimitedBy          string         `json:"limited_by,omitempty"`
+	outcome.Conclusion                // planned, done, up-to-date, failed, refused, interrupted
 }
 
 // RunFiles runs `zxfer restore --files`. Errors are classified as in RunDev.
@@ -77,18 +75,15 @@ func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) 
 	f := &filesJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
 		Schema: "zxfer.files/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun, Findings: []finding.Finding{}}}
 	err := outcome.Settle(ctx, f.run(ctx))
-	r := f.report
+	success := outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	case req.DryRun:
-		r.Outcome = outcome.Planned
-	case r.Result == nil:
-		r.Outcome = outcome.UpToDate
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
+	case f.report.Result == nil:
+		success = outcome.UpToDate
 	}
-	return r, err
+	f.report.Conclusion = outcome.Conclude(err, success)
+	return f.report, err
 }
 
 type filesJob struct {

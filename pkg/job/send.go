@@ -200,17 +200,15 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 
 // finish sets the outcome in the report.
 func (t *sendJob) finish(err error) (*Report, error) {
-	r := t.report
+	r, success := t.report, outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
+	case r.Plan == nil: // there is an error
 	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed.Load():
-		r.Outcome = outcome.UpToDate
+		success = outcome.UpToDate
 	case t.req.DryRun:
-		r.Outcome = outcome.Planned
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
 	}
+	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
 }
 

@@ -59,6 +59,24 @@ func Join(errs ...error) error {
 	return &fault.Error{Class: fault.ClassOf(worst), Err: errors.Join(errs...)}
 }
 
+// Conclusion is the end of a job in its report.
+type Conclusion struct {
+	Outcome string `json:"outcome"`
+	Error   string `json:"error,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Conclude returns the conclusion of a job that ended with err. Without an error the outcome is success.
+func Conclude(err error, success string) Conclusion {
+	if err == nil {
+		return Conclusion{Outcome: success}
+	}
+	return Conclusion{Outcome: Of(err), Error: err.Error(), Hint: fault.HintOf(err)}
+}
+
+// Concluded returns c, for reports that embed it.
+func (c *Conclusion) Concluded() *Conclusion { return c }
+
 // Dataset is the result of the transfer of one dataset.
 type Dataset struct {
 	Source   string  `json:"source"`
@@ -77,9 +95,8 @@ type Dataset struct {
 
 // Ended returns d with the outcome that belongs to err, which may be nil.
 func (d Dataset) Ended(err error) Dataset {
-	if d.Outcome = Done; err != nil {
-		d.Outcome, d.Error, d.Hint = Of(err), err.Error(), fault.HintOf(err)
-	}
+	c := Conclude(err, Done)
+	d.Outcome, d.Error, d.Hint = c.Outcome, c.Error, c.Hint
 	return d
 }
 

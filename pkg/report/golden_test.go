@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -41,7 +42,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 func planned() *job.Report {
 	raw := zfs.StreamFlags{Raw: true}
 	return &job.Report{
-		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Outcome: "planned",
+		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Conclusion: outcome.Conclusion{Outcome: "planned"},
 		Hosts: []job.HostReport{
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
 			{Name: "backup1", Role: "target", ZFS: "2.1.11-1", Backend: "zfs command line (no pyzfs)", Version: "v0.1.0"},

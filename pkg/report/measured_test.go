@@ -56,7 +56,7 @@ func TestMeasuredDevice(t *testing.T) {
 	text.DevicePlanned(r)
 	require.Contains(t, errs.String(), "warning: local: eth0 runs in half duplex (nic)\nhint: ethtool eth0\nexpected: 110 MiB/s")
 	r.DryRun = true
-	require.NoError(t, text.DeviceDone(r, nil))
+	require.NoError(t, text.Done(r, nil))
 	require.Contains(t, out.String(), "warn: local: eth0 runs in half duplex (nic)")
 	require.Contains(t, out.String(), "ceilings\n")
 }

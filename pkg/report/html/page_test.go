@@ -138,7 +138,7 @@ func TestBounded(t *testing.T) {
 // A command that failed before it moved anything still has a page.
 func TestNothingMoved(t *testing.T) {
 	t.Parallel()
-	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}, history.Course{})
+	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Course{})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "beta: no route to host")
 	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)

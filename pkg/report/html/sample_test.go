@@ -114,7 +114,7 @@ func sampleStages(busy ...int) (out []transfer.Stage) {
 
 func sampleSend() *job.Report {
 	r := &job.Report{
-		Source: "tank/home@monday", Target: "beta:vault", Outcome: outcome.Done, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
+		Source: "tank/home@monday", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
 		Hosts: []job.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
 		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted by itself", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Findings: []finding.Finding{
@@ -154,7 +154,7 @@ func sampleDoctor() *job.DoctorReport {
 func sampleDevice() (*job.DevReport, history.Course) {
 	t := newTape()
 	rep := t.rec.Device(discardReporter{})
-	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Outcome: outcome.Done, Seconds: 24,
+	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Seconds: 24,
 		From: &device.Facts{Kind: device.KindLVM, Size: 2_000 * mib}, To: &device.Facts{Kind: device.KindMissing}}
 	rep.DeviceStarted(r, 200*mib)
 	for i := range 40 {
