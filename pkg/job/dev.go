@@ -54,35 +54,35 @@ type deviceJob struct {
 }
 
 func (d *deviceJob) run(ctx context.Context) error {
-	if err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey); err != nil {
-		return unchanged(err)
+	s := stages{
+		survey: func(ctx context.Context) error {
+			err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey)
+			if err == nil && !d.req.Compare {
+				err = d.checkCopy(ctx)
+			}
+			return err
+		},
+		admit:    d.admit,
+		moves:    func() bool { return !d.req.Compare },
+		evaluate: d.evaluate,
+		planned:  func() { d.rep.DevicePlanned(d.report) },
 	}
-	if d.req.Compare {
-		d.rep.DevicePlanned(d.report)
-		if d.req.DryRun {
-			return nil
-		}
+	if d.req.Measure {
+		s.measure = d.measure
+	}
+	err := d.prepare(ctx, d.rep, &s)
+	switch {
+	case err != nil || d.req.DryRun:
+		return err
+	case d.req.Compare:
 		return unchanged(d.timed(ctx, d.compare))
 	}
-	if err := d.checkCopy(ctx); err != nil {
-		return unchanged(err)
-	}
-	if d.refuse() == nil { // a refused copy needs no path and no measurement
-		if err := d.open(ctx, d.rep); err != nil {
-			return err
-		}
-		d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
-	}
-	if d.req.Measure && d.refuse() == nil {
-		if err := d.measure(ctx); err != nil {
-			return unchanged(err)
-		}
-	}
-	d.rep.DevicePlanned(d.report)
-	if err := d.refuse(); err != nil || d.req.DryRun {
-		return err
-	}
 	return d.timed(ctx, d.copy)
+}
+
+// evaluate describes the transport and evaluates the checks on the hosts and the link.
+func (d *deviceJob) evaluate() {
+	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
 }
 
 // timed runs f and records its duration in the report.
@@ -149,7 +149,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	if err := d.choose(d.req.Settings); err != nil {
 		return err
 	}
-	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
+	d.evaluate()
 	return nil
 }
 
@@ -215,8 +215,8 @@ func notAPath(e endpoint.Endpoint) error {
 	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
 }
 
-// refuse returns an error for problems at fail level, nil if there are none.
-func (d *deviceJob) refuse() error {
+// admit returns an error for problems at fail level, nil if there are none.
+func (d *deviceJob) admit() error {
 	return finding.Refusal(slices.Concat(finding.Failed(d.report.Problems), preflight.Blocking(d.report.Findings, d.req.SkipChecks)))
 }
 

@@ -95,29 +95,31 @@ type filesJob struct {
 }
 
 func (f *filesJob) run(ctx context.Context) error {
-	if err := withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey); err != nil {
-		return unchanged(err)
-	}
-	if err := f.open(ctx, f.rep); err != nil {
+	err := f.prepare(ctx, f.rep, &stages{
+		survey: func(ctx context.Context) error {
+			return withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey)
+		},
+		admit:    f.admit,
+		moves:    func() bool { return true },
+		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings() },
+		measure: func(ctx context.Context) error {
+			if err := withActivity(ctx, f.rep, "looking at what would come", f.preview); err != nil {
+				return err
+			}
+			f.report.Plan = f.pending
+			return nil
+		},
+		planned: func() {
+			if preflight.Blocking(f.report.Findings, nil) == nil { // otherwise there was no preview
+				f.rep.FilesPlanned(f.report)
+			}
+		},
+	})
+	if err != nil || f.req.DryRun || f.pending.New+f.pending.Replaced+f.pending.Failed == 0 && !f.pending.Unfinished {
 		return err
-	}
-	f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings()
-	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
-		return err
-	}
-	if err := withActivity(ctx, f.rep, "looking at what would come", f.preview); err != nil {
-		return unchanged(err)
-	}
-	f.report.Plan = f.pending
-	f.rep.FilesPlanned(f.report)
-	if err := f.refuse(); err != nil || f.req.DryRun {
-		return err
-	}
-	if f.pending.New+f.pending.Replaced+f.pending.Failed == 0 && !f.pending.Unfinished {
-		return nil
 	}
 	start := time.Now()
-	err := f.restoreFiles(ctx)
+	err = f.restoreFiles(ctx)
 	f.report.Seconds = time.Since(start).Seconds()
 	return err
 }
@@ -166,8 +168,11 @@ func (f *filesJob) survey(ctx context.Context) error {
 	return nil
 }
 
-// refuse returns an error if existing files conflict with the restore.
-func (f *filesJob) refuse() error {
+// admit returns an error if a check fails, or if existing files conflict with the restore.
+func (f *filesJob) admit() error {
+	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
+		return err
+	}
 	p := &f.pending
 	if n := len(p.Blocked); n > 0 {
 		return fault.Refusef("name another directory, or move what is there",

@@ -14,8 +14,57 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// sendJob is a running send, restore or batch. It runs the stages in order: reach, survey, plan,
-// admit, move, verify.
+// stages are the parts of a job before its first change. ends.prepare runs them for every verb that
+// moves data: send, restore, batch, dev and files.
+type stages struct {
+	// survey queries both hosts, chooses the transport and plans.
+	survey func(ctx context.Context) error
+	// admit returns why the job must not run, as far as is known.
+	admit func() error
+	// moves reports whether data is to be moved, which needs a network path.
+	moves func() bool
+	// evaluate repeats the checks, now including the path.
+	evaluate func()
+	// measure, if not nil, does what needs the path before the move.
+	measure func(ctx context.Context) error
+	// planned shows the plan.
+	planned func()
+}
+
+// prepare runs all stages before the first change. A refused job needs no path and no measurement.
+func (e *ends) prepare(ctx context.Context, rep Watcher, s *stages) error {
+	if err := s.survey(ctx); err != nil {
+		return unchanged(err)
+	}
+	if s.moves() && s.admit() == nil {
+		if err := e.open(ctx, rep); err != nil {
+			return err
+		}
+		s.evaluate()
+		if s.measure != nil && s.admit() == nil {
+			if err := s.measure(ctx); err != nil {
+				return unchanged(err)
+			}
+		}
+	}
+	s.planned()
+	return s.admit()
+}
+
+// async runs f in the background. wait returns its results; stop cancels f and waits for its end.
+func async[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var got T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = f(ctx)
+	}()
+	return func(context.Context) (T, error) { <-done; return got, err }, func() { cancel(); <-done }
+}
+
+// sendJob is a running send, restore or batch.
 type sendJob struct {
 	*mover
 	state  plan.State
@@ -42,9 +91,24 @@ type jobRules struct {
 	perDataset *admission
 }
 
-// prepareMove runs all stages before the first change. The survey starts in the background while
-// the hosts are reached.
+// prepareMove runs the stages before the first change.
 func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
+	s := stages{
+		survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
+		admit:    t.admit,
+		moves:    func() bool { return t.report.Plan.Steps() > 0 },
+		evaluate: t.evaluate,
+		planned:  func() { t.rep.Planned(t.report) },
+	}
+	if t.req.Measure {
+		s.measure = func(ctx context.Context) error { return t.measure(ctx, !rules.simulated) }
+	}
+	return t.prepare(ctx, t.rep, &s)
+}
+
+// reachAndPlan reaches the hosts, surveys them and plans. The survey starts in the background while
+// the hosts are reached.
+func (t *sendJob) reachAndPlan(ctx context.Context, rules *jobRules) error {
 	survey, stop := async(ctx, rules.survey)
 	defer stop()
 	if err := withActivity(ctx, t.rep, "reaching "+t.remoteNames(), t.reach); err != nil {
@@ -59,33 +123,7 @@ func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
 		return err
 	}
 	t.report.PlanSeconds = time.Since(start).Seconds()
-	// A refused plan needs no path and no measurement.
-	if t.report.Plan.Steps() > 0 && t.admit() == nil {
-		if err := t.open(ctx, t.rep); err != nil {
-			return err
-		}
-		t.evaluate()
-		if t.req.Measure && t.admit() == nil {
-			if err := t.measure(ctx, !rules.simulated); err != nil {
-				return err
-			}
-		}
-	}
-	t.rep.Planned(t.report)
-	return t.admit()
-}
-
-// async runs f in the background. wait returns its results; stop cancels f and waits for its end.
-func async[T any](ctx context.Context, f func(context.Context) (T, error)) (wait func(context.Context) (T, error), stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var got T
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		got, err = f(ctx)
-	}()
-	return func(context.Context) (T, error) { <-done; return got, err }, func() { cancel(); <-done }
+	return nil
 }
 
 // surveyAndPlan surveys both sides, plans and runs the preflight checks.
