@@ -4,6 +4,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/finding"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transport"
@@ -45,29 +46,29 @@ type DevReporter interface {
 
 // DevReport is the JSON report of `zxfer dev`, first with the plan, then with results.
 type DevReport struct {
-	Schema             string            `json:"schema"` // "zxfer.dev/v1"
-	Source             string            `json:"source"`
-	Target             string            `json:"target"`
-	DryRun             bool              `json:"dry_run"`
-	Compare            bool              `json:"compare,omitempty"`
-	Wire               connect.Report    `json:"wire"`
-	From               *device.Facts     `json:"source_device,omitempty"`
-	To                 *device.Facts     `json:"target_device,omitempty"`
-	Problems           []finding.Finding `json:"problems"`
-	Findings           []finding.Finding `json:"findings"`           // on hosts and link
-	Ceilings           []probe.Ceiling   `json:"ceilings,omitempty"` // of --measure
-	Expected           *Expected         `json:"expected,omitempty"`
-	Size               uint64            `json:"size"`
-	Block              int               `json:"block"`
-	Digest             string            `json:"digest,omitempty"` // algorithm: xxh3 or blake3
-	Delta              bool              `json:"delta,omitempty"`
-	Resumable          uint64            `json:"resumable,omitempty"` // bytes stored by an interrupted copy
-	Unusable           string            `json:"unusable,omitempty"`  // why it cannot be resumed
-	Results            []*DevResult      `json:"results"`             // one per try
-	Seconds            float64           `json:"seconds,omitempty"`   // duration of copying or comparing
-	Equal              *bool             `json:"equal,omitempty"`     // of a comparison
-	Differ             []device.Range    `json:"differ,omitempty"`    // of a comparison: approximate ranges
-	outcome.Conclusion                   // planned, done, equal, different, failed, refused, interrupted
+	Schema             string             `json:"schema"` // "zxfer.dev/v1"
+	Source             string             `json:"source"`
+	Target             string             `json:"target"`
+	DryRun             bool               `json:"dry_run"`
+	Compare            bool               `json:"compare,omitempty"`
+	Wire               connect.Report     `json:"wire"`
+	From               *device.Facts      `json:"source_device,omitempty"`
+	To                 *device.Facts      `json:"target_device,omitempty"`
+	Problems           []finding.Finding  `json:"problems"`
+	Findings           []finding.Finding  `json:"findings"`           // on hosts and link
+	Ceilings           []probe.Ceiling    `json:"ceilings,omitempty"` // of --measure
+	Expected           *forecast.Expected `json:"expected,omitempty"`
+	Size               uint64             `json:"size"`
+	Block              int                `json:"block"`
+	Digest             string             `json:"digest,omitempty"` // algorithm: xxh3 or blake3
+	Delta              bool               `json:"delta,omitempty"`
+	Resumable          uint64             `json:"resumable,omitempty"` // bytes stored by an interrupted copy
+	Unusable           string             `json:"unusable,omitempty"`  // why it cannot be resumed
+	Results            []*DevResult       `json:"results"`             // one per try
+	Seconds            float64            `json:"seconds,omitempty"`   // duration of copying or comparing
+	Equal              *bool              `json:"equal,omitempty"`     // of a comparison
+	Differ             []device.Range     `json:"differ,omitempty"`    // of a comparison: approximate ranges
+	outcome.Conclusion                    // planned, done, equal, different, failed, refused, interrupted
 }
 
 // DevResult is the result of one try.

@@ -6,7 +6,7 @@
 //   - report: its result, which --json prints
 //   - reporter: receives the events of a running job, such as progress
 //   - end: a host of the job with its facts; ends: source, target and the link between them
-//   - stage: a step of a send: reach, survey, plan, admit, move, verify (see stages.go)
+//   - stage: a step of a job: survey, plan, admit, open, measure, move, verify (see stages.go)
 //   - survey: the listings and facts of both hosts from which package plan plans
 //   - finding: a result of the preflight checks; some block the job
 //   - conflict: a reason of the planner to refuse a dataset or the request
@@ -16,5 +16,5 @@
 //   - ceiling: the measured rate of one part of the transfer: source, link or target
 //
 // It decides order and retries only. Package plan decides the steps, preflight evaluates the checks,
-// transport/connect moves the bytes, and replicate decides when jobs run.
+// transport/connect moves the bytes, job/forecast predicts rates, and replicate decides when jobs run.
 package job

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -47,11 +48,11 @@ type Doctor struct {
 
 // DoctorReport is the JSON report of `zxfer doctor`. Later versions only add fields.
 type DoctorReport struct {
-	Schema   string            `json:"schema"` // "zxfer.doctor/v1"
-	Findings []finding.Finding `json:"findings"`
-	Ceilings []probe.Ceiling   `json:"ceilings"`
-	Expected *Expected         `json:"expected"` // null if nothing was measured
-	Advice   *Advice           `json:"advice,omitempty"`
+	Schema   string             `json:"schema"` // "zxfer.doctor/v1"
+	Findings []finding.Finding  `json:"findings"`
+	Ceilings []probe.Ceiling    `json:"ceilings"`
+	Expected *forecast.Expected `json:"expected"` // null if nothing was measured
+	Advice   *forecast.Advice   `json:"advice,omitempty"`
 	// Grants lists the checks that restricted keys permitted.
 	Grants []Grant `json:"grants,omitempty"`
 	// Allow lists the zfs allow commands that a user other than root needs.
@@ -93,7 +94,7 @@ type doctor struct {
 	input  preflight.Input
 	paths  bool // at least one end is a path, so nothing is planned
 	// machines holds the measured hosts.
-	machines machines
+	machines forecast.Machines
 	// state and planned belong to a planned transfer.
 	state   plan.State
 	planned plan.Plan
@@ -264,7 +265,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	}
 	d.report.Expected = m.expectedRate(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
 	if d.localOnly() {
-		d.report.Expected = localExpected(m.ceilings)
+		d.report.Expected = forecast.Local(m.ceilings)
 	}
 	return nil
 }
@@ -306,8 +307,8 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 		return nil
 	}
 	m.link = largestStreamLink(d.ends, &d.planned)
-	if d.req.wants(linkOut) {
-		all.add(m.linkMeasurement(linkOut, &d.source, &d.target))
+	if d.req.wants(forecast.Link) {
+		all.add(m.linkMeasurement(forecast.Link, &d.source, &d.target))
 	}
 	if d.wantsExtra(linkBack) {
 		all.add(m.linkMeasurement(linkBack, &d.target, &d.source))
@@ -329,8 +330,8 @@ func (d *doctor) evaluate() {
 func findings(in preflight.Input, req Doctor) []finding.Finding {
 	return preflight.Doctor(in, func(id string) bool {
 		switch id {
-		case linkOut:
-			return !req.wants(linkOut) && !req.wants(linkBack)
+		case forecast.Link:
+			return !req.wants(forecast.Link) && !req.wants(linkBack)
 		case preflight.WayID:
 			return !req.wantsPath()
 		}
@@ -371,6 +372,22 @@ func (d *doctor) grants() (all []Grant) {
 	return all
 }
 
+func (d *doctor) advise() *forecast.Advice {
+	a := &forecast.Adviser{Found: d.report.Findings, Ceilings: d.report.Ceilings, Expected: d.report.Expected, Machines: d.machines,
+		Transport: d.req.Send.Settings, Decrypt: d.req.Send.Plan.Decrypt, Pools: map[string]string{}}
+	for _, s := range d.state.Source.Datasets {
+		a.Sealable = a.Sealable || s.Encrypted()
+	}
+	if len(d.planned.Datasets) > 0 {
+		a.Pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
+		a.Pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
+	}
+	for _, g := range d.report.Grants {
+		a.Hidden = a.Hidden || slices.Contains(g.Unseen, forecast.Link)
+	}
+	return a.Advice()
+}
+
 // localOnly reports whether only the local host is checked.
 func (d *doctor) localOnly() bool { return !d.req.Target && !d.req.Path }
 
@@ -381,7 +398,7 @@ func (d *doctor) wantsExtra(id string) bool {
 
 // wantsPath reports whether a requested check or measurement needs a network path.
 func (d *Doctor) wantsPath() bool {
-	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
+	return d.wants(preflight.WayID) || d.wants(forecast.Link) || d.wants(linkBack)
 }
 
 func (d *Doctor) wants(id string) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -12,6 +13,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
@@ -22,11 +24,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The IDs of the link measurements.
-const (
-	linkOut  = "link"
-	linkBack = "link-back"
-)
+// linkBack is the ID of the measurement of the network path from target to source.
+const linkBack = "link-back"
 
 const (
 	// moreStreams is the factor for the number of streams in the next measurement of a link below
@@ -51,7 +50,7 @@ func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	}
 	var all rounds
 	if !t.sameHost() {
-		all.add(m.linkMeasurement(linkOut, &t.source, &t.target))
+		all.add(m.linkMeasurement(forecast.Link, &t.source, &t.target))
 	}
 	m.addDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.run(ctx, all)
@@ -70,7 +69,7 @@ func (d *deviceJob) measure(ctx context.Context) error {
 	}
 	var all rounds
 	if !d.sameHost() {
-		all.add(m.linkMeasurement(linkOut, &d.source, &d.target))
+		all.add(m.linkMeasurement(forecast.Link, &d.source, &d.target))
 	}
 	if !isStandard(d.req.Source) {
 		all.add(m.hostMeasurement(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
@@ -264,4 +263,46 @@ func (m *measurer) sendNoise(ctx context.Context, choice connect.Link, from, to 
 	ctx, cancel := context.WithTimeout(ctx, m.time+linkGrace)
 	defer cancel()
 	return connect.Run(ctx, choice, connect.From{Host: from.Conn, What: hosts.Noise{Time: m.time}}, connect.To{Host: to.Conn, What: hosts.Nowhere{}}, connect.Count{}, nil)
+}
+
+// expectedRate predicts the transfer rate from the measurements, nil if there are none.
+func (m *measurer) expectedRate(bytes uint64, bandLimit int64) *forecast.Expected {
+	e := forecast.Rate(m.ceilings, bytes, bandLimit, m.machines())
+	if e == nil {
+		return nil
+	}
+	for _, part := range forecast.Parts() {
+		measured := func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && forecast.PartOf(c) == part }
+		if !slices.ContainsFunc(m.ceilings, measured) && (part != forecast.PartLink || !m.sameHost()) {
+			e.Unmeasured = append(e.Unmeasured, part)
+		}
+	}
+	return e
+}
+
+func (m *measurer) machines() forecast.Machines {
+	of := func(e *end) forecast.Machine {
+		return forecast.Machine{Host: e.Label(), CPUs: float64(e.facts.CPUs), OtherLoad: m.otherLoad[e.Label()]}
+	}
+	return forecast.NewMachines(of(&m.source), of(&m.target), m.sameMachine())
+}
+
+// scratchParent returns the closest existing ancestor of the target that can hold a scratch
+// dataset, "" if there is none.
+func scratchParent(l *zfs.Listing) string {
+	for i := len(l.Ancestors) - 1; i >= 0; i-- {
+		if l.Ancestors[i].Type == zfs.Filesystem && l.Ancestors[i].Get("encryption") == "off" {
+			return l.Ancestors[i].Name
+		}
+	}
+	return ""
+}
+
+func largestStep(p *plan.Plan) (most plan.Step) {
+	for _, st := range p.Streams() {
+		if st.Bytes >= most.Bytes {
+			most = *st
+		}
+	}
+	return most
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 )
 
@@ -66,4 +67,18 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 			require.True(t, slices.EqualFunc(m.ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.ceilings)
 		})
 	}
+}
+
+// Parts without a measurement are named: they may be slower.
+func TestUnmeasuredParts(t *testing.T) {
+	t.Parallel()
+	m := &measurer{ends: testEnds(hosts.Facts{CPUs: 8, Boot: "1"}, hosts.Facts{CPUs: 8, Boot: "2"})}
+	require.Nil(t, m.expectedRate(1, 0))
+	m.ceilings = []probe.Ceiling{{ID: forecast.Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6}, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}
+	require.Equal(t, []string{"source", "target"}, m.expectedRate(1e9, 0).Unmeasured)
+}
+
+// testEnds returns the local host and beta with these facts.
+func testEnds(a, b hosts.Facts) *ends {
+	return &ends{source: end{Conn: host(nil, ""), facts: a}, target: end{Conn: host(nil, "beta"), facts: b}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
@@ -83,13 +84,13 @@ type Report struct {
 	Findings []finding.Finding `json:"findings"`
 	Commands []string          `json:"commands"` // equivalent zfs commands
 	// PlanSeconds is the duration of survey, plan and estimates, without connecting.
-	PlanSeconds float64         `json:"plan_seconds,omitempty"`
-	Results     []*StepResult   `json:"results,omitempty"`
-	Bytes       uint64          `json:"bytes"`
-	Seconds     float64         `json:"seconds,omitempty"` // duration of all streams
-	LimitedBy   string          `json:"limited_by,omitempty"`
-	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
-	Expected    *Expected       `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
+	PlanSeconds float64            `json:"plan_seconds,omitempty"`
+	Results     []*StepResult      `json:"results,omitempty"`
+	Bytes       uint64             `json:"bytes"`
+	Seconds     float64            `json:"seconds,omitempty"` // duration of all streams
+	LimitedBy   string             `json:"limited_by,omitempty"`
+	Ceilings    []probe.Ceiling    `json:"ceilings,omitempty"` // of --measure
+	Expected    *forecast.Expected `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
 	// Next lists the commands left to the user after a restore.
 	Next []string `json:"next,omitempty"`
 	// Diverged is the command that makes the copy follow again after a restore rolled the

@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
@@ -123,7 +124,7 @@ func sampleSend() *job.Report {
 				Remedy: "sysctl -w net.ipv4.tcp_rmem='4096 131072 67108864'"}},
 		Plan:     &plan.Plan{Notes: []string{"tank/home/tmp has no snapshot @monday: left out"}},
 		Commands: []string{"zfs send -Lce -I tank/home@sunday tank/home@monday | zfs receive -s -u vault/home"},
-		Expected: &job.Expected{BytesPerSecond: 100 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 120},
+		Expected: &forecast.Expected{BytesPerSecond: 100 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 120},
 	}
 	for _, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace", "tank/mail"} {
 		r.Plan.Datasets = append(r.Plan.Datasets, &plan.Dataset{Source: name, Target: "vault/" + name,
@@ -148,7 +149,7 @@ func sampleCeilings() []probe.Ceiling {
 
 func sampleDoctor() *job.DoctorReport {
 	return &job.DoctorReport{Findings: sampleSend().Findings, Ceilings: sampleCeilings(), Plan: sampleSend().Commands,
-		Expected: &job.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
+		Expected: &forecast.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
 }
 
 func sampleDevice() (*job.DevReport, history.Course) {
