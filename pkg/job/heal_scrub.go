@@ -196,21 +196,3 @@ func (h *healJob) checkUnlisted(d zfs.Damage) error {
 	}
 	return nil
 }
-
-// poolCommands appends the damaged pool's name to commands and formats them.
-func (h *healJob) poolCommands(commands ...string) string {
-	for i := range commands {
-		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
-	}
-	return h.shellCommands(commands...)
-}
-
-// shellCommands formats commands for a shell on the damaged host, one per line.
-func (h *healJob) shellCommands(commands ...string) string {
-	if !h.req.At.Local() {
-		for i := range commands {
-			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
-		}
-	}
-	return strings.Join(commands, "\n")
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"time"
 
@@ -39,51 +38,6 @@ const (
 	// linkGrace is the time that a link measurement may take in addition.
 	linkGrace = 30 * time.Second
 )
-
-// measure measures the parts of a planned transfer: the link, zfs send on the source, and writing
-// on the target. The source is skipped if its snapshot is not taken yet.
-func (t *sendJob) measure(ctx context.Context, taken bool) error {
-	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: largestStreamLink(t.ends, p), time: measureTime, activity: t.rep.Activity}
-	if err := m.measureOtherLoad(ctx); err != nil {
-		return err
-	}
-	var all rounds
-	if !t.sameHost() {
-		all.add(m.linkMeasurement(forecast.Link, &t.source, &t.target))
-	}
-	m.addDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
-	err := m.run(ctx, all)
-	t.report.Ceilings = m.ceilings
-	t.evaluate()
-	t.report.Expected = m.expectedRate(p.Bytes(), streamOptions(t.req).BandLimit)
-	return err
-}
-
-// measure measures the parts of a device copy: the link, reading the source, and writing next to
-// an image file. It does not write to block devices.
-func (d *deviceJob) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, link: d.link.Resolve(false), time: measureTime, activity: d.rep.Activity}
-	if err := m.measureOtherLoad(ctx); err != nil {
-		return err
-	}
-	var all rounds
-	if !d.sameHost() {
-		all.add(m.linkMeasurement(forecast.Link, &d.source, &d.target))
-	}
-	if !isStandard(d.req.Source) {
-		all.add(m.hostMeasurement(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
-	}
-	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
-		all.add(m.hostMeasurement(&d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
-	}
-	if err := m.run(ctx, all); err != nil {
-		return err
-	}
-	d.report.Ceilings, d.report.Findings = m.ceilings, d.findings()
-	d.report.Expected = m.expectedRate(d.report.Size, d.task.Options.BandLimit)
-	return nil
-}
 
 // largestStreamLink returns the link with the settings for the largest planned stream.
 func largestStreamLink(e *ends, p *plan.Plan) connect.Link {
@@ -149,6 +103,22 @@ func (m *measurer) addDatasets(all *rounds, p *plan.Plan, target *zfs.Listing, w
 	case w:
 		all.add(write)
 	}
+}
+
+func (m *measurer) hostMeasurement(e *end, r probe.Request) measurement {
+	return measurement{probe.Title(r.ID) + " on " + e.Label(),
+		func(ctx context.Context) (*probe.Ceiling, error) { return m.measureHost(ctx, e, r) }}
+}
+
+// skippedMeasurement returns a measurement that is only reported as skipped.
+func (m *measurer) skippedMeasurement(e *end, id, why string) measurement {
+	return measurement{probe.Title(id) + " on " + e.Label(),
+		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
+}
+
+func (m *measurer) linkMeasurement(id string, from, to *end) measurement {
+	return measurement{"the link from " + from.Label() + " to " + to.Label(),
+		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
 }
 
 func (m *measurer) measureHost(ctx context.Context, e *end, r probe.Request) (*probe.Ceiling, error) {

@@ -15,22 +15,6 @@ type measurement struct {
 	run   func(context.Context) (*probe.Ceiling, error)
 }
 
-func (m *measurer) hostMeasurement(e *end, r probe.Request) measurement {
-	return measurement{probe.Title(r.ID) + " on " + e.Label(),
-		func(ctx context.Context) (*probe.Ceiling, error) { return m.measureHost(ctx, e, r) }}
-}
-
-// skippedMeasurement returns a measurement that is only reported as skipped.
-func (m *measurer) skippedMeasurement(e *end, id, why string) measurement {
-	return measurement{probe.Title(id) + " on " + e.Label(),
-		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
-}
-
-func (m *measurer) linkMeasurement(id string, from, to *end) measurement {
-	return measurement{"the link from " + from.Label() + " to " + to.Label(),
-		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
-}
-
 func (m *measurer) run(ctx context.Context, all rounds) error {
 	for i, round := range all {
 		title := fmt.Sprintf("measuring %d of %d: %s", i+1, len(all), round[0].title)

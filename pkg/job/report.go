@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
 )
 
 // Result is the report of any job but a doctor's.
@@ -106,4 +107,26 @@ type HostReport struct {
 	ZFS     string `json:"zfs"`
 	Backend string `json:"backend"`
 	Version string `json:"version"`
+}
+
+// DatasetResult is the result of one dataset of a Batch.
+type DatasetResult struct {
+	outcome.Dataset
+	// Arrive is the snapshot that the target should have, named as on the source. There is its
+	// name on the target, "" if it is missing.
+	Arrive zfs.Version
+	There  string
+	Err    error
+}
+
+// resultOf returns the initial result of a planned dataset.
+func resultOf(d *plan.Dataset) *DatasetResult {
+	r := &DatasetResult{Arrive: d.Arrive, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: len(d.Steps)}}
+	if d.Aside != nil {
+		r.Aside = d.Aside.As
+	}
+	if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
+		r.Full = 1
+	}
+	return r
 }

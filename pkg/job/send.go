@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,9 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/option"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
@@ -98,17 +95,6 @@ func (t *sendJob) checkTarget() error {
 	return nil
 }
 
-// checkFree refuses a snapshot name that one of the datasets already has.
-func (t *sendJob) checkFree() error {
-	existing := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
-	if len(existing) == 0 {
-		return nil
-	}
-	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
-		"to send what is there: the same command, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
-}
-
 // takeSnapshot takes the snapshot of --snapshot.
 func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	var names []string
@@ -129,10 +115,6 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	}
 	t.rep.Log(fmt.Sprintf("took snapshot @%s of %s%s", t.req.TakeSnapshot, t.req.Plan.Source, below))
 	return nil
-}
-
-func (t *sendJob) snapshotSource() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
 }
 
 // deliver moves the planned datasets and verifies them.
@@ -210,22 +192,4 @@ func (t *sendJob) finish(err error) (*Report, error) {
 	}
 	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
-}
-
-// changed turns a refusal into a failure, because something was already changed.
-func changed(err error) error {
-	switch fault.ClassOf(err) {
-	case fault.Refused, fault.Usage:
-		return &fault.Error{Class: fault.Failed, Hint: fault.HintOf(err), Err: err}
-	}
-	return err
-}
-
-// unchanged classifies an error before any change. A failed query is still a failure (exit 1),
-// not a refusal.
-func unchanged(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return fault.Interrupt("nothing was changed", errors.New("interrupted"))
-	}
-	return err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -37,28 +36,6 @@ type BatchResult struct {
 	// Target is the target listing after the batch, or the one before if nothing was sent or
 	// listing failed.
 	Target zfs.Listing
-}
-
-// DatasetResult is the result of one dataset of a Batch.
-type DatasetResult struct {
-	outcome.Dataset
-	// Arrive is the snapshot that the target should have, named as on the source. There is its
-	// name on the target, "" if it is missing.
-	Arrive zfs.Version
-	There  string
-	Err    error
-}
-
-// resultOf returns the initial result of a planned dataset.
-func resultOf(d *plan.Dataset) *DatasetResult {
-	r := &DatasetResult{Arrive: d.Arrive, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: len(d.Steps)}}
-	if d.Aside != nil {
-		r.Aside = d.Aside.As
-	}
-	if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
-		r.Full = 1
-	}
-	return r
 }
 
 // RunBatch runs a Batch, or only plans it with DryRun. An error concerns the whole target. Before

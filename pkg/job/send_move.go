@@ -364,16 +364,3 @@ func slowestLimit(all []*StepResult) string {
 	}
 	return longest.LimitedBy
 }
-
-// skippedError reports a dataset that was not sent because another one failed.
-type skippedError struct{ dataset, need string }
-
-func (e *skippedError) Error() string {
-	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
-}
-
-// skippedCause returns a skippedError with the class of err: the command that resumes the other
-// dataset also sends this one.
-func skippedCause(dataset, need string, err error) error {
-	return &fault.Error{Class: fault.ClassOf(err), Err: &skippedError{dataset: dataset, need: need}}
-}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -11,6 +12,8 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 )
@@ -156,4 +159,29 @@ func (d *deviceJob) result(res connect.Result) *DevResult {
 	r.Block = d.task.Options.Block
 	r.Speed = connect.SpeedOf(uint64(max(0, r.Data+r.Zeros+r.Present-r.Resumed)), res.Seconds)
 	return r
+}
+
+// measure measures the parts of a device copy: the link, reading the source, and writing next to
+// an image file. It does not write to block devices.
+func (d *deviceJob) measure(ctx context.Context) error {
+	m := &measurer{ends: d.ends, link: d.link.Resolve(false), time: measureTime, activity: d.rep.Activity}
+	if err := m.measureOtherLoad(ctx); err != nil {
+		return err
+	}
+	var all rounds
+	if !d.sameHost() {
+		all.add(m.linkMeasurement(forecast.Link, &d.source, &d.target))
+	}
+	if !isStandard(d.req.Source) {
+		all.add(m.hostMeasurement(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
+	}
+	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
+		all.add(m.hostMeasurement(&d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+	}
+	if err := m.run(ctx, all); err != nil {
+		return err
+	}
+	d.report.Ceilings, d.report.Findings = m.ceilings, d.findings()
+	d.report.Expected = m.expectedRate(d.report.Size, d.task.Options.BandLimit)
+	return nil
 }

@@ -121,25 +121,3 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	req.Plan.Source = dataset
 	return nil
 }
-
-func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
-		"%s: no such dataset: %s", at.Label(), dataset)
-}
-
-// MissingPool turns a listing's NotFound error into a refusal with a NoPool.
-func MissingPool(at *hosts.Conn, dataset string, err error) error {
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
-	}
-	return err
-}
-
-// NoPool is the error for a pool that does not exist on a host.
-type NoPool struct {
-	Host  string // for messages
-	Local bool   // Host is the local host
-	Pool  string
-}
-
-func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }
