@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 
@@ -16,6 +17,7 @@ import (
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
+	"zxfer/pkg/sshexec"
 )
 
 // output holds the flags that control output.
@@ -110,6 +112,15 @@ func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd
 		return &reportedError{err}
 	}
 	return err
+}
+
+// suggestHost adds a hint if a missing local pool has the name of a host.
+func suggestHost(ctx context.Context, err error, shell string) error {
+	var none *job.NoPool
+	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
+		return err
+	}
+	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
 }
 
 // terminalSize returns a function for the size of the terminal w. It returns nil if w is not a

@@ -30,35 +30,6 @@ type replicateOptions struct {
 	json           bool
 }
 
-func newReplicate(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "replicate",
-		Short: "Replicate datasets on a schedule",
-		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
-snapshots, sends what is new to one or more targets, holds and bookmarks what
-the next increment needs, and removes what retention does not keep. A job
-without a target only takes and removes snapshots.
-
-It has no daemon: systemd timers (replicate install) or cron start one run after
-the other. Every step that was interrupted is resumed by the next run. Nothing
-on a target is rolled back or destroyed but snapshots that the job itself
-brought there and retention does not keep or, where the job file says so (mirror),
-what the source no longer has.`,
-		Example: `  zxfer replicate init                 ask a few questions, write the job file
-  zxfer replicate check                show what the next runs would do
-  zxfer replicate install              write and start the systemd timers
-  zxfer replicate run home             run a job now
-  zxfer replicate status               how every dataset stands
-  zxfer replicate drill home           prove that its copies can be restored`,
-		Args:                       refuseUnknownVerb,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.requireVerb(cmd) },
-		SuggestionsMinimumDistance: 2,
-	}
-	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateDrill(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
-		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
-	return cmd
-}
-
 // define declares the common flags.
 func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
 	if strings.Contains(cmd.Use, "JOB") {
@@ -192,4 +163,32 @@ func configFlag(file string) string {
 		return ""
 	}
 	return " " + zfs.CommandLine([]string{"--config", file})
+}
+
+// completeJobs completes the jobs of the file, or hosts for status --hosts.
+func (o *replicateOptions) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if hosts, err := cmd.Flags().GetBool("hosts"); err == nil && hosts {
+		return o.completeHosts(true, args)
+	}
+	if f, err := o.load(); err == nil {
+		for _, j := range f.Jobs {
+			if !slices.Contains(args, j.Name) {
+				names = append(names, j.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeHosts completes the hosts of the file and, if groups is set, its groups.
+func (o *replicateOptions) completeHosts(groups bool, args []string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if inv, err := o.inventory(); err == nil {
+		if names = inv.Names(); groups {
+			names = append(names, inv.Groups()...)
+		}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
+	return slices.Compact(slices.Sorted(slices.Values(names))), cobra.ShellCompDirectiveNoFileComp
 }

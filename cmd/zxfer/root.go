@@ -1,17 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
-	"zxfer/pkg/sshexec"
 )
 
 const exitCodes = `Exit codes:
@@ -66,109 +56,31 @@ there.`,
 	return root
 }
 
-// requireVerb shows the help of a command that requires a verb.
-func (a *app) requireVerb(cmd *cobra.Command) error {
-	if err := writeHelp(a.stderr, cmd); err != nil {
-		return err
-	}
-	return &reportedError{fault.Usagef("", "no verb")}
-}
+func newReplicate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replicate",
+		Short: "Replicate datasets on a schedule",
+		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
+snapshots, sends what is new to one or more targets, holds and bookmarks what
+the next increment needs, and removes what retention does not keep. A job
+without a target only takes and removes snapshots.
 
-// refuseUnknownVerb refuses an argument that is not a verb.
-func refuseUnknownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return unknownVerb(cmd, args[0])
+It has no daemon: systemd timers (replicate install) or cron start one run after
+the other. Every step that was interrupted is resumed by the next run. Nothing
+on a target is rolled back or destroyed but snapshots that the job itself
+brought there and retention does not keep or, where the job file says so (mirror),
+what the source no longer has.`,
+		Example: `  zxfer replicate init                 ask a few questions, write the job file
+  zxfer replicate check                show what the next runs would do
+  zxfer replicate install              write and start the systemd timers
+  zxfer replicate run home             run a job now
+  zxfer replicate status               how every dataset stands
+  zxfer replicate drill home           prove that its copies can be restored`,
+		Args:                       refuseUnknownVerb,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.requireVerb(cmd) },
+		SuggestionsMinimumDistance: 2,
 	}
-	return nil
-}
-
-// unknownVerb returns the error for an unknown verb of parent.
-func unknownVerb(parent *cobra.Command, name string) error {
-	hint := didYouMean(parent.SuggestionsFor(name)) + helpOf(parent) + " lists the verbs"
-	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
-}
-
-// helpOf returns the command that shows the help of a verb.
-func helpOf(cmd *cobra.Command) string {
-	_, names, _ := strings.Cut(cmd.CommandPath(), " ")
-	return strings.TrimSpace("zxfer help " + names)
-}
-
-func newHelp(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [VERB ...]",
-		Short: "Show the help of a verb",
-		Long:  "help shows the help of a verb, or of zxfer.",
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			if of, err := find(cmd.Root(), args); err == nil {
-				for _, c := range of.Commands() {
-					if c.IsAvailableCommand() {
-						names = append(names, c.Name())
-					}
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			of, err := find(cmd.Root(), args)
-			if err != nil {
-				return err
-			}
-			return writeHelp(a.stdout, of)
-		},
-	}
-}
-
-// find returns the subcommand with these names.
-func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
-	for _, name := range names {
-		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
-		if i < 0 {
-			return nil, unknownVerb(cmd, name)
-		}
-		cmd = cmd.Commands()[i]
-	}
-	return cmd, nil
-}
-
-// didYouMean returns the first line of a hint, or "" without suggestions.
-func didYouMean(near []string) string {
-	if len(near) == 0 {
-		return ""
-	}
-	return "did you mean " + strings.Join(near, " or ") + "?\n"
-}
-
-// similarFlags returns the flags that a misspelt flag may have meant.
-func similarFlags(cmd *cobra.Command, err error) (near []string) {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return nil
-	}
-	typed := unknown.GetSpecifiedName()
-	if letters := unknown.GetSpecifiedShortnames(); len(letters) > 1 {
-		typed = letters // -snapshot
-	}
-	typed, _, _ = strings.Cut(typed, "=")
-	// cobra suggests names only for verbs, so the flags become verbs.
-	names := &cobra.Command{SuggestionsMinimumDistance: 2}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && len(typed) > 1 {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		}
-	})
-	for _, name := range names.SuggestionsFor(typed) {
-		near = append(near, "--"+name)
-	}
-	return near
-}
-
-// suggestHost adds a hint if a missing local pool has the name of a host.
-func suggestHost(ctx context.Context, err error, shell string) error {
-	var none *job.NoPool
-	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
-		return err
-	}
-	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
+	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateDrill(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
+		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
+	return cmd
 }

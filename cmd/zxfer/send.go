@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"zxfer/pkg/device"
-	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
@@ -198,9 +197,6 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	completeTransport(cmd, transport.Send)
 	completeChecks(cmd)
 }
-
-// isDevice reports whether a device is named instead of a dataset.
-func isDevice(e endpoint.Endpoint) bool { return strings.HasPrefix(e.Name, "/dev/") }
 
 // sendDevice copies a device for zxfer send, as zxfer dev does. It refuses flags that apply only
 // to datasets.
