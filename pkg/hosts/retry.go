@@ -29,7 +29,7 @@ func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {
 			permanent := !called && fault.ClassOf(err) == fault.Refused
 			return errors.Is(err, ErrLost) && !permanent
 		},
-		Pause: func(int) (pause time.Duration, more bool) {
+		Pause: func(error, int) (pause time.Duration, more bool) {
 			if lost.IsZero() {
 				lost = time.Now()
 			}

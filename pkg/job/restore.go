@@ -44,7 +44,7 @@ func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (
 	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
 }
 
-func (t *restoreJob) restore(ctx context.Context) error {
+func (t *restoreJob) restore(ctx context.Context) (err error) {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
@@ -52,20 +52,20 @@ func (t *restoreJob) restore(ctx context.Context) error {
 	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			t.report.Next = t.mountCommands()
+		}
+	}()
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
 		if err := t.retryLost(ctx, stage); err != nil {
-			t.report.Next = t.mountCommands()
 			return changed(err)
 		}
 	}
 	if err := t.deliver(ctx); err != nil {
-		t.report.Next = t.mountCommands()
 		return err
 	}
-	err := withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
-	if err != nil {
-		t.report.Next = t.mountCommands()
-	}
+	err = withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data arrived, but: %w", changed(err))
 	}

@@ -19,9 +19,13 @@ const resumes = "the same command resumes"
 // errors and messages; "" if they name the object themselves. The caller adds Try and Curable.
 func newLoop(name string, retries int, log func(string)) retry.Loop {
 	return retry.Loop{
-		Pause: retry.Times(retries),
-		Log: func(err error, n int, pause time.Duration) {
+		Pause: func(err error, n int) (pause time.Duration, more bool) {
+			if n > retries {
+				return 0, false
+			}
+			pause = retry.Backoff(n)
 			log(fmt.Sprintf("%v; try %d of %d in %s", withName(name, err), n, retries, pause.Round(100*time.Millisecond)))
+			return pause, true
 		},
 		Fail: func(err error, end retry.End) error {
 			switch end {

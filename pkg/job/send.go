@@ -65,7 +65,8 @@ func (t *sendJob) send(ctx context.Context) error {
 		}
 		return state, err
 	}}
-	if err := t.prepareMove(ctx, &whole); err != nil || t.req.DryRun {
+	err := t.prepareMove(ctx, &whole)
+	if err != nil || t.req.DryRun {
 		return err
 	}
 	if takeNew {
@@ -74,15 +75,15 @@ func (t *sendJob) send(ctx context.Context) error {
 		}
 		t.changed.Store(true)
 		whole.simulated = false
-		if err := t.surveyAndPlan(ctx, &whole, whole.survey); err != nil {
-			return changed(err)
+		if err = t.surveyAndPlan(ctx, &whole, whole.survey); err == nil {
+			err = t.admit()
 		}
-		if err := t.admit(); err != nil {
-			return changed(err)
-		}
+		err = changed(err)
 	}
-	err := t.deliver(ctx)
-	if takeNew && fault.ClassOf(err) == fault.Interrupted {
+	if err == nil {
+		err = t.deliver(ctx)
+	}
+	if err = outcome.Settle(ctx, err); takeNew && fault.ClassOf(err) == fault.Interrupted {
 		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}", err)
 	}
 	return err

@@ -11,11 +11,6 @@ import (
 	"zxfer/pkg/preflight"
 )
 
-// admit refuses a plan with conflicts or blocking findings.
-func admit(p *plan.Plan, found []finding.Finding, skip []string) error {
-	return finding.Refusal(slices.Concat(p.Conflicts, preflight.Blocking(found, skip)))
-}
-
 // admission admits the datasets of a plan one by one: a conflict stops only its dataset and those
 // that need it.
 type admission struct {

@@ -88,7 +88,7 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	t.state, err = survey(ctx)
 	listed()
 	if err != nil {
-		return unchanged(err)
+		return err
 	}
 	if rules.simulated {
 		if err := t.checkFree(); err != nil {
@@ -103,17 +103,17 @@ func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey fun
 	defer t.rep.Activity("planning, and estimating sizes")()
 	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, removeRefused)
 	if err != nil {
-		return unchanged(err)
+		return err
 	}
 	if rules.review != nil {
 		if err := rules.review(ctx, &p); err != nil {
-			return unchanged(err)
+			return err
 		}
 	}
 	t.report.Plan = &p
 	if len(p.Conflicts) == 0 {
 		if err := estimate(ctx, &t.source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
-			return unchanged(err)
+			return err
 		}
 	}
 	if rules.perDataset != nil {
@@ -132,7 +132,10 @@ func (t *sendJob) evaluate() {
 	t.report.Wire = wireReport(t.link, t.report.Plan)
 }
 
-func (t *sendJob) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
+// admit refuses a plan with conflicts or blocking findings.
+func (t *sendJob) admit() error {
+	return finding.Refusal(slices.Concat(t.report.Plan.Conflicts, preflight.Blocking(t.report.Findings, t.req.SkipChecks)))
+}
 
 // wireReport describes the transport of a plan's streams.
 func wireReport(l connect.Link, p *plan.Plan) connect.Report {

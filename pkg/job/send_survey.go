@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -93,15 +94,21 @@ func localProperties(ctx context.Context, source *end, l zfs.Listing) (zfs.Listi
 	if err != nil {
 		return l, err
 	}
-	copies := make([]*zfs.Dataset, len(l.Datasets)) // a batch shares the listing
+	return withProperties(l, m), nil
+}
+
+// withProperties returns a copy of a listing with more properties. A batch shares its listing.
+func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.Listing {
+	l.Datasets = slices.Clone(l.Datasets)
 	for i, d := range l.Datasets {
-		c := *d
-		c.Properties = maps.Clone(d.Properties)
-		maps.Copy(c.Properties, m[d.Name])
-		copies[i] = &c
+		if len(more[d.Name]) > 0 {
+			c := *d
+			c.Properties = maps.Clone(d.Properties)
+			maps.Copy(c.Properties, more[d.Name])
+			l.Datasets[i] = &c
+		}
 	}
-	l.Datasets = copies
-	return l, nil
+	return l
 }
 
 // resolve replaces a source that is a mounted path by its dataset.

@@ -25,11 +25,9 @@ type Loop struct {
 	// is nil if each try does everything. Its error counts as another failed try, unless it is
 	// Permanent.
 	Progress func(ctx context.Context) (advanced bool, err error)
-	// Pause returns the pause before retry n since the last progress, counted from 1. more is
-	// false if there is no such retry.
-	Pause func(n int) (pause time.Duration, more bool)
-	// Log, if not nil, is called before each pause.
-	Log func(err error, n int, pause time.Duration)
+	// Pause is called before retry n since the last progress, counted from 1, and returns the
+	// pause. more is false if there is no such retry.
+	Pause func(err error, n int) (pause time.Duration, more bool)
 	// Fail, if not nil, returns the error of Run for the last error and the end of the loop.
 	Fail func(err error, end End) error
 }
@@ -69,19 +67,18 @@ func (l *Loop) Run(ctx context.Context) error {
 		previous = err
 		for err != nil {
 			n++
-			pause, more := l.Pause(n)
+			pause, more := l.Pause(err, n)
 			if !more {
 				return l.fail(err, Exhausted)
-			}
-			if l.Log != nil {
-				l.Log(err, n, pause)
 			}
 			if !Sleep(ctx, pause) {
 				return l.fail(context.Cause(ctx), Canceled)
 			}
-			var advanced bool
-			if advanced, err = l.inspect(ctx); advanced {
-				n, previous = 0, nil
+			if err = nil; l.Progress != nil {
+				var advanced bool
+				if advanced, err = l.Progress(ctx); advanced {
+					n, previous = 0, nil
+				}
 			}
 			switch {
 			case errors.As(err, new(*Permanent)):
@@ -100,21 +97,9 @@ func (l *Loop) fail(err error, end End) error {
 	return l.Fail(err, end)
 }
 
-func (l *Loop) inspect(ctx context.Context) (advanced bool, err error) {
-	if l.Progress == nil {
-		return false, nil
-	}
-	return l.Progress(ctx)
-}
-
-// Times returns a Pause for at most retries tries after a failure, with growing pauses.
-func Times(retries int) func(n int) (time.Duration, bool) {
-	return func(n int) (time.Duration, bool) { return Backoff(n), n <= retries }
-}
-
 // Once returns a Pause for one retry.
-func Once(pause time.Duration) func(n int) (time.Duration, bool) {
-	return func(n int) (time.Duration, bool) { return pause, n == 1 }
+func Once(pause time.Duration) func(err error, n int) (time.Duration, bool) {
+	return func(_ error, n int) (time.Duration, bool) { return pause, n == 1 }
 }
 
 // Backoff returns the pause before retry n, counted from 1. It doubles from half a second to half a

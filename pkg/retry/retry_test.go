@@ -21,7 +21,14 @@ func run(t *testing.T, l Loop, tries, inspections []error, advance map[int]bool)
 		}
 		return err
 	}
-	l.Log = func(error, int, time.Duration) { pauses++ }
+	policy := l.Pause
+	l.Pause = func(err error, n int) (time.Duration, bool) {
+		pause, more := policy(err, n)
+		if more {
+			pauses++
+		}
+		return pause, more
+	}
 	l.Try = func(context.Context, int) error { n++; return next(&tries) }
 	if advance != nil {
 		l.Progress = func(context.Context) (bool, error) { return advance[n], next(&inspections) }
@@ -67,7 +74,7 @@ func TestLoop(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			n, pauses, err := run(t, Loop{Pause: Times(tt.retries)}, tt.tries, tt.inspections, tt.advance)
+			n, pauses, err := run(t, Loop{Pause: func(_ error, n int) (time.Duration, bool) { return Backoff(n), n <= tt.retries }}, tt.tries, tt.inspections, tt.advance)
 			require.Equal(t, []int{tt.want, tt.pauses}, []int{n, pauses})
 			if tt.says == "" {
 				require.NoError(t, err)
@@ -88,7 +95,7 @@ func TestPauseIsInterrupted(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		asked := errors.New("asked to stop")
 		l := Loop{Try: func(context.Context, int) error { return errCut }, Curable: func(error, error) bool { return true },
-			Pause: Once(time.Hour), Log: func(error, int, time.Duration) { stop(asked) },
+			Pause: func(error, int) (time.Duration, bool) { stop(asked); return time.Hour, true },
 			Fail: func(err error, end End) error { return fmt.Errorf("end %d: %w", end, err) }}
 		require.EqualError(t, l.Run(ctx), "end 2: asked to stop")
 	})
