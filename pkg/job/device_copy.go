@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
@@ -164,24 +165,25 @@ func (d *deviceJob) result(res connect.Result) *DevResult {
 // measure measures the parts of a device copy: the link, reading the source, and writing next to
 // an image file. It does not write to block devices.
 func (d *deviceJob) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, link: d.link.Resolve(false), time: measureTime, activity: d.rep.Activity}
-	if err := m.measureOtherLoad(ctx); err != nil {
+	m := d.measurer(d.link.Resolve(false), measureTime, d.rep.Activity)
+	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
-	var all rounds
+	var all measure.Rounds
 	if !d.sameHost() {
-		all.add(m.linkMeasurement(forecast.Link, &d.source, &d.target))
+		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
 	}
 	if !isStandard(d.req.Source) {
-		all.add(m.hostMeasurement(&d.source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
+		all.Add(m.OnHost(&m.Source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
 	}
 	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
-		all.add(m.hostMeasurement(&d.target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+		all.Add(m.OnHost(&m.Target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
 	}
-	if err := m.run(ctx, all); err != nil {
+	if err := m.Run(ctx, all); err != nil {
 		return err
 	}
-	d.report.Ceilings, d.report.Findings = m.ceilings, d.findings()
-	d.report.Expected = m.expectedRate(d.report.Size, d.task.Options.BandLimit)
+	d.links = m.Links
+	d.report.Ceilings, d.report.Findings = m.Ceilings, d.findings()
+	d.report.Expected = m.Expected(d.report.Size, d.task.Options.BandLimit)
 	return nil
 }

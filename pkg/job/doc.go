@@ -10,11 +10,11 @@
 //   - survey: the listings and facts of both hosts from which package plan plans
 //   - finding: a result of the preflight checks; some block the job
 //   - conflict: a reason of the planner to refuse a dataset or the request
-//   - try: one attempt of a stream or copy; after an interruption the retrier starts another one
+//   - try: one attempt of a stream or copy; after an interruption a loop of package retry starts another one
 //   - heal pair: a damaged dataset and a good one with common snapshots
 //   - heal snapshot: a temporary snapshot that is sent to heal the live data
-//   - ceiling: the measured rate of one part of the transfer: source, link or target
 //
 // It decides order and retries only. Package plan decides the steps, preflight evaluates the checks,
-// transport/connect moves the bytes, job/forecast predicts rates, and replicate decides when jobs run.
+// transport/connect moves the bytes, job/measure and job/forecast measure and predict rates, and replicate
+// decides when jobs run.
 package job

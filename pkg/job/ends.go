@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/retry"
@@ -150,4 +151,18 @@ func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
 // although the user may have given the host two names. It needs the facts of both hosts.
 func (e *ends) sameMachine() bool {
 	return e.sameHost() || e.source.facts.Boot != "" && e.source.facts.Boot == e.target.facts.Boot
+}
+
+// measureTime is the duration of each measurement of --measure.
+const measureTime = time.Second
+
+// measurer returns a measurer of the parts of a transfer. link is as the streams use it.
+func (e *ends) measurer(link connect.Link, duration time.Duration, activity func(string) func()) *measure.Measurer {
+	return &measure.Measurer{Source: measure.Host{Conn: e.source.Conn, Facts: e.source.facts}, Target: measure.Host{Conn: e.target.Conn, Facts: e.target.facts},
+		Link: link, Time: duration, Activity: activity}
+}
+
+// largestStreamLink returns the link with the settings for the largest planned stream.
+func (e *ends) largestStreamLink(p *plan.Plan) connect.Link {
+	return e.link.Resolve(p.Encrypted()).ForSize(measure.LargestStep(p).Bytes)
 }

@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
@@ -155,19 +156,19 @@ func wireReport(l connect.Link, p *plan.Plan) connect.Report {
 // on the target. The source is skipped if its snapshot is not taken yet.
 func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	p := t.report.Plan
-	m := &measurer{ends: t.ends, link: largestStreamLink(t.ends, p), time: measureTime, activity: t.rep.Activity}
-	if err := m.measureOtherLoad(ctx); err != nil {
+	m := t.measurer(t.largestStreamLink(p), measureTime, t.rep.Activity)
+	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
-	var all rounds
+	var all measure.Rounds
 	if !t.sameHost() {
-		all.add(m.linkMeasurement(forecast.Link, &t.source, &t.target))
+		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
 	}
-	m.addDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
-	err := m.run(ctx, all)
-	t.report.Ceilings = m.ceilings
+	m.AddDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	err := m.Run(ctx, all)
+	t.report.Ceilings, t.links = m.Ceilings, m.Links
 	t.evaluate()
-	t.report.Expected = m.expectedRate(p.Bytes(), streamOptions(t.req).BandLimit)
+	t.report.Expected = m.Expected(p.Bytes(), streamOptions(t.req).BandLimit)
 	return err
 }
 

@@ -96,7 +96,7 @@ func TestPauseIsInterrupted(t *testing.T) {
 		asked := errors.New("asked to stop")
 		l := Loop{Try: func(context.Context, int) error { return errCut }, Curable: func(error, error) bool { return true },
 			Pause: func(error, int) (time.Duration, bool) { stop(asked); return time.Hour, true },
-			Fail: func(err error, end End) error { return fmt.Errorf("end %d: %w", end, err) }}
+			Fail:  func(err error, end End) error { return fmt.Errorf("end %d: %w", end, err) }}
 		require.EqualError(t, l.Run(ctx), "end 2: asked to stop")
 	})
 }

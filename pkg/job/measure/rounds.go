@@ -1,4 +1,4 @@
-package job
+package measure
 
 import (
 	"context"
@@ -9,19 +9,20 @@ import (
 	"zxfer/pkg/probe"
 )
 
-// measurement measures one part. A link measurement stores its own ceilings and returns nil.
-type measurement struct {
+// Measurement measures one part. A link measurement stores its own ceilings and returns nil.
+type Measurement struct {
 	title string // for messages
 	run   func(context.Context) (*probe.Ceiling, error)
 }
 
-func (m *measurer) run(ctx context.Context, all rounds) error {
+// Run runs the measurements in order and stores the ceilings.
+func (m *Measurer) Run(ctx context.Context, all Rounds) error {
 	for i, round := range all {
 		title := fmt.Sprintf("measuring %d of %d: %s", i+1, len(all), round[0].title)
 		for _, other := range round[1:] {
 			title += ", " + other.title
 		}
-		done := m.activity(title)
+		done := m.Activity(title)
 		found := make([]*probe.Ceiling, len(round))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, one := range round {
@@ -31,7 +32,7 @@ func (m *measurer) run(ctx context.Context, all rounds) error {
 		done()
 		for _, c := range found {
 			if c != nil {
-				m.ceilings = append(m.ceilings, *c)
+				m.Ceilings = append(m.Ceilings, *c)
 			}
 		}
 		if err != nil {
@@ -41,29 +42,29 @@ func (m *measurer) run(ctx context.Context, all rounds) error {
 	return nil
 }
 
-// rounds holds measurements in order. Those of one round run concurrently.
-type rounds [][]measurement
+// Rounds holds measurements in order. Those of one round run concurrently.
+type Rounds [][]Measurement
 
-// addPair adds a measurement of each end. They run concurrently only on separate machines,
+// AddPair adds a measurement of each end. They run concurrently only on separate machines,
 // because otherwise they would disturb each other.
-func (m *measurer) addPair(r *rounds, source, target measurement) {
+func (m *Measurer) AddPair(r *Rounds, source, target Measurement) {
 	if m.separateMachines() {
-		*r = append(*r, []measurement{source, target})
+		*r = append(*r, []Measurement{source, target})
 		return
 	}
-	r.add(source, target)
+	r.Add(source, target)
 }
 
 // separateMachines reports whether the ends certainly run on two kernels. Containers on one
 // machine have different names and addresses, but one kernel.
-func (e *ends) separateMachines() bool {
-	a, b := e.source.facts.Boot, e.target.facts.Boot
+func (m *Measurer) separateMachines() bool {
+	a, b := m.Source.Facts.Boot, m.Target.Facts.Boot
 	return a != "" && b != "" && a != b
 }
 
-// add adds measurements as separate rounds.
-func (r *rounds) add(all ...measurement) {
+// Add adds measurements as separate rounds.
+func (r *Rounds) Add(all ...Measurement) {
 	for _, one := range all {
-		*r = append(*r, []measurement{one})
+		*r = append(*r, []Measurement{one})
 	}
 }
