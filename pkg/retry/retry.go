@@ -32,7 +32,7 @@ type Loop struct {
 	Fail func(err error, end End) error
 }
 
-// End tells how a loop failed.
+// End is the way in which a loop failed.
 type End int
 
 // The ends.
@@ -50,8 +50,8 @@ func (p *Permanent) Error() string { return p.Err.Error() }
 // Unwrap returns the cause.
 func (p *Permanent) Unwrap() error { return p.Err }
 
-// Run tries until a try succeeds, its error is not curable, or no retry is left. If ctx ends, the
-// last error is that of the interrupted call, or the cause of ctx if it ends during a pause.
+// Run tries until a try succeeds, its error is not curable, or no retry is left. If ctx ends during a
+// call, the last error comes from the call. If ctx ends during a pause, it is the cause of ctx.
 func (l *Loop) Run(ctx context.Context) error {
 	var previous error
 	for n := 0; ; {
