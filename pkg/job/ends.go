@@ -144,14 +144,11 @@ func (e *ends) all() []*end {
 
 func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
 
-// sameMachine reports whether both ends run on one kernel, and therefore have the same pools,
-// although the user may have given the host two names. Containers on one machine have different
-// names and addresses, but one kernel. known is false if a host did not report its boot id. It needs
-// the facts of both hosts.
-func (e *ends) sameMachine() (same, known bool) {
-	a, b := e.source.facts.Boot, e.target.facts.Boot
-	same = e.sameHost() || a != "" && a == b
-	return same, same || a != "" && b != ""
+// sameMachine reports whether both ends have the same pools, although the user may have given the
+// host two names. It needs the facts of both hosts.
+func (e *ends) sameMachine() bool {
+	same, _ := hosts.SameKernel(e.source.facts, e.target.facts)
+	return e.sameHost() || same
 }
 
 // measureTime is the duration of each measurement of --measure.

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/probe"
 )
 
@@ -48,18 +49,11 @@ type Rounds [][]Measurement
 // AddPair adds a measurement of each end. They run concurrently only on separate machines,
 // because otherwise they would disturb each other.
 func (m *Measurer) AddPair(r *Rounds, source, target Measurement) {
-	if m.separateMachines() {
+	if same, known := hosts.SameKernel(m.Source.Facts, m.Target.Facts); known && !same {
 		*r = append(*r, []Measurement{source, target})
 		return
 	}
 	r.Add(source, target)
-}
-
-// separateMachines reports whether the ends certainly run on two kernels. Containers on one
-// machine have different names and addresses, but one kernel.
-func (m *Measurer) separateMachines() bool {
-	a, b := m.Source.Facts.Boot, m.Target.Facts.Boot
-	return a != "" && b != "" && a != b
 }
 
 // Add adds measurements as separate rounds.
