@@ -17,6 +17,7 @@ import (
 	"zxfer/pkg/job"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/replicate"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/transport"
@@ -118,11 +119,11 @@ func (o *doctorOptions) parse(args []string) error {
 	req := &o.req
 	req.Full = o.verbose || o.json || o.page.name != ""
 	if req.Time < 100*time.Millisecond || req.Time > time.Minute {
-		return fault.Usagef("", "--time %s: choose from 100ms to 1m", req.Time)
+		return fault.Usagef("zxfer doctor --help", "--time %s: must be from 100ms to 1m", replicate.Duration(req.Time))
 	}
 	for _, id := range slices.Concat(req.Only, req.Skip) {
 		if !slices.Contains(doctorIDs(), id) {
-			return fault.Usagef("there are: "+strings.Join(doctorIDs(), " "), "%q is no check or measurement", id)
+			return fault.Usagef(didYouMean(similarWords(id, doctorIDs()))+"zxfer help checks", "there is no check or measurement %q", id)
 		}
 	}
 	if o.facts != "" && (len(args) > 0 || o.capture != "") {

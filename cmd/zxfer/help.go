@@ -186,15 +186,27 @@ func refuseUnknownVerb(cmd *cobra.Command, args []string) error {
 
 // unknownVerb returns the error for an unknown verb of parent.
 func unknownVerb(parent *cobra.Command, name string) error {
-	hint := didYouMean(parent.SuggestionsFor(name)) + helpOf(parent) + " lists the verbs"
-	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
+	near := parent.SuggestionsFor(name)
+	for _, c := range parent.Commands() { // zxfer authorize, for example
+		if below := subcommand(c, name); below != nil {
+			near = append(near, below.CommandPath())
+		}
+	}
+	return fault.Usagef(didYouMean(near)+helpOf(parent), "unknown verb %q for %q", name, parent.CommandPath())
+}
+
+// subcommand returns the subcommand of cmd with that name, or nil.
+func subcommand(cmd *cobra.Command, name string) *cobra.Command {
+	for _, c := range cmd.Commands() {
+		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
 }
 
 // helpOf returns the command that shows the help of a verb.
-func helpOf(cmd *cobra.Command) string {
-	_, names, _ := strings.Cut(cmd.CommandPath(), " ")
-	return strings.TrimSpace("zxfer help " + names)
-}
+func helpOf(cmd *cobra.Command) string { return cmd.CommandPath() + " --help" }
 
 func newHelp(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -227,11 +239,11 @@ func newHelp(a *app) *cobra.Command {
 // find returns the subcommand with these names.
 func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
 	for _, name := range names {
-		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
-		if i < 0 {
+		c := subcommand(cmd, name)
+		if c == nil {
 			return nil, unknownVerb(cmd, name)
 		}
-		cmd = cmd.Commands()[i]
+		cmd = c
 	}
 	return cmd, nil
 }
@@ -255,15 +267,24 @@ func similarFlags(cmd *cobra.Command, err error) (near []string) {
 		typed = letters // -snapshot
 	}
 	typed, _, _ = strings.Cut(typed, "=")
-	// cobra suggests names only for verbs, so the flags become verbs.
-	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && len(typed) > 1 {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+			names = append(names, f.Name)
 		}
 	})
-	for _, name := range names.SuggestionsFor(typed) {
+	for _, name := range similarWords(typed, names) {
 		near = append(near, "--"+name)
 	}
 	return near
+}
+
+// similarWords returns the words that a misspelt word may have meant.
+func similarWords(typed string, words []string) []string {
+	// cobra suggests only verbs, so the words become verbs.
+	verbs := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, w := range words {
+		verbs.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
+	}
+	return verbs.SuggestionsFor(typed)
 }

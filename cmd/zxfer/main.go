@@ -42,11 +42,7 @@ func execute(ctx context.Context, a *app, args []string) int {
 	}
 	if !a.started && fault.ClassOf(err) == fault.Failed {
 		// Errors of cobra about flags and arguments.
-		hint := didYouMean(similarFlags(cmd, err)) + helpOf(cmd)
-		if cmd == root {
-			hint += " lists the verbs, zxfer help VERB the flags"
-		}
-		err = fault.Usagef(hint, "%s", err.Error())
+		err = fault.Usagef(didYouMean(similarFlags(cmd, err))+helpOf(cmd), "%s", err.Error())
 	}
 	if !errors.As(err, new(*reportedError)) {
 		report.Error(a.stderr, err)

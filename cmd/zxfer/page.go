@@ -91,7 +91,7 @@ func checkWritable(flag, name string) error {
 	info, err := os.Lstat(name)
 	switch {
 	case err == nil && !info.Mode().IsRegular(): // a link or /dev/stdout must not be replaced
-		err = fmt.Errorf("%s is no regular file", name)
+		err = fmt.Errorf("%q is not a regular file", name)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		var f *os.File
 		if f, err = os.CreateTemp(filepath.Dir(name), ".zxfer-*.new"); err == nil {
@@ -102,7 +102,7 @@ func checkWritable(flag, name string) error {
 		of.Path = name
 	}
 	if err != nil {
-		return fault.Refusef("name a file that can be written", "%s: %w", flag, err)
+		return fault.Usagef("name a file in an existing, writable directory", "%s: %w", flag, err)
 	}
 	return nil
 }

@@ -107,10 +107,10 @@ func (o *replicateOptions) hostName() string {
 func (o *replicateOptions) inventory() (*replicate.Inventory, error) {
 	text, err := os.ReadFile(o.file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fault.Usagef("zxfer replicate init writes one; --config names another", "there is no job file %s", o.file)
+		return nil, fault.Usagef("zxfer replicate init writes one\nto use another file, name it: --config FILE", "there is no job file %s", o.file)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fault.Failf("name a file that you can read: --config FILE", "job file: %w", err)
 	}
 	return replicate.Read(o.file, text)
 }
@@ -127,7 +127,7 @@ func hostSuffix(f *replicate.File) string {
 func requireJobs(all *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return fault.Usagef("zxfer help "+strings.TrimPrefix(cmd.CommandPath(), "zxfer "), "name jobs, or give --all")
+			return fault.Usagef(helpOf(cmd), "%s requires names of jobs, or --all", cmd.Name())
 		}
 		return nil
 	}

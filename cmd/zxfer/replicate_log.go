@@ -31,13 +31,13 @@ missing from the job file.`,
       show the last restore tests`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fault.Usagef(helpOf(cmd), "log takes the name of one job, not %d", len(args))
+				return fault.Usagef(helpOf(cmd), "log requires one argument: JOB (got %d)", len(args))
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" || strings.ContainsAny(args[0], "/.") {
-				return fault.Usagef("", "%q is not the name of a job", args[0])
+				return fault.Usagef("zxfer replicate log JOB", "%q is not the name of a job", args[0])
 			}
 			log := statedir.Peek(o.stateDir, args[0])
 			if drills {
@@ -62,7 +62,7 @@ missing from the job file.`,
 // showLog prints records, the most recent last.
 func showLog[R any](a *app, o *replicateOptions, job string, all []R, text func(io.Writer, R) error) (err error) {
 	if len(all) == 0 {
-		return fault.Failf("--state-dir names another directory", "job %q has no records in %s", job, o.stateDir)
+		return fault.Failf("if the job has another state directory, name it: --state-dir DIRECTORY", "job %q has no records in %s", job, o.stateDir)
 	}
 	for _, r := range all {
 		if o.json {

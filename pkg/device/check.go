@@ -179,11 +179,14 @@ func (j *findings) checkContents(dst Facts, allow Allow) {
 	if dst.Serial == "" && dst.WWN == "" {
 		identifier = "its size in bytes"
 	}
-	remedy := fmt.Sprintf("if that is to be lost, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), identifier)
+	remedy := fmt.Sprintf("to destroy its contents, add {{overwrite}} {{confirm}} %s (%s)", shellquote.Join(words[0]), identifier)
 	id := "target-contents"
 	if allow.Overwrite {
 		id = "target-confirm"
-		summary = "%s is not confirmed: {{confirm}} has not " + identifier
+		summary = "%s: {{confirm}} is missing"
+	}
+	if allow.Overwrite && allow.Confirm != "" {
+		summary = "%s: {{confirm}} does not match " + identifier
 	}
 	j.add(finding.Fail, id, found, remedy, summary, dst.Path)
 	last := &(*j)[len(*j)-1]

@@ -67,10 +67,10 @@ func (inv *Inventory) readHosts() []error {
 	seen, total := map[string]bool{}, 0
 	for i := range inv.file.Hosts {
 		h := &inv.file.Hosts[i]
-		f := faults{at: fmt.Sprintf("%shost %q: ", at.job(i), h.Name)}
+		f := faults{at: fmt.Sprintf("%s%s: ", at.job(i), labeled("host", h.Name, i))}
 		g := &group{table: h}
 		f.checkName(h.Name)
-		if seen[h.Name] {
+		if seen[h.Name] && h.Name != "" {
 			f.addf("two groups have this name")
 		}
 		seen[h.Name] = true
@@ -96,7 +96,7 @@ func (inv *Inventory) readHosts() []error {
 				f.addf("address %q: write [user@]HOST, in which {host} is the host's name", h.Address)
 			}
 		}
-		errs = append(errs, f.errs...)
+		errs = append(errs, f.all()...)
 		inv.groups = append(inv.groups, g)
 	}
 	return errs
@@ -285,7 +285,7 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is neither the name of a [[host]] nor of a host in one", s))
 		}
 	}
-	return errors.Join(f.errs...)
+	return errors.Join(f.all()...)
 }
 
 // knownVariables checks the variables in keys whose values cannot contain braces.
@@ -309,7 +309,7 @@ func (inv *Inventory) knownVariables(i int, job map[string]any) error {
 		check("target.name", t["name"])
 		check("target.to", t["to"])
 	}
-	return errors.Join(f.errs...)
+	return errors.Join(f.all()...)
 }
 
 // unknownHost returns the error for a host that is in no group.

@@ -26,6 +26,7 @@ type Inventory struct {
 	name  string // file name for messages
 	file  *File  // before templates and variables
 	lines map[string][]int
+	keys  []map[string]int // lines of the keys of each job
 	// jobs are the job tables with their templates applied. It is nil if the file is not shared:
 	// then file is the only part.
 	jobs   []map[string]any
@@ -41,7 +42,8 @@ func Read(name string, text []byte) (*Inventory, error) {
 	if err := decode(text, f); err != nil {
 		return nil, syntaxError(name, err)
 	}
-	inv := &Inventory{name: name, file: f, lines: headers(text), vars: map[string]bool{"host": true}}
+	inv := &Inventory{name: name, file: f, vars: map[string]bool{"host": true}}
+	inv.lines, inv.keys = headers(text)
 	if !inv.isShared() && !strings.Contains(string(text), "{host}") {
 		return inv, nil
 	}
@@ -83,7 +85,7 @@ func (inv *Inventory) isShared() bool {
 // [[host]], every host has all jobs.
 func (inv *Inventory) For(name string) (*File, error) {
 	if inv.jobs == nil {
-		return inv.validated(inv.file, locations{name: inv.name, lines: inv.lines["job"]})
+		return inv.validated(inv.file, locations{name: inv.name, lines: inv.lines["job"], keys: inv.keys})
 	}
 	h := &member{name: ShortName(name)}
 	switch {
@@ -149,7 +151,11 @@ func (inv *Inventory) part(h *member) (*File, error) {
 		f.Jobs = append(f.Jobs, *j)
 		at.suffixes = append(at.suffixes, inv.templateSuffix(i)+suffix)
 		if i < len(inv.lines["job"]) {
-			at.lines = append(at.lines, inv.lines["job"][i])
+			keys := maps.Clone(inv.keys[i])
+			if job["template"] != nil { // the job may have other targets first, from its templates
+				maps.DeleteFunc(keys, func(key string, _ int) bool { return strings.HasPrefix(key, "target[") })
+			}
+			at.lines, at.keys = append(at.lines, inv.lines["job"][i]), append(at.keys, keys)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -225,7 +231,7 @@ func (inv *Inventory) validated(f *File, at locations) (*File, error) {
 // jobAt returns a message prefix with the place and name of a job.
 func (inv *Inventory) jobAt(i int) string {
 	p := locations{name: inv.name, lines: inv.lines["job"]}
-	return fmt.Sprintf("%sjob %q%s: ", p.job(i), inv.file.Jobs[i].Name, inv.templateSuffix(i))
+	return fmt.Sprintf("%s%s%s: ", p.job(i), labeled("job", inv.file.Jobs[i].Name, i), inv.templateSuffix(i))
 }
 
 // templateSuffix returns a message suffix that names the templates of a job.

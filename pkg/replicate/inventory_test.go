@@ -116,7 +116,7 @@ func TestReadRefuses(t *testing.T) {
 		"a key in upper case":             {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": write it in lower case`}},
 		"unknown key of a host":           {host + "adress = 'x'\n" + template + job, []string{"x.toml:4", "did you mean address?"}},
 		"two groups of a name":            {host + host + template + job, []string{`x.toml:4: host "web": two groups have this name`}},
-		"no name":                         {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host "": name "": write letters`}},
+		"no name":                         {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host 1: name is missing`}},
 		"a domain":                        {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a host's own short name`, "address = "}},
 		"an empty range":                  {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] holds no number"}},
 		"too many":                        {"[[host]]\nname = 'web'\nnames = ['web[1-999][1-999]']\n" + template + job, []string{"more than 10000 hosts"}},
@@ -189,6 +189,18 @@ func TestFaultsOfOnePart(t *testing.T) {
 	require.NoError(t, err)
 	_, err = inv.For("db")
 	require.ErrorContains(t, err, `x.toml:18: job "c" by template "base" of host "db": schedule: "teatime"`)
+}
+
+// A target from a template has no line of its own.
+func TestLinesOfKeysWithTemplates(t *testing.T) {
+	t.Parallel()
+	inv, err := Read("x.toml", []byte("[[template]]\nname = 't'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'b', to = '/b' }]\n"+
+		"[[job]]\nname = 'a'\ntemplate = 't'\nsource = '/tank'\n[[job.target]]\nname = 'c'\nto = '/c'\n"))
+	require.NoError(t, err)
+	_, err = inv.For("")
+	require.ErrorContains(t, err, `x.toml:8: job "a" by template "t": source: `)
+	require.ErrorContains(t, err, `x.toml:5: job "a" by template "t": target "b": to: `)
+	require.ErrorContains(t, err, `x.toml:5: job "a" by template "t": target "c": to: `)
 }
 
 func FuzzRead(f *testing.F) {

@@ -62,11 +62,11 @@ func typeMessage(key []string, message string) string {
 	must := "a table"
 	switch goType {
 	case "string":
-		must = "a string, in quotes"
+		must = "a string in quotes"
 	case "int":
-		must = "a whole number, without quotes"
+		must = "a whole number without quotes"
 	case "bool":
-		must = "true or false, without quotes"
+		must = "true or false without quotes"
 	case "[]string":
 		must = "an array of strings"
 	default:
@@ -77,7 +77,18 @@ func typeMessage(key []string, message string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("this is of type %s, and must be %s", is, must)
+	if is == "integer" {
+		is = "whole number"
+	}
+	return fmt.Sprintf("must be %s, not %s", must, article(is))
+}
+
+// article returns a noun with its indefinite article.
+func article(noun string) string {
+	if noun != "" && strings.Contains("aeiou", noun[:1]) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // suggest returns a similar key of the same table, or a table of a job that has the key, or "".
@@ -95,10 +106,28 @@ func suggest(path []string) string {
 			}
 		}
 	}
+	if other := otherName(typed); slices.Contains(keys, other) {
+		return other
+	}
 	for _, where := range []string{"job", "job.snapshots", "job.retention", "job.target", "job.transfer", "job.drill", "job.target.properties"} {
 		if keys != nil && slices.Contains(tables[where], typed) {
 			return typed + " of [" + where + "]"
 		}
+	}
+	return ""
+}
+
+// otherName returns the key that other programs call by that name, or "".
+func otherName(name string) string {
+	switch name {
+	case "keep", "prune", "pruning", "policy":
+		return "retention"
+	case "interval", "cron", "timer":
+		return "schedule"
+	case "src", "dataset", "filesystem", "filesystems":
+		return "source"
+	case "dst", "dest", "destination", "address":
+		return "to"
 	}
 	return ""
 }
@@ -140,30 +169,57 @@ func similar(a, b string, changes int) bool {
 	return similar(a[1:], b, changes-1) || similar(a, b[1:], changes-1) || similar(a[1:], b[1:], changes-1)
 }
 
-// headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML.
-func headers(text []byte) map[string][]int {
-	lines := map[string][]int{}
+// headers returns the lines of the headers [[job]], [[host]] and [[template]] in valid TOML, and of
+// the keys of each job: "schedule", "snapshots.take", "target[0]", "target[0].to".
+func headers(text []byte) (lines map[string][]int, keys []map[string]int) {
+	lines = map[string][]int{}
+	table, target := []string(nil), -1
 	var p unstable.Parser
 	p.Reset(text)
 	for p.NextExpression() {
 		e := p.Expression()
-		if e.Kind != unstable.ArrayTable {
+		var path []string
+		line := 0
+		for key := e.Key(); key.Next(); {
+			if path = append(path, string(key.Node().Data)); line == 0 {
+				line = p.Shape(key.Node().Raw).Start.Line
+			}
+		}
+		switch {
+		case e.Kind == unstable.KeyValue:
+			path = append(slices.Clone(table), path...)
+		case e.Kind == unstable.ArrayTable && len(path) == 1:
+			lines[path[0]] = append(lines[path[0]], line)
+			if target = -1; path[0] == "job" {
+				keys = append(keys, map[string]int{})
+			}
+		case e.Kind == unstable.ArrayTable && len(path) == 2 && path[1] == "target":
+			target++
+		}
+		if e.Kind != unstable.KeyValue {
+			table = path
+		}
+		if len(path) < 2 || path[0] != "job" || len(keys) == 0 {
 			continue
 		}
-		key := e.Key()
-		if key.Next() && key.IsLast() {
-			name := string(key.Node().Data)
-			lines[name] = append(lines[name], p.Shape(key.Node().Raw).Start.Line)
+		if target >= 0 && path[1] == "target" {
+			path[1] = fmt.Sprintf("target[%d]", target)
+		}
+		for n := 2; n <= len(path); n++ { // a.b = 1 also defines the table a
+			if name := strings.Join(path[1:n], "."); keys[len(keys)-1][name] == 0 {
+				keys[len(keys)-1][name] = line
+			}
 		}
 	}
-	return lines
+	return lines, keys
 }
 
 // locations holds line numbers of a job file for messages. The zero value has none.
 type locations struct {
 	name     string
-	lines    []int    // of the job headers, or of other headers, from 1
-	suffixes []string // suffixes with template and host, by job
+	lines    []int            // of the job headers, or of other headers, from 1
+	keys     []map[string]int // of the keys of each job, from 1
+	suffixes []string         // suffixes with template and host, by job
 }
 
 func (p locations) job(i int) string {
@@ -171,6 +227,28 @@ func (p locations) job(i int) string {
 		return p.file()
 	}
 	return fmt.Sprintf("%s:%d: ", p.name, p.lines[i])
+}
+
+// line returns the line of a key of job i, or of the innermost table that has it, or 0.
+func (p locations) line(i int, key string) int {
+	if i >= len(p.lines) {
+		return 0
+	}
+	for i < len(p.keys) && key != "" {
+		if line := p.keys[i][key]; line != 0 {
+			return line
+		}
+		key = key[:max(0, strings.LastIndexByte(key, '.'))]
+	}
+	return p.lines[i]
+}
+
+// key returns the place of a key of job i as the prefix of a message.
+func (p locations) key(i int, key string) string {
+	if line := p.line(i, key); line != 0 {
+		return fmt.Sprintf("%s:%d: ", p.name, line)
+	}
+	return p.job(i)
 }
 
 // suffix returns the suffix for a job's name.

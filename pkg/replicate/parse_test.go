@@ -92,8 +92,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no job", "", []string{"no [[job]]", "init"}},
 		{"syntax", "[[job]]\nname = \n", []string{"x.toml:2"}},
 		{"unknown key", "[[job]]\nname = 'a'\nsuorce = 'tank/a'\n", []string{"x.toml:3", `"job.suorce"`, "did you mean source?"}},
-		{"string for a number", "[[job]]\nname = 'a'\nparallel = '2'\n", []string{"x.toml:3: job.parallel: this is of type string, and must be a whole number, without quotes"}},
-		{"number for a string", "[[job]]\nname = 3\n", []string{"x.toml:2: job.name: this is of type integer, and must be a string, in quotes"}},
+		{"string for a number", "[[job]]\nname = 'a'\nparallel = '2'\n", []string{"x.toml:3: job.parallel: must be a whole number without quotes, not a string"}},
+		{"number for a string", "[[job]]\nname = 3\n", []string{"x.toml:2: job.name: must be a string in quotes, not a whole number"}},
 		{"string for a bool", "[[job]]\nrecursive = 'yes'\n", []string{"x.toml:2", "must be true or false"}},
 		{"string for a list", "[[job]]\nexclude = 'x'\n", []string{"x.toml:2", "must be an array of strings"}},
 		{"string for targets", "[[job]]\ntarget = 'x'\n", []string{"x.toml:2", "must be a list of tables: write [[job.target]] above its keys, or target = [{ ... }]"}},
@@ -117,6 +117,13 @@ func TestParseRefuses(t *testing.T) {
 		{"nothing to do", "# jobs\n\n" + job, []string{`x.toml:3: job "a": `, "nothing for it to do", "write a [[job.target]]", "[job.retention]"}},
 		{"nothing to do in the second job", job + target + strings.Replace(job, "'a'", "'c'", 1), []string{`x.toml:8: job "c": `, "nothing for it to do"}},
 		{"key of the job in a table", "[[job]]\nname = 'a'\ntransfer = { retries = 3 }\n", []string{"x.toml:3", "did you mean retries of [job]?"}},
+		{"key of another program", job + "keep = { daily = 1 }\n" + target, []string{`x.toml:5: unknown key "job.keep"`, "did you mean retention?"}},
+		{"table of another program", job + "[job.keep]\ndaily = 1\n" + target, []string{`x.toml:5: unknown key "job.keep`, "did you mean retention?"}},
+		{"no name", "[[job]]\nsource = 'tank/a'\nsnapshots.adopt = ['*']\n" + target, []string{"x.toml:1: job 1: name is missing"}},
+		{"no name of a target", job + "[[job.target]]\nto = 'vault'\n", []string{`x.toml:5: job "a": target 1: name is missing`}},
+		{"line of a key", job + "holds = 'x'\n" + target + "[[job.target]]\nname = 'c'\nto = '/c'\n", []string{`x.toml:5: job "a": holds`, `x.toml:11: job "a": target "c": to: `}},
+		{"line of a key in a table", job + target + "[job.target.retention]\nlast = 1\ndaily = -1\n", []string{`x.toml:10: job "a": target "b": retention.daily = -1`}},
+		{"line of a key in an inline table", job + "transfer = { wire = 'plain' }\n" + target, []string{`x.toml:5: job "a": transfer.wire`}},
 		{"jitter without a schedule", job + "jitter = '1m'\n" + target, []string{"jitter and grace have no effect without a schedule"}},
 		{"an alert that stops", job + "alert = { command = ['/bin/x'], on_failure = 'stop' }\n" + target, []string{"alert.on_failure has no effect"}},
 		{"ports of wire ssh", job + "transfer = { wire = 'ssh', ports = '9000' }\n" + target, []string{`job "a": transfer.ports has no effect with transfer.wire = "ssh"`, "leave transfer.ports out"}},
@@ -126,7 +133,7 @@ func TestParseRefuses(t *testing.T) {
 		{"window without a unit that there is", job + "[job.transfer]\nwindow = '4XB'\n" + target, []string{"x.toml:6: job.transfer.window", "not a size"}},
 		{"too many streams to a target", job + target + "transfer = { streams = 65 }\n", []string{`target "b": transfer.streams = 65: must be a whole number from 1 to 64`}},
 		{"a check that is none", job + "transfer.skip_checks = ['space', 'target-key-changed', 'spaec']\n" + target, []string{`there is no check "spaec"`}},
-		{"latest_only without a target", alone + "snapshots.latest_only = true\n", []string{"x.toml:1", "snapshots.latest_only has no effect", "job.target"}},
+		{"latest_only without a target", alone + "snapshots.latest_only = true\n", []string{"x.toml:5", "snapshots.latest_only has no effect", "job.target"}},
 		{"a property that is ZFS's", job + "recursive = true\nproperty = 'compression=lz4'\n" + target, []string{"write NAME=VALUE", "zxfer:job=home"}},
 		{"a property without its value", job + "recursive = true\nproperty = 'my:x='\n" + target, []string{"write NAME=VALUE"}},
 		{"a property that has no such name", job + "recursive = true\nproperty = 'My:x'\n" + target, []string{`"My:x": no name of a property`}},
@@ -293,4 +300,17 @@ properties = { `+carry+` }
 		require.ErrorContains(t, err, text, carry)
 	}
 	require.Equal(t, `to carry one: properties.carry = ["NAME"]`, Keys("to carry one: {{carry NAME}}"))
+}
+
+// Errors in a job are in the order of the file, so that the first one is the first to fix.
+func TestErrorsAreInFileOrder(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("x.toml", []byte("[[job]]\nholds = 'x'\nsource = '/tank'\nname = 'a'\nsnapshots.adopt = ['*']\n"+
+		"[[job.target]]\nto = '/b'\nname = 'b'\n[[job]]\nname = 'c'\n"))
+	require.Error(t, err)
+	var places []string
+	for _, line := range strings.Split(err.Error(), "\n") {
+		places = append(places, strings.Join(strings.SplitN(line, ":", 4)[1:3], ":"))
+	}
+	require.Equal(t, []string{`2: job "a"`, `3: job "a"`, `7: job "a"`, `9: job "c"`, `9: job "c"`}, places[:5], err)
 }

@@ -16,7 +16,7 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 	var errs []error
 	at := locations{name: inv.name, lines: inv.lines["template"]}
 	for i := range raw {
-		f := faults{at: fmt.Sprintf("%stemplate %q: ", at.job(i), inv.file.Templates[i].Name)}
+		f := faults{at: fmt.Sprintf("%s%s: ", at.job(i), labeled("template", inv.file.Templates[i].Name, i))}
 		name := inv.file.Templates[i].Name
 		f.checkName(name)
 		if inv.file.Templates[i].Template != nil {
@@ -26,7 +26,7 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 			f.addf("two templates have this name")
 		}
 		f.lowerCase(raw[i])
-		errs = append(errs, f.errs...)
+		errs = append(errs, f.all()...)
 		out[name] = maps.Clone(raw[i])
 		delete(out[name], "name")
 	}
@@ -70,7 +70,7 @@ func (inv *Inventory) withTemplates(i int, job map[string]any, templates map[str
 		}
 		out = mergeTables(out, t)
 	}
-	return mergeTables(out, job), errors.Join(f.errs...)
+	return mergeTables(out, job), errors.Join(f.all()...)
 }
 
 // templateNames returns the template names in a job's template key: a string or an array.

@@ -1,10 +1,12 @@
 package replicate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/endpoint"
@@ -31,7 +33,7 @@ func (f *File) validate(at locations) error {
 	seen := map[string]bool{}
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		if seen[j.Name] {
+		if seen[j.Name] && j.Name != "" {
 			errs = append(errs, fmt.Errorf("two jobs are named %q", j.Name))
 		}
 		seen[j.Name] = true
@@ -41,8 +43,10 @@ func (f *File) validate(at locations) error {
 		errs[i] = fmt.Errorf("%s%w", at.file(), err)
 	}
 	for i := range f.Jobs {
-		for _, err := range f.Jobs[i].faults() {
-			errs = append(errs, fmt.Errorf("%sjob %q%s: %w", at.job(i), f.Jobs[i].Name, at.suffix(i), err))
+		faults := f.Jobs[i].faults()
+		slices.SortStableFunc(faults, func(a, b *keyError) int { return cmp.Compare(at.line(i, a.key), at.line(i, b.key)) })
+		for _, err := range faults {
+			errs = append(errs, fmt.Errorf("%s%s%s: %w", at.key(i, err.key), labeled("job", f.Jobs[i].Name, i), at.suffix(i), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -74,7 +78,7 @@ func (j *Job) overlaps(o *Job) bool {
 }
 
 // faults returns all errors in a job.
-func (j *Job) faults() []error {
+func (j *Job) faults() []*keyError {
 	f := &faults{}
 	f.checkName(j.Name)
 	f.endpoint("source", j.Source, false)
@@ -128,7 +132,7 @@ func (j *Job) targetFaults(f *faults) {
 	seen, addresses := map[string]bool{}, map[string]string{}
 	for i := range j.Targets {
 		t := &j.Targets[i]
-		f.at = fmt.Sprintf("target %q: ", t.Name)
+		f.at, f.path = labeled("target", t.Name, i)+": ", fmt.Sprintf("target[%d].", i)
 		f.checkName(t.Name)
 		f.endpoint("to", t.To, true)
 		if to := j.selfTarget(t); to != "" {
@@ -151,7 +155,7 @@ func (j *Job) targetFaults(f *faults) {
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
 		f.at = ""
-		if seen[t.Name] {
+		if seen[t.Name] && t.Name != "" {
 			f.addf("two targets are named %q", t.Name)
 		}
 		seen[t.Name] = true
@@ -163,6 +167,7 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		addresses[t.To] = t.Name
 	}
+	f.path = ""
 }
 
 // selfTarget returns the dataset of a target if it is the source or, for a recursive job, below

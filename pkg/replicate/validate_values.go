@@ -22,21 +22,49 @@ import (
 // faults collects errors in a part of a job file.
 type faults struct {
 	at   string // prefix of every message
-	errs []error
+	path string // prefix of every key, such as "target[0]."
+	errs []*keyError
+}
+
+// all returns the errors without their keys.
+func (f *faults) all() (out []error) {
+	for _, err := range f.errs {
+		out = append(out, err.error)
+	}
+	return out
 }
 
 func (f *faults) add(err error) {
 	if err != nil {
-		f.errs = append(f.errs, fmt.Errorf("%s%w", f.at, err))
+		key := f.path + regexp.MustCompile(`^[a-z_.]*`).FindString(err.Error()) // a message starts with its key
+		f.errs = append(f.errs, &keyError{fmt.Errorf("%s%w", f.at, err), key})
 	}
+}
+
+// keyError is an error in the value of a key of a job.
+type keyError struct {
+	error
+	key string // such as "target[0].to"
+}
+
+func (e *keyError) Unwrap() error { return e.error }
+
+// labeled returns a kind of table with its name, or with its number from 1 if it has no name.
+func labeled(kind, name string, i int) string {
+	if name == "" {
+		return fmt.Sprintf("%s %d", kind, i+1)
+	}
+	return fmt.Sprintf("%s %q", kind, name)
 }
 
 func (f *faults) addf(format string, args ...any) { f.add(fmt.Errorf(format, args...)) }
 
 // checkName checks the name of a job or target.
 func (f *faults) checkName(name string) {
-	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
-		f.addf(`name %q: write letters, digits, "-" and "_", at most 48`, name)
+	if name == "" {
+		f.addf("name is missing")
+	} else if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`).MatchString(name) {
+		f.addf(`name %q: write 1 to 48 letters, digits, "-" and "_", first a letter or digit`, name)
 	}
 }
 

@@ -74,6 +74,8 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	stop := context.AfterFunc(ctx, p.interrupt)
 	err = a.wait()
 	if stop() && err == nil && !late.Load() {
+		p.stderr.release()
+		a.logBanner()
 		return a.Conn, nil
 	}
 	why := p.shutdown(quitTimeout)
@@ -91,6 +93,12 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	case a.banner != "":
 		err = fmt.Errorf("%w; its shell said: %s", err, a.banner)
 	}
+	if ctx.Err() == nil && !strings.Contains(err.Error(), p.stderr.String()) {
+		p.stderr.release()
+	}
+	if ctx.Err() == nil && !strings.Contains(err.Error(), a.banner) {
+		a.logBanner()
+	}
 	return nil, fmt.Errorf("%s: %w", o.Host, err)
 }
 
@@ -107,6 +115,13 @@ type handshake struct {
 	copied      bool         // wanted was sent
 	sent        atomic.Int64 // bytes
 	endActivity func()       // ends the progress display of the copy
+}
+
+// logBanner logs the last line of the login shell. An error of the connection may contain it instead.
+func (a *handshake) logBanner() {
+	if a.banner != "" {
+		a.o.log(a.banner)
+	}
 }
 
 // wait reads until the program reports that it runs.
@@ -134,8 +149,8 @@ func (a *handshake) wait() error {
 				return err
 			}
 		case line != "":
+			a.logBanner()
 			a.banner = line[:min(len(line), maxTailLine)]
-			a.o.log(a.banner)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return errors.New("no agent answered")

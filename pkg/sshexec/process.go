@@ -54,7 +54,7 @@ type process struct {
 // If zxfer is killed, the remote shell needs no signal: its standard input ends, which ends the
 // agent and then the remote shell.
 func (o *Options) start(remote string) (*process, error) {
-	return o.startWith(remote, &tail{log: o.log, maxLines: tailLines})
+	return o.startWith(remote, &tail{log: o.log, maxLines: tailLines, hold: true})
 }
 
 func (o *Options) startWith(remote string, stderr *tail) (*process, error) {
@@ -156,9 +156,9 @@ func (p *process) failure() error {
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("try it by hand: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "it ended with status 255"))
+		return fault.Failf("try it by hand: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "exit status 255"))
 	}
-	return fmt.Errorf("%s ended with status %d: %s", p.name, exit.ExitCode(), cmp.Or(stderr, "it said nothing"))
+	return fmt.Errorf("%s: exit status %d: %s", p.name, exit.ExitCode(), cmp.Or(stderr, "no error message"))
 }
 
 // Limits of the kept standard error of a remote shell.
@@ -167,14 +167,29 @@ const (
 	maxTailLine = 1024 // bytes; longer lines are split
 )
 
-// tail keeps the last lines of a remote shell's standard error and logs each line.
+// tail keeps the last lines of a remote shell's standard error and logs each line. If hold is set,
+// it logs the kept lines only on release, because the error of a failed connection contains them.
 type tail struct {
 	log      func(string)
 	maxLines int
 
 	mu   sync.Mutex
+	hold bool
 	line []byte
 	kept []string
+}
+
+// release logs the held lines, and from now on each line at once.
+func (t *tail) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.hold {
+		return
+	}
+	t.hold = false
+	for _, line := range t.kept {
+		t.log(line)
+	}
 }
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -198,9 +213,14 @@ func (t *tail) flush() {
 		return
 	}
 	if t.kept = append(t.kept, text); len(t.kept) > t.maxLines {
+		if t.hold {
+			t.log(t.kept[0])
+		}
 		t.kept = t.kept[1:]
 	}
-	t.log(text)
+	if !t.hold {
+		t.log(text)
+	}
 }
 
 // String returns the last lines, including an incomplete one, separated by "; ".
@@ -248,13 +268,13 @@ func Output(ctx context.Context, o Options, line string, maxBytes int64) ([]byte
 	}
 	words, parseErr := o.words()
 	if parseErr == nil && exit.ExitCode() == 255 && isSSH(words[0]) {
-		return nil, fault.Failf("try it by hand: "+shellquote.Join(append(words, o.Host, "true")...), "ssh: %s", cmp.Or(strings.TrimPrefix(stderr.String(), "ssh: "), "it ended with status 255"))
+		return nil, fault.Failf("try it by hand: "+shellquote.Join(append(words, o.Host, "true")...), "ssh: %s", cmp.Or(strings.TrimPrefix(stderr.String(), "ssh: "), "exit status 255"))
 	}
 	hint := ""
 	if exit.ExitCode() == exitNotFound {
 		hint = "install it there, in the PATH that ssh finds: " + firstWord(line)
 	}
-	return nil, fault.Failf(hint, "it ended with status %d: %s", exit.ExitCode(), cmp.Or(strings.TrimPrefix(stderr.String(), "zxfer: "), "it said nothing"))
+	return nil, fault.Failf(hint, "exit status %d: %s", exit.ExitCode(), cmp.Or(strings.TrimPrefix(stderr.String(), "zxfer: "), "no error message"))
 }
 
 // exitNotFound is the exit status of a shell that does not find a command.
