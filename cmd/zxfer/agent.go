@@ -41,7 +41,7 @@ key to an agent with these grants (zxfer help grants).`,
 				return err
 			}
 			if f, ok := a.stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-				return fault.Usagef("zxfer send starts it by itself", "agent speaks a protocol on its standard input, which is a terminal")
+				return fault.Usagef("zxfer send HOST:… starts the agent itself", "agent requires a pipe as standard input, not a terminal")
 			}
 			if err := r.check(relay != ""); err != nil {
 				return err

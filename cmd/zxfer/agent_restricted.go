@@ -49,9 +49,9 @@ func (r *restriction) check(relay bool) error {
 	case !r.given():
 		return nil
 	case relay:
-		return fault.Usagef("", "a restricted agent relays no connections")
+		return fault.Usagef("", "a restricted agent does not relay connections")
 	case len(r.allow) == 0:
-		return fault.Usagef("write --allow "+authz.Grants, "a restricted agent that may do nothing: --allow is missing")
+		return fault.Usagef("zxfer replicate authorize --help"+authz.Grants, "--allow is missing: the restricted agent would permit nothing")
 	}
 	_, err := authz.Parse(r.allow, r.peers, r.appendOnly)
 	return err
@@ -82,13 +82,13 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, local *hosts.L
 		return err
 	}
 	defer audit.Close()
-	audit.log("session begins: " + p.String())
+	audit.log("session started: " + p.String())
 	s.Guard = authz.NewGuard(p, local, audit.log)
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {
-		audit.log("session ends: refused: " + err.Error())
+		audit.log("session ended: refused: " + err.Error())
 	} else {
-		audit.log("session ends")
+		audit.log("session ended")
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func buildNote(command string) string {
 	if version, _, ok := strings.Cut(wanted[2], "/"); ok {
 		there = version + ", " + there
 	}
-	return fmt.Sprintf("the account starts zxfer %s; this one is %s. If a request is refused as unknown, install the same on both hosts", here, there)
+	return fmt.Sprintf("the account starts zxfer %s, the local version is %s; if a request is refused as unknown, install the same version on both hosts", here, there)
 }
 
 // auditLog records what a restricted agent refused and did.
@@ -124,13 +124,13 @@ func openAudit(path, who string) (*auditLog, error) {
 	if path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, fault.Failf("--audit names a file that the account may append to", "no log, no service: %w", err)
+			return nil, fault.Failf("let the account append to the file of --audit", "no request is served without a log: %w", err)
 		}
 		return &auditLog{out: f, client: who, file: true}, nil
 	}
 	w, err := syslog.New(syslog.LOG_AUTH|syslog.LOG_NOTICE, "zxfer-agent")
 	if err != nil {
-		return nil, fault.Failf("run a system log (systemd-journald, rsyslog), or name a file: --audit FILE", "no log, no service: %w", err)
+		return nil, fault.Failf("run systemd-journald or rsyslog, or log to a file: --audit FILE", "no request is served without a log: %w", err)
 	}
 	return &auditLog{out: w, client: who}, nil
 }
@@ -143,7 +143,7 @@ func (l *auditLog) log(text string) {
 		line = time.Now().UTC().Format(time.RFC3339) + " " + line
 	}
 	if _, err := io.WriteString(l.out, line); err != nil && !errors.Is(err, os.ErrClosed) {
-		fmt.Fprintln(os.Stderr, "zxfer agent: its log:", err) // ssh shows it to the client
+		fmt.Fprintln(os.Stderr, "zxfer agent: log:", err) // ssh shows it to the client
 	}
 }
 

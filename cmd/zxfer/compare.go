@@ -40,7 +40,7 @@ that only one side has, and whether both sides diverged.`,
       compare two copies, and list each snapshot that one lacks`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fault.Usagef(helpOf(cmd), "compare takes 2 arguments, A and B, not %d", len(args))
+				return fault.Usagef(helpOf(cmd), "compare requires two arguments: A and B (got %d)", len(args))
 			}
 			return nil
 		},
@@ -72,7 +72,7 @@ func (o *compareOptions) request(args []string) error {
 			return err
 		}
 		if strings.ContainsAny(e.Name, "@#") && !e.Path() || i == 1 && e.Path() {
-			return fault.Usagef("write [[user@]host:]DATASET", "%s names no dataset", e)
+			return fault.Usagef("write [[user@]host:]DATASET", "%q does not name a dataset", e)
 		}
 		*into = e
 	}

@@ -32,7 +32,7 @@ bash requires the package bash-completion.`,
   zxfer completion fish >/etc/fish/completions/zxfer.fish`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
-				return fault.Usagef(helpOf(cmd), "completion takes the name of a shell: bash, zsh or fish")
+				return fault.Usagef(helpOf(cmd), "completion requires one argument: bash, zsh or fish")
 			}
 			return nil
 		},

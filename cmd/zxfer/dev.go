@@ -51,7 +51,7 @@ digests. It refuses a target that is in use, is too small, or contains data.`,
       store the output of another program`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fault.Usagef("zxfer help dev", "dev takes 2 arguments, SRC and TARGET, not %d", len(args))
+				return fault.Usagef("zxfer dev --help", "dev requires two arguments: SRC and TARGET (got %d)", len(args))
 			}
 			return nil
 		},
@@ -86,7 +86,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 	}
 	r, err := job.RunDev(ctx, req, j.at, j.recorder.Device(j.rep))
 	if mapErr := o.writeMap(r); mapErr != nil {
-		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
+		err = errors.Join(err, fmt.Errorf("map was not written: %w", mapErr))
 	}
 	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, done: "the copy is complete, but its report could not be written: ",
 		page: func(about html.About, course history.Course) ([]byte, error) { return html.Device(about, r, course) }})
@@ -108,13 +108,13 @@ func (o *devOptions) request(flags *pflag.FlagSet, src, target string) (job.Dev,
 	case b != 0 && (b < device.MinBlock || b > tcp.MaxRaw || bits.OnesCount(uint(b)) != 1):
 		return req, fault.Usagef("", "--bs must be a power of two from 64KiB to 16MiB")
 	case req.Allow.Confirm != "" && !req.Allow.Overwrite:
-		return req, fault.Usagef("add --overwrite, or leave --confirm out", "--confirm has no effect without --overwrite")
+		return req, fault.Usagef("add --overwrite, or omit --confirm", "--confirm has no effect without --overwrite")
 	case req.Digest != "" && req.Options.NoVerify:
-		return req, fault.Usagef("leave --digest out", "--digest has no effect with --no-verify")
+		return req, fault.Usagef("omit --digest", "--digest has no effect with --no-verify")
 	case req.Digest == device.XXH3 && req.Options.Delta:
-		return req, fault.Usagef("leave --digest out", "--delta takes blocks for equal by blake3")
+		return req, fault.Usagef("omit --digest", "--delta compares blocks by blake3")
 	case o.mapFile != "" && !req.SkipErrors:
-		return req, fault.Usagef("add --skip-errors, or leave --map out", "--map has no effect without --skip-errors")
+		return req, fault.Usagef("add --skip-errors, or omit --map", "--map has no effect without --skip-errors")
 	}
 	if err := checkSkipped(req.SkipChecks); err != nil {
 		return req, err

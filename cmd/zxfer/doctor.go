@@ -49,7 +49,7 @@ fixes each problem. It deletes the scratch data of its measurements.`,
       estimate how long this transfer takes, and show what limits it`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 2 {
-				return fault.Usagef(helpOf(cmd), "doctor takes 2 arguments at most, SRC and TARGET, not %d", len(args))
+				return fault.Usagef(helpOf(cmd), "doctor accepts at most two arguments: SRC and TARGET (got %d)", len(args))
 			}
 			return nil
 		},
@@ -127,7 +127,7 @@ func (o *doctorOptions) parse(args []string) error {
 		}
 	}
 	if o.facts != "" && (len(args) > 0 || o.capture != "") {
-		return fault.Usagef("", "--facts judges a file: it takes no host and no --capture")
+		return fault.Usagef("", "--facts cannot be combined with a host or --capture")
 	}
 	if o.printAllow {
 		if len(args) != 2 {
@@ -157,11 +157,11 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 		way     transport.Condition
 		names   []string
 	}{
-		{o.facts != "", "with --facts: the file holds what was looked at", transport.OneHost | transport.NothingMoved | transport.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
+		{o.facts != "", "with --facts", transport.OneHost | transport.NothingMoved | transport.NoRemoteHost, []string{"recursive", "decrypt", "time"}},
 		{o.printAllow, "with --print-allow", 0, []string{"json", "time", "report"}},
 		{args < 2, "without SRC and TARGET", 0, []string{"recursive", "decrypt"}},
-		{source == target, "on one host, where data crosses no link", transport.OneHost, nil},
-		{source == "" && target == "", "where no other host is named", transport.NoRemoteHost, nil},
+		{source == target, "if source and target are on the same host", transport.OneHost, nil},
+		{source == "" && target == "", "without a remote host", transport.NoRemoteHost, nil},
 		{args == 0, "without a TARGET", transport.NothingMoved, nil},
 		{o.req.Quick, "with --quick, which measures nothing", 0, []string{"time"}},
 	} {
@@ -177,7 +177,7 @@ func (o *doctorOptions) checkEffect(flags *pflag.FlagSet, args int) error {
 	}
 	for _, id := range o.req.Only {
 		if o.req.Quick && !slices.ContainsFunc(preflight.Checks(), func(c preflight.Check) bool { return c.ID == id && !c.Measured() }) {
-			return fault.Usagef("leave --quick out", "--only %s is a measurement, and --quick measures nothing", id)
+			return fault.Usagef("omit --quick", "--only %s is a measurement, and --quick measures nothing", id)
 		}
 	}
 	return nil
@@ -199,9 +199,9 @@ func setHost(req *job.Doctor, s string) error {
 	}
 	switch {
 	case e.Local():
-		return fault.Usagef("zxfer doctor HOST, or zxfer doctor SRC TARGET", "%s names no other host and no path that begins with /", strings.TrimSuffix(s, ":-"))
+		return fault.Usagef("zxfer doctor HOST\nzxfer doctor SRC TARGET", "%q is neither a remote host nor an absolute path", strings.TrimSuffix(s, ":-"))
 	case !e.Path() && e.Name != "-":
-		return fault.Usagef("zxfer doctor "+host+", or with what is to be sent: zxfer doctor SRC "+s, "%s alone: a pool is judged as the target of a SRC", s)
+		return fault.Usagef("zxfer doctor "+host+"\nzxfer doctor SRC "+s, "%q is a dataset; to check a transfer to it, name SRC too", s)
 	}
 	req.Target, req.Send.Target, req.Path = true, e, e.Path()
 	return nil
@@ -267,7 +267,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	_ = at.Close() // the report is complete; agents end with their stdin
 	text.Over()
 	if err != nil && ctx.Err() != nil {
-		err = fault.Interrupt("what the measurements made was removed", err)
+		err = fault.Interrupt("the data of the measurements was deleted", err)
 	}
 	return r, suggestHost(ctx, err, o.req.Send.RSH)
 }

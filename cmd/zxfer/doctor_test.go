@@ -139,7 +139,7 @@ func TestDoctorPaths(t *testing.T) {
 	}
 	o := runMain(t, "doctor", "--time", "100ms", "--only", "path-read", filepath.Join(t.TempDir(), "nosuch"))
 	require.Equal(t, 3, o.code, o.String())
-	require.Contains(t, o.stderr, "nosuch: file does not exist\nhint: check the name")
+	require.Contains(t, o.stderr, "nosuch: file does not exist\nhint: check the path")
 }
 
 // What a copy will take is told before it starts, and with -n instead of it.
@@ -170,11 +170,11 @@ func TestDoctorUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown id":           {[]string{"--only", "nosuch"}, `"nosuch" is no check or measurement`},
-		"time":                 {[]string{"--time", "1h"}, "--time 1h0m0s"},
+		"unknown id":           {[]string{"--only", "nosuch"}, `there is no check or measurement "nosuch"`},
+		"time":                 {[]string{"--time", "1h"}, "--time 1h"},
 		"no host":              {[]string{":tank"}, "no host"},
 		"no such facts":        {[]string{"--facts", "none.txt"}, "--facts: there is no file none.txt"},
-		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts judges a file"},
+		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts cannot be combined"},
 		"allow without a pair": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
 		"bad host":             {[]string{"-beta:tank"}, "unknown shorthand"},
 	} {

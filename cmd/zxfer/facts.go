@@ -58,7 +58,7 @@ func readFacts(name string) ([]job.Archive, error) {
 	all := txtar.Parse(raw)
 	head, hosts, _ := strings.Cut(string(all.Comment), "\n")
 	if head != factsHead {
-		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: its first line is not %q", name, factsHead)
+		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: first line is not %q", name, factsHead)
 	}
 	var out []job.Archive
 	for l := range strings.Lines(hosts) {
@@ -67,7 +67,7 @@ func readFacts(name string) ([]job.Archive, error) {
 			continue
 		}
 		if slices.ContainsFunc(out, func(a job.Archive) bool { return a.Role == role }) {
-			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: it has two hosts that are the %q", name, role)
+			return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: two hosts have the role %q", name, role)
 		}
 		one := &txtar.Archive{}
 		for _, f := range all.Files {
@@ -78,7 +78,7 @@ func readFacts(name string) ([]job.Archive, error) {
 		out = append(out, job.Archive{Role: role, Host: host, Text: txtar.Format(one)})
 	}
 	if len(out) == 0 {
-		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "--facts %s: it names no host", name)
+		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: no host", name)
 	}
 	return out, nil
 }

@@ -74,7 +74,7 @@ func completeTransport(cmd *cobra.Command, at transport.Place) {
 // checkTransport checks the transport options for two ends.
 func checkTransport(w *transport.Settings, at transport.Place, source, target endpoint.Endpoint) error {
 	if w.Wire != transport.NC && source.Host == target.Host {
-		if err := w.RefuseIneffective(transport.OneHost, "where source and target are on one host"); err != nil {
+		if err := w.RefuseIneffective(transport.OneHost, "if source and target are on the same host"); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func checkTransport(w *transport.Settings, at transport.Place, source, target en
 		return err
 	}
 	if w.Wire == transport.NC && (isDevice(source) || isDevice(target)) {
-		return fault.Usagef("choose another --wire", "--wire nc moves datasets, not devices")
+		return fault.Usagef("choose another --wire", "--wire nc cannot copy devices")
 	}
 	return w.CheckHosts(source.Local(), target.Local())
 }
@@ -91,7 +91,7 @@ func checkTransport(w *transport.Settings, at transport.Place, source, target en
 func refuseIneffective(flags *pflag.FlagSet, because string, names ...string) error {
 	for _, n := range names {
 		if f := flags.Lookup(n); f != nil && f.Changed && f.Value.String() != f.DefValue {
-			return fault.Usagef("leave --"+n+" out", "--%s has no effect %s", n, because)
+			return fault.Usagef("omit --"+n, "--%s has no effect %s", n, because)
 		}
 	}
 	return nil
@@ -133,9 +133,9 @@ func timeOf(ctx context.Context, text string) (time.Time, error) {
 	var failed *exec.ExitError
 	switch {
 	case strings.TrimSpace(text) == "":
-		return time.Time{}, fault.Usagef("", "--at: it is empty")
+		return time.Time{}, fault.Usagef("", "--at is empty")
 	case errors.As(err, &failed):
-		return time.Time{}, fault.Usagef("write it as date --date takes it: '2026-11-21 18:00', 'yesterday 18:00', '3 hours ago'",
+		return time.Time{}, fault.Usagef("use the syntax of date(1): '2026-11-21 18:00', 'yesterday 18:00', '3 hours ago'",
 			"--at: %s", strings.TrimSpace(string(failed.Stderr)))
 	case err != nil:
 		return time.Time{}, fmt.Errorf("--at: %w", err)

@@ -48,7 +48,7 @@ that only older snapshots contain.`,
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.Usagef(helpOf(cmd), "heal takes POOL or DATASET, and the COPY where the job file does not name it")
+			return fault.Usagef(helpOf(cmd), "heal requires POOL or DATASET, and COPY if the job file names no copy")
 		},
 		ValidArgsFunction: completeEnds(argKind{datasets: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,13 +84,13 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 			return err
 		}
 		if e.Path() || e.Relative() || strings.ContainsAny(e.Name, "@#") || strings.HasSuffix(e.Name, "/") {
-			return fault.Usagef("write [[user@]host:]POOL or DATASET", "%s names no dataset", e)
+			return fault.Usagef("write [[user@]host:]POOL or DATASET", "%q does not name a dataset", e)
 		}
 		ends[i] = e
 	}
 	o.req.At = ends[0]
 	if o.req.Wire == transport.NC {
-		return fault.Usagef("choose another --wire", "--wire nc cannot heal: no zxfer runs on the other host")
+		return fault.Usagef("choose another --wire", "--wire nc cannot heal: it runs no zxfer on the remote host")
 	}
 	if len(ends) == 2 {
 		o.req.Copy = &ends[1]
@@ -158,7 +158,7 @@ func (o *healOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	if o.lockErr != nil {
-		j.log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.lockErr.Error())
+		j.log("jobs of " + o.config.file + " may run at the same time:  " + o.lockErr.Error())
 	}
 	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
 	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH})

@@ -92,7 +92,7 @@ func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes h
 				require.NoError(t, err, "%s", end)
 				return end
 			}
-			require.Contains(t, zxfer("doctor", "beta").stdout, "checks without fault")
+			require.Contains(t, zxfer("doctor", "beta").stdout, "checks passed")
 			bothWays(t, f.dir, zxfer)
 			copies, err := filepath.Glob(filepath.Join(f.dir, "cache/zxfer/*/zxfer"))
 			require.NoError(t, err)

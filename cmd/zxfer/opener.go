@@ -39,7 +39,7 @@ func (o *opener) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) 
 	}
 	there, err := agent.NewRemote(ctx, l.Host, c, o.log)
 	if errors.As(err, new(*agent.Mismatch)) {
-		err = fault.Refusef(fault.HintOf(err), "%w: it is zxfer %s", err, buildVersion())
+		err = fault.Refusef(fault.HintOf(err), "%w: local zxfer is %s", err, buildVersion())
 	}
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func (o *output) define(f *pflag.FlagSet, verbose string) {
 
 func (o *output) check() error {
 	if o.quiet && o.verbose {
-		return fault.Usagef("", "--quiet and --verbose exclude each other")
+		return fault.Usagef("", "--quiet and --verbose cannot be combined")
 	}
 	return o.page.check()
 }

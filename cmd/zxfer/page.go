@@ -71,7 +71,7 @@ func (p *pageFile) write(a *app, failure error, render func(html.About) ([]byte,
 		err = statedir.Put(p.name, htmlFile)
 	}
 	if err != nil {
-		return errors.Join(failure, fmt.Errorf("the report was not written: %w", err))
+		return errors.Join(failure, fmt.Errorf("report was not written: %w", err))
 	}
 	return failure
 }

@@ -73,7 +73,7 @@ func (o *replicateOptions) jobs(names []string) (*replicate.File, []*replicate.J
 	for _, n := range names {
 		j := f.Find(n)
 		if j == nil {
-			return nil, nil, fault.Usagef("the file has: "+strings.Join(all, ", "), "there is no job %q%s", n, hostSuffix(f))
+			return nil, nil, fault.Usagef("name a job of the file: "+strings.Join(all, ", "), "there is no job %q%s", n, hostSuffix(f))
 		}
 		if !slices.Contains(out, j) {
 			out = append(out, j)

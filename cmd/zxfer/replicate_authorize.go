@@ -36,15 +36,15 @@ Install the other host's version of zxfer on this host first.`,
       show the status of this host's jobs, and nothing else`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.Usagef("name datasets: --allow "+authz.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
-					"authorize takes no job: %q", args[0])
+				return fault.Usagef("grant datasets: --allow VERB=DATASET\nonly jobs with a remote source or target need a key"+authz.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
+					"authorize takes no arguments: %q", args[0])
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(r.allow) == 0 {
-				return fault.Usagef("write --allow "+authz.Grants, "what the key may do is missing: --allow")
+				return fault.Usagef("zxfer replicate authorize --help"+authz.Grants, "--allow is missing")
 			}
 			public, err := readKey(interruptibleReader{cmd.Context(), a.stdin}, key)
 			if err != nil {
@@ -84,9 +84,9 @@ const statusGrant = "status"
 func forcedCommand(given *pflag.FlagSet, allow, peers []string, appendOnly bool, audit string) ([]string, error) {
 	if slices.Contains(allow, statusGrant) {
 		if len(allow) > 1 {
-			return nil, fault.Usagef("print a line for a key of its own", "--allow status stands alone: sshd starts one command for a key")
+			return nil, fault.Usagef("use another key for --allow status", "--allow status cannot be combined: sshd runs one command per key")
 		}
-		return strings.Fields(statusCommand), refuseIneffective(given, "with --allow status, which starts no agent", "append-only", "peer", "audit")
+		return strings.Fields(statusCommand), refuseIneffective(given, "with --allow status", "append-only", "peer", "audit")
 	}
 	p, err := authz.Parse(allow, peers, appendOnly)
 	if err != nil {
@@ -107,7 +107,7 @@ func readKey(stdin io.Reader, name string) (string, error) {
 	var err error
 	switch name {
 	case "":
-		return "", fault.Usagef("on the other host: ssh-keygen -t ed25519, then bring the .pub file here", "whose key it is is missing: --key")
+		return "", fault.Usagef("create a key on the remote host (ssh-keygen -t ed25519) and copy its .pub file here", "--key is missing")
 	case "-":
 		text, err = io.ReadAll(io.LimitReader(stdin, 1<<16))
 	default:
@@ -125,11 +125,11 @@ func authorizedKey(command []string, program, public string) (string, error) {
 	public = strings.TrimSpace(public)
 	switch f := strings.Fields(public); {
 	case strings.Contains(public, "PRIVATE KEY"):
-		return "", fault.Usagef("give the .pub file", "this is a private key, which should not leave its host")
+		return "", fault.Usagef("use the .pub file", "the input is a private key, which must not leave its host")
 	case strings.ContainsAny(public, "\r\n"):
-		return "", fault.Usagef("", "one public key is wanted, on one line")
+		return "", fault.Usagef("", "expected one public key on one line")
 	case len(f) < 2 || !publicKey(f[0], f[1]) || strings.ContainsFunc(public, unicode.IsControl):
-		return "", fault.Usagef("give the .pub file that ssh-keygen made", "this is not a public key of ssh")
+		return "", fault.Usagef("use the .pub file that ssh-keygen created", "the input is not an ssh public key")
 	}
 	return `restrict,command="` + zfs.CommandLine(append([]string{program}, command...)) + `" ` + public, nil
 }

@@ -34,7 +34,7 @@ the jobs of this host.`,
 				return o.checkAll(a, cmd.Flags(), args)
 			}
 			if offline {
-				if err := refuseIneffective(cmd.Flags(), "with --offline: the exit code tells", "json", "verbose", "state-dir"); err != nil {
+				if err := refuseIneffective(cmd.Flags(), "with --offline, whose result is the exit code", "json", "verbose", "state-dir"); err != nil {
 					return err
 				}
 			}
@@ -43,7 +43,7 @@ the jobs of this host.`,
 				return err
 			}
 			if offline {
-				_, err := fmt.Fprintf(a.stdout, "%s: %s%s, no fault\n", o.file, english.Plural(len(f.Jobs), "job", ""), hostSuffix(f))
+				_, err := fmt.Fprintf(a.stdout, "%s: %s%s, no errors\n", o.file, english.Plural(len(f.Jobs), "job", ""), hostSuffix(f))
 				return err
 			}
 			r, text := o.runner(a)
@@ -84,11 +84,11 @@ const maxParts = 5
 
 // checkAll checks the parts of all hosts of a file.
 func (o *replicateOptions) checkAll(a *app, flags *pflag.FlagSet, args []string) error {
-	if err := refuseIneffective(flags, "with --all-hosts, which reads the file only", "json", "verbose", "state-dir", "host"); err != nil {
+	if err := refuseIneffective(flags, "with --all-hosts, which only reads the file", "json", "verbose", "state-dir", "host"); err != nil {
 		return err
 	}
 	if len(args) > 0 {
-		return fault.Usagef("leave the names out", "with --all-hosts all jobs are checked")
+		return fault.Usagef("omit the names", "--all-hosts checks all jobs")
 	}
 	inv, err := o.inventory()
 	if err != nil {
@@ -96,7 +96,7 @@ func (o *replicateOptions) checkAll(a *app, flags *pflag.FlagSet, args []string)
 	}
 	parts := inv.Parts()
 	if len(parts) == 0 {
-		return fault.Usagef("leave --all-hosts out", "%s has no [[host]]", o.file)
+		return fault.Usagef("omit --all-hosts", "%s has no [[host]]", o.file)
 	}
 	var errs []error
 	for _, p := range parts {
@@ -117,7 +117,7 @@ func (o *replicateOptions) checkAll(a *app, flags *pflag.FlagSet, args []string)
 		}
 	}
 	if more := len(errs) - maxParts; more > 0 {
-		errs = append(errs[:maxParts], fault.Usagef("", "and faults in the parts of %s", english.Plural(more, "more host", "more hosts")))
+		errs = append(errs[:maxParts], fault.Usagef("", "and errors in the parts of %s", english.Plural(more, "more host", "more hosts")))
 	}
 	return errors.Join(errs...)
 }

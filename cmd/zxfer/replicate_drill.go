@@ -76,7 +76,7 @@ func (o *drillOptions) options() (d runner.DrillOptions, err error) {
 	}
 	if o.seed != "" {
 		if d.Seed, err = strconv.ParseUint(o.seed, 10, 64); err != nil || d.Seed == 0 {
-			return d, fault.Usagef("the record of a drill has its seed", "--seed %q: write a number from 1 on", o.seed)
+			return d, fault.Usagef("zxfer replicate log --drills --json JOB", "--seed %q: must be a whole number of at least 1", o.seed)
 		}
 	}
 	return d, nil
@@ -95,7 +95,7 @@ func (o *drillOptions) drillJobs(names []string) (*replicate.File, []*replicate.
 		}
 	}
 	if len(some) == 0 {
-		return nil, nil, fault.Usagef("name one: zxfer replicate drill JOB", "no job of %s has [job.drill]", o.file)
+		return nil, nil, fault.Usagef("zxfer replicate drill JOB", "no job of %s has a [job.drill] table", o.file)
 	}
 	return f, some, nil
 }

@@ -49,7 +49,7 @@ func (o *hostsOptions) define(cmd *cobra.Command) {
 func (o *hostsOptions) check(flags *pflag.FlagSet) error {
 	if o.hosts {
 		if o.timeout <= 0 {
-			return fault.Usagef("write it as 30s", "--timeout %s: no host could answer", o.timeout)
+			return fault.Usagef("use --timeout 30s", "--timeout %s: must be positive", o.timeout)
 		}
 		return nil
 	}
@@ -110,7 +110,7 @@ func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, n
 	if len(names) == 0 {
 		all = o.knownHosts(a, inv, inv.Names())
 		if notAsked = inv.Patterns(); len(all) == 0 {
-			return nil, nil, fault.Usagef("name them: zxfer replicate status --hosts root@web1 root@web2", "%s names no host", o.file)
+			return nil, nil, fault.Usagef("zxfer replicate status --hosts root@web1 root@web2", "%s has no [[host]] and no remote target", o.file)
 		}
 		return all, notAsked, nil
 	}
@@ -121,7 +121,7 @@ func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, n
 			add := o.knownHosts(a, inv, more)
 			if notAsked = append(notAsked, patterns...); !found {
 				if e, err := endpoint.Parse(n + ":x"); err != nil || e.Local() {
-					return nil, nil, fault.Usagef("name hosts, groups of the job file, or [user@]host", "%q is not a host", n)
+					return nil, nil, fault.Usagef("name a host or group of the job file, or [user@]host", "%q is not a host", n)
 				}
 				add = []fleet.Query{{Address: n}}
 			}

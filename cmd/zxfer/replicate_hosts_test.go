@@ -154,7 +154,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	require.Equal(t, `restrict,command="`+m.at("web2/zxfer")+` replicate status --json" `+string(public), only)
 	_, said, code := m.zxfer("replicate", "authorize", "--allow", "status", "--allow", "receive=vault", "--key", m.at("key.pub"))
 	require.Equal(t, 2, code)
-	require.Contains(t, said, "--allow status stands alone")
+	require.Contains(t, said, "--allow status cannot be combined")
 
 	now := time.Now()
 	m.host("web1", "127.0.0.11", manyJobs, "")
@@ -188,7 +188,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable",
 		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
 	require.Contains(t, why["down"], "Connection refused")
-	require.Contains(t, why["lies"], "more than 8388608 bytes")
+	require.Contains(t, why["lies"], "longer than 8388608 bytes")
 	require.Contains(t, why["agent"], "status")
 	require.Contains(t, why["none"], "zxfer: not found")
 	require.Contains(t, why["broken"], `unknown key "job.nmae"`)
@@ -263,6 +263,6 @@ func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both pr
 	m.write("jobs.toml", manyJobs, 0o600)
 	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--host", "main", "web")
 	require.Equal(t, 1, code)
-	require.Regexp(t, `(?m)^web2 +- +UNREACHABLE +another host answered: web2 says that it is "web1"$`, out)
+	require.Regexp(t, `(?m)^web2 +- +UNREACHABLE +another host answered: web2 reports the host name "web1"$`, out)
 	require.Regexp(t, `(?m)^web1 +home +ok`, out)
 }

@@ -45,7 +45,7 @@ does not change the other tool.`,
       convert syncoid commands of a crontab`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args)+len(o.syncoid) == 0 {
-				return fault.Usagef("zxfer help replicate import", `name files, "-" for standard input, or give --syncoid`)
+				return fault.Usagef("zxfer help replicate import", `import requires files ("-" for standard input) or --syncoid`)
 			}
 			return nil
 		},
@@ -96,7 +96,7 @@ func (o *importOptions) read(stdin io.Reader, files []string) ([]importer.Input,
 			return nil, err
 		}
 		if len(in.Text) > maxImport {
-			return nil, fault.Usagef("", "%s is longer than settings are: %d bytes are read at most", in.Name, maxImport)
+			return nil, fault.Usagef("", "%s is too large: more than %d bytes", in.Name, maxImport)
 		}
 		inputs = append(inputs, in)
 	}
@@ -125,9 +125,9 @@ func (o *importOptions) write(a *app, r *importer.Result) error {
 		if e.Job != "" {
 			job = " (job " + e.Job + ")"
 		}
-		fmt.Fprintf(a.stderr, "%s: left by hand: %s%s: %s\n", e.Where, report.Line(e.What), job, report.Line(e.Do))
+		fmt.Fprintf(a.stderr, "%s: convert by hand: %s%s: %s\n", e.Where, report.Line(e.What), job, report.Line(e.Do))
 	}
-	where, next := "the job file", "keep it as "+defaultJobFile+" (-o), then "
+	where, next := "the job file", "save it as "+defaultJobFile+" (-o), then "
 	if o.output != "" {
 		where, next = o.output, ""
 	}
@@ -147,7 +147,7 @@ func (o *importOptions) save(text string) error {
 		err = put(o.output, []byte(text), 0o644)
 	}
 	if errors.Is(err, os.ErrExist) {
-		return fault.Refusef("name another, or give --overwrite", "%s exists", o.output)
+		return fault.Refusef("name another file, or add --overwrite", "%s exists", o.output)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ empty answer selects the default in brackets. init never overwrites a file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {
-				return fault.Refusef("edit it, or name another: --config FILE", "%s exists", o.file)
+				return fault.Refusef("edit it, or name another file: --config FILE", "%s exists", o.file)
 			}
 			text, err := interview(interruptibleReader{cmd.Context(), a.stdin}, a.stderr)
 			if err != nil {

@@ -50,7 +50,7 @@ write. Run it again after each change of the job file.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.cron {
-				if err := refuseIneffective(cmd.Flags(), "with --cron, which writes nothing", "root"); err != nil {
+				if err := refuseIneffective(cmd.Flags(), "with --cron, which writes no files", "root"); err != nil {
 					return err
 				}
 			}
@@ -86,7 +86,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	}
 	if o.root == "" {
 		if err := paths.Reachable(); err != nil {
-			return fault.Usagef("move it to where programs, configuration and records are kept", "%w", err)
+			return fault.Usagef("move the program to /usr/local/bin, /etc or another directory that no user can write", "%w", err)
 		}
 	}
 	files, err := unit.Files(f, paths)
@@ -100,7 +100,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 	}
 	for name := range files {
 		if slices.Contains(foreign, name) {
-			return fault.Refusef("move it away, or rename the job", "%s exists and was not written by zxfer", filepath.Join(dir, name))
+			return fault.Refusef("move the file, or rename the job", "%s exists, but zxfer did not write it", filepath.Join(dir, name))
 		}
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(o.root, paths.StateDir), 0o755)); err != nil {
@@ -132,7 +132,7 @@ func (o *installOptions) install(ctx context.Context, a *app) error {
 		fmt.Fprintf(a.stdout, "wrote %s\n", path)
 	}
 	if same > 0 {
-		fmt.Fprintf(a.stdout, "%s in %s %s as before\n", english.Plural(same, "unit", ""), dir, english.PluralWord(same, "is", "are"))
+		fmt.Fprintf(a.stdout, "%s in %s %s unchanged\n", english.Plural(same, "unit", ""), dir, english.PluralWord(same, "is", "are"))
 	}
 	if err := o.systemctl(ctx, "daemon-reload"); err != nil {
 		return err
@@ -178,7 +178,7 @@ func printCron(a *app, f *replicate.File, paths unit.Paths) error {
 			continue
 		}
 		if f.Jobs[i].Jitter > 0 {
-			fmt.Fprintf(a.stderr, "job %q: its jitter is left out: cron has no random delay\n", f.Jobs[i].Name)
+			fmt.Fprintf(a.stderr, "job %q: omitted jitter, because cron has no random delay\n", f.Jobs[i].Name)
 		}
 		errs = append(errs, cronLine(a, &f.Jobs[i], paths, unit.Cron))
 	}
@@ -248,7 +248,7 @@ func (o *installOptions) systemctl(ctx context.Context, args ...string) error {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fault.Failf("without systemd: zxfer replicate install --cron", "systemctl %s: %w: %s",
+		return fault.Failf("if the host has no systemd, use cron: zxfer replicate install --cron", "systemctl %s: %w: %s",
 			strings.Join(args, " "), err, strings.TrimSpace(string(out[max(0, len(out)-2048):])))
 	}
 	return nil

@@ -40,7 +40,7 @@ as another user than root, run metrics as root after it.`,
 				return err
 			}
 			if f.Metrics.Textfile == "" {
-				return fault.Usagef("add [metrics] textfile = \"….prom\", or give --stdout", "%s names no file for metrics", o.file)
+				return fault.Usagef("add [metrics] textfile = \"/….prom\" to the job file, or use --stdout", "%s has no metrics.textfile", o.file)
 			}
 			return runner.WriteMetrics(cmd.Context(), f, o.stateDir, a.now())
 		},
@@ -59,7 +59,7 @@ func (o *replicateOptions) writeMetrics(ctx context.Context, a *app, f *replicat
 	}
 	err := runner.WriteMetrics(context.WithoutCancel(ctx), f, o.stateDir, a.now())
 	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
-		fmt.Fprintf(a.stderr, "zxfer: %s: left to root: zxfer replicate metrics, which the units of install run\n", report.Line(err.Error()))
+		fmt.Fprintf(a.stderr, "zxfer: %s: only root writes it: zxfer replicate metrics, which the installed units run\n", report.Line(err.Error()))
 		return nil
 	}
 	return err

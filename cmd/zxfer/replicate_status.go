@@ -74,7 +74,7 @@ With --nagios:
 				err = report.StatusText(a.stdout, s, o.flags())
 			}
 			if err == nil && (s.Late || s.Failed) {
-				return &reportedError{fault.Failf("", "a job is late, or failed")}
+				return &reportedError{fault.Failf("", "a job is late or failed")}
 			}
 			return err
 		},
@@ -137,7 +137,7 @@ func writeHTML(a *app, name string, draw func() ([]byte, error)) error {
 // flags, so none of them writes a file or disables --nagios.
 func (o *replicateOptions) nagios(ctx context.Context, a *app, flags *pflag.FlagSet, args []string, of *hostsOptions) error {
 	if on, err := flags.GetBool("nagios"); err != nil || !on {
-		return nagiosUnknown(a, fault.Usagef("leave it out", "--nagios=false: it cannot be taken back"))
+		return nagiosUnknown(a, fault.Usagef("omit it", "--nagios=false is not allowed"))
 	}
 	if err := refuseIneffective(flags, "with --nagios", "json", "short", "html"); err != nil {
 		return nagiosUnknown(a, err)

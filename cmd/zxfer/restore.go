@@ -36,7 +36,7 @@ complete. zxfer destroys newer data on the target only with --rollback.`,
       restore one directory as ./found/letters`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fault.Usagef(helpOf(cmd), "restore takes 2 arguments, COPY and TARGET, not %d", len(args))
+				return fault.Usagef(helpOf(cmd), "restore requires two arguments: COPY and TARGET (got %d)", len(args))
 			}
 			return nil
 		},
@@ -88,9 +88,9 @@ func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.R
 	case err != nil:
 		return req, err
 	case isDevice(req.Source) || isDevice(req.Target):
-		return req, fault.Usagef("zxfer dev brings a device back", "restore takes datasets, not devices")
+		return req, fault.Usagef("zxfer dev SRC TARGET", "restore does not accept devices")
 	case o.at != "" && req.Plan.Snapshot != "":
-		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", req.Plan.Snapshot)
+		return req, fault.Usagef("omit one of them", "--at selects the snapshot, but COPY names @%s", req.Plan.Snapshot)
 	case cmd.Flags().Changed("at"):
 		req.At, err = timeOf(cmd.Context(), o.at)
 	}

@@ -44,18 +44,18 @@ func (o *restoreOptions) filesRequest(cmd *cobra.Command, from, target string) (
 	req.Source = send.Source
 	switch {
 	case req.Source.Path():
-		return req, fault.Usagef("write [HOST:]DATASET[@SNAPSHOT], the copy", "--files reads datasets, and COPY is the path %s", req.Source)
+		return req, fault.Usagef("write COPY as [HOST:]DATASET[@SNAPSHOT]", "--files requires a dataset, but COPY is the path %s", req.Source)
 	case !req.Target.Path():
-		return req, fault.Usagef("write a path, as in ./"+path.Base(req.Target.Name)+" or HOST:/PATH", "with --files TARGET is a directory, and %s is no path", req.Target)
+		return req, fault.Usagef("write a path: ./"+path.Base(req.Target.Name)+" or HOST:/PATH", "--files requires a directory as TARGET, but %s is not a path", req.Target)
 	case o.at != "" && send.Plan.Snapshot != "":
-		return req, fault.Usagef("leave out one of them", "--at chooses the snapshot, but COPY names @%s", send.Plan.Snapshot)
+		return req, fault.Usagef("omit one of them", "--at selects the snapshot, but COPY names @%s", send.Plan.Snapshot)
 	case req.KeyFile != "" && !path.IsAbs(req.KeyFile):
-		return req, fault.Usagef("write the path as it is on COPY's host", "--key-file %q is no absolute path", req.KeyFile)
+		return req, fault.Usagef("write the absolute path on COPY's host", "--key-file %q is not an absolute path", req.KeyFile)
 	case send.Wire == transport.NC:
-		return req, fault.Usagef("choose another --wire", "--wire nc moves datasets: files need zxfer on both hosts")
+		return req, fault.Usagef("choose another --wire", "--wire nc cannot restore files: they need zxfer on both hosts")
 	}
 	if err := (files.Archive{Paths: req.Paths}).Check(); err != nil {
-		return req, fault.Usagef("name them as they are below the root of the dataset", "--files: %w", err)
+		return req, fault.Usagef("write paths relative to the root of the dataset", "--files: %w", err)
 	}
 	if cmd.Flags().Changed("at") {
 		if req.At, err = timeOf(cmd.Context(), o.at); err != nil {
@@ -79,5 +79,5 @@ func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) er
 		return err
 	}
 	r, err := job.RunFiles(ctx, req, j.at, j.rep)
-	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, done: "the files are there, but this could not be told: "})
+	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, done: "the files were restored, but their report could not be written: "})
 }

@@ -55,9 +55,9 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 			}
 			hint := helpOf(cmd)
 			if name := o.req.TakeSnapshot; len(args) == 1 && name != "" {
-				hint = fmt.Sprintf("--snapshot took %q for the name of the snapshot; --snapshot= names it by the time\n%s", name, hint)
+				hint = fmt.Sprintf("to name the snapshot after the time instead of %q, write --snapshot=\n%s", name, hint)
 			}
-			return fault.Usagef(hint, "send takes 2 arguments, SRC and TARGET, not %d", len(args))
+			return fault.Usagef(hint, "send requires two arguments: SRC and TARGET (got %d)", len(args))
 		},
 		ValidArgsFunction: completeEnds(argKind{datasets: true, snapshots: true}, argKind{datasets: true}),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -192,8 +192,8 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 		named = req.Target
 	}
 	if !req.Source.Path() || !req.Target.Path() {
-		return fault.Usagef("zxfer dev copies a device to a device or image file; zxfer send a dataset to a dataset",
-			"%s is a device, and the other end is not", named)
+		return fault.Usagef("use zxfer dev to copy a device, zxfer send to send a dataset",
+			"%q is a device, but the other argument is not", named)
 	}
 	ours := newSet()
 	transportFlags(ours, &transport.Settings{}, transport.Dev)
@@ -201,14 +201,14 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
 		if err == nil && ours.Lookup(f.Name) == nil {
-			err = fault.Usagef("zxfer help dev lists the flags for devices", "--%s is for datasets, %s is a device", f.Name, named)
+			err = fault.Usagef("zxfer dev --help", "--%s requires a dataset, but %q is a device", f.Name, named)
 		}
 	})
 	if err != nil {
 		return err
 	}
 	d := &devOptions{output: o.output,
-		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", named)}
+		note: fmt.Sprintf("%q is a device: copying it like zxfer dev", named)}
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
 		Settings: req.Settings,

@@ -23,7 +23,7 @@ func (o *sendOptions) request(flags *pflag.FlagSet, src, target string) (job.Sen
 	req.Plan.Recursive = req.Plan.Recursive || o.recurse
 	if o.rotate {
 		if req.Plan.Rollback {
-			return req, fault.Usagef("leave out one of them", "--rollback has the target lose what --rotate keeps")
+			return req, fault.Usagef("omit one of them", "--rollback and --rotate cannot be combined")
 		}
 		req.Plan.Rotate = zfs.DivergedSuffix(o.now())
 	}
@@ -56,13 +56,13 @@ func setSource(req *job.Send, src string) error {
 	dataset, snapshot, hasSnapshot := strings.Cut(e.Name, "@")
 	switch {
 	case strings.Contains(e.Name, "#"):
-		return fault.Usagef("name a snapshot; a bookmark is used as the base by itself", "source %s is a bookmark, which holds no data to send", e)
+		return fault.Usagef("name a snapshot; zxfer uses bookmarks as incremental sources automatically", "source %q is a bookmark, which holds no data", e)
 	case hasSnapshot && snapshot == "":
-		return fault.Usagef("leave the \"@\" out to send the newest snapshot", "source %s has no snapshot name after the \"@\"", e)
+		return fault.Usagef("to send the most recent snapshot, omit the \"@\"", "source %q has no snapshot name after the \"@\"", e)
 	case strings.Contains(snapshot, "@"), strings.Contains(snapshot, "/"):
-		return fault.Usagef("write POOL/DATASET@SNAPSHOT", "source %s: %q is no snapshot name", e, snapshot)
+		return fault.Usagef("write POOL/DATASET@SNAPSHOT", "source %s: %q is not a snapshot name", e, snapshot)
 	case dataset == "":
-		return fault.Usagef("write POOL/DATASET@SNAPSHOT", "source %s has no dataset before the \"@\"", e)
+		return fault.Usagef("write POOL/DATASET@SNAPSHOT", "source %q has no dataset before the \"@\"", e)
 	}
 	req.Plan.Source, req.Plan.Snapshot = dataset, snapshot
 	return nil
@@ -84,7 +84,7 @@ func setTarget(req *job.Send, target string) error {
 	}
 	req.Target, req.Plan.Target = e, e.Name
 	if !e.Path() && strings.ContainsAny(e.Name, "@#") {
-		return fault.Usagef("name the target's dataset only: snapshots keep their names", "target %s names a snapshot or bookmark", e)
+		return fault.Usagef("omit the part after the dataset; snapshots keep their names", "target %q is a snapshot or bookmark", e)
 	}
 	return nil
 }
@@ -106,10 +106,10 @@ func (o *sendOptions) setProperties(req *job.Send) error {
 	}
 	for _, x := range req.Plan.Exclude {
 		if x == "" || strings.Contains(x, "=") {
-			return fault.Usagef("", "-x %q: write the name of a property", x)
+			return fault.Usagef("", "-x %q is not the name of a property", x)
 		}
 		if _, set := req.Plan.Set[x]; set {
-			return fault.Usagef("", "-o sets the property %s and -x leaves it out", x)
+			return fault.Usagef("", "-o sets the property %s, but -x excludes it", x)
 		}
 	}
 	return nil
@@ -130,10 +130,10 @@ func (o *sendOptions) nameSnapshot(req *job.Send, flags *pflag.FlagSet) error {
 func (o *sendOptions) checkSnapshots(req *job.Send) error {
 	if req.TakeSnapshot != "" {
 		if req.Plan.Snapshot != "" {
-			return fault.Usagef("leave out one of them", "--snapshot %s takes a new snapshot, but SRC names @%s", req.TakeSnapshot, req.Plan.Snapshot)
+			return fault.Usagef("omit one of them", "--snapshot %s takes a new snapshot, but SRC names @%s", req.TakeSnapshot, req.Plan.Snapshot)
 		}
 		if strings.ContainsAny(req.TakeSnapshot, "@#/ ") {
-			return fault.Usagef("give the name only, without dataset and \"@\"", "--snapshot %q is no snapshot name", req.TakeSnapshot)
+			return fault.Usagef("write only the name, without dataset and \"@\"", "--snapshot %q is not a snapshot name", req.TakeSnapshot)
 		}
 		if err := zfs.CheckComponent(req.TakeSnapshot); err != nil {
 			return fmt.Errorf("--snapshot: %w", err)
@@ -141,7 +141,7 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 		req.Plan.Snapshot = req.TakeSnapshot
 	}
 	if req.Plan.LatestOnly && (req.Plan.Newest > 0 || o.since.Duration > 0) {
-		return fault.Usagef("leave one of them out", "--latest-only is --newest 1, beside which --newest and --since have no effect")
+		return fault.Usagef("omit one of them", "--latest-only cannot be combined with --newest or --since")
 	}
 	if o.since.Duration > 0 {
 		req.Plan.Since = o.now().Add(-time.Duration(o.since.Duration))
@@ -159,7 +159,7 @@ func (o *sendOptions) checkSnapshots(req *job.Send) error {
 // checkNames checks flags that affect both ends.
 func checkNames(req *job.Send, flags *pflag.FlagSet) error {
 	if req.Wire == transport.NC {
-		if err := refuseIneffective(flags, "with --wire nc, which uses no zxfer on the other host", "verify", "measure"); err != nil {
+		if err := refuseIneffective(flags, "with --wire nc, which uses no zxfer on the remote host", "verify", "measure"); err != nil {
 			return err
 		}
 	}

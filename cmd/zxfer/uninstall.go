@@ -53,7 +53,7 @@ need for incremental sends. Copies, snapshots, units and keys remain.`,
       also remove holds and bookmarks, without confirmation`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && args[0] == "" {
-				return fault.Usagef(helpOf(cmd), "uninstall takes one HOST, or none for this one")
+				return fault.Usagef(helpOf(cmd), "uninstall accepts at most one HOST")
 			}
 			return nil
 		},
@@ -91,7 +91,7 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 		return err
 	}
 	if len(left.kept) == 0 && (!o.holds || len(left.tags)+len(left.bookmarks) == 0) {
-		_, err := fmt.Fprintln(a.stdout, "nothing is to be removed")
+		_, err := fmt.Fprintln(a.stdout, "there is nothing to remove")
 		return err
 	}
 	if err := o.confirm(a); err != nil {
@@ -113,7 +113,7 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 	kept, err := sshexec.ListCache(ctx, at.shell)
 	for _, k := range kept {
 		if k.Bytes > 0 {
-			return fault.Failf("", "%s could not be removed", k.Dir)
+			return fault.Failf("", "could not remove %s", k.Dir)
 		}
 	}
 	if err == nil {
@@ -130,7 +130,7 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*ins
 		return &inspectedHost{here, sshexec.Options{}}, nil
 	}
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
-		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
+		return nil, fault.Usagef("use the syntax of ssh: [user@]HOST", "%q is not the name of a host", host)
 	}
 	there, err := netcat.Reach(ctx, (&opener{log: log}).options(hosts.Address{Host: host, RSH: o.rsh}))
 	if err != nil {
@@ -146,7 +146,7 @@ func (o *uninstallOptions) confirm(a *app) error {
 	}
 	f, ok := a.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return fault.Refusef("give --yes", "nothing was removed: there is no terminal to ask on")
+		return fault.Refusef("add --yes", "nothing was removed: no terminal to ask for confirmation")
 	}
 	_, _ = fmt.Fprint(a.stderr, "Remove this? (yes/no) ")
 	if answer, _ := bufio.NewReader(f).ReadString('\n'); strings.TrimSpace(answer) != "yes" {
@@ -248,20 +248,20 @@ func (left *residue) show(w io.Writer, holds bool) error {
 		n := left.datasets[d]
 		fmt.Fprintf(&b, "%s: %s, %s of jobs", report.Line(d), english.Plural(n[0], "hold", ""), english.Plural(n[1], "bookmark", ""))
 		if !holds {
-			b.WriteString(", which stay without --holds")
+			b.WriteString(", kept without --holds")
 		}
 		b.WriteByte('\n')
 	}
 	if left.keys > 0 {
-		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove, there: sed -i -E %s ~/.ssh/authorized_keys\n",
-			english.Plural(left.keys, "line for zxfer, which stays", "lines for zxfer, which stay"), shellquote.Join("/"+keyLinePattern+"/d"))
+		fmt.Fprintf(&b, "~/.ssh/authorized_keys: %s; to remove: sed -i -E %s ~/.ssh/authorized_keys\n",
+			english.Plural(left.keys, "line for zxfer, kept", "lines for zxfer, kept"), shellquote.Join("/"+keyLinePattern+"/d"))
 	}
 	if len(left.units) > 0 {
-		fmt.Fprintf(&b, "/etc/systemd/system: %s, which stay: %s; to remove, there: %s\n",
+		fmt.Fprintf(&b, "/etc/systemd/system: %s, kept: %s; to remove: %s\n",
 			english.Plural(len(left.units), "unit of jobs", "units of jobs"), strings.Join(left.units, ", "), left.removeCommand())
 	}
 	if b.Len() == 0 {
-		b.WriteString("zxfer left nothing there\n")
+		b.WriteString("zxfer left no files, holds or bookmarks\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

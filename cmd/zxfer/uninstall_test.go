@@ -37,7 +37,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
-	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, which stays; to remove, there: sed -i -E '/" + keyLinePattern + "/d' ~/.ssh/authorized_keys\n"
+	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, kept; to remove: sed -i -E '/" + keyLinePattern + "/d' ~/.ssh/authorized_keys\n"
 
 	code, stdout, stderr := uninstall("-n", "beta")
 	require.Equal(t, 0, code, stderr)
@@ -45,7 +45,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 	code, stdout, stderr = uninstall("beta")
 	require.Equal(t, 3, code, stderr)
 	require.Contains(t, stdout, there)
-	require.Contains(t, stderr, "nothing was removed: there is no terminal to ask on")
+	require.Contains(t, stderr, "nothing was removed: no terminal to ask for confirmation")
 	require.Contains(t, stderr, "--yes")
 	require.FileExists(t, filepath.Join(build, "zxfer"))
 
@@ -55,7 +55,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(home, ".cache", "zxfer"))
 	code, stdout, stderr = uninstall("beta")
 	require.Equal(t, 0, code, stderr)
-	require.Contains(t, stdout, "nothing is to be removed")
+	require.Contains(t, stdout, "there is nothing to remove")
 
 	for _, host := range []string{"beta:tank", "-oProxyCommand=x"} {
 		code, _, stderr = uninstall("--", host)
@@ -116,7 +116,7 @@ func TestUninstallNamesUnits(t *testing.T) {
 		require.Equal(t, 0, code, errs.String())
 		return out.String()
 	}
-	const units = "/etc/systemd/system: 2 units of jobs, which stay: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove, there: "
+	const units = "/etc/systemd/system: 2 units of jobs, kept: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove: "
 	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", look())
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zxfer"), []byte("#!/bin/sh\n"), 0o700))
 	require.Equal(t, units+"zxfer replicate uninstall\n", look())

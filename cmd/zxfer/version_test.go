@@ -80,7 +80,7 @@ func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
 	code := execute(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now},
 		[]string{"dev", "-e", "sh " + shell, shell, "beta:/x"})
 	require.Equal(t, 3, code)
-	require.Contains(t, stderr.String(), fmt.Sprintf("beta: zxfer there is 0.8.0 and speaks protocol 1, this one speaks %d: it is zxfer %s\n", agent.Protocol, buildVersion()))
+	require.Contains(t, stderr.String(), fmt.Sprintf("beta: zxfer there is 0.8.0 and speaks protocol 1, the local one speaks %d: local zxfer is %s\n", agent.Protocol, buildVersion()))
 	require.Contains(t, stderr.String(), "install the same zxfer on both hosts")
 }
 
@@ -94,10 +94,10 @@ func TestAnotherBuildIsTold(t *testing.T) {
 		"":                              "",
 		"' zxfer " + self.ID + " '' ''": "",
 		"' zxfer " + self.ID + " 9 ''":  "", // as earlier ones ask
-		"' zxfer " + id + " '' ''":      "; this one is build abababababab. ",
-		"' zxfer " + id + " 123 ''":     "; this one is build abababababab. ",
-		"' zxfer " + id + " 0.9.0/2 ''": "; this one is 0.9.0, build abababababab. ",
-		"' zxfer " + id + " \x1b/2 ''":  "; this one is build abababababab. ",
+		"' zxfer " + id + " '' ''":      "the local version is build abababababab",
+		"' zxfer " + id + " 123 ''":     "the local version is build abababababab",
+		"' zxfer " + id + " 0.9.0/2 ''": "the local version is 0.9.0, build abababababab",
+		"' zxfer " + id + " \x1b/2 ''":  "the local version is build abababababab",
 	} {
 		got := buildNote(command)
 		require.Equal(t, want == "", got == "", command)

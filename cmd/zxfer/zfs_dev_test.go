@@ -167,7 +167,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			file := filepath.Join(devicetest.Scratch(t), "image")
 			require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
 			return file
-		}, "file that holds data"},
+		}, "file with data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := c.prepare(t, devicetest.Loop(t, size, 512))
@@ -210,7 +210,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 				run(t, "cmp", src, target)
 				o = zxfer(t, "dev", src, "beta:"+target, "--overwrite", "--confirm", "12345")
 				require.Equal(t, 3, o.code, "%s", o)
-				require.Contains(t, o.stderr, "is not confirmed")
+				require.Contains(t, o.stderr, "--confirm does not match its size in bytes")
 			default:
 				require.Equal(t, 3, o.code, "%s", o)
 				if missing == nil {
@@ -385,7 +385,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	src := dmDevice(t, "zxbadsrc", broken(good))
 	o := zxfer(t, "dev", src, "beta:"+other)
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stderr, "cannot be read")
+	require.Contains(t, o.stderr, "cannot parse remote")
 	require.Contains(t, o.stderr, "--skip-errors")
 
 	m := filepath.Join(devicetest.Scratch(t), "map")
@@ -410,7 +410,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	liar := dmDevice(t, "zxliar", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
 	o = zxfer(t, "dev", good, "beta:"+liar)
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stderr, "what was read back is not what was written")
+	require.Contains(t, o.stderr, "data read back differs from data written")
 }
 
 func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
@@ -438,7 +438,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	o = p.wait(t)
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "no space left on device")
-	require.Contains(t, o.stderr, "make room and run the same command again")
+	require.Contains(t, o.stderr, "free space there, then run the same command again")
 	require.NoError(t, os.Remove(filler))
 	o = mustZxfer(t, args...)
 	require.NotZero(t, devReport(t, o).Results[0].Resumed)

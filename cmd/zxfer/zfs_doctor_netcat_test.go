@@ -35,7 +35,7 @@ func TestZFSDoctorNetcat(t *testing.T) {
 			for _, m := range r.Ceilings {
 				skipped[m.ID] = m.Skipped
 			}
-			require.Equal(t, "not measured: no zxfer runs there", skipped[c.unmeasured], "%+v", r.Ceilings)
+			require.Equal(t, "not measured: zxfer does not run there", skipped[c.unmeasured], "%+v", r.Ceilings)
 			require.Empty(t, skipped["link"])
 			require.NotNil(t, r.Expected, o.stdout)
 			require.Equal(t, []string{c.part}, r.Expected.Unmeasured)

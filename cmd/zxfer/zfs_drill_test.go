@@ -260,7 +260,7 @@ func TestZFSDrillCommands(t *testing.T) {
 	drill := func() *process {
 		p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "--json", "home")
 		require.Eventually(t, func() bool { return len(sleepers("4712")) == 1 }, testenv.Timeout(), 100*time.Millisecond)
-		require.Contains(t, r.do(t, "status", "home").stdout, "one is under way")
+		require.Contains(t, r.do(t, "status", "home").stdout, "a drill is running")
 		return p
 	}
 	script("exec sleep 4712")
@@ -352,7 +352,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unproved, d.Outcome)
-	require.Contains(t, d.Copies[0].Error, "a restricted key runs no command")
+	require.Contains(t, d.Copies[0].Error, "a restricted key cannot run commands")
 	require.Empty(t, clones(t))
 
 	// Clones of another job, as somebody with the key can make them. This job destroys none of them.

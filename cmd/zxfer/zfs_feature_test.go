@@ -55,7 +55,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 		note    string
 		matter  []string // datasets for which its features matter
 	}{
-		{"none", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "begins anew", datasets},
+		{"none", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
 		{"resumable", on("extensible_dataset"), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "", []string{"small"}},
 		{"without lz4", on("embedded_data", "large_blocks", "zstd_compress", "large_dnode", "encryption"), map[string]string{"secret": "lz4_compress"}, "", []string{"small", "dnodes", "secret"}},
 		{"without large blocks", on("embedded_data", "lz4_compress", "zstd_compress", "large_dnode", "encryption"), nil, "", []string{"big", "zstd", "secret"}},
@@ -77,7 +77,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 					continue
 				}
 				require.Equal(t, 0, o.code, "%s: %s", d, o)
-				require.Equal(t, tt.note != "", strings.Contains(o.stderr, "begins anew"), o.String())
+				require.Equal(t, tt.note != "", strings.Contains(o.stderr, "restarts from the start"), o.String())
 				if d != "secret" {
 					zfsCmd(t, "set", "mountpoint=/tmp/zxold", pool+"/"+d)
 					zfsCmd(t, "mount", pool+"/"+d)

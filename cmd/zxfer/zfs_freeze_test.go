@@ -143,7 +143,7 @@ func TestZFSFreezeMachine(t *testing.T) {
 	head := fmt.Sprintf(frozenJob, src) + fmt.Sprintf("[[job.freeze]]\nkind = \"guest-agent\"\nname = \"web1\"\ndatasets = [\"disk\"]\nsocket = %q\n", a.root+"/run/qga")
 	r := newReplication(t, head)
 	o := r.do(t, "check", "f")
-	require.Contains(t, o.stdout, "for 1 dataset of them web1: frozen by the guest agent, the machine at "+a.root+"/run/qga, for 30s at most; else none is taken")
+	require.Contains(t, o.stdout, "for 1 dataset of them web1: frozen by the guest agent, the machine at "+a.root+"/run/qga, for at most 30s; else none is taken")
 	o = r.do(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	snapshot := src + "/disk@" + snapshotNames(t, src+"/disk")[0]
@@ -221,11 +221,11 @@ func TestZFSFreezeElsewhere(t *testing.T) {
 	nextSecond(t) // the names of snapshots count seconds
 	o = r.do(t, "run", "f")
 	require.NotEqual(t, 0, o.code)
-	require.Contains(t, o.stderr, "a restricted key freezes nothing")
+	require.Contains(t, o.stderr, "a restricted key cannot freeze applications")
 	checked := r.do(t, "check", "f")
 	require.Equal(t, 1, checked.code)
-	require.Regexp(t, "source: freeze: .*a restricted key freezes nothing", checked.stdout)
-	require.Contains(t, o.stderr, "have the job run on that host, and send from it")
+	require.Regexp(t, "source: freeze: .*a restricted key cannot freeze applications", checked.stdout)
+	require.Contains(t, o.stderr, "run the job on that host")
 	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
 }
 
@@ -262,7 +262,7 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 	r := newReplication(t, text)
 	o := r.do(t, "run", "f")
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "its data in "+root+"/pg/data/pg_wal is on "+src+"/wal, of which no snapshot is taken with it")
+	require.Contains(t, o.stderr, "its data in "+root+"/pg/data/pg_wal is on "+src+"/wal, which is not part of the snapshot")
 
 	r.write(t, strings.Replace(text, `["pg"]`, `["pg", "wal"]`, 1))
 	stop := a.serve(t, nobody, "/pg/pgbench", "-T", "300", "-c", "4", "-n", "-h", "/run", "-U", "postgres", "postgres")

@@ -48,7 +48,7 @@ func TestZFSHealMetadata(t *testing.T) {
 		require.Contains(t, o.stdout, "  healed      /zxmeta/"+n+"/before\n")
 	}
 	for _, n := range []string{"dnodes", "indirect"} {
-		require.Contains(t, o.stdout, "zxmeta/"+n+": not healed to the end: ")
+		require.Contains(t, o.stdout, "zxmeta/"+n+": not completely healed: ")
 		require.Contains(t, o.stdout, "zxfer restore "+dst+"/"+n+"@a zxmeta/"+n+"-restored\n")
 	}
 	require.Contains(t, o.stdout, "  not healed  /zxmeta/indirect/big\n")
@@ -68,7 +68,7 @@ func TestZFSHealMetadata(t *testing.T) {
 			if o = zxfer(t, "heal", s.pool, dst); o.code != 3 {
 				break
 			}
-			require.Contains(t, o.stderr, "of a dataset that was destroyed meanwhile")
+			require.Contains(t, o.stderr, "to a destroyed dataset")
 		}
 		return o
 	}
@@ -107,7 +107,7 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 		o := zxfer(t, "heal", s.pool, dst)
 		if oldKernel(t) {
 			require.Equal(t, 3, o.code, o)
-			require.Contains(t, o.stdout, "that is gone: two scrubs clear it")
+			require.Contains(t, o.stdout, "two scrubs clear it")
 		} else { // it lists neither what is gone nor what a snapshot alone has
 			require.Equal(t, 1, o.code, o)
 			require.Contains(t, o.stderr, "ZFS does not list")
@@ -144,7 +144,7 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	o := zxfer(t, "heal", src, dst)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, had, versions(t, src, dst))
-	require.Contains(t, o.stdout, dst+" is damaged itself")
+	require.Contains(t, o.stdout, dst+" is damaged")
 	require.Contains(t, o.stdout, "  healed      "+at("first")+"\n")
 	require.Equal(t, sums["first"], sum(t, at("first")))
 	require.Equal(t, sums["newer"], sum(t, at("newer")))
@@ -276,7 +276,7 @@ func TestZFSHealScrubs(t *testing.T) {
 		o := p.wait(t)
 		require.Equal(t, 1, o.code, o)
 		require.Contains(t, o.stdout, "  unknown     ")
-		require.NotContains(t, o.stdout, "by hand")
+		require.NotContains(t, o.stdout, "test the connection")
 		suspend("0")
 		for hint := range strings.Lines(o.stderr) {
 			if command, ok := strings.CutPrefix(hint, "hint: "); ok {

@@ -75,7 +75,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	}, testenv.Timeout(), 200*time.Millisecond)
 	o := zxfer(t, "heal", plain, "beta:"+dst+"/plain")
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stdout, "half received")
+	require.Contains(t, o.stdout, "partially received")
 	stop()
 	require.Eventually(t, func() bool {
 		return !strings.Contains(zfsCmd(t, "get", "-H", "-o", "value", "clones", dst+"/plain@c"), "%recv")
@@ -89,7 +89,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	for _, thing := range r.Things {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
 		if thing.Snapshot == "" { // each file is read once
-			require.Equal(t, "reads again", thing.Read, thing)
+			require.Equal(t, "is readable again", thing.Read, thing)
 		}
 	}
 	require.NotContains(t, o.stderr, `"planned"`)

@@ -230,7 +230,7 @@ func TestZFSHealACopy(t *testing.T) {
 	o := zxfer(t, "heal", "--config", file, s.pool)
 	if oldKernel(t) {
 		require.Equal(t, 3, o.code, o)
-		require.Contains(t, o.stdout, "cannot heal blocks; 2.2 and later can")
+		require.Contains(t, o.stdout, "cannot heal blocks; version 2.2 and later can")
 		return
 	}
 	require.Equal(t, 1, o.code, o)

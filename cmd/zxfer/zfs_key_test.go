@@ -49,10 +49,10 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	zfsCmd(t, "load-key", "-L", "file://"+own, dst)
 	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+own, in)
 	o = mustZxfer(t, "send", src, "beta:"+in)
-	require.Contains(t, o.stderr, "this increment brings the key of local:"+src+", which alone opens it from then on (its keylocation stays file://"+own+")")
+	require.Contains(t, o.stderr, "this stream brings the key of local:"+src+"; from then on only that key opens it (its keylocation is still file://"+own+")")
 	opens(t, in, in, key)
 	o = mustZxfer(t, "send", src, "beta:"+in)
-	require.NotContains(t, o.stderr, "this increment")
+	require.NotContains(t, o.stderr, "this stream")
 }
 
 // A copy that joined the copy of its source's root goes on where that has the
@@ -85,7 +85,7 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 			o = zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
 			if format == "raw" { // only the stream tells
 				require.Equal(t, 1, o.code, o.String())
-				require.Contains(t, o.stderr, "hint: send all of its tree at once, from "+src+" (--recursive)")
+				require.Contains(t, o.stderr, "hint: send its whole tree together, from "+src+" (--recursive)")
 			} else {
 				require.Equal(t, 3, o.code, o.String())
 			}
@@ -118,7 +118,7 @@ func TestZFSKeysOfAPackage(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", src+"@three")
 	o := zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
 	require.Equal(t, 3, o.code, o.String())
-	require.Contains(t, o.stderr, "takes its key from "+dst)
+	require.Contains(t, o.stderr, "inherits its key from "+dst)
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "the key of beta:"+dst+" is not that of local:"+src+" by now")
 	opens(t, dst, dst+"/c", pass)

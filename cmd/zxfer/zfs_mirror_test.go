@@ -67,7 +67,7 @@ transfer = { rsh = %q }
 	now = now.Add(time.Hour)
 	before := state(t)
 	o := r.must(t, now, "check", "home")
-	require.Contains(t, o.stdout, "SETS ASIDE "+dst+"/e as "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
+	require.Contains(t, o.stdout, "RENAMES "+dst+"/e as "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
 	require.Equal(t, before, state(t))
 	r.must(t, now, "run", "home")
 	aside := asidesAt(t, dst+"/e")
@@ -87,7 +87,7 @@ transfer = { rsh = %q }
 	require.Empty(t, holdsOf(t, root[0]))
 	require.Len(t, holdsOf(t, dst), 2)
 	o = r.must(t, now.Add(time.Minute), "status", "home")
-	require.Contains(t, o.stdout, "set aside on far since "+now.Local().Format("2006-01-02 15:04:05")+": "+root[0])
+	require.Contains(t, o.stdout, "renamed on far since "+now.Local().Format("2006-01-02 15:04:05")+": "+root[0])
 	require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "aside_home=1;;;0")
 	now = now.Add(time.Hour)
 	r.must(t, now, "run", "home")
@@ -100,7 +100,7 @@ transfer = { rsh = %q }
 	zfsCmd(t, "snapshot", src+"-anew@a")
 	require.Equal(t, 3, here(t, "send", src+"-anew", dst).code)
 	o = mustHere(t, "send", "--rotate", src+"-anew", dst)
-	require.Contains(t, o.stdout+o.stderr, "SETS ASIDE "+dst)
+	require.Contains(t, o.stdout+o.stderr, "RENAMES "+dst)
 	require.Equal(t, guids(t, src+"-anew"), guids(t, dst))
 	require.Len(t, asidesAt(t, dst), 2)
 }
@@ -137,7 +137,7 @@ transfer = { rsh = %q }
 	o := r.at(t, now, "check", "home")
 	require.Equal(t, 1, o.code, o.String())
 	require.Contains(t, o.stdout, "far: mirror: ")
-	require.Contains(t, o.stdout, "append-only: nothing is destroyed")
+	require.Contains(t, o.stdout, "append-only: destroying is not permitted")
 	rsh, audit := restricted(t, "--allow", "receive="+dst, "--allow", "remove="+dst)
 	r.write(t, fmt.Sprintf(text, src, dst, rsh))
 	r.must(t, now, "check", "home")
@@ -166,13 +166,13 @@ transfer = { rsh = %q }
 		require.NotEmpty(t, snapshotNames(t, dst+"/a/b"), day)
 		if day == 4 {
 			o = r.must(t, now, "check", "-v", "home")
-			require.Contains(t, o.stdout, "2 datasets that the source no longer has ("+dst+"/a/b, "+dst+"/a)")
-			require.Contains(t, o.stdout, dst+"/kept stays: @mine is none of the job's")
+			require.Contains(t, o.stdout, "2 datasets deleted on the source ("+dst+"/a/b, "+dst+"/a)")
+			require.Contains(t, o.stdout, dst+"/kept is kept: @mine is none of the job's")
 		}
 		r.must(t, now, "run", "home")
 		if day == 0 {
 			o = r.must(t, now, "status", "home")
-			require.Contains(t, o.stdout, "gone from the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may go at "+
+			require.Contains(t, o.stdout, "deleted on the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may go at "+
 				now.AddDate(0, 0, 4).Local().Format("2006-01-02 15:04:05")+": "+dst+"/a\n")
 			require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "gone_home=3;;;0")
 		}
@@ -208,8 +208,8 @@ transfer = { rsh = %q }
 		now = now.AddDate(0, 0, 1)
 		o = r.must(t, now, "run", "home")
 	}
-	require.Contains(t, o.stderr, dst+"/used stays: it is mounted at /mnt")
-	require.Contains(t, o.stderr, dst+"/vol stays: it is in use")
+	require.Contains(t, o.stderr, dst+"/used is kept: it is mounted at /mnt")
+	require.Contains(t, o.stderr, dst+"/vol is kept: it is in use")
 	for _, d := range []string{"/used", "/vol"} {
 		require.Equal(t, []string{"s7"}, snapshotNames(t, dst+d))
 	}

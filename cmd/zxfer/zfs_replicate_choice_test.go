@@ -53,7 +53,7 @@ snapshots = { since = "1h" }
 	snapshots("s1", "s2", "other", "s3", "s4")
 	o := r.must(t, now, "check", "j")
 	require.Contains(t, o.stdout, "j: beta:"+src+", 3 datasets")
-	require.Contains(t, o.stdout, ", 2 left out")
+	require.Contains(t, o.stdout, ", 2 excluded")
 	r.must(t, now, "run", "j")
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), "/b")
 	require.Equal(t, []string{"s1", "s2", "s3", "s4"}, snapshotNames(t, dst+"/all/a/tmp1"))

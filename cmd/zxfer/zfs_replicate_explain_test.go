@@ -78,7 +78,7 @@ to = "beta:%s"
 	require.Equal(t, outcome.Done, datasetRecord(last, src+"/good").Outcome)
 	for d, want := range map[string]struct{ conflict, text, hint string }{
 		"moved":     {"renamed", "was renamed", "zfs rename " + dst + "/renamed " + dst + "/moved"},
-		"recreated": {"recreated", "deleted and created anew", "zfs rename " + dst + "/recreated " + dst + "/recreated-"},
+		"recreated": {"recreated", "deleted and recreated", "zfs rename " + dst + "/recreated " + dst + "/recreated-"},
 		"modified":  {"modified", "has been modified", "zfs rollback"},
 		"diverged":  {"diverged", "@theirs", ""},
 	} {

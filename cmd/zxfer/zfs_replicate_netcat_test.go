@@ -83,7 +83,7 @@ to = %q
 	for _, c := range []struct{ consent, to, want, hint string }{
 		{", trusted_link = true", "gamma:vault", `transfer.wire = "nc" is between this host and another one`, "run zxfer on one of the two hosts"},
 		{"", back, `transfer.wire = "nc" needs transfer.trusted_link = true`, "add transfer.trusted_link = true"},
-		{", trusted_link = true, streams = 4", back, `transfer.streams has no effect with transfer.wire = "nc"`, "leave transfer.streams out"},
+		{", trusted_link = true, streams = 4", back, `transfer.streams has no effect with transfer.wire = "nc"`, "omit transfer.streams"},
 	} {
 		r.write(t, fmt.Sprintf(text, c.consent, c.to))
 		o := r.at(t, base, "check")

@@ -307,7 +307,7 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two
 	t.Log(o)
 	require.Equal(t, 1, o.code, o)
-	require.Contains(t, o.stderr, src+" is being restored")
+	require.Contains(t, o.stderr, src+" is running")
 	o = p.wait(t)
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, want, guids(t, src))

@@ -208,7 +208,7 @@ func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
 		t.Log(o)
 		require.Equal(t, 1, o.code, o.String())
 		require.Contains(t, o.stderr, "bad: damaged: input/output error")
-		require.Contains(t, o.stderr, "2 files did not come as they were")
+		require.Contains(t, o.stderr, "2 files were not restored correctly")
 		in, err := os.ReadDir(to)
 		require.NoError(t, err)
 		require.Len(t, in, 2)

@@ -78,7 +78,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	o = here(t, back...)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "busy")
-	require.Contains(t, o.stderr, "who uses it: fuser -vm")
+	require.Contains(t, o.stderr, "list its users: fuser -vm")
 	require.Equal(t, names, fullNames(t, src))
 	require.NoError(t, sleep.Process.Kill())
 	_ = sleep.Wait()
@@ -136,7 +136,7 @@ func TestZFSRestoreRollbackByHand(t *testing.T) {
 	zfsCmd(t, "bookmark", src+"@two", src+"#two")
 	require.NoError(t, os.Remove(mountpoint(t, src)+"/f"))
 	o := mustHere(t, "restore", "-n", "--rollback", dst, src)
-	_, script, found := strings.Cut(o.stdout, "the same by hand\n")
+	_, script, found := strings.Cut(o.stdout, "equivalent commands\n")
 	require.True(t, found, o)
 	script, _, _ = strings.Cut(script, "\n\n")
 	var lines []string

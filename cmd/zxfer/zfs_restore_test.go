@@ -141,7 +141,7 @@ func TestZFSRestoreTree(t *testing.T) {
 	t.Cleanup(func() { cleanUp(was) })
 
 	o := mustHere(t, "restore", "-R", "-n", dst, src)
-	require.Contains(t, o.stdout, "takes its key from "+src+" again")
+	require.Contains(t, o.stdout, "inherits its key from "+src+" again")
 	o = mustHere(t, "restore", "-R", "--mount", dst, src)
 	require.Contains(t, o.stdout, "  zfs load-key "+src+"  # the passphrase")
 	require.Contains(t, o.stdout, "  zfs load-key "+src+"/own  # the passphrase")
@@ -209,9 +209,9 @@ func TestZFSRestoreUnprovedKeys(t *testing.T) {
 		back := src + "-back"
 		t.Cleanup(func() { cleanUp(back) })
 		o := mustHere(t, "restore", "-R", "-n", dst, back)
-		require.Contains(t, o.stdout, "takes its key from "+back+" again")
+		require.Contains(t, o.stdout, "inherits its key from "+back+" again")
 		o = mustHere(t, "restore", "-R", "--mount", dst, back)
-		_, script, found := strings.Cut(o.stdout, "to use it, there:\n")
+		_, script, found := strings.Cut(o.stdout, "to use it, run there:\n")
 		require.True(t, found, o)
 		require.Equal(t, !joined, strings.Contains(script, "zfs change-key -i "+back+"/a/b"), o)
 		require.NotContains(t, script, "zfs change-key -i "+back+"/a ")
@@ -295,7 +295,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	zfsCmd(t, "destroy", src+"@three")
 	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "--rollback lets "+src+" lose what was written")
+	require.Contains(t, o.stderr, "--rollback lets "+src+" to discard the changes")
 	run(t, "cat", mountpoint(t, src)+"/one", mountpoint(t, src)+"/two")
 	mustHere(t, "restore", "--rollback", dst, src)
 	require.Equal(t, "no", value(t, src, "mounted"))
@@ -438,7 +438,7 @@ func TestZFSRestoreJob(t *testing.T) {
 	o := r.at(t, at.Add(time.Hour), "run", "home")
 	require.NotEqual(t, 0, o.code, o)
 	hint := "zxfer restore beta:" + dst + " " + src
-	require.Contains(t, o.stderr, "to bring it back: "+hint)
+	require.Contains(t, o.stderr, "to restore it: "+hint)
 	o = r.at(t, at.Add(time.Hour), "status")
 	require.Contains(t, o.stdout+o.stderr, hint)
 	mustZxfer(t, "restore", "beta:"+dst, src)

@@ -86,13 +86,13 @@ retention = { last = 10, daily = 30 }
 	}
 	send(last)
 	o := r.must(t, now.Add(time.Minute), "check", "vault")
-	require.Contains(t, o.stdout, "with dates that are not believed")
+	require.Contains(t, o.stdout, "with implausible dates")
 	for i := range 2 {
 		r.must(t, now.Add(time.Duration(i)*time.Hour), "run", "vault")
 		require.Equal(t, good, there(), "all good snapshots are kept")
 	}
 	o = r.must(t, now.Add(6*time.Hour), "status", "vault")
-	require.Contains(t, o.stdout, "retention does not believe the dates of")
+	require.Contains(t, o.stdout, "retention ignores the dates of")
 }
 
 // TestZFSRetentionLimit changes a policy so that a run would destroy more snapshots than
@@ -121,7 +121,7 @@ retention = { last = %d }
 	r.write(t, fmt.Sprintf(job, source, 2))
 	o := r.at(t, at, "prune", "grid")
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "prune_limit allows one run 3")
+	require.Contains(t, o.stderr, "prune_limit is 3 per run")
 	require.Contains(t, o.stderr, "zxfer replicate prune --beyond-limit grid --config "+r.file+" --state-dir "+r.state)
 	require.Equal(t, have, snapshotNames(t, source))
 	r.must(t, at, "prune", "--beyond-limit", "grid")

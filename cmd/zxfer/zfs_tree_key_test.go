@@ -55,7 +55,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst)
-	require.Contains(t, o.stdout, "takes its key from "+dst)
+	require.Contains(t, o.stdout, "inherits its key from "+dst)
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
 	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/vol": "", "/own": "/own", "/own/below": "/own"}
@@ -90,7 +90,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	next := changedKey(t, src, "the next passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@four")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, dst+"/a/late takes its key from "+dst+", which changes")
+	require.Contains(t, o.stderr, dst+"/a/late inherits its key from "+dst+", which changes")
 	tree["/a/late"] = "/a/late"
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", next)
@@ -222,10 +222,10 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", src+"@four")
 	o = zxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
 	require.Equal(t, 1, o.code, o)
-	require.Contains(t, o.stderr, "hint: send all of its tree at once, from "+src)
+	require.Contains(t, o.stderr, "hint: send its whole tree together, from "+src)
 	opens(t, dst, dst+"/a/b", key)
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "the source has another key by now")
+	require.Contains(t, o.stderr, "the source has another key now")
 	tree["/gone"] = "/gone"
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", other)
@@ -235,7 +235,7 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	in := dst + "/in"
 	rsh, _ := restricted(t, "--allow", "receive="+in)
 	o = mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
-	require.Contains(t, o.stderr, "datasets stay encryption roots, beside "+in)
+	require.Contains(t, o.stderr, "datasets remain encryption roots, beside "+in)
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
 

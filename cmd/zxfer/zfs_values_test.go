@@ -31,7 +31,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they belong to the dataset's place; ")
+	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they depend on the dataset's location; ")
 	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are not valid")
 	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)

@@ -124,7 +124,7 @@ func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@two")
 	zfsCmd(t, "snapshot", src+"@three")
 	o := mustZxfer(t, "send", "--verify", src, "beta:"+dst)
-	require.Contains(t, o.stderr, dst+"@two: what is new in it was not written in one way on both sides: comparing all that it holds")
+	require.Contains(t, o.stderr, dst+"@two: the two sides wrote its new data differently: comparing all of its data")
 }
 
 // What really differs is named: the object, where in it, and which file it is.

@@ -217,7 +217,7 @@ func TestRestrictedWays(t *testing.T) {
 	require.Equal(t, "target", dial, "it may connect to where the client is")
 	text, err := os.ReadFile(audit)
 	require.NoError(t, err)
-	require.Contains(t, string(text), "admitted transfer: a connection, with nothing on it")
+	require.Contains(t, string(text), "admitted transfer: a connection without data")
 	open()
 	zfsCmd(t, "snapshot", src+"@two")
 	closed(t, "", alphaPool, betaPool)

@@ -69,16 +69,16 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
 		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},
 		"failed, hint":     {err: fault.Failf("try again", "wrong"), text: "beta: wrong", class: fault.Failed, hint: "try again"},
-		"interrupted":      {err: fault.Interrupt("again", tcp.ErrCut), text: "beta: connection was cut", is: []error{tcp.ErrCut}, class: fault.Interrupted, hint: "again"},
+		"interrupted":      {err: fault.Interrupt("again", tcp.ErrCut), text: "beta: connection lost", is: []error{tcp.ErrCut}, class: fault.Interrupted, hint: "again"},
 		"cancelled":        {err: fmt.Errorf("x: %w", context.Canceled), text: "beta: x: context canceled", is: []error{context.Canceled}, class: fault.Failed},
 		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
-		"cut":              {err: tcp.ErrCut, text: "beta: connection was cut", is: []error{tcp.ErrCut}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
+		"cut":              {err: tcp.ErrCut, text: "beta: connection lost", is: []error{tcp.ErrCut}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
 		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrCut}, class: fault.Failed},
-		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was changed on the way", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
+		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
 		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
-		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection was cut: no byte was moved", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
-		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the stream's end does not match what arrived", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
+		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
+		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
 		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
 		"lost":             {err: hosts.ErrLost, text: "beta: connection to the host was lost", is: []error{hosts.ErrLost}, class: fault.Failed},
 		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},
@@ -135,7 +135,7 @@ func TestAPeerErrorKeepsItsText(t *testing.T) {
 	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
 	require.ErrorAs(t, err, &got)
 	require.Equal(t, "disk on fire", got.Text)
-	require.EqualError(t, err, "beta: x: the other end failed: disk on fire")
+	require.EqualError(t, err, "beta: x: the other host failed: disk on fire")
 }
 
 // The class is the exit code, and 256 would become 0.

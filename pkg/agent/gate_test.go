@@ -73,7 +73,7 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
-		hosts.OpInheritKeyAsserted.Name(): "of a key that is no passphrase a restricted key is not believed", hosts.OpSnapshotFrozen.Name(): "a restricted key freezes nothing", hosts.OpRunInDrillClone.Name(): "a restricted key runs no command",
+		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
 	} {
 		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
 		c.site = struct{ hosts.Host }{} // panics if it is called
@@ -148,7 +148,7 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 		body, err := json.Marshal(args.Interface())
 		require.NoError(t, err)
 		_, err = guard.Admit(t.Context(), authz.Request{Op: o.Name(), Body: body})
-		_, field, _ := strings.Cut(fmt.Sprint(err), "no rule is for the field ")
+		_, field, _ := strings.Cut(fmt.Sprint(err), "no rule covers the field ")
 		return field
 	}
 	for _, o := range hosts.Operations() {

@@ -417,7 +417,7 @@ func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
 		}
 		time.Sleep(logWindow)
 		g.handle(&message{Kind: logged, Text: "after"})
-		require.Equal(t, "beta: 400 lines of its log were left out", <-g.logs)
+		require.Equal(t, "beta: omitted 400 lines of its log", <-g.logs)
 		require.Equal(t, "beta: after", <-g.logs)
 	})
 }

@@ -42,7 +42,7 @@ func readHello(r *bufio.Reader) (version string, err error) {
 		case n == 2:
 			return version, nil
 		case text != "":
-			return "", fmt.Errorf("it said: %s", clip(text, maxLine))
+			return "", fmt.Errorf("its message: %s", clip(text, maxLine))
 		case err != nil:
 			return "", err
 		}
@@ -56,7 +56,7 @@ type Mismatch struct {
 }
 
 func (m *Mismatch) Error() string {
-	return fmt.Sprintf("zxfer there is %s and speaks protocol %d, this one speaks %d", m.version, m.protocol, Protocol)
+	return fmt.Sprintf("zxfer there is %s and speaks protocol %d, the local one speaks %d", m.version, m.protocol, Protocol)
 }
 
 // kind is the kind of a message.
@@ -126,7 +126,7 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 	} else if text, err = grow(r, text, n); err != nil {
 		return nil, err
 	} else if head.cost = budget.Of(text); head.cost > most {
-		head.rejected = fmt.Errorf("message that takes %d bytes of memory, at most %d are allowed", head.cost, most)
+		head.rejected = fmt.Errorf("message needs %d bytes of memory, more than %d", head.cost, most)
 		return head, nil
 	}
 	m := &message{cost: head.cost}
@@ -134,7 +134,7 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 		return nil, fmt.Errorf("malformed message: %w", err)
 	}
 	if m.Kind != head.Kind || m.ID != head.ID || m.Op != head.Op {
-		return nil, errors.New("malformed message: it is not what it begins as")
+		return nil, errors.New("malformed message: its type does not match its start")
 	}
 	return m, nil
 }
@@ -212,5 +212,5 @@ func (s activityReader) Read(p []byte) (int, error) {
 type oversize struct{ size, limit int }
 
 func (e *oversize) Error() string {
-	return fmt.Sprintf("message of %d bytes, at most %d are allowed", e.size, e.limit)
+	return fmt.Sprintf("message of %d bytes, more than %d", e.size, e.limit)
 }

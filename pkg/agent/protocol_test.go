@@ -25,8 +25,8 @@ func TestReadMessage(t *testing.T) {
 		"cut in the length":  {good[:3], "unexpected EOF"},
 		"cut after length":   {good[:4], "unexpected EOF"},
 		"cut in the message": {good[:len(good)-1], "unexpected EOF"},
-		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, at most 100 are allowed"},
-		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, at most 100 are allowed"},
+		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, more than 100"},
+		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, more than 100"},
 		"empty":              {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
 		"two values":         {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
 		"no JSON":            {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
@@ -44,7 +44,7 @@ func TestReadMessage(t *testing.T) {
 		})
 	}
 	_, err = encode(&message{Kind: logged, Text: strings.Repeat("x", 100)}, 100)
-	require.ErrorContains(t, err, "at most 100 are allowed")
+	require.ErrorContains(t, err, "more than 100")
 }
 
 // free permits any cost.
@@ -115,11 +115,11 @@ func TestReadHello(t *testing.T) {
 		"alone":               {hello("1.2"), "1.2", ""},
 		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", ""},
 		"no version":          {hello(""), "unknown", ""},
-		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, this one speaks 2"},
-		"something else":      {"This account is currently not available.\n", "", "it said: This account is currently not available."},
+		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, the local one speaks 2"},
+		"something else":      {"This account is currently not available.\n", "", "its message: This account is currently not available."},
 		"nothing":             {"", "", "EOF"},
 		"line cut off":        {"zxfer-agent 2 1.2", "1.2", ""},
-		"endless line":        {strings.Repeat("y", 1<<20), "", "it said: " + strings.Repeat("y", 4096)},
+		"endless line":        {strings.Repeat("y", 1<<20), "", "its message: " + strings.Repeat("y", 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

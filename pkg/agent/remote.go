@@ -113,7 +113,7 @@ func NewRemote(ctx context.Context, host string, t Transport, log func(string)) 
 }
 
 // versionHint is the hint for incompatible versions.
-const versionHint = "install the same zxfer on both hosts; where the account starts zxfer by itself, the one that it starts"
+const versionHint = "install the same zxfer on both hosts (for a restricted key, at the path in authorized_keys)"
 
 // maxVersion limits the printed version, in bytes.
 const maxVersion = 64
@@ -161,7 +161,7 @@ func (r *Remote) write() {
 }
 
 func (r *Remote) read(in io.Reader) {
-	watchdog := time.AfterFunc(silenceTimeout, func() { r.fail(fmt.Errorf("it said nothing for %s", silenceTimeout)) })
+	watchdog := time.AfterFunc(silenceTimeout, func() { r.fail(fmt.Errorf("no message for %s", silenceTimeout)) })
 	defer watchdog.Stop()
 	in = activityReader{in, func() { watchdog.Reset(silenceTimeout) }}
 	for {
@@ -366,7 +366,7 @@ func (r *Remote) decodeAnswer(op string, m *message, into any) error {
 		return r.checkAnswer(op, m.rejected)
 	case m.Error != nil:
 		if strings.Contains(m.Error.Text, "unknown field") { // the decoder of another build
-			m.Error.Hint = fmt.Sprintf("zxfer there is %s, of another build: %s", clip(r.version, maxVersion), versionHint)
+			m.Error.Hint = fmt.Sprintf("zxfer there is %s, another build: %s", clip(r.version, maxVersion), versionHint)
 		}
 		return m.Error.unpack(r.host)
 	}
@@ -392,7 +392,7 @@ type logLimiter struct {
 func (f *logLimiter) allow(now time.Time, text string) (lines []string) {
 	if now.Sub(f.since) >= logWindow {
 		if f.lost > 0 {
-			lines = append(lines, fmt.Sprintf("%d lines of its log were left out", f.lost))
+			lines = append(lines, fmt.Sprintf("omitted %d lines of its log", f.lost))
 		}
 		*f = logLimiter{since: now}
 	}

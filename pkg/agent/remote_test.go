@@ -231,12 +231,12 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		require.ErrorIs(t, <-lost, hosts.ErrLost)
 		require.LessOrEqual(t, time.Since(began), silenceTimeout)
 		<-cancelled
-		require.ErrorContains(t, <-g.served, "heard nothing for 30s")
+		require.ErrorContains(t, <-g.served, "no message for 30s")
 		require.LessOrEqual(t, time.Since(began), silenceTimeout+pingEvery)
 
 		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
 		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
-		require.ErrorContains(t, err, "beta: connection to the host was lost: it said nothing for 30s")
+		require.ErrorContains(t, err, "beta: connection to the host was lost: no message for 30s")
 	})
 }
 
@@ -328,7 +328,7 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
-		fault.Refusef("what the account of this key may do is in its authorized_keys: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
+		fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
 		r := liar(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
 		_, err := hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 		require.ErrorContains(t, err, `unknown field "window"`)

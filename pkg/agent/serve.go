@@ -69,7 +69,7 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		c.trySend(&message{Kind: logged, Text: s.Note})
 	}
 	c.watchdog = time.AfterFunc(timeout, func() {
-		c.end(fmt.Errorf("heard nothing for %s: the other end is gone", timeout))
+		c.end(fmt.Errorf("no message for %s: connection lost", timeout))
 	})
 	defer c.watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { c.end(nil) })()
@@ -191,7 +191,7 @@ func (c *session) start(m *message) error {
 	defer c.mu.Unlock()
 	if c.running[m.ID] != nil {
 		stop()
-		return fmt.Errorf("call %d is running already", m.ID)
+		return fmt.Errorf("call %d is already running", m.ID)
 	}
 	if c.closing {
 		stop()
@@ -205,9 +205,9 @@ func (c *session) start(m *message) error {
 	switch {
 	case c.guard == nil || refused != nil:
 	case c.cost > 0 && c.cost+m.cost > maxInFlight:
-		refused = fault.Failf("ask for less at once", "%s: requests of more than %d bytes at once", m.Op, maxInFlight)
+		refused = fault.Failf("send smaller or fewer requests", "%s: requests of more than %d bytes at once", m.Op, maxInFlight)
 	case long && c.streams >= maxLong:
-		refused = fault.Failf("ask for less at once", "%s: more than %d streams at once", m.Op, maxLong)
+		refused = fault.Failf("send smaller or fewer requests", "%s: more than %d streams at once", m.Op, maxLong)
 	}
 	if refused != nil {
 		m.Body = nil

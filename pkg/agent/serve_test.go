@@ -61,11 +61,11 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 	call1, err := encode(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)}, hosts.MaxRequest)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
-		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, at most 16777216 are allowed"},
+		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, more than 16777216"},
 		"no JSON":         {"\x00\x00\x00\x01x", "malformed message"},
 		"unknown kind":    {"\x00\x00\x00\x02{}", `unexpected message ""`},
 		"an answer":       {"\x00\x00\x00\x11{\"kind\":\"result\"}", `unexpected message "result"`},
-		"same call twice": {string(call1) + "|" + string(call1), "call 1 is running already"},
+		"same call twice": {string(call1) + "|" + string(call1), "call 1 is already running"},
 		"cut off":         {"\x00\x00\x00\x09{", "the input ended within a message"},
 		"end of input":    {"", ""},
 		"end after call":  {string(call1), ""},
@@ -174,7 +174,7 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 		time.Sleep(29 * time.Second)
 		r.send(&message{Kind: ping})
 		began := time.Now()
-		require.EqualError(t, <-r.served, "heard nothing for 30s: the other end is gone")
+		require.EqualError(t, <-r.served, "no message for 30s: connection lost")
 		require.Equal(t, silenceTimeout, time.Since(began))
 	})
 }
@@ -182,7 +182,7 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := serveRaw(t.Context(), t, newHost(nil))
-		require.ErrorContains(t, <-r.served, "heard nothing")
+		require.ErrorContains(t, <-r.served, "no message")
 	})
 }
 
@@ -236,10 +236,10 @@ func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
 		want  string
 		class fault.Class
 	}{
-		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: it said: This account is currently not available.", fault.Failed},
+		"no shell":       {"This account is currently not available.\n", nil, "beta: no agent answered: its message: This account is currently not available.", fault.Failed},
 		"nothing":        {"", nil, "beta: no agent answered: EOF", fault.Failed},
 		"ssh failed":     {"motd\n", fault.Failf("h", "ssh: no route"), "beta: ssh: no route", fault.Failed},
-		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, this one speaks 2", fault.Refused},
+		"other protocol": {"zxfer-agent 9 8.8\n", nil, "beta: zxfer there is 8.8 and speaks protocol 9, the local one speaks 2", fault.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 	var j findings
 	how := overlaps(src, dst)
 	if how != "" {
-		j.add(finding.Fail, "target-is-source", how, "name another target", "%s is the source, or has parts in common with it", dst.Path)
+		j.add(finding.Fail, "target-is-source", how, "name another target", "%s is the source, or overlaps it", dst.Path)
 	}
 	if wwn := sharedWWN(src, dst); wwn != "" && how == "" {
 		// Two disks in one dock may both report the dock's WWN. If nothing uses the
@@ -47,37 +47,37 @@ func checkTarget(src, dst Facts, allow Allow) []finding.Finding {
 		if src.Busy || len(src.Mounts)+len(src.Swap) > 0 {
 			severity = finding.Fail
 		}
-		j.add(severity, "target-same-disk", "WWN "+wwn, "compare lsblk -o NAME,SIZE,SERIAL,WWN,HCTL; if they are two, stop what uses the source",
-			"%s has the world-wide name of the source: it may be another path to that disk", dst.Path)
+		j.add(severity, "target-same-disk", "WWN "+wwn, "compare both in lsblk -o NAME,SIZE,SERIAL,WWN,HCTL; if they differ, stop the users of the source",
+			"%s has the WWN of the source: it may be another path to the same disk", dst.Path)
 	}
 	if len(dst.System) > 0 {
-		j.add(finding.Fail, "target-system", strings.Join(dst.System, ", "), "boot another system to write to it",
-			"the running system needs %s", dst.Path)
+		j.add(finding.Fail, "target-system", strings.Join(dst.System, ", "), "boot another system to write to the device",
+			"the running system uses %s", dst.Path)
 	}
 	for _, m := range dst.Mounts {
 		j.add(finding.Fail, "target-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), paste("umount", m.Point),
 			"%s is mounted: %s on %s", dst.Path, m.Device, m.Point)
 	}
 	for _, s := range dst.Swap {
-		j.add(finding.Fail, "target-swap", s, "swapoff it", "%s is swap: %s", dst.Path, s)
+		j.add(finding.Fail, "target-swap", s, "disable it: swapoff DEVICE", "%s is swap: %s", dst.Path, s)
 	}
 	for _, h := range dst.Holders {
 		j.add(finding.Fail, "target-held", fmt.Sprintf("%s %s (%s) on %s", h.Kind, h.Name, h.Label, h.On), h.releaseHint(),
-			"%s is held by %s %s", dst.Path, h.Kind, cmp.Or(h.Label, h.Name))
+			"%s is used by %s %s", dst.Path, h.Kind, cmp.Or(h.Label, h.Name))
 	}
 	if dst.Busy && len(dst.Mounts)+len(dst.Swap)+len(dst.Holders) == 0 {
-		j.add(finding.Fail, "target-held", dst.signatureList(), "zpool export, unmount or stop what uses it; fuser -vm tells what does",
-			"%s is in use: the kernel does not give it up for exclusive use", dst.Path)
+		j.add(finding.Fail, "target-held", dst.signatureList(), "export, unmount or stop its user; fuser -vm shows it",
+			"%s is in use: the kernel refuses exclusive access", dst.Path)
 	}
 	if dst.Denied {
-		j.add(finding.Fail, "target-denied", dst.Unprobed, "run as root, or as a user who may read and write it", "%s may not be opened: permission denied", dst.Path)
+		j.add(finding.Fail, "target-denied", dst.Unprobed, "run zxfer as root, or as a user who may read and write it", "cannot open %s: permission denied", dst.Path)
 	}
 	if dst.ReadOnly {
-		j.add(finding.Fail, "target-read-only", "", "blockdev --setrw for a device, mount -o remount,rw for an image's file system",
+		j.add(finding.Fail, "target-read-only", "", "for a device run blockdev --setrw, for an image mount -o remount,rw",
 			"%s is read-only", dst.Path)
 	}
 	if !dst.IsFile() && dst.Size < src.Size {
-		j.add(finding.Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger one, or shrink the source first",
+		j.add(finding.Fail, "target-too-small", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size), "name a larger target, or shrink the source first",
 			"%s is %s too small", dst.Path, size.Text(uint64(src.Size-dst.Size)))
 	}
 	j.checkSpace(src, dst, allow)
@@ -111,7 +111,7 @@ func (h Holder) releaseHint() string {
 	case KindLoop:
 		return paste("losetup -d", "/dev/"+h.Name)
 	}
-	return paste("fuser -vm", "/dev/"+h.Name) + " tells what to stop"
+	return paste("fuser -vm", "/dev/"+h.Name) + " shows the user to stop"
 }
 
 // signatureList returns the signatures of a device, which hint at its user.
@@ -134,8 +134,8 @@ func (s Signature) text() string {
 // checkSpace checks the location of an image file and the space there.
 func (j *findings) checkSpace(src, dst Facts, allow Allow) {
 	if dst.Kind == KindMissing && strings.HasPrefix(dst.Real, "/dev/") && !strings.HasPrefix(dst.Real, "/dev/shm/") {
-		j.add(finding.Fail, "target-no-device", "", "check the name; an image file goes elsewhere",
-			"there is no device %s, and a file there would be lost", dst.Path)
+		j.add(finding.Fail, "target-no-device", "", "check the name, or name an image file outside of /dev",
+			"there is no device %s, and a file there would not survive a reboot", dst.Path)
 	}
 	if !dst.IsFile() {
 		return
@@ -150,10 +150,10 @@ func (j *findings) checkSpace(src, dst Facts, allow Allow) {
 	}
 	evidence := fmt.Sprintf("%d bytes free, %d of the file itself, %d needed", dst.FilesystemFree, dst.Allocated, need)
 	if allow.Sparse && src.Kind != KindFile {
-		j.add(finding.Warn, "target-no-space", evidence, "make room", "%s fits only if enough of the source is zeros", dst.Path)
+		j.add(finding.Warn, "target-no-space", evidence, "free space there", "%s fits only if enough of the source is zeros", dst.Path)
 		return
 	}
-	remedy := "make room"
+	remedy := "free space there"
 	if !allow.Sparse {
 		remedy += ", or add {{sparse}} if enough of the source is zeros"
 	}
@@ -162,15 +162,15 @@ func (j *findings) checkSpace(src, dst Facts, allow Allow) {
 
 // checkContents objects to data on the target.
 func (j *findings) checkContents(dst Facts, allow Allow) {
-	summary, found := "there is something on %s", dst.signatureList()
+	summary, found := "%s has contents", dst.signatureList()
 	switch {
 	case allow.Overwrite && dst.confirmedBy(allow.Confirm):
 		return
 	case found != "":
 	case dst.Unprobed != "":
-		summary, found = "what is on %s cannot be found out", dst.Unprobed
+		summary, found = "cannot find out the contents of %s", dst.Unprobed
 	case dst.Kind == KindFile && dst.HasData:
-		summary, found = "%s is a file that holds data", fmt.Sprintf("%d bytes", dst.Size)
+		summary, found = "%s is a file with data", fmt.Sprintf("%d bytes", dst.Size)
 	default:
 		return
 	}
@@ -201,7 +201,7 @@ func (j *findings) checkContents(dst Facts, allow Allow) {
 func (j *findings) checkGeometry(src, dst Facts) {
 	if dst.Kind == KindFile && dst.Size > src.Size && src.Size > 0 {
 		j.add(finding.Warn, "target-longer", fmt.Sprintf("%d bytes, the source has %d", dst.Size, src.Size),
-			"name another file, if what lies beyond is to stay", "%s is longer than the source, and will be cut to its size", dst.Path)
+			"to keep the rest, name another file", "%s is longer than the source, and will be truncated to its size", dst.Path)
 	}
 	if dst.IsFile() {
 		return
@@ -213,10 +213,10 @@ func (j *findings) checkGeometry(src, dst Facts) {
 	// Partition tables of image files are read in sectors of 512 bytes.
 	if src.LogicalSector != dst.LogicalSector && src.LogicalSector != 0 {
 		j.add(finding.Warn, "sector-size", fmt.Sprintf("%d and %d bytes", src.LogicalSector, dst.LogicalSector), "copy the partitions one by one into a new table",
-			"%s has other sectors than the source: its partition table will not be understood", dst.Path)
+			"%s has another sector size than the source: its partition table will be unreadable", dst.Path)
 	}
 	if src.PartitionTable == "gpt" && dst.Size > src.Size {
-		j.add(finding.Warn, "gpt-end", "", paste("sgdisk --move-second-header", dst.Path), "%s is larger: the second copy of the partition table will not lie at its end", dst.Path)
+		j.add(finding.Warn, "gpt-end", "", paste("sgdisk --move-second-header", dst.Path), "%s is larger: the backup partition table will not be at its end", dst.Path)
 	}
 }
 
@@ -236,7 +236,7 @@ func (j *findings) checkLeftovers(src, dst Facts) {
 	sector := int64(max(dst.LogicalSector, 1))
 	j.add(finding.Warn, "target-end", strings.Join(stay, ", "),
 		paste(fmt.Sprintf("afterwards: blkdiscard --zeroout --offset %d", (src.Size+sector-1)/sector*sector), dst.Path),
-		"%s is larger, and keeps marks of its former use behind the copy, which may be taken for its contents", dst.Path)
+		"%s is larger, and keeps old signatures after the copy, which may be detected as its contents", dst.Path)
 }
 
 // checkSource returns reasons why the source cannot be read, and warnings if the
@@ -245,27 +245,27 @@ func checkSource(src Facts) []finding.Finding {
 	var j findings
 	remedy := func(point string) string {
 		if src.Kind == KindLVM {
-			return "copy a snapshot: {{lvm-snapshot 5G}} (as much as is written meanwhile)"
+			return "copy a snapshot: {{lvm-snapshot 5G}} (size: data written during the copy)"
 		}
 		return paste("umount", point) + ", or " + paste("mount -o remount,ro", point) + ", or copy a snapshot"
 	}
 	if src.Denied {
-		j.add(finding.Fail, "source-denied", src.Unprobed, "run as root, or as a user who may read it", "%s may not be read: permission denied", src.Path)
+		j.add(finding.Fail, "source-denied", src.Unprobed, "run zxfer as root, or as a user who may read it", "cannot read %s: permission denied", src.Path)
 	}
 	if src.Name != "" && src.Size == 0 && !src.Denied {
-		j.add(finding.Fail, "source-empty", "0 bytes", "insert the medium, or attach what the device is to show", "%s holds no medium: it has no bytes", src.Path)
+		j.add(finding.Fail, "source-empty", "0 bytes", "insert a medium, or attach the image of the device", "%s has no medium: its size is 0 bytes", src.Path)
 	}
 	for _, m := range src.Mounts {
 		if !m.ReadOnly {
 			j.add(finding.Warn, "source-mounted", fmt.Sprintf("%s on %s type %s", m.Device, m.Point, m.Type), remedy(m.Point),
-				"%s is mounted read-write on %s: the copy will hold it as of no single moment", src.Path, m.Point)
+				"%s is mounted read-write on %s: the copy will be inconsistent", src.Path, m.Point)
 		}
 	}
 	for _, s := range src.Swap {
-		j.add(finding.Warn, "source-swap", s, "swapoff it", "%s is swap that is in use", src.Path)
+		j.add(finding.Warn, "source-swap", s, "disable it: swapoff DEVICE", "%s is active swap", src.Path)
 	}
 	if src.Busy && len(src.Mounts)+len(src.Swap) == 0 {
-		j.add(finding.Warn, "source-in-use", src.signatureList(), "stop what uses it while it is copied", "%s is in use: the copy may hold it as of no single moment", src.Path)
+		j.add(finding.Warn, "source-in-use", src.signatureList(), "stop its user during the copy", "%s is in use: the copy may be inconsistent", src.Path)
 	}
 	return j
 }
@@ -372,13 +372,13 @@ func overlaps(a, b Facts) string {
 	case !a.IsFile() && !b.IsFile() && unix.Mkdev(a.Major, a.Minor) == unix.Mkdev(b.Major, b.Minor):
 		return "they are the same device"
 	case fileIn(a, b):
-		return b.Path + " is made of " + a.Path
+		return b.Path + " contains " + a.Path
 	case fileIn(b, a):
-		return a.Path + " is made of " + b.Path
+		return a.Path + " contains " + b.Path
 	case !a.IsFile() && slices.Contains(b.Below, a.Name):
-		return b.Path + " lies on " + a.Path
+		return b.Path + " is stored on " + a.Path
 	case !b.IsFile() && slices.Contains(a.Below, b.Name):
-		return a.Path + " lies on " + b.Path
+		return a.Path + " is stored on " + b.Path
 	}
 	return ""
 }

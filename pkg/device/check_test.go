@@ -36,7 +36,7 @@ func TestCheckTarget(t *testing.T) {
 		{"size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "100"}, nil, nil},
 		{"another size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "1000"}, []string{"target-confirm"}, nil},
 		{"not known what is on it", with(blank, func(f *Facts) { f.Unprobed = "no wipefs" }), Allow{}, []string{"target-contents"}, nil},
-		{"may not be read", with(blank, func(f *Facts) { f.Unprobed, f.Denied = "open: permission denied", true }), Allow{}, []string{"target-denied"}, nil},
+		{"cannot read", with(blank, func(f *Facts) { f.Unprobed, f.Denied = "open: permission denied", true }), Allow{}, []string{"target-denied"}, nil},
 		{"larger, other sectors", with(blank, func(f *Facts) { f.Size, f.LogicalSector = 101, 4096 }), Allow{}, nil, []string{"sector-size", "gpt-end"}},
 		{"larger, with labels at its end", with(used, func(f *Facts) {
 			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "zfs_member", Offset: 10, Last: 190}}

@@ -109,7 +109,7 @@ func (c *localCopy) stalled() (what string, network bool) {
 	if !c.scan.read.running() && !c.store.idle() {
 		return c.store.stalled()
 	}
-	return c.src.Name() + " gave nothing", false
+	return c.src.Name() + " sent no data", false
 }
 
 // stageMeter measures a stage by the working time of its goroutines. Waiting time

@@ -155,7 +155,7 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, dst.Commit(), "was replaced")
 	_, err = OpenTarget(context.Background(), Facts{Path: file, Real: file, Kind: KindMissing}, mib, false)
-	require.ErrorContains(t, err, "since the copy was planned")
+	require.ErrorContains(t, err, "after the copy was planned")
 }
 
 // A longer file is truncated to the source's size, but only at commit.
@@ -186,7 +186,7 @@ func TestInspectRefuses(t *testing.T) {
 	for path, want := range map[string]string{
 		dir:                              "is a directory",
 		"/dev/null":                      "neither a block device nor a regular file",
-		link:                             "symbolic link to nothing",
+		link:                             "dangling symbolic link",
 		filepath.Join(dir, "no", "file"): "there is no directory",
 	} {
 		_, err := Inspect(context.Background(), path)

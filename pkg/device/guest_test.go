@@ -163,7 +163,7 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 		{"another node of it", disk, node},
 		{"its partition", disk, disk + "p1"},
 		{"its disk", disk + "p1", disk},
-		{"what is made of it", disk, dm},
+		{"what contains it", disk, dm},
 		{"what it is made of", dm, disk},
 		{"its image", onFile, file},
 		{"a device of it", file, onFile},
@@ -189,7 +189,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	devicetest.Run(t, "losetup", dev, second)
 	before := devicetest.Sum(t, dev)
 	_, err := OpenTarget(context.Background(), f, 4*mib, false)
-	require.ErrorContains(t, err, "not what it was when the copy was planned")
+	require.ErrorContains(t, err, "has changed since the copy was planned")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	_, err = OpenSource(context.Background(), f, false)
 	require.ErrorContains(t, err, "disk sequence")

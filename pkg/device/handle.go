@@ -258,8 +258,8 @@ func (f Facts) identity() string {
 func (h *handle) sameObject() error {
 	facts := h.facts
 	changed := func(what string, was, is any) error {
-		return fault.Refusef("look at the device again with {{dry-run}}, then run the command anew",
-			"%s is not what it was when the copy was planned: %s was %v, is %v", facts.Path, what, was, is)
+		return fault.Refusef("check the device with {{dry-run}}, then run the command again",
+			"%s has changed since the copy was planned: %s was %v, is %v", facts.Path, what, was, is)
 	}
 	st, err := h.stat()
 	kind := st.Mode & unix.S_IFMT
@@ -267,13 +267,13 @@ func (h *handle) sameObject() error {
 	case err != nil:
 		return err
 	case facts.IsFile() && kind != unix.S_IFREG:
-		return changed("its kind", facts.Kind, "no regular file")
+		return changed("its kind", facts.Kind, "not a regular file")
 	case facts.Kind == KindFile && (st.Ino != facts.Inode || uint64(st.Dev) != facts.Device):
 		return changed("its inode", facts.Inode, st.Ino)
 	case facts.IsFile():
 		return nil
 	case kind != unix.S_IFBLK:
-		return changed("its kind", facts.Kind, "no block device")
+		return changed("its kind", facts.Kind, "not a block device")
 	case uint64(st.Rdev) != planned:
 		return changed("its number", number(planned), number(uint64(st.Rdev)))
 	}

@@ -232,7 +232,7 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	life := &transfer.Life{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
 		Commit:  func(context.Context) error { return src.Unchanged() },
 		Account: func(life time.Duration) (int64, []transfer.Stage) { return s.hash.bytes.Load(), s.stages(life) },
-		Stalled: func() (string, bool) { return src.Name() + " gave nothing", false }}
+		Stalled: func() (string, bool) { return src.Name() + " sent no data", false }}
 	res, err := life.Run(ctx)
 	if cerr := src.Close(); err == nil {
 		err = cerr

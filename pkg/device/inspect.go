@@ -154,7 +154,7 @@ func Inspect(ctx context.Context, path string) (Facts, error) {
 // hintReadable adds a hint to a permission error of a read.
 func hintReadable(err error) error {
 	if denied(err) {
-		return fault.Refusef("run as root, or as a user who may read it", "%w", err)
+		return fault.Refusef("run zxfer as root, or as a user who may read it", "%w", err)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func inspect(ctx context.Context, v view, path string) (Facts, error) {
 	case unix.S_IFREG:
 		err = f.inspectFile(v, st)
 	case unix.S_IFDIR:
-		return f, fault.Refusef("name a file in it, or a device; a dataset is copied by zxfer send", "%s is a directory", path)
+		return f, fault.Refusef("name a file in it or a device; to copy a dataset, use zxfer send", "%s is a directory", path)
 	default:
 		return f, fault.Refusef("name a block device or a regular file", "%s is neither a block device nor a regular file", path)
 	}
@@ -231,11 +231,11 @@ const fileSector = 4096
 // inspectMissing inspects the directory of a file to be created.
 func inspectMissing(v view, f Facts) (Facts, error) {
 	if _, err := os.Lstat(f.Path); err == nil {
-		return f, fault.Refusef("remove it, or name where it is to lead", "%s is a symbolic link to nothing", f.Path)
+		return f, fault.Refusef("delete the link, or name its intended destination", "%s is a dangling symbolic link", f.Path)
 	}
 	dir, st, err := resolve(filepath.Dir(f.Path))
 	if errors.Is(err, os.ErrNotExist) {
-		return f, fault.Refusef("check the name, or make the directory first", "%s: there is no directory %s", f.Path, filepath.Dir(f.Path))
+		return f, fault.Refusef("check the name, or create the directory first", "%s: there is no directory %s", f.Path, filepath.Dir(f.Path))
 	}
 	if err != nil {
 		return f, fmt.Errorf("%s: its directory: %w", f.Path, err)

@@ -113,7 +113,7 @@ func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journa
 	if use != journalRead {
 		flags = os.O_RDWR | os.O_CREATE
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a directory that is", "directory of journals: %w", err)
+			return nil, "", fault.Refusef("make it writable, or set XDG_STATE_HOME to a writable directory", "journal directory: %w", err)
 		}
 	}
 	j.f, err = os.OpenFile(j.path, flags, 0o600)
@@ -137,7 +137,7 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 		// the process ends.
 		err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fault.Refusef("wait for it to end", "another copy to %s is running", target)
+			err = fault.Refusef("wait until it ends", "another copy to %s is running", target)
 		}
 		if err != nil {
 			return "", err
@@ -195,7 +195,7 @@ func (j *Journal) load(want journalHeader, use journalUse) (reason string, err e
 		return reason, nil
 	}
 	if got.Quick != want.Quick && use != journalRead {
-		return "it has other hashes", nil
+		return "its hashes have another algorithm", nil
 	}
 	j.cut.Quick = got.Quick
 	j.good, j.oldSignatures = int64(len(line)), got.Found
@@ -232,15 +232,15 @@ func (j *Journal) readRecords() error {
 func (h journalHeader) differs(want journalHeader) string {
 	switch {
 	case h.Version != want.Version:
-		return fmt.Sprintf("its journal is of another version of zxfer (format %d, not %d)", h.Version, want.Version)
+		return fmt.Sprintf("its journal has another format (%d, expected %d)", h.Version, want.Version)
 	case h.Source != want.Source:
-		return fmt.Sprintf("it was a copy of another source (%s)", h.Source)
+		return fmt.Sprintf("it copied another source (%s)", h.Source)
 	case h.Size != want.Size:
 		return fmt.Sprintf("the source's size changed from %d to %d", h.Size, want.Size)
 	case h.Content != want.Content:
-		return "the source was written to since"
+		return "the source was modified since"
 	case h.Target != want.Target:
-		return "the target is not the one that it wrote to"
+		return "the target is another device than before"
 	case h.Block != want.Block:
 		return fmt.Sprintf("it used blocks of %d bytes; {{bs %d}} resumes it", h.Block, h.Block)
 	}

@@ -117,8 +117,8 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 		{"another source", func(src, _ *Facts, _ *int) { src.Serial = "S3" }, "another source"},
 		{"a partition instead of the disk", func(src, _ *Facts, _ *int) { src.Start = 512 }, "another source"},
 		{"larger source", func(src, _ *Facts, _ *int) { src.Size++ }, "size changed"},
-		{"source written to", func(src, _ *Facts, _ *int) { src.ModTime = src.ModTime.Add(time.Nanosecond) }, "written to since"},
-		{"target of another size", func(_, dst *Facts, _ *int) { dst.Size++ }, "not the one"},
+		{"source written to", func(src, _ *Facts, _ *int) { src.ModTime = src.ModTime.Add(time.Nanosecond) }, "modified since"},
+		{"target of another size", func(_, dst *Facts, _ *int) { dst.Size++ }, "the target"},
 		{"block size", func(_, _ *Facts, block *int) { *block *= 2 }, "{{bs 65536}}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, os.Rename(file+".new", file))
 	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
-	require.Contains(t, reason, "not the one")
+	require.Contains(t, reason, "the target")
 	require.NoError(t, j.Close())
 }
 
@@ -213,7 +213,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
-	require.Equal(t, "it has other hashes", reason)
+	require.Equal(t, "its hashes have another algorithm", reason)
 	require.Zero(t, j.recorded)
 	require.NoError(t, j.Close())
 }

@@ -27,7 +27,7 @@ type LVSnapshot struct {
 // consistent as after a power failure. The caller must call Remove.
 func SnapshotLV(ctx context.Context, f Facts, size string) (*LVSnapshot, error) {
 	if f.Kind != KindLVM {
-		return nil, fault.Refusef("leave {{lvm-snapshot}} out", "%s is not a logical volume", f.Path)
+		return nil, fault.Refusef("omit {{lvm-snapshot}}", "%s is not a logical volume", f.Path)
 	}
 	group, _, ok := strings.Cut(f.Label, "/")
 	if !ok || strings.HasPrefix(group, "-") {
@@ -63,7 +63,7 @@ func sizeArgs(size string) ([]string, error) {
 	case regexp.MustCompile(`^[0-9]+%(ORIGIN|FREE|VG|PVS)$`).MatchString(size):
 		return []string{"--extents", size}, nil
 	}
-	return nil, fault.Usagef("such as 5G, or 10%ORIGIN", "%q is not a size of an LVM snapshot", size)
+	return nil, fault.Usagef("write a size such as 5G or 10%ORIGIN", "%q is not a valid LVM snapshot size", size)
 }
 
 // lvReport holds the properties of a snapshot that lvs reports.
@@ -122,7 +122,7 @@ func (s *LVSnapshot) Intact(ctx context.Context) error {
 		return fmt.Errorf("snapshot %s: %w", s.name, err)
 	}
 	if r.Lost {
-		return fault.Failf("give {{lvm-snapshot}} a larger size", "snapshot %s overflowed while it was copied: the copy is void", s.name)
+		return fault.Failf("use a larger {{lvm-snapshot}} size", "snapshot %s overflowed during the copy: the copy is invalid", s.name)
 	}
 	return nil
 }
@@ -138,5 +138,5 @@ func (s *LVSnapshot) Remove(ctx context.Context) error {
 		// udev may hold the device open for a moment.
 		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond)
 	}
-	return fault.Failf(paste("lvremove", s.name), "snapshot %s is still there: %w", s.name, err)
+	return fault.Failf(paste("lvremove", s.name), "cannot remove snapshot %s: %w", s.name, err)
 }

@@ -42,7 +42,7 @@ func (h *presentBlocks) add(first int64, sums []Sum) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first < h.known || first+int64(len(sums)) > h.count {
-		return fmt.Errorf("%w: hashes of blocks %d to %d of %d, after those to %d", tcp.ErrTampered, first, first+int64(len(sums)), h.count, h.known)
+		return fmt.Errorf("%w: received hashes of blocks %d to %d of %d, after blocks up to %d", tcp.ErrTampered, first, first+int64(len(sums)), h.count, h.known)
 	}
 	if h.sums == nil && len(sums) > 0 {
 		h.sums = make([]Sum, h.count)
@@ -56,7 +56,7 @@ func (h *presentBlocks) add(first int64, sums []Sum) error {
 // parse adds the sums of a frame.
 func (h *presentBlocks) parse(position uint64, payload []byte) error {
 	if position > uint64(h.count) || len(payload)%tcp.SumSize != 0 {
-		return fmt.Errorf("%w: hashes of what is there: %d bytes at block %d of %d", tcp.ErrTampered, len(payload), position, h.count)
+		return fmt.Errorf("%w: received %d bytes of target hashes at block %d of %d", tcp.ErrTampered, len(payload), position, h.count)
 	}
 	return h.add(int64(position), parseSums(payload))
 }

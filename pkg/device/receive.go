@@ -80,7 +80,7 @@ func (r *receiver) move(ctx context.Context) (err error) {
 		return err
 	}
 	if [16]byte(r.root[:16]) != account.Digest {
-		return fmt.Errorf("%w: the device's digest is %x here, %x… at the sender", transfer.ErrMiscounted, r.root, account.Digest)
+		return fmt.Errorf("%w: the device's digest is %x, but %x… on the sender", transfer.ErrMiscounted, r.root, account.Digest)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (r *receiver) copy(ctx context.Context) (tcp.Account, error) {
 		return a, err
 	}
 	if a.StreamBytes != a.Bytes || !a.Digested {
-		return a, fmt.Errorf("%w: %d bytes arrived, %d were sent", transfer.ErrMiscounted, a.StreamBytes, a.Bytes)
+		return a, fmt.Errorf("%w: received %d bytes, sent %d", transfer.ErrMiscounted, a.StreamBytes, a.Bytes)
 	}
 	return a, nil
 }
@@ -175,7 +175,7 @@ func (r *receiver) writer(ctx context.Context, w int) error {
 		if p.header.Flags&tcp.Zero != 0 {
 			sums := parseSums(payload[:len(payload)-tcp.MarkSize])
 			if foldSums(sums) != Mark(payload[len(sums)*tcp.SumSize:]) {
-				return fmt.Errorf("%w: the zeros at byte %d do not match their mark", tcp.ErrTampered, p.header.Position)
+				return fmt.Errorf("%w: the zeros at byte %d do not match their hash", tcp.ErrTampered, p.header.Position)
 			}
 			if err := r.store.zeros(w, first, sums); err != nil {
 				return err
@@ -195,13 +195,13 @@ func (r *receiver) writer(ctx context.Context, w int) error {
 				err = fmt.Errorf("%d bytes instead of %d", len(out), p.header.Raw)
 			}
 			if err != nil {
-				return fmt.Errorf("%w: the block at byte %d cannot be decompressed: %w", tcp.ErrTampered, p.header.Position, err)
+				return fmt.Errorf("%w: cannot decompress the block at byte %d: %w", tcp.ErrTampered, p.header.Position, err)
 			}
 			r.expand.bytes.Add(int64(len(out)))
 			data = out
 		}
 		if MarkOf(data) != mark {
-			return fmt.Errorf("%w: the block at byte %d does not match its mark", tcp.ErrTampered, p.header.Position)
+			return fmt.Errorf("%w: the block at byte %d does not match its hash", tcp.ErrTampered, p.header.Position)
 		}
 		if err := r.store.data(w, first, data, sum, mark); err != nil {
 			return err

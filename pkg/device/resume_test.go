@@ -180,7 +180,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		state, err := StateOf(other)
 		require.NoError(t, err)
 		require.Equal(t, wasDirect.Options.Digest(), state.Digest)
-		require.Contains(t, option.Flags(state.Unusable), "; with --digest "+state.Digest+" it can")
+		require.Contains(t, option.Flags(state.Unusable), "; resume it with --digest "+state.Digest+" it can")
 		require.True(t, state.Begun)
 		require.Zero(t, state.Stored)
 		if quick {
@@ -190,7 +190,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		}
 		state, err = StateOf(other)
 		require.NoError(t, err)
-		require.Contains(t, option.Flags(state.Unusable), map[bool]string{true: "; without --delta it can", false: "; without --no-verify it can"}[quick])
+		require.Contains(t, option.Flags(state.Unusable), map[bool]string{true: "; resume it without --delta", false: "; resume it without --no-verify"}[quick])
 		other = options(!quick)
 		state, err = StateOf(wasDirect)
 		require.NoError(t, err)

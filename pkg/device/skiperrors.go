@@ -38,7 +38,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // HintText names the flag that skips the error.
 func (e *ReadError) HintText() string {
 	if isMedium(e.Err) {
-		return "what was copied is kept; {{skip-errors}} goes on, with zeros in place of what cannot be read"
+		return "to continue with zeros in place of unreadable blocks, add {{skip-errors}}"
 	}
 	return ""
 }

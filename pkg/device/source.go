@@ -93,7 +93,7 @@ func (s *Source) Unchanged() error {
 	if err != nil || !s.facts.IsFile() {
 		return err
 	}
-	const hint = "copy it when nobody writes to it"
+	const hint = "copy the source again while no program writes to it"
 	st, err := s.stat()
 	at := time.Unix(st.Mtim.Unix())
 	switch {
@@ -102,7 +102,7 @@ func (s *Source) Unchanged() error {
 	case st.Size != s.facts.Size:
 		return fault.Failf(hint, "%s changed: it had %d bytes, now %d", s.facts.Path, s.facts.Size, st.Size)
 	case !s.facts.ModTime.IsZero() && !at.Equal(s.facts.ModTime):
-		return fault.Failf(hint, "%s was written to at %s", s.facts.Path, at.UTC().Format(time.RFC3339))
+		return fault.Failf(hint, "%s was modified at %s", s.facts.Path, at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

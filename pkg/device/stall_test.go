@@ -79,9 +79,9 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 		delta bool
 		says  string
 	}{
-		"source":  {hang: func(src, _ *memoryDevice, f func(int64) bool) { src.FailRead = f }, says: "source gave nothing"},
-		"target":  {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailWrite = f }, says: "target neither took nor gave anything"},
-		"hashing": {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target neither took nor gave anything"},
+		"source":  {hang: func(src, _ *memoryDevice, f func(int64) bool) { src.FailRead = f }, says: "source sent no data"},
+		"target":  {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailWrite = f }, says: "target transferred no data"},
+		"hashing": {hang: func(_, dst *memoryDevice, f func(int64) bool) { dst.FailRead = f }, delta: true, says: "target transferred no data"},
 	} {
 		prepare := func() (src, dst *memoryDevice, reached chan struct{}, free func()) {
 			src, dst = newMemoryDevice(data), newMemoryDevice(make([]byte, len(data)))

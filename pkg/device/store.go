@@ -23,7 +23,7 @@ const (
 )
 
 // ErrCorrupt reports that the target returned other data than was written to it.
-var ErrCorrupt = errors.New("what was read back is not what was written")
+var ErrCorrupt = errors.New("data read back differs from data written")
 
 // store is the target's half of a copy. It writes blocks in any order, syncs groups
 // of them, records them in the journal and reads them back.
@@ -245,7 +245,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 		}
 	}
 	if missing := s.spansOf(func(st blockState) bool { return st == blockMissing }); len(missing) > 0 {
-		return digest, fmt.Errorf("%w: the block at byte %d never came, nor %d other runs", transfer.ErrMiscounted, missing[0].first*s.block, len(missing)-1)
+		return digest, fmt.Errorf("%w: missing the block at byte %d and %d other ranges", transfer.ErrMiscounted, missing[0].first*s.block, len(missing)-1)
 	}
 	if err := s.sync(); err != nil {
 		return digest, err
@@ -275,7 +275,7 @@ func (s *store) commit() error {
 	if s.journal != nil {
 		if err := s.journal.Remove(); err != nil {
 			_ = s.dst.Close() // the copy is complete
-			return &transfer.TargetError{Err: fmt.Errorf("%s is complete, but its journal cannot be removed: %w", s.dst.Name(), err)}
+			return &transfer.TargetError{Err: fmt.Errorf("%s is complete, but its journal cannot be deleted: %w", s.dst.Name(), err)}
 		}
 	}
 	if err := s.dst.Close(); err != nil {
@@ -322,7 +322,7 @@ func (s *store) idle() bool {
 
 // stalled describes a target that does not complete its operations.
 func (s *store) stalled() (what string, network bool) {
-	return s.dst.Name() + " neither took nor gave anything", false
+	return s.dst.Name() + " transferred no data", false
 }
 
 // account returns the store's part of a result.

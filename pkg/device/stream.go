@@ -75,7 +75,7 @@ func (t Task) openStream(ctx context.Context, link *tcp.Link, std Streams, progr
 func (t Task) streamSource(ctx context.Context, std Streams) (transfer.Source, error) {
 	if t.Source.Path == Standard {
 		if std.In == nil {
-			return nil, errors.New("this end has no standard input")
+			return nil, errors.New("this host has no standard input")
 		}
 		return newStandardInput(std.In), nil
 	}
@@ -89,7 +89,7 @@ func (t Task) streamSource(ctx context.Context, std Streams) (transfer.Source, e
 func (t Task) streamSink(ctx context.Context, std Streams) (transfer.Sink, error) {
 	if t.Target.Path == Standard {
 		if std.Out == nil {
-			return nil, errors.New("this end has no standard output")
+			return nil, errors.New("this host has no standard output")
 		}
 		return &standardOutput{std.Out}, nil
 	}
@@ -206,8 +206,8 @@ func (w *deviceWriter) flush() error {
 			return err
 		}
 	case end > w.size:
-		return fault.Failf("name a larger device; the first bytes of the stream are on this one",
-			"the stream is longer than %s, which has %d bytes", w.Name(), w.size)
+		return fault.Failf("name a larger device (the start of the stream was written to this one)",
+			"the stream is longer than %s (%d bytes)", w.Name(), w.size)
 	}
 	w.sums = append(w.sums, w.opt.Cut().Sum(p, w.off, math.MaxInt64))
 	var err error

@@ -300,7 +300,7 @@ func loopBacking(name string) (dev, inode uint64, ok bool) {
 func runWipefs(ctx context.Context, path string) ([]byte, error) {
 	out, err := runTool(ctx, "wipefs", "--no-act", "--json", "--output", "OFFSET,TYPE,UUID,LABEL", path)
 	if errors.Is(err, exec.ErrNotFound) {
-		err = fault.Refusef("install util-linux", "%w", err)
+		err = fault.Refusef("apt install util-linux", "%w", err)
 	}
 	return out, err
 }

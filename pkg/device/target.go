@@ -79,13 +79,13 @@ func OpenTarget(ctx context.Context, f Facts, size int64, sparse bool) (_ *Targe
 func refusedOpen(f Facts, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fault.Refusef("unmount or stop what uses it: lsblk, zpool status and fuser -vm tell", "%s is in use: %w", f.Path, err)
+		return fault.Refusef("unmount or stop its user; lsblk, zpool status and fuser -vm show it", "%s is in use: %w", f.Path, err)
 	case errors.Is(err, unix.EROFS):
 		return fault.Refusef("", "%s is read-only: %w", f.Path, err)
 	case denied(err):
-		return fault.Refusef("run as root, or as a user who may write it", "%w", err)
+		return fault.Refusef("run zxfer as root, or as a user who may write it", "%w", err)
 	case errors.Is(err, unix.EEXIST):
-		return fault.Refusef("look at it with {{dry-run}}, then run the command anew", "%s is there since the copy was planned: %w", f.Path, err)
+		return fault.Refusef("check it with {{dry-run}}, then run the command again", "%s was created after the copy was planned: %w", f.Path, err)
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func refusedOpen(f Facts, err error) error {
 func (t *Target) lock() error {
 	return t.control(func(fd int) error {
 		if errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-			return fault.Refusef("wait for it to end", "another copy to %s is running", t.facts.Path)
+			return fault.Refusef("wait until it ends", "another copy to %s is running", t.facts.Path)
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func (t *Target) prepare() error {
 	if !t.sparse && st.Blocks*512 < t.size { // otherwise it is fully allocated
 		err := t.fallocate(unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
 		if errors.Is(err, unix.ENOSPC) {
-			return fault.Refusef("make room, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
+			return fault.Refusef("free space there, or add {{sparse}}", "%s: no space for %d bytes: %w", t.facts.Path, t.size, err)
 		}
 		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("%s: allocate %d bytes: %w", t.facts.Path, t.size, err)
@@ -175,7 +175,7 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 func (t *Target) writeError(off int64, err error) error {
 	err = fmt.Errorf("%s: write at byte %d: %w", t.facts.Path, off, err)
 	if errors.Is(err, unix.ENOSPC) {
-		return fault.Failf("make room and run the same command again", "%w", err)
+		return fault.Failf("free space there, then run the same command again", "%w", err)
 	}
 	return err
 }
@@ -228,7 +228,7 @@ func (t *Target) Identity() error {
 		same = open.Ino == named.Ino && open.Dev == named.Dev
 	}
 	if !same {
-		return fault.Failf("", "%s was replaced while it was written: what was copied is not there", t.facts.Path)
+		return fault.Failf("", "%s was replaced during the copy: the copied data is lost", t.facts.Path)
 	}
 	return nil
 }

@@ -97,10 +97,10 @@ func StateOf(t Task) (s State, err error) {
 	}
 	usable, wrote, err := j.Check(t.Target)
 	if err != nil {
-		return s, fmt.Errorf("%s, compared with the journal of its copy: %w", t.Target.Path, err)
+		return s, fmt.Errorf("%s: cannot verify it against the journal: %w", t.Target.Path, err)
 	}
 	if j.recorded > 0 && !usable {
-		return State{Unusable: "somebody else has put the target to use since"}, nil
+		return State{Unusable: "another program has used the target since"}, nil
 	}
 	if name := j.cut.Name(); j.recorded > 0 && name != t.Options.Cut().Name() {
 		resumes := fmt.Sprintf("with {{digest %s}}", name)
@@ -110,7 +110,7 @@ func StateOf(t Task) (s State, err error) {
 		case t.Options.NoVerify:
 			resumes = "without {{no-verify}}"
 		}
-		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; %s it can", name, resumes)}, nil
+		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; resume it %s", name, resumes)}, nil
 	}
 	return State{Begun: wrote, Stored: min(int64(j.recorded)*j.block, t.Source.Size)}, nil
 }
@@ -132,7 +132,7 @@ func (t Task) CheckSource() []finding.Finding {
 		return checkSource(t.Source)
 	case t.Source.Kind != KindLVM:
 		return []finding.Finding{{ID: "source-no-lv", Severity: finding.Fail,
-			Summary: t.Source.Path + " is not a logical volume: LVM cannot take a snapshot of it", Remedy: "leave {{lvm-snapshot}} out"}}
+			Summary: t.Source.Path + " is not a logical volume: LVM cannot take a snapshot of it", Remedy: "omit {{lvm-snapshot}}"}}
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (t Task) open(ctx context.Context, link *tcp.Link, std Streams, progress fu
 		return nil, err
 	}
 	if !t.Read && !t.Write || (link == nil) != (t.Read && t.Write) {
-		return nil, errors.New("a device is read or written over a link, or both without one")
+		return nil, errors.New("invalid request: a device job needs one link, or both ends on this host")
 	}
 	if t.isStream() {
 		return t.openStream(ctx, link, std, progress)
@@ -214,7 +214,7 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 		return nil, nil, err
 	}
 	if !t.Target.Same(now.Target) {
-		return nil, nil, fault.Refusef("look at it, and give the same command again", "%s is another device than when this was planned", t.Target.Path)
+		return nil, nil, fault.Refusef("inspect the device, then run the same command again", "%s is another device than the planned one", t.Target.Path)
 	}
 	dst, err := OpenTarget(ctx, t.Target, t.Source.Size, t.Sparse)
 	if err != nil {
@@ -282,9 +282,9 @@ func (o Options) Fits(size int64) error {
 	block := int64(o.filled().Block)
 	switch {
 	case size < 0:
-		return fmt.Errorf("a device of %d bytes", size)
+		return fmt.Errorf("invalid device size of %d bytes", size)
 	case size/block >= maxBlocks:
-		return fault.Refusef("use larger blocks: {{bs 16M}}", "%d bytes in blocks of %d: a copy keeps track of %d blocks at most", size, block, maxBlocks)
+		return fault.Refusef("use larger blocks: {{bs 16M}}", "%d bytes in blocks of %d: more than %d blocks", size, block, maxBlocks)
 	}
 	return nil
 }

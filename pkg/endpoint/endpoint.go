@@ -68,13 +68,13 @@ func Parse(s string) (Endpoint, error) {
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME or NAME", "empty endpoint")
 	}
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		return Endpoint{}, fault.Usagef("", "endpoint %q holds a control character, or is not text", s)
+		return Endpoint{}, fault.Usagef("", "endpoint %q contains a control character or invalid UTF-8", s)
 	}
 	if strings.HasPrefix(s, "/") {
 		return Endpoint{Name: s}, nil
 	}
 	if suggestion := addressOnly(s); suggestion != "" {
-		return Endpoint{}, fault.Usagef("did you mean "+suggestion+"?", "endpoint %q is an address without the name of a dataset", s)
+		return Endpoint{}, fault.Usagef("did you mean "+suggestion+"?", "endpoint %q is an address without a dataset", s)
 	}
 	user, rest := "", s
 	if i := strings.IndexAny(s, "@:/"); i >= 0 && s[i] == '@' && strings.Contains(s[i:], ":") {
@@ -118,21 +118,21 @@ func validate(s, host, name string) (Endpoint, error) {
 	hostOnly := host[strings.LastIndexByte(host, '@')+1:]
 	switch {
 	case strings.HasPrefix(host, "@"):
-		return Endpoint{}, fault.Usagef("leave the \"@\" out for the same user", "endpoint %q has no user before the \"@\"", s)
+		return Endpoint{}, fault.Usagef("for the same user, omit the \"@\"", "endpoint %q has no user before the \"@\"", s)
 	case strings.Count(host, "@") > 1:
 		return Endpoint{}, fault.Usagef("write [user@]host:NAME", "endpoint %q has more than one \"@\" before the colon", s)
 	case hostOnly == "":
-		return Endpoint{}, fault.Usagef("leave the colon out for this host", "endpoint %q has no host before the colon", s)
+		return Endpoint{}, fault.Usagef("for this host, omit the colon", "endpoint %q has no host before the colon", s)
 	case name == "":
 		return Endpoint{}, fault.Usagef("name a pool, dataset or device after the colon", "endpoint %q has no name after the colon", s)
 	case strings.HasPrefix(host, "-") || strings.HasPrefix(hostOnly, "-"):
-		return Endpoint{}, fault.Usagef("", "endpoint %q: a host may not begin with \"-\"", s)
+		return Endpoint{}, fault.Usagef("", "endpoint %q: a host name must not start with \"-\"", s)
 	case strings.ContainsAny(host, " '\"`$;&|<>\\(){}[]*?!#"):
-		return Endpoint{}, fault.Usagef("", "endpoint %q: the host holds a character that no host name has", s)
+		return Endpoint{}, fault.Usagef("", "endpoint %q: invalid character in the host name", s)
 	}
 	e := Endpoint{Host: host, Name: name}
 	if e.Relative() {
-		return Endpoint{}, fault.Usagef("write the whole path, such as "+e.hostPrefix()+"/srv/disk.img", "endpoint %q: a path on another host begins with \"/\"", s)
+		return Endpoint{}, fault.Usagef("write the whole path, such as "+e.hostPrefix()+"/srv/disk.img", "endpoint %q: a path on a remote host must start with \"/\"", s)
 	}
 	return e, nil
 }

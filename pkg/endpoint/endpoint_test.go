@@ -84,24 +84,24 @@ func TestParseErrors(t *testing.T) {
 		{"ann@:tank", "no host before the colon"},
 		{"@beta:tank", "no user before"},
 		{"ann@bob@beta:tank", "more than one"},
-		{"-oProxyCommand=x:tank", "may not begin with"},
-		{"ann@-oProxyCommand=x:tank", "may not begin with"},
-		{"-ann@beta:tank", "may not begin with"},
-		{"be ta:tank", "no host name has"},
-		{"$(reboot):tank", "no host name has"},
-		{"be;ta:tank", "no host name has"},
+		{"-oProxyCommand=x:tank", "name must not start with"},
+		{"ann@-oProxyCommand=x:tank", "name must not start with"},
+		{"-ann@beta:tank", "name must not start with"},
+		{"be ta:tank", "invalid character"},
+		{"$(reboot):tank", "invalid character"},
+		{"be;ta:tank", "invalid character"},
 		{"[::1]tank", `no "]:"`},
 		{"[::1", `no "]:"`},
 		{"[::1]:", "no name after the colon"},
-		{"beta:./disk.img", "begins with \"/\""},
-		{"ann@[::1]:../disk.img", "begins with \"/\""},
-		{"beta:.", "begins with \"/\""},
+		{"beta:./disk.img", "must start with \"/\""},
+		{"ann@[::1]:../disk.img", "must start with \"/\""},
+		{"beta:.", "must start with \"/\""},
 		{"[beta]:tank", "is not an IP address"},
 		{"ann@[]:tank", "is not an IP address"},
 		{"tank\x00", "control character"},
 		{"beta:tank\n", "control character"},
 		{"beta\x1b[31m:tank", "control character"},
-		{"\xff:tank", "not text"},
+		{"\xff:tank", "invalid UTF-8"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestAddressWithoutAName(t *testing.T) {
 		_, err := Parse(in)
 		require.Equal(t, fault.Usage, fault.ClassOf(err), in)
 		require.Equal(t, "did you mean "+suggestion+"?", fault.HintOf(err), in)
-		require.ErrorContains(t, err, "is an address without the name of a dataset")
+		require.ErrorContains(t, err, "is an address without a dataset")
 	}
 	for _, in := range []string{"tank@10.0.0.1", "10.0.0.1:tank", "/10.0.0.1", "1.2.3", "tank/10.0.0.1"} {
 		_, err := Parse(in)

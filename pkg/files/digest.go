@@ -94,11 +94,11 @@ type Problem struct {
 func (q Query) Check() error {
 	switch {
 	case !(q.Sample > 0 && q.Sample <= 1): // written so that NaN fails
-		return fmt.Errorf("a sample of %g, and one above 0 up to 1 is possible", q.Sample)
+		return fmt.Errorf("sample %g: must be above 0, at most 1", q.Sample)
 	case q.Within < 0 || q.Within > Parts:
-		return fmt.Errorf("there is no part %d: they are numbered from 1 to %d", q.Within, Parts)
+		return fmt.Errorf("part %d: must be from 1 to %d", q.Within, Parts)
 	case q.KeyFile != "" && !path.IsAbs(q.KeyFile):
-		return fmt.Errorf("the key file %q is no absolute path", q.KeyFile)
+		return fmt.Errorf("key file %q is not an absolute path", q.KeyFile)
 	}
 	_, err := clean(q.Path)
 	return err
@@ -108,12 +108,12 @@ func (q Query) Check() error {
 func clean(p string) (string, error) {
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", fmt.Errorf("%q leads out of the snapshot", p)
+			return "", fmt.Errorf("path %q leaves the snapshot", p)
 		}
 	}
 	out := path.Clean(strings.TrimLeft(p, "/"))
 	if !fs.ValidPath(strings.ToValidUTF8(out, "?")) || strings.ContainsRune(out, 0) || len(out) > math.MaxInt16 {
-		return "", fmt.Errorf("%q is no path", p)
+		return "", fmt.Errorf("%q is not a path", p)
 	}
 	return out, nil
 }
@@ -147,9 +147,9 @@ func Compare(source, copied []File) (out []Difference) {
 		case !ok:
 			out = append(out, Difference{want.Path, "is missing"})
 		case got.Type != want.Type || got.Size != want.Size || got.Sum != want.Sum:
-			out = append(out, Difference{want.Path, "has other contents"})
+			out = append(out, Difference{want.Path, "has different contents"})
 		case got != want:
-			out = append(out, Difference{want.Path, "has other attributes"})
+			out = append(out, Difference{want.Path, "has different attributes"})
 		}
 	}
 	for p := range have {
@@ -160,4 +160,4 @@ func Compare(source, copied []File) (out []Difference) {
 }
 
 // errLoop is the error for a path through a symbolic link.
-var errLoop = errors.New("a symbolic link is on the way, which is not followed")
+var errLoop = errors.New("the path contains a symbolic link, which zxfer does not follow")

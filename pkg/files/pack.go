@@ -85,10 +85,10 @@ func appendLimited(list *[]string, name string) {
 // Check returns an error if the request is invalid.
 func (a Archive) Check() error {
 	if len(a.Paths) == 0 {
-		return errors.New("no path was named")
+		return errors.New("no path")
 	}
 	if a.KeyFile != "" && !path.IsAbs(a.KeyFile) {
-		return fmt.Errorf("the key file %q is no absolute path", a.KeyFile)
+		return fmt.Errorf("key file %q is not an absolute path", a.KeyFile)
 	}
 	_, err := a.roots()
 	return err
@@ -106,10 +106,10 @@ func (a Archive) roots() (roots []string, err error) {
 	slices.SortFunc(roots, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
 	for i, at := range roots {
 		if at == "." && len(roots) > 1 {
-			return nil, errors.New("all files were asked for, and some of them besides")
+			return nil, errors.New("the request names all files and also single ones")
 		}
 		if i > 0 && path.Base(at) == path.Base(roots[i-1]) {
-			return nil, fmt.Errorf("%s and %s would both become %s", roots[i-1], at, path.Base(at))
+			return nil, fmt.Errorf("%q and %q would both be restored as %q", roots[i-1], at, path.Base(at))
 		}
 	}
 	return roots, nil
@@ -158,7 +158,7 @@ func sizeOf(h *tar.Header) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || n > math.MaxInt64 {
-		return 0, fmt.Errorf("%q is no size", text)
+		return 0, fmt.Errorf("%q is not a size", text)
 	}
 	return n, nil
 }
@@ -244,7 +244,7 @@ func (k *packWorker) packAll(root *os.File, roots []string) error {
 		w := &walker{visit: func(e *entry) error { return k.packEntry(e, archiveName(at, e.path)) }, problem: k.problem}
 		err := w.walk(k.ctx, root, at)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLoop) {
-			return fault.Refusef("a path begins at the root of the dataset, and each dataset below it has files of its own",
+			return fault.Refusef("write paths relative to the root of the dataset; name the child dataset for its files",
 				"%s in %s: %w", printablePath(at), k.archive.Snapshot, err)
 		}
 		if err != nil {
@@ -353,7 +353,7 @@ func (k *packWorker) writeContents(f *os.File, size int64) (damage, err error) {
 		if damage == nil {
 			n, damage = io.ReadFull(f, b)
 			if errors.Is(damage, io.EOF) || errors.Is(damage, io.ErrUnexpectedEOF) {
-				damage = errors.New("it ends before its size")
+				damage = errors.New("file is shorter than its size")
 			}
 		}
 		if damage != nil {
@@ -378,7 +378,7 @@ func (k *packWorker) addXattrs(e *entry, f *os.File, h *tar.Header) {
 	for _, x := range all {
 		total += len(x.name) + len(x.value)
 		if total > maxXattrs || strings.Contains(x.name, "=") {
-			k.problem(e.path, fmt.Errorf("its extended attribute %s does not fit an archive", printablePath(x.name)))
+			k.problem(e.path, fmt.Errorf("extended attribute %s does not fit into an archive", printablePath(x.name)))
 			continue
 		}
 		h.PAXRecords[xattrRecord+x.name] = string(x.value)

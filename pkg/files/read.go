@@ -107,7 +107,7 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 			return context.Cause(ctx)
 		}
 		if err == nil && n != f.Size {
-			err = fmt.Errorf("%d bytes of %d could be read", n, f.Size)
+			err = fmt.Errorf("read only %d of %d bytes", n, f.Size)
 		}
 		if err != nil {
 			r.problem(e.path, err)

@@ -78,16 +78,16 @@ func TestReadSeesEveryChange(t *testing.T) {
 		"contents": {func(d string) {
 			require.NoError(t, os.WriteFile(d+"/b/c", []byte("TWO"), 0o644))
 			require.NoError(t, os.Chtimes(d+"/b/c", old, old))
-		}, []Difference{{"b/c", "has other contents"}}},
-		"mode":  {func(d string) { require.NoError(t, os.Chmod(d+"/a", 0o600)) }, []Difference{{"a", "has other attributes"}}},
-		"time":  {func(d string) { require.NoError(t, os.Chtimes(d+"/a", old, old.Add(1))) }, []Difference{{"a", "has other attributes"}}},
-		"xattr": {func(d string) { require.NoError(t, unix.Setxattr(d+"/a", "user.x", []byte("1"), 0)) }, []Difference{{"a", "has other attributes"}}},
+		}, []Difference{{"b/c", "has different contents"}}},
+		"mode":  {func(d string) { require.NoError(t, os.Chmod(d+"/a", 0o600)) }, []Difference{{"a", "has different attributes"}}},
+		"time":  {func(d string) { require.NoError(t, os.Chtimes(d+"/a", old, old.Add(1))) }, []Difference{{"a", "has different attributes"}}},
+		"xattr": {func(d string) { require.NoError(t, unix.Setxattr(d+"/a", "user.x", []byte("1"), 0)) }, []Difference{{"a", "has different attributes"}}},
 		"link": {func(d string) {
 			require.NoError(t, os.Remove(d+"/out"))
 			require.NoError(t, os.Symlink("/usr", d+"/out"))
 			require.NoError(t, unix.Lutimes(d+"/out", []unix.Timeval{{Sec: 1}, {Sec: 1}}))
 			require.NoError(t, os.Chtimes(d, old, old))
-		}, []Difference{{"out", "has other attributes"}}},
+		}, []Difference{{"out", "has different attributes"}}},
 		"gone": {func(d string) {
 			require.NoError(t, os.Remove(d+"/b/d/e"))
 			require.NoError(t, os.Chtimes(d+"/b/d", old, old))
@@ -133,7 +133,7 @@ func TestReadOfAPath(t *testing.T) {
 	root, err := os.Open(dir)
 	require.NoError(t, err)
 	defer root.Close()
-	for p, want := range map[string]string{"b/../../x": "leads out", "out/passwd": "not a directory", "nope": "no such file"} {
+	for p, want := range map[string]string{"b/../../x": "leaves", "out/passwd": "not a directory", "nope": "no such file"} {
 		_, err := Read(t.Context(), root, Query{Sample: 1, Path: p}, nil)
 		require.ErrorContains(t, err, want, p)
 	}

@@ -28,7 +28,7 @@ type Unpacker struct {
 // Unpack unpacks into a directory, and creates it if it is missing.
 func Unpack(into Into) (*Unpacker, error) {
 	if !path.IsAbs(into.Directory) {
-		return nil, fmt.Errorf("%q is no absolute path", into.Directory)
+		return nil, fmt.Errorf("%q is not an absolute path", into.Directory)
 	}
 	root, err := os.OpenFile(into.Directory, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	switch {
@@ -145,7 +145,7 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	}
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, gnuRecord) {
-			return fmt.Errorf("the archive has the record %s", printablePath(key))
+			return fmt.Errorf("archive contains the invalid record %s", printablePath(key))
 		}
 	}
 	if err := u.finishPending(); err != nil {
@@ -156,7 +156,7 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 		return err
 	}
 	if u.last != "" && comparePaths(name, u.last) <= 0 {
-		return fmt.Errorf("the archive has %s behind %s", printablePath(name), printablePath(u.last))
+		return fmt.Errorf("archive contains %s after %s", printablePath(name), printablePath(u.last))
 	}
 	u.last = name
 	at, err := u.folderOf(name)
@@ -175,7 +175,7 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 		u.count(name, found, h, size) // others when they are complete
 	}
 	if found == blocked && !u.into.Look {
-		return fmt.Errorf("%s: something of another kind is in its place", printablePath(name))
+		return fmt.Errorf("%s: an object of another type exists there", printablePath(name))
 	}
 	if h.Typeflag == tar.TypeDir {
 		return u.enterFolder(at, name, h, found)
@@ -184,7 +184,7 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	if found == other && !u.into.Overwrite {
-		return fmt.Errorf("%s has come into the way: %w", printablePath(name), fs.ErrExist)
+		return fmt.Errorf("%s was created during the restore: %w", printablePath(name), fs.ErrExist)
 	}
 	return u.create(at, name, h, found, size, r)
 }
@@ -194,11 +194,11 @@ func checkName(name string) error {
 	parts := strings.Split(name, "/")
 	for _, part := range parts {
 		if part == "" || part == "." || part == ".." || len(part) > 255 || strings.ContainsRune(part, 0) {
-			return fmt.Errorf("the archive has the name %s", printablePath(name))
+			return fmt.Errorf("archive contains the invalid name %s", printablePath(name))
 		}
 	}
 	if len(parts) > maxDepth+1 {
-		return errors.New("the archive nests too many folders")
+		return errors.New("archive contains too deeply nested directories")
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (u *unpackWorker) folderOf(name string) (*os.File, error) {
 		parent, at = u.folders[n-1].name+"/", u.folders[n-1].at
 	}
 	if strings.Contains(strings.TrimPrefix(name, parent), "/") {
-		return nil, fmt.Errorf("the archive has %s, and not the folder that it is in", printablePath(name))
+		return nil, fmt.Errorf("archive contains %s, but not its directory", printablePath(name))
 	}
 	return at, nil
 }
@@ -250,7 +250,7 @@ func (u *unpackWorker) isUnfinished(st *unix.Stat_t) bool {
 // enterFolder opens a folder, and creates it if it is missing.
 func (u *unpackWorker) enterFolder(parent *os.File, name string, h *tar.Header, found placeState) error {
 	if len(u.folders) > maxDepth {
-		return errors.New("the archive nests too many folders")
+		return errors.New("archive contains too deeply nested directories")
 	}
 	f := folder{name: name}
 	if parent != nil && !(u.into.Look && found == absent) {

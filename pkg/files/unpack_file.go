@@ -145,7 +145,7 @@ func (u *unpackWorker) create(at *os.File, name string, h *tar.Header, found pla
 			u.pending, err = nil, nil
 		}
 	default:
-		err = fmt.Errorf("the archive has something of type %q", h.Typeflag)
+		err = fmt.Errorf("archive contains an entry of unknown type %q", h.Typeflag)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", printablePath(name), err)
@@ -153,7 +153,7 @@ func (u *unpackWorker) create(at *os.File, name string, h *tar.Header, found pla
 	return nil
 }
 
-var errNoLinkTarget = errors.New("the file that it is another name of did not come")
+var errNoLinkTarget = errors.New("archive lacks the file of this hard link")
 
 // link links to an earlier file of the archive, which must have the size and time in the header. So
 // the archive cannot make other files accessible under a new name.
@@ -267,7 +267,7 @@ func (u *unpackWorker) setAttributes(name string, f *os.File, h *tar.Header) {
 		}
 	}
 	if root {
-		try("its owner could not be kept", unix.Fchownat(fd, "", h.Uid, h.Gid, unix.AT_EMPTY_PATH))
+		try("cannot set its owner", unix.Fchownat(fd, "", h.Uid, h.Gid, unix.AT_EMPTY_PATH))
 	} else {
 		u.account.Disowned = true
 	}
@@ -285,14 +285,14 @@ func (u *unpackWorker) setAttributes(name string, f *os.File, h *tar.Header) {
 		if h.Typeflag != tar.TypeDir && (mode&privileges != 0 || capable) {
 			u.account.Privileged++
 		}
-		try("its mode could not be kept", unix.Fchmod(fd, mode))
+		try("cannot set its mode", unix.Fchmod(fd, mode))
 	}
 	// Use the path of the descriptor, because kernels before 5.8 do not accept an empty path.
-	try("its time could not be kept", os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), h.ModTime, h.ModTime))
+	try("cannot set its time", os.Chtimes(fmt.Sprintf("/proc/self/fd/%d", fd), h.ModTime, h.ModTime))
 }
 
 // errSwapped means that another program replaced a file that zxfer had just created.
-var errSwapped = errors.New("something else has come into its place")
+var errSwapped = errors.New("another file replaced it")
 
 // openLink opens a symbolic link itself. It fails for any other file.
 func openLink(folder int, name string) (*os.File, error) {

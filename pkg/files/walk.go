@@ -104,7 +104,7 @@ func (w *walker) walkEntry(ctx context.Context, e *entry, depth int) error {
 		return err
 	}
 	if depth == maxDepth {
-		w.problem(e.path, errors.New("the folders above it are too many"))
+		w.problem(e.path, errors.New("its directories are too deeply nested"))
 		return nil
 	}
 	folder, err := openBelow(e.folder, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -183,7 +183,7 @@ func mount(source string, flags ...string) (*os.File, error) {
 // NotSupported returns the error for a host that lacks the necessary system calls.
 func NotSupported(err error) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
-		Hint: "files need Linux 5.6 or newer there, and a container that allows openat2, fsopen and fsmount"}
+		Hint: "use Linux 5.6 or newer, and a container that permits openat2, fsopen and fsmount"}
 }
 
 type xattr struct {

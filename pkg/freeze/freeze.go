@@ -111,7 +111,7 @@ func (s *Spec) Check() error {
 	}
 	for key, text := range map[string]string{"host": s.Host, "user": s.User, "database": s.Database, "run_as": s.RunAs} {
 		if strings.HasPrefix(text, "-") || strings.ContainsFunc(text, unicode.IsControl) || len(text) > 255 {
-			bad("%s = %q is none", key, text)
+			bad("%s = %q is not valid", key, text)
 		}
 	}
 	for key, file := range map[string]string{"socket": s.Socket, "credentials": s.Credentials} {
@@ -123,7 +123,7 @@ func (s *Spec) Check() error {
 		bad("port = %d: write 1 to 65535", s.Port)
 	}
 	if s.Kind == GuestAgent && s.Socket == "" {
-		bad("socket is missing: the one of the virtual machine's guest agent")
+		bad("socket is missing: write the path of the virtual machine's guest agent socket")
 	}
 	if s.Kind == Command {
 		for key, argv := range map[string][]string{"freeze": s.Freeze, "thaw": s.Thaw} {
@@ -174,10 +174,10 @@ type Request struct {
 // Check validates the Request.
 func (r *Request) Check() error {
 	if len(r.Wanted) == 0 || len(r.Wanted) > maxSpecs {
-		return fmt.Errorf("%d applications are to be held still; it can be 1 to %d", len(r.Wanted), maxSpecs)
+		return fmt.Errorf("%d applications to freeze: must be 1 to %d", len(r.Wanted), maxSpecs)
 	}
 	if !isPlainName(r.Job) {
-		return fmt.Errorf("%q is no job", r.Job)
+		return fmt.Errorf("%q is not the name of a job", r.Job)
 	}
 	taken := map[string]bool{}
 	for _, s := range r.Snapshots {
@@ -194,7 +194,7 @@ func (r *Request) Check() error {
 		}
 		for _, d := range w.Datasets {
 			if !taken[d] {
-				return fmt.Errorf("%s: no snapshot of %q is to be taken", w.Label(), d)
+				return fmt.Errorf("%s: the job takes no snapshot of %q", w.Label(), d)
 			}
 		}
 	}
@@ -229,18 +229,18 @@ const maxText = 2048
 // CheckResult validates a result against its request.
 func CheckResult(q Request, r *Result) error {
 	if len(r.Outcomes) != len(q.Wanted) {
-		return fmt.Errorf("%d outcomes of %d that were wanted", len(r.Outcomes), len(q.Wanted))
+		return fmt.Errorf("got %d results, expected %d", len(r.Outcomes), len(q.Wanted))
 	}
 	texts := []string{r.Unmarked}
 	for _, o := range r.Outcomes {
 		if !(o.Seconds >= 0 && o.Seconds < 86400) {
-			return fmt.Errorf("something stood still for %v seconds", o.Seconds)
+			return fmt.Errorf("invalid freeze time: %v seconds", o.Seconds)
 		}
 		texts = append(texts, o.Error, o.Hint, o.Position)
 	}
 	for _, text := range texts {
 		if text != Clean(text) {
-			return errors.New("what it tells is too long, or holds control characters")
+			return errors.New("its message is too long or contains control characters")
 		}
 	}
 	return nil

@@ -97,7 +97,7 @@ func (l *Local) startBackend(commandLine *cli.CLI) (cli.Backend, string) {
 	c, err := lzc.Start(l.life)
 	if err != nil {
 		if sysinfo.FindPyZFS(os.DirFS("/")) != sysinfo.Missing {
-			l.log(fmt.Sprintf("libzfs_core cannot be used, the zfs command line does its work: %v", err))
+			l.log(fmt.Sprintf("libzfs_core is unavailable, zxfer uses the zfs command line: %v", err))
 		}
 		return commandLine, fmt.Sprintf("zfs command line (%v)", err)
 	}

@@ -123,7 +123,7 @@ func (h *Conn) Created(ctx context.Context, snapshots []string) (map[string]time
 	for name, of := range found {
 		seconds, err := strconv.ParseInt(of["creation"].Value, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s was taken at %q, which is no time", h.Label(), name, of["creation"].Value)
+			return nil, fmt.Errorf("%s: %s has the invalid time %q", h.Label(), name, of["creation"].Value)
 		}
 		created[name] = time.Unix(seconds, 0)
 	}

@@ -81,7 +81,7 @@ func (o *opener) Open(_ context.Context, l Address) (Host, error) {
 		st, o.sites = o.sites[0], o.sites[1:]
 	}
 	if st == nil {
-		return nil, fault.Failf("try it by hand", "%s: connection refused", l.Host)
+		return nil, fault.Failf("test the connection", "%s: connection refused", l.Host)
 	}
 	return st, nil
 }
@@ -122,7 +122,7 @@ func TestAHostIsReachedAnew(t *testing.T) {
 	h := New(o).Get("beta", &transport.Settings{})
 	err := h.Do(t.Context(), noOp)
 	require.NotErrorIs(t, err, ErrLost)
-	require.Equal(t, "try it by hand", fault.HintOf(err))
+	require.Equal(t, "test the connection", fault.HintOf(err))
 	require.Zero(t, h.RTT())
 
 	first, second := &beta{}, &beta{}
@@ -145,7 +145,7 @@ func TestAHostIsReachedAnew(t *testing.T) {
 	err = h.Do(t.Context(), noOp)
 	require.ErrorIs(t, err, ErrLost)
 	require.ErrorContains(t, err, "connection refused")
-	require.Equal(t, "try it by hand", fault.HintOf(err))
+	require.Equal(t, "test the connection", fault.HintOf(err))
 }
 
 // Concurrent callers share a failed attempt. Later callers make a new one.

@@ -25,7 +25,7 @@ func (l *Local) InheritKey(ctx context.Context, dataset string) error {
 	above := listing.KeyAbove(d)
 	if above == nil || !zfs.KeyIsProved(d, above) {
 		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", dataset}),
-			"%s: it is not proved that its key is that of what is above it", dataset)
+			"%s: not proven to have the key of its parent", dataset)
 	}
 	if d.KeyLoaded() {
 		return l.tools.InheritKey(ctx, dataset)
@@ -54,10 +54,10 @@ func (l *Local) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error
 	above := listing.KeyAbove(d)
 	switch {
 	case above == nil || above.Name != t.Root || !zfs.KeyIsUnknown(d, above) || !d.Prompts():
-		return fault.Refusef("", "%s: its key cannot be that of %s, or it is in use", t.Dataset, t.Root)
+		return fault.Refusef("", "%s: its key differs from the key of %s, or the dataset is in use", t.Dataset, t.Root)
 	case !above.KeyReceivedRaw() && !above.Prompts():
 		return fault.Refusef("with both keys loaded: "+zfs.CommandLine([]string{"zfs", "change-key", "-i", t.Dataset}),
-			"%s: its key cannot be that of %s, which has a key of this host", t.Dataset, t.Root)
+			"%s: its key differs from the key of %s, which was created on this host", t.Dataset, t.Root)
 	}
 	return l.with(ctx, func(ctx context.Context, b cli.Backend) error { return b.InheritKey(ctx, t.Dataset) })
 }
@@ -73,7 +73,7 @@ func (l *Local) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	case d == nil:
 		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: dataset}
 	case !d.Encrypted() || d.Get("origin") != "" || d.Inconsistent():
-		return fault.Refusef("", "%s has no key that could be its own", dataset)
+		return fault.Refusef("", "%s cannot have its own key", dataset)
 	case d.Get("encryptionroot") == dataset:
 		return nil
 	}

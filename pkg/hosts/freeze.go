@@ -73,7 +73,7 @@ type unsnapshotted []string
 
 func (s unsnapshotted) annotate(i int, o *freeze.Outcome) {
 	if o.Error == "" && s[i] != "" {
-		o.Error, o.Hint = s[i], "name all datasets of it in datasets; they have to be part of the job"
+		o.Error, o.Hint = s[i], "list all its datasets in the key datasets; the job must include them"
 	}
 }
 
@@ -101,7 +101,7 @@ func (l *Local) findUnsnapshotted(ctx context.Context, q freeze.Request, places 
 				known[at.Dev] = dataset
 			}
 			if dataset != "" && !slices.Contains(w.Datasets, dataset) {
-				out[i] = freeze.Clean(fmt.Sprintf("its data in %s is on %s, of which no snapshot is taken with it", place, dataset))
+				out[i] = freeze.Clean(fmt.Sprintf("its data in %s is on %s, which is not part of the snapshot", place, dataset))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload fun
 	if locked && keyFile == "" {
 		return nil, &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpMount, Subject: dataset,
 			Detail: "it is encrypted, and the key of " + root + " is not loaded",
-			Hint:   zfs.CommandLine([]string{"zfs", "load-key", root}) + ", there; or name the file there that has the key"}
+			Hint:   zfs.CommandLine([]string{"zfs", "load-key", root}) + " (run it there), or name a key file there"}
 	}
 	if keyFile == "" || !locked && status != "available" {
 		return func() error { return nil }, nil
@@ -41,7 +41,7 @@ func (l *Local) useKey(ctx context.Context, dataset, keyFile string) (unload fun
 		return func() error { return nil }, nil // whoever loaded it keeps it loaded, as if no file were named
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sharing the key of %s: %w", root, err)
+		return nil, fmt.Errorf("cannot share the key of %s: %w", root, err)
 	}
 	if err := k.start(ctx, keyFile); err != nil {
 		return nil, errors.Join(err, k.file.Close())
@@ -156,7 +156,7 @@ func (k *keyUse) unload(ctx context.Context) error {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("the key of %s, which was loaded to read from it, is still loaded: %w", k.root, err)
+			return fmt.Errorf("cannot unload the key of %s, which zxfer loaded to read it: %w", k.root, err)
 		}
 	}
 }

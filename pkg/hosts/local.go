@@ -87,7 +87,7 @@ func (l *Local) Facts(ctx context.Context) (Facts, error) {
 	}
 	if f.ZFS == "" {
 		return f, &zfs.Error{Kind: zfs.NoZFS, Op: "version", Detail: "the ZFS kernel module is not loaded",
-			Hint: "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"}
+			Hint: "modprobe zfs (on Debian, first: apt install zfsutils-linux zfs-dkms)"}
 	}
 	f.Backend = l.likelyBackend()
 	return f, nil

@@ -35,7 +35,7 @@ func (l *Local) Measure(ctx context.Context, r probe.Request) (probe.Ceiling, er
 		return l.measureWrite(ctx, r)
 	case probe.PathRead, probe.PathWrite:
 		if !strings.HasPrefix(r.Dataset, "/") {
-			return probe.Ceiling{}, fmt.Errorf("%q is no path", r.Dataset)
+			return probe.Ceiling{}, fmt.Errorf("%q is not a path", r.Dataset)
 		}
 		if r.ID == probe.PathRead {
 			return probe.ReadFrom(ctx, r, r.Dataset)

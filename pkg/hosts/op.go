@@ -111,8 +111,8 @@ func Run[A any](ctx context.Context, on Runner, op Op[A, None], args A) error {
 
 // Unsupported returns the refusal of an operation that the host cannot run without zxfer.
 func Unsupported(host string, op Operation) error {
-	return fault.Refusef("choose another wire, for which zxfer runs there",
-		"%s: without zxfer there it cannot %s", host, op.lacking())
+	return fault.Refusef("choose a wire that uses zxfer on that host",
+		"%s: without zxfer there, zxfer cannot %s", host, op.lacking())
 }
 
 func (o Op[A, R]) Name() string    { return o.name }

@@ -118,7 +118,7 @@ var OpEstimate = Op[[]zfs.SendSpec, []uint64]{
 	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * budget.One },
 	check: func(streams []zfs.SendSpec, sizes *[]uint64) error {
 		if len(*sizes) != len(streams) {
-			return fmt.Errorf("%d sizes of %d streams", len(*sizes), len(streams))
+			return fmt.Errorf("got %d sizes for %d streams", len(*sizes), len(streams))
 		}
 		return nil
 	},
@@ -143,7 +143,7 @@ var OpSnapshot = Op[[]string, None]{name: "snapshot", plain: withoutAnswer(Plain
 var OpSnapshotFrozen = Op[freeze.Request, freeze.Result]{
 	name:    "snapshot-frozen",
 	full:    withoutProgress((*Local).SnapshotFrozen),
-	ability: "hold applications still for a snapshot",
+	ability: "freeze applications for a snapshot",
 	request: manyNames,
 	answer:  func(q freeze.Request, _ int) int { return (len(q.Wanted) + 1) * 16 << 10 },
 	check:   freeze.CheckResult,
@@ -193,7 +193,7 @@ var OpDigest = Op[ContentQuery, Digest]{
 	long:    true,
 }
 
-const toMove = "move a stream by itself"
+const toMove = "send a stream"
 
 // OpOffer opens a listener for one OpTransfer and returns the ticket for the other end. The listener
 // closes after use, at the deadline, or when the Host is closed.
@@ -271,7 +271,7 @@ var OpDigestDevice = Op[device.DigestQuery, device.Digest]{
 	long:    true,
 }
 
-const toMeasure = "be looked at and measured"
+const toMeasure = "be checked and measured"
 
 // OpCapture returns the system files that facts are read from, as a text archive (see package
 // sysinfo). It contains no key, password or address. A brief one runs no programs and takes
@@ -295,7 +295,7 @@ var OpMeasure = Op[probe.Request, probe.Ceiling]{
 	secret:  true,
 }
 
-const toGiveBack = "give restored datasets back"
+const toGiveBack = "complete restored datasets"
 
 // OpSetProperties changes properties of a dataset.
 var OpSetProperties = Op[zfs.PropertyChange, None]{
@@ -351,14 +351,14 @@ var OpInUse = Op[[]string, map[string]string]{
 	check: func(paths []string, found *map[string]string) error {
 		for path := range *found {
 			if !slices.Contains(paths, path) {
-				return fmt.Errorf("%q was told of, and not asked for", path)
+				return fmt.Errorf("got unrequested %q", path)
 			}
 		}
 		return nil
 	},
 }
 
-const toHeal = "tell what is damaged"
+const toHeal = "list damaged files"
 
 // OpDamage returns the permanent errors of a dataset and its descendants.
 var OpDamage = Op[string, zfs.Damage]{
@@ -380,7 +380,7 @@ var OpSync = Op[string, None]{name: "sync", full: changes((*Local).Sync), abilit
 // zfs.HealPrefix; it destroys them.
 var OpRevert = Op[string, None]{name: "revert", full: changes((*Local).Revert), ability: toHeal}
 
-const toDrill = "clone a copy to look at it"
+const toDrill = "clone a copy for a drill"
 
 // OpCreateDrillClone creates a clone that is not mounted, and returns its name.
 var OpCreateDrillClone = Op[zfs.DrillClone, string]{
@@ -409,7 +409,7 @@ var OpRunInDrillClone = Op[zfs.DrillCommand, zfs.DrillResult]{
 	long:    true,
 }
 
-const toMakeRoom = "set a copy aside, or remove one"
+const toMakeRoom = "rename or destroy a copy"
 
 // OpRenameDiverged renames diverged copies with their descendants, to make room for new copies. It
 // ignores copies that are renamed already. An empty list asks whether this is permitted.

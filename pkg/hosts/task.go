@@ -61,7 +61,7 @@ func (t Task) Moves() string {
 func (t Task) check() error {
 	from, to := t.kinds()
 	if from == none || to == none || from.remote() == to.remote() && (from != to || from.remote()) {
-		return errors.New("a task is between two ends of a kind, or an end and the line to another host")
+		return errors.New("a task requires two ends of the same kind, or one end and a connection")
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func UnsupportedByPeer(err error) bool {
 // decodeEnd decodes the only end of a map with the decoder for its kind.
 func decodeEnd[E any](ends map[kind]json.RawMessage, kinds map[kind]func([]byte) (E, error)) (e E, err error) {
 	if len(ends) != 1 {
-		return e, errors.New("a task has two ends of one kind each")
+		return e, errors.New("a task requires two ends of the same kind")
 	}
 	for k, body := range ends {
 		if kinds[k] == nil {

@@ -26,7 +26,7 @@ func (l *Local) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.offers, func(_ string, ln *tcp.Listener) bool { return ln.Failed() })
 	if len(l.offers) >= maxOffers {
-		return tcp.Ticket{}, fmt.Errorf("%d listeners wait for their transfers already", len(l.offers))
+		return tcp.Ticket{}, fmt.Errorf("%d listeners already wait for transfers", len(l.offers))
 	}
 	ln, err := tcp.Listen(l.life, o, l.log)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Local) take(session string) (*tcp.Listener, error) {
 	defer l.mu.Unlock()
 	ln := l.offers[session]
 	if ln == nil {
-		return nil, fmt.Errorf("no listener was offered for session %q", session)
+		return nil, fmt.Errorf("no listener exists for session %q", session)
 	}
 	delete(l.offers, session)
 	return ln, nil
@@ -171,7 +171,7 @@ func (l *Local) OpenFrom(ctx context.Context, offset From) (transfer.Source, err
 	case Noise:
 		return probe.Noise(from.Time), nil
 	}
-	return nil, fmt.Errorf("%T is no end that this process opens", offset)
+	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
 }
 
 // OpenTo opens a target end in this process.
@@ -184,7 +184,7 @@ func (l *Local) OpenTo(ctx context.Context, offset To) (transfer.Sink, error) {
 	case Nowhere:
 		return probe.Nowhere(), nil
 	}
-	return nil, fmt.Errorf("%T is no end that this process opens", offset)
+	return nil, fmt.Errorf("%T is not an end that this process opens", offset)
 }
 
 // openSend starts a stream. Small streams use the back end if it is running.
@@ -233,5 +233,5 @@ func JoinCause(source, target error) error {
 	if !errors.Is(target, planned) || errors.Is(source, planned) {
 		return source
 	}
-	return fault.Failf(fault.HintOf(target), "%w; the target says: %w", source, target)
+	return fault.Failf(fault.HintOf(target), "%w; target: %w", source, target)
 }

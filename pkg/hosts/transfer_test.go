@@ -34,7 +34,7 @@ func TestOffersAreBounded(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := l.Offer(t.Context(), offer)
-	require.ErrorContains(t, err, "listeners wait")
+	require.ErrorContains(t, err, "listeners already wait")
 	for id := range l.offers { // simulates the deadline
 		require.NoError(t, l.offers[id].Close())
 		break

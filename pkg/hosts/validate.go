@@ -40,11 +40,11 @@ func checkDevice(name string, f *device.Facts) error {
 		device.KindMD, device.KindZvol, device.KindNBD, device.KindFile, device.KindMissing}
 	switch {
 	case f.Path != name:
-		return fmt.Errorf("it is about %q, and %q was asked for", cut(f.Path), name)
+		return fmt.Errorf("got an answer about %q, expected %q", cut(f.Path), name)
 	case !slices.Contains(kinds, f.Kind):
-		return fmt.Errorf("%q is said to be a %q", name, cut(f.Kind))
+		return fmt.Errorf("got %q for a %q", name, cut(f.Kind))
 	case !path.IsAbs(f.Real):
-		return fmt.Errorf("%q is said to be at %q", name, cut(f.Real))
+		return fmt.Errorf("%q has the address %q", name, cut(f.Real))
 	}
 	return plausible(f, verbatim)
 }
@@ -52,10 +52,10 @@ func checkDevice(name string, f *device.Facts) error {
 // checkDeviceState returns an error if more is stored than the device has.
 func checkDeviceState(t device.Task, s *device.State) error {
 	if s.Stored < 0 || s.Stored > t.Source.Size {
-		return fmt.Errorf("%d bytes of %d are said to be stored", s.Stored, t.Source.Size)
+		return fmt.Errorf("got %d of %d bytes as stored", s.Stored, t.Source.Size)
 	}
 	if !slices.Contains([]string{"", device.XXH3, device.BLAKE3}, s.Digest) {
-		return fmt.Errorf("%q names no digest", cut(s.Digest))
+		return fmt.Errorf("%q is not the name of a digest", cut(s.Digest))
 	}
 	return plausible(s, shown)
 }
@@ -63,10 +63,10 @@ func checkDeviceState(t device.Task, s *device.State) error {
 // checkDigest returns an error if d is not the digest of a stream.
 func checkDigest(d *Digest) error {
 	if !isHex(d.Sum, 16) {
-		return fmt.Errorf("%q is no digest", cut(d.Sum))
+		return fmt.Errorf("%q is not a digest", cut(d.Sum))
 	}
 	if len(d.Parts) > zfs.MaxParts || d.Shift > 63 {
-		return fmt.Errorf("a digest of %d parts of 2^%d positions", len(d.Parts), d.Shift)
+		return fmt.Errorf("digest of %d parts of 2^%d positions", len(d.Parts), d.Shift)
 	}
 	return plausible(d, shown)
 }
@@ -82,12 +82,12 @@ func checkDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 	case r.Size != size:
 		return fmt.Errorf("%d bytes of %d were hashed", r.Size, size)
 	case !isDigest(r.SourceDigest, q.Options.Digest()):
-		return fmt.Errorf("%q is no digest", cut(r.SourceDigest))
+		return fmt.Errorf("%q is not a digest", cut(r.SourceDigest))
 	case r.Block <= 0 || r.Block > tcp.MaxRaw:
 		return fmt.Errorf("blocks of %d bytes", r.Block)
 	}
 	if n, bytes := device.Parts(size, r.Block); len(d.Parts) != n || d.PartBytes != bytes {
-		return fmt.Errorf("%d parts of %d bytes, and %d of %d were asked for", len(d.Parts), d.PartBytes, n, bytes)
+		return fmt.Errorf("got %d parts of %d bytes, expected %d of %d", len(d.Parts), d.PartBytes, n, bytes)
 	}
 	return plausible(d, shown)
 }
@@ -95,18 +95,18 @@ func checkDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 // checkFiles returns an error if d does not answer q.
 func checkFiles(q files.Query, d *files.Digest) error {
 	if len(d.Parts) != files.Parts {
-		return fmt.Errorf("a digest of %d parts, and %d were asked for", len(d.Parts), files.Parts)
+		return fmt.Errorf("got a digest of %d parts, expected %d", len(d.Parts), files.Parts)
 	}
 	for _, p := range d.Parts {
 		if !isHex(p, 16) {
-			return fmt.Errorf("%q is no digest", cut(p))
+			return fmt.Errorf("%q is not a digest", cut(p))
 		}
 	}
 	if len(d.Listed) > files.MaxListed || len(d.Listed) > 0 && q.Within == 0 {
-		return fmt.Errorf("%d files were listed", len(d.Listed))
+		return fmt.Errorf("got %d files", len(d.Listed))
 	}
 	if len(d.Problems) > files.MaxProblems || d.Failed < uint64(len(d.Problems)) {
-		return fmt.Errorf("%d problems were told", len(d.Problems))
+		return fmt.Errorf("got %d problems", len(d.Problems))
 	}
 	return plausible(d, shown)
 }
@@ -125,14 +125,14 @@ func checkTicket(o tcp.Offer, t *tcp.Ticket) error {
 	n, err := strconv.Atoi(port)
 	switch {
 	case !sameAddress(host, o.Address):
-		return fmt.Errorf("the ticket is for %q, and a listener at %s was asked for", cut(host), o.Address)
+		return fmt.Errorf("the ticket is for %q, expected a listener at %s", cut(host), o.Address)
 	case err != nil || n < low || n > high:
-		return fmt.Errorf("the ticket is for port %q, and one of %d-%d was asked for", cut(port), low, high)
+		return fmt.Errorf("the ticket is for port %q, expected one of %d-%d", cut(port), low, high)
 	case t.Mode != o.Mode || t.Streams != max(o.Streams, 1) || t.Socket != o.Socket:
-		return fmt.Errorf("the ticket is for %d connections of mode %q with sockets %v, and %d of mode %q with %v were asked for",
+		return fmt.Errorf("the ticket is for %d connections of mode %q with sockets %v, expected %d of mode %q with %v",
 			t.Streams, cut(string(t.Mode)), t.Socket, o.Streams, o.Mode, o.Socket)
 	case t.Deadline < 0 || o.Deadline > 0 && t.Deadline != o.Deadline || t.Deadline > time.Hour:
-		return fmt.Errorf("the ticket's deadline is %s, and %s was asked for", t.Deadline, o.Deadline)
+		return fmt.Errorf("the ticket's deadline is %s, expected %s", t.Deadline, o.Deadline)
 	}
 	return t.Check()
 }
@@ -152,10 +152,10 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 // checkResult returns an error if the result does not fit the task.
 func checkResult(t Task, r *Result) error {
 	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.Pace != nil) {
-		return errors.New("it is the account of another task")
+		return errors.New("got the result of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {
-		return fmt.Errorf("%q is no digest", cut(r.Digest))
+		return fmt.Errorf("%q is not a digest", cut(r.Digest))
 	}
 	if a := r.Files; a != nil {
 		if n := max(len(a.Names), len(a.Differ), len(a.Blocked), len(a.Problems)); n > 2*files.MaxProblems {
@@ -165,7 +165,7 @@ func checkResult(t Task, r *Result) error {
 	if d := r.Device; d != nil {
 		for _, sum := range []string{d.SourceDigest, d.TargetDigest} {
 			if sum != "" && !isDigest(sum, device.XXH3) && !isDigest(sum, device.BLAKE3) {
-				return fmt.Errorf("%q is no digest", cut(sum))
+				return fmt.Errorf("%q is not a digest", cut(sum))
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func checkResult(t Task, r *Result) error {
 // checkCeiling returns an error if c is not the requested measurement.
 func checkCeiling(q probe.Request, c *probe.Ceiling) error {
 	if c.ID != q.ID {
-		return fmt.Errorf("%q was measured, and %s was asked for", cut(c.ID), q.ID)
+		return fmt.Errorf("got measurement %q, expected %s", cut(c.ID), q.ID)
 	}
 	return plausible(c, shown)
 }
@@ -235,7 +235,7 @@ func (w textMode) walk(v reflect.Value, name string) error {
 		}
 	case reflect.Bool, reflect.Uint, reflect.Uint8, reflect.Uint32, reflect.Uint64:
 	default:
-		return fmt.Errorf("%s is a %s, which nothing judges", name, v.Kind())
+		return fmt.Errorf("%s has the unknown type %s", name, v.Kind())
 	}
 	return nil
 }

@@ -23,13 +23,13 @@ const maxValue = 64 << 10
 // listing asks for.
 func checkListing(q ListQuery, l *zfs.Listing) error {
 	if l.Root != q.Dataset {
-		return fmt.Errorf("it is about %q, and %s was asked for", cut(l.Root), q.Dataset)
+		return fmt.Errorf("got an answer about %q, expected %s", cut(l.Root), q.Dataset)
 	}
 	surveyed := append(zfs.SurveyProperties(), zfs.ChangedProperty, zfs.NewestProperty)
 	surveyed = append(surveyed, q.User...)
 	for _, d := range slices.Concat(l.Ancestors, l.Datasets) {
 		if d == nil {
-			return fmt.Errorf("the listing of %s has a dataset without a name", q.Dataset)
+			return fmt.Errorf("the listing of %s contains a dataset without a name", q.Dataset)
 		}
 		if err := checkDataset(d, surveyed); err != nil {
 			return err
@@ -38,7 +38,7 @@ func checkListing(q ListQuery, l *zfs.Listing) error {
 	last := ""
 	for _, d := range l.Ancestors {
 		if !strings.HasPrefix(q.Dataset, d.Name+"/") || d.Name <= last {
-			return fmt.Errorf("%q was listed as a dataset above %s", d.Name, q.Dataset)
+			return fmt.Errorf("got %q as an ancestor of %s", d.Name, q.Dataset)
 		}
 		last = d.Name
 	}
@@ -53,7 +53,7 @@ func checkListing(q ListQuery, l *zfs.Listing) error {
 			wanted = only[d.Name]
 		}
 		if !wanted {
-			return fmt.Errorf("%q was listed, and %s was asked for", d.Name, q.Dataset)
+			return fmt.Errorf("got %q, expected %s", d.Name, q.Dataset)
 		}
 		if seen[d.Name] {
 			return fmt.Errorf("%q was listed twice", d.Name)
@@ -62,7 +62,7 @@ func checkListing(q ListQuery, l *zfs.Listing) error {
 	}
 	p := &l.Pool
 	if p.Name != "" && p.Name != zfs.PoolOf(q.Dataset) || l.Began < 0 {
-		return fmt.Errorf("the pool of %s was said to be %q", q.Dataset, cut(p.Name))
+		return fmt.Errorf("got pool %[2]q for %[1]s", q.Dataset, cut(p.Name))
 	}
 	for _, m := range []map[string]string{p.Properties, p.Features} {
 		maps.DeleteFunc(m, func(name, value string) bool { return zfs.CheckProperty(name) != nil || len(value) > maxValue })
@@ -76,28 +76,28 @@ func checkDataset(d *zfs.Dataset, surveyed []string) error {
 		return err
 	}
 	if d.Type != zfs.Filesystem && d.Type != zfs.Volume {
-		return fmt.Errorf("%s was listed as a %q", d.Name, cut(string(d.Type)))
+		return fmt.Errorf("got the type %[2]q for %[1]s", d.Name, cut(string(d.Type)))
 	}
 	if d.NewestOnly && len(d.Versions) > 1 {
-		return fmt.Errorf("%d versions of %s were listed as the newest one", len(d.Versions), d.Name)
+		return fmt.Errorf("got %d most recent snapshots of %s", len(d.Versions), d.Name)
 	}
 	for _, v := range d.Versions {
 		if of, _, err := zfs.ParseVersion(v.In(d.Name)); err != nil {
 			return err
 		} else if of != d.Name {
-			return fmt.Errorf("%q was listed as a version of %s", cut(v.Short()), d.Name)
+			return fmt.Errorf("got %q as a snapshot or bookmark of %s", cut(v.Short()), d.Name)
 		}
 	}
 	ordered := slices.Clone(d.Versions)
 	zfs.SortVersions(ordered)
 	if !slices.Equal(ordered, d.Versions) {
-		return fmt.Errorf("the versions of %s are out of order", d.Name)
+		return fmt.Errorf("the snapshots of %s are out of order", d.Name)
 	}
 	names, snapshots := make(map[string]bool, len(d.Versions)), make(map[uint64]bool, len(d.Versions))
 	for _, v := range d.Versions {
 		switch {
 		case v.GUID == 0 || v.CreateTXG == 0: // plans take 0 for "none"
-			return fmt.Errorf("%s was listed with the GUID %d and the createtxg %d", v.In(d.Name), v.GUID, v.CreateTXG)
+			return fmt.Errorf("got GUID %[2]d and createtxg %[3]d for %[1]s", v.In(d.Name), v.GUID, v.CreateTXG)
 		case names[v.Short()] || v.Kind == zfs.Snapshot && snapshots[v.GUID]:
 			return fmt.Errorf("%s was listed twice", v.In(d.Name))
 		}
@@ -148,7 +148,7 @@ func checkHolds(snapshots []string, answer map[string][]string) error {
 	for name, tags := range answer {
 		for _, t := range tags {
 			if t == "" || len(t) > zfs.MaxName || !printable.IsText(t) {
-				return fmt.Errorf("%q was listed as a hold of %s", cut(t), name)
+				return fmt.Errorf("got %q as a hold of %s", cut(t), name)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func checkAbout[V any](names []string, answer map[string]V) error {
 	}
 	for n := range answer {
 		if !asked[n] {
-			return fmt.Errorf("it is about %q, which was not asked about", cut(n))
+			return fmt.Errorf("got an answer about %q, which was not requested", cut(n))
 		}
 	}
 	return nil
@@ -173,14 +173,14 @@ func checkAbout[V any](names []string, answer map[string]V) error {
 func checkDamage(dataset string, d *zfs.Damage) error {
 	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.OfPool < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
 		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
-		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
+		return fmt.Errorf("the damage report of %s is out of bounds", dataset)
 	}
 	for _, t := range d.Things {
 		if len(t.Shown)+len(t.Path)+len(t.Object) > 3*4096 {
-			return fmt.Errorf("what it tells of the damage of %s is too long", dataset)
+			return fmt.Errorf("the damage report of %s is too long", dataset)
 		}
 		if strings.ContainsFunc(t.Shown+t.Path+t.Object, unicode.IsControl) {
-			return fmt.Errorf("what it tells of the damage of %s holds control characters", dataset)
+			return fmt.Errorf("the damage report of %s contains control characters", dataset)
 		}
 		if t.Snapshot != "" {
 			if err := zfs.CheckComponent(t.Snapshot); err != nil {
@@ -188,7 +188,7 @@ func checkDamage(dataset string, d *zfs.Damage) error {
 			}
 		}
 		if t.Dataset != "" && t.Dataset != dataset && !strings.HasPrefix(t.Dataset, dataset+"/") {
-			return fmt.Errorf("%q is damaged, and %s was asked for", cut(t.Dataset), dataset)
+			return fmt.Errorf("got damage of %q, expected %s", cut(t.Dataset), dataset)
 		}
 		if t.Dataset == "" {
 			continue
@@ -207,7 +207,7 @@ func checkDrillClone(a zfs.DrillClone, clone *string) error {
 		return err
 	}
 	if !zfs.IsDrillClone(*clone) || zfs.PoolOf(*clone) != zfs.PoolOf(a.Snapshot) {
-		return fmt.Errorf("the clone of %s was said to be %q", a.Snapshot, cut(*clone))
+		return fmt.Errorf("got %[2]q as the clone of %[1]s", a.Snapshot, cut(*clone))
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func checkDrillClone(a zfs.DrillClone, clone *string) error {
 // checkDrillResult returns an error if the output is longer than a command may write.
 func checkDrillResult(_ zfs.DrillCommand, r *zfs.DrillResult) error {
 	if len(r.Output) > zfs.MaxDrillOutput || len(r.Failure) > zfs.MaxDrillOutput {
-		return fmt.Errorf("a command said %d bytes", len(r.Output)+len(r.Failure))
+		return fmt.Errorf("a command printed %d bytes", len(r.Output)+len(r.Failure))
 	}
 	return plausible(r, shown)
 }

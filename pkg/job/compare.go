@@ -147,7 +147,7 @@ func (c *compareJob) sizes(ctx context.Context) error {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, hosts.ErrLost)):
 			return err
 		case err != nil:
-			r.Notes = append(r.Notes, "what "+side.name+" would have to send is not known: "+err.Error())
+			r.Notes = append(r.Notes, "the size to send from "+side.name+" is unknown: "+err.Error())
 			continue
 		}
 		for i, s := range sides {

@@ -54,7 +54,7 @@ func TestCompare(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Differ, r.Outcome)
 	require.Zero(t, r.BytesA)
-	require.Equal(t, []string{"what src/a would have to send is not known: not for this key"}, r.Notes)
+	require.Equal(t, []string{"the size to send from src/a is unknown: not for this key"}, r.Notes)
 	w.before = failOn("list", errors.New("broken"))
 	r, err = compare(nil)
 	require.ErrorContains(t, err, "broken")

@@ -131,7 +131,7 @@ type deviceJob struct {
 func (d *deviceJob) run(ctx context.Context) error {
 	s := stages{
 		survey: func(ctx context.Context) error {
-			err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey)
+			err := withActivity(ctx, d.rep, fmt.Sprintf("inspecting %s and %s", d.req.Source, d.req.Target), d.survey)
 			if err == nil && !d.req.Compare {
 				err = d.checkCopy(ctx)
 			}
@@ -233,9 +233,9 @@ func (d *deviceJob) checkStreams() error {
 	}
 	switch {
 	case isStandard(d.req.Source) && isStandard(d.req.Target):
-		return fault.Usagef("cat does that", "both ends are standard streams")
+		return fault.Usagef("use cat", "source and target are both standard streams")
 	case d.req.Compare, d.req.Options.Delta, d.req.SkipErrors:
-		return fault.Usagef("name devices or image files", "{{verify-only}}, {{delta}} and {{skip-errors}} need both devices, not a stream")
+		return fault.Usagef("name devices or image files", "{{verify-only}}, {{delta}} and {{skip-errors}} require two devices, not a stream")
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func notAPath(e endpoint.Endpoint) error {
 	if !e.Local() {
 		path = "[HOST:]/PATH"
 	}
-	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
+	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; to send a dataset, use zxfer send", "%q is not a path to a device or image file", e)
 }
 
 // admit returns an error for problems at fail level, nil if there are none.
@@ -295,7 +295,7 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	size := int64(0)
 	if d.task.Source.Size > 0 && !d.task.Target.IsFile() && d.task.Target.Size > d.task.Source.Size {
 		size = d.task.Source.Size
-		d.rep.Log(fmt.Sprintf("%s is larger: its first %d bytes are compared", d.req.Target, size))
+		d.rep.Log(fmt.Sprintf("%s is larger: zxfer compares its first %d bytes", d.req.Target, size))
 	}
 	onSource, onTarget := connect.Watch(d.report.Size, func(p connect.Progress) { d.rep.Progress(1, p) })
 	d.rep.DeviceStarted(d.report, 0)
@@ -325,5 +325,5 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
 	d.report.Differ = a.Differ(b)
-	return fault.Failf("zxfer dev --delta copies only what differs", "%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
+	return fault.Failf("to copy only the differences, use zxfer dev --delta", "%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }

@@ -50,7 +50,7 @@ func (d *deviceJob) copy(ctx context.Context) error {
 func (d *deviceJob) copyStream(ctx context.Context, name string) error {
 	err := d.try(ctx, 0)
 	if err != nil && ctx.Err() != nil {
-		return fault.Failf("begin it anew: the copy of a stream cannot be resumed", "%s: interrupted", name)
+		return fault.Failf("start again: a copy of a stream cannot be resumed", "%s: interrupted", name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -66,10 +66,10 @@ func (d *deviceJob) inspectDevices(ctx context.Context) error {
 		case err != nil:
 			return err
 		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet present
-			return fmt.Errorf("%s is not there", end)
+			return fmt.Errorf("%s does not exist", end)
 		case !now.Same(*planned):
-			return &retry.Permanent{Err: fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
-				"%s: it is not the device any more that the copy began with", end)}
+			return &retry.Permanent{Err: fault.Failf("use a persistent name, such as one in /dev/disk/by-id",
+				"%s: it is another device than at the start of the copy", end)}
 		}
 		// Keep the planned facts of a source file: they reveal later writes to it.
 		if planned != &d.task.Source || !now.IsFile() {
@@ -100,7 +100,7 @@ func (d *deviceJob) checkBadRanges() error {
 		n += b.Length
 	}
 	places := english.Plural(len(r.BadRanges), "place", "")
-	return fault.Failf("ddrescue may get more: give it the copy, and the map that {{map FILE}} writes", "%s: %d bytes in %s could not be read and are zeros in the copy", d.req.Source, n, places)
+	return fault.Failf("to recover more, run ddrescue on the copy, with the map that {{map FILE}} writes", "%s: %d bytes in %s were unreadable, and are zeros in the copy", d.req.Source, n, places)
 }
 
 func (d *deviceJob) try(ctx context.Context, tries int) error {
@@ -131,7 +131,7 @@ func (d *deviceJob) compareDigests(r *DevResult) error {
 	if r.SourceDigest == "" || r.TargetDigest == "" || r.SourceDigest == r.TargetDigest {
 		return nil
 	}
-	return fault.Failf("zxfer dev --verify-only compares them", "%s and %s: %s %s was read and %s was written", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
+	return fault.Failf("to compare them, use zxfer dev --verify-only", "%s and %s: %s %s was read and %s was written", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }
 
 // result merges the accounts of both ends.

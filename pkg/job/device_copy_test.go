@@ -66,7 +66,7 @@ func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer
 		return hosts.Result{}, fmt.Errorf("%w: in the middle", tcp.ErrCut)
 	}
 	if len(h.tries) <= 1+h.held {
-		return hosts.Result{}, fault.Refusef("wait for it to end", "another copy is running")
+		return hosts.Result{}, fault.Refusef("wait until it ends", "another copy is running")
 	}
 	return hosts.Result{Device: &device.Account{}}, nil
 }
@@ -101,10 +101,10 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 		want           string // part of the error
 	}{
 		{"nothing changed", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
-		{"the target is another disk", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is not the device any more"},
-		{"the source is another disk", a, b, map[string][]device.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is not the device any more"},
+		{"the target is another disk", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is another device than at the start of the"},
+		{"the source is another disk", a, b, map[string][]device.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is another device than at the start of the"},
 		{"the host was started again, the disks are the same", a, b, map[string][]device.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
-		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is not the device any more"},
+		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is another device than at the start of the"},
 		{"the disk comes back late", a, b, map[string][]device.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
 		{"an image is there after the cut", a, missing, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {{Kind: device.KindFile, Size: 1 << 20}}}, ""},
 	} {
@@ -209,7 +209,7 @@ func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.St
 	if t.Options.Cut().Name() == device.BLAKE3 {
 		return device.State{Begun: true, Stored: 1 << 20}, nil
 	}
-	return device.State{Begun: true, Digest: device.BLAKE3, Unusable: "other hashes"}, nil
+	return device.State{Begun: true, Digest: device.BLAKE3, Unusable: "its hashes"}, nil
 }
 
 // slowHost takes an hour for its facts and two seconds to read.

@@ -128,7 +128,7 @@ func (d *doctor) run(ctx context.Context) error {
 // capture captures the facts of both hosts concurrently.
 func (d *doctor) capture(ctx context.Context) error {
 	all := d.all()
-	defer d.watch.Activity("looking at " + strings.Join(labels(all), " and "))()
+	defer d.watch.Activity("inspecting " + strings.Join(labels(all), " and "))()
 	d.report.Archives = make([]Archive, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {

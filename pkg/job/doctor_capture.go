@@ -43,11 +43,11 @@ func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
 			hosts = append(hosts, h)
 		}
 		if err != nil {
-			return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "%w", err)
+			return nil, fault.Usagef("zxfer doctor --capture FILE", "%w", err)
 		}
 	}
 	if len(hosts) == 0 {
-		return nil, fault.Usagef("make one with zxfer doctor --capture FILE", "the facts are of no host")
+		return nil, fault.Usagef("zxfer doctor --capture FILE", "the facts contain no host")
 	}
 	if source, target := hosts[0], hosts[len(hosts)-1]; in.Source.Name == "" { // no transfer
 		in.Source, in.Target = source, target

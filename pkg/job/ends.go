@@ -69,7 +69,7 @@ func (e *ends) choose(w transport.Settings) (err error) {
 // open tests whether the link works and otherwise selects a fallback. If no path works, the
 // preflight checks report it.
 func (e *ends) open(ctx context.Context, rep Watcher) error {
-	defer rep.Activity("finding out which way data can take")()
+	defer rep.Activity("finding a network path for the data")()
 	link := e.link
 	twice := retry.Loop{
 		Try: func(ctx context.Context, _ int) (err error) { link, err = link.Open(ctx, rep.Log); return err },

@@ -23,7 +23,7 @@ func changed(err error) error {
 // not a refusal.
 func unchanged(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return fault.Interrupt("nothing was changed", errors.New("interrupted"))
+		return fault.Interrupt("nothing was changed; run the same command again", errors.New("interrupted"))
 	}
 	return err
 }
@@ -42,14 +42,14 @@ func skippedCause(dataset, need string, err error) error {
 }
 
 func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
+	return fault.Refusef("list the datasets: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
 		"%s: no such dataset: %s", at.Label(), dataset)
 }
 
 // MissingPool turns a listing's NotFound error into a refusal with a NoPool.
 func MissingPool(at *hosts.Conn, dataset string, err error) error {
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
+		return fault.Refusef("list its pools: zpool list\nlist pools to import: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
 	}
 	return err
 }

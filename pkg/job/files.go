@@ -97,13 +97,13 @@ type filesJob struct {
 func (f *filesJob) run(ctx context.Context) error {
 	err := f.prepare(ctx, f.rep, &stages{
 		survey: func(ctx context.Context) error {
-			return withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey)
+			return withActivity(ctx, f.rep, fmt.Sprintf("inspecting %s and %s", f.req.Source, f.req.Target), f.survey)
 		},
 		admit:    f.admit,
 		moves:    func() bool { return true },
 		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings() },
 		measure: func(ctx context.Context) error {
-			if err := withActivity(ctx, f.rep, "looking at what would come", f.preview); err != nil {
+			if err := withActivity(ctx, f.rep, "listing the files to restore", f.preview); err != nil {
 				return err
 			}
 			f.report.Plan = f.pending
@@ -163,7 +163,7 @@ func (f *filesJob) survey(ctx context.Context) error {
 	}
 	newest, ok := d.Latest()
 	if !ok {
-		return fault.Refusef("only snapshots are read", "%s has no snapshot", f.req.Source)
+		return fault.Refusef("take a snapshot of it first", "%s has no snapshot", f.req.Source)
 	}
 	f.report.Snapshot = newest.In(dataset)
 	return nil
@@ -176,13 +176,13 @@ func (f *filesJob) admit() error {
 	}
 	p := &f.pending
 	if n := len(p.Blocked); n > 0 {
-		return fault.Refusef("name another directory, or move what is there",
-			"%s: in %s a folder is where a file would come, or the other way round: %s", f.target.Label(), f.req.Target.Name, finding.Some(p.Blocked, 3))
+		return fault.Refusef("name another directory, or move the existing files",
+			"%s: in %s a directory exists in place of a file, or a file in place of a directory: %s", f.target.Label(), f.req.Target.Name, finding.Some(p.Blocked, 3))
 	}
 	if p.Replaced > 0 && !f.req.Overwrite {
-		return fault.Refusef("name another directory; {{overwrite}} replaces them",
-			"%s: %s there and %s: %s", f.target.Label(), english.PluralWord(int(p.Replaced), "1 file is", fmt.Sprintf("%d files are", p.Replaced)),
-			english.PluralWord(int(p.Replaced), "differs", "differ"), finding.Some(p.Differ, 3))
+		return fault.Refusef("name another directory, or replace them: {{overwrite}}",
+			"%s: %s: %s", f.target.Label(), english.PluralWord(int(p.Replaced), "1 different file exists", fmt.Sprintf("%d different files exist", p.Replaced)),
+			finding.Some(p.Differ, 3))
 	}
 	return nil
 }
@@ -222,8 +222,8 @@ func (f *filesJob) restoreFiles(ctx context.Context) error {
 	if total.Failed == 0 {
 		return nil
 	}
-	return fault.Failf("what is damaged in the copy, another snapshot or copy may have whole",
-		"%s", english.PluralWord(int(total.Failed), "1 file did not come as it was", fmt.Sprintf("%d files did not come as they were", total.Failed)))
+	return fault.Failf("try another snapshot or copy for the damaged files",
+		"%s", english.PluralWord(int(total.Failed), "1 file was not restored correctly", fmt.Sprintf("%d files were not restored correctly", total.Failed)))
 }
 
 // mergeFailures adds the failures of a try to those before, without duplicates. A retry skips

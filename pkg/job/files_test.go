@@ -78,7 +78,7 @@ func TestFilesAreRestored(t *testing.T) {
 	require.NoError(t, os.WriteFile(to+"/bob", []byte("mine"), 0o600))
 	r, err = run(nil)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.ErrorContains(t, err, "1 file is there and differs: bob")
+	require.ErrorContains(t, err, "1 different file exists: bob")
 	require.Equal(t, "refused", r.Outcome)
 	r, err = run(func(f *Files) { f.Overwrite = true })
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(
 	if err != nil {
 		return hosts.Result{}, err
 	}
-	r.Files.Problems, r.Files.Failed = []files.Problem{{Path: "alice/one", Why: "its owner could not be kept"}}, 1
+	r.Files.Problems, r.Files.Failed = []files.Problem{{Path: "alice/one", Why: "cannot set its owner"}}, 1
 	return r, fmt.Errorf("%w: in the middle", tcp.ErrCut)
 }
 
@@ -130,7 +130,7 @@ func TestFilesGoOnBehindACut(t *testing.T) {
 	to := t.TempDir()
 	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cuttingHost{world: w, cuts: 1}), silentFiles{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "what came with the first try did not come as it was")
-	require.ErrorContains(t, err, "1 file did not come as it was")
+	require.ErrorContains(t, err, "1 file was not restored correctly")
 	require.Equal(t, "alice/one", r.Result.Problems[0].Path)
 	require.EqualValues(t, 5, r.Result.New, "of both tries")
 	require.EqualValues(t, 6, r.Result.Bytes)

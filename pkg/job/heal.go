@@ -139,7 +139,7 @@ func (h *healJob) run(ctx context.Context) error {
 	case h.req.DryRun:
 		return nil
 	case !healable:
-		return fault.Refusef("", "%s: nothing of the damage can be healed; nothing was changed", h.req.At)
+		return fault.Refusef("", "%s: none of the damage can be healed; nothing was changed", h.req.At)
 	}
 	for round := 1; ; round++ {
 		streams := h.streams
@@ -190,10 +190,10 @@ func (h *healJob) healAll(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil, fault.ClassOf(err) == fault.Interrupted:
-			return fault.Interrupt("the same command goes on", err)
+			return fault.Interrupt("the same command resumes", err)
 		case err != nil:
 			hints := slices.DeleteFunc(strings.Split(fault.HintOf(err), "\n"), func(l string) bool {
-				return strings.HasSuffix(l, " passes over this check") // heal does not have --skip-check
+				return strings.HasSuffix(l, " skips this check") // heal does not have --skip-check
 			})
 			d.Why, d.Remedy = err.Error(), strings.Join(hints, "\n")
 			h.rep.Log(d.Dataset + ": not healed") // the report has the reason
@@ -220,7 +220,7 @@ func (h *healJob) fallBackToFull() (any bool) {
 }
 
 func (d *HealedDataset) useFull(rep Reporter) {
-	rep.Log(d.Dataset + ": what came after @" + d.Since + " does not suffice: all of it comes")
+	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: sending all data")
 	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0
 }
 
@@ -242,7 +242,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		damaged = locked
 		for _, name := range locked {
 			h.report.Things = append(h.report.Things, &HealedObject{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: HealPlanned,
-				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: it may be any of those without"})
+				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: any dataset without its key may be damaged"})
 		}
 	}
 	slices.Sort(damaged)
@@ -260,7 +260,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 			out.Why, out.Remedy = err.Error(), fault.HintOf(err)
 		}
 		if !preflight.CanHeal(version) {
-			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; 2.2 and later can", version), ""
+			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; version 2.2 and later can", version), ""
 		}
 	}
 	for _, t := range h.report.Things {

@@ -15,7 +15,7 @@ import (
 
 // damage lists the damage of the requested pool or dataset.
 func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
-	defer h.rep.Activity("reading the list of errors of " + h.req.At.String())()
+	defer h.rep.Activity("reading the error list of " + h.req.At.String())()
 	return damage(ctx, h.host, h.req.At.Name)
 }
 
@@ -33,11 +33,11 @@ func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, 
 func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
 	pool := zfs.PoolOf(h.req.At.Name)
 	if reason == zfs.DatasetDestroyed {
-		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
-			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen run the same command again",
+			"%s: ZFS does not list the errors, because some belong to a destroyed dataset", h.req.At)
 	}
 	if reason != "" && reason != zfs.KeyNotLoaded {
-		return nil, fault.Refusef("as root\n"+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
+		return nil, fault.Refusef("run as root: "+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
 	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
 	if err != nil {
@@ -50,15 +50,15 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	}
 	switch {
 	case len(names) == 0:
-		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
-			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen run the same command again",
+			"%s: ZFS does not list its errors; a scrub recreates the list", h.req.At)
 	case h.req.At.Name == pool:
 		commands := ""
 		for _, name := range names[:min(len(names), 10)] {
 			commands += "\n" + h.command(name)
 		}
-		return nil, fault.Refusef("zfs load-key -a, there, and the same command; or, where it is one of them that is damaged:"+commands,
-			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset is without", "datasets are without"))
+		return nil, fault.Refusef("run zfs load-key -a there, then the same command; if one of these is damaged: "+commands,
+			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset lacks its key", "datasets lack their keys"))
 	}
 	return names, nil
 }

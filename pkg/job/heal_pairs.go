@@ -46,7 +46,7 @@ type commonSnapshot struct {
 func (h *healJob) chooseCopy(ctx context.Context, out *HealedDataset) error {
 	all := h.req.pairs(out.Dataset)
 	if len(all) == 0 {
-		return fault.Refusef("name one: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
+		return fault.Refusef("name a copy: "+h.command(out.Dataset)+" HOST:COPY", "no copy of %s is known", out.Dataset)
 	}
 	for _, p := range all {
 		if err := h.lock(ctx, p); err != nil {
@@ -128,7 +128,7 @@ func (h *healJob) unlock() {
 // notes.
 func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
 	p := out.pair
-	defer h.rep.Activity("looking at " + p.good.String())()
+	defer h.rep.Activity("inspecting " + p.good.String())()
 	bad, err := h.getDataset(ctx, p.bad, &p.Settings)
 	if err != nil {
 		return err
@@ -148,12 +148,12 @@ func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
 	}
 	switch {
 	case copied.Get("readonly") != "on":
-		return fault.Refusef("where "+target.String()+" is a copy that nobody writes to, there: zfs set readonly=on "+zfs.CommandLine([]string{target.Name}),
-			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, and what was written there would be lost", target, source)
+		return fault.Refusef("if "+target.String()+" is a copy without writers, run there: zfs set readonly=on "+zfs.CommandLine([]string{target.Name}),
+			"%s is not read-only: healing receives a snapshot of %s into it and rolls it back, destroying newer data", target, source)
 	case bad.Get("origin") != "-" && bad.Get("origin") != "":
-		return fault.Refusef("", "%s is a clone: OpenZFS crashes where blocks of one are healed", p.bad)
+		return fault.Refusef("", "%s is a clone: OpenZFS crashes if blocks of a clone are healed", p.bad)
 	case !strings.Contains(target.Name, "/"):
-		return fault.Refusef("", "%s is a pool's own dataset, into which no snapshot of %s can be sent by its name", target, source)
+		return fault.Refusef("", "%s is the root dataset of a pool: zxfer cannot send a snapshot of %s into it", target, source)
 	}
 	if err := h.checkIdle(ctx, target, copied, &p.Settings); err != nil {
 		return err
@@ -188,10 +188,10 @@ func (p *healPair) chooseRoles(bad, good *zfs.Dataset) error {
 	moreGood, moreBad := goods[len(goods)-1].GUID != last.guid, bads[len(bads)-1].GUID != last.guid
 	switch {
 	case moreGood && moreBad:
-		return fault.Refusef("", "%s and %s went separate ways after @%s", p.bad, p.good, last.good)
+		return fault.Refusef("", "%s and %s diverged after @%s", p.bad, p.good, last.good)
 	case p.job != "" && (moreGood && p.fromBad || moreBad && !p.fromBad):
 		source, target := p.ends()
-		return fault.Refusef("", "%s has snapshots that are newer than those of %s, of which it is a copy by the job file", target, source)
+		return fault.Refusef("", "%s is newer than %s, although the job file says that it is a copy of it", target, source)
 	case p.job != "":
 	case moreGood:
 		p.fromBad = false
@@ -216,8 +216,8 @@ func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dat
 		half = "now"
 	}
 	if err == nil && half != "-" && half != "" {
-		return fault.Refusef("wait for its end; one that was cut off goes on with its own command, or is given up, there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
-			"%s is half received: a transfer into it is under way, or was cut off", e)
+		return fault.Refusef("wait until it ends; resume an interrupted one with its command, or abort it there: zfs receive -A "+zfs.CommandLine([]string{e.Name}),
+			"%s is partially received: a transfer into it is running, or was interrupted", e)
 	}
 	return err
 }
@@ -233,11 +233,11 @@ func (h *healJob) damageNote(ctx context.Context, p *healPair) (string, error) {
 	}
 	switch {
 	case err != nil:
-		return "whether it is damaged itself is not known: " + err.Error(), err
+		return "cannot check whether it is damaged: " + err.Error(), err
 	case n > 0:
-		return "it is damaged itself, " + english.Plural(n, "error", "") + ": a stream of it ends at the first block that cannot be read", nil
+		return "it is damaged, " + english.Plural(n, "error", "") + ": its stream ends at the first unreadable block", nil
 	case d.Unlisted:
-		return "its pool has errors, too, and does not list them: it may be damaged itself", nil
+		return "its pool also has errors, but does not list them: it may be damaged", nil
 	}
 	return "", nil
 }

@@ -20,8 +20,8 @@ import (
 
 // The values of HealedObject.Read without failure and for unread files.
 const (
-	readsAgain = "reads again"
-	tooMuch    = "was not read: it is left to the scrub"
+	readsAgain = "is readable again"
+	tooMuch    = "was not read: only the scrub checks it"
 )
 
 // Limits for reading a dataset before the scrub.
@@ -31,7 +31,7 @@ const (
 )
 
 // errTooLarge means that a file exceeds the remaining limit.
-var errTooLarge = errors.New("it has more than is to be read")
+var errTooLarge = errors.New("it is larger than the limit")
 
 // reread reads each damaged file of a dataset once. It reports whether all that were read
 // succeeded. A failure proves damage. Success does not prove health, because the data may be
@@ -66,7 +66,7 @@ func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
 		case errors.Is(err, errTooLarge):
 			t.Read = tooMuch
 		case damaged:
-			t.Read = "does not read: " + err.Error()
+			t.Read = "is unreadable: " + err.Error()
 		default:
 			t.Read = "was not read: " + err.Error()
 		}
@@ -109,7 +109,7 @@ func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
 // (2.3.9). The choice may be wrong, because files may have been renamed, but the reread detects
 // that. It reads at most a tenth of the stream size or 16 MiB, also in a dry run.
 func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
-	defer h.rep.Activity("looking in the snapshots of " + d.Dataset + " for the damaged files")()
+	defer h.rep.Activity("searching the snapshots of " + d.Dataset + " for the damaged files")()
 	var paths []string
 	var listed []string // damaged snapshots
 	var cost uint64

@@ -137,7 +137,7 @@ func TestACopyThatIsDamagedItself(t *testing.T) {
 		require.Len(t, r.Datasets, 1)
 		return r.Datasets[0]
 	}
-	require.Contains(t, look().Note, "it is damaged itself, 1 error:")
+	require.Contains(t, look().Note, "it is damaged, 1 error")
 	w.host.Copy("src/a", "dst/other", "1", "2")
 	w.host.Set("dst/other", "readonly", "on")
 	dry.Copies = append(dry.Copies, Copy{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/other"}})
@@ -152,7 +152,7 @@ func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
 	w.host.Set("dst/a", "receive_resume_token", "1-a")
 	r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.Contains(t, r.Datasets[0].Why, "half received")
+	require.Contains(t, r.Datasets[0].Why, "partially received")
 	require.Contains(t, r.Datasets[0].Remedy, "zfs receive -A dst/a")
 	w.assertSnapshots(t)
 }
@@ -166,7 +166,7 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 	}{
 		"a name of two lines": {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
 		"as shown":            {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
-		"another dataset":     {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a was asked for"},
+		"another dataset":     {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a"},
 		"no dataset":          {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
 		"no snapshot":         {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
 		"a long name":         {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
@@ -271,7 +271,7 @@ func TestAnIncrementHeals(t *testing.T) {
 			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
-			require.Equal(t, "reads again", r.Things[0].Read)
+			require.Equal(t, "is readable again", r.Things[0].Read)
 			require.Equal(t, Healed, r.Things[0].Outcome)
 			require.Len(t, w.host.Versions("src/a"), 3)
 		})
@@ -288,7 +288,7 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 		bases     []string // incremental sources of the streams
 		scrubs    int
 	}{
-		"the scrub is cancelled":     {false, "what they healed a scrub tells", "", []string{"1", ""}, 2},
+		"the scrub is cancelled":     {false, "what they healed", "", []string{"1", ""}, 2},
 		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -380,7 +380,7 @@ func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, listed, "list src/b")
 	require.NotContains(t, listed, "list src/c")
-	require.Contains(t, shown.all, "looking for what a heal that was cut off left in src")
+	require.Contains(t, shown.all, "searching for leftovers of an interrupted heal in src")
 }
 
 // activityRecorder records activities.
@@ -444,8 +444,8 @@ func TestRemediesNameTheHost(t *testing.T) {
 	}
 	h := &healJob{req: Heal{At: endpoint.Endpoint{Host: "root@backup1", Name: "vault"}}}
 	hint := fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
-	require.Contains(t, hint, "\non backup1: zfs list ")
-	require.Contains(t, hint, "\non backup1: zpool scrub -w vault")
+	require.Contains(t, hint, "on backup1: zfs list")
+	require.Contains(t, hint, "on backup1: zpool scrub -w vault")
 	h.req.At.Name = "my vault/home"
 	hint = fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
 	require.Equal(t, "on backup1: zpool scrub -w 'my vault'\non backup1: zpool status -v 'my vault'", hint)
@@ -463,8 +463,9 @@ list*"-r my src") echo "my src"; echo "src/a b" ;;
 esac
 `), 0o755))
 	h := &healJob{req: Heal{At: endpoint.Endpoint{Name: "my src"}}}
-	hint := strings.Split(fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}})), "\n")
-	cmd := exec.Command("sh", "-c", hint[1])
+	hint := fault.HintOf(h.checkUnlisted(zfs.Damage{Scan: zfs.Scan{Errors: 1}}))
+	_, command, _ := strings.Cut(strings.Split(hint, "\n")[0], "each error: ")
+	cmd := exec.Command("sh", "-c", command)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.Output()
 	require.NoError(t, err)
@@ -478,8 +479,8 @@ esac
 func TestErrorsThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	for reason, says := range map[string][2]string{
-		zfs.DatasetDestroyed:      {"of a dataset that was destroyed meanwhile", "zpool scrub -w src\nthen the same command"},
-		"insufficient privileges": {"does not list the errors: insufficient privileges", "as root\nzpool status -v src"},
+		zfs.DatasetDestroyed:      {"to a destroyed dataset", "zpool scrub -w src\nthen run the same command again"},
+		"insufficient privileges": {"does not list the errors: insufficient privileges", "run as root: zpool status -v src"},
 	} {
 		w := damagedWorld(t)
 		w.host.Damaged.Unlisted, w.host.Damaged.Reason = true, reason

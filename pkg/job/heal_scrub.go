@@ -26,18 +26,18 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 			t.Outcome = NotHealed
 			h.explain(t)
 		}
-		return fault.Failf("what to do is above, for each of them", "%s: nothing was healed", h.req.At)
+		return fault.Failf("follow the hints above", "%s: nothing was healed", h.req.At)
 	}
-	unsure, prove := "no scrub was done since", h.poolCommands("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
+	unsure, prove := "there was no scrub since", h.poolCommands("zpool wait -t scrub", "zpool scrub -w", "zpool status -v")
 	if !h.req.NoScrub {
 		err := h.scrub(ctx)
 		switch {
 		case err == nil:
 			h.report.Scrubbed = true
 		case ctx.Err() != nil:
-			return fault.Interrupt("the streams went through; a scrub tells what they healed: "+h.poolCommands("zpool scrub"), err)
+			return fault.Interrupt("the streams were received; a scrub shows what they healed: "+h.poolCommands("zpool scrub"), err)
 		default:
-			unsure = "the scrub: " + err.Error()
+			unsure = "scrub: " + err.Error()
 			prove = strings.TrimPrefix(fault.HintOf(err)+"\n"+prove, "\n")
 			h.rep.Log(unsure)
 		}
@@ -47,16 +47,16 @@ func (h *healJob) scrubAndCompare(ctx context.Context) error {
 		return err
 	}
 	if now.Unlisted {
-		unsure = "ZFS does not list what is left"
+		unsure = "ZFS does not list the remaining errors"
 	}
 	remain := h.recordOutcomes(now, unsure)
 	switch {
 	case now.Unlisted:
-		return fault.Failf("zfs load-key, or another scrub, then\n"+h.poolCommands("zpool status -v"), "%s: the streams went through, but ZFS does not list what is left", h.req.At)
+		return fault.Failf("run zfs load-key or another scrub, then "+h.poolCommands("zpool status -v"), "%s: the streams were received, but ZFS does not list the remaining errors", h.req.At)
 	case !h.report.Scrubbed:
-		return fault.Failf(prove, "%s: the streams went through; what they healed a scrub tells: %s", h.req.At, unsure)
+		return fault.Failf(prove, "%s: the streams were received; a scrub shows what they healed: %s", h.req.At, unsure)
 	case remain+now.More > 0:
-		return fault.Failf("what to do is above, for each of them", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
+		return fault.Failf("follow the hints above", "%s: %s not healed", h.req.At, english.Plural(remain+now.More, "error is", "errors are"))
 	}
 	return h.checkUnlisted(now)
 }
@@ -68,7 +68,7 @@ const scrubPoll = 500 * time.Millisecond
 // proves nothing: OpenZFS 2.3.9 removes an error of an older snapshot from the list, although
 // still damaged, if the live data has another block in that place.
 func (h *healJob) scrub(ctx context.Context) error {
-	paused := fault.Failf(h.poolCommands("zpool scrub -s"), "it is paused, and would go on only where it was")
+	paused := fault.Failf(h.poolCommands("zpool scrub -s"), "the scrub is paused, and would only continue from there")
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
@@ -84,7 +84,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 		case d.Scan.Paused:
 			return paused
 		case !d.Scan.Running && !strings.HasPrefix(d.Scan.Text, "scrub repaired"):
-			return fmt.Errorf("it did not come to its end: %q", d.Scan.Text)
+			return fmt.Errorf("it did not finish: %q", d.Scan.Text)
 		case !d.Scan.Running:
 			return nil
 		case d.Scan.Percent >= logged+10:
@@ -119,10 +119,10 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 		default:
 			t.Outcome = NotHealed
 			if known {
-				t.Why = "the newest state does not share its blocks, or they are metadata"
+				t.Why = "the current data does not share its blocks, or they are metadata"
 			}
 			if known && t.Snapshot == "" {
-				t.Why = "it is metadata, or the copy has other blocks in its place"
+				t.Why = "it is metadata, or the copy has different blocks"
 			}
 		}
 		h.explain(t)
@@ -135,12 +135,12 @@ func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 func (h *healJob) explain(t *HealedObject) {
 	i := slices.IndexFunc(h.report.Datasets, func(d *HealedDataset) bool { return t.Dataset != "" && d.Dataset == t.Dataset })
 	if i < 0 {
-		t.Outcome, t.Why = NotHealed, "metadata, or of a dataset that is gone: no copy has its blocks"
+		t.Outcome, t.Why = NotHealed, "metadata, or of a destroyed dataset: no copy has its blocks"
 		switch {
 		case strings.HasPrefix(t.Shown, "<0x"):
-			t.Why = "of a dataset or snapshot that is gone: two scrubs clear it"
+			t.Why = "of a destroyed dataset or snapshot: two scrubs clear it"
 		case strings.HasPrefix(t.Shown, "/"):
-			t.Outcome, t.Why = Unknown, "no mounted dataset is known to have this path: "+h.poolCommands("zpool status -v")
+			t.Outcome, t.Why = Unknown, "no mounted dataset has this path: "+h.poolCommands("zpool status -v")
 		}
 		return
 	}
@@ -175,7 +175,7 @@ func siblingName(e endpoint.Endpoint) string {
 // 2.3.9 does this for errors in older snapshots of unmounted filesystems.
 func (h *healJob) checkUnlisted(d zfs.Damage) error {
 	pool := zfs.PoolOf(h.req.At.Name)
-	ofPool := fmt.Sprintf("pool %s has %s of no dataset: of its own metadata, or of what is gone, which two scrubs clear", pool, english.Plural(d.OfPool, "error", ""))
+	ofPool := fmt.Sprintf("pool %s has %s outside of datasets: in its metadata, or in destroyed data, which two scrubs clear", pool, english.Plural(d.OfPool, "error", ""))
 	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
 	switch {
 	case d.Scan.Errors == 0 && d.OfPool > 0:
@@ -184,15 +184,15 @@ func (h *healJob) checkUnlisted(d zfs.Damage) error {
 	case d.OfPool > 0:
 		return fault.Failf(h.poolCommands("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
 	case pool == h.req.At.Name:
-		return fault.Failf("it may be in a snapshot alone, of what is gone or changed since; this reads the whole pool, and names the first snapshot with each error (later ones may share it):\n"+
+		return fault.Failf("to read the whole pool and list the first snapshot with each error: "+
 			h.shellCommands("zfs list -H -o name -t filesystem,volume -r "+zfs.CommandLine([]string{pool})+` | while read -r d; do p=; zfs list -H -o name -t snapshot -d 1 -s createtxg "$d" | `+
 				`while read -r s; do zfs send -w ${p:+-i} ${p:+"$p"} "$s" >/dev/null || echo "$s"; p=$s; done; done`)+
-			"\nwhere it names none, what had them is gone:\n"+h.poolCommands("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
+			"\nif it lists no snapshot, scrub: "+h.poolCommands("zpool scrub -w"), "%s: %s that ZFS does not list", h.req.At, found)
 	case d.Elsewhere > 0:
-		h.rep.Log(found + ", some of them in other datasets; the others may also be in " + h.req.At.Name)
+		h.rep.Log(found + ", some in other datasets; the rest may also be in " + h.req.At.Name)
 	default:
 		return fault.Failf(h.poolCommands("zpool scrub -w", "zpool status -v"),
-			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears those of deleted data", h.req.At, found, h.req.At.Name)
+			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears errors of deleted data", h.req.At, found, h.req.At.Name)
 	}
 	return nil
 }

@@ -37,10 +37,10 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 	sent, err := RunSend(ctx, Send{
 		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
-	}, h.at, &backgroundReporter{Reporter: h.rep, text: "bringing what is new in " + source.String() + " to " + target.String()})
+	}, h.at, &backgroundReporter{Reporter: h.rep, text: "sending the changes of " + source.String() + " to " + target.String()})
 	if err != nil {
 		if errors.Is(err, &zfs.Error{Kind: zfs.PoolFault}) && p.fromBad {
-			return fault.Failf("remove or replace what is damaged in no snapshot, then the same command", "something newer than the copy is damaged: what is new cannot be read: %w", err)
+			return fault.Failf("delete or replace the damaged files that are in no snapshot, then run the same command again", "data newer than the copy is damaged and cannot be read: %w", err)
 		}
 		return err
 	}
@@ -53,14 +53,14 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrCut):
 		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
 			h.healNewer(ctx, d, of)
-			return fault.Failf(fault.HintOf(err), "%s is damaged itself, and was read up to there: %w", p.good, err)
+			return fault.Failf(fault.HintOf(err), "%s is damaged, and was read up to there: %w", p.good, err)
 		case failed.Op == zfs.OpReceive && (failed.Kind == zfs.PoolFault || strings.Contains(failed.Detail, "not able to reconstruct")):
-			return fault.Failf("what is behind such a block comes by a restore beside, to be renamed into place: zxfer restore "+
-				zfs.CommandLine([]string{p.good.String() + "@" + d.common, siblingName(p.bad)}), "metadata is damaged, too, or a block that is not that of the copy: %w", err)
+			return fault.Failf("restore the data after that block to a new dataset, then rename it: zxfer restore "+
+				zfs.CommandLine([]string{p.good.String() + "@" + d.common, siblingName(p.bad)}), "metadata is also damaged, or a block differs from the copy's: %w", err)
 		}
 		return err
 	}
-	return fmt.Errorf("%s: @%s did not arrive", target, name)
+	return fmt.Errorf("%s: @%s was not received", target, name)
 }
 
 // backgroundReporter reports a transfer as one activity instead of a stream.
@@ -126,7 +126,7 @@ func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Data
 
 // cleanUpAll destroys what interrupted heals left in datasets that are no longer damaged.
 func (h *healJob) cleanUpAll(ctx context.Context) error {
-	defer h.rep.Activity("looking for what a heal that was cut off left in " + h.req.At.String())()
+	defer h.rep.Activity("searching for leftovers of an interrupted heal in " + h.req.At.String())()
 	q := hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
 	l, err := h.host.List(ctx, q)
 	if err != nil {
@@ -150,11 +150,11 @@ func (h *healJob) cleanUpAll(ctx context.Context) error {
 		switch left := strings.Join(slices.Concat(older, newer), " "); {
 		case left == "":
 		case h.req.DryRun:
-			h.rep.Log("left of a heal that was cut off: " + left)
+			h.rep.Log("left by an interrupted heal: " + left)
 		default:
 			failed := h.cleanUpDataset(ctx, d.Name)
 			if failed == nil {
-				h.rep.Log("removed " + left + ", left of a heal that was cut off")
+				h.rep.Log("removed " + left + ", left by an interrupted heal")
 			}
 			err = errors.Join(err, failed)
 		}
@@ -220,7 +220,7 @@ func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
 			err = hosts.Run(ctx, at, hosts.OpRevert, base)
 		}
 		if err != nil {
-			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)
+			return fault.Failf("remove the leftovers there: "+byHand, "%s: cannot destroy the snapshot of the heal: %w", e, err)
 		}
 	}
 	return nil

@@ -28,12 +28,12 @@ func TestWhatIsHealedThrough(t *testing.T) {
 		"a job's copy":              {known: true, readonly: true, toward: true},
 		"a job's read-only source":  {known: true, readonly: true, sourceReadonly: true, toward: true},
 		"a job's live copy":         {known: true, bad: true, want: "is not read-only"},
-		"a job's copy is ahead":     {target: []string{"x"}, known: true, bad: true, readonly: true, want: "newer than those of"},
+		"a job's copy is ahead":     {target: []string{"x"}, known: true, bad: true, readonly: true, want: "newer than"},
 		"as typed":                  {bad: true, readonly: true, toward: true},
 		"both live":                 {bad: true, want: "is not read-only"},
 		"typed, the copy is ahead":  {target: []string{"x"}, readonly: true, want: "is not read-only"},
 		"typed, both are live":      {source: []string{"x"}, want: "is not read-only"},
-		"they went separate ways":   {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "separate ways"},
+		"they went diverged":   {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "diverged"},
 		"typed the other way round": {sourceReadonly: true, bad: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,14 +81,14 @@ func TestWhatAScrubTells(t *testing.T) {
 		want  string // part of the error
 	}{
 		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Healed, ""},
-		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed a scrub tells"},
-		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "it is paused"},
+		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed"},
+		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "the scrub is paused"},
 		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "found 2 errors that ZFS does not list"},
 		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
 		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
-		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error of no dataset"},
-		"of what is gone":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
-		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list what is left"},
+		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
+		"in destroyed data":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
+		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list the remaining errors"},
 		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,9 +65,9 @@ func (t *restoreJob) restore(ctx context.Context) (err error) {
 	if err := t.deliver(ctx); err != nil {
 		return err
 	}
-	err = withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
+	err = withActivity(ctx, t.rep, "restoring the original properties", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
-		err = fmt.Errorf("the data arrived, but: %w", changed(err))
+		err = fmt.Errorf("the data was received, but: %w", changed(err))
 	}
 	if err == nil {
 		t.report.Diverged = t.resyncCommand()
@@ -149,10 +149,10 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 		remaining = slices.DeleteFunc(remaining, func(v zfs.Version) bool { return !wanted(v.Name) })
 		switch {
 		case len(remaining) == 0 && len(younger) > 0:
-			return nil, fault.Refusef("ask for a later time, or name the snapshot",
-				"%s: %s has no snapshot of %s or before; the oldest is %s", source.Label(), d.Name, Clock(at), named(younger[0]))
+			return nil, fault.Refusef("name a later time, or a snapshot",
+				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Label(), d.Name, Clock(at), named(younger[0]))
 		case len(remaining) > 0:
-			note := "of " + Clock(at) + " or before, the newest is " + named(remaining[len(remaining)-1])
+			note := "at or before " + Clock(at) + ", the most recent is " + named(remaining[len(remaining)-1])
 			if len(younger) > 0 {
 				note += "; the next one is " + named(younger[0])
 			}
@@ -160,7 +160,7 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 		}
 	}
 	if len(missing) > 0 {
-		notes = append(notes, "of then or before there is no snapshot of "+finding.Some(missing, 3))
+		notes = append(notes, "there is no earlier snapshot of "+finding.Some(missing, 3))
 	}
 	return notes, nil
 }
@@ -199,7 +199,7 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 			continue
 		}
 		p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target, Summary: t.target.Label() + ": " + text,
-			Remedy: "choose another place: " + t.otherMountpoint(p) + "\nor leave {{mount}} out, and mount it by hand"})
+			Remedy: "choose another mountpoint: " + t.otherMountpoint(p) + "\nor omit {{mount}}, and mount it manually"})
 	}
 	return err
 }
@@ -236,8 +236,8 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
-				Summary: fmt.Sprintf("%s: %s %s, and would change under its user", t.target.Label(), path, why),
-				Remedy:  "stop what uses it: lsblk and fuser -vm tell what does"})
+				Summary: fmt.Sprintf("%s: %s %s, and would change during use", t.target.Label(), path, why),
+				Remedy:  "stop its user; lsblk and fuser -vm show it"})
 		}
 	}
 }
@@ -288,7 +288,7 @@ func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
 	}
 	if d := l.Find(to.Dataset); d != nil {
 		if _, why := to.Newer(d); why != "" {
-			return fault.Refusef("the same command plans again, and lists what would be lost", "%s: %s is not rolled back: %s", t.target.Label(), to.Dataset, why)
+			return fault.Refusef("run the same command again, to list the losses", "%s: %s is not rolled back: %s", t.target.Label(), to.Dataset, why)
 		}
 	}
 	return nil

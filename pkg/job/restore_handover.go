@@ -90,7 +90,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		if err != nil {
 			return err
 		}
-		h.rep.Log(fmt.Sprintf("%s takes its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
+		h.rep.Log(fmt.Sprintf("%s inherits its key from %s, as in the copy: one zfs load-key opens both", d.Target, above.Name))
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 	case zfs.KeyIsProved(at, above) || !at.HasPassphrase():
 		h.joins = append(h.joins, joinByHand(d, above))
@@ -99,7 +99,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 }
 
 func joinByHand(d *plan.Dataset, above *zfs.Dataset) string {
-	return zfs.CommandLine([]string{"zfs", "change-key", "-i", d.Target}) + "  # if it had one key with " + above.Name + "; both have to be loaded"
+	return zfs.CommandLine([]string{"zfs", "change-key", "-i", d.Target}) + "  # if it had the key of " + above.Name + "; load both keys first"
 }
 
 // noteKey notes the command that loads a missing key.
@@ -118,7 +118,7 @@ func (h *handover) noteKey(_ context.Context, _ *plan.Dataset, at *zfs.Dataset) 
 	h.keys = append(h.keys, text)
 	location, known := root.Properties["keylocation"] // restricted keys do not reveal an ancestor's keylocation
 	if root.Get("keyformat") != "passphrase" && known && !strings.Contains(location.Value, "://") {
-		h.keys = append(h.keys, zfs.CommandLine([]string{"zfs", "set", "keylocation=file:///PATH", root.Name})+"  # so that it is found after a restart, too")
+		h.keys = append(h.keys, zfs.CommandLine([]string{"zfs", "set", "keylocation=file:///PATH", root.Name})+"  # so that it is also found after a reboot")
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.UpToDate, r.Outcome)
-	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "dst/back/b has @x itself, and newer data: 5 bytes written since; it is left as it is")
+	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:dst/back/b has @x, and newer data: 5 bytes written since; zxfer keeps it; to roll it back, add {{rollback}} (preview with")
 	req.Plan.Rollback = true
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.NoError(t, err)

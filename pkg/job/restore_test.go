@@ -99,8 +99,8 @@ func TestRestoreOverWhatIsThere(t *testing.T) {
 	req.Plan.Rollback = false
 	r, err = run()
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.ErrorContains(t, err, "dst/a has @y itself, and newer data: 5 bytes written since")
-	require.Contains(t, fault.HintOf(err), "{{rollback}} rolls dst/a back to @y")
+	require.ErrorContains(t, err, "dst/a has @y, and newer data: 5 bytes written since")
+	require.Contains(t, fault.HintOf(err), "to roll dst/a back to @y")
 	require.Equal(t, plan.Diverged, r.Plan.Conflicts[0].ID)
 }
 
@@ -207,7 +207,7 @@ func TestRollbackSaysWhatIsLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
-	require.Equal(t, []string{"dst/a@y", "dst/a#zxfer:home:y", "the 5 bytes written to dst/a since @y", "what is written to dst/a until it is unmounted"}, d.Loses)
+	require.Equal(t, []string{"dst/a@y", "dst/a#zxfer:home:y", "the 5 bytes written to dst/a since @y", "data written to dst/a until it is unmounted"}, d.Loses)
 	require.Equal(t, []plan.MovedHold{{Tag: "zxfer:home:near", To: "dst/a@x", From: []string{"dst/a@y"}}}, d.Moves)
 	require.Equal(t, []string{"zfs hold zxfer:home:near dst/a@x", "zfs release zxfer:home:near dst/a@y", "zfs rollback -r dst/a@x"}, r.Commands)
 	require.Equal(t, before, w.versionsOf("dst/a"))
@@ -248,7 +248,7 @@ func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 			require.NoError(t, w.host.Bookmark(t.Context(), map[string]string{"dst/a" + made: "dst/a@y"}))
 		})}
 		r, err := RunRestore(t.Context(), restoreRequest(nil), hosts.New(w), rep)
-		require.ErrorContains(t, err, "dst/a"+made+" was made after this was planned")
+		require.ErrorContains(t, err, "dst/a"+made+" was created after the plan was made")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 		require.Contains(t, w.versionsOf("dst/a"), made)
 		require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"), "no hold moved")
@@ -271,7 +271,7 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	}
 	r, err := RunRestore(t.Context(), restoreRequest(func(s *Send) { s.Source.Name, s.Plan.Snapshot = "src/a@x", "x" }), hosts.New(w), silent{})
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "src/a keeps what is newer than @x: @y")
+	require.Contains(t, strings.Join(r.Plan.Notes, "\n"), "local:src/a has snapshots newer than @x: @y")
 	require.Equal(t, []string{"@x"}, w.versionsOf("dst/a"))
 	require.Equal(t, []string{"@x", "@y"}, w.versionsOf("src/a"))
 	require.Equal(t, "zxfer send --rollback --snapshot= dst/a src/a", r.Diverged)
@@ -348,7 +348,7 @@ func TestRollbackLosesNothingUnnamed(t *testing.T) {
 				return RunSend(t.Context(), req, hosts.New(w), rep)
 			}
 			r, err := run()
-			require.ErrorContains(t, err, "dst/a@auto was taken after this was planned", name)
+			require.ErrorContains(t, err, "dst/a@auto was taken after the plan was made", name)
 			require.NotEqual(t, outcome.Done, r.Outcome)
 			require.True(t, has("auto"), name)
 			r, err = run()
@@ -408,18 +408,18 @@ func TestRestoreAsOf(t *testing.T) {
 	r, err := run(w, then)
 	require.NoError(t, err)
 	notes := strings.Join(r.Plan.Notes, "\n")
-	require.Contains(t, notes, "the newest is src/a@x, of")
+	require.Contains(t, notes, "the most recent is src/a@x, of")
 	require.Contains(t, notes, "the next one is src/a@y, of")
-	require.Contains(t, notes, "of then or before there is no snapshot of src/a/b")
+	require.Contains(t, notes, "there is no earlier snapshot of src/a/b")
 	require.Equal(t, "x", r.Plan.Datasets[0].Arrive.Name)
 
 	_, err = run(timelessHost{w, "src/a@y", "soon"}, then)
-	require.ErrorContains(t, err, `src/a@y was taken at "soon", which is no time`)
+	require.ErrorContains(t, err, `src/a@y has the invalid time`)
 	r, err = run(timelessHost{w, "src/a@x", ""}, when("src/a@y"))
 	require.NoError(t, err)
 	require.Equal(t, "y", r.Plan.Datasets[0].Arrive.Name)
 	_, err = run(timelessHost{w, "src/a@x", ""}, then)
-	require.ErrorContains(t, err, "src/a has no snapshot of", "what is gone is not the newest")
+	require.ErrorContains(t, err, "src/a has no snapshot taken", "what is gone is not the newest")
 }
 
 // A heal snapshot is never restored.
@@ -476,7 +476,7 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	require.Equal(t, [][]string{{"/dev/zvol/dst/a", "/dev/zvol/dst/a/b+c"}}, o.asked)
 	require.Len(t, r.Plan.Conflicts, 1)
-	require.Equal(t, `local: /dev/zvol/dst/a/b+c is in use by "qemu" (process 7), and would change under its user`, r.Plan.Conflicts[0].Summary)
+	require.Equal(t, `local: /dev/zvol/dst/a/b+c is in use by "qemu" (process 7), and would change during use`, r.Plan.Conflicts[0].Summary)
 }
 
 // TestRestoreSeesTheLastSeconds rolls back data written a moment ago, which "written" does not

@@ -156,7 +156,7 @@ func TestARivalCompletesTheStream(t *testing.T) {
 // A source may explain a deviation from the planned stream once.
 func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
-	err := fmt.Errorf("%w; the target says: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
+	err := fmt.Errorf("%w; target: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
 	require.True(t, transient(err))
 	require.False(t, repeated(nil, err))
 	require.True(t, repeated(err, err))

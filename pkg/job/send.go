@@ -84,7 +84,7 @@ func (t *sendJob) send(ctx context.Context) error {
 		err = t.deliver(ctx)
 	}
 	if err = outcome.Settle(ctx, err); takeNew && fault.ClassOf(err) == fault.Interrupted {
-		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}", err)
+		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as source and without {{snapshot}}", err)
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 // sent, because requested holds are placed then too.
 func (t *sendJob) verifyAll(ctx context.Context) error {
 	p, target := t.report.Plan, t.state.Target
-	title := "looking at what arrived on " + t.target.Label()
+	title := "verifying snapshots on " + t.target.Label()
 	// Both listings run concurrently. The second one's result is checked last.
 	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)
@@ -166,7 +166,7 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 	}
 	if t.req.Verify {
 		if p.Steps() == 0 {
-			t.rep.Log("{{verify}}: nothing was sent, so there are only GUIDs to compare, which are equal")
+			t.rep.Log("{{verify}}: nothing was sent, so zxfer compared only GUIDs, which are equal")
 		}
 		c := &contentComparison{ends: t.ends, state: &t.state, rep: t.rep}
 		if err := c.compareAll(ctx, p, &target, t.report.Results); err != nil {
@@ -174,7 +174,7 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 		}
 	}
 	if err := placeHolds(ctx, t.ends, t.req, results); err != nil {
-		return fmt.Errorf("the data arrived, but: %w", err)
+		return fmt.Errorf("the data was received, but: %w", err)
 	}
 	defer t.rep.Activity(title)()
 	_, err := waitUnexpected(ctx)

@@ -35,7 +35,7 @@ func (a *admission) refuseOversized(e *ends, p *plan.Plan, state *plan.State, sk
 		}
 		p.Refuse(finding.Finding{
 			ID: plan.NoRoom, Source: d.Source, Target: d.Target, Remedy: block[i].Remedy,
-			Summary: fmt.Sprintf("%s: there is no room for %s: %s", e.target.Label(), d.Target, block[i].Summary),
+			Summary: fmt.Sprintf("%s: not enough space for %s: %s", e.target.Label(), d.Target, block[i].Summary),
 		})
 		a.removeRefused(p)
 	}

@@ -63,7 +63,7 @@ func RunBatch(ctx context.Context, b Batch, at *hosts.Set, rep Reporter) (*Batch
 	failed := t.move(ctx)
 	t.joinKeys(ctx, failed)
 	if t.report.Plan.Steps() > 0 {
-		defer rep.Activity("looking at what arrived on " + t.target.Label())()
+		defer rep.Activity("verifying snapshots on " + t.target.Label())()
 		if err := t.retryLost(ctx, func(ctx context.Context) error {
 			after, err := listAfter(ctx, t.ends, &b, t.report.Plan, t.state.Target.Root)
 			if err == nil { // on error the listing from before remains valid

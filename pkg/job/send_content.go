@@ -76,7 +76,7 @@ func targetSpec(step plan.Step, d *plan.Dataset, target *zfs.Dataset) (zfs.SendS
 	case step.BaseGUID != 0:
 		base, ok := target.SnapshotOf(step.BaseGUID)
 		if !ok {
-			return spec, fault.Failf("", "%s has no snapshot with the GUID %d, the base of %s@%s", d.Target, step.BaseGUID, d.Source, step.Send.To)
+			return spec, fault.Failf("", "%s has no snapshot with the GUID %d, the incremental source of %s@%s", d.Target, step.BaseGUID, d.Source, step.Send.To)
 		}
 		spec.From = base.Short()
 	}
@@ -99,7 +99,7 @@ func (c *contentComparison) findDifference(ctx context.Context, d *plan.Dataset,
 		}
 		full := hop.full()
 		if hop.source.From != "" {
-			c.rep.Log(fmt.Sprintf("%s@%s: what is new in it was not written in one way on both sides: comparing all that it holds", d.Target, hop.target.To))
+			c.rep.Log(fmt.Sprintf("%s@%s: the two sides wrote its new data differently: comparing all of its data", d.Target, hop.target.To))
 			if a, b, err = c.digests(ctx, full, zfs.Within{}); err != nil {
 				return err
 			}
@@ -165,7 +165,7 @@ func (c *contentComparison) locate(ctx context.Context, d *plan.Dataset, p strea
 	case err != nil:
 		where = err.Error()
 	case from == 0:
-		where = "they are not one snapshot"
+		where = "they are different snapshots"
 	case to-from > 1:
 		where = fmt.Sprintf("the first difference is in one of the objects %d to %d", from, to-1)
 	default:
@@ -209,7 +209,7 @@ func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uin
 			continue
 		}
 		dir := filepath.Join(t.Get("mountpoint"), ".zfs/snapshot", side.of.To)
-		return fmt.Sprintf("which file it is, on %s: %s\n", side.end.Label(),
+		return fmt.Sprintf("to find the file on %s: %s\n", side.end.Label(),
 			zfs.CommandLine([]string{"find", dir, "-xdev", "-inum", fmt.Sprint(object)}))
 	}
 	return ""

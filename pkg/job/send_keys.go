@@ -49,10 +49,10 @@ func (m *datasetMove) changeKey(ctx context.Context, step *plan.Step, err error)
 	case !step.Receive.KeepKey || !zfs.IsOtherKey(err):
 		return err
 	case d.RequiredKeyRoot() != "":
-		return fault.Failf("send all of its tree at once, from "+d.RequiredKeyRoot()+" ({{recursive}})",
-			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.RequiredKeyRoot(), err)
+		return fault.Failf("send its whole tree together, from "+d.RequiredKeyRoot()+" ({{recursive}})",
+			"%s inherits its key, but the key of %s has changed: %w", d.Target, d.RequiredKeyRoot(), err)
 	}
-	m.rep.Log(fmt.Sprintf("%s: the source has another key by now", d.Target))
+	m.rep.Log(fmt.Sprintf("%s: the source has another key now", d.Target))
 	if err := m.makeEncryptionRoots(ctx, m.planned, m.planned.KeyDependents()); err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names 
 		case err == nil:
 			m.newRoots.Store(name, true)
 		case (transient(err) || d.MustBecomeRoot(name)) && name == d.Target:
-			return m.recordChange(fmt.Errorf("%s has to become an encryption root, as on the source: %w", name, err), 0)
+			return m.recordChange(fmt.Errorf("%s must become an encryption root, as on the source: %w", name, err), 0)
 		case transient(err) || d.MustBecomeRoot(name):
-			return m.recordChange(fmt.Errorf("%s takes its key from %s, which changes: %w", name, d.Target, err), 0)
+			return m.recordChange(fmt.Errorf("%s inherits its key from %s, which changes: %w", name, d.Target, err), 0)
 		default:
-			m.rep.Log(fmt.Sprintf("%s cannot be opened until all of the tree has arrived: %v", name, err))
+			m.rep.Log(fmt.Sprintf("%s cannot be opened until the whole tree is received: %v", name, err))
 		}
 	}
 	return nil
@@ -115,10 +115,10 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(joined)) {
-		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s opens %s below it, too", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
+		t.rep.Log(fmt.Sprintf("%s: one zfs load-key of %s also opens %s below it", t.target.Label(), root, english.Plural(joined[root], "more dataset", "")))
 	}
 	for _, why := range slices.Sorted(maps.Keys(kept)) {
-		t.rep.Log(fmt.Sprintf("%s: %s, beside %s", t.target.Label(), english.Plural(kept[why], "dataset stays an encryption root", "datasets stay encryption roots"), why))
+		t.rep.Log(fmt.Sprintf("%s: %s, in addition to %s", t.target.Label(), english.Plural(kept[why], "dataset remains an encryption root", "datasets remain encryption roots"), why))
 	}
 }
 
@@ -132,10 +132,10 @@ func (t *sendJob) becameRoot(d *plan.Dataset) bool {
 // source claims that the keys are equal.
 func whyNotJoined(err error, root string, asserted bool) string {
 	if asserted && errors.Is(err, hosts.ErrForbidden) {
-		return "of a key that is no passphrase a restricted key is not believed; to open all of them, there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
+		return "a restricted key cannot assert keys other than passphrases; to open all of them, run there: " + zfs.CommandLine([]string{"zfs", "load-key", "-r", root})
 	}
 	if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) {
-		return "libzfs_core is not there (apt install python3-pyzfs), and zfs change-key -i needs both keys"
+		return "libzfs_core is missing (apt install python3-pyzfs), and zfs change-key -i requires both keys"
 	}
 	if hint := fault.HintOf(err); hint != "" {
 		return err.Error() + " (" + hint + ")"

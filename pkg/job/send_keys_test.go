@@ -79,7 +79,7 @@ func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
 			require.NoError(t, w.host.Snapshot(t.Context(), []string{"src/a@y"}))
 			w.host.Set("src/a", "pbkdf2salt", "2")
 			w.changes, w.before = nil, failOn("change-key dst/a/b", fault.Refusef("", "not for this key"))
-			require.ErrorContains(t, move(w), "dst/a/b takes its key from dst/a, which changes: not for this key")
+			require.ErrorContains(t, move(w), "dst/a/b inherits its key from dst/a, which changes: not for this key")
 			require.Empty(t, w.changes)
 			require.Equal(t, "dst/a", w.host.Get("dst/a/b", "encryptionroot"))
 			w.before = nil
@@ -93,7 +93,7 @@ func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
 // If the assertion is refused, the message says how to load the keys.
 func TestWhyNotJoined(t *testing.T) {
 	t.Parallel()
-	forbidden := fault.Refusef("what the account of this key may do", "%w: not believed", hosts.ErrForbidden)
-	require.Contains(t, whyNotJoined(forbidden, "vault/k", true), "not believed; to open all of them, there: zfs load-key -r vault/k")
-	require.Contains(t, whyNotJoined(forbidden, "vault/k", false), "(what the account of this key may do)")
+	forbidden := fault.Refusef("ask the administrator of that host", "%w: not believed", hosts.ErrForbidden)
+	require.Contains(t, whyNotJoined(forbidden, "vault/k", true), "than passphrases; to open all of them, run there: zfs load-key -r vault/k")
+	require.Contains(t, whyNotJoined(forbidden, "vault/k", false), "(ask the administrator of that host)")
 }

@@ -166,8 +166,8 @@ func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
 	}
 	if t := l.Find(d.Target); t != nil {
 		if v, ok := t.Latest(); ok && v.GUID != d.Steps[0].BaseGUID && !m.planned.MayLose(v) {
-			return fault.Refusef("the same command plans anew, and names it with what is lost; to keep it, do without {{rollback}}",
-				"%s was taken after this was planned, and would be destroyed", v.In(d.Target))
+			return fault.Refusef("to list it as lost, run the same command again\nto keep it, omit {{rollback}}",
+				"%s was taken after the plan was made, and would be destroyed", v.In(d.Target))
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 		if err := hosts.Run(ctx, target, hosts.OpRenameDiverged, set); err != nil {
 			return err
 		}
-		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s; to give it up, once you do not need it: %s",
+		m.rep.Log(fmt.Sprintf("%s is renamed to %s and sent in full: %s; when you no longer need it: %s",
 			d.Target, a.As, a.Why, zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As})))
 	}
 	if d.Discard != "" {
@@ -196,7 +196,7 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 		}
 	}
 	if len(d.Clears) > 0 {
-		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
+		m.rep.Log(fmt.Sprintf("%s: destroying a snapshot with the name of a received one: %s", d.Target, strings.Join(d.Clears, ", ")))
 		if err := hosts.Run(ctx, target, hosts.OpDestroy, d.Clears); err != nil {
 			return err
 		}
@@ -334,7 +334,7 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
+		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed during the transfer", e.source.Label(), d.Arrive.In(d.Source))}
 	}
 	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err

@@ -178,9 +178,9 @@ func (t *sendJob) checkFree() error {
 	if len(existing) == 0 {
 		return nil
 	}
-	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
-		"to send what is there: the same command, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
+	return fault.Refusef("to name the snapshot after the time: {{snapshot =}}\n"+
+		"to send the existing one, run the same command with "+t.snapshotSource().String()+" as source and without {{snapshot}}",
+		"%s: %s takes a new snapshot, but that name exists: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
 }
 
 func (t *sendJob) snapshotSource() endpoint.Endpoint {

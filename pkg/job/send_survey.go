@@ -118,7 +118,7 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	}
 	dataset, err := hosts.Call(ctx, e.source.Conn, hosts.OpDatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
+		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem\nto copy devices and image files, use zxfer dev",
 			"%s is not on a ZFS filesystem", req.Source)
 	}
 	if err != nil {

@@ -60,7 +60,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.before = failOn("hold", forbidden)
 		_, err := RunSend(t.Context(), sendRequest(func(s *Send) { s.Hold = "keep" }), hosts.New(w), silent{})
-		require.ErrorContains(t, err, "the data arrived")
+		require.ErrorContains(t, err, "the data was received")
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
@@ -119,10 +119,10 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	w.host.Copy("src/a", "dst/a", "x")
 	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
 	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
-	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but there is one of that name: src/a/b@new")
+	require.ErrorContains(t, err, "{{snapshot new}} takes a new snapshot, but that name exists: src/a/b@new")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.Contains(t, fault.HintOf(err), "{{snapshot =}} takes one with a name of its own")
-	require.Contains(t, fault.HintOf(err), "the same command, with src/a@new as its source and without {{snapshot}}")
+	require.Contains(t, fault.HintOf(err), "{{snapshot =}}")
+	require.Contains(t, fault.HintOf(err), "the same command with src/a@new as source and without {{snapshot}}")
 	require.Empty(t, w.changes)
 }
 
@@ -149,7 +149,7 @@ func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 		stop()
 		require.Equal(t, []string{"snapshot src/a@new"}, w.changes)
 		require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%s: %v", during, err)
-		require.Equal(t, "the same command resumes, with src/a@new as its source and without {{snapshot}}", fault.HintOf(err), during)
+		require.Equal(t, "the same command resumes, with src/a@new as source and without {{snapshot}}", fault.HintOf(err), during)
 	}
 }
 

@@ -65,12 +65,12 @@ func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
 // verify checks that the target dataset has the sent snapshot, by GUID, and returns its name.
 func verify(host string, d *plan.Dataset, copied *zfs.Dataset, log func(string)) (name string, err error) {
 	if copied == nil {
-		return "", fault.Failf("", "%s: %s is not there after the transfer", host, d.Target)
+		return "", fault.Failf("", "%s: %s does not exist after the transfer", host, d.Target)
 	}
 	verifySafety(host, d, copied, log)
 	v, ok := copied.SnapshotOf(d.Arrive.GUID)
 	if !ok {
-		return "", fault.Failf("look at both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
+		return "", fault.Failf("compare both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
 			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
 	}
 	return v.Name, nil
@@ -84,7 +84,7 @@ func verifySafety(host string, d *plan.Dataset, t *zfs.Dataset, log func(string)
 	}
 	for _, name := range []string{"canmount", "readonly"} {
 		if want, set := d.Steps[0].Receive.Set[name]; set && t.Get(name) != want {
-			log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user there may not set it", host, d.Target, name, t.Get(name), want))
+			log(fmt.Sprintf("%s: %s has %s=%s, not %s: the user lacks the permission to set it", host, d.Target, name, t.Get(name), want))
 		}
 	}
 }
@@ -114,8 +114,8 @@ func unplannedError(host string, p *plan.Plan, before, after *zfs.Listing) error
 	if len(names) == 0 {
 		return nil
 	}
-	return fault.Failf("before anything there is mounted, look at it: zfs get all "+zfs.CommandLine(names),
-		"%s: below %s there are datasets now that were neither there before nor planned: %s",
+	return fault.Failf("inspect it before you mount anything there: zfs get all "+zfs.CommandLine(names),
+		"%s: below %s there are new datasets that were not planned: %s",
 		host, before.Root, strings.Join(names, ", "))
 }
 

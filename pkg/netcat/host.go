@@ -82,7 +82,7 @@ func (h *Host) survey(ctx context.Context) error {
 	}
 	h.facts, h.tools = parseSurvey(string(out.Stdout))
 	if err := hosts.CheckFacts(&h.facts); err != nil {
-		return fault.Failf("", "%s: what it says of itself cannot be: %w", h.name, err)
+		return fault.Failf("", "%s: invalid facts about the host: %w", h.name, err)
 	}
 	return nil
 }
@@ -92,12 +92,12 @@ func (h *Host) checkTools() error {
 	_, known := dialArgs(h.tools.dialect, "", 0, true)
 	switch {
 	case !h.tools.zfs:
-		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name, Detail: "zfs was not found on PATH, in /usr/sbin and /sbin"}
+		return &zfs.Error{Kind: zfs.NoZFS, Op: zfs.OpVersion, Host: h.name, Detail: "zfs was not found in PATH, /usr/sbin or /sbin"}
 	case h.tools.nc == "":
-		return fault.Refusef("install one: apt install netcat-openbsd", "%s: nc was not found, which {{wire nc}} needs", h.name)
+		return fault.Refusef("apt install netcat-openbsd", "%s: {{wire nc}} requires nc, which was not found", h.name)
 	case !known:
-		return fault.Refusef("install one that is known: apt install netcat-openbsd",
-			"%s: its %s is of no dialect that zxfer knows, so how it ends is not known", h.name, h.tools.nc)
+		return fault.Refusef("install a supported nc: apt install netcat-openbsd",
+			"%s: unknown variant of %s, so zxfer does not know how to end it", h.name, h.tools.nc)
 	}
 	return nil
 }

@@ -64,17 +64,17 @@ func TestHostsThatLackSomething(t *testing.T) {
 	}
 	_, err := Open(t.Context(), o)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
-	require.ErrorContains(t, err, "beta: its nc is of no dialect that zxfer knows")
+	require.ErrorContains(t, err, "beta: unknown variant of nc")
 
 	_, h := open(t, installedNC(t), storeScript)
 	h.tools.nc = "false"
 	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
-	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
+	require.ErrorContains(t, err, "beta: false could not connect to")
 	digests, devices := h.Run(t.Context(), &hosts.Request{Op: hosts.OpDigest}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpInspectDevice})
 	moves, tells := h.Run(t.Context(), &hosts.Request{Op: hosts.OpOffer}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpCapture})
 	for _, err := range []error{digests, devices, moves, tells} {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
-		require.ErrorContains(t, err, "beta: without zxfer there it cannot ")
+		require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot ")
 	}
 
 	_, err = hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a b"}, Properties: []string{"guid"}})
@@ -99,7 +99,7 @@ esac`)
 	_, holds := hosts.Call(t.Context(), h, hosts.OpHolds, []string{"pool/a@x"})
 	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {
 		require.ErrorContains(t, err, "pool/b", name)
-		require.ErrorContains(t, err, "asked", name)
+		require.ErrorContains(t, err, "got ", name)
 	}
 }
 

@@ -53,7 +53,7 @@ func (h *Host) OpenTo(ctx context.Context, dst hosts.To, offer tcp.Offer, buffer
 func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer tcp.Offer, buffer int64) (transfer.Sink, error) {
 	args, err := zfs.ReceiveArgs(r)
 	if err == nil && r.KeepKey && r.Arrival.Raw {
-		err = fault.Refusef("there, have it be an encryption root of its own: zfs change-key "+zfs.CommandLine([]string{r.Target}), "%s: whether %s keeps its key cannot be seen without zxfer there", h.name, r.Target)
+		err = fault.Refusef("make the copy an encryption root: zfs change-key "+zfs.CommandLine([]string{r.Target}), "%s: cannot check without zxfer whether %s keeps its key", h.name, r.Target)
 	}
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *sink) Abort(error) error {
 	err := s.result()
 	switch {
 	case err == nil:
-		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
+		return fmt.Errorf("%s: the stream was aborted, but it was complete and is stored", s.name)
 	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, tcp.ErrCut):
 		return nil
 	}
@@ -265,7 +265,7 @@ func (s *source) result() error {
 	case reported && sent != 0 && status == 0:
 		return cli.RunResult{Stderr: stderr, Status: sent}.Err(s.failed, remoteRunner{s.host})
 	case !reported || status != 0:
-		return s.cutError(fmt.Errorf("%s ended with status %d: %s", s.host.tools.nc, status, stderrText(stderr)))
+		return s.cutError(fmt.Errorf("%s: exit status %d: %s", s.host.tools.nc, status, stderrText(stderr)))
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (h *Host) open(ctx context.Context, offer tcp.Offer, buffer int64, name str
 	}
 	args, ok := dialArgs(h.tools.dialect, address, port, sends)
 	if !ok {
-		return nil, fmt.Errorf("%s: nc of the dialect %q", h.name, h.tools.dialect)
+		return nil, fmt.Errorf("%s: unknown variant of nc %q", h.name, h.tools.dialect)
 	}
 	d := dialer{nc: append([]string{h.tools.nc}, args...), secret: l.Secret(), beatTimeout: h.beatTimeout}
 	if h.tools.mbuffer {
@@ -349,8 +349,8 @@ func (h *Host) open(ctx context.Context, offer tcp.Offer, buffer int64, name str
 	if lost != nil {
 		return nil, f.cutError(lost)
 	}
-	return nil, fault.Failf("a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\nor let the data take the remote shell's connection: zfs send … | ssh … zfs receive …",
-		"%s: %s did not reach %s: %s", h.name, h.tools.nc, l.Address(), stderrText(stderr))
+	return nil, fault.Failf("open ports in the firewall and name them: {{port-range LOW-HIGH}}\nor send through ssh: zfs send … | ssh … zfs receive …",
+		"%s: %s could not connect to %s: %s", h.name, h.tools.nc, l.Address(), stderrText(stderr))
 }
 
 func splitAddress(s string) (host string, port int, err error) {
@@ -364,7 +364,7 @@ func splitAddress(s string) (host string, port int, err error) {
 
 func stderrText(stderr string) string {
 	if stderr == "" {
-		return "it said nothing"
+		return "no error message"
 	}
 	return strings.ReplaceAll(stderr, "\n", "; ")
 }

@@ -196,7 +196,7 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
 	err = hosts.CauseOf(src, gate)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
-	require.ErrorContains(t, err, "signal received; the target says: zfs receive: not planned")
+	require.ErrorContains(t, err, "signal received; target: zfs receive: not planned")
 	require.Equal(t, "look", fault.HintOf(err))
 }
 
@@ -252,7 +252,7 @@ exec`), 1), 0o700))
 	sink, err := h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.NoError(t, err)
 	require.NoError(t, sink.Commit(t.Context()))
-	require.Contains(t, <-logged, "it does not begin with the secret")
+	require.Contains(t, <-logged, "it does not start with the secret")
 }
 
 func TestAStreamFromThereIsASource(t *testing.T) {
@@ -348,7 +348,7 @@ func TestEndsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), storeScript)
 	_, err := h.OpenFrom(t.Context(), hosts.ReadDevice{}, offer(), 0)
-	require.ErrorContains(t, err, "beta: without zxfer there it cannot copy devices")
+	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
 	_, err = h.OpenTo(t.Context(), hosts.WriteDevice{}, offer(), 0)
-	require.ErrorContains(t, err, "beta: without zxfer there it cannot copy devices")
+	require.ErrorContains(t, err, "beta: without zxfer there, zxfer cannot copy devices")
 }

@@ -61,5 +61,5 @@ func TestExpand(t *testing.T) {
 	require.False(t, Named("leave {{dial}} out, or {{other}}"))
 	require.Equal(t, "--dial", Flags(Name("dial", "")))
 	require.Equal(t, "--dial source", Flags(Name("dial", "source")))
-	require.Equal(t, "--snapshot= takes one", Flags("{{snapshot =}} takes one"))
+	require.Equal(t, "take one first: --snapshot=", Flags("take one first: {{snapshot =}}"))
 }

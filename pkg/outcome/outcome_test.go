@@ -39,7 +39,7 @@ func TestOf(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	cut := fault.Interrupt("the same command resumes", errors.New("cut"))
-	refused, failed := fault.Refusef("ask", "no"), fault.Failf("make room", "no space")
+	refused, failed := fault.Refusef("ask", "no"), fault.Failf("free space there", "no space")
 	require.NoError(t, Join())
 	require.NoError(t, Join(nil, nil))
 	require.EqualError(t, Join(nil, cut), "cut")

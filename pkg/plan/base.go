@@ -26,13 +26,13 @@ func (b bases) origin(d *zfs.Dataset, out *Dataset) (source, target string, ok b
 		target = b.counterpart(d.Name, out.Target, source, guid)
 	}
 	if target == "" {
-		b.note("%s is a clone of %s, which the target does not have: it is sent in full and shares no blocks there", d.Name, source)
+		b.note("%s is a clone of %s, which the target lacks: zxfer sends it in full, so that it shares no blocks there", d.Name, source)
 		return "", "", false
 	}
 	dataset, _, _ := strings.Cut(target, "@")
 	if t := b.target[dataset]; t != nil {
 		if out.Encrypted != t.Encrypted() {
-			b.note("%s is sent in full, not as a clone: %s differs from its origin in encryption", d.Name, b.onTarget(target))
+			b.note("%s is sent in full, not as a clone: the encryption of %s differs from its origin's", d.Name, b.onTarget(target))
 			return "", "", false
 		}
 		if out.Encrypted && b.sent[guid].target != target {
@@ -67,8 +67,8 @@ func (b bases) checkPromoted(d *zfs.Dataset, out *Dataset) bool {
 			continue
 		}
 		if at, ok := b.demoted(o, t); ok {
-			b.conflict(NoCommon, d.Name, out.Target, "there: "+command("zfs", "rename", t.Name, out.Target),
-				"%s was promoted over %s: its history up to @%s is there as %s, and would be sent in full again", b.onSource(d.Name), o.Name, at.Name, b.onTarget(t.Name))
+			b.conflict(NoCommon, d.Name, out.Target, "rename it on the target: "+command("zfs", "rename", t.Name, out.Target),
+				"%s was promoted over %s: the target has its history up to @%s as %s, and would receive it in full again", b.onSource(d.Name), o.Name, at.Name, b.onTarget(t.Name))
 			return false
 		}
 	}
@@ -80,7 +80,7 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 	source, target := b.onSource(d.Name), b.onTarget(t.Name)
 	hint := "name another target, such as " + t.Name + "/NAME"
 	if zfs.ParentOf(t.Name) != "" {
-		hint += ", or move that one away: " + command("zfs", "rename", t.Name, t.Name+"-old")
+		hint += ", or rename the existing one: " + command("zfs", "rename", t.Name, t.Name+"-old")
 	}
 	latest, ok := t.Latest()
 	if !ok {
@@ -93,8 +93,8 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 		return
 	}
 	if newer, ok := newerCommon(d, t); ok {
-		b.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or name another target",
-			"%s is at @%s, which is newer than %s, and has no older snapshot of it", target, newer.Name, b.onSource(out.Arrive.In(d.Name)))
+		b.conflict(Diverged, d.Name, t.Name, "name a newer snapshot, or another target",
+			"%s is at @%s, which is newer than %s, and has no older common snapshot", target, newer.Name, b.onSource(out.Arrive.In(d.Name)))
 		return
 	}
 	hint = b.offerRotate(d, t, hint)
@@ -105,7 +105,7 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 	for _, v := range slices.Backward(d.Snapshots()) {
 		if guid, ok := byName[v.Name]; ok {
 			b.conflict(NoCommon, d.Name, t.Name, hint,
-				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other in common: the source has %s, the target %s",
+				"@%s exists on both sides but is not the same snapshot (GUIDs %d and %d), and %s and %s have no other snapshot in common: the source has %s, the target %s",
 				v.Name, v.GUID, guid, source, target, listNames(d), listNames(t))
 			return
 		}
@@ -117,12 +117,12 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 // refuseDemoted adds a conflict whose hint is the command that lets both continue.
 func (b bases) refuseDemoted(d, t *zfs.Dataset, at zfs.Version) {
 	promoted := originDataset(d)
-	hint := "there: " + command("zfs", "rename", t.Name, t.Name+"-old") + "\nit then arrives anew, as a clone: only what is not in @" + at.Name + " is sent"
+	hint := "rename it on the target: " + command("zfs", "rename", t.Name, t.Name+"-old") + "\nzxfer then sends it as a clone, with only the changes since @" + at.Name
 	if counterpart, ok := relocate(d.Name, t.Name, promoted); ok && b.target[counterpart] == nil {
-		hint = "there: " + command("zfs", "rename", t.Name, counterpart) + "\nthat one then goes on, and " + d.Name + " arrives anew, as a clone of it: only what is not in @" + at.Name + " is sent"
+		hint = "rename it on the target: " + command("zfs", "rename", t.Name, counterpart) + "\nzxfer then updates that copy, and sends " + d.Name + " as a clone of it, with only the changes since @" + at.Name
 	}
 	b.conflict(NoCommon, d.Name, t.Name, hint,
-		"%s was promoted over %s: the history of %s up to @%s is that of the former now, and they have nothing newer in common",
+		"%s was promoted over %s: the history of %s up to @%s now belongs to the former, and there is no newer common snapshot",
 		b.onSource(promoted), d.Name, b.onTarget(t.Name), at.Name)
 }
 
@@ -142,8 +142,8 @@ func (b bases) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
 	}
 	for _, v := range d.Versions {
 		if v.Kind == zfs.Bookmark && v.Name == out.Arrive.Name && v.GUID != out.Arrive.GUID {
-			b.conflict(NameTaken, d.Name, out.Target, "remove it, if nothing needs it as a base: "+command("zfs", "destroy", v.In(d.Name)),
-				"{{bookmark}}: %s is there already, of another snapshot", b.onSource(v.In(d.Name)))
+			b.conflict(NameTaken, d.Name, out.Target, "if no job needs it as incremental source, destroy it: "+command("zfs", "destroy", v.In(d.Name)),
+				"{{bookmark}}: %s already exists, for another snapshot", b.onSource(v.In(d.Name)))
 			return false
 		}
 	}

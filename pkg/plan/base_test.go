@@ -77,7 +77,7 @@ func TestDivergedBetweenKnownSnapshots(t *testing.T) {
 	source := dataset(t, "tank/a", "@z,9 @a,1 @b,2")
 	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2 @x,99"))), Diverged, "has diverged", "@x")
 	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @x,99 @b,2"))), Diverged, "has diverged", "@x")
-	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2"))), Diverged, "already has @b")
+	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2"))), Diverged, "beta:vault/a has @b")
 }
 
 // Bookmarks of the target take no name from snapshots.
@@ -126,8 +126,8 @@ func TestPromoted(t *testing.T) {
 
 	// The clone was sent, and the demoted dataset has no newer common snapshot.
 	p = plan(promoted, map[string]string{"vault/a/o": "@1,1 @2,2", "vault/a/c": "@3,3"})
-	requireConflict(t, p, NoCommon, "zfs rename vault/a/o vault/a/o-old", "only what is not in @2 is sent")
-	require.Contains(t, p.diverged, "vault/a/o", "it can be set aside")
+	requireConflict(t, p, NoCommon, "zfs rename vault/a/o vault/a/o-old", "only the changes since @2")
+	require.Contains(t, p.diverged, "vault/a/o", "it can be renamed")
 	p = plan(promoted, map[string]string{"vault/a/o-old": "@1,1 @2,2", "vault/a/c": "@3,3"})
 	require.Empty(t, p.Conflicts)
 	require.Contains(t, planText(p), "tank/a/o: clone tank/a/c@2>@3, @3>@4")
@@ -158,10 +158,10 @@ func TestClones(t *testing.T) {
 		{"the target has the origin elsewhere too", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@x,8"), dataset(t, "tank/a/c", "@t,3", "origin=tank/a/b@x"),
 				dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/moved", "@x,8")),
-			"tank/a: \ntank/a/b: full @x\ntank/a/c: clone tank/a/b@x>@t after tank/a/b", "vault/a/b@x", "left as they are"},
+			"tank/a: \ntank/a/b: full @x\ntank/a/c: clone tank/a/b@x>@t after tank/a/b", "vault/a/b@x", "unchanged"},
 		{"the origin's snapshot is not carried", recursive.with(func(r *Request) { r.ExcludeSnapshots = []string{"x"} }),
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@x,8 @y,9"), dataset(t, "tank/a/c", "@t,3", "origin=tank/a/b@x")),
-			"tank/a: full @s\ntank/a/b: full @y after tank/a\ntank/a/c: full @t after tank/a", "", "tank/a/c is a clone of tank/a/b@x, which the target does not have"},
+			"tank/a: full @s\ntank/a/b: full @y after tank/a\ntank/a/c: full @t after tank/a", "", "tank/a/c is a clone of tank/a/b@x, which the target lacks: zxfer sends"},
 		{"the clone is there already", request(),
 			stateOf(dataset(t, "tank/a", "@s,1 @t,2", "origin=tank/o@x"), dataset(t, "vault/a", "@s,1")),
 			"tank/a: @s>@t", "", ""},

@@ -51,14 +51,14 @@ func (c *chains) continuedFlags(d, t *zfs.Dataset) zfs.StreamFlags {
 		return recorded
 	}
 	if !ok && t.Properties[zfs.FlagsProperty].Local() {
-		c.note("%s: %s holds nothing that zxfer wrote, and is passed over; to clear it there: %s",
+		c.note("%s: %s has a value that zxfer did not write, and is ignored; to clear it there: %s",
 			c.onTarget(t.Name), zfs.FlagsProperty, command("zfs", "inherit", zfs.FlagsProperty, t.Name))
 	}
 	// Another tool started the chain, probably with zfs send's defaults. If not, the receive
 	// fails before it changes anything.
 	f.LargeBlocks = false
 	if largeBlocks(d) && c.state.Target.Pool.Features["large_blocks"] == "active" {
-		c.note("%s does not record how its chain began: going on without zfs send -L; if zfs then asks for -L, run %s there",
+		c.note("%s does not record the flags of its first stream: zxfer omits zfs send -L; if zfs then requires -L, run %s there",
 			c.onTarget(t.Name), command("zfs", "set", zfs.FlagsProperty+"=Lc", t.Name))
 	}
 	return f
@@ -111,17 +111,17 @@ func (c *chains) checkSame(d, t *zfs.Dataset, out *Dataset) bool {
 		c.conflict(EncryptionMixed, d.Name, out.Target, hint, format, args...)
 		return false
 	}
-	const anew = "name another target: it is then sent in full"
+	const anew = "name another target, to send in full"
 	switch raw := c.raw(d); {
 	case raw && !t.Encrypted():
-		return refuse(anew+"\n{{decrypt}} goes on unencrypted, with the key loaded",
-			"%s is encrypted and %s is not: a raw increment cannot be received there", source, target)
+		return refuse(anew+"\nto continue unencrypted, load the key and add {{decrypt}}",
+			"%s is encrypted and %s is not: a raw incremental stream cannot be received there", source, target)
 	case raw && known && !recorded.Raw:
-		return refuse(anew+"\n{{decrypt}} goes on as before, with the key loaded",
-			"%s was not received raw: a raw increment of %s cannot be received there", target, source)
+		return refuse(anew+"\nto continue as before, load the key and add {{decrypt}}",
+			"%s was not received raw: a raw incremental stream of %s cannot be received there", target, source)
 	case !raw && known && recorded.Raw && d.Encrypted():
-		return refuse("leave {{decrypt}} out, or "+anew,
-			"%s was received raw: one decrypted increment of %s would end its chain for ever (openzfs#8758)", target, source)
+		return refuse("omit {{decrypt}}, or "+anew,
+			"%s was received raw: a decrypted incremental stream of %s would permanently prevent further raw streams (openzfs#8758)", target, source)
 	}
 	return true
 }
@@ -138,7 +138,7 @@ func (c *chains) checkFeatures(d *zfs.Dataset, out *Dataset) bool {
 		ok = false
 		pool := &c.state.Target.Pool
 		c.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+c.state.TargetHost, x.Name),
-			"pool %s lacks the feature %s, which %s needs to arrive", c.onTarget(pool.Name), x.Name, c.onSource(d.Name))
+			"pool %s lacks the feature %s, which %s requires", c.onTarget(pool.Name), x.Name, c.onSource(d.Name))
 	}
 	return ok
 }
@@ -178,7 +178,7 @@ func (c *chains) receiveSpec(target string) zfs.ReceiveSpec {
 		c.notedWhole = true
 		pool := &c.state.Target.Pool
 		enable, _, _ := strings.Cut(pool.Enabling("on "+c.state.TargetHost, zfs.ResumeFeature), " (")
-		c.note("pool %s lacks the feature %s: a stream that is cut off there begins anew; to resume: %s", c.onTarget(pool.Name), zfs.ResumeFeature, enable)
+		c.note("pool %s lacks the feature %s: an interrupted stream restarts from the start; to enable resuming: %s", c.onTarget(pool.Name), zfs.ResumeFeature, enable)
 	}
 	return zfs.ReceiveSpec{Target: target, Whole: whole}
 }
@@ -221,14 +221,14 @@ func CheckIVSets(p *Plan, s State) {
 		}
 		conflict := finding.Finding{ID: IVSetMismatch, Source: d.Source, Target: d.Target}
 		if c.raw {
-			conflict.Summary = fmt.Sprintf("the raw chain is broken: %s and %s have one GUID but different IV sets (%s and %s), so no raw increment can go on from there",
+			conflict.Summary = fmt.Sprintf("the raw chain is broken: %s and %s have the same GUID but different IV sets (%s and %s), so that no raw incremental stream fits",
 				withHost(s.SourceHost, c.source), withHost(s.TargetHost, c.target), a, b)
-			conflict.Remedy = "roll the target back to the last snapshot that was received raw: " + command("zfs", "rollback", "-r", d.Target+"@NAME") +
-				"\nor send it in full to a new name"
+			conflict.Remedy = "roll the target back to the last snapshot received raw: " + command("zfs", "rollback", "-r", d.Target+"@NAME") +
+				"\nor send in full to a new name"
 		} else {
-			conflict.Summary = fmt.Sprintf("%s was received raw: a decrypted increment of %s would end its chain for ever",
+			conflict.Summary = fmt.Sprintf("%s was received raw: a decrypted incremental stream of %s would permanently prevent further raw streams",
 				withHost(s.TargetHost, c.target), withHost(s.SourceHost, d.Source))
-			conflict.Remedy = "leave {{decrypt}} out, or send it in full to a new name"
+			conflict.Remedy = "omit {{decrypt}}, or send in full to a new name"
 		}
 		p.Refuse(conflict)
 	}

@@ -41,7 +41,7 @@ func TestEncryption(t *testing.T) {
 		{"raw goes on with large blocks", nil, []string{encrypted, locked, "recordsize=1048576"}, []string{encrypted, locked}, "w", "", nil},
 		{"decrypted", decrypt, []string{encrypted, unlocked}, nil, "Lc", "", nil},
 		{"decrypted goes on", decrypt, []string{encrypted, unlocked}, []string{zfs.FlagsProperty + "=Lc"}, "Lc", "", nil},
-		{"decrypted without a key", decrypt, []string{encrypted, locked, "encryptionroot=tank"}, nil, "", KeyNotLoaded, []string{"alpha:tank/a", "zfs load-key tank\n", "without {{decrypt}}"}},
+		{"decrypted without a key", decrypt, []string{encrypted, locked, "encryptionroot=tank"}, nil, "", KeyNotLoaded, []string{"alpha:tank/a", "zfs load-key tank\n", "or omit {{decrypt}}"}},
 		{"raw onto what is not encrypted", nil, []string{encrypted, locked}, []string{}, "", EncryptionMixed, []string{"beta:vault/a is not", "{{decrypt}}"}},
 		{"raw onto what was received decrypted", nil, []string{encrypted, locked}, []string{encrypted, unlocked, recordedPlain}, "", EncryptionMixed, []string{"beta:vault/a was not received raw"}},
 		{"decrypted onto a raw chain", decrypt, []string{encrypted, unlocked}, []string{encrypted, unlocked, recordedRaw}, "", EncryptionMixed, []string{"was received raw", "8758"}},
@@ -112,7 +112,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 		}, nil, []string{zfs.FlagsProperty + "=Lec"}, "L", ""},
 		{"as recorded: none", nil, nil, []string{zfs.FlagsProperty + "=none"}, "none", ""},
 		{"as recorded, with -L", without("large_blocks"), nil, []string{zfs.FlagsProperty + "=Lec"}, "Lc", ""},
-		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream holds nothing that zxfer wrote, and is passed over; to clear it there: zfs inherit zxfer:stream vault/a"},
+		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream has a value that zxfer did not write, and is ignored; to clear it there: zfs inherit zxfer:stream vault/a"},
 		{"begun elsewhere", nil, nil, []string{}, "c", ""},
 		{"begun elsewhere with large blocks", nil, []string{"recordsize=1048576"}, []string{}, "c", "zfs set zxfer:stream=Lc vault/a"},
 		{"begun elsewhere, no large blocks there", func(s *State) { s.Target.Pool.Features["large_blocks"] = "enabled" }, []string{"recordsize=1048576"}, []string{}, "c", ""},
@@ -341,5 +341,5 @@ func TestRawClones(t *testing.T) {
 	p = mustMake(t, req, state("encryption=off"))
 	require.Empty(t, p.Conflicts)
 	require.Equal(t, "full @t", stepsText(p.Datasets[1]))
-	require.Contains(t, notes(p), "differs from its origin in encryption")
+	require.Contains(t, notes(p), "differs from its origin's")
 }

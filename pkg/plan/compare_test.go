@@ -51,7 +51,7 @@ func TestCompare(t *testing.T) {
 		{"a newer bookmark than the common snapshot", "@a,1 #b,2 @c,3", "@a,1 @b,2", "a-newer #b tank/a[@c;1] vault/a[@b;0]"},
 		{"a bookmark of B remembers it", "@a,1", "#a,1 @b,2", "b-newer @a tank/a[@a;0] vault/a[@b;1]"},
 		{"two bookmarks are no base", "#a,1 @b,2", "#a,1 @c,3", "unrelated - tank/a[@b;1] vault/a[@c;1]"},
-		{"nothing in common", "@a,1", "@a,2", "unrelated - tank/a[@a;1] vault/a[@a;1]"},
+		{"no common snapshot", "@a,1", "@a,2", "unrelated - tank/a[@a;1] vault/a[@a;1]"},
 		{"nothing there yet", "@a,1", "", "unrelated - tank/a[@a;1] vault/a[;0]"},
 		{"no snapshots", "", "", "no-snapshots - tank/a[;0] vault/a[;0]"},
 	}

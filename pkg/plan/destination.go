@@ -23,13 +23,13 @@ func (at destination) check() bool {
 		return false
 	}
 	if at.state.SameHost && at.req.Recursive && strings.HasPrefix(target, source+"/") {
-		at.conflict(SameDataset, source, target, "name a target outside of "+source+", or leave {{recursive}} out",
-			"target %s lies inside of %s, which is sent with all that is below it", at.onTarget(target), at.onSource(source))
+		at.conflict(SameDataset, source, target, "name a target outside of "+source+", or omit {{recursive}}",
+			"target %s is a descendant of %s, which is sent recursively", at.onTarget(target), at.onSource(source))
 		return false
 	}
 	for _, a := range at.state.Target.Ancestors {
 		if a.Type == zfs.Volume {
-			at.conflict(TypeMismatch, source, target, "name another target", "%s cannot be: %s is a volume", at.onTarget(target), a.Name)
+			at.conflict(TypeMismatch, source, target, "name another target", "%s cannot exist: %s is a volume", at.onTarget(target), a.Name)
 			return false
 		}
 	}
@@ -51,11 +51,11 @@ func (at destination) checkNames(d *zfs.Dataset, out *Dataset) bool {
 		}
 	}
 	if _, _, err := zfs.ParseSnapshot(out.Target + "@" + longest); err != nil {
-		at.conflict(BadName, d.Name, out.Target, "name a target that is shorter", "%s cannot arrive: %s", at.onSource(d.Name), err)
+		at.conflict(BadName, d.Name, out.Target, "name a shorter target", "%s cannot be received: %s", at.onSource(d.Name), err)
 		return false
 	}
 	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // the snapshot is not taken yet
-		at.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", at.onSource(out.Arrive.In(d.Name)), err)
+		at.conflict(BadName, d.Name, out.Target, "choose a shorter name", "cannot take snapshot %s: %s", at.onSource(out.Arrive.In(d.Name)), err)
 		return false
 	}
 	return true
@@ -78,10 +78,10 @@ func (at destination) noteExtra() {
 		}
 	}
 	if len(unchosen) > 0 {
-		at.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, maxEvidence))
+		at.note("unchanged, because their originals are excluded: %s", finding.Some(unchosen, maxEvidence))
 	}
 	if len(extra) > 0 {
-		at.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, maxEvidence))
+		at.note("unchanged, because the source lacks these datasets: %s", finding.Some(extra, maxEvidence))
 	}
 }
 
@@ -90,7 +90,7 @@ func (at destination) noteExtra() {
 func TargetName(source, typed string) (string, error) {
 	name := strings.TrimSuffix(typed, "/")
 	if name == "" {
-		return "", fault.Usagef("name a pool or dataset", "the target %q names no dataset", typed)
+		return "", fault.Usagef("name a pool or dataset", "target %q does not name a dataset", typed)
 	}
 	if strings.HasSuffix(typed, "/") || !strings.Contains(typed, "/") {
 		if _, below, ok := strings.Cut(source, "/"); ok {

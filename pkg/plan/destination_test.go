@@ -45,7 +45,7 @@ func TestPlace(t *testing.T) {
 	}
 	requireConflict(t, mustMake(t, to("tank/a", false), same), SameDataset, "alpha:tank/a")
 	requireConflict(t, mustMake(t, to("tank", false), same), SameDataset)
-	requireConflict(t, mustMake(t, to("tank/a/copy", true), same), SameDataset, "lies inside")
+	requireConflict(t, mustMake(t, to("tank/a/copy", true), same), SameDataset, "is a descendant")
 	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/b", true), same))))
 	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/ab", true), same))), "a name that only begins alike")
 	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a/copy", false), same))), "a copy below, when what is below is not sent")
@@ -89,6 +89,6 @@ func TestNames(t *testing.T) {
 	deep := "tank/a" + strings.Repeat("/d", 47)
 	state := stateOf(dataset(t, "tank/a", "@a,1"), dataset(t, deep, "@a,1"))
 	p = mustMake(t, Request{Source: "tank/a", Target: "vault/1/2/3/", Recursive: true}, state)
-	requireConflict(t, p, BadName, "nested")
+	requireConflict(t, p, BadName, "levels")
 	require.Equal(t, deep, p.Conflicts[0].Source)
 }

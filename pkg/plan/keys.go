@@ -66,9 +66,9 @@ func (k *keys) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
 	}
 	why := ""
 	if root == nil || !root.HasPassphrase() {
-		why = fmt.Sprintf(", unless the key of %s is that of %s, which ZFS does not tell", to, k.onSource(from))
+		why = fmt.Sprintf(", unless %s and %s have the same key, which ZFS does not show", to, k.onSource(from))
 	}
-	k.refuseKeyChanged(d, t, out, "the encryption root of %s was changed, from %s to %s: a raw increment of %s would leave it with a key that fits neither%s (openzfs#12614)",
+	k.refuseKeyChanged(d, t, out, "the encryption root of %s changed from %s to %s: after a raw incremental stream of %s, no key would open it%s (openzfs#12614)",
 		k.onTarget(t.Name), was, to, k.onSource(d.Name), why)
 	return false
 }
@@ -79,15 +79,15 @@ func (k *keys) noteNewKey(d, t *zfs.Dataset, out *Dataset) {
 	root := k.sourceRoot(d)
 	at := t.Get("keylocation")
 	elsewhere := at != "" && at != "prompt" && at != "none" && at != root.Get("keylocation")
-	then := fmt.Sprintf("this increment brings the key of %s, which alone opens it from then on", k.onSource(root.Name))
+	then := fmt.Sprintf("this stream brings the key of %s; from then on only that key opens it", k.onSource(root.Name))
 	if elsewhere {
-		then += fmt.Sprintf(" (its keylocation stays %s)", at)
+		then += fmt.Sprintf(" (its keylocation is still %s)", at)
 	}
 	switch {
 	case !zfs.SameKey(root, t):
-		out.NewKey = fmt.Sprintf("the key of %s is not that of %s by now: %s", k.onTarget(t.Name), k.onSource(root.Name), then)
+		out.NewKey = fmt.Sprintf("the key of %s differs from the key of %s: %s", k.onTarget(t.Name), k.onSource(root.Name), then)
 	case elsewhere && t.Get("keyformat") != "passphrase":
-		out.NewKey = fmt.Sprintf("if %s was given a key of its own: %s", k.onTarget(t.Name), then)
+		out.NewKey = fmt.Sprintf("if someone gave %s another key: %s", k.onTarget(t.Name), then)
 	default:
 		return
 	}
@@ -107,7 +107,7 @@ func (k *keys) checkCopiedRoot(d, t *zfs.Dataset, out *Dataset, from, to string)
 	if b := k.target[to]; b == nil || zfs.SameKey(k.sourceRoot(d), b) || k.bringsRoot(out, from, to) {
 		return true
 	}
-	k.refuseKeyChanged(d, t, out, "%s takes its key from %s, which is not that of %s: a raw increment of %s would leave it with a key that fits neither (openzfs#12614)",
+	k.refuseKeyChanged(d, t, out, "%s inherits its key from %s, which is not the key of %s: after a raw incremental stream of %s, no key would open it (openzfs#12614)",
 		k.onTarget(t.Name), to, k.onSource(from), k.onSource(d.Name))
 	return false
 }
@@ -129,7 +129,7 @@ func (k *keys) refuseKeyChanged(d, t *zfs.Dataset, out *Dataset, format string, 
 		return
 	}
 	k.conflict(KeyChanged, d.Name, out.Target,
-		fmt.Sprintf("there, make it a root of its own again; the increment then brings the source's key: %s\nor keep that copy and begin another: %s\n{{skip-check %s}} goes on all the same, where the key of %s is the source's",
+		fmt.Sprintf("make it an encryption root there, so that the stream brings the source's key: %s\nor keep that copy and send a new one: %s\nif %[4]s has the source's key, add {{skip-check %[3]s}}",
 			loadKeyPrefix(t)+command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name),
 			command("zfs", "rename", t.Name, t.Name+"-old"), KeyChanged, encryptionRoot(t)),
 		format, args...)
@@ -138,7 +138,7 @@ func (k *keys) refuseKeyChanged(d, t *zfs.Dataset, out *Dataset, format string, 
 // restoreElsewhereHint returns the hint for a restore over an original whose key must not be
 // changed.
 func restoreElsewhereHint(root string) string {
-	return fmt.Sprintf("restore beside it: name another target, with the original as it is\n{{skip-check %s}} goes on all the same, where the key of %s is still the one that the copy was made with", KeyChanged, root)
+	return fmt.Sprintf("to keep the original, restore to another target\nif %[2]s still has the key with which the copy was made, add {{skip-check %[1]s}}", KeyChanged, root)
 }
 
 // loadKeyPrefix returns the command that loads a key, or "" if it is loaded: zfs load-key would
@@ -173,13 +173,13 @@ func (k *keys) checkDependents() {
 		if slices.ContainsFunc(k.plan.Conflicts, func(c finding.Finding) bool { return c.Target == root.Name }) {
 			continue
 		}
-		hint := fmt.Sprintf("send both at once ({{recursive}}, with a new snapshot of each); where it is no copy, give it a key of its own there: %s\n{{skip-check %s}} goes on all the same",
+		hint := fmt.Sprintf("send both together ({{recursive}}, with a new snapshot of each)\nif it is not a copy, give it its own key there: %s\nto continue anyway, add {{skip-check %s}}",
 			command("zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", t.Name), KeyChanged)
 		if k.req.Restore {
 			hint = restoreElsewhereHint(root.Name)
 		}
 		k.conflict(KeyChanged, above.Source, root.Name, hint,
-			"%s takes its key from %s, which would be given that of %s: nothing would open the former any more (openzfs#12614)",
+			"%s inherits its key from %s, which would get the key of %s: after that, no key would open the former (openzfs#12614)",
 			k.onTarget(t.Name), root.Name, k.onSource(source.Name))
 	}
 }
@@ -299,7 +299,7 @@ func (k *keys) planSplit(t *zfs.Dataset, out *Dataset) {
 	slices.SortFunc(out.Parts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	out.Parts, k.becomesRoot[t.Name] = append(out.Parts, t.Name), true
 	out.mustBecomeRoot = out.Parts
-	k.note("%s became an encryption root on the source, or takes its key from one that did: its copy becomes one, too", k.onSource(out.Source))
+	k.note("%s became an encryption root on the source, or inherits its key from one: zxfer makes its copy an encryption root too", k.onSource(out.Source))
 }
 
 // becomeRootBefore plans that a copy becomes an encryption root before its root's key changes.
@@ -311,7 +311,7 @@ func (k *keys) becomeRootBefore(t, root *zfs.Dataset, above *Dataset) bool {
 	above.Parts, k.becomesRoot[t.Name] = append(above.Parts, t.Name), true
 	if k.streamTo(t.Name) == nil {
 		above.mustBecomeRoot = append(above.mustBecomeRoot, t.Name)
-		k.note("%s takes its key from %s, which changes, and no stream brings it that key: it becomes an encryption root of the key that it has", k.onTarget(t.Name), root.Name)
+		k.note("%s inherits its key from %s, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key", k.onTarget(t.Name), root.Name)
 	}
 	return true
 }
@@ -335,7 +335,7 @@ func (k *keys) checkSource(d *zfs.Dataset, out *Dataset) bool {
 		return true
 	}
 	k.conflict(KeyNotLoaded, d.Name, out.Target,
-		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nwithout {{decrypt}} it is sent raw, which needs no key",
+		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nor omit {{decrypt}} to send it raw, which needs no key",
 		"%s cannot be sent decrypted: its key is not loaded", k.onSource(d.Name))
 	return false
 }
@@ -379,7 +379,7 @@ func (k *keys) checkTarget(d *zfs.Dataset, out *Dataset, t *zfs.Dataset) bool {
 		return true
 	}
 	k.conflict(KeyNotLoaded, d.Name, out.Target, "load it there: "+command("zfs", "load-key", encryptionRoot(t)),
-		"%s would be encrypted on arrival as part of %s, whose key is not loaded", k.onTarget(out.Target), encryptionRoot(t))
+		"%s would inherit the encryption of %s, whose key is not loaded", k.onTarget(out.Target), encryptionRoot(t))
 	return false
 }
 

@@ -33,12 +33,12 @@ func TestTargetKeyChanged(t *testing.T) {
 		note                   string
 		needs                  bool
 	}{
-		{name: "a root of its own", source: root, target: []string{own, raw}, parent: []string{raw}},
+		{name: "an encryption root", source: root, target: []string{own, raw}, parent: []string{raw}},
 		{name: "joined another", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, refused: "from vault/a/c to vault:"},
 		{name: "joined the copy of its root", source: root, target: []string{joined, raw}, parent: []string{raw}, refused: "from vault/a/c to vault/a:"},
 		{name: "joined a copy of its root, of one passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("1")), parent: all(pass("1"), []string{raw})},
-		{name: "joined a copy of its root, of another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "a key that fits neither (openzfs#12614)"},
-		{name: "joined a copy of its root, whose key is no passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless the key of vault/a is that of alpha:tank/a, which ZFS does not tell"},
+		{name: "joined a copy of its root, of another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "no key would open"},
+		{name: "joined a copy of its root, whose key is no passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless vault/a and alpha:tank/a have the same key, which ZFS does not show"},
 		{name: "joined a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
 		{name: "joined another, whose key is no passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
 		{name: "joined another, whose key is not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
@@ -46,12 +46,12 @@ func TestTargetKeyChanged(t *testing.T) {
 		{name: "of a package", source: root, target: []string{joined}},
 		{name: "of a package, joined another since", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
 		{name: "of a package, the source is a root since", source: []string{"encryptionroot=tank/a/c"}, target: []string{joined}, refused: "from vault/a/c to vault/a:"},
-		{name: "of a package, the key above was changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "takes its key from vault/a"},
+		{name: "of a package, the key above was changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "inherits its key from vault/a"},
 		{name: "of a package, the key above arrives first", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), parentSent: true, needs: true},
 		{name: "a clone shares its origin's root", source: root, target: []string{joined, raw, "origin=vault/a@a"}, parent: []string{raw}},
-		{name: "another passphrase", source: all([]string{"encryptionroot=tank/a/c"}, pass("1")), target: all([]string{own, raw}, pass("2")), parent: []string{raw}, note: "the key of beta:vault/a/c is not that of alpha:tank/a/c by now: this increment brings"},
-		{name: "another format", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=prompt"}, pass("2")), parent: []string{raw}, note: "alpha:tank/a/c, which alone opens it from then on"},
-		{name: "perhaps another", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation stays file:///k2)"},
+		{name: "another passphrase", source: all([]string{"encryptionroot=tank/a/c"}, pass("1")), target: all([]string{own, raw}, pass("2")), parent: []string{raw}, note: "the key of beta:vault/a/c differs from the key of alpha:tank/a/c: this stream brings"},
+		{name: "another format", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=prompt"}, pass("2")), parent: []string{raw}, note: "brings the key of alpha:tank/a/c; from then on"},
+		{name: "perhaps another", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation is still file:///k2)"},
 		{name: "no file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw}, bytes), parent: []string{raw}},
 		{name: "the same file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw, "keylocation=file:///k"}, bytes), parent: []string{raw}},
 	}
@@ -95,7 +95,7 @@ func TestKeyOfTheRootAlone(t *testing.T) {
 	native := dataset(t, "vault/a/own", "@x,9", encrypted, "encryptionroot=vault/a")
 	req := request()
 	req.Recursive = true
-	requireConflict(t, mustMake(t, req, stateOf(source, target("2"), native)), KeyChanged, "beta:vault/a/own takes its key from vault/a", "openzfs#12614", "change-key")
+	requireConflict(t, mustMake(t, req, stateOf(source, target("2"), native)), KeyChanged, "beta:vault/a/own inherits its key from vault/a", "openzfs#12614", "change-key")
 	require.Empty(t, mustMake(t, req, stateOf(source, target("1"), native)).Conflicts)
 	req.AnyKey = true
 	require.Empty(t, mustMake(t, req, stateOf(source, target("2"), native)).Conflicts, "the check is skipped")
@@ -257,12 +257,12 @@ func TestTreeParts(t *testing.T) {
 	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Parts)
 	require.False(t, p.Datasets[0].MustBecomeRoot("vault/a/b"))
 	require.True(t, p.Datasets[0].MustBecomeRoot("vault/a/gone"))
-	require.Contains(t, notes(p), "beta:vault/a/gone takes its key from vault/a, which changes, and no stream brings it that key")
+	require.Contains(t, notes(p), "beta:vault/a/gone inherits its key from vault/a, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key")
 	require.Equal(t, "vault/a", p.Datasets[1].Joins)
 
 	// A copy that its root does not open at present does not join it.
 	p = Make(all, state(dataset(t, "vault/a/gone", "@a,3", encryptedProps("vault/a", "7")...)))
-	requireConflict(t, p, KeyChanged, "vault/a/gone takes its key from vault/a")
+	requireConflict(t, p, KeyChanged, "vault/a/gone inherits its key from vault/a")
 
 	// The same key, so nothing changes.
 	s = state()

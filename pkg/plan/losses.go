@@ -32,11 +32,11 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 	}
 	hint := LoseChanges(t)
 	if l.req.Restore { // the original will be written to again
-		hint = "restore beside it: name another target\n{{rollback}} lets " + t.Name + " lose what was written"
+		hint = "restore to another target\nto discard the changes to " + t.Name + ", add {{rollback}}"
 	}
 	latest, _ := t.Latest()
 	l.conflict(Modified, d.Name, t.Name, hint,
-		"%s has been modified since its newest snapshot @%s (%d bytes written): %s cannot be received on top",
+		"%s has been modified since its most recent snapshot @%s (%d bytes written): %s cannot be received",
 		l.onTarget(t.Name), latest.Name, newer.written, l.onSource(out.Arrive.In(d.Name)))
 	return false
 }
@@ -46,15 +46,15 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 func (l losses) refuseDiverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, newer []zfs.Version) {
 	diverged := slices.ContainsFunc(newer, func(v zfs.Version) bool { _, known := d.SnapshotOf(v.GUID); return !known })
 	list := finding.Some(shortNames(newer), maxEvidence)
-	hint := "name another target; {{rollback}} lets " + t.Name + " lose " + list
+	hint := "name another target\nto roll " + t.Name + " back, destroying " + list + ", add {{rollback}}"
 	if !diverged {
-		l.conflict(Diverged, d.Name, t.Name, "ask for a newer snapshot, or "+hint,
-			"%s already has %s, which is newer than %s, and lacks that one", l.onTarget(t.Name), list, l.onSource(out.Arrive.In(d.Name)))
+		l.conflict(Diverged, d.Name, t.Name, "name a newer snapshot, or "+hint,
+			"%s has %s, which is newer than %s, and lacks the latter", l.onTarget(t.Name), list, l.onSource(out.Arrive.In(d.Name)))
 		return
 	}
 	l.markDiverged(d, t)
 	l.conflict(Diverged, d.Name, t.Name, hint+"\n"+l.rotateHint(t.Name),
-		"%s has diverged: behind the common snapshot @%s it has %s, and %s has %s",
+		"%s has diverged: after the common snapshot @%s it has %s, and %s has %s",
 		l.onTarget(t.Name), base.Name, list, l.onSource(d.Name), listNames(d))
 }
 
@@ -72,8 +72,8 @@ func (l losses) checkNamesFree(d, t *zfs.Dataset, out *Dataset, kept uint64) boo
 	check := func(name string) {
 		if guid, ok := taken[name]; ok {
 			free = false
-			l.conflict(NameTaken, d.Name, t.Name, "rename the target's: "+command("zfs", "rename", t.Name+"@"+name, "@"+name+"-old"),
-				"@%s exists on both sides but is not the same snapshot: that of %s cannot arrive while %s keeps its own (GUID %d)",
+			l.conflict(NameTaken, d.Name, t.Name, "rename the target's snapshot: "+command("zfs", "rename", t.Name+"@"+name, "@"+name+"-old"),
+				"@%s exists on both sides but is not the same snapshot: %s cannot be received while %s has its own (GUID %d)",
 				name, l.onSource(d.Name), l.onTarget(t.Name), guid)
 		}
 	}
@@ -106,15 +106,15 @@ func (l losses) planRollback(d, t *zfs.Dataset, at zfs.Version, out *Dataset) bo
 	if newer.written > 0 {
 		names = append(names, fmt.Sprintf("%d bytes written since", newer.written))
 	}
-	const text = "%s has @%s itself, and newer data: %s"
+	const text = "%s has @%s, and newer data: %s"
 	list := finding.Some(names, maxEvidence)
 	if d.Name != l.req.Source || slices.ContainsFunc(l.state.Target.Datasets, restorePending) {
-		l.note(text+"; it is left as it is; {{rollback}} rolls it back, and {{dry-run}} lists what would be lost", l.onTarget(t.Name), at.Name, list)
+		l.note(text+"; zxfer keeps it; to roll it back, add {{rollback}} (preview with {{dry-run}})", l.onTarget(t.Name), at.Name, list)
 		return true
 	}
-	hint := "{{rollback}} rolls " + t.Name + " back to @" + at.Name + "; {{dry-run}} lists what would be lost"
+	hint := "to roll " + t.Name + " back to @" + at.Name + ", add {{rollback}} (preview with {{dry-run}})"
 	if point := t.Get("mountpoint"); strings.HasPrefix(point, "/") {
-		hint = "single files are in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
+		hint = "single files are available in " + strings.TrimSuffix(point, "/") + "/.zfs/snapshot/" + at.Name + "\n" + hint
 	}
 	if l.req.Recursive {
 		hint += "\nto restore only a dataset below it, name that one"
@@ -141,7 +141,7 @@ func (l losses) noteCopyAhead(d *zfs.Dataset, out *Dataset) {
 		return
 	}
 	out.Restore.Ahead = true
-	l.note("%s keeps what is newer than @%s: %s; jobs refuse it as diverged until it is rolled back too",
+	l.note("%s has snapshots newer than @%s: %s; jobs refuse it as diverged until you roll it back too",
 		l.onSource(d.Name), out.Arrive.Name, finding.Some(shortNames(ahead), maxEvidence))
 }
 
@@ -150,9 +150,9 @@ func (l losses) noteCopyAhead(d *zfs.Dataset, out *Dataset) {
 func (l losses) checkMounted(d, t *zfs.Dataset, out *Dataset) bool {
 	if l.req.Restore && t.Type == zfs.Volume {
 		if l.req.Rollback {
-			out.Loses = append(out.Loses, "what programs write to "+zfs.DeviceOf(t.Name)+" meanwhile, or have in memory: stop what uses it first")
+			out.Loses = append(out.Loses, "data that programs write to "+zfs.DeviceOf(t.Name)+" during the restore, or have cached: stop its users first")
 		} else {
-			l.note("%s changes under whatever uses %s: stop that first", l.onTarget(t.Name), zfs.DeviceOf(t.Name))
+			l.note("%s changes during the restore: first stop all programs that use %s", l.onTarget(t.Name), zfs.DeviceOf(t.Name))
 		}
 		return true
 	}
@@ -161,13 +161,13 @@ func (l losses) checkMounted(d, t *zfs.Dataset, out *Dataset) bool {
 	}
 	if !l.req.Restore { // other jobs leave it mounted
 		if l.req.Rollback && t.Get("readonly") != "on" {
-			out.Loses = append(out.Loses, "what is written to "+t.Name+" until the stream has arrived")
+			out.Loses = append(out.Loses, "data written to "+t.Name+" until the stream is received")
 		}
 		return true
 	}
 	if !l.req.Rollback {
-		l.conflict(Mounted, d.Name, t.Name, command("zfs", "unmount", t.Name)+"\n{{rollback}} unmounts it, and lets it lose what is newer",
-			"%s is mounted: what is written to it meanwhile would be in the way of %s", l.onTarget(t.Name), l.onSource(out.Arrive.In(d.Name)))
+		l.conflict(Mounted, d.Name, t.Name, command("zfs", "unmount", t.Name)+"\nto unmount it and destroy newer data, add {{rollback}}",
+			"%s is mounted: writes during the restore would prevent %s", l.onTarget(t.Name), l.onSource(out.Arrive.In(d.Name)))
 		return false
 	}
 	out.Restore.Unmount = []string{t.Name}
@@ -176,7 +176,7 @@ func (l losses) checkMounted(d, t *zfs.Dataset, out *Dataset) bool {
 			out.Restore.Unmount = append(out.Restore.Unmount, name)
 		}
 	}
-	out.Loses = append(out.Loses, "what is written to "+t.Name+" until it is unmounted")
+	out.Loses = append(out.Loses, "data written to "+t.Name+" until it is unmounted")
 	return true
 }
 
@@ -219,7 +219,7 @@ func CheckLosses(p *Plan, s State) {
 			}
 			for _, clone := range s.TargetClones[name] {
 				why = append(why, fmt.Sprintf("@%s has the clone %s", v.Name, clone))
-				remedies = append(remedies, "name another target, or do without the clone: "+command("zfs", "destroy", clone))
+				remedies = append(remedies, "name another target, or destroy the clone: "+command("zfs", "destroy", clone))
 			}
 		}
 		d.Moves = nil
@@ -233,7 +233,7 @@ func CheckLosses(p *Plan, s State) {
 		remedies = slices.Compact(remedies)
 		p.Refuse(finding.Finding{
 			ID: Kept, Source: d.Source, Target: d.Target,
-			Summary: fmt.Sprintf("%s cannot lose what is newer than the common snapshot: %s", withHost(s.TargetHost, d.Target), finding.Some(why, maxEvidence)),
+			Summary: fmt.Sprintf("%s cannot be rolled back to the common snapshot: %s", withHost(s.TargetHost, d.Target), finding.Some(why, maxEvidence)),
 			Remedy:  strings.Join(remedies[:min(maxEvidence, len(remedies))], "\n"),
 		})
 	}
@@ -278,7 +278,7 @@ func (n newerData) lost(versions []zfs.Version) (out []string) {
 // LoseChanges returns the hint for a copy modified since its most recent snapshot.
 func LoseChanges(t *zfs.Dataset) string {
 	latest, _ := t.Latest()
-	return fmt.Sprintf("lose the changes: %s (or {{rollback}})\nkeep it from happening again: %s",
+	return fmt.Sprintf("discard the changes: %s (or {{rollback}})\nprevent further changes: %s",
 		command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name))
 }
 

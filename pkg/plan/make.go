@@ -95,7 +95,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 		p.increment(d, t, out)
 	case out.Discard == "":
 		p.conflict(HalfReceived, d.Name, out.Target,
-			"wait for that receive to end; if none runs, remove what it left: "+command("zfs", "destroy", out.Target),
+			"wait until that receive ends; if it no longer runs, destroy its state: "+command("zfs", "destroy", out.Target),
 			"%s is being received by a command whose stream cannot be resumed", p.onTarget(out.Target))
 	default:
 		p.first(d, out) // discarding the state of a first receive removes the dataset
@@ -109,17 +109,17 @@ func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
 	switch {
 	case t.ResumeToken() == "":
 	case p.req.NoResume:
-		out.Discard = "asked for by {{no-resume}}"
+		out.Discard = "requested by {{no-resume}}"
 	default:
-		p.note("%s keeps the state of an interrupted receive, which nothing here needs", p.onTarget(t.Name))
+		p.note("%s has the state of an interrupted receive, which zxfer does not need", p.onTarget(t.Name))
 	}
 }
 
 // first plans the transfer of a dataset that is new on the target.
 func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	if p.req.First == FirstFail && !p.req.RenamedBefore[out.Target] && !p.state.isRecreated(out.Target) {
-		p.conflict(FirstRefused, d.Name, out.Target, "to begin it: {{first all}} with the oldest snapshot, or {{first newest}} with the newest",
-			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
+		p.conflict(FirstRefused, d.Name, out.Target, "to send all snapshots, add {{first all}}\nto send only the most recent one, add {{first newest}}",
+			"%s does not have %s, and {{first fail}} forbids a new copy there", p.state.TargetHost, out.Target)
 		return
 	}
 	place := p.keys.encryptionAbove(out.Target)
@@ -139,7 +139,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 		Why: "the target does not have the dataset", ToGUID: runs[0].to.GUID,
 	}
 	if out.Aside = p.state.Aside[out.Target]; out.Aside != nil {
-		step.Why = "the copy that is there is set aside"
+		step.Why = "the existing copy is renamed"
 	}
 	if origin, counterpart, ok := p.bases.origin(d, out); ok {
 		step.Kind, step.BaseGUID = Clone, p.sourceSnap[origin]
@@ -176,16 +176,16 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 	}
 	first := &out.Steps[0]
 	if p.req.Restore && len(out.Loses) > 0 {
-		p.note("%s: interrupted in its first stream, the same command begins that one anew", p.onTarget(t.Name))
+		p.note("%s: if its first stream is interrupted, the same command restarts that stream", p.onTarget(t.Name))
 	}
 	p.properties.setChanged(&first.Receive, d, out)
 	if len(out.Loses) > 0 {
 		first.Receive.Rollback = true
-		out.Loses = append(out.Loses, "snapshots that are taken of "+t.Name+" until the stream has arrived")
+		out.Loses = append(out.Loses, "snapshots taken of "+t.Name+" until the stream is received")
 	}
-	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", counterpart.Name)
+	first.Why = fmt.Sprintf("@%s is the most recent common snapshot", counterpart.Name)
 	if base.Kind == zfs.Bookmark {
-		first.Why = fmt.Sprintf("%s remembers @%s, the newest common snapshot of the target", base.Short(), counterpart.Name)
+		first.Why = fmt.Sprintf("the bookmark %s stands for @%s, the target's most recent common snapshot", base.Short(), counterpart.Name)
 	}
 }
 
@@ -199,9 +199,9 @@ func (p *planner) acceptsStream(d, t *zfs.Dataset, out *Dataset) bool {
 // follow appends incremental streams from a base that the target has by then.
 func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []segment, flags zfs.StreamFlags) {
 	for _, r := range runs {
-		why := fmt.Sprintf("the %d snapshots behind %s in one stream", len(r.through)+1, base.Short())
+		why := fmt.Sprintf("the %d snapshots after %s in one stream", len(r.through)+1, base.Short())
 		if len(r.through) == 0 {
-			why = "the next snapshot behind " + base.Short()
+			why = "the next snapshot after " + base.Short()
 		}
 		receive := p.chains.receiveSpec(out.Target)
 		receive.Arrival = r.arrival(base.GUID, out)

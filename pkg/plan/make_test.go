@@ -36,7 +36,7 @@ func TestRecursive(t *testing.T) {
 			"tank/a: full @s", []string{"tank/a/b is skipped: it has no snapshot @s"}},
 		{"one that is half received is skipped", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "", "inconsistent=1")),
-			"tank/a: full @s", []string{"tank/a/b is skipped: it is itself only half received"}},
+			"tank/a: full @s", []string{"tank/a/b is skipped: it is only partially received"}},
 		{"increments need not wait", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1 @t,2"), dataset(t, "tank/a/b", "@s,3 @t,4"), dataset(t, "tank/a/new", "@t,5"),
 				dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/b", "@s,3")),
@@ -46,14 +46,14 @@ func TestRecursive(t *testing.T) {
 			"tank/a: \ntank/a/b: full @s", nil},
 		{"what only the target has stays", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/theirs", "@x,7")),
-			"tank/a: ", []string{"left as they are, as the source has no such datasets: vault/a/theirs"}},
+			"tank/a: ", []string{"unchanged, because the source lacks these datasets: vault/a/theirs"}},
 		{"what is not chosen any more, was set aside, or needs nothing", recursive.with(func(r *Request) {
 			r.ExcludedDatasets = map[string]*zfs.Dataset{"tank/a/b": dataset(t, "tank/a/b", "@s,2 @t,3"), "tank/a/c": dataset(t, "tank/a/c", "@s,4")}
 			r.UpToDate = map[string]bool{"tank/a/d": true}
 		}),
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/b", "@s,2"), dataset(t, "vault/a/c", "@x,7"),
 				dataset(t, "vault/a/d", "@s,5"), dataset(t, "vault/a/e.zxfer-2026-11-23T10-15-00Z", "@s,6")),
-			"tank/a: ", []string{"left as they are, as their originals are not chosen: vault/a/b"}},
+			"tank/a: ", []string{"unchanged, because their originals are excluded: vault/a/b"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestRecursive(t *testing.T) {
 	p := mustMake(t, named, stateOf(dataset(t, "tank/a", "@t,1"), dataset(t, "tank/a/b", "@s,2")))
 	requireConflict(t, p, NoSnapshot, "tank/a has no snapshot @s")
 	p = mustMake(t, recursive, stateOf(dataset(t, "tank/a", "@s,1", "inconsistent=1")))
-	requireConflict(t, p, HalfReceived, "alpha:tank/a is itself only half received", "let what sends or restores it end first")
+	requireConflict(t, p, HalfReceived, "alpha:tank/a is only partially received", "wait until its transfer ends; if")
 }
 
 // If a listing lacks the parent, a more distant ancestor still comes first.

@@ -31,15 +31,15 @@ func (s *properties) check() bool {
 		case zfs.CheckProperty(name) != nil:
 			bad("", "{{set}} %s: %s", name, zfs.CheckProperty(name))
 		case zfs.ReadOnly(name):
-			bad("leave it out", "{{set}} %s: the property is read-only", name)
+			bad("omit it", "{{set}} %s: the property is read-only", name)
 		case !zfs.Known(name):
-			bad("a property of your own has a colon in its name, such as org.example:note", "{{set}} %s: there is no such property", name)
+			bad("name a user property with a colon, such as org.example:note", "{{set}} %s: there is no such property", name)
 		case zfs.Fixed(name) && !zfs.EncryptionBound(name):
-			bad("leave it out", "{{set}} %s: it comes with the stream and cannot be chosen on arrival", name)
+			bad("omit it", "{{set}} %s: the stream sets it, and the target cannot override it", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: {{decrypt}}", "{{set}} %s: a raw stream brings its encryption and takes no other", name)
+			bad("omit it, or send decrypted: {{decrypt}}", "{{set}} %s: a raw stream brings its own encryption", name)
 		case zfs.EncryptionBound(name) && other != "" && (name == "encryption" || s.req.Set["encryption"] == ""):
-			bad("leave it out", "{{set}} %s: %s exists, and its encryption cannot be changed", name, s.onTarget(other))
+			bad("omit it", "{{set}} %s: %s exists, and its encryption cannot be changed", name, s.onTarget(other))
 		case zfs.CheckValue(name, s.req.Set[name]) != nil:
 			bad("", "{{set}} %s", zfs.CheckValue(name, s.req.Set[name]))
 		case feature != "" && !s.targetSupports(feature):
@@ -49,7 +49,7 @@ func (s *properties) check() bool {
 	}
 	for _, name := range s.req.CarryNamed {
 		if err := zfs.CheckNamed(name); err != nil {
-			bad("set it, if it is wanted there: "+option.Name("set", name+"=VALUE"), "{{carry}} %s", err)
+			bad("to set it there: "+option.Name("set", name+"=VALUE"), "{{carry}} %s", err)
 		}
 	}
 	for _, name := range s.req.Exclude {
@@ -57,9 +57,9 @@ func (s *properties) check() bool {
 		case zfs.CheckProperty(name) != nil:
 			bad("", "{{exclude}} %s: %s", name, zfs.CheckProperty(name))
 		case !zfs.Known(name):
-			bad("a property of your own has a colon in its name, such as org.example:note", "{{exclude}} %s: there is no such property", name)
+			bad("name a user property with a colon, such as org.example:note", "{{exclude}} %s: there is no such property", name)
 		case zfs.EncryptionBound(name) && raw:
-			bad("leave it out, or send decrypted: {{decrypt}}", "{{exclude}} %s: a raw stream brings its encryption", name)
+			bad("omit it, or send decrypted: {{decrypt}}", "{{exclude}} %s: a raw stream brings its encryption", name)
 		}
 	}
 	return ok
@@ -140,7 +140,7 @@ func (s *properties) carry(d *zfs.Dataset) map[string]string {
 			continue
 		}
 		if f := zfs.FeatureOf(name, v.Value); f != "" && !s.targetSupports(f) {
-			s.note("%s: %s=%s is not carried: pool %s lacks the feature %s", d.Name, name, v.Value, s.onTarget(s.state.Target.Pool.Name), f)
+			s.note("%s: %s=%s is not transferred: pool %s lacks the feature %s", d.Name, name, v.Value, s.onTarget(s.state.Target.Pool.Name), f)
 			continue
 		}
 		out[name] = v.Value
@@ -166,7 +166,7 @@ func (s *properties) skipProperty(d *zfs.Dataset, name string, why error) {
 // skippedProperty is a property of a source dataset that is not set on the target.
 type skippedProperty struct{ property, of string }
 
-var errInvalidValue = errors.New("the value is not one that may be set")
+var errInvalidValue = errors.New("the value cannot be set")
 
 // noteSkipped notes the source properties that are not set, and how the administrator can set
 // them.
@@ -176,12 +176,12 @@ func (s *properties) noteSkipped() {
 		why  error
 		text string
 	}{
-		{zfs.ErrPlace, "they belong to the dataset's place" + set},
+		{zfs.ErrPlace, "they depend on the dataset's location" + set},
 		{zfs.ErrRights, "they can grant rights to programs or devices" + set},
 		{zfs.ErrReserved, "zxfer or systemd acts on them" + set},
-		{zfs.ErrNotNamed, "nobody on the receiving side named them; to carry one: " + option.Name("carry", "NAME")},
+		{zfs.ErrNotNamed, "the receiving side did not request them; to transfer one: " + option.Name("carry", "NAME")},
 		{zfs.ErrUnknown, "this version of zxfer does not know them"},
-		{errInvalidValue, "their values are not valid, or not one printable line of text (UTF-8)"},
+		{errInvalidValue, "their values are invalid, or not one printable line of UTF-8"},
 	} {
 		have := map[string][]string{}
 		for _, l := range s.skipped[reason.why] {
@@ -209,7 +209,7 @@ func (s *properties) override(d *zfs.Dataset, set map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.req.Set)) {
 		if !zfs.Settable(d.Type, name) {
-			s.note("%s: {{set}} %s is left out: a %s has no such property", d.Name, name, d.Type)
+			s.note("%s: {{set}} %s is ignored: a %s has no such property", d.Name, name, d.Type)
 			continue
 		}
 		if name == "mountpoint" && s.req.Restore && d.Name != s.req.Source {

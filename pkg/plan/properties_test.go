@@ -36,32 +36,32 @@ func TestReceiveProperties(t *testing.T) {
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4"}, ""},
 		{"what is harmless", []func(*Request){carry}, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4", "atime": "off"},
-			"not set on the target: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a: they belong to the dataset's place; to set one there: {{set NAME=VALUE}}\n" +
-				"not set on the target: org.example:note of tank/a: nobody on the receiving side named them; to carry one: {{carry NAME}}"},
+			"not set on the target: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a: they depend on the dataset's location; to set one there: {{set NAME=VALUE}}\n" +
+				"not set on the target: org.example:note of tank/a: the receiving side did not request them; to transfer one: {{carry NAME}}"},
 		{"what is named", []func(*Request){func(r *Request) { r.CarryNamed = []string{"org.example:note"} }}, []string{"atime=off", "org.example:note=kept", "org.example:other=x"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "atime": "off", "org.example:note": "kept"},
-			"not set on the target: org.example:other of tank/a: nobody on the receiving side named them"},
+			"not set on the target: org.example:other of tank/a: the receiving side did not"},
 		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
 			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
 		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
-			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "quota": "7"}, "canmount of tank/a, sharenfs of tank/a: they belong to the dataset's place; "},
+			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "quota": "7"}, "canmount of tank/a, sharenfs of tank/a: they depend on the dataset's location; "},
 		{"values that are not one line", []func(*Request){func(r *Request) { r.CarryNamed = []string{"a:lines", "a:bytes", "a:lost", "a:line"} }},
 			[]string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd", "a:line=one", "atime=off\n"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:line": "one"},
-			"not set on the target: a:bytes of tank/a, a:lines of tank/a, a:lost of tank/a, atime of tank/a: their values are not valid, or not one printable line of text (UTF-8)"},
+			"not set on the target: a:bytes of tank/a, a:lines of tank/a, a:lost of tank/a, atime of tank/a: their values are invalid, or not one printable line of UTF-8"},
 		{"what grants rights", []func(*Request){carry}, []string{"setuid=on", "devices=on", "exec=off", "org.openzfs.systemd:required-by=x.service", "zxfer:job=offsite", "dedup=on"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "exec": "off"},
 			"not set on the target: devices of tank/a, setuid of tank/a: they can grant rights to programs or devices; to set one there: {{set NAME=VALUE}}\n" +
 				"not set on the target: org.openzfs.systemd:required-by of tank/a, zxfer:job of tank/a: zxfer or systemd acts on them; to set one there: {{set NAME=VALUE}}\n" +
-				"not set on the target: dedup of tank/a: nobody on the receiving side named them"},
+				"not set on the target: dedup of tank/a: the receiving side did not request them"},
 		{"no checksum", nil, []string{"checksum=off"}, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc"},
-			"not set on the target: checksum of tank/a: nobody on the receiving side named them"},
+			"not set on the target: checksum of tank/a: the receiving side did not"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
 		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
-			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: {{set}} recordsize is left out: a volume has no such property"},
+			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: {{set}} recordsize is ignored: a volume has no such property"},
 		{"what the pool cannot take", nil, []string{"checksum=blake3", "compression=lz4"},
-			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "compression": "lz4"}, "checksum=blake3 is not carried: pool beta:vault lacks the feature blake3"},
+			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "compression": "lz4"}, "checksum=blake3 is not transferred: pool beta:vault lacks the feature blake3"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPropertiesThatStayBehind(t *testing.T) {
 	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
 	p := mustMake(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
 	require.Len(t, p.Notes, 1)
-	require.Contains(t, p.Notes[0], "not set on the target: mountpoint of tank/a/b and 1 more, quota of tank/a: they belong to the dataset's place; ")
+	require.Contains(t, p.Notes[0], "not set on the target: mountpoint of tank/a/b and 1 more, quota of tank/a: they depend on the dataset's location; ")
 	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
@@ -134,10 +134,10 @@ func TestBadProperties(t *testing.T) {
 		{"read-only", map[string]string{"used": "3"}, nil, nil, false, "{{set}} used: the property is read-only"},
 		{"unknown", map[string]string{"recordsise": "3"}, nil, nil, false, "{{set}} recordsise: there is no such property"},
 		{"illegal", map[string]string{"Bad": "3"}, nil, nil, false, `"Bad"`},
-		{"fixed", map[string]string{"casesensitivity": "mixed"}, nil, nil, false, "{{set}} casesensitivity: it comes with the stream"},
-		{"fixed for volumes", map[string]string{"volblocksize": "8192"}, nil, nil, false, "{{set}} volblocksize: it comes with the stream"},
+		{"fixed", map[string]string{"casesensitivity": "mixed"}, nil, nil, false, "{{set}} casesensitivity: the stream sets it, and the target cannot override it"},
+		{"fixed for volumes", map[string]string{"volblocksize": "8192"}, nil, nil, false, "{{set}} volblocksize: the stream sets it, and the target cannot override it"},
 		{"the origin", map[string]string{"origin": "vault/x@y"}, nil, nil, false, "{{set}} origin"},
-		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "{{set}} encryption: a raw stream brings its encryption"},
+		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "{{set}} encryption: a raw stream brings its own encryption"},
 		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "{{set}} keylocation"},
 		{"encryption of what exists", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
 		{"a missing feature", map[string]string{"checksum": "blake3"}, nil, nil, false, "zpool set feature@blake3=enabled vault"},
@@ -210,8 +210,8 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 func TestCarriedNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"setuid": "{{carry}} setuid cannot be carried: it can grant rights", "mountpoint": "it belongs to the dataset's place", "zxfer:job": "zxfer or systemd",
-		"org.openzfs.systemd:ignore": "zxfer or systemd", "volsize": "comes with the stream", "recordsise": "there is no such property", "Bad": `"Bad"`,
+		"setuid": "{{carry}} setuid cannot be transferred: it can grant rights", "mountpoint": "it depends on the dataset's location", "zxfer:job": "zxfer or systemd",
+		"org.openzfs.systemd:ignore": "zxfer or systemd", "volsize": "the stream sets it", "recordsise": "there is no such property", "Bad": `"Bad"`,
 	} {
 		requireConflict(t, mustMake(t, request().with(func(r *Request) { r.CarryNamed = []string{name} }), stateOf(dataset(t, "tank/a", "@a,1"))), BadProperty, text)
 	}
@@ -229,7 +229,7 @@ func TestRestoreKeepsLocalProperties(t *testing.T) {
 	set := onlyDataset(t, p).Steps[0].Receive.Set
 	require.Equal(t, map[string]string{"readonly": "on", "canmount": "noauto", zfs.RestoreProperty: "on", zfs.FlagsProperty: set[zfs.FlagsProperty], "atime": "off"}, set)
 	require.Contains(t, notes(p), "not set on the target: setuid of tank/a: they can grant rights")
-	require.Contains(t, notes(p), "not set on the target: a:b of tank/a, com.sun:auto-snapshot of tank/a, org.zfsbootmenu:commandline of tank/a: nobody")
+	require.Contains(t, notes(p), "not set on the target: a:b of tank/a, com.sun:auto-snapshot of tank/a, org.zfsbootmenu:commandline of tank/a: the")
 
 	p = mustMake(t, restore, stateOf(source(), dataset(t, "vault/a", "@a,1", "atime=on", "setuid=off", "com.sun:auto-snapshot=false")))
 	require.Nil(t, onlyDataset(t, p).Steps[0].Receive.Set)

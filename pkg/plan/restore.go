@@ -70,7 +70,7 @@ func (r restores) noteReadonlyAbove(name string, out *Dataset) {
 		}
 		if t := r.target[above]; t != nil {
 			if t.Get(name) == "on" {
-				r.note("%s will be read-only, as %s is: {{set readonly=off}} has it written to", out.Target, above)
+				r.note("%s will be read-only, because %s is; to make it writable, add {{set readonly=off}}", out.Target, above)
 			}
 			return
 		}

@@ -59,7 +59,7 @@ func TestRestoreJoinsWhatIsProved(t *testing.T) {
 func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
-	require.Equal(t, []string{"tank/h will be read-only, as tank is: {{set readonly=off}} has it written to"}, p.Notes)
+	require.Equal(t, []string{"tank/h will be read-only, because tank is; to make it writable, add {{set readonly=off}}"}, p.Notes)
 	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
 }
 
@@ -100,9 +100,9 @@ func TestRestoreOverAVolume(t *testing.T) {
 	}
 	s := State{Source: zfs.Listing{Root: "vault/v", Datasets: []*zfs.Dataset{at("vault/v", 1, 2)}}, Target: zfs.Listing{Root: "tank/v", Datasets: []*zfs.Dataset{at("tank/v", 1)}}}
 	req := Request{Source: "vault/v", Target: "tank/v", Restore: true}
-	require.Contains(t, Make(req, s).Notes[0], "stop that first")
+	require.Contains(t, Make(req, s).Notes[0], "stop all programs that use")
 	req.Rollback = true
-	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop what uses it first")
+	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop its users first")
 }
 
 // A restore skips properties that depend on the location, and lists them.
@@ -113,7 +113,7 @@ func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	require.Empty(t, p.Conflicts)
 	require.NotContains(t, p.Datasets[0].Steps[0].Receive.Set, "quota")
 	require.Equal(t, "off", p.Datasets[0].Steps[0].Receive.Set["atime"])
-	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they belong to the dataset's place; ")
+	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they depend on the dataset's location; ")
 }
 
 // If the original was modified, the first hint is to restore to another target.
@@ -121,7 +121,7 @@ func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Restore = true })
 	p := Make(req, stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
-	requireConflict(t, p, Modified, "restore beside it: name another target", "{{rollback}} lets vault/a lose what was written")
+	requireConflict(t, p, Modified, "restore to another target", "{{rollback}}")
 }
 
 // TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a

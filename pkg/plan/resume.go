@@ -11,7 +11,7 @@ import (
 // dataset is complete.
 func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if p.req.NoResume {
-		out.Discard = "asked for by {{no-resume}}"
+		out.Discard = "requested by {{no-resume}}"
 		return false
 	}
 	text := t.ResumeToken()
@@ -35,7 +35,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
-		p.note("%s: the stream that was interrupted was begun with zfs send -e, which loses larger extended attributes (xattr=sa); to begin it anew: {{no-resume}}", p.onTarget(t.Name))
+		p.note("%s: the interrupted stream was started with zfs send -e, which loses larger extended attributes (xattr=sa); to restart it, add {{no-resume}}", p.onTarget(t.Name))
 	}
 	if t.Inconsistent() {
 		// A first receive sets its properties again, except encryption. The rest of a clone's
@@ -63,33 +63,33 @@ func (b bases) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (
 	at, ok := d.SnapshotOf(token.ToGUID)
 	switch {
 	case !ok:
-		return at, fmt.Sprintf("its snapshot %s is gone from the source", token.ToName)
+		return at, fmt.Sprintf("its snapshot %s no longer exists on the source", token.ToName)
 	case at.In(d.Name) != token.ToName:
-		return at, fmt.Sprintf("its snapshot %s is now %s, which zfs send -t does not find", token.ToName, at.In(d.Name))
+		return at, fmt.Sprintf("its snapshot %s is now %s, which zfs send -t cannot find", token.ToName, at.In(d.Name))
 	case token.Redacted || token.Saved:
-		return at, "it is of a redacted or saved stream"
+		return at, "it belongs to a redacted or saved stream"
 	case b.raw(d) && !token.Flags.Raw:
-		return at, "its stream was not raw, and encrypted data is sent raw"
+		return at, "its stream was not raw, but zxfer sends encrypted data raw"
 	case d.Encrypted() && b.req.Decrypt && token.Flags.Raw:
-		return at, "its stream was raw, and {{decrypt}} is asked for"
+		return at, "its stream was raw, but {{decrypt}} is set"
 	case !b.raw(d) && token.Flags.Raw:
-		return at, fmt.Sprintf("its stream was raw, and %s is not encrypted", d.Name)
+		return at, fmt.Sprintf("its stream was raw, but %s is not encrypted", d.Name)
 	case at.CreateTXG > to.CreateTXG:
-		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
+		return at, fmt.Sprintf("its snapshot @%s is newer than the requested @%s", at.Name, to.Name)
 	case at.GUID != to.GUID && !b.req.Wanted(at.Name):
 		return at, fmt.Sprintf("its snapshot @%s is excluded", at.Name)
 	case token.FromGUID != 0 && b.nameOf(d, token.FromGUID) == "":
-		return at, fmt.Sprintf("the base of its stream (GUID %d) is gone from the source", token.FromGUID)
+		return at, fmt.Sprintf("its incremental source (GUID %d) no longer exists on the source", token.FromGUID)
 	case t.Inconsistent() && b.req.Set["encryption"] != "" && !b.encryptedAsAsked(t):
-		return at, "what it left is not encrypted as is asked for"
+		return at, "its encryption differs from the requested one"
 	case t.Inconsistent():
 		return at, ""
 	}
 	if latest, _ := t.Latest(); latest.GUID != token.FromGUID || written(t) > 0 {
-		return at, "the target has changed since, so that it could not be completed"
+		return at, "the target has changed since, so that it cannot be completed"
 	}
 	if b.req.Restore && t.Get("mounted") == "yes" { // see checkMounted
-		return at, "the target is mounted, and what is written to it meanwhile would be in the way"
+		return at, "the target is mounted, and writes during the transfer would make it fail"
 	}
 	return at, ""
 }

@@ -70,11 +70,11 @@ func TestResume(t *testing.T) {
 		{"raw", "raw", nil, "@one,ONE @b,2", "", []string{halfReceived, encrypted}, "resume @one, @one>@b", ""},
 		{"raw incremental", "raw-incremental", nil, "@one,ONE @two,TWO", "@one,ONE", []string{encrypted}, "resume @two", ""},
 
-		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "asked for by {{no-resume}}"},
-		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one is gone"},
+		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "requested by {{no-resume}}"},
+		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one no longer"},
 		{"its snapshot has another name", "full", nil, "@uno,ONE", "", []string{halfReceived}, "full @uno", "is now tank/a@uno"},
-		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "the base of its stream"},
-		{"newer than asked for", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than @one"},
+		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "its incremental source"},
+		{"newer than asked for", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than the requested @one"},
 		{"the target was rolled back", "incremental", nil, "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one>@two", "the target has changed since"},
 		{"the target lost its changes with --rollback", "incremental", func(r *Request) { r.Rollback = true }, "@one,ONE @two,TWO", "@one,ONE", []string{"written=512"}, "-F @one>@two", "the target has changed since"},
 		{"not raw", "decrypted", nil, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "not raw"},
@@ -226,7 +226,7 @@ func TestResumeClone(t *testing.T) {
 	req := Request{Source: "tank/c", Target: "vault"}
 	d := onlyDataset(t, mustMake(t, req, state))
 	require.Equal(t, "full @two, @two>@three", stepsText(d), "the origin is unknown")
-	require.Contains(t, d.Discard, "base of its stream")
+	require.Contains(t, d.Discard, "its incremental source")
 
 	state.SourceOrigins = map[string]uint64{"tank/a@one": token.FromGUID}
 	d = onlyDataset(t, mustMake(t, req, state))
@@ -251,7 +251,7 @@ func TestUpToDateWithPartialState(t *testing.T) {
 	one := request().with(func(r *Request) { r.Snapshot = "one" })
 	p := mustMake(t, one, state)
 	require.Empty(t, onlyDataset(t, p).Discard)
-	require.Contains(t, notes(p), "keeps the state of an interrupted receive")
+	require.Contains(t, notes(p), "has the state of an interrupted receive")
 	require.NotEmpty(t, onlyDataset(t, mustMake(t, one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
 }
 
@@ -298,7 +298,7 @@ func TestResumeOfOtherTokens(t *testing.T) {
 	}
 	p := mustMake(t, request(), half("embedok"))
 	require.Equal(t, "resume @one", stepsText(onlyDataset(t, p)))
-	require.Contains(t, notes(p), "begun with zfs send -e")
+	require.Contains(t, notes(p), "started with zfs send -e")
 	require.Empty(t, mustMake(t, request(), half()).Notes)
 	volume := half("embedok")
 	for _, d := range []*zfs.Dataset{volume.Source.Datasets[0], volume.Target.Datasets[0]} {
@@ -351,7 +351,7 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 
 	d = onlyDataset(t, mustMake(t, req, stateOf(source, half("encryption=off"))))
 	require.Equal(t, "full @one, @one>@b", stepsText(d))
-	require.Contains(t, d.Discard, "not encrypted as is asked for")
+	require.Contains(t, d.Discard, "its encryption differs from the requested one")
 	require.Equal(t, "on", d.Steps[0].Receive.Set["encryption"])
 
 	// An unencrypted dataset below an encrypted copy.
@@ -370,15 +370,15 @@ func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ token, discard string }{
 		"of another dataset":          {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
-		"GUID of another dataset":     {zfstest.Token("tank/a@one", 77, 0), "is gone from the source"},
-		"base of another dataset":     {zfstest.Token("tank/a@one", 1, 77), "the base of its stream (GUID 77) is gone"},
-		"name with a path":            {zfstest.Token("tank/b/../a@one", 1, 0), "names no snapshot"},
-		"name that steers a terminal": {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "names no snapshot"},
-		"raw, of a plain dataset":     {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, and tank/a is not encrypted"},
+		"GUID of another dataset":     {zfstest.Token("tank/a@one", 77, 0), "no longer exists on the source"},
+		"base of another dataset":     {zfstest.Token("tank/a@one", 1, 77), "its incremental source (GUID 77) no longer"},
+		"name with a path":            {zfstest.Token("tank/b/../a@one", 1, 0), "does not name a snapshot"},
+		"name that steers a terminal": {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "does not name a snapshot"},
+		"raw, of a plain dataset":     {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, but tank/a is not encrypted"},
 		"partial":                     {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
 		"redacted":                    {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
-		"bytes that overflow":         {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "are possible"},
-		"bytes that become negative":  {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "are possible"},
+		"bytes that overflow":         {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "more than"},
+		"bytes that become negative":  {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

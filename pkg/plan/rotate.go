@@ -12,12 +12,12 @@ import (
 // rotateHint returns the hint to set a copy aside, or why that is not possible.
 func (v *view) rotateHint(copied string) string {
 	if v.req.RenameLimited[copied] {
-		return "it was set aside again and again: find out why, and destroy those of its former copies that nobody needs"
+		return "find out why the copy diverges repeatedly, and destroy former copies that are not needed"
 	}
 	if others := v.state.NotOwned[copied]; len(others) > 0 {
-		return "it is not set aside, as what is below it would go along and is not of this job: " + finding.Some(others, maxEvidence) + "; move that away"
+		return "it is not renamed, because its descendants do not belong to this job: " + finding.Some(others, maxEvidence) + "; rename them first"
 	}
-	return "to keep it under another name, and have it begun anew in full: {{rotate}}"
+	return "to keep it under another name and send in full, add {{rotate}}"
 }
 
 // isKnownCopy reports whether a target dataset may be set aside even without a common snapshot:
@@ -44,7 +44,7 @@ func (f *findings) markDiverged(d, t *zfs.Dataset) {
 	if f.plan.diverged == nil {
 		f.plan.diverged = map[string]string{}
 	}
-	why := "it has nothing in common with " + f.onSource(d.Name)
+	why := "it has no common snapshot with " + f.onSource(d.Name)
 	if _, _, ok := common(d, t, zfs.Version{CreateTXG: 1<<64 - 1}); ok {
 		why = "it has diverged from " + f.onSource(d.Name)
 	}

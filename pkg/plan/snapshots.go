@@ -19,11 +19,11 @@ func (f *findings) arrivalSnapshot(d *zfs.Dataset, out *Dataset) (zfs.Version, b
 	top := d.Name == f.req.Source
 	switch {
 	case d.Inconsistent() && top:
-		f.conflict(HalfReceived, d.Name, out.Target, "let what sends or restores it end first, by the same command where it was interrupted",
-			"%s is itself only half received", f.onSource(d.Name))
+		f.conflict(HalfReceived, d.Name, out.Target, "wait until its transfer ends; if it was interrupted, run the same command again",
+			"%s is only partially received", f.onSource(d.Name))
 		return zfs.Version{}, false
 	case d.Inconsistent():
-		f.note("%s is skipped: it is itself only half received", d.Name)
+		f.note("%s is skipped: it is only partially received", d.Name)
 		return zfs.Version{}, false
 	}
 	to, ok := f.req.arrival(d)
@@ -59,11 +59,11 @@ func (f *findings) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
 		}
 		refuse(hint, "%s has no snapshot @%s; it has %s", source, f.req.Snapshot, has)
 	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, listNames(d))
+		refuse("", "%s has no snapshot that matches the selection ({{include-snaps}}); it has %s", source, listNames(d))
 	case f.req.Restore:
 		refuse("", "%s has no snapshot to restore", source)
 	default:
-		refuse("{{snapshot =}} takes one first", "%s has no snapshot to send", source)
+		refuse("take one first: {{snapshot =}}", "%s has no snapshot to send", source)
 	}
 }
 
@@ -205,15 +205,15 @@ func ParsePattern(s string) (Pattern, error) {
 	if re, ok := strings.CutPrefix(s, RegexpPrefix); ok {
 		r, err := regexp.Compile(re)
 		if err == nil && re == "" {
-			err = errors.New("it is empty")
+			err = errors.New("is empty")
 		}
 		if err != nil {
-			return Pattern{}, fmt.Errorf("%q is no regular expression: %w", s, err)
+			return Pattern{}, fmt.Errorf("%q is not a regular expression: %w", s, err)
 		}
 		return Pattern{s, r}, nil
 	}
 	if _, err := path.Match(s, ""); err != nil || s == "" {
-		return Pattern{}, fmt.Errorf("%q is not a pattern; it may hold *, ? and [a-z], or begin with re: as a regular expression", s)
+		return Pattern{}, fmt.Errorf("%q is not a pattern; use *, ? and [a-z], or a regular expression after re:", s)
 	}
 	return Pattern{s, nil}, nil
 }

@@ -125,7 +125,7 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, tt.want, stepsText(d))
 			loses := tt.loses
 			if loses != "" {
-				loses += " snapshots that are taken of vault/a until the stream has arrived"
+				loses += " snapshots taken of vault/a until the stream is received"
 			}
 			require.Equal(t, loses, strings.Join(d.Loses, " "))
 			require.Equal(t, p.Steps(), len(d.Steps))
@@ -172,12 +172,12 @@ func TestHistoryConflicts(t *testing.T) {
 			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "{{snapshot dayly-3}}"}},
 		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"{{include-snaps}}", "@a"}},
 		{"diverged", nil, "@a,1 @b,2", "@a,1 @theirs,9", nil, Diverged, []string{"beta:vault/a has diverged", "@a", "@theirs", "alpha:tank/a", "@b", "{{rollback}}"}},
-		{"ahead of a snapshot it lacks", func(r *Request) { r.Snapshot = "b" }, "@a,1 @b,2 @c,3", "@a,1 @c,3", nil, Diverged, []string{"already has @c", "tank/a@b"}},
+		{"ahead of a snapshot it lacks", func(r *Request) { r.Snapshot = "b" }, "@a,1 @b,2 @c,3", "@a,1 @c,3", nil, Diverged, []string{"beta:vault/a has @c", "tank/a@b"}},
 		{"only newer ones in common", func(r *Request) { r.Snapshot = "a" }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b", "tank/a@a"}},
 		{"only newer ones in common, rollback", func(r *Request) { r.Snapshot, r.Rollback = "a", true }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b"}},
 		{"modified", nil, "@a,1 @b,2", "@a,1", []string{"written=4096"}, Modified,
-			[]string{"beta:vault/a has been modified since its newest snapshot @a", "4096", "zfs rollback vault/a@a", "zfs set readonly=on vault/a"}},
-		{"nothing in common", nil, "@a,1 @b,2", "@x,8 @y,9", nil, NoCommon, []string{"no snapshot in common", "@b, @a", "@y, @x", "zfs rename vault/a vault/a-old"}},
+			[]string{"beta:vault/a has been modified since its most recent snapshot @a", "4096", "zfs rollback vault/a@a", "zfs set readonly=on vault/a"}},
+		{"no common snapshot", nil, "@a,1 @b,2", "@x,8 @y,9", nil, NoCommon, []string{"no snapshot in common", "@b, @a", "@y, @x", "zfs rename vault/a vault/a-old"}},
 		{"nothing in common, rollback", func(r *Request) { r.Rollback = true }, "@a,1", "@x,8", nil, NoCommon, nil},
 		{"one name, two snapshots", nil, "@a,1 @daily,2", "@daily,9", nil, NoCommon, []string{"@daily exists on both sides but is not the same snapshot", "GUIDs 2 and 9"}},
 		{"an empty dataset", nil, "@a,1", "", []string{"written=24576"}, NoCommon, []string{"beta:vault/a exists and has no snapshot"}},
@@ -214,7 +214,7 @@ func TestRollbackOfChanges(t *testing.T) {
 		stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))
 	d := onlyDataset(t, p)
 	require.Equal(t, "-F @a>@b", stepsText(d))
-	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots that are taken of vault/a until the stream has arrived"}, d.Loses)
+	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots taken of vault/a until the stream is received"}, d.Loses)
 }
 
 // A mounted target may change until the stream starts, at least by access
@@ -226,7 +226,7 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 		target   []string
 		loses    []string
 	}{
-		{true, []string{"mounted=yes", "written=0"}, []string{"what is written to vault/a until the stream has arrived", "snapshots that are taken of vault/a until the stream has arrived"}},
+		{true, []string{"mounted=yes", "written=0"}, []string{"data written to vault/a until the stream is received", "snapshots taken of vault/a until the stream is received"}},
 		{true, []string{"mounted=yes", "readonly=on"}, nil},
 		{true, []string{"mounted=no"}, nil},
 		{false, []string{"mounted=yes"}, nil},
@@ -252,7 +252,7 @@ func TestRollbackOfWhatIsKept(t *testing.T) {
 	s.TargetHolds = map[string][]string{"vault/a@o": {"old"}, "vault/a@y": {"keep", "audit"}}
 	s.TargetClones = map[string][]string{"vault/a@x": {"vault/c"}}
 	CheckLosses(&p, s)
-	requireConflict(t, p, Kept, "beta:vault/a cannot lose", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
+	requireConflict(t, p, Kept, "beta:vault/a cannot be", "@x has the clone vault/c", "@y is held (keep)", "@y is held (audit)",
 		"zfs release keep vault/a@y", "zfs destroy vault/c")
 	require.NotContains(t, p.Conflicts[0].Summary, "@o")
 	require.Empty(t, NeedLosses(mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=4096")))))
@@ -271,7 +271,7 @@ func TestBookmarkThatCannotBe(t *testing.T) {
 	t.Parallel()
 	req := request()
 	req.Bookmark = true
-	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b is there already", "zfs destroy 'tank/a#b'")
+	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b already", "zfs destroy 'tank/a#b'")
 	require.Empty(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "the same")
 	state := stateOf(dataset(t, "tank/a", "@a,1"))
 	state.Source.Pool.Features["bookmarks"] = "disabled"

@@ -22,10 +22,10 @@ func resume(in *Input) []finding.Finding {
 		if d.ResumeToken() == "" {
 			continue
 		}
-		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: d.Name + " waits for the rest of a receive that was cut off; this transfer resumes it",
+		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: d.Name + " has the state of an interrupted receive; this transfer resumes it",
 			Evidence: "zfs get receive_resume_token " + d.Name}
 		if why := discarded[d.Name]; why != "" {
-			f.Severity, f.Summary = finding.Warn, d.Name+" waits for the rest of a receive that cannot be resumed: "+why
+			f.Severity, f.Summary = finding.Warn, d.Name+" has the state of an interrupted receive that cannot be resumed: "+why
 			f.Remedy = command("zfs", "receive", "-A", d.Name)
 		}
 		out = append(out, f)
@@ -98,8 +98,8 @@ func keys(in *Input) []finding.Finding {
 	}
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
-		Summary:  "encrypted as on the source: " + finding.Some(names, 1) + "; receiving needs no key, reading needs the source's",
-		Evidence: "raw streams (zfs send -w), each of which makes an encryption root of its own; one with the passphrase of what is above it joins that",
+		Summary:  "encrypted as on the source: " + finding.Some(names, 1) + "; receiving needs no key, reading needs the key of the source",
+		Evidence: "raw streams (zfs send -w), each of which creates an encryption root; a dataset with its parent's passphrase joins the parent's",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}
 }
@@ -119,10 +119,10 @@ func keyStatus(in *Input) []finding.Finding {
 		if !d.Encrypted() || d.KeyLoaded() {
 			continue
 		}
-		f := finding.Finding{Host: in.Source.Name, Severity: finding.Note, Summary: "the key of " + d.Name + " is not loaded: it is sent raw, which needs none",
+		f := finding.Finding{Host: in.Source.Name, Severity: finding.Note, Summary: "the key of " + d.Name + " is not loaded: zxfer sends it raw, which needs no key",
 			Evidence: fmt.Sprintf("zfs get keystatus %s: %s", d.Name, d.Get("keystatus")), Remedy: "to read it here: " + command("zfs", "load-key", d.Name)}
 		if decrypts[d.Name] {
-			f.Severity, f.Summary = finding.Fail, "the key of "+d.Name+" is not loaded, and a decrypted stream needs it"
+			f.Severity, f.Summary = finding.Fail, "the key of "+d.Name+" is not loaded, but a decrypted stream requires it"
 		}
 		out = append(out, f)
 	}
@@ -174,14 +174,14 @@ func holds(in *Input) []finding.Finding {
 		return nil
 	}
 	f := finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary:  "holds of zxfer's jobs keep what this target does not need: " + finding.Some(old, 3),
-		Evidence: "zfs holds; the newest snapshot that both sides have is a later one",
+		Summary:  "holds of jobs keep snapshots that this target does not need: " + finding.Some(old, 3),
+		Evidence: "zfs holds; the most recent common snapshot is a later one",
 	}
 	if !moved {
-		f.Summary += "; another target may"
+		f.Summary += "; another target may need them"
 	}
 	if n := len(commands) - maxHolds; n > 0 {
-		commands = append(commands[:maxHolds], fmt.Sprintf("and so on for %d more", n))
+		commands = append(commands[:maxHolds], fmt.Sprintf("and %d more", n))
 	}
 	f.Remedy = strings.Join(commands, "\n")
 	return findings(f)

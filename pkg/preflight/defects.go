@@ -55,7 +55,7 @@ func (u *planUsage) active(features ...string) bool {
 
 const (
 	openzfs   = "https://github.com/openzfs/zfs/"
-	copyFiles = "no release has the fix: copy the files into a new filesystem and send that"
+	copyFiles = "no release has a fix: copy the files to a new filesystem and send that"
 )
 
 // knownDefects returns the defects of releases still in use. The releases are the tags that
@@ -70,45 +70,45 @@ func knownDefects() []defect {
 		{fixed: []version{{2, 0, 0}}, affects: func(u *planUsage) bool { return u.target && u.resumeFirstRaw },
 			summary: "an interrupted first raw receive cannot be resumed", link: openzfs + "releases/tag/zfs-2.0.0"},
 		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawBack },
-			summary: "raw increments sent back to where they came from may make the dataset unmountable", link: openzfs + "issues/10523"},
+			summary: "raw incremental streams sent back to their source may make the dataset unmountable", link: openzfs + "issues/10523"},
 		{fixed: []version{{2, 1, 3}}, affects: func(u *planUsage) bool { return u.rawRestored }, severity: finding.Fail,
-			summary: "raw increments sent back onto the dataset that they came from may make it unmountable", link: openzfs + "issues/10523",
-			remedy: "restore it in full, to a new name"},
+			summary: "raw incremental streams sent back to their source dataset may make it unmountable", link: openzfs + "issues/10523",
+			remedy: "restore it under a new name, with a full send"},
 		{since: version{2, 4, 0}, fixed: []version{{2, 4, 1}}, affects: func(u *planUsage) bool { return u.source && !u.root && u.rawRange },
 			summary: "the permission send:raw does not cover ranges (zfs send -w -I)", link: openzfs + "issues/18193"},
 		{fixed: []version{{2, 2, 8}, {2, 3, 3}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.source && u.decrypts },
-			summary: "decrypted sends of encrypted data may leave errors in the snapshots that they read", link: openzfs + "issues/12014"},
+			summary: "decrypted sends of encrypted data may damage the snapshots that they read", link: openzfs + "issues/12014"},
 		{fixed: []version{{2, 1, 14}, {2, 2, 2}}, affects: func(u *planUsage) bool { return u.source && !u.patched }, severity: finding.Note,
-			summary: "what programs copied on this host may have zeros in place of data that was just written; streams carry it as it is stored", link: openzfs + "issues/15526"},
+			summary: "files copied on this host may contain zeros instead of recently written data; streams carry the zeros", link: openzfs + "issues/15526"},
 		// The second defect (#18724) came with the first one's fix.
 		{since: version{2, 2, 0}, fixed: []version{{2, 3, 9}, {2, 4, 4}}, affects: func(u *planUsage) bool { return u.source && u.active("block_cloning") },
-			summary: "blocks that are cloned (cp --reflink, copy_file_range) around a truncation may be read as zeros, or as what was there before", link: openzfs + "issues/18412"},
+			summary: "blocks cloned (cp --reflink, copy_file_range) during a truncation may read as zeros or old data", link: openzfs + "issues/18412"},
 		{since: version{2, 3, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "fast_dedup") },
-			summary: "blocks that are both cloned and pruned from the table of deduplication (zpool ddtprune) are freed twice", link: openzfs + "issues/18520"},
+			summary: "blocks both cloned and pruned from the deduplication table (zpool ddtprune) are freed twice", link: openzfs + "issues/18520"},
 		{since: version{2, 2, 0}, fixed: []version{{2, 2, 8}, {2, 3, 2}, {2, 4, 0}}, affects: func(u *planUsage) bool { return u.active("block_cloning", "device_removal") },
-			summary: "cloned blocks may be lost when a device is removed from the pool, as was done here", link: openzfs + "issues/17180"},
+			summary: "cloned blocks may be lost after a device removal, and this pool had one", link: openzfs + "issues/17180"},
 		{since: version{2, 2, 0}, fixed: []version{{2, 2, 9}, {2, 3, 5}, {2, 4, 0}}, affects: func(u *planUsage) bool {
 			size, known := number(u.pool.Properties["size"])
 			return u.active("block_cloning") && known && size > 64<<40
 		}, summary: "cloning blocks on devices of more than 64 TiB corrupts the kernel's memory", link: openzfs + "issues/17886"},
 		// commit b8cc4c504c and its backports
 		{since: version{2, 1, 0}, fixed: []version{{2, 2, 10}, {2, 3, 7}, {2, 4, 2}}, affects: func(u *planUsage) bool { return u.active("draid") },
-			summary: "clearing one of several faulted disks of a dRAID (zpool clear) may corrupt what is on its spares", link: openzfs + "commit/b8cc4c504c"},
+			summary: "clearing one of several faulted dRAID disks (zpool clear) may corrupt its spares", link: openzfs + "commit/b8cc4c504c"},
 		{since: version{2, 0, 0}, fixed: []version{{2, 3, 8}, {2, 4, 3}}, affects: func(u *planUsage) bool { return u.source && u.fromBookmark && u.active("redaction_bookmarks") },
-			summary: "an increment from a redaction bookmark may leave zeros in place of the last block of a file", link: openzfs + "issues/18477",
-			remedy: "keep a common snapshot, which is preferred as the base"},
+			summary: "an incremental stream from a redaction bookmark may replace the last block of a file with zeros", link: openzfs + "issues/18477",
+			remedy: "keep a common snapshot, which zxfer prefers as incremental source"},
 		{fixed: []version{{2, 4, 2}}, affects: func(u *planUsage) bool { return u.target && u.intoMounted }, severity: finding.Note,
-			summary: "who opens .zfs/snapshot of a mounted copy while it receives may block the host's mounts", link: openzfs + "issues/18415",
-			remedy: "unmount the copy meanwhile"},
+			summary: "opening .zfs/snapshot of a mounted copy during a receive may block all mounts of the host", link: openzfs + "issues/18415",
+			remedy: "unmount the copy during the receive"},
 		{affects: func(u *planUsage) bool { return u.target && u.oldLargeDnodes }, severity: finding.Fail,
-			summary: "a plain increment of a filesystem of ZPL version 4 or older with large dnodes frees contents of files in the copy", link: openzfs + "issues/18773",
+			summary: "a plain incremental stream of a filesystem of ZPL version 4 or older with large dnodes destroys file contents in the copy", link: openzfs + "issues/18773",
 			remedy: copyFiles},
 		{affects: func(u *planUsage) bool { return u.target && u.oldZPL && !u.oldLargeDnodes },
-			summary: "a plain increment of a filesystem of ZPL version 4 or older frees contents of files in the copy, if its dnodesize ever was another", link: openzfs + "issues/18773",
+			summary: "a plain incremental stream of a filesystem of ZPL version 4 or older destroys file contents in the copy if its dnodesize ever changed", link: openzfs + "issues/18773",
 			remedy: copyFiles},
 		{since: version{2, 2, 0}, affects: func(u *planUsage) bool { return u.target && u.intoEncrypted }, severity: finding.Note,
-			summary: "receiving a plain stream into an encrypted dataset was seen to panic the kernel", link: openzfs + "issues/16623",
-			remedy: "no release has a fix; encrypted on the source, the data goes raw"},
+			summary: "receiving a plain stream into an encrypted dataset may panic the kernel", link: openzfs + "issues/16623",
+			remedy: "no release has a fix: encrypt the source, so that zxfer sends it raw"},
 	}
 }
 
@@ -149,7 +149,7 @@ func (d *defect) remedyText() string {
 	for _, v := range d.fixed {
 		releases = append(releases, v.String())
 	}
-	text := "upgrade ZFS: it is fixed in " + strings.Join(releases, ", ")
+	text := "upgrade ZFS; fixed in " + strings.Join(releases, ", ")
 	if i := strings.LastIndex(text, ", "); i > 0 {
 		text = text[:i] + " and" + text[i+1:]
 	}

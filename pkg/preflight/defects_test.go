@@ -161,7 +161,7 @@ func TestLacks(t *testing.T) {
 		require.Equal(t, want, v.lacks(fixes), v)
 	}
 	require.True(t, version{9, 9, 9}.lacks(nil), "in no release yet")
-	require.Equal(t, "upgrade ZFS: it is fixed in 2.1.14 and 2.3.2; or wait", (&defect{fixed: fixes, remedy: "wait"}).remedyText())
+	require.Equal(t, "upgrade ZFS; fixed in 2.1.14 and 2.3.2; or wait", (&defect{fixed: fixes, remedy: "wait"}).remedyText())
 }
 
 func TestParseVersion(t *testing.T) {

@@ -46,8 +46,8 @@ func findings(f finding.Finding) []finding.Finding { return []finding.Finding{f}
 
 func platform(s *sysinfo.System) []finding.Finding {
 	if system, _, _ := strings.Cut(s.Platform, "/"); system != "" && system != "linux" {
-		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer knows OpenZFS on Linux only", system),
-			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or use zfs send and zfs receive there by hand"})
+		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("%s is not supported: zxfer supports only OpenZFS on Linux", system),
+			Evidence: "built for " + s.Platform, Remedy: "run zxfer on a Linux host, or run zfs send and zfs receive there manually"})
 	}
 	return findings(finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("%s, kernel %s", cmp.Or(s.OS, "unknown"), cmp.Or(s.Kernel, "unknown")),
 		Evidence: fmt.Sprintf("%s; %s, %s; %s memory", cmp.Or(s.Platform, "unknown"), english.Plural(s.CPU.Count, "CPU", ""), cmp.Or(s.CPU.Model, "unknown"), size.Text(s.Memory))})
@@ -57,14 +57,14 @@ func zfsModule(s *sysinfo.System) []finding.Finding {
 	const path = "/sys/module/zfs/version"
 	switch {
 	case s.ZFS == "" && s.Tools.Paths["zfs"] == "":
-		return findings(finding.Finding{Severity: finding.Note, Summary: "no ZFS here: only devices and images can be moved", Evidence: path + " is missing, and zfs is not on PATH",
+		return findings(finding.Finding{Severity: finding.Note, Summary: "ZFS is not installed: zxfer can copy only devices and images", Evidence: path + " is missing, and zfs is not in PATH",
 			Remedy: "apt install zfsutils-linux zfs-dkms && modprobe zfs"})
 	case s.ZFS == "":
-		return findings(finding.Finding{Severity: finding.Fail, Summary: "the ZFS tools are here, but the kernel module is not loaded", Evidence: path + " is missing",
-			Remedy: "modprobe zfs (in a container: on its host)"})
+		return findings(finding.Finding{Severity: finding.Fail, Summary: "the ZFS tools are installed, but the kernel module is not loaded", Evidence: path + " is missing",
+			Remedy: "modprobe zfs (for a container, on its host)"})
 	case s.Userland != "" && !sameRelease(s.ZFS, s.Userland):
-		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the kernel module is %s, the tools are %s", s.ZFS, s.Userland),
-			Evidence: path + ": " + s.ZFS + "; zfs version: " + s.Userland, Remedy: "reboot, or load the module of the installed version, after an upgrade"})
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("ZFS versions differ: kernel module %s, tools %s", s.ZFS, s.Userland),
+			Evidence: path + ": " + s.ZFS + "; zfs version: " + s.Userland, Remedy: "reboot, or load the kernel module of the installed version"})
 	}
 	return findings(finding.Finding{Severity: finding.OK, Summary: "OpenZFS " + s.ZFS, Evidence: path + ": " + s.ZFS})
 }
@@ -79,8 +79,8 @@ func zfsDevice(s *sysinfo.System) []finding.Finding {
 	if s.ZFS == "" || s.DevZFS == "ok" || s.DevZFS == "" {
 		return nil
 	}
-	return findings(finding.Finding{Severity: finding.Fail, Summary: "this user cannot use /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
-		Remedy: "run zxfer as root; or, in a container, pass /dev/zfs through"})
+	return findings(finding.Finding{Severity: finding.Fail, Summary: "the user cannot open /dev/zfs", Evidence: "open /dev/zfs: " + s.DevZFS,
+		Remedy: "run zxfer as root, or pass /dev/zfs to the container"})
 }
 
 func pyzfs(s *sysinfo.System) []finding.Finding {
@@ -88,8 +88,8 @@ func pyzfs(s *sysinfo.System) []finding.Finding {
 	case s.ZFS == "" || s.Tools.PyZFS == "":
 		return nil
 	case s.Tools.PyZFS == sysinfo.Missing:
-		return findings(finding.Finding{Severity: finding.Note, Summary: "pyzfs is not installed: zxfer runs zfs(8) instead, which takes longer for thousands of snapshots",
-			Evidence: "no libzfs_core among python3's modules", Remedy: "apt install python3-pyzfs"})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "pyzfs is not installed: zxfer runs zfs(8), which is slower for thousands of snapshots",
+			Evidence: "python3 has no module libzfs_core", Remedy: "apt install python3-pyzfs"})
 	}
 	return findings(finding.Finding{Severity: finding.OK, Summary: "pyzfs is installed", Evidence: s.Tools.PyZFS})
 }
@@ -127,8 +127,8 @@ func mounts(s *sysinfo.System) []finding.Finding {
 			if later.Point != m.Point && !strings.HasPrefix(m.Point, strings.TrimSuffix(later.Point, "/")+"/") {
 				continue
 			}
-			out = append(out, finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, mounted at %s later", m.Device, m.Point, later.Device, later.Point),
-				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + ", or give one of them another mountpoint"})
+			out = append(out, finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s at %s is hidden by %s, which was mounted later at %s", m.Device, m.Point, later.Device, later.Point),
+				Evidence: "/proc/self/mounts", Remedy: command("umount", later.Point) + ", or change the mountpoint of one of them"})
 			break
 		}
 	}

@@ -64,12 +64,12 @@ type Measured struct {
 // checkRate finds what limits a link and how to fix it.
 func checkRate(m *Measured) []finding.Finding {
 	if m.Failed != "" {
-		return findings(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "no data connection can be made", Evidence: m.Failed,
-			Remedy: "open a port and name it: {{port-range}}; or let the other end connect: {{dial}}"})
+		return findings(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "cannot establish a data connection", Evidence: m.Failed,
+			Remedy: "open a port and name it: {{port-range}}\nor let the other host connect: {{dial}}"})
 	}
 	l, more := m.Link, m.More
 	f := finding.Finding{Host: l.From, Severity: finding.OK,
-		Evidence: fmt.Sprintf("%s for %.1f s; TCP_INFO: round trip %s, busy %s, of that the receiver's window was shut %s, the send buffer full %s; %d retransmits; %s",
+		Evidence: fmt.Sprintf("%s for %.1f s; TCP_INFO: round trip %s, busy %s, of that receiver's window closed %s, send buffer full %s; %d retransmits; %s",
 			english.Plural(l.Streams, "stream", ""), l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
 			l.SndbufLimited.Round(time.Millisecond), l.Retransmits, cmp.Or(l.Congestion, "unknown"))}
 	where := fmt.Sprintf("%s to %s: %s", l.From, l.To, size.Rate(l.BytesPerSecond))
@@ -84,9 +84,9 @@ func checkRate(m *Measured) []finding.Finding {
 		expected := ""
 		switch n := len(more); {
 		case n > 1 && more[n-1].ScaledFrom(more[n-2]), n == 1 && more[0].ScaledFrom(l):
-			expected = "for as much or more, "
+			expected = "for the same rate or more, "
 		case n > 0:
-			expected = "for as much, "
+			expected = "for the same rate, "
 		}
 		cause, cure := l.diagnose(best.BytesPerSecond, expected)
 		f.Severity, f.Summary, f.Remedy = finding.Warn, where+", "+cause, strings.Join(append(l.moreStreams(more, best), cure...), "; or ")
@@ -96,7 +96,7 @@ func checkRate(m *Measured) []finding.Finding {
 		last := more[len(more)-1]
 		f.Summary = fmt.Sprintf("%s, and little more with %d streams, limited by the %s", where, last.Streams, last.processor())
 	default:
-		f.Summary = where + ", which is what the path carries"
+		f.Summary = where + ", the capacity of the network path"
 	}
 	if m.Back && f.Severity == finding.Warn {
 		f.Severity = finding.Note
@@ -137,16 +137,16 @@ func (l Link) diagnose(rate uint64, expected string) (cause string, cures []stri
 			cure += ", and " + read
 		}
 	case l.lossy():
-		cause = fmt.Sprintf("%d segments were lost on the way", l.Retransmits)
+		cause = fmt.Sprintf("%d segments were lost", l.Retransmits)
 		if l.Congestion == "bbr" {
-			return cause, []string{"look for a bad cable, two ends that differ in duplex, a policer on the way"}
+			return cause, []string{"check for a bad cable, a duplex mismatch, or a traffic policer"}
 		}
 		return cause, []string{"on " + l.From + ": modprobe tcp_bbr && sysctl -w net.ipv4.tcp_congestion_control=bbr"}
 	default:
-		return "limited by the " + l.processor() + ", of which each stream has one", nil
+		return "limited by the " + l.processor() + ", one per stream", nil
 	}
 	if l.Window > 0 {
-		cure = "without {{window}}, which fixes both buffers"
+		cure = "omit {{window}}, which fixes both buffers"
 	}
 	return cause, []string{expected + cure}
 }
@@ -218,22 +218,22 @@ func checkMTU(l *Measured) []finding.Finding {
 	if l.Back || l.PathMTU == 0 || l.MTU == 0 {
 		return nil
 	}
-	f := finding.Finding{Host: l.From, Severity: finding.OK, Summary: fmt.Sprintf("packets of up to %d bytes pass to %s", l.PathMTU, l.To),
+	f := finding.Finding{Host: l.From, Severity: finding.OK, Summary: fmt.Sprintf("packets of up to %d bytes reach %s", l.PathMTU, l.To),
 		Evidence: fmt.Sprintf("TCP_INFO: tcpi_pmtu %d; MTU of %s on %s: %d", l.PathMTU, l.Interface, l.From, l.MTU)}
 	if l.PeerMTU > 0 {
 		f.Evidence += fmt.Sprintf(", of %s on %s: %d", l.PeerInterface, l.To, l.PeerMTU)
 	}
 	switch {
 	case l.PathMTU < l.MTU:
-		f.Severity, f.Summary = finding.Note, fmt.Sprintf("packets of more than %d bytes do not pass to %s, although %s has an MTU of %d", l.PathMTU, l.To, l.Interface, l.MTU)
-		f.Remedy = "raise the MTU of what is on the way; or on " + l.From + ": " + command("ip", "link", "set", "dev", l.Interface, "mtu", fmt.Sprint(l.PathMTU))
+		f.Severity, f.Summary = finding.Note, fmt.Sprintf("packets of more than %d bytes do not reach %s, although %s has an MTU of %d", l.PathMTU, l.To, l.Interface, l.MTU)
+		f.Remedy = "raise the MTU of the devices between the hosts; or on " + l.From + ": " + command("ip", "link", "set", "dev", l.Interface, "mtu", fmt.Sprint(l.PathMTU))
 	case l.PeerMTU > 0 && l.PeerMTU != l.MTU:
-		f.Severity, f.Summary = finding.Note, fmt.Sprintf("the interfaces have different MTUs, %d and %d: segments are of the smaller size", l.MTU, l.PeerMTU)
+		f.Severity, f.Summary = finding.Note, fmt.Sprintf("the interfaces have different MTUs, %d and %d: TCP uses the smaller one", l.MTU, l.PeerMTU)
 		host, name := l.From, l.Interface
 		if l.PeerMTU < l.MTU {
 			host, name = l.To, l.PeerInterface
 		}
-		f.Remedy = "if the network takes it, on " + host + ": " + command("ip", "link", "set", "dev", name, "mtu", fmt.Sprint(max(l.MTU, l.PeerMTU)))
+		f.Remedy = "if the network supports it, on " + host + ": " + command("ip", "link", "set", "dev", name, "mtu", fmt.Sprint(max(l.MTU, l.PeerMTU)))
 	}
 	return findings(f)
 }
@@ -242,25 +242,25 @@ func checkMTU(l *Measured) []finding.Finding {
 func checkPath(in *Input) []finding.Finding {
 	w := in.Way
 	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Rejected, "; ")}
-	remedy := []string{"open ports for the other host, and name them: {{port-range LOW-HIGH}}"}
+	remedy := []string{"open ports for the other host and name them: {{port-range LOW-HIGH}}"}
 	if w.Unroutable {
-		remedy[0] = "name an address that leads there: {{data-address ADDRESS}}"
+		remedy[0] = "name an address that the other host can reach: {{data-address ADDRESS}}"
 	}
 	switch {
 	case len(w.Rejected) == 0:
-		f.Severity, f.Summary, f.Evidence = finding.OK, "data passes "+w.Path, "a connection to the data port, made and closed"
+		f.Severity, f.Summary, f.Evidence = finding.OK, "data passes "+w.Path, "one connection to the data port"
 		return findings(f)
 	case w.NoPath:
 		f.Severity, f.Summary, f.Evidence = finding.Fail, "no data passes between the two hosts: "+f.Evidence, ""
 		for _, o := range w.Untried {
-			remedy = append(remedy, "take another way: "+o)
+			remedy = append(remedy, "use another path: "+o)
 		}
 	case w.OverSSH:
-		f.Severity, f.Summary = finding.Warn, "only ssh gets through: all data passes its one cipher stream, which takes a processor at each end and is slower"
-		remedy = append(remedy, "or spare the search: "+w.Option)
+		f.Severity, f.Summary = finding.Warn, "only ssh gets through: ssh encrypts all data in one stream, which is slower and uses one processor core on each host"
+		remedy = append(remedy, "or skip the search: "+w.Option)
 	default:
-		f.Summary = "the connection is made " + w.Path + ", as none was made in the other direction"
-		remedy = append(remedy, "or spare the search: "+w.Option)
+		f.Summary = "the connection is made " + w.Path + ", because the other direction failed"
+		remedy = append(remedy, "or skip the search: "+w.Option)
 	}
 	f.Remedy = strings.Join(remedy, "\n")
 	return findings(f)
@@ -282,11 +282,11 @@ func tcpBuffers(s *sysinfo.System) []finding.Finding {
 	if s.TCP.ReadMax == 0 || s.TCP.WriteMax == 0 {
 		return nil
 	}
-	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("windows may grow to %s for reading, %s for writing", size.Text(uint64(s.TCP.ReadMax)), size.Text(uint64(s.TCP.WriteMax))),
+	f := finding.Finding{Severity: finding.OK, Summary: fmt.Sprintf("TCP windows may grow to %s for reading, %s for writing", size.Text(uint64(s.TCP.ReadMax)), size.Text(uint64(s.TCP.WriteMax))),
 		Evidence: fmt.Sprintf("net.ipv4.tcp_rmem[2] = %d, tcp_wmem[2] = %d; congestion control %s", s.TCP.ReadMax, s.TCP.WriteMax, cmp.Or(s.TCP.Congestion, "unknown"))}
 	if least := min(s.TCP.ReadMax, s.TCP.WriteMax); least < smallBuffer {
 		f.Severity = finding.Note
-		f.Remedy = "on a path with a long round trip: more {{streams}}, or " + windowSysctl(16<<20)
+		f.Remedy = "for high-latency links: more {{streams}}, or " + windowSysctl(16<<20)
 	}
 	return findings(f)
 }
@@ -310,8 +310,8 @@ func nics(s *sysinfo.System) []finding.Finding {
 		}
 		switch {
 		case l.Duplex == "half":
-			f.Severity, f.Summary = finding.Warn, l.Name+" runs in half duplex: the two ends do not agree"
-			f.Remedy = "ethtool " + l.Name + "; let both ends negotiate"
+			f.Severity, f.Summary = finding.Warn, l.Name+" runs in half duplex: probably a duplex mismatch"
+			f.Remedy = "ethtool " + l.Name + "; enable autonegotiation on both sides"
 		case l.Received > 0 && l.Errors*1_000_000/l.Received > nicErrors:
 			f.Severity, f.Summary = finding.Warn, fmt.Sprintf("%s received %d of %d packets with errors", l.Name, l.Errors, l.Received)
 			f.Evidence += "/statistics/rx_errors"
@@ -326,12 +326,12 @@ func governor(s *sysinfo.System) []finding.Finding {
 	switch s.CPU.Governor {
 	case "powersave":
 		// With intel_pstate and amd-pstate, powersave raises the clock under load.
-		return findings(finding.Finding{Severity: finding.Note, Summary: "the clock's governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-			Remedy: "during a transfer that the processor limits: cpupower frequency-set -g performance"})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "the CPU frequency governor is powersave", Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+			Remedy: "if the processor limits a transfer: cpupower frequency-set -g performance"})
 	case "":
 		return nil
 	}
-	return findings(finding.Finding{Severity: finding.OK, Summary: "the clock's governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
+	return findings(finding.Finding{Severity: finding.OK, Summary: "the CPU frequency governor is " + s.CPU.Governor, Evidence: "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"})
 }
 
 // netcat checks the variant of nc. It matters only for pipelines by hand and for hosts without
@@ -339,23 +339,23 @@ func governor(s *sysinfo.System) []finding.Finding {
 func netcat(s *sysinfo.System) []finding.Finding {
 	path := s.Tools.Paths["nc"]
 	if path == "" {
-		return findings(finding.Finding{Severity: finding.Note, Summary: "no nc here: zxfer needs none, pipelines by hand do", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "nc is not installed: only manual pipelines need it", Evidence: "PATH", Remedy: "apt install netcat-openbsd"})
 	}
-	f := finding.Finding{Severity: finding.OK, Summary: "nc is of the dialect " + s.Tools.NC, Evidence: "nc -h of " + path}
+	f := finding.Finding{Severity: finding.OK, Summary: "the variant of nc is " + s.Tools.NC, Evidence: "nc -h of " + path}
 	switch s.Tools.NC {
 	case sysinfo.OpenBSD:
-		f.Summary += ", reads 16 KiB at a time, ends with -N"
+		f.Summary += ", which reads 16 KiB at a time and exits with -N"
 	case sysinfo.GNU:
-		f.Severity, f.Summary = finding.Warn, "nc is GNU netcat, which reads 1 KiB at a time: pipelines through it are several times slower"
+		f.Severity, f.Summary = finding.Warn, "nc is GNU netcat, which reads 1 KiB at a time: manual pipelines are several times slower"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.Traditional:
-		f.Severity, f.Summary = finding.Note, "nc is the traditional one, which reads 8 KiB at a time and ends only with -q 0"
+		f.Severity, f.Summary = finding.Note, "nc is the traditional netcat, which reads 8 KiB at a time and exits only with -q 0"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.BusyBox:
-		f.Severity, f.Summary = finding.Note, "nc is busybox's, which has neither -N nor -q"
+		f.Severity, f.Summary = finding.Note, "nc is BusyBox nc, which has neither -N nor -q"
 		f.Remedy = "apt install netcat-openbsd"
 	case sysinfo.UnknownNC:
-		f.Severity, f.Summary = finding.Note, "nc is of no dialect that zxfer knows"
+		f.Severity, f.Summary = finding.Note, "the variant of nc is unknown"
 	}
 	return findings(f)
 }
@@ -371,9 +371,9 @@ func tools(s *sysinfo.System) []finding.Finding {
 		}
 	}
 	if len(missing) == 0 {
-		return findings(finding.Finding{Severity: finding.OK, Summary: "ssh, mbuffer and zstd are here", Evidence: "PATH"})
+		return findings(finding.Finding{Severity: finding.OK, Summary: "ssh, mbuffer and zstd are installed", Evidence: "PATH"})
 	}
-	return findings(finding.Finding{Severity: finding.Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer works without; for pipelines by hand: apt install " + strings.Join(missing, " ")})
+	return findings(finding.Finding{Severity: finding.Note, Summary: "not installed: " + strings.Join(missing, ", "), Evidence: "PATH", Remedy: "zxfer does not need it; for manual pipelines: apt install " + strings.Join(missing, " ")})
 }
 
 const (
@@ -403,10 +403,10 @@ func window(in *Input) []finding.Finding {
 	}
 	need := Link{Streams: in.Streams, RTT: in.RTT}.sufficientBuffer(uint64(link))
 	return findings(finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary: fmt.Sprintf("windows of %s allow at most %s over a round trip of %s with {{streams %d}}",
+		Summary: fmt.Sprintf("TCP windows of %s allow at most %s over a round trip of %s with {{streams %d}}",
 			size.Text(uint64(w)), size.Rate(uint64(rate)), in.RTT.Round(100*time.Microsecond), in.Streams),
 		Evidence: fmt.Sprintf("%s: net.ipv4.tcp_wmem[2] = %d; %s: net.ipv4.tcp_rmem[2] = %d", in.Source.Name, s.TCP.WriteMax, in.Target.Name, t.TCP.ReadMax),
-		Remedy:   "more {{streams}}, or on both hosts: " + windowSysctl(need)})
+		Remedy:   "use more {{streams}}, or run on both hosts: " + windowSysctl(need)})
 }
 
 // speed returns the rate of the fastest interface in bytes per second, 0 = unknown.

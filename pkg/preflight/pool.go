@@ -24,13 +24,13 @@ const fullPercent = 90
 // unhealthy checks the health of a pool. It returns nil if the pool is healthy or its health is
 // unknown.
 func unhealthy(pool, health string) *finding.Finding {
-	f := &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is %s: whatever uses it hangs or fails", pool, health),
+	f := &finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("pool %s is %s: all access to it hangs or fails", pool, health),
 		Remedy: command("zpool", "status", "-v", pool)}
 	switch health {
 	case "ONLINE", "":
 		return nil
 	case "DEGRADED":
-		f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it works on with less redundancy", pool)
+		f.Severity, f.Summary = finding.Warn, fmt.Sprintf("pool %s is degraded: it has less redundancy", pool)
 	}
 	return f
 }
@@ -41,14 +41,14 @@ func Damaged(p *sysinfo.Pool, zfs, flags string) *finding.Finding {
 	if p.Errors == 0 {
 		return nil
 	}
-	f := &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s has data errors: what they are in cannot be read or sent whole", p.Name),
+	f := &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s has data errors: the damaged files cannot be read or sent completely", p.Name),
 		Evidence: fmt.Sprintf("zpool status %s: %s", p.Name, english.Plural(int(p.Errors), "data error", "")),
-		Remedy:   command("zxfer", "heal", "-n", p.Name, "HOST:COPY") + " shows what a copy could mend, and changes nothing"}
+		Remedy:   command("zxfer", "heal", "-n", p.Name, "HOST:COPY") + " shows which blocks a copy can heal, and changes nothing"}
 	if p.Known != "" {
-		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows what its copies could mend, and changes nothing"
+		f.Remedy = command("zxfer", "heal", "-n", p.Known) + flags + " shows which blocks its copies can heal, and changes nothing"
 	}
 	if !CanHeal(zfs) {
-		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY brings one back"
+		f.Remedy = "OpenZFS before 2.2 cannot heal; " + command("zpool", "status", "-v", p.Name) + " lists the files, and zxfer restore --files PATH HOST:COPY@SNAPSHOT DIRECTORY restores one"
 	}
 	return f
 }
@@ -64,8 +64,8 @@ func nearlyFull(pool string, percent uint64) *finding.Finding {
 	if percent <= fullPercent {
 		return nil
 	}
-	return &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s is %d %% full: writing slows down from %d %% on", pool, percent, fullPercent),
-		Remedy: "make room; what uses it: " + command("zfs", "list", "-o", "space", "-r", pool)}
+	return &finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("pool %s is %d %% full: writing slows down above %d %%", pool, percent, fullPercent),
+		Remedy: "free space; to show the space usage: " + command("zfs", "list", "-o", "space", "-r", pool)}
 }
 
 func poolHealth(in *Input) []finding.Finding {
@@ -133,13 +133,13 @@ func space(in *Input) []finding.Finding {
 		}
 		f := finding.Finding{
 			Host: in.Target.Name, Severity: finding.Fail, Target: name,
-			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size.Text(available), size.Text(want.bytes)),
+			Summary:  fmt.Sprintf("%s has %s available, but the transfer needs about %s", name, size.Text(available), size.Text(want.bytes)),
 			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
-			Remedy:   "make room; what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
+			Remedy:   "free space; to show usage and quotas: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
 		}
 		if want.rough {
 			f.Severity = finding.Warn
-			f.Summary += ", if it takes as much room there as on the way"
+			f.Summary += ", if it uses as much space as its stream"
 		}
 		out = append(out, f)
 	}
@@ -203,17 +203,17 @@ type feature struct {
 // https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/dmu_recv.c (recv_begin_check_feature_flags_impl)
 func streamFeatures() []feature {
 	return []feature{
-		{"large_blocks", false, false, "blocks of more than 128 KiB are split on their way"},
-		{"embedded_data", false, false, "very small blocks take a block each on arrival"},
-		{"lz4_compress", false, false, "data is sent unpacked"},
-		{"zstd_compress", false, false, "data is sent unpacked, and compressed in another way on arrival"},
-		{zfs.ResumeFeature, false, false, "a stream that is cut off begins anew"},
+		{"large_blocks", false, false, "blocks of more than 128 KiB are split in the stream"},
+		{"embedded_data", false, false, "each very small block uses a whole block on the target"},
+		{"lz4_compress", false, false, "data is sent uncompressed"},
+		{"zstd_compress", false, false, "data is sent uncompressed, and the target compresses it with another algorithm"},
+		{zfs.ResumeFeature, false, false, "an interrupted stream restarts from the start"},
 		{"large_dnode", true, false, "a dataset with large dnodes cannot be received"},
 		{"large_microzap", true, false, "a dataset with large directories in one block cannot be received"},
 		{"longname", true, false, "a dataset with file names of more than 255 bytes cannot be received"},
 		{"redacted_datasets", true, false, "a redacted dataset cannot be received"},
 		{"encryption", true, true, "an encrypted dataset cannot be received raw"},
-		{"bookmark_v2", true, true, "a bookmark of an encrypted dataset cannot be made there"},
+		{"bookmark_v2", true, true, "bookmarks of encrypted datasets cannot be created there"},
 	}
 }
 
@@ -228,7 +228,7 @@ func features(in *Input) []finding.Finding {
 		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !in.Plan.Encrypted() {
 			continue
 		}
-		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
+		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses feature %s, which pool %s lacks: %s", source.Name, x.name, target.Name, x.what),
 			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, cmp.Or(target.Features[x.name], "unknown"), target.Name),
 			Remedy:   target.Enabling("there", x.name)}
 		if x.refused {

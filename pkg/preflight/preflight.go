@@ -31,7 +31,7 @@ const (
 )
 
 // Unread starts the summary of a check that a host's policy forbids.
-const Unread = "not looked at: "
+const Unread = "not checked: "
 
 // Host is one end of a transfer.
 type Host struct {
@@ -229,7 +229,7 @@ func Blocking(findings []finding.Finding, skip []string) []finding.Finding {
 		if f.Remedy != "" {
 			f.Remedy += "\n"
 		}
-		f.Remedy += option.Name("skip-check", f.ID) + " passes over this check"
+		f.Remedy += option.Name("skip-check", f.ID) + " skips this check"
 		out = append(out, f)
 	}
 	return out

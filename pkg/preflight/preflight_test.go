@@ -89,7 +89,7 @@ func TestFindings(t *testing.T) {
 		{"as full as may be", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
 
 		{"no room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
-			[]string{"fail space@beta"}, "vault has 10 GiB available, and about 11 GiB will arrive"},
+			[]string{"fail space@beta"}, "vault has 10 GiB available, but the transfer needs about 11 GiB"},
 		{"just enough room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
 		{"size unknown", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 0 }, nil, ""},
 		{"room unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
@@ -101,7 +101,7 @@ func TestFindings(t *testing.T) {
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: in.Plan.Datasets[0].Steps})
 		}, []string{"fail space@beta"}, "12 GiB"},
 		{"unpacked on the way", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
-			[]string{"warn space@beta"}, "as much room there as on the way"},
+			[]string{"warn space@beta"}, "as much space as its stream"},
 		{"a rollback may make room", func(in *Input) {
 			in.Plan.Datasets[0].Steps[0].Bytes, in.Plan.Datasets[0].Loses = 11<<30, []string{"vault/a@x"}
 		}, []string{"warn space@beta"}, ""},
@@ -230,7 +230,7 @@ func TestUnseenHost(t *testing.T) {
 	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })
 	require.Len(t, found, len(hostChecks()))
 	for i, f := range found {
-		require.Equal(t, finding.Finding{ID: hostChecks()[i].ID, Host: "beta", Severity: finding.Note, Summary: "not looked at: it is not for this key"}, f)
+		require.Equal(t, finding.Finding{ID: hostChecks()[i].ID, Host: "beta", Severity: finding.Note, Summary: "not checked: it is not for this key"}, f)
 	}
 	in.Target.UnreadReason = ""
 	require.NotContains(t, strings.Join(ids(Doctor(in, func(string) bool { return false })), " "), "@beta")
@@ -241,8 +241,8 @@ func TestBlocking(t *testing.T) {
 	found := []finding.Finding{{ID: "a", Severity: finding.Warn}, {ID: "b", Severity: finding.Fail}, {ID: "c", Severity: finding.Fail, Remedy: "mend it"}}
 	block := Blocking(found, nil)
 	require.Equal(t, []string{"fail b@", "fail c@"}, ids(block))
-	require.Equal(t, "{{skip-check b}} passes over this check", block[0].Remedy)
-	require.Equal(t, "mend it\n{{skip-check c}} passes over this check", block[1].Remedy)
+	require.Equal(t, "{{skip-check b}} skips this check", block[0].Remedy)
+	require.Equal(t, "mend it\n{{skip-check c}} skips this check", block[1].Remedy)
 	require.Equal(t, "mend it", found[2].Remedy, "of the report, which is shown with another hint")
 	require.Equal(t, []string{"fail c@"}, ids(Blocking(found, []string{"b", "a"})))
 	require.Empty(t, Blocking(found, []string{"b", "c"}))
@@ -329,7 +329,7 @@ func checkedInput(t *testing.T, n int) func() {
 	for i := range n {
 		name := fmt.Sprintf("a/%06d", i)
 		in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/" + name, Target: "vault/" + name, Encrypted: true,
-			Discard: "asked for", Steps: []plan.Step{{Kind: plan.Full, Bytes: 1}}})
+			Discard: "requested", Steps: []plan.Step{{Kind: plan.Full, Bytes: 1}}})
 		in.TargetListing.Datasets = append(in.TargetListing.Datasets, &zfs.Dataset{Name: "vault/" + name, Type: zfs.Filesystem,
 			Properties: map[string]zfs.Property{"encryptionroot": {Value: "vault/" + name}, "receive_resume_token": {Value: "1-x"}}})
 	}

@@ -25,10 +25,10 @@ func fpu(s *sysinfo.System) []finding.Finding {
 		return nil
 	}
 	if allowed, ok := s.SIMD["kfpu_allowed"]; ok {
-		f := finding.Finding{Severity: finding.OK, Summary: "ZFS may use vector registers", Evidence: "/proc/spl/kstat/zfs/simd: kfpu_allowed " + allowed}
+		f := finding.Finding{Severity: finding.OK, Summary: "ZFS can use vector registers", Evidence: "/proc/spl/kstat/zfs/simd: kfpu_allowed " + allowed}
 		if allowed != "1" {
-			f.Severity, f.Summary = finding.Warn, "ZFS may not use vector registers: checksums, RAID-Z and encryption are several times slower"
-			f.Remedy = "build ZFS for a kernel and with a configuration in which it may"
+			f.Severity, f.Summary = finding.Warn, "ZFS cannot use vector registers: checksums, RAID-Z and encryption are several times slower"
+			f.Remedy = "build ZFS for a kernel that lets it use vector registers"
 		}
 		return findings(f)
 	}
@@ -50,13 +50,13 @@ func fpu(s *sysinfo.System) []finding.Finding {
 	case s.Fletcher.Vectors():
 		return findings(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
 	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
-		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin to GPL modules only: ZFS goes without NEON", s.Kernel),
-			Evidence: evidence, Remedy: "use a kernel that exports it, or expect slower checksums and encryption"})
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin only to GPL modules: ZFS cannot use NEON", s.Kernel),
+			Evidence: evidence, Remedy: "use a kernel that exports it, or accept slower checksums and encryption"})
 	case !arm && lacksExport(k) && v.within(version{0, 7, 13}, version{0, 8, 3}) && !oldExport:
 		return findings(finding.Finding{Severity: finding.Fail, Summary: fmt.Sprintf("ZFS %s cannot use vector registers on kernel %s, which no longer exports __kernel_fpu_begin: checksums and encryption are several times slower", s.ZFS, s.Kernel),
-			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later, which needs no such export"})
+			Evidence: evidence, Remedy: "upgrade ZFS to 0.8.3 or later"})
 	case !arm && !exported:
-		return findings(finding.Finding{Severity: finding.Note, Summary: "the kernel exports no FPU symbol; this ZFS needs none, its own choice of implementations decides", Evidence: evidence})
+		return findings(finding.Finding{Severity: finding.Note, Summary: "the kernel exports no FPU symbol, which this ZFS does not need", Evidence: evidence})
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func fletcher(s *sysinfo.System) []finding.Finding {
 		chosen += " (" + used + ")"
 	}
 	if rate > 0 && bestRate > rate+rate*minGain/100 {
-		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("fletcher_4 is %s at %s, and %s does %s here", chosen, formatRate(rate), best, formatRate(bestRate)),
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("fletcher_4 uses %s at %s, but %s reaches %s", chosen, formatRate(rate), best, formatRate(bestRate)),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	}
 	f := finding.Finding{Severity: finding.OK, Summary: "fletcher_4 is " + chosen, Evidence: evidence}
@@ -133,9 +133,9 @@ func checkInstructions(s *sysinfo.System, i sysinfo.Implementation, what string,
 	switch {
 	case s.CPU.Has(u.flags...) && !i.Has(u.names...) && !strings.HasSuffix(s.Platform, "/arm64"): // ARM has only the generic one
 		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("the processor has %s, but ZFS cannot use it for %s", strings.Join(u.flags, ", "), what),
-			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see the check fpu: this build uses no vector registers"})
+			Evidence: evidence + "; /proc/cpuinfo: flags", Remedy: "upgrade ZFS, or see check fpu: this build uses no vector registers"})
 	case slices.Contains(slow, i.Chosen) && i.Has(u.names...):
-		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s is %s, although %s is available", what, i.Chosen, u.names[0]),
+		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("%s uses %s, although %s is available", what, i.Chosen, u.names[0]),
 			Evidence: evidence, Remedy: setParameter(i, "fastest")})
 	case !s.CPU.Has(u.flags...) && len(s.CPU.Flags) > 0 && !strings.HasSuffix(s.Platform, "/arm64"):
 		return findings(finding.Finding{Severity: finding.Note, Summary: fmt.Sprintf("the processor has no %s: encrypted datasets are slow to read and write", strings.Join(u.flags, ", ")), Evidence: evidence})

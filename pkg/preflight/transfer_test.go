@@ -63,7 +63,7 @@ func TestWindow(t *testing.T) {
 		{"near", time.Millisecond, 1, func(_, _ *sysinfo.System) {}, ""},
 		{"unknown round trip", 0, 1, func(_, _ *sysinfo.System) {}, ""},
 		{"far, enough for 1 Gbit/s", 20 * time.Millisecond, 1, func(_, _ *sysinfo.System) {}, ""},
-		{"far, one stream", 100 * time.Millisecond, 1, func(_, _ *sysinfo.System) {}, "windows of 4.0 MiB allow at most 40 MiB/s over a round trip of 100ms with {{streams 1}}"},
+		{"far, one stream", 100 * time.Millisecond, 1, func(_, _ *sysinfo.System) {}, "TCP windows of 4.0 MiB allow at most 40 MiB/s over a round trip of 100ms with {{streams 1}}"},
 		{"far, enough streams", 100 * time.Millisecond, 8, func(_, _ *sysinfo.System) {}, ""},
 		{"a faster network", 20 * time.Millisecond, 4, func(a, b *sysinfo.System) {
 			a.Links, b.Links = []sysinfo.Link{{Name: "e", Speed: 25000}}, []sysinfo.Link{{Name: "e", Speed: 10000}}
@@ -112,7 +112,7 @@ func TestHolds(t *testing.T) {
 		{"newer than the base", map[string][]string{"tank/a@d": {"zxfer:home:vault"}}, "", ""},
 		{"a user's own", map[string][]string{"tank/a@a": {"keep", "zrepl_x"}}, "", ""},
 		{"left behind", map[string][]string{"tank/a@a": {"zxfer:home:vault"}, "tank/a@c": {"zxfer:home:vault"}},
-			"holds of zxfer's jobs keep what this target does not need: tank/a@a", "zfs release zxfer:home:vault tank/a@a"},
+			"holds of jobs keep snapshots that this target does not need: tank/a@a", "zfs release zxfer:home:vault tank/a@a"},
 		{"another target's, perhaps", map[string][]string{"tank/a@b": {"zxfer:home:other"}, "tank/a@c": {"zxfer:home:vault"}},
 			"tank/a@b; another target may", "zfs release zxfer:home:other tank/a@b"},
 	}

@@ -85,7 +85,7 @@ func compress(ctx context.Context, d time.Duration) (tally, error) {
 	clear(p[:block/2])
 	var out []byte
 	t, err := repeat(ctx, d, block, func() error { out = z.EncodeAll(p, out[:0]); return nil })
-	t.note = "of data that is half zeroes"
+	t.note = "of data with half zeros"
 	return t, err
 }
 

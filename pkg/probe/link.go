@@ -277,7 +277,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 	n, _ := io.Copy(io.Discard, out) // ends when nc is killed
 	t.bytes, t.seconds = uint64(n), time.Since(start).Seconds()
 	if n == 0 {
-		return t, skip("nothing came through nc (%s)", dialect)
+		return t, skip("no data passed through nc (%s)", dialect)
 	}
 	return t, nil
 }

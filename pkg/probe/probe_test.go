@@ -238,13 +238,13 @@ func TestReadFrom(t *testing.T) {
 	dir := t.TempDir()
 	c, err := ReadFrom(t.Context(), Request{ID: PathRead, Time: short}, dir)
 	require.NoError(t, err)
-	require.Contains(t, c.Skipped, "holds no file to read")
+	require.Contains(t, c.Skipped, "contains no file to read")
 	for name, n := range map[string]int{"small": 10, "large": 3 * block, "medium": 1000} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), noise(n), 0o600))
 	}
 	c, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: time.Hour}, dir)
 	require.NoError(t, err)
-	require.Equal(t, "of "+filepath.Join(dir, "large"), c.Note)
+	require.Equal(t, "at or before "+filepath.Join(dir, "large"), c.Note)
 	require.InDelta(t, 3*block, float64(c.BytesPerSecond)*c.Seconds, block/100)
 	_, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: short}, filepath.Join(dir, "nosuch"))
 	require.ErrorIs(t, err, os.ErrNotExist)

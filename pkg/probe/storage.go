@@ -43,7 +43,7 @@ func WriteTo(ctx context.Context, r Request, dir string, limit int64, settle fun
 			case err != nil:
 				return tally{}, explainMissing(dir, err)
 			case info.Mode().Type() == os.ModeDevice:
-				return tally{}, skip("%s is a device: writing would change it", dir)
+				return tally{}, skip("%s is a device: zxfer writes no test data to it", dir)
 			case !info.IsDir():
 				dir = filepath.Dir(dir)
 			}
@@ -158,7 +158,7 @@ func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 			// Data in memory would not measure the disk.
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 			t, err := readAt(ctx, d, f, at)
-			if t.note = "of " + name; fileSystem(name) != "" {
+			if t.note = "at or before " + name; fileSystem(name) != "" {
 				t.note += ", " + fileSystem(name)
 			}
 			return t, err
@@ -196,7 +196,7 @@ func readAt(ctx context.Context, d time.Duration, f io.ReaderAt, parallel int) (
 // explainMissing turns a "does not exist" error into a refusal with a hint.
 func explainMissing(path string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return fault.Refusef("check the name, and that the file system is mounted", "%s: %w", path, os.ErrNotExist)
+		return fault.Refusef("check the path, and that the file system is mounted", "%s: %w", path, os.ErrNotExist)
 	}
 	return err
 }
@@ -221,7 +221,7 @@ func largest(path string) (string, error) {
 		}
 	}
 	if name == "" {
-		return "", skip("%s holds no file to read", path)
+		return "", skip("%s contains no file to read", path)
 	}
 	return name, nil
 }
@@ -276,7 +276,7 @@ func withTimeout(ctx context.Context, limit time.Duration, path string, f func(c
 }
 
 // errSilent reports a path that does not respond.
-var errSilent = errors.New("no answer within the time")
+var errSilent = errors.New("no answer in time")
 
 // Source measures how fast src produces its stream, and closes it.
 func Source(ctx context.Context, r Request, src transfer.Source) (Ceiling, error) {

@@ -100,7 +100,7 @@ func (d *destination) group() string { return d.source + "\x00" + d.server }
 func (inv *Inventory) conflict(upper, d *destination) error {
 	dataset := d.dataset
 	if upper.dataset != d.dataset {
-		dataset = fmt.Sprintf("%s, with what is below, and %s", upper.dataset, d.dataset)
+		dataset = fmt.Sprintf("%s, with its descendants, and %s", upper.dataset, d.dataset)
 	}
 	p, hosts := locations{name: inv.name}, fmt.Sprintf("hosts %s and %s", upper.host, d.host)
 	if upper.host.anyOf != "" && upper.host.anyOf == d.host.anyOf {
@@ -111,9 +111,9 @@ func (inv *Inventory) conflict(upper, d *destination) error {
 		jobs = fmt.Sprintf("job %q", d.job)
 	}
 	if d.source != "" {
-		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"; hosts that take turns have one name: --host NAME",
+		return fault.Usagef("put {host} into the job's name: name = \"NAME-{host}\"\nif the hosts take turns, run each with the same --host NAME",
 			"%s%s: %s would both send from %s on %s, and release each other's holds there", p.file(), jobs, hosts, dataset, d.server)
 	}
-	return fault.Usagef("put {host} into the target's to; hosts that take turns with one pool have one name: --host NAME",
+	return fault.Usagef("put {host} into the key to of the target\nif the hosts take turns with one pool, run each with the same --host NAME",
 		"%s%s: %s would both write to %s on %s", p.file(), jobs, hosts, dataset, d.server)
 }

@@ -184,19 +184,19 @@ func TestDecidePrunings(t *testing.T) {
 		{"the base stays", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1 @2"))
 		}, SourceSide,
-			[]string{"tank@1"}, map[string]string{"tank@2": "base of near", "tank@3": "last"}},
+			[]string{"tank@1"}, map[string]string{"tank@2": "incremental source for near", "tank@3": "last"}},
 		{"the base of a target that is away", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(nil)
 		}, SourceSide,
-			[]string{"tank@2"}, map[string]string{"tank@1": "base of near", "tank@3": "last"}},
+			[]string{"tank@2"}, map[string]string{"tank@1": "incremental source for near", "tank@3": "last"}},
 		{"what may have arrived at it", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3 @4"), keepOne+near).withCopy(CopyState{BaseGUID: 1, Sending: 3}).withTarget(nil)
-		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "on its way to near", "tank@4": "last"}},
+		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "being sent to near", "tank@4": "last"}},
 		{"what an interrupted receive needs", func() *RunState {
 			v := newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1"))
 			v.Targets[0].Partial = map[uint64]bool{2: true}
 			return v
-		}, SourceSide, []string{}, map[string]string{"tank@1": "base of near", "tank@2": "on its way to near", "tank@3": "last"}},
+		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "last"}},
 		{"the base moves with what arrived", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(parseListing("vault/t@1 @2 @3"))
 		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
@@ -205,7 +205,7 @@ func TestDecidePrunings(t *testing.T) {
 		}, "near", []string{"vault/t@1", "vault/t@2"}, map[string]string{"vault/t@3": "last"}},
 		{"another dataset on a target", func() *RunState {
 			return newRunState(t, parseListing("tank@5"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
-		}, "near", []string{}, map[string]string{"vault/t@1": "the source has none of these", "vault/t@2": "the source has none of these", "vault/t@3": "last"}},
+		}, "near", []string{}, map[string]string{"vault/t@1": "the source lacks these snapshots", "vault/t@2": "the source lacks these snapshots", "vault/t@3": "last"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -116,7 +116,7 @@ func (j *Job) freezeFaults(f *faults) {
 			f.addf("datasets has no effect without recursive = true: the job has one dataset")
 		}
 		if seen[s.Label()] {
-			f.addf("there are two of that name: give them names")
+			f.addf("two entries have this name: add different names")
 		}
 		seen[s.Label()] = true
 		f.at = ""

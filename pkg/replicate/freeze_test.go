@@ -21,7 +21,7 @@ func TestFreezeKeys(t *testing.T) {
 	require.True(t, second.covers("tank/db", "tank/db"))
 	for keys, why := range map[string]string{
 		"kind = \"oracle\"": `freeze "oracle": kind = "oracle": write one of postgresql`,
-		"kind = \"mysql\"\n[[job.freeze]]\nkind = \"mysql\"": `freeze "mysql": there are two of that name`,
+		"kind = \"mysql\"\n[[job.freeze]]\nkind = \"mysql\"": `freeze "mysql": two entries have this`,
 		"kind = \"mysql\"\ntimeout = \"1h\"":                 "timeout = 1h0m0s: write up to 10m",
 		"kind = \"mysql\"\non_failure = \"go\"":              `on_failure = "go": write one of stop, continue`,
 		"kind = \"mysql\"\ndatasets = [\"[\"]":               "datasets: ",

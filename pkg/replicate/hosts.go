@@ -87,7 +87,7 @@ func (inv *Inventory) readHosts() []error {
 			case k == "host" || k == "job" || !variable.MatchString("{"+k+"}"):
 				f.addf(`vars.%s: write lower-case letters, digits and "_"; {host} and {job} are taken`, k)
 			case strings.ContainsAny(h.Vars[k], "{}\n\r\x00"):
-				f.addf("vars.%s: %q holds a brace or the end of a line", k, h.Vars[k])
+				f.addf("vars.%s: %q contains a brace or a line break", k, h.Vars[k])
 			}
 			inv.vars[k] = true
 		}
@@ -118,12 +118,12 @@ func (f *faults) hostNames(g *group, entry string, most int) {
 		switch {
 		case strings.ContainsAny(n, "*?[\\"):
 			if _, err := path.Match(n, ""); err != nil {
-				f.addf("names: %q is not a pattern; it may hold *, ?, [a-z] and [1-20]", n)
+				f.addf("names: %q is not a pattern; use *, ?, [a-z] and [1-20]", n)
 			}
 			g.patterns = append(g.patterns, strings.ToLower(n))
 		case !hostName.MatchString(n):
-			f.add(fault.Usagef("how it is reached goes into address: address = \"root@{host}.example.org\"",
-				`names: %q is not a host's own short name: write letters, digits and "-"`, n))
+			f.add(fault.Usagef("write its address into the key address: address = \"root@{host}.example.org\"",
+				`names: %q is not a short host name: write letters, digits and "-"`, n))
 		default:
 			g.names = append(g.names, strings.ToLower(n))
 		}
@@ -146,7 +146,7 @@ func expandRanges(entry string, most int) ([]string, error) {
 	from, _ := strconv.Atoi(low) // at most six digits
 	to, _ := strconv.Atoi(high)
 	if from > to {
-		return nil, fmt.Errorf("%q: the range [%s-%s] holds no number", entry, low, high)
+		return nil, fmt.Errorf("%q: the range [%s-%s] is empty", entry, low, high)
 	}
 	if to-from >= most {
 		return nil, fmt.Errorf("%q: more than %d hosts", entry, maxHosts)
@@ -277,12 +277,12 @@ func (inv *Inventory) knownHosts(i int, job map[string]any) error {
 	hosts, limited := job["hosts"].([]any)
 	f := faults{at: inv.jobAt(i)}
 	if limited && len(hosts) == 0 {
-		f.add(fault.Usagef("leave it out for every host", "hosts is empty: no host would run it"))
+		f.add(fault.Usagef("omit the key, to run the job on all hosts", "hosts is empty: no host would run the job"))
 	}
 	for _, v := range hosts {
 		s, _ := v.(string)
 		if inv.member(s) == nil && !slices.ContainsFunc(inv.groups, func(g *group) bool { return g.table.Name == s }) {
-			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is neither the name of a [[host]] nor of a host in one", s))
+			f.add(fault.Usagef(fmt.Sprintf("add it: [[host]] with name = %q", s), "hosts: %q is not the name of a [[host]] or of one of its hosts", s))
 		}
 	}
 	return errors.Join(f.all()...)
@@ -321,9 +321,9 @@ func (inv *Inventory) unknownHost(name string) error {
 	}
 	for _, g := range inv.groups {
 		if len(g.patterns) > 0 {
-			more += fmt.Sprintf("; those of group %q are any like %s", g.table.Name, strings.Join(g.patterns, ", "))
+			more += fmt.Sprintf("; group %q matches %s", g.table.Name, strings.Join(g.patterns, ", "))
 		}
 	}
-	return fault.Usagef("put it into the names of a [[host]], or say which one this is: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),
+	return fault.Usagef("add it to the names of a [[host]], or name this host: --host NAME\nthe file has: "+strings.TrimPrefix(strings.Join(first, ", ")+more, "; "),
 		"%s: host %q is in no [[host]] of this file", inv.name, shown)
 }

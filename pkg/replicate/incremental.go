@@ -30,22 +30,22 @@ func neededBy(pairs []*pair, moved []*HoldChange) needs {
 func (p *pair) needed(a *CopyState) map[uint64]string {
 	out, t := map[uint64]string{}, p.target
 	if a.BaseGUID != 0 {
-		out[a.BaseGUID] = "base of " + t.Name
+		out[a.BaseGUID] = "incremental source for " + t.Name
 	}
 	if t.Listing == nil || t.Failed || t.Cut[p.source.Name] {
 		// Any snapshot of the stream may be the target's most recent one.
 		for _, v := range p.source.Snapshots() {
 			if v.CreateTXG > txgOf(p.source, a.BaseGUID) && v.CreateTXG <= a.Sending {
-				out[v.GUID] = "on its way to " + t.Name
+				out[v.GUID] = "being sent to " + t.Name
 			}
 		}
 	}
 	for guid := range t.Partial {
-		out[guid] = "on its way to " + t.Name
+		out[guid] = "being sent to " + t.Name
 	}
 	if p.copied != nil {
 		if base, ok := CommonSnapshot(p.source, p.copied); ok {
-			out[base.GUID] = "base of " + t.Name
+			out[base.GUID] = "incremental source for " + t.Name
 		}
 	}
 	return out
@@ -58,11 +58,11 @@ func (p *pair) protected() map[uint64]string {
 		out[guid] = "an interrupted receive needs it"
 	}
 	if base, ok := CommonSnapshot(p.source, p.copied); ok {
-		out[base.GUID] = "base of the next increment"
+		out[base.GUID] = "incremental source of the next run"
 		return out
 	}
 	for _, v := range p.copied.Versions { // a dataset that zxfer did not copy
-		out[v.GUID] = "the source has none of these"
+		out[v.GUID] = "the source lacks these snapshots"
 	}
 	return out
 }

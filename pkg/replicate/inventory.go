@@ -90,7 +90,7 @@ func (inv *Inventory) For(name string) (*File, error) {
 	h := &member{name: ShortName(name)}
 	switch {
 	case h.name != "" && !hostName.MatchString(h.name):
-		return nil, fault.Usagef("say which host this is: --host NAME", `host %q: a name in a job file has letters, digits, "-" and "_"`, h.name)
+		return nil, fault.Usagef("name this host: --host NAME", `host %q: a name in a job file has letters, digits, "-" and "_"`, h.name)
 	case len(inv.groups) > 0:
 		if h = inv.member(name); h == nil {
 			return nil, inv.unknownHost(name)
@@ -178,7 +178,7 @@ func (inv *Inventory) buildJob(job map[string]any, h *member) (*Job, error) {
 		return value, ok
 	})
 	if missing["host"] {
-		return nil, fault.Usagef("say what it is: --host NAME", "{host} is this host's name, which is not known")
+		return nil, fault.Usagef("name it: --host NAME", "{host} needs the name of this host, which is unknown")
 	}
 	if len(missing) > 0 {
 		name := slices.Sorted(maps.Keys(missing))[0]

@@ -70,7 +70,7 @@ func TestAHostTakesItsPart(t *testing.T) {
 	_, err = inv.For("web4")
 	require.ErrorContains(t, err, `x.toml: host "web4" is in no [[host]] of this file`)
 	require.Contains(t, fault.HintOf(err), "--host NAME")
-	require.Contains(t, fault.HintOf(err), `web1, web2, web3, db08, db09, db10, db11; those of group "web" are any like re:web-[a-z]+`)
+	require.Contains(t, fault.HintOf(err), `web1, web2, web3, db08, db09, db10, db11; group "web" matches re:web-[a-z]+`)
 	_, err = inv.For("a b")
 	require.ErrorContains(t, err, `host "a b": a name in a job file`)
 
@@ -91,7 +91,7 @@ func TestTemplatesWithoutHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "b:vault/web1", f.Jobs[0].Targets[0].To)
 	_, err = inv.For("")
-	require.ErrorContains(t, err, "{host} is this host's name, which is not known")
+	require.ErrorContains(t, err, "{host} needs the name of this host, which is unknown")
 	require.Equal(t, fault.Usage, fault.ClassOf(err))
 	require.Empty(t, inv.Parts())
 }
@@ -109,34 +109,34 @@ func TestReadRefuses(t *testing.T) {
 		"no template of the name":         {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
 		"a number for a template":         {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
 		"numbers for templates":           {template + "[[job]]\nname = 'a'\ntemplate = [3]\n" + to, []string{`template must be the name`}},
-		"a template of a template":        {template + "template = 'x'\n" + job, []string{`x.toml:1: template "base": a template has no template`, "give the job both"}},
+		"a template of a template":        {template + "template = 'x'\n" + job, []string{`x.toml:1: template "base": a template cannot have a template`, "list both in the job"}},
 		"two templates":                   {template + template + job, []string{`x.toml:5: template "base": two templates have this name`}},
 		"unknown key of a template":       {template + "suorce = 'x'\n" + job, []string{"x.toml:5", `"template.suorce"`, "did you mean source?"}},
 		"wrong type in a template":        {template + "parallel = '2'\n" + job, []string{"x.toml:5: template.parallel", "a whole number"}},
-		"a key in upper case":             {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": write it in lower case`}},
+		"a key in upper case":             {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": must be lower case`}},
 		"unknown key of a host":           {host + "adress = 'x'\n" + template + job, []string{"x.toml:4", "did you mean address?"}},
 		"two groups of a name":            {host + host + template + job, []string{`x.toml:4: host "web": two groups have this name`}},
 		"no name":                         {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host 1: name is missing`}},
-		"a domain":                        {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a host's own short name`, "address = "}},
-		"an empty range":                  {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] holds no number"}},
+		"a domain":                        {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a short host`, "address = "}},
+		"an empty range":                  {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] is empty"}},
 		"too many":                        {"[[host]]\nname = 'web'\nnames = ['web[1-999][1-999]']\n" + template + job, []string{"more than 10000 hosts"}},
 		"too many in two groups":          {"[[host]]\nname = 'a'\nnames = ['a[1-9999]']\n[[host]]\nname = 'b'\nnames = ['b[1-2]']\n" + template + job, []string{"x.toml:4", "more than 10000 hosts"}},
-		"a regular expression":            {"[[host]]\nname = 'web'\nnames = ['re:web(']\n" + template + job, []string{"is no regular expression"}},
+		"a regular expression":            {"[[host]]\nname = 'web'\nnames = ['re:web(']\n" + template + job, []string{"is not a regular expression"}},
 		"a pattern":                       {"[[host]]\nname = 'web'\nnames = ['web[a']\n" + template + job, []string{"is not a pattern"}},
 		"an address":                      {host + "address = '-oProxyCommand=x'\n" + template + job, []string{"write [user@]HOST"}},
 		"a variable's name":               {host + "vars = { host = 'x' }\n" + template + job, []string{"vars.host: write lower-case"}},
-		"a variable's value":              {host + "vars = { v = '{x}' }\n" + template + job, []string{"vars.v: \"{x}\" holds a brace"}},
-		"hosts that nobody is":            {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['wbe']\n" + to, []string{`hosts: "wbe" is neither the name of a [[host]] nor of a host in one`}},
-		"hosts without any [[host]]":      {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n" + to, []string{`hosts: "web1" is neither`, `add it: [[host]] with name = "web1"`}},
-		"no hosts":                        {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = []\n" + to, []string{"hosts is empty", "leave it out"}},
+		"a variable's value":              {host + "vars = { v = '{x}' }\n" + template + job, []string{"vars.v: \"{x}\" contains a brace"}},
+		"hosts that nobody is":            {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['wbe']\n" + to, []string{`hosts: "wbe" is not the name of a [[host]] or of one of its hosts`}},
+		"hosts without any [[host]]":      {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n" + to, []string{`hosts: "web1" is not`, `add it: [[host]] with name = "web1"`}},
+		"no hosts":                        {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = []\n" + to, []string{"hosts is empty", "omit the"}},
 		"hosts that meet":                 {host + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`job "a": hosts "web1" and "web2" would both write to b/x on vault`, "put {host} into"}},
 		"hosts of a pattern that meet":    {"[[host]]\nname = 'web'\nnames = ['web*']\n" + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`any two hosts of group "web" would both write`}},
-		"hosts that meet below":           {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with what is below, and b/web1/c on vault`}},
+		"hosts that meet below":           {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with its descendants, and b/web1/c on vault`}},
 		"a variable of no host":           {host + "vars = { vault = 'v' }\n" + template + strings.ReplaceAll(job, "vault:b", "root@{valt}:b"), []string{`x.toml:9: job "a" by template "base": target.to: no host has {valt}`, `write vars = { valt = "..." } into a [[host]]; the file has {host}, {vault}`}},
 		"a source of two hosts":           {host + "[[job]]\nname = 'home'\nhosts = ['web1', 'web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`x.toml: job "home": hosts "web1" and "web2" would both send from tank/a on db, and release each other's holds there`, `name = "NAME-{host}"`}},
 		"a source of any two hosts":       {"[[host]]\nname = 'web'\nnames = ['web*']\n[[job]]\nname = 'home'\nsource = 'root@DB:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`any two hosts of group "web" would both send from tank/a on db`}},
 		"a source that one has, too":      {host + "vars = { at = '' }\n[[host]]\nname = 'vault'\nvars = { at = 'web1:' }\n[[job]]\nname = 'home'\nhosts = ['web1', 'vault']\nsource = '{at}tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`hosts "web1" and "vault" would both send from tank/a on web1`}},
-		"a source below another":          {host + "[[job]]\nname = 'home'\nrecursive = true\nhosts = ['web1']\nsource = 'db:tank'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n[[job]]\nname = 'home'\nhosts = ['web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n", []string{`job "home": hosts "web1" and "web2" would both send from tank, with what is below, and tank/a on db`}},
+		"a source below another":          {host + "[[job]]\nname = 'home'\nrecursive = true\nhosts = ['web1']\nsource = 'db:tank'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n[[job]]\nname = 'home'\nhosts = ['web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n", []string{`job "home": hosts "web1" and "web2" would both send from tank, with its descendants, and tank/a on db`}},
 		"a host's own pool and another's": {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n[[job.target]]\nname = 'b'\nto = 'b/x'\n[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'web1:b/x'\n", []string{`would both write to b/x on web1`}},
 	} {
 		t.Run(name, func(t *testing.T) {

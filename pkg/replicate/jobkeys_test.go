@@ -19,7 +19,7 @@ func TestKeys(t *testing.T) {
 		"{{streams 4}}":                        "transfer.streams = 4",
 		"{{trusted-link}}":                     "transfer.trusted_link = true",
 		"{{skip-check space}}":                 `transfer.skip_checks = ["space"]`,
-		"{{snapshot =}} takes one":             "snapshots.take takes one",
+		"take one first: {{snapshot =}}":             "take one first: snapshots.take",
 		"{{set}} used: no":                     "properties.set used: no",
 		"{{exclude}}":                          "properties.exclude",
 		"{{props}}":                            "properties.carry = true",
@@ -29,9 +29,9 @@ func TestKeys(t *testing.T) {
 		require.Equal(t, want, Keys(text))
 	}
 	require.NoError(t, InKeys(nil))
-	err := InKeys(fault.Refusef("name it: {{data-address ADDRESS}}", "{{wire ssh}}: %w", context.Canceled))
+	err := InKeys(fault.Refusef("name the address: {{data-address ADDRESS}}", "{{wire ssh}}: %w", context.Canceled))
 	require.EqualError(t, fmt.Errorf("job: %w", err), `job: transfer.wire = "ssh": context canceled`)
-	require.Equal(t, `name it: transfer.data_address = "ADDRESS"`, fault.HintOf(err))
+	require.Equal(t, `name the address: transfer.data_address = "ADDRESS"`, fault.HintOf(err))
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorIs(t, err, context.Canceled)
 }

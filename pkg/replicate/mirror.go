@@ -37,12 +37,12 @@ func (s *side) mirrorSnapshots(p *Pruning) {
 			switch why := c.protected[have.GUID]; {
 			case s.exists[have.GUID] || !s.scope.Has(have.Name):
 			case c.source.Inconsistent() || s.scope.Count(c.source) == 0:
-				p.KeepReasons[have.In(c.dataset.Name)] = "the source tells of no snapshot"
+				p.KeepReasons[have.In(c.dataset.Name)] = "the source lists no snapshot"
 			case why != "":
 				p.Protected++
 				p.KeepReasons[have.In(c.dataset.Name)] = why
 			case have.CreateTXG > base.CreateTXG:
-				p.KeepReasons[have.In(c.dataset.Name)] = "newer than the newest common snapshot"
+				p.KeepReasons[have.In(c.dataset.Name)] = "newer than the most recent common snapshot"
 			default:
 				deleted = append(deleted, have)
 			}

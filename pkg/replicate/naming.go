@@ -43,7 +43,7 @@ func NewNaming(template, job string) (*Naming, error) {
 			break
 		}
 		if rest == "" || !strings.Contains(timeParts, rest[:1]) {
-			return nil, fmt.Errorf("template %q: behind %% comes one of Y m d H M S", template)
+			return nil, fmt.Errorf("template %q: after %% write one of Y m d H M S", template)
 		}
 		if strings.Contains(n.order, rest[:1]) {
 			return nil, fmt.Errorf("template %q has %%%s twice", template, rest[:1])
@@ -59,7 +59,7 @@ func NewNaming(template, job string) (*Naming, error) {
 	}
 	for _, part := range timeParts[:5] {
 		if !strings.ContainsRune(n.order, part) {
-			return nil, fmt.Errorf("template %q has no %%%c: two snapshots could get one name", template, part)
+			return nil, fmt.Errorf("template %q has no %%%c: two snapshots could get the same name", template, part)
 		}
 	}
 	if err := zfs.CheckComponent(n.At(time.Unix(0, 0))); err != nil {

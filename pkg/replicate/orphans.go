@@ -176,19 +176,19 @@ func (s *State) OrphansAt(target string) (all []*Orphan) {
 func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
 	for _, below := range s.orphans.Datasets {
 		if strings.HasPrefix(below.Name, d.Name+"/") && !planned[below.Name] {
-			return below.Name + " is below it, and stays"
+			return below.Name + ", a descendant, is kept"
 		}
 	}
 	for _, have := range d.Snapshots() {
 		if !s.scope.Has(have.Name) {
-			return "@" + have.Name + " is none of the job's"
+			return "@" + have.Name + " does not belong to the job"
 		}
 	}
 	switch {
 	case d.ResumeToken() != "" || d.Inconsistent():
 		return "a receive into it was interrupted"
 	case len(d.Snapshots()) > 0 && d.WrittenTo():
-		return "it was written to since its newest snapshot"
+		return "it was modified since its most recent snapshot"
 	}
 	return ""
 }

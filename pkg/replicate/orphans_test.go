@@ -21,9 +21,9 @@ func TestNoteOrphans(t *testing.T) {
 		"renamed": {func(v *RunState) {
 			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
 		}, nil},
-		"never arrived":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"never received":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
 		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
-		"not below": {func(v *RunState) {
+		"permit": {func(v *RunState) {
 			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &DatasetState{}
 		}, nil},
 		"not recursive":  {func(v *RunState) { v.Job.Recursive = false }, nil},
@@ -140,9 +140,9 @@ func TestDestroyOrphans(t *testing.T) {
 		"more than allowed":  {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
 		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
 		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
-		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b is below it, and stays"}},
+		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b, a descendant, is kept"}},
 		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
-			stays: map[string]string{"vault/t/a": "it was written to since its newest snapshot"}},
+			stays: map[string]string{"vault/t/a": "it was modified since its most recent snapshot"}},
 		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},
 		"an interrupted receive": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) {
 			l.Datasets[0].Properties["receive_resume_token"] = zfs.Property{Value: "1-2"}
@@ -154,7 +154,7 @@ func TestDestroyOrphans(t *testing.T) {
 			scope, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"1"}}}).Scope()
 			require.NoError(t, err)
 			v.Scope = scope
-		}, stays: map[string]string{"vault/t/a": "@2 is none of the job's"}},
+		}, stays: map[string]string{"vault/t/a": "@2 does not belong to the job"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -73,7 +73,7 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 			continue
 		}
 		if early[p.Name] {
-			out.Waiting, out.KeepReasons[p.Name] = true, "newer ones came too fast"
+			out.Waiting, out.KeepReasons[p.Name] = true, "newer snapshots came too fast"
 			continue
 		}
 		out.Remove = append(out.Remove, v)

@@ -56,7 +56,7 @@ func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string)
 			continue
 		}
 		if root := now.Get("encryptionroot"); root != known.EncryptionRoot { // a raw send replicates the change
-			news = append(news, fmt.Sprintf("the encryption root of %s changed from %s to %s: what arrives from now on needs the new key",
+			news = append(news, fmt.Sprintf("the encryption root of %s changed from %s to %s: new snapshots need the new key",
 				qualifiedName(st.SourceHost, d.Source), known.EncryptionRoot, cmp.Or(root, "none")))
 		}
 	}
@@ -74,13 +74,13 @@ func (v *Survey) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *
 		when = " since " + a.Success.UTC().Format("2006-01-02 15:04 UTC")
 	}
 	c.ID = Recreated
-	c.Summary = fmt.Sprintf("%s was deleted and created anew%s (its GUID was %d, it is %d): %s holds the old one",
+	c.Summary = fmt.Sprintf("%s was deleted and recreated%s (old GUID %d, new GUID %d): %s has the old one",
 		qualifiedName(st.SourceHost, c.Source), when, known.GUID, now.GUID, qualifiedName(st.TargetHost, c.Target))
-	c.Remedy = "keep the old copy under another name, and the new dataset is sent in full: " +
+	c.Remedy = "rename the old copy, so that the new dataset is sent in full: " +
 		zfs.CommandLine([]string{"zfs", "rename", c.Target, c.Target + "-" + v.Started.Format("20060102")}) +
-		"\nor give it up: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
+		"\nor destroy it: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", c.Target})
 	if t.OnDivergence != "rotate" {
-		c.Remedy += "\nto have every run keep the old one so: {{rotate}}"
+		c.Remedy += "\nto rename old copies automatically: {{rotate}}"
 	}
 }
 
@@ -118,8 +118,8 @@ func renamed(from, to string, source *zfs.Dataset, st *plan.State, orphans map[u
 			ID: Renamed, Source: from, Target: to,
 			Summary: fmt.Sprintf("%s was renamed: %s still has its snapshots up to @%s under the old name %s",
 				qualifiedName(st.SourceHost, from), st.TargetHost, v.Name, old),
-			Remedy: "rename it there too: " + zfs.CommandLine([]string{"zfs", "rename", old, to}) +
-				"\nor give the old copy up, and the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
+			Remedy: "rename the copy too: " + zfs.CommandLine([]string{"zfs", "rename", old, to}) +
+				"\nor destroy the old copy, so that the dataset is sent in full: " + zfs.CommandLine([]string{"zfs", "destroy", "-r", old}),
 		}, true
 	}
 	return c, false

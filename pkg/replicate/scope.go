@@ -19,7 +19,7 @@ func (j *Job) Scope() (*Scope, error) {
 	s := &Scope{adopt: plan.ParsePatterns(j.Snapshots.Adopt)}
 	if j.Snapshots.Take == "" {
 		if len(s.adopt) == 0 {
-			return nil, errors.New(`[job.snapshots] has neither "take" nor "adopt": the job would concern no snapshot`)
+			return nil, errors.New(`snapshots.take and snapshots.adopt are missing: the job would select no snapshot`)
 		}
 		return s, nil
 	}

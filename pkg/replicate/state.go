@@ -203,7 +203,7 @@ func (v *Survey) EndLocal(missed map[string]error, failed error) {
 			err = failed
 		case d.Inconsistent():
 			err = fault.Refusef("resume the receive, or abort it: "+zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}),
-				"a receive into it is under way, or was interrupted: no snapshot can be taken of it")
+				"a receive into it is running, or was interrupted: no snapshot can be taken of it")
 		}
 		a.Record(v.Started, err)
 	}

@@ -20,7 +20,7 @@ func (inv *Inventory) readTemplates(raw []map[string]any) (map[string]map[string
 		name := inv.file.Templates[i].Name
 		f.checkName(name)
 		if inv.file.Templates[i].Template != nil {
-			f.add(fault.Usagef("give the job both: template = [\"base\", \"more\"]", "a template has no template"))
+			f.add(fault.Usagef("list both in the job: template = [\"base\", \"more\"]", "a template cannot have a template"))
 		}
 		if out[name] != nil {
 			f.addf("two templates have this name")
@@ -40,7 +40,7 @@ func (f *faults) lowerCase(v any) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if k != strings.ToLower(k) {
-				f.addf("key %q: write it in lower case", k)
+				f.addf("key %q: must be lower case", k)
 			}
 			f.lowerCase(v[k])
 		}
@@ -94,7 +94,7 @@ func templateNames(v any) ([]string, error) {
 	return nil, errTemplate
 }
 
-var errTemplate = errors.New(`template must be the name of a [[template]], or an array of such names`)
+var errTemplate = errors.New(`template must be the name of a [[template]], or an array of names`)
 
 // mergeTables returns lower with the keys of upper on top. It merges tables by key and targets by
 // name, and replaces other arrays.

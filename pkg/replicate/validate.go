@@ -25,10 +25,10 @@ func (f *File) Validate() error { return f.validate(locations{}) }
 func (f *File) validate(at locations) error {
 	var errs []error
 	if f.Jobs == nil { // for example a truncated file
-		errs = append(errs, fault.Usagef("zxfer replicate init writes one; where the last is to go, for install and holds --gc: job = []", "the file has no [[job]]"))
+		errs = append(errs, fault.Usagef("zxfer replicate init writes one\nif the file is to have no jobs, write: job = []", "the file has no [[job]]"))
 	}
 	if t := f.Metrics.Textfile; t != "" && (!path.IsAbs(t) || path.Ext(t) != ".prom") {
-		errs = append(errs, fault.Usagef("the collector reads only such files", "metrics.textfile %q is not an absolute path that ends in .prom", t))
+		errs = append(errs, fault.Usagef("name a file such as /var/lib/node_exporter/zxfer.prom", "metrics.textfile %q is not an absolute path that ends in .prom", t))
 	}
 	seen := map[string]bool{}
 	for i := range f.Jobs {
@@ -64,8 +64,8 @@ func (f *File) overlaps() []error {
 			x, errX := a.Scope()
 			y, errY := b.Scope()
 			if errX == nil && errY == nil && x.naming.glob == y.naming.glob {
-				errs = append(errs, fault.Usagef("put {job} into the templates",
-					"jobs %q and %q take snapshots of the same datasets under the same names: each would remove the other's", a.Name, b.Name))
+				errs = append(errs, fault.Usagef("put {job} into snapshots.take of both",
+					"jobs %q and %q take snapshots of the same datasets with the same names: each would destroy the other's", a.Name, b.Name))
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		f.drill(t.Drill)
 		if t.Drill != nil && t.Drill.Schedule != "" {
-			f.addf("drill.schedule is the job's: write it into [job.drill]")
+			f.addf("drill.schedule is a key of the job: write it into [job.drill]")
 		}
 		f.add(j.checkTransport(t))
 		f.properties(&t.Properties)
@@ -160,10 +160,10 @@ func (j *Job) targetFaults(f *faults) {
 		}
 		seen[t.Name] = true
 		if t.Name == SourceSide {
-			f.addf("a target cannot be named %q: that is what records and prune call the job's own side", t.Name)
+			f.addf("a target cannot be named %q, which means the source in records and prune", t.Name)
 		}
 		if same, ok := addresses[t.To]; ok {
-			f.addf("targets %q and %q are one place, %s: two streams would meet there", same, t.Name, t.To)
+			f.addf("targets %q and %q are the same dataset, %s", same, t.Name, t.To)
 		}
 		addresses[t.To] = t.Name
 	}
@@ -199,8 +199,8 @@ func (j *Job) checkTransport(t *Target) error {
 // localFaults adds errors in a job without targets.
 func (j *Job) localFaults(f *faults) {
 	if j.Snapshots.Take == "" && j.Retention == nil {
-		f.add(fault.Usagef("write a [[job.target]] to send to, snapshots.take to take snapshots, or [job.retention] to remove them",
-			"it has no [[job.target]], takes no snapshots and removes none: there is nothing for it to do"))
+		f.add(fault.Usagef("add a [[job.target]], snapshots.take or [job.retention]",
+			"the job has nothing to do: it has no [[job.target]], snapshots.take or [job.retention]"))
 	}
 	transfer := j.Transfer
 	transfer.RSH, transfer.NoBootstrap = "", false // valid: they reach the source
@@ -220,7 +220,7 @@ func (j *Job) localFaults(f *faults) {
 		{"holds", j.Holds != ""},
 		{"bookmarks", j.Bookmarks != ""},
 		{"drill", j.Drill != nil},
-		{"transfer (but for rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
+		{"transfer (except rsh, no_bootstrap and wire = \"nc\")", !reflect.DeepEqual(transfer, Transfer{})},
 	} {
 		if k.set {
 			f.addf("%s has no effect without a [[job.target]]", k.key)

@@ -84,7 +84,7 @@ func (f *faults) choice(c *Choice, recursive bool) {
 	switch {
 	case c.Property == "":
 	case !zfs.UserProperty(name) || valued && value == "":
-		f.addf(`property %q: write NAME=VALUE, or NAME alone, of a user property, such as "zxfer:job=home"`, c.Property)
+		f.addf(`property %q: write NAME=VALUE or NAME of a user property, such as "zxfer:job=home"`, c.Property)
 	default: // the user may set any value
 		if err := zfs.CheckProperty(name); err != nil {
 			f.addf("property: %w", err)
@@ -95,7 +95,7 @@ func (f *faults) choice(c *Choice, recursive bool) {
 func (f *faults) sent(s *Sent) {
 	f.number("snapshots.newest", s.Newest, 0, maxKept)
 	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
-		f.addf("snapshots.latest_only is newest = 1: leave one out")
+		f.addf("snapshots.latest_only cannot be combined with newest or since")
 	}
 }
 
@@ -153,7 +153,7 @@ func (f *faults) grid(key string, g *Grid) {
 		}
 	}
 	if g.Empty() {
-		f.addf("%s keeps nothing; leave the table out to keep everything", key)
+		f.addf("%s keeps nothing; to keep everything, omit the table", key)
 	}
 }
 
@@ -163,13 +163,13 @@ func (f *faults) mirror(j *Job, t *Target) {
 	}
 	f.number("mirror.limit", t.Mirror.AtMost(), 0, maxKept)
 	if t.Retention != nil && t.Mirror.Gone == 0 {
-		f.addf("mirror and retention: choose which snapshots stay by the one or the other; with retention only mirror.gone has an effect")
+		f.addf("mirror and retention cannot both select snapshots; with retention, only mirror.gone has an effect")
 	}
 	if t.Mirror.Gone != 0 && !j.Recursive {
 		f.addf("mirror.gone has no effect without recursive = true")
 	}
 	if t.Mirror.Gone != 0 && (j.Holds == "none" || j.Holds == "source") {
-		f.addf("mirror.gone knows the job's copies by its holds there: write holds = \"both\" or \"target\"")
+		f.addf("mirror.gone requires holds on the target: write holds = \"both\" or \"target\"")
 	}
 }
 
@@ -178,10 +178,10 @@ func (f *faults) hook(key string, h *Hook) {
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		f.addf(`%s: command is missing; write ["/path/of/command", "argument"]`, key)
 	} else if !path.IsAbs(h.Command[0]) {
-		f.addf("%s: command %q is not an absolute path: a timer has no PATH of yours", key, h.Command[0])
+		f.addf("%s: command %q is not an absolute path", key, h.Command[0])
 	}
 	if key != "before" && h.OnFailure != "" {
-		f.addf("%s.on_failure has no effect: the run is over by then", key)
+		f.addf("%s.on_failure has no effect after the run", key)
 	}
 }
 
@@ -240,7 +240,7 @@ func (f *faults) carry(carry any) {
 	for _, n := range names {
 		name, ok := n.(string)
 		if !ok {
-			f.addf("properties.carry: %v is not the name of a property, in quotes", n)
+			f.addf("properties.carry: %v is not the name of a property in quotes", n)
 			continue
 		}
 		if err := zfs.CheckNamed(name); err != nil {
@@ -261,7 +261,7 @@ func Word(s string) string { return regexp.MustCompile("[^A-Za-z0-9_-]").Replace
 // https://systemd.io/USER_NAMES
 func CheckUser(user string) error {
 	if len(user) > 256 || !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`).MatchString(user) {
-		return fault.Usagef(`names of accounts are of letters, digits, "_", "-", "." and "@"`, "%q is not the name of an account", user)
+		return fault.Usagef(`use letters, digits, "_", "-", "." and "@"`, "%q is not the name of an account", user)
 	}
 	return nil
 }
@@ -273,8 +273,8 @@ func CheckPath(p string) error {
 		return r == utf8.RuneError || !unicode.In(r, unicode.L, unicode.M, unicode.N) && !strings.ContainsRune(" /._-+@,:=~", r)
 	}
 	if !path.IsAbs(p) || strings.ContainsFunc(p, odd) {
-		return fault.Usagef(`choose a path of letters, digits and any of "/", ".", "_", "-", "+", "@", ",", ":", "=", "~"`,
-			"%q is not an absolute path that can be written into another program's file", p)
+		return fault.Usagef(`use a path of letters, digits, "/", ".", "_", "-", "+", "@", ",", ":", "=", "~"`,
+			"%q is not an absolute path of plain characters", p)
 	}
 	return nil
 }

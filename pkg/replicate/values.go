@@ -98,7 +98,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseFloat(number, 64)
 	if n /= 100; err != nil || !percent || !(n > 0 && n <= 1) {
-		return fmt.Errorf("%q is not a part of the files; write 5%%, 0.5%% or 100%%", text)
+		return fmt.Errorf("%q is not a share of the files; write 5%%, 0.5%% or 100%%", text)
 	}
 	*s = Share(n)
 	return nil
@@ -117,7 +117,7 @@ func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g',
 func unmarshalString(raw []byte, into encoding.TextUnmarshaler) error {
 	var v struct{ V any }
 	if err := toml.Unmarshal(append([]byte("v = "), raw...), &v); err != nil {
-		return fmt.Errorf("%q is not a string, in quotes", raw)
+		return fmt.Errorf("%q is not a string in quotes", raw)
 	}
 	text, ok := v.V.(string)
 	if !ok {
@@ -144,7 +144,7 @@ func (z *Zone) UnmarshalText(text []byte) error {
 	}
 	at, err := time.LoadLocation(name)
 	if err != nil || name == "" || at == time.Local {
-		return fmt.Errorf("%q is not a time zone; write local, UTC or a name as Europe/Berlin", name)
+		return fmt.Errorf("%q is not a time zone; write local, UTC or a name such as Europe/Berlin", name)
 	}
 	*z = Zone{name, at}
 	return nil

@@ -20,7 +20,7 @@ func measuredText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 		return ""
 	}
 	if e == nil {
-		return ceilingsText(ceilings, e) + "expected: unknown, nothing could be measured\n"
+		return ceilingsText(ceilings, e) + "expected: unknown, because no measurement succeeded\n"
 	}
 	return ceilingsText(ceilings, e) + expectedText(e)
 }

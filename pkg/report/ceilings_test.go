@@ -41,7 +41,7 @@ func TestMeasured(t *testing.T) {
 	require.Contains(t, errs.String(), "expected: 110 MiB/s, limited by network (local); 5.0 GiB in about 46 s\n")
 
 	r.Expected = nil
-	require.Contains(t, planText(r), "expected: unknown, nothing could be measured\n")
+	require.Contains(t, planText(r), "expected: unknown, because no measurement succeeded\n")
 	require.NotContains(t, planText(planned()), "expected")
 }
 

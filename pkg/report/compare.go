@@ -59,15 +59,15 @@ func compareText(r *job.CompareReport, verbose bool) string {
 func relations() []relation {
 	return []relation{
 		{plan.PairSame, "same"},
-		{plan.PairSameNewest, "same newest"},
+		{plan.PairSameNewest, "up to date"},
 		{plan.PairNewerA, "A is newer"},
 		{plan.PairNewerB, "B is newer"},
 		{plan.PairDiverged, "diverged"},
-		{plan.PairUnrelated, "nothing in common"},
-		{plan.PairHalfReceived, "half received"},
+		{plan.PairUnrelated, "no common snapshot"},
+		{plan.PairHalfReceived, "partially received"},
 		{plan.PairOnlyA, "only in A"},
 		{plan.PairOnlyB, "only in B"},
-		{plan.PairSetAside, "set aside"},
+		{plan.PairSetAside, "renamed"},
 		{plan.PairNoSnapshots, "no snapshots"},
 	}
 }
@@ -135,7 +135,7 @@ func onlyNames(b *strings.Builder, side string, s *plan.PairSide) {
 
 func older(s *plan.PairSide, v zfs.Version) string {
 	if n := len(s.Only) - s.Newer; n > 0 && v.CreateTXG <= s.Only[n-1].CreateTXG {
-		return ", older than the common one"
+		return ", older than the common snapshot"
 	}
 	return ""
 }

@@ -84,7 +84,7 @@ func deviceHeadline(r *job.DevReport) string {
 		parts = append(parts, "wire "+r.Wire.Mode)
 	}
 	if r.Delta {
-		parts = append(parts, "only what differs")
+		parts = append(parts, "only differences")
 	}
 	if r.Resumable > 0 {
 		parts = append(parts, "resumes at "+size.Text(r.Resumable))
@@ -169,7 +169,7 @@ func deviceSummary(r *job.DevReport) string {
 	}
 	amount(unreadable, " unreadable")
 	amount(last.Zeros, " zeros")
-	amount(last.Present, " were there already")
+	amount(last.Present, " already present")
 	if last.Wire != "local" {
 		parts = append(parts, size.Text(uint64(last.WireBytes))+" over the wire")
 	}

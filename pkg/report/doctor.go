@@ -92,12 +92,12 @@ func hiddenText(notes, well int) string {
 		parts = append(parts, english.Plural(notes, "note", ""))
 	}
 	if well > 0 {
-		parts = append(parts, english.Plural(well, "check", "")+" without fault")
+		parts = append(parts, english.Plural(well, "check", "")+" passed")
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return strings.Join(parts, " and ") + ": zxfer doctor -v shows them, and further rates\n"
+	return strings.Join(parts, " and ") + "; to show them and more rates: zxfer doctor -v\n"
 }
 
 // answerText returns the expected rate, its bottleneck and the recommended change.
@@ -107,7 +107,7 @@ func answerText(r *job.DoctorReport) string {
 	case e != nil:
 		rate = rateText(e)
 	case len(r.Ceilings) > 0:
-		rate = "unknown: no part of the way was measured"
+		rate = "unknown: no part of the path was measured"
 	default:
 		rate = "unknown: nothing was measured"
 	}
@@ -149,7 +149,7 @@ func rateText(e *forecast.Expected) string {
 // LimitText names the bottleneck, with the title of its ceiling.
 func LimitText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 	if e.Brief() {
-		return "none that matters"
+		return "none"
 	}
 	c := limitOf(ceilings, e)
 	text := oneLine(c.Title)
@@ -170,9 +170,9 @@ func limitOf(ceilings []probe.Ceiling, e *forecast.Expected) probe.Ceiling {
 			return c
 		}
 	}
-	c := probe.Ceiling{Host: e.Host, Title: "processors for all parts", BytesPerSecond: e.BytesPerSecond}
+	c := probe.Ceiling{Host: e.Host, Title: "processors shared by all parts", BytesPerSecond: e.BytesPerSecond}
 	if e.Host == "" {
-		c.Title = "what was asked for"
+		c.Title = "the requested limit"
 	}
 	return c
 }
@@ -198,9 +198,9 @@ func grantsText(grants []job.Grant, columns int) string {
 	var b strings.Builder
 	for _, g := range grants {
 		fmt.Fprintf(&b, "%s: this key is restricted\n", oneLine(g.Host))
-		b.WriteString(hangingIndent("  it may    ", oneLine(g.May), columns))
-		b.WriteString(hangingIndent("  seen      ", oneLine(strings.Join(append([]string{"versions, user, what it may receive and send"}, g.Seen...), ", ")), columns))
-		b.WriteString(hangingIndent("  not seen  ", oneLine(strings.Join(g.Unseen, ", ")), columns))
+		b.WriteString(hangingIndent("  permits   ", oneLine(g.May), columns))
+		b.WriteString(hangingIndent("  seen      ", oneLine(strings.Join(append([]string{"versions, user, permitted datasets"}, g.Seen...), ", ")), columns))
+		b.WriteString(hangingIndent("  hides     ", oneLine(strings.Join(g.Unseen, ", ")), columns))
 	}
 	return b.String()
 }

@@ -21,11 +21,11 @@ func diagnosed() *job.DoctorReport {
 	r := &job.DoctorReport{Schema: job.DoctorSchema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
 		{ID: "platform", Host: "local", Severity: finding.OK, Summary: "Debian GNU/Linux 13, kernel 6.12"},
 		{ID: "pyzfs", Host: "backup1", Severity: finding.Note, Summary: "pyzfs is not installed", Evidence: "python3", Remedy: "apt install python3-pyzfs"},
-		{ID: "fletcher", Host: "backup1", Severity: finding.Warn, Summary: "fletcher_4 is scalar at 3520 MB/s, and sse2 does 15017 MB/s here",
+		{ID: "fletcher", Host: "backup1", Severity: finding.Warn, Summary: "fletcher_4 uses scalar at 3520 MB/s, but sse2 reaches 15017 MB/s",
 			Evidence: "/sys/module/zfs/parameters/zfs_fletcher_4_impl: fastest [scalar]", Remedy: "echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl"},
 	}}
 	r.Expected.Unmeasured = []string{"target"}
-	r.Advice = &forecast.Advice{Why: "it is the link"}
+	r.Advice = &forecast.Advice{Why: "the link"}
 	return r
 }
 
@@ -44,7 +44,7 @@ func TestDoctorText(t *testing.T) {
 	require.NotContains(t, plain, "\x1b")
 	require.Contains(t, colored, "  \x1b[33mwarn\x1b[0m  fletcher  ")
 	broken := doctorText(t, diagnosed(), DoctorOptions{Columns: 60, Color: true})
-	require.Contains(t, broken, "  fletcher_4 is scalar at 3520 MB/s, and\n                  sse2 does 15017 MB/s here\n")
+	require.Contains(t, broken, "fletcher_4 uses scalar at 3520 MB/s, but\n                  sse2 reaches 15017 MB/s\n")
 	require.Contains(t, broken, "do:   echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl\n", "a command is pasted")
 	require.Equal(t, plain, strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "color adds nothing else")
 }
@@ -64,9 +64,9 @@ func TestDoctorNamesOneLimit(t *testing.T) {
 		"a disk": {forecast.Expected{BytesPerSecond: 900 << 20, LimitedBy: transfer.LimitSource, Host: "local", Ceiling: probe.SourceRead},
 			"limit   source: zfs send of the source on local\n", "zfs send of the source"},
 		"what all parts share": {forecast.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
-			"limit   sender cpu: processors for all parts on local\n", "processors for all parts"},
-		"what was asked for": {forecast.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
-			"limit   bandwidth limit: what was asked for\n", "what was asked for"},
+			"limit   sender cpu: processors shared by all parts on local", "processors shared by all parts"},
+		"the requested limit": {forecast.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
+			"limit   bandwidth limit: the requested limit\nchange", "the requested limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +94,7 @@ func TestDoctorAnswers(t *testing.T) {
 	r.Findings[2].Severity = finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "a rate that will not be is no answer")
 	r.Expected, r.Findings[2].Severity = &forecast.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}, finding.OK
-	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none that matters\n"))
+	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none\n"))
 	r.Expected, r.Findings[2].Severity = nil, finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed\nchange  on backup1"))
 	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &forecast.Advice{Why: "no check found fault"}}, DoctorOptions{}),
@@ -105,7 +105,7 @@ func TestDoctorAnswers(t *testing.T) {
 func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
-	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not looked at: the agent's policy forbids it"})
+	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not checked: the agent's policy forbids it"})
 	r.Grants = []job.Grant{{Host: "backup1", May: "--allow receive=vault/a --append-only", Seen: []string{"space", "resume"}, Unseen: []string{"mounts", "memory", "link"}}}
 	r.Expected = nil
 	r.Ceilings[0].BytesPerSecond, r.Ceilings[0].Skipped = 0, "forbidden"
@@ -113,11 +113,10 @@ func TestDoctorGrant(t *testing.T) {
 	for _, verbose := range []bool{false, true} {
 		text := doctorText(t, r, DoctorOptions{Verbose: verbose})
 		require.Contains(t, text, `backup1: this key is restricted
-  it may    --allow receive=vault/a --append-only
-  seen      versions, user, what it may receive and send, space, resume
-  not seen  mounts, memory, link
-`)
-		require.NotContains(t, text, "not looked at")
+  permits   --allow receive=vault/a --append-only
+  seen      versions, user, permitted datasets, space, resume
+  hides     mounts, memory, link`)
+		require.NotContains(t, text, "not checked")
 		require.NotContains(t, text, "memory copy")
 		require.Contains(t, text, "\n   local    link local to backup1, tls x 1  not for this key\n")
 	}

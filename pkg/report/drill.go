@@ -26,7 +26,7 @@ func DrillText(w io.Writer, d *statedir.Drill) error {
 			fmt.Fprintf(&b, "      %s\n", oneLine(path))
 		}
 		if c.Command == "failed" && c.Output != "" {
-			writePrefixed(&b, "    it said: ", c.Output)
+			writePrefixed(&b, "    output: ", c.Output)
 		}
 	}
 	for _, n := range d.Notes {
@@ -71,22 +71,22 @@ func drillFacts(c *statedir.DrilledRun) (facts []string) {
 // DrillFacts summarizes the state of a job's drills.
 func DrillFacts(d *runner.DrillStatus, stamp func(time.Time) string) (facts []string) {
 	if d.Running {
-		facts = append(facts, "one is under way")
+		facts = append(facts, "a drill is running")
 	}
 	switch {
 	case d.Last.IsZero() && d.Running:
 	case d.Last.IsZero():
-		facts = append(facts, "there was none")
+		facts = append(facts, "none yet")
 	case len(d.NotGood) > 0:
-		facts = append(facts, fmt.Sprintf("%d of %s not proved good, %s", len(d.NotGood), english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
+		facts = append(facts, fmt.Sprintf("%d of %s not verified, %s", len(d.NotGood), english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
 	default:
 		facts = append(facts, fmt.Sprintf("%s good, %s", english.Plural(d.Copies, "copy", "copies"), stamp(d.Last)))
 	}
 	switch {
 	case d.Age > 0 && !d.Good.IsZero():
-		facts = append(facts, "all were good "+Seconds(d.Age)+" ago")
+		facts = append(facts, "all verified "+Seconds(d.Age)+" ago")
 	case !d.Last.IsZero() && d.Good.IsZero():
-		facts = append(facts, "not all were ever proved good")
+		facts = append(facts, "not all were ever verified")
 	}
 	if !d.Next.IsZero() {
 		facts = append(facts, "next "+stamp(d.Next))
@@ -98,13 +98,13 @@ func drillPreviewText(b *strings.Builder, d *runner.DrillPreview, verbose bool) 
 	if d == nil {
 		return
 	}
-	when := "only by hand"
+	when := "manual only"
 	if !d.Next.IsZero() {
 		when = "next " + stamp(d.Next)
 	}
 	fmt.Fprintf(b, "  drill of the copies: %s\n", when)
 	if len(d.Locked) > 0 {
-		fmt.Fprintf(b, "    it would not prove %s, whose key is not there: %s\n", english.Plural(len(d.Locked), "copy", "copies"), firstOrAll(d.Locked, "      ", verbose))
-		writePrefixed(b, "    hint: ", "drill.key_file names a file with the key on the copy's host")
+		fmt.Fprintf(b, "    it cannot verify %s without its key: %s\n", english.Plural(len(d.Locked), "copy", "copies"), firstOrAll(d.Locked, "      ", verbose))
+		writePrefixed(b, "    hint: ", "set drill.key_file to a key file on the copy's host")
 	}
 }

@@ -49,7 +49,7 @@ func filesResult(r *job.FilesReport, err error) (stdout, stderr string) {
 	case r.DryRun && r.Snapshot != "":
 		return filesPlanText(r) + dryRunText(err), ""
 	case r.Outcome == outcome.UpToDate:
-		return fmt.Sprintf("%s: up to date, %s there already, with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")), ""
+		return fmt.Sprintf("%s: up to date, %s already present with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")), ""
 	case r.Result == nil:
 		return "", ""
 	}
@@ -67,12 +67,12 @@ func fileCount(n uint64, one, many string) string {
 // filesHeadline summarizes the plan on one line.
 func filesHeadline(r *job.FilesReport) string {
 	p := &r.Plan
-	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "files and folders") + ", " + size.Text(p.Bytes)}
+	parts := []string{english.Plural(int(p.New+p.Replaced), "file", "files and directories") + ", " + size.Text(p.Bytes)}
 	if p.Replaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d replaced", p.Replaced))
 	}
 	if p.Same > 0 {
-		parts = append(parts, fileCount(p.Same, "is", "are")+" there already, with equal size and time")
+		parts = append(parts, fileCount(p.Same, "is", "are")+" already present with equal size and time")
 	}
 	if r.Wire.Mode != "" && r.Wire.Mode != "local" {
 		parts = append(parts, "wire "+r.Wire.Mode)
@@ -105,8 +105,8 @@ func filesPlanText(r *job.FilesReport) string {
 	}
 	p := &r.Plan
 	names("comes:", p.Names, p.New+p.Replaced)
-	names("is there and differs:", p.Differ, p.Replaced)
-	names("is there as a folder, or a folder comes and it is none:", p.Blocked, uint64(len(p.Blocked)))
+	names("exists and differs:", p.Differ, p.Replaced)
+	names("file in place of a directory, or directory in place of a file:", p.Blocked, uint64(len(p.Blocked)))
 	b.WriteString(leftOutText(p) + problemsText(p.Failures))
 	if r.Wire.Mode != "" && r.Wire.Why != "" {
 		fmt.Fprintf(&b, "wire %s: %s\n", r.Wire.Mode, Line(r.Wire.Why))
@@ -118,13 +118,13 @@ func filesPlanText(r *job.FilesReport) string {
 func leftOutText(a *files.Account) string {
 	text := ""
 	if a.Special > 0 {
-		text += "left out: " + english.Plural(int(a.Special), "device, pipe or socket", "devices, pipes or sockets") + "\n"
+		text += "skipped: " + english.Plural(int(a.Special), "device, pipe or socket", "devices, pipes or sockets") + "\n"
 	}
 	if a.Privileged > 0 {
 		text += fileCount(a.Privileged, "has", "have") + " setuid, setgid or capabilities, as in the snapshot\n"
 	}
 	if a.Disowned {
-		text += "owners were not kept: only root can give files away\n"
+		text += "owners were not restored: only root can set them\n"
 	}
 	return text
 }
@@ -145,15 +145,15 @@ func problemsText(f files.Failures) string {
 func filesSummary(r *job.FilesReport) string {
 	a := r.Result
 	parts := []string{fmt.Sprintf("%s -> %s: %s, %s in %s", oneLine(r.Snapshot), oneLine(r.Target),
-		english.Plural(int(a.New+a.Replaced), "file", "files and folders"), size.Text(a.Bytes), Seconds(r.Seconds))}
+		english.Plural(int(a.New+a.Replaced), "file", "files and directories"), size.Text(a.Bytes), Seconds(r.Seconds))}
 	if a.Replaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d replaced", a.Replaced))
 	}
 	if a.Same > 0 {
-		parts = append(parts, fmt.Sprintf("%d passed over (equal size and time)", a.Same))
+		parts = append(parts, fmt.Sprintf("%d skipped (equal size and time)", a.Same))
 	}
 	if a.Failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d not as they were", a.Failed))
+		parts = append(parts, fmt.Sprintf("%d not restored correctly", a.Failed))
 	}
 	if r.LimitedBy != "" {
 		parts = append(parts, "limited by "+oneLine(r.LimitedBy))

@@ -47,7 +47,7 @@ func planned() *job.Report {
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
 			{Name: "backup1", Role: "target", ZFS: "2.1.11-1", Backend: "zfs command line (no pyzfs)", Version: "v0.1.0"},
 		},
-		Wire: connect.Report{Mode: "signed", Why: "raw streams of encrypted data: contents are secret already", Streams: 2, Dial: "source", Address: "10.0.0.2"},
+		Wire: connect.Report{Mode: "signed", Why: "raw streams of encrypted data are already secret", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Plan: &plan.Plan{
 			Notes: []string{"tank/home/vol: mountpoint is not carried: volumes have none"},
 			Datasets: []*plan.Dataset{
@@ -74,7 +74,7 @@ func planned() *job.Report {
 				{
 					Source: "tank/home/vol", Target: "vault/home/vol", Type: zfs.Volume, Needs: []string{"tank/home"},
 					Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 34}, Loses: []string{"vault/home/vol@theirs"},
-					Discard: "its snapshot is gone from the source",
+					Discard: "its snapshot is deleted on the source",
 					Steps: []plan.Step{{Kind: plan.Incremental, Why: "from the latest common bookmark", BaseGUID: 31, ToGUID: 34,
 						Send: zfs.SendSpec{Dataset: "tank/home/vol", From: "#a", To: "d"}, Receive: zfs.ReceiveSpec{Target: "vault/home/vol", Rollback: true}}},
 				},

@@ -33,14 +33,14 @@ func healText(r *job.HealReport) string {
 		case d.Why != "":
 			how := "not healed"
 			if d.Partly {
-				how = "not healed to the end"
+				how = "not completely healed"
 			}
 			fmt.Fprintf(&b, "%s: %s: %s\n", Line(d.Dataset), how, Line(d.Why))
 			for _, hint := range lines(d.Remedy) {
 				fmt.Fprintf(&b, "  %s\n", hint)
 			}
 		case r.DryRun:
-			fmt.Fprintf(&b, "%s: would be healed from %s: a snapshot of its own, sent to both, about %s back over the damaged blocks%s, and the snapshot removed\n",
+			fmt.Fprintf(&b, "%s: would be healed from %s: by a new snapshot on both sides, and a stream of about %s%s; the snapshot is destroyed afterwards\n",
 				Line(d.Dataset), Line(d.Copy), size.Text(d.Bytes), since(d))
 			if d.Note != "" {
 				fmt.Fprintf(&b, "  %s: %s\n", Line(d.Copy), Line(d.Note))
@@ -60,7 +60,7 @@ func healText(r *job.HealReport) string {
 	for _, t := range r.Things {
 		if t.Remedy != "" && !seen[t.Remedy] {
 			if len(seen) == 0 {
-				b.WriteString("to bring back by hand:\n")
+				b.WriteString("to restore manually:\n")
 			}
 			seen[t.Remedy] = true
 			fmt.Fprintf(&b, "  %s\n", Line(t.Remedy))
@@ -80,7 +80,7 @@ func since(d *job.HealedDataset) string {
 	if d.Since == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (what came after @%s; if that does not suffice, all, about %s)", Line(d.Since), size.Text(d.Whole))
+	return fmt.Sprintf(" (changes since @%s; if they are not enough, all data, about %s)", Line(d.Since), size.Text(d.Whole))
 }
 
 // whyNot explains why an object is not known to be healed. told omits its Why, because the

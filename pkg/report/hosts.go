@@ -40,7 +40,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	}
 	fmt.Fprintln(&b, hostsSum(f))
 	for _, p := range f.NotAsked {
-		fmt.Fprintf(&b, "not asked, as the job file does not name them: hosts like %s\n", oneLine(p))
+		fmt.Fprintf(&b, "not queried, because the job file does not name them: hosts like %s\n", oneLine(p))
 	}
 	return writeString(w, b.String())
 }
@@ -56,9 +56,9 @@ func hostsSum(f *fleet.Fleet) string {
 		}
 	}
 	if len(parts) == 0 {
-		parts = []string{"all well"}
+		parts = []string{"all ok"}
 	}
-	return fmt.Sprintf("%s, %s, %d of %s well: %s", english.Plural(len(f.Hosts), "host", ""),
+	return fmt.Sprintf("%s, %s, %d of %s ok: %s", english.Plural(len(f.Hosts), "host", ""),
 		english.Plural(sum.Jobs, "job", ""), sum.Well, english.Plural(sum.Copies, "copy", "copies"), strings.Join(parts, ", "))
 }
 
@@ -78,7 +78,7 @@ func hostFacts(j *fleet.Job) (facts []string) {
 		facts = append(facts, "late by "+Seconds(j.Lag))
 	}
 	if j.Copies > 0 {
-		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
+		facts = append(facts, fmt.Sprintf("%d of %s ok", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
 	facts = append(facts, LeftCopies(fleet.Summarize(j))...)
 	if !j.LastRun.IsZero() {
@@ -90,10 +90,10 @@ func hostFacts(j *fleet.Job) (facts []string) {
 // LeftCopies counts the diverged copies and the orphans of jobs.
 func LeftCopies(s *runner.Summary) (facts []string) {
 	if n := s.Diverged; n > 0 {
-		facts = append(facts, fmt.Sprintf("%d set aside", n))
+		facts = append(facts, fmt.Sprintf("%d renamed", n))
 	}
 	if n := s.Orphans; n > 0 {
-		facts = append(facts, fmt.Sprintf("%d gone from the source", n))
+		facts = append(facts, fmt.Sprintf("%d deleted on the source", n))
 	}
 	return facts
 }

@@ -26,7 +26,7 @@ func hostsAsTheyAre() *fleet.Fleet {
 	well.Diverged, well.Orphans = []replicate.DivergedCopy{{As: "vault/a.zxfer-2026-11-22T18-17-44Z"}}, []runner.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
 		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", runner.OK, 1, 1)}},
-		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "try it by hand: ssh web9 true"},
+		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "test the connection: ssh web9 true"},
 		{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{late}},
 		{Host: "web1", State: runner.OK, Jobs: []*fleet.Job{well}},
 		{Host: "web3", State: runner.OK},
@@ -37,19 +37,19 @@ func TestHostsText(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, HostsText(&b, hostsAsTheyAre(), false))
-	require.Equal(t, `web2      home  FAILED       failed: tank/a to vault: no space | left, 1 more, 10 of 12 copies well, last run 2026-11-22 18:17:44
-web2      pg    ok           1 of 1 copy well, last run 2026-11-22 18:17:44
+	require.Equal(t, `web2      home  FAILED       failed: tank/a to vault: no space | left, 1 more, 10 of 12 copies ok, last run 2026-11-22 18:17:44
+web2      pg    ok           1 of 1 copy ok, last run 2026-11-22 18:17:44
 web9?[2J  -     UNREACHABLE  ssh: connect to host; Connection refused
-db1       pg    LATE         late by 2 h 0 min, 0 of 2 copies well, last run 2026-11-22 18:17:44
-web1      home  ok           3 of 3 copies well, 1 set aside, 2 gone from the source, last run 2026-11-22 18:17:44
+db1       pg    LATE         late by 2 h 0 min, 0 of 2 copies ok, last run 2026-11-22 18:17:44
+web1      home  ok           3 of 3 copies ok, 1 renamed, 2 deleted on the source, last run 2026-11-22 18:17:44
 web3      -     ok           no job
-  hint: web9?[2J: try it by hand: ssh web9 true
-5 hosts, 4 jobs, 14 of 18 copies well: 1 failed, 1 unreachable, 1 late
-not asked, as the job file does not name them: hosts like re:x-.*
+  hint: web9?[2J: test the connection: ssh web9 true
+5 hosts, 4 jobs, 14 of 18 copies ok: 1 failed, 1 unreachable, 1 late
+not queried, because the job file does not name them: hosts like re:x-.*
 `, b.String())
 	b.Reset()
 	require.NoError(t, HostsText(&b, hostsAsTheyAre(), true))
-	require.NotRegexp(t, "(?m)^web[13]|ok", b.String())
+	require.NotRegexp(t, "(?m)^web[13]|  ok  ", b.String())
 	require.Contains(t, b.String(), "5 hosts, 4 jobs, 14 of 18")
 }
 
@@ -60,7 +60,7 @@ func TestNagiosHosts(t *testing.T) {
 	level, err := NagiosHosts(&b, f)
 	require.NoError(t, err)
 	require.Equal(t, LevelCritical, level)
-	require.Equal(t, `ZXFER CRITICAL: web2 home: failed: tank/a to vault: no space / left, 1 more; db1 pg: 1 of 2 datasets late by 2 h 0 min; web9?[2J: unreachable: ssh: connect to host; Connection refused (2 of 4 jobs on 5 hosts, 1 of 5 hosts without an answer) | hosts=5;;;0 unreachable=1;;;0 late=1;;;0 failed=1;;;0 copies=18;;;0 aside=1;;;0 gone=2;;;0
+	require.Equal(t, `ZXFER CRITICAL: web2 home: failed: tank/a to vault: no space / left, 1 more; db1 pg: 1 of 2 datasets late by 2 h 0 min; web9?[2J: unreachable: ssh: connect to host; Connection refused (2 of 4 jobs on 5 hosts, 1 of 5 hosts did not answer) | hosts=5;;;0 unreachable=1;;;0 late=1;;;0 failed=1;;;0 copies=18;;;0 aside=1;;;0 gone=2;;;0
 web2 home: CRITICAL
 failed: tank/a to vault: no space / left
 failed: more
@@ -75,7 +75,7 @@ unreachable: ssh: connect to host; Connection refused
 	level, err = NagiosHosts(&b, f)
 	require.NoError(t, err)
 	require.Equal(t, LevelUnknown, level)
-	require.Contains(t, b.String(), "Connection refused (1 of 1 host without an answer) | ")
+	require.Contains(t, b.String(), "Connection refused (1 of 1 host did not answer) |")
 
 	b.Reset()
 	level, err = NagiosHosts(&b, &fleet.Fleet{Hosts: hostsAsTheyAre().Hosts[3:]})

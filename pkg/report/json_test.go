@@ -68,9 +68,9 @@ func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 
 	Error(&text, err)
 	require.Equal(t, "zxfer: /srv/{{wire nc}}: none\nhint: see\nhint: --wire nc\n", text.String())
-	shown := datasetText(&plan.Dataset{Source: "{{wire nc}}", Target: "{{dial}}", Discard: "asked for by {{no-resume}}"})
+	shown := datasetText(&plan.Dataset{Source: "{{wire nc}}", Target: "{{dial}}", Discard: "requested by {{no-resume}}"})
 	require.Contains(t, shown, "{{wire nc}} -> {{dial}} ")
-	require.Contains(t, shown, "asked for by --no-resume\n")
+	require.Contains(t, shown, "receive: requested by --no-resume")
 }
 
 // Lists are never null, and the job's own report is not changed.

@@ -89,7 +89,7 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 			parts = append(parts, countBad(bad, sum.Jobs)+" on "+hosts)
 		}
 		if n := f.Unreachable; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %s without an answer", n, hosts))
+			parts = append(parts, fmt.Sprintf("%d of %s did not answer", n, hosts))
 		}
 		return strings.Join(parts, ", ")
 	}, perf)

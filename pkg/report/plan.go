@@ -75,13 +75,13 @@ func datasetText(d *plan.Dataset) string {
 	}
 	b.WriteString(asideText(d))
 	if d.Discard != "" {
-		fmt.Fprintf(&b, "  discards what an interrupted receive left: %s\n", Line(d.Discard))
+		fmt.Fprintf(&b, "  discards the state of an interrupted receive: %s\n", Line(d.Discard))
 	}
 	if d.CreateParents {
 		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
 	}
 	for _, name := range d.Parts {
-		fmt.Fprintf(&b, "  first %s becomes an encryption root of the key that it has\n", oneLine(name))
+		fmt.Fprintf(&b, "  first makes %s an encryption root with its present key\n", oneLine(name))
 	}
 	b.WriteString(restoreText(d.Restore))
 	if d.Joins != "" {
@@ -111,7 +111,7 @@ func asideText(d *plan.Dataset) string {
 	if d.Aside == nil {
 		return ""
 	}
-	return fmt.Sprintf("  SETS ASIDE %s as %s, with all that is below it: %s\n", oneLine(d.Target), oneLine(d.Aside.As), Line(d.Aside.Why))
+	return fmt.Sprintf("  RENAMES %s to %s, with its descendants: %s\n", oneLine(d.Target), oneLine(d.Aside.As), Line(d.Aside.Why))
 }
 
 // StepText describes a stream: "incremental @a -> @d with 2 snapshots between".
@@ -124,7 +124,7 @@ func StepText(st *plan.Step) string {
 	case plan.Clone:
 		s = "clone of " + st.Send.From + " up to " + to
 	case plan.Resume:
-		s = "rest of " + to + ", " + size.Text(st.Done) + " arrived before"
+		s = "rest of " + to + ", " + size.Text(st.Done) + " received before"
 	default:
 		s = "full " + to
 	}
@@ -152,7 +152,7 @@ func commandsText(commands []string) string {
 	if len(commands) == 0 {
 		return ""
 	}
-	return "the same by hand\n" + indented(commands)
+	return "equivalent commands\n" + indented(commands)
 }
 
 // indented returns each text, cleaned, on an indented line.
@@ -230,7 +230,7 @@ func headline(r *job.Report) string {
 
 func dryRunText(err error) string {
 	if err != nil && fault.ClassOf(err) == fault.Refused {
-		return "dry run: this would be refused; nothing was changed\n"
+		return "dry run: zxfer would refuse this; nothing was changed\n"
 	}
 	return "dry run: nothing was changed\n"
 }
@@ -269,10 +269,10 @@ func restoreText(g *plan.RestoreActions) string {
 		given = append(given, name+"="+g.Set[name])
 	}
 	if len(g.Revert) > 0 {
-		given = append(given, strings.Join(g.Revert, " and ")+" inherited or the default")
+		given = append(given, strings.Join(g.Revert, " and ")+" inherited or default")
 	}
 	if len(given) > 0 {
-		fmt.Fprintf(&b, "  in the end has %s\n", oneLine(strings.Join(given, ", ")))
+		fmt.Fprintf(&b, "  finally sets %s\n", oneLine(strings.Join(given, ", ")))
 	}
 	if root := cmp.Or(g.Joins, g.AssertedRoot); root != "" {
 		b.WriteString(joinsText(root, " again"))
@@ -285,5 +285,5 @@ func restoreText(g *plan.RestoreActions) string {
 
 // joinsText names the encryption root that a dataset will use.
 func joinsText(root, again string) string {
-	return fmt.Sprintf("  takes its key from %s%s\n", oneLine(root), again)
+	return fmt.Sprintf("  inherits its key from %s%s\n", oneLine(root), again)
 }

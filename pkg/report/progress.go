@@ -135,7 +135,7 @@ func (st *stream) snapshot() string {
 func (s *streams) report(now time.Time) string {
 	switch {
 	case len(s.running) == 0:
-		return fmt.Sprintf("no stream is running; %s arrived, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
+		return fmt.Sprintf("no stream is running; received %s, %s", english.Plural(s.finished, "stream", ""), size.Text(s.arrived))
 	case len(s.running) == 1 && !s.total.multiple():
 		return s.running[0].line()
 	}

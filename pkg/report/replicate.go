@@ -25,7 +25,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 	var b strings.Builder
 	alone := ""
 	if p.Local {
-		alone = ", no target: nothing is sent"
+		alone = ", no target: sends nothing"
 	}
 	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
 	errorText(&b, "  error: ", p.Error, p.Hint)
@@ -45,7 +45,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		targetText(&b, t, verbose)
 	}
 	for _, s := range p.Prunings {
-		fmt.Fprintf(&b, "  %s on %s: would remove %s%s and keep %s\n", s.Rule(), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
+		fmt.Fprintf(&b, "  %s on %s: would destroy %s%s and keep %s\n", s.Rule(), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
 		if verbose {
 			pruningDetails(&b, s)
 		}
@@ -53,27 +53,27 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 		errorText(&b, "    error: ", s.Error, s.Hint)
 	}
 	for _, d := range p.Denied {
-		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail as soon as %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
+		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail when %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
 	}
 	drillPreviewText(&b, p.Drill, verbose)
 	for _, d := range p.Delegations {
-		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
+		fmt.Fprintf(&b, "  %s is not root on %s; run once as root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
 	}
 	return writeString(w, b.String())
 }
 
 // frozenText describes an application that the run would freeze.
 func frozenText(z *freeze.Wanted) string {
-	how := map[string]string{freeze.PostgreSQL: "checkpoint, of the PostgreSQL server", freeze.MySQL: "locked, the MySQL or MariaDB server",
-		freeze.GuestAgent: "frozen by the guest agent, the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
+	how := map[string]string{freeze.PostgreSQL: "checkpoint of the PostgreSQL server", freeze.MySQL: "lock of the MySQL or MariaDB server",
+		freeze.GuestAgent: "freeze by the guest agent of the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
 	if z.Host != "" {
 		how += " at " + z.Host
 	}
-	otherwise := "else none is taken"
+	otherwise := "on failure, takes no snapshot"
 	if !z.Required {
-		otherwise = "else they are taken all the same"
+		otherwise = "on failure, takes the snapshots anyway"
 	}
-	return oneLine(fmt.Sprintf("for %s of them %s: %s, for %s at most; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
+	return oneLine(fmt.Sprintf("for %s of them %s: %s, for at most %s; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
 }
 
 // errorText writes an error and its hint, unless err is empty.
@@ -103,7 +103,7 @@ func datasetsOf(p *replicate.Pruning) string {
 	if len(p.Datasets) == 0 {
 		return ""
 	}
-	return ", " + english.Plural(len(p.Datasets), "dataset", "") + " that the source no longer has (" + oneLine(strings.Join(p.Datasets, ", ")) + ")"
+	return ", " + english.Plural(len(p.Datasets), "dataset", "") + " deleted on the source (" + oneLine(strings.Join(p.Datasets, ", ")) + ")"
 }
 
 func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
@@ -111,14 +111,14 @@ func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
 		fmt.Fprintf(b, "    %s\n", oneLine(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.KeepReasons)) {
-		fmt.Fprintf(b, "    %s stays: %s\n", oneLine(name), oneLine(p.KeepReasons[name]))
+		fmt.Fprintf(b, "    %s is kept: %s\n", oneLine(name), oneLine(p.KeepReasons[name]))
 	}
 }
 
 // untrustedText lists snapshots with dates that retention does not trust.
 func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
 	if len(p.Untrusted) > 0 {
-		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
+		fmt.Fprintf(b, "%s%s with implausible dates do not count for retention: %s\n",
 			indent, english.Plural(len(p.Untrusted), "snapshot", ""), firstOrAll(p.Untrusted, "  "+indent, all))
 	}
 }
@@ -142,7 +142,7 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 		fmt.Fprintf(b, ", about %s", size.Text(bytes))
 	}
 	if t.LeftOut > 0 {
-		fmt.Fprintf(b, ", %d left out", t.LeftOut)
+		fmt.Fprintf(b, ", %d excluded", t.LeftOut)
 	}
 	b.WriteByte('\n')
 	for _, d := range t.Plan.Datasets {
@@ -166,9 +166,9 @@ func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) err
 	var b strings.Builder
 	verb := "removed"
 	if dryRun || p.Refused {
-		verb = "would remove"
+		verb = "would destroy"
 	}
-	fmt.Fprintf(&b, "%s on %s: %s %s%s, %s kept, %s of them only because they are held or have clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""), datasetsOf(p),
+	fmt.Fprintf(&b, "%s on %s: %s %s%s, %s kept, %s of them only because of holds or clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""), datasetsOf(p),
 		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
 	for i := 0; dryRun && i < len(p.Remove); i++ {
 		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))
@@ -191,7 +191,7 @@ func RunLine(r *statedir.Run) string {
 		line += fmt.Sprintf(", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
 	}
 	if r.Pruned > 0 {
-		line += fmt.Sprintf(", %d removed on the source, bookmarks included", r.Pruned)
+		line += fmt.Sprintf(", %d destroyed on the source, including bookmarks", r.Pruned)
 	}
 	return line
 }
@@ -202,7 +202,7 @@ func runText(b *strings.Builder, r *statedir.Run) {
 		if t.Outcome == "" {
 			continue // the run ended before it reached this target
 		}
-		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
+		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d destroyed\n",
 			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
 	}
 }

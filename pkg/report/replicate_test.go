@@ -18,14 +18,14 @@ import (
 func TestPreviewListsSnapshots(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
-		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, KeepReasons: map[string]string{"tank@b": "base of near", "tank@a": "daily"}}}}
+		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, KeepReasons: map[string]string{"tank@b": "incremental source for near", "tank@a": "daily"}}}}
 	var short, long strings.Builder
 	require.NoError(t, PreviewText(&short, p, false))
 	require.NoError(t, PreviewText(&long, p, true))
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now ...\n"+
-		"  retention on source: would remove 1 snapshot and keep 2\n", short.String())
+		"  retention on source: would destroy 1 snapshot and keep 2\n", short.String())
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now\n    tank/a@now\n"+
-		"  retention on source: would remove 1 snapshot and keep 2\n    tank@old\n    tank@a stays: daily\n    tank@b stays: base of near\n", long.String())
+		"  retention on source: would destroy 1 snapshot and keep 2\n    tank@old\n    tank@a is kept: daily\n    tank@b is kept: base of near\n", long.String())
 }
 
 // Text from other hosts or records moves no cursor and adds no line.
@@ -58,7 +58,7 @@ func TestDeniedPreview(t *testing.T) {
 	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "mirror", When: "the source no longer has a snapshot of a copy", Error: "append-only"}}}
 	var b strings.Builder
 	require.NoError(t, PreviewText(&b, p, false))
-	require.Contains(t, b.String(), "  near: mirror: a run would fail as soon as the source no longer has a snapshot of a copy: append-only\n")
+	require.Contains(t, b.String(), "  near: mirror: a run would fail when the source no longer has a snapshot of a copy: append-only\n")
 	require.EqualError(t, p.Err(), `job "home": a later run would fail: see above`)
 }
 
@@ -68,5 +68,5 @@ func TestAsideHint(t *testing.T) {
 	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
 	var b strings.Builder
 	require.NoError(t, StatusText(&b, s, ""))
-	require.Contains(t, b.String(), "\n    hint: to give it up, there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'\n")
+	require.Contains(t, b.String(), "hint: to destroy it, run there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'")
 }

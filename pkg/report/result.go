@@ -98,7 +98,7 @@ func summary(r *job.Report) string {
 		return rolledBackText(r)
 	}
 	if r.Outcome == "done" && len(r.Results) == 0 {
-		return fmt.Sprintf("%s -> %s: no data was left to send, and what else was left is done\n", oneLine(r.Source), oneLine(r.Target))
+		return fmt.Sprintf("%s -> %s: no data was left to send; the remaining steps are done\n", oneLine(r.Source), oneLine(r.Target))
 	}
 	if r.Outcome == "up-to-date" || len(r.Results) == 0 {
 		return fmt.Sprintf("%s is up to date on %s%s\n", oneLine(r.Source), oneLine(r.Target), upToDateAt(r))
@@ -151,7 +151,7 @@ func rollbackText(command string) string {
 	if command == "" {
 		return ""
 	}
-	return "the copy has newer snapshots than its original now, and jobs refuse it; to roll it back (a dry run lists the loss):\n" + indented([]string{command})
+	return "the copy now has newer snapshots than its original, so that jobs refuse it; to roll it back (preview with a dry run):\n" + indented([]string{command})
 }
 
 // nextText lists the commands that a restore leaves to the user.
@@ -159,7 +159,7 @@ func nextText(commands []string) string {
 	if len(commands) == 0 {
 		return ""
 	}
-	return "to use it, there:\n" + indented(commands)
+	return "to use it, run there:\n" + indented(commands)
 }
 
 func meanRate(r *job.Report) string {
@@ -206,10 +206,10 @@ func failureText(r *job.Report) string {
 		}
 	}
 	if len(r.Results) > 0 && r.Plan != nil {
-		text += fmt.Sprintf("arrived before the end: %d of %s, %s moved\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size.Text(r.Bytes))
+		text += fmt.Sprintf("completed before the failure: %d of %s, %s sent\n", arrived, english.Plural(r.Plan.Steps(), "stream", ""), size.Text(r.Bytes))
 	}
 	if len(r.Next) > 0 {
-		text += "not mounted any more; as it is now it is mounted, there, with:\n" + indented(r.Next)
+		text += "no longer mounted; to mount its present state, run there:\n" + indented(r.Next)
 	}
 	return text
 }

@@ -14,7 +14,7 @@ import (
 // A restore with only its last stage left was not up to date.
 func TestSummaryOfWhatWasOnlyHandedOver(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "a -> b: no data was left to send, and what else was left is done\n", summary(&job.Report{Source: "a", Target: "b", Conclusion: outcome.Conclusion{Outcome: "done"}}))
+	require.Equal(t, "a -> b: no data was left to send; the remaining steps are done\n", summary(&job.Report{Source: "a", Target: "b", Conclusion: outcome.Conclusion{Outcome: "done"}}))
 }
 
 // TestRolledBackText reports a restore that only rolled datasets back.

@@ -30,8 +30,8 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 		}
 		leftCopiesText(&b, j)
 		if j.Untrusted > 0 {
-			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
-			writePrefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
+			fmt.Fprintf(&b, "  retention ignores the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
+			writePrefixed(&b, "    hint: ", "to list them: zxfer replicate prune -n "+j.Job+flags)
 		}
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, d := range j.Datasets {
@@ -45,15 +45,15 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 // leftCopiesText lists diverged copies and orphans.
 func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
 	for _, a := range j.Diverged {
-		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
-		writePrefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
+		fmt.Fprintf(b, "  renamed on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
+		writePrefixed(b, "    hint: ", "to destroy it, run there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
 	}
 	for _, g := range j.Orphans {
 		fate := "stays"
 		if !g.Due.IsZero() {
-			fate = "may go at " + stamp(g.Due)
+			fate = "may be destroyed at " + stamp(g.Due)
 		}
-		fmt.Fprintf(b, "  gone from the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), fate, oneLine(g.Target))
+		fmt.Fprintf(b, "  deleted on the source since %s: %s; its copy on %s %s: %s\n", stamp(g.Since), oneLine(g.Source), oneLine(g.To), fate, oneLine(g.Target))
 	}
 }
 

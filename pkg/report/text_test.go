@@ -86,7 +86,7 @@ func TestTextQuiet(t *testing.T) {
 	require.Empty(t, out.String())
 
 	text.Status()
-	require.Equal(t, "no stream is running; 2 streams arrived, 4.0 GiB\n", errs.String(), "it was asked for")
+	require.Equal(t, "no stream is running; received 2 streams, 4.0 GiB\n", errs.String(), "the limit was requested")
 }
 
 func TestTextFailure(t *testing.T) {
@@ -96,7 +96,7 @@ func TestTextFailure(t *testing.T) {
 	r := finished()
 	require.NoError(t, text.Done(r, fault.Interrupt("the same command resumes", context.Canceled)))
 	require.Empty(t, out.String())
-	require.Equal(t, "arrived before the end: 2 of 4 streams, 4.0 GiB moved\n", errs.String())
+	require.Equal(t, "completed before the failure: 2 of 4 streams, 4.0 GiB sent\n", errs.String())
 
 	require.NoError(t, text.Done(nil, errors.New("no report")))
 	require.NoError(t, text.Done(&job.Report{DryRun: true}, errors.New("no plan")))
@@ -140,7 +140,7 @@ func TestStatus(t *testing.T) {
 		text.Status()
 		return errs.String()
 	}
-	require.Equal(t, "no stream is running; 0 streams arrived, 0 B\n", status())
+	require.Equal(t, "no stream is running; received 0 streams, 0 B\n", status())
 	done := text.Activity("listing tank/home and backup1:vault")
 	c.add(12 * time.Second)
 	require.Equal(t, "listing tank/home and backup1:vault, 12 s\n", status())

@@ -15,7 +15,7 @@ import (
 )
 
 // forms lists the accepted forms, for errors and help.
-const forms = "bytes, or with a unit: 64K or 64KiB (1024), 64KB (1000); likewise M, G, T"
+const forms = "bytes, or a number with a unit: 64K or 64KiB (1024), 64KB (1000); also M, G, T"
 
 // Parse parses a size in bytes: a decimal number with an optional unit as in dd. K
 // and KiB are 1024 bytes, KB is 1000, and so on for M, G and T. Case does not

@@ -60,7 +60,7 @@ func connect(ctx context.Context, o Options, argument string) (*Conn, error) {
 	}
 	own, err := o.self()
 	if err != nil {
-		return nil, fmt.Errorf("read this zxfer: %w", err)
+		return nil, fmt.Errorf("read the local zxfer binary: %w", err)
 	}
 	p, err := o.start(command(own.id, o.Release, argument))
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *handshake) wait() error {
 		if string(peek) == agentWord {
 			if a.relay {
 				return fault.Refusef("choose another wire, or let the account start a shell",
-					"its account always starts an agent, which cannot relay connections")
+					"the account always starts an agent, which cannot relay connections")
 			}
 			return nil // the agent's client reads this line
 		}
@@ -163,10 +163,10 @@ func (a *handshake) wait() error {
 // coding, and the installed version, if any.
 func (a *handshake) handleNeed(words []string) error {
 	if len(words) < 3 {
-		return fmt.Errorf("its uname answered %q", words)
+		return fmt.Errorf("its uname printed %q", words)
 	}
 	if a.copied {
-		return errors.New("it asked for zxfer a second time")
+		return errors.New("it requested zxfer a second time")
 	}
 	if !a.foreign {
 		fits, err := a.o.binaryFor(words[0], words[1])
@@ -180,14 +180,14 @@ func (a *handshake) handleNeed(words []string) error {
 		}
 	}
 	if a.relay {
-		return errors.New("zxfer is not there any more, or is another build")
+		return errors.New("zxfer was deleted there, or replaced by another build")
 	}
 	if !a.o.Bootstrap {
-		message := "zxfer is not there, or is another build,"
+		message := "zxfer is missing there, or is another build,"
 		if len(words) > 3 && a.o.Release != "" && isVersion(words[3]) {
-			message = fmt.Sprintf("zxfer there is %s, this one is %s,", words[3], a.o.Release)
+			message = fmt.Sprintf("zxfer there is %s, the local one is %s,", words[3], a.o.Release)
 		}
-		return fault.Refusef("install this zxfer there, or leave {{no-bootstrap}} out: it is then copied to ~/.cache/zxfer",
+		return fault.Refusef("install the same zxfer there, or omit {{no-bootstrap}} to copy it to ~/.cache/zxfer",
 			"%s and {{no-bootstrap}} forbids copying this one", message)
 	}
 	return a.sendBuild(words[2])

@@ -126,9 +126,9 @@ func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
 			}
 			require.Equal(t, fault.Refused, fault.ClassOf(err))
 			if c.release != "" && strings.Contains(c.said, "0.") {
-				require.ErrorContains(t, err, "zxfer there is "+strings.Fields(c.said)[1]+", this one is 0.9.0/2, and {{no-bootstrap}} forbids copying this one")
+				require.ErrorContains(t, err, "zxfer there is "+strings.Fields(c.said)[1]+", the local one is 0.9.0/2, and {{no-bootstrap}} forbids copying this one")
 			} else {
-				require.ErrorContains(t, err, "zxfer is not there, or is another build, and")
+				require.ErrorContains(t, err, "zxfer is missing there, or is another build, and")
 			}
 		})
 	}
@@ -169,9 +169,9 @@ func TestRefusals(t *testing.T) {
 		hint    string
 	}{
 		"no bootstrap": {func(o *other) { o.Bootstrap = false },
-			"zxfer is not there, or is another build, and {{no-bootstrap}} forbids copying this one", "leave {{no-bootstrap}} out"},
+			"zxfer is missing there, or is another build, and {{no-bootstrap}} forbids copying this one", "omit {{no-bootstrap}} to"},
 		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
-			"is another build", "install this zxfer there"},
+			"is another build", "install the same zxfer there"},
 		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
 			"beta: its machine is riscv64, this zxfer is for ", "GOARCH="},
 		"another system": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo x86_64 || echo FreeBSD`) },
@@ -296,11 +296,11 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 		class   fault.Class
 	}{
 		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
-		"unreadable":  {"ssh 'x", `remote shell "ssh 'x" cannot be read`, "ssh -p 2222", fault.Usage},
-		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "try it by hand: " + ssh, fault.Failed},
-		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: it ended with status 255", "try it by hand", fault.Failed},
-		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh ended with status 255: no", "", fault.Failed},
-		"no sh there": {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh ended with status 127: sh: not found", "", fault.Failed},
+		"unreadable":  {"ssh 'x", `cannot parse remote shell "ssh 'x"`, "ssh -p 2222", fault.Usage},
+		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "test the connection: " + ssh, fault.Failed},
+		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: exit status 255", "test the connection", fault.Failed},
+		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh: exit status 255: no", "", fault.Failed},
+		"no sh there": {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh: exit status 127: sh: not found", "", fault.Failed},
 		"no login":    {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
 		"ends well":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
 		"killed":      {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
@@ -309,7 +309,11 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Agent(t.Context(), Options{Host: "beta", Command: c.command})
+			var logged []string
+			_, err := Agent(t.Context(), Options{Host: "beta", Command: c.command, Log: func(s string) { logged = append(logged, s) }})
+			if name != "chatters" {
+				require.Empty(t, logged, "a message is shown once")
+			}
 			require.ErrorContains(t, err, c.want)
 			require.Contains(t, fault.HintOf(err), c.hint)
 			require.Equal(t, c.class, fault.ClassOf(err))
@@ -363,7 +367,7 @@ func TestArgv(t *testing.T) {
 		"not ssh":        {Options{Host: "h", Command: "docker exec -i"}, []string{"docker", "exec", "-i", "h", "cmd"}, ""},
 		"option as host": {Options{Host: "-oProxyCommand=x"}, nil, `"-oProxyCommand=x" is not the name of a host`},
 		"no host":        {Options{}, nil, `"" is not the name of a host`},
-		"blank command":  {Options{Host: "h", Command: "  "}, nil, "cannot be read"},
+		"blank command":  {Options{Host: "h", Command: "  "}, nil, "cannot parse remote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,7 +60,7 @@ func (o *Options) binaryFor(system, machine string) (*build, error) {
 	case goarch == runtime.GOARCH:
 		return nil, nil
 	case goarch == "":
-		return nil, fault.Refusef("zxfer send has --wire nc for a host without zxfer", "its machine is %s, this zxfer is for %s", machine, runtime.GOARCH)
+		return nil, fault.Refusef("for a host without zxfer, use zxfer send --wire nc", "its machine is %s, this zxfer is for %s", machine, runtime.GOARCH)
 	}
 	own, _ := debug.ReadBuildInfo()
 	dirs := o.binaryDirs
@@ -78,14 +78,14 @@ func (o *Options) binaryFor(system, machine string) (*build, error) {
 				continue
 			}
 			if err = cmp.Or(err, checkBinary(text, goarch, own)); err != nil {
-				return nil, fault.Refusef("put the one of this version there, from the release that this zxfer is of", "its machine is %s, and %s %w", machine, file, err)
+				return nil, fault.Refusef("replace the file by the one of the same release", "its machine is %s, and %s %w", machine, file, err)
 			}
 			sum := sha256.Sum256(text)
 			return &build{hex.EncodeToString(sum[:]), text}, nil
 		}
 	}
 	file := filepath.Join(dirs[0], "zxfer-linux-"+goarch)
-	return nil, fault.Refusef(fmt.Sprintf("put it there, or into %s: it is in the release's tarball, or in the source of this version\n%s", dirs[len(dirs)-1],
+	return nil, fault.Refusef(fmt.Sprintf("copy it there, or to %s, from the release's tarball\nor build it from the same source: %s", dirs[len(dirs)-1],
 		"CGO_ENABLED=0 GOARCH="+goarch+" go build -o="+shellquote.Join(file)+" ./cmd/zxfer"),
 		"its machine is %s, this zxfer is for %s, and there is no %s", machine, runtime.GOARCH, file)
 }
@@ -135,7 +135,7 @@ func readBinary(name string) ([]byte, error) {
 	}
 	owner := func(i os.FileInfo) uint32 { return i.Sys().(*syscall.Stat_t).Uid }
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || !slices.Contains([]uint32{0, uint32(os.Geteuid()), owner(self)}, owner(info)) {
-		return nil, errors.New("is not used: others may write it, until chown root and chmod go-w")
+		return nil, errors.New("is ignored, because other users can write it: run chown root and chmod go-w")
 	}
 	var r io.Reader = f
 	if strings.HasSuffix(name, ".zst") {
@@ -158,7 +158,7 @@ func readBinary(name string) ([]byte, error) {
 func checkBinary(text []byte, goarch string, own *debug.BuildInfo) error {
 	other, err := buildinfo.Read(bytes.NewReader(text))
 	if err != nil || other.Path != program {
-		return errors.New("is no zxfer")
+		return errors.New("is not zxfer")
 	}
 	if os, arch := buildSetting(other, "GOOS"), buildSetting(other, "GOARCH"); os != "linux" || arch != goarch {
 		return fmt.Errorf("is for %s/%s", os, arch)

@@ -136,7 +136,7 @@ func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
 	require.NoError(t, os.WriteFile(boot, []byte("another-boot "+runtime.GOARCH+"-of-before\n"), 0o600))
 	o.Bootstrap = false
 	_, err := Agent(t.Context(), o.Options)
-	require.ErrorContains(t, err, "zxfer is not there")
+	require.ErrorContains(t, err, "zxfer is missing there")
 	require.NoError(t, os.WriteFile(boot, []byte("another-boot\n"), 0o600)) // format of older versions
 	c, err := Agent(t.Context(), o.Options)
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 			file := filepath.Join(o.binaryDirs[0], "zxfer-linux-386")
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			require.NoError(t, os.Chmod(file, 0o620))
-		}, "is not used: others may write it"},
+		}, "is ignored, because other users can write it"},
 		"of another release, as it says itself": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
 			o.Release = "1.0.0/2"
@@ -216,7 +216,7 @@ func TestJudge(t *testing.T) {
 	require.EqualError(t, checkBinary(text, "386", own("(devel)", "abc")), "is of devel, and this zxfer of devel (abc)")
 	require.EqualError(t, checkBinary(text, "386", nil), "is of devel, and this zxfer of no known build")
 	require.EqualError(t, checkBinary(text, "amd64", own("", "")), "is for linux/386")
-	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is no zxfer")
+	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is not zxfer")
 }
 
 // A slow copy shows its progress.

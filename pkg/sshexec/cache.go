@@ -26,7 +26,7 @@ func inCacheDirs(ctx context.Context, o Options, do string) (lines []string, err
 	text, err := Ask(ctx, o, cacheDirs+forEachDir+`if enter "$c" && ours .; then `+do+`; fi; done; echo `+endedWord)
 	lines = strings.Split(strings.TrimSpace(text), "\n")
 	if err == nil && lines[len(lines)-1] != endedWord {
-		err = errors.New("no shell ran what it was sent")
+		err = errors.New("no shell ran the script")
 	}
 	if err != nil && o.Host != "" {
 		err = fmt.Errorf("%s: %w", o.Host, err)

@@ -371,7 +371,7 @@ func TestARestrictedAccountRunsNoScript(t *testing.T) {
 	s, err := Run(t.Context(), o.Options, "echo no")
 	require.NoError(t, err)
 	_, _, _, err = s.Result()
-	require.ErrorContains(t, err, "its account always starts an agent, which runs no script")
+	require.ErrorContains(t, err, "the account always starts an agent, which does not run scripts")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	_, err = ListCache(t.Context(), o.Options)
 	require.Error(t, err)

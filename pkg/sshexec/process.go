@@ -151,12 +151,12 @@ func (p *process) failure() error {
 	status, _ := exit.Sys().(syscall.WaitStatus)
 	switch {
 	case exit.ExitCode() == exitRefused:
-		return fault.Refusef("zxfer is kept in ~/.cache/zxfer there (or in XDG_CACHE_HOME, or in /tmp/zxfer-UID), which only the account may write; or install the same zxfer in its PATH",
+		return fault.Refusef("let only the account write ~/.cache/zxfer there, or install the same zxfer in its PATH",
 			"%s", cmp.Or(stderr, "the other host refused"))
 	case status.Signaled():
 		return fmt.Errorf("%s was killed: %s", p.name, status.Signal())
 	case exit.ExitCode() == 255 && isSSH(p.name):
-		return fault.Failf("try it by hand: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "exit status 255"))
+		return fault.Failf("test the connection: "+p.tryCommand, "ssh: %s", cmp.Or(strings.TrimPrefix(stderr, "ssh: "), "exit status 255"))
 	}
 	return fmt.Errorf("%s: exit status %d: %s", p.name, exit.ExitCode(), cmp.Or(stderr, "no error message"))
 }
@@ -258,7 +258,7 @@ func Output(ctx context.Context, o Options, line string, maxBytes int64) ([]byte
 	var exit *exec.ExitError
 	switch {
 	case int64(len(text)) > maxBytes:
-		return nil, fmt.Errorf("it wrote more than %d bytes", maxBytes)
+		return nil, fmt.Errorf("its output is longer than %d bytes", maxBytes)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err == nil || errors.As(err, &exit) && len(bytes.TrimSpace(text)) > 0:
@@ -268,11 +268,11 @@ func Output(ctx context.Context, o Options, line string, maxBytes int64) ([]byte
 	}
 	words, parseErr := o.words()
 	if parseErr == nil && exit.ExitCode() == 255 && isSSH(words[0]) {
-		return nil, fault.Failf("try it by hand: "+shellquote.Join(append(words, o.Host, "true")...), "ssh: %s", cmp.Or(strings.TrimPrefix(stderr.String(), "ssh: "), "exit status 255"))
+		return nil, fault.Failf("test the connection: "+shellquote.Join(append(words, o.Host, "true")...), "ssh: %s", cmp.Or(strings.TrimPrefix(stderr.String(), "ssh: "), "exit status 255"))
 	}
 	hint := ""
 	if exit.ExitCode() == exitNotFound {
-		hint = "install it there, in the PATH that ssh finds: " + firstWord(line)
+		hint = "install it there, in the PATH of ssh commands: " + firstWord(line)
 	}
 	return nil, fault.Failf(hint, "exit status %d: %s", exit.ExitCode(), cmp.Or(strings.TrimPrefix(stderr.String(), "zxfer: "), "no error message"))
 }

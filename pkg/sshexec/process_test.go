@@ -42,7 +42,7 @@ func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
 	err := <-call
 	require.ErrorIs(t, err, hosts.ErrLost)
 	require.ErrorContains(t, err, "beta: ")
-	require.NotContains(t, err.Error(), "heard nothing", "it is noticed by the end of its output")
+	require.NotContains(t, err.Error(), "no message", "it is noticed by the end of its output")
 	require.NoError(t, r.Close())
 }
 
@@ -67,8 +67,8 @@ func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err)
 	requireGone(t, o.pid())
-	require.ErrorContains(t, c.Close(), "heard nothing for 300ms: the other end is gone")
-	require.Contains(t, o.logged(), "beta: zxfer: heard nothing", "what the other end says is logged")
+	require.ErrorContains(t, c.Close(), "no message for 300ms: connection lost")
+	require.Contains(t, o.logged(), "beta: zxfer: no message", "what the other end says is logged")
 }
 
 func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
@@ -175,4 +175,17 @@ func TestAskEndsWhatItStarted(t *testing.T) {
 func gone(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
+}
+
+// TestTailHolds logs, before the connection works, only the lines that the error does not repeat.
+func TestTailHolds(t *testing.T) {
+	t.Parallel()
+	var logged []string
+	tail := &tail{log: func(s string) { logged = append(logged, s) }, maxLines: 2, hold: true}
+	_, _ = tail.Write([]byte("one\ntwo\nthree\n"))
+	require.Equal(t, []string{"one"}, logged)
+	tail.release()
+	require.Equal(t, []string{"one", "two", "three"}, logged)
+	_, _ = tail.Write([]byte("four\n"))
+	require.Equal(t, []string{"one", "two", "three", "four"}, logged)
 }

@@ -100,7 +100,7 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 		case n == 0:
 			return nil
 		case n > maxChunk:
-			return fmt.Errorf("the relay sent a chunk of %d bytes, at most %d are allowed", n, maxChunk)
+			return fmt.Errorf("the relay sent a chunk of %d bytes, more than %d", n, maxChunk)
 		}
 		if _, err := io.ReadFull(r, buf[:n]); err != nil {
 			return fmt.Errorf("the relay ended: %w", err)

@@ -170,7 +170,7 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}{
 		"nobody listens":  {func(*other) {}, address, "connection refused"},
 		"not loopback":    {func(*other) {}, "192.0.2.1:80", "only loopback addresses are allowed"},
-		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer is not there any more"},
+		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer was deleted there, or replaced"},
 		"no remote shell": {func(o *other) { o.Command = "/no/such/rsh" }, address, "cannot start the remote shell"},
 	} {
 		t.Run(name, func(t *testing.T) {

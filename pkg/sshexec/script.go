@@ -50,7 +50,7 @@ type Script struct {
 // maxOutput limits the output of a script in bytes: a listing of about 600,000 versions.
 const maxOutput = 64 << 20
 
-var ErrOutput = fmt.Errorf("it wrote more than %d bytes", maxOutput)
+var ErrOutput = fmt.Errorf("its output is longer than %d bytes", maxOutput)
 
 // output collects the output of a script, without earlier output of the login shell.
 type output struct {
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options, script string) (*Script, error) {
 
 func run(ctx context.Context, o Options, script string) (*Script, error) {
 	if strings.Contains("\n"+script+"\n", "\n"+runWord+"\n") {
-		return nil, fmt.Errorf("%s: a script may not hold the line %q", o.Host, runWord)
+		return nil, fmt.Errorf("%s: a script must not contain the line %q", o.Host, runWord)
 	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Host, err)
@@ -163,13 +163,13 @@ func (s *Script) Result() (stdout []byte, stderr string, status int, err error) 
 	case status != 0 && s.cause() != nil:
 		err = s.cause()
 	case s.p.forced.Load():
-		err = errors.New("the remote shell did not end, and was ended")
+		err = errors.New("the remote shell did not end, and zxfer killed it")
 	case !ran && (bytes.Contains(s.out.b.Bytes(), []byte("\n"+agentWord)) || strings.HasPrefix(s.p.stderr.String(), "zxfer: ")):
 		// A forced agent reads the script as a message, and may report an error before its hello.
-		err = fault.Refusef("use an account that starts a shell", "its account always starts an agent, which runs no script")
+		err = fault.Refusef("use an account that starts a shell", "the account always starts an agent, which does not run scripts")
 	case !ran || status < 0 || status == 255 && isSSH(s.p.name):
 		if err = s.p.failure(); err == nil {
-			err = fmt.Errorf("no shell ran what it was sent; it said: %s", cmp.Or(strings.TrimSpace(s.p.stderr.String()), "nothing"))
+			err = fmt.Errorf("no shell ran the script; output: %s", cmp.Or(strings.TrimSpace(s.p.stderr.String()), "nothing"))
 		}
 	}
 	if err != nil {

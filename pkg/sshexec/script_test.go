@@ -49,10 +49,10 @@ func TestHowAScriptEnded(t *testing.T) {
 		"badly":                 {`exec sh -c "$command"`, "echo oops >&2; exit 3", "oops", 3, ""},
 		"killed there":          {`exec sh -c "$command"`, "sh -c 'kill -9 $$'", "Killed", 137, ""},
 		"several lines":         {`exec sh -c "$command"`, "for i in 1 2 3 4 5 6 7; do echo $i >&2; done", "1\n2\n3\n4\n5\n6\n7", 0, ""},
-		"not a shell":           {`echo This account is not available.; exit 1`, "true", "", 0, "beta: sh ended with status 1: it said nothing"},
-		"says nothing":          {`exit 0`, "true", "", 0, "beta: no shell ran what it was sent; it said: nothing"},
+		"not a shell":           {`echo This account is not available.; exit 1`, "true", "", 0, "beta: sh: exit status 1: no error message"},
+		"says nothing":          {`exit 0`, "true", "", 0, "beta: no shell ran the script; output: nothing"},
 		"cut before it was all": {`head -c 10 | sh -c "$command"`, "echo this is long enough to be cut", "", 0, "beta: "},
-		"holds its own end":     {`exec sh -c "$command"`, "echo '\nzxfer-run\n'", "", 0, "may not hold"},
+		"holds its own end":     {`exec sh -c "$command"`, "echo '\nzxfer-run\n'", "", 0, "must not contain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func TestWhatAScriptWritesIsBounded(t *testing.T) {
 		require.Fail(t, "it is still read")
 	}
 	out, _, _, err := s.Result()
-	require.ErrorContains(t, err, "beta: it wrote more than ")
+	require.ErrorContains(t, err, "beta: its output is longer than")
 	require.Empty(t, out)
 	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
 }

@@ -63,7 +63,7 @@ func (o *Options) words() ([]string, error) {
 	}
 	words, err := shellquote.Split(o.Command)
 	if err != nil || len(words) == 0 {
-		return nil, fault.Usagef("write it as in a shell, such as: ssh -p 2222", "remote shell %q cannot be read", o.Command)
+		return nil, fault.Usagef("use shell syntax, such as: ssh -p 2222", "cannot parse remote shell %q", o.Command)
 	}
 	return words, nil
 }

@@ -73,7 +73,7 @@ func (c *copyState) account(life time.Duration) (int64, []Stage) {
 
 func (c *copyState) stalled() (reason string, network bool) {
 	if c.reader.meter.bytes.Load() > c.write.bytes.Load() {
-		return c.sink.Name() + " took nothing", false
+		return c.sink.Name() + " accepted no data", false
 	}
-	return c.src.Name() + " gave nothing", false
+	return c.src.Name() + " sent no data", false
 }

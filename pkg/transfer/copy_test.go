@@ -51,7 +51,7 @@ func TestCopy(t *testing.T) {
 			src.Hang = true
 			_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Stall: time.Minute}, nil)
 			require.ErrorIs(t, err, transfer.ErrStall)
-			require.ErrorContains(t, err, "memory source gave nothing")
+			require.ErrorContains(t, err, "memory source sent no data")
 			requireNothing(t, sink, transfertest.Random(1000))
 		})
 	})

@@ -200,15 +200,15 @@ func (l *Life) watch() (stop func()) {
 // bytes.
 type PeerError struct{ Text string }
 
-func (e *PeerError) Error() string { return "the other end failed: " + e.Text }
+func (e *PeerError) Error() string { return "the other host failed: " + e.Text }
 
 // ErrStall means that a transfer made no progress for Options.Stall. The error names the part
 // that stalled. If that is the network, it also matches tcp.ErrCut.
-var ErrStall = errors.New("no byte was moved")
+var ErrStall = errors.New("no data was transferred")
 
 // ErrMiscounted means that the sender's authenticated account does not match the received
 // stream, although every frame was valid.
-var ErrMiscounted = errors.New("the stream's end does not match what arrived")
+var ErrMiscounted = errors.New("the received data does not match the end of the stream")
 
 func stalled(subject string, network bool, after time.Duration) error {
 	err := fmt.Errorf("%w for %s: %s", ErrStall, after, subject)

@@ -216,7 +216,7 @@ func TestPipeFailures(t *testing.T) {
 				require.NoError(t, err)
 				defer w.Close()
 				o := move(t, a, b, &pipeSource{r: r}, newPipeSink(t, 0, nil), transfer.Options{Stall: stall})
-				return stallOf(o.sendErr, "pipe source gave nothing")
+				return stallOf(o.sendErr, "pipe source sent no data")
 			})
 		})
 		t.Run(string(mode)+"/stalled sink", func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestPipeFailures(t *testing.T) {
 				opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
 				o := move(t, a, b, newPipeSource(t, transfertest.Random(20<<20), 1<<20), newPipeSink(t, 0, untilAborted), opt)
 				require.Error(t, o.sendErr)
-				return stallOf(o.receiveErr, "pipe sink took nothing")
+				return stallOf(o.receiveErr, "pipe sink accepted no data")
 			})
 		})
 	}

@@ -112,7 +112,7 @@ func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
 		r.ring.truncate(early)
 		return a, nil
 	case a.StreamBytes != a.Bytes || a.StreamFrames != a.Frames:
-		return a, fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
+		return a, fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrMiscounted, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
 	}
 	return a, r.ring.close(a.Frames, nil)
 }
@@ -120,7 +120,7 @@ func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
 // take puts a frame into the ring.
 func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
 	if h.Flags&^tcp.Compressed != 0 {
-		return fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
+		return fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 	}
 	r.in.Took(h)
 	full := r.in.Full[c.Stream()]
@@ -136,14 +136,14 @@ func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *
 // verify compares the sender's account with the stored bytes.
 func (r *receiverState) verify(a tcp.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
-		return fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
+		return fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
 	}
 	if r.pipe != nil {
 		return nil
 	}
 	sum := r.hash.Sum128().Bytes()
 	if a.Digested && a.Digest != sum {
-		return fmt.Errorf("%w: digest %x arrived, %x was sent", ErrMiscounted, sum, a.Digest)
+		return fmt.Errorf("%w: received digest %x, sent %x", ErrMiscounted, sum, a.Digest)
 	}
 	r.digest = hex.EncodeToString(sum[:])
 	return nil
@@ -163,9 +163,9 @@ func (r *receiverState) stalled() (reason string, network bool) {
 		sink = r.spliced.Running()
 	}
 	if sink {
-		return r.sink.Name() + " took nothing", false
+		return r.sink.Name() + " accepted no data", false
 	}
-	return "the network or the other end gave nothing", true
+	return "the network or the other host sent no data", true
 }
 
 // aliveInterval is how often a receiver sends an Alive frame.
@@ -311,7 +311,7 @@ func parseEnd(c *tcp.Conn, h tcp.Header, b *tcp.Block) (tcp.Account, error) {
 	case tcp.Abort:
 		return tcp.Account{}, &PeerError{Text: string(b.Payload())}
 	}
-	return tcp.Account{}, fmt.Errorf("%w: a frame of kind %d from the sender", tcp.ErrTampered, h.Kind)
+	return tcp.Account{}, fmt.Errorf("%w: unexpected frame of kind %d from the sender", tcp.ErrTampered, h.Kind)
 }
 
 // joinEnds waits for the ends of n connections, whose accounts must agree.
@@ -342,7 +342,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		frames += e.account.StreamFrames
 		e.account.StreamBytes, e.account.StreamFrames = 0, 0
 		if have > 1 && early == nil && e.account != whole {
-			return whole, early, fmt.Errorf("%w: the connections' ends disagree", ErrMiscounted)
+			return whole, early, fmt.Errorf("%w: the ends of the connections differ", ErrMiscounted)
 		}
 		whole = e.account
 	}

@@ -108,7 +108,7 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	}
 	slot := &r.slots[n%uint64(len(r.slots))]
 	if n < r.next || *slot != nil {
-		return fmt.Errorf("%w: frame %d came twice", ErrMiscounted, n)
+		return fmt.Errorf("%w: received frame %d twice", ErrMiscounted, n)
 	}
 	*slot = p
 	r.end = max(r.end, n+1)

@@ -230,7 +230,7 @@ func (o *Outgoing) listen() {
 			}
 		case head.Kind == tcp.Ack:
 			if !o.ended.Load() {
-				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", tcp.ErrTampered, o.content))
+				o.life.Fail(fmt.Errorf("%w: the receiver confirmed an unfinished %s", tcp.ErrTampered, o.content))
 			}
 			o.ack = b.Payload()
 			return
@@ -238,7 +238,7 @@ func (o *Outgoing) listen() {
 			o.life.Fail(&PeerError{Text: string(b.Payload())})
 			return
 		default:
-			o.life.Fail(fmt.Errorf("%w: a frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
+			o.life.Fail(fmt.Errorf("%w: unexpected frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
 			return
 		}
 	}
@@ -299,9 +299,9 @@ func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() 
 func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():
-		return "the other end did not confirm the " + o.content, true
+		return "the other host did not confirm the " + o.content, true
 	case read > o.meter.bytes.Load():
-		return "the network or the other end took nothing", true
+		return "the network or the other host accepted no data", true
 	}
-	return source + " gave nothing", false
+	return source + " sent no data", false
 }

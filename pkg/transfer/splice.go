@@ -92,9 +92,9 @@ func (r *receiverState) splice() (tcp.Account, error) {
 		case h.Kind != tcp.Data:
 			return parseEnd(c, h, b)
 		case h.Position != r.frames:
-			return tcp.Account{}, fmt.Errorf("%w: frame %d came instead of %d", ErrMiscounted, h.Position, r.frames)
+			return tcp.Account{}, fmt.Errorf("%w: received frame %d instead of %d", ErrMiscounted, h.Position, r.frames)
 		case h.Flags&^tcp.Compressed != 0:
-			return tcp.Account{}, fmt.Errorf("%w: a frame of a device in a stream", tcp.ErrTampered)
+			return tcp.Account{}, fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 		case h.Flags != 0:
 			p := &piece{block: b, header: h}
 			if r.decompress.decompress(p); p.err != nil {

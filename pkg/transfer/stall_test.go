@@ -54,7 +54,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				if errors.Is(o.sendErr, tcp.ErrCut) {
 					return o.sendErr
 				}
-				return stallOf(o.sendErr, "memory source gave nothing")
+				return stallOf(o.sendErr, "memory source sent no data")
 			})
 		})
 		t.Run(string(mode)+"/target", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
 				require.Error(t, o.sendErr)
 				requireNothing(t, sink, stream)
-				return stallOf(o.receiveErr, "memory sink took nothing")
+				return stallOf(o.receiveErr, "memory sink accepted no data")
 			})
 		})
 	}
@@ -92,7 +92,7 @@ func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.A
 // The other end still learns of the stall and its cause.
 func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
 	t.Parallel()
-	for _, who := range []string{"memory source gave nothing", "memory sink took nothing"} {
+	for _, who := range []string{"memory source sent no data", "memory sink accepted no data"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
 			testenv.Widen(t, firstStall, func(stall time.Duration) error { return hangForGood(t, who, stall) })

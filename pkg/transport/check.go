@@ -68,10 +68,10 @@ func (w *Settings) checkConsent(at Place) error {
 	needsConsent := w.Wire == Plain || w.Wire == NC
 	switch {
 	case needsConsent && !w.TrustedLink && at != Doctor: // a measurement moves no confidential data
-		return fault.Usagef("add {{trusted-link}} if nobody can read or change data on the link, or leave {{wire}} out",
-			"%s needs {{trusted-link}}: bytes cross unencrypted and unauthenticated", option.Name("wire", w.Wire))
+		return fault.Usagef("if no one can read or modify data on the link, add {{trusted-link}}; otherwise omit {{wire}}",
+			"%s requires {{trusted-link}}: data is neither encrypted nor authenticated", option.Name("wire", w.Wire))
 	case w.TrustedLink && !needsConsent:
-		return fault.Usagef("add {{wire plain}}, or leave {{trusted-link}} out", "{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}")
+		return fault.Usagef("add {{wire plain}}, or omit {{trusted-link}}", "{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}")
 	}
 	return nil
 }
@@ -81,9 +81,9 @@ func (w *Settings) checkConsent(at Place) error {
 func (w *Settings) CheckHosts(source, target bool) error {
 	switch {
 	case w.Wire == NC && source == target:
-		return fault.Usagef("run zxfer on one of the two hosts, or leave {{wire}} out", "{{wire nc}} is between this host and another one")
+		return fault.Usagef("run zxfer on one of the two hosts, or omit {{wire}}", "{{wire nc}} requires one local and one remote side")
 	case w.Wire == SSH && !source && !target:
-		return fault.Usagef("run zxfer on one of the two hosts, or leave {{wire}} out", "{{wire ssh}} needs one end on this host")
+		return fault.Usagef("run zxfer on one of the two hosts, or omit {{wire}}", "{{wire ssh}} requires one local side")
 	}
 	return nil
 }
@@ -99,9 +99,9 @@ func (w *Settings) conditions() []applicableCase {
 	var out []applicableCase
 	switch w.Wire {
 	case SSH:
-		out = append(out, applicableCase{OverSSH, "with {{wire ssh}}: data takes the way of the remote shell"})
+		out = append(out, applicableCase{OverSSH, "with {{wire ssh}}, which sends data through the remote shell"})
 	case NC:
-		out = append(out, applicableCase{ByNC, "with {{wire nc}}, which uses no zxfer on the other host"})
+		out = append(out, applicableCase{ByNC, "with {{wire nc}}, which uses no zxfer on the remote host"})
 	}
 	if w.Compress == off {
 		out = append(out, applicableCase{Uncompressed, "with {{compress off}}"})
@@ -110,5 +110,5 @@ func (w *Settings) conditions() []applicableCase {
 }
 
 func ineffectiveError(id, reason string) error {
-	return fault.Usagef("leave "+option.Name(id, "")+" out", "%s has no effect %s", option.Name(id, ""), reason)
+	return fault.Usagef("omit "+option.Name(id, ""), "%s has no effect %s", option.Name(id, ""), reason)
 }

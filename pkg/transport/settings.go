@@ -128,7 +128,7 @@ func (p *Ports) UnmarshalText(text []byte) error {
 	case errLow != nil || errHigh != nil || low == 0:
 		return errors.New("write LOW-HIGH, ports from 1 to 65535")
 	case low > high:
-		return errors.New("the first port is above the last")
+		return errors.New("the first port is higher than the last")
 	}
 	*p = Ports{int(low), int(high)}
 	return nil

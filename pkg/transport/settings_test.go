@@ -65,15 +65,15 @@ func TestFaults(t *testing.T) {
 	}{
 		"nothing":                  {Settings{}, Send, nil},
 		"consent":                  {Settings{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
-		"no consent":               {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} needs {{trusted-link}}: bytes cross unencrypted and unauthenticated"}},
+		"no consent":               {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} requires {{trusted-link}}: data is neither encrypted nor authenticated"}},
 		"a measurement needs none": {Settings{Wire: Plain}, Doctor, nil},
 		"consent to nothing":       {Settings{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
 		"out of bounds":            {Settings{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
 		"words":                    {Settings{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
-		"congestion of ssh":        {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
+		"congestion of ssh":        {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}, which sends data through the remote shell"}},
 		"ssh": {Settings{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
-			"{{dial}} has no effect with {{wire ssh}}: data takes the way of the remote shell", "{{port-range}} has no effect with {{wire ssh}}: data takes the way of the remote shell"}},
-		"nc":                    {Settings{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the other host"}},
+			"{{dial}} has no effect with {{wire ssh}}, which sends data through the remote shell", "{{port-range}} has no effect with {{wire ssh}}, which sends data through the remote shell"}},
+		"nc":                    {Settings{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the remote host"}},
 		"nothing is compressed": {Settings{Compress: "off", CompressThreads: 2}, Dev, []string{"{{compress-threads}} has no effect with {{compress off}}"}},
 	} {
 		var got []string
@@ -112,9 +112,9 @@ func TestBetween(t *testing.T) {
 		source, target bool // is the local host
 		want           string
 	}{
-		{NC, true, false, ""}, {NC, false, true, ""}, {NC, true, true, "{{wire nc}} is between this host and another one"},
-		{NC, false, false, "{{wire nc}} is between this host and another one"},
-		{SSH, true, false, ""}, {SSH, false, false, "{{wire ssh}} needs one end on this host"}, {Auto, false, false, ""},
+		{NC, true, false, ""}, {NC, false, true, ""}, {NC, true, true, "{{wire nc}} requires one local and one remote side"},
+		{NC, false, false, "{{wire nc}} requires one local and one remote side"},
+		{SSH, true, false, ""}, {SSH, false, false, "{{wire ssh}} requires one local side"}, {Auto, false, false, ""},
 	} {
 		err := (&Settings{Wire: c.wire}).CheckHosts(c.source, c.target)
 		if c.want == "" {

@@ -32,7 +32,7 @@ func sendArgs(s SendSpec, options ...string) ([]string, error) {
 	args = append(args, s.Flags.args()...)
 	if s.From == "" {
 		if len(s.Through) > 0 {
-			return nil, fmt.Errorf("send %s: a full stream carries no snapshots on its way, got %d", to, len(s.Through))
+			return nil, fmt.Errorf("send %s: a full stream cannot include %d intermediate snapshots", to, len(s.Through))
 		}
 		return append(args, to), nil
 	}
@@ -72,7 +72,7 @@ func (s SendSpec) checkSource() error {
 		return CheckComponent(s.From[1:])
 	case strings.HasPrefix(s.From, "#"):
 		if len(s.Through) > 0 {
-			return errors.New("a range (-I) cannot begin at a bookmark; send the first snapshot alone")
+			return errors.New("a range (-I) cannot start at a bookmark; send the first snapshot alone")
 		}
 		return CheckComponent(s.From[1:])
 	}
@@ -139,7 +139,7 @@ func (r *ReceiveSpec) checkSet(name string) error {
 		t = Volume
 	}
 	if err := r.Carry.Check(t, name, value); err != nil {
-		return fmt.Errorf("%s is not set to %s: %w", name, cutValue(value), err)
+		return fmt.Errorf("cannot set %s to %s: %w", name, cutValue(value), err)
 	}
 	return nil
 }
@@ -155,14 +155,14 @@ const HealPrefix = "zxfer-heal-"
 
 func correctiveArgs(r ReceiveSpec) ([]string, error) {
 	if r.Rollback || r.Origin != "" || len(r.Set) > 0 || len(r.Arrival.Snapshots) != 1 {
-		return nil, fmt.Errorf("receive %s: a corrective receive is into one snapshot that is there, and changes nothing else", r.Target)
+		return nil, fmt.Errorf("receive %s: a corrective receive requires one existing snapshot, and no other change", r.Target)
 	}
 	name := r.Arrival.Snapshots[0].Name
 	if err := CheckComponent(name); err != nil {
 		return nil, err
 	}
 	if !strings.HasPrefix(name, HealPrefix) {
-		return nil, fmt.Errorf("receive %s: @%s is not zxfer's own, and could not be mounted afterwards", r.Target, name)
+		return nil, fmt.Errorf("receive %s: @%s does not belong to zxfer, and could not be mounted after the heal", r.Target, name)
 	}
 	// No -s: it would save a partially received state at the snapshot.
 	return []string{"receive", "-c", r.Target + "@" + name}, nil
@@ -287,5 +287,5 @@ func (p *Pool) Enabling(where, feature string) string {
 	if _, known := p.Features[feature]; known {
 		return CommandLine([]string{"zpool", "set", "feature@" + feature + "=enabled", p.Name}) + " (an older ZFS may then no longer import the pool)"
 	}
-	return "upgrade ZFS " + where + ": it does not know the feature"
+	return "upgrade ZFS " + where + ": it lacks the feature"
 }

@@ -69,9 +69,9 @@ func TestReceiveArgs(t *testing.T) {
 		{"a mountpoint of two lines", ReceiveSpec{Target: "vault/a", Set: map[string]string{"mountpoint": "/x\n/y"}}, "one printable line", false},
 		{"carried", ReceiveSpec{Target: "vault/a", Set: map[string]string{"atime": "off", "mountpoint": "/x"}, Carried: []string{"atime"}, Carry: Carry{All: true}},
 			"receive -s -u -o atime=off -o mountpoint=/x vault/a", true},
-		{"carried unasked", ReceiveSpec{Target: "vault/a", Set: map[string]string{"atime": "off"}, Carried: []string{"atime"}}, "not asked for", false},
+		{"carried unasked", ReceiveSpec{Target: "vault/a", Set: map[string]string{"atime": "off"}, Carried: []string{"atime"}}, "not requested", false},
 		{"carried without rights to", ReceiveSpec{Target: "vault/a", Set: map[string]string{"setuid": "on"}, Carried: []string{"setuid"}, Carry: Carry{All: true, Named: []string{"setuid"}}}, "grant rights", false},
-		{"carried to a volume", ReceiveSpec{Target: "vault/a", Set: map[string]string{"recordsize": "1M"}, Carried: []string{"recordsize"}, Arrival: Arrival{Volume: true}}, "not asked for", false},
+		{"carried to a volume", ReceiveSpec{Target: "vault/a", Set: map[string]string{"recordsize": "1M"}, Carried: []string{"recordsize"}, Arrival: Arrival{Volume: true}}, "not requested", false},
 	} {
 		args, err := ReceiveArgs(test.spec)
 		if !test.ok {

@@ -30,7 +30,7 @@ func (r Rollback) Check() error {
 			return err
 		}
 		if parsed.Kind != v.Kind || parsed.Name != v.Name || v.GUID == 0 {
-			return fmt.Errorf("%q is no snapshot or bookmark of %s", v.Short(), r.Dataset)
+			return fmt.Errorf("%q is not a snapshot or bookmark of %s", v.Short(), r.Dataset)
 		}
 	}
 	return nil
@@ -57,7 +57,7 @@ func (r Rollback) Newer(d *Dataset) (names []string, why string) {
 			continue
 		}
 		if !known[id{v.Kind, v.Name, v.GUID}] {
-			return nil, fmt.Sprintf("%s was made after this was planned, and would be destroyed", v.In(r.Dataset))
+			return nil, fmt.Sprintf("%s was created after the plan was made, and would be destroyed", v.In(r.Dataset))
 		}
 		names = append(names, v.In(r.Dataset))
 	}
@@ -113,7 +113,7 @@ func (a DivergedCopy) Check() error {
 	before, ok := NameBeforeRename(a.As)
 	beside := ParentOf(a.As) == ParentOf(a.Dataset) && ParentOf(a.Dataset) != ""
 	if !ok || !beside || before != a.Dataset || IsDiverged(a.Dataset) {
-		return fmt.Errorf("%s cannot be set aside as %q", a.Dataset, a.As)
+		return fmt.Errorf("cannot rename %s to %q", a.Dataset, a.As)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (g Orphan) Check() error {
 		return err
 	}
 	if ParentOf(g.Dataset) == "" || !strings.HasPrefix(g.Tag, "zxfer:") || IsDiverged(g.Dataset) {
-		return fmt.Errorf("%s is no copy that goes with its original", g.Dataset)
+		return fmt.Errorf("%s is not a copy that may be destroyed with its original", g.Dataset)
 	}
 	if err := CheckTag(g.Tag); err != nil {
 		return err
@@ -160,11 +160,11 @@ type SnapshotRefs struct{ Tags, Clones []string }
 func (g Orphan) RefusalReason(l *Listing, of map[string]SnapshotRefs) string {
 	d := l.Find(g.Dataset)
 	if d.GUID != g.GUID {
-		return "it is another dataset than it was"
+		return "it is another dataset than before"
 	}
 	for _, other := range l.Datasets {
 		if strings.HasPrefix(other.Name, g.Dataset+"/") {
-			return other.Name + " is below it"
+			return other.Name + " is its descendant"
 		}
 	}
 	if d.Get("mounted") == "yes" {
@@ -177,12 +177,12 @@ func (g Orphan) RefusalReason(l *Listing, of map[string]SnapshotRefs) string {
 	mark := d.Properties[OrphanProperty]
 	marked := mark.Local() && mark.Value == g.Tag
 	if begun := marked && len(d.Snapshots()) == 0; !begun && d.WrittenTo() {
-		return "it was written to since its newest snapshot"
+		return "it was modified since its most recent snapshot"
 	}
 	for _, s := range d.Snapshots() {
 		held := of[s.In(d.Name)]
 		if !ours[SnapshotID{Name: s.Name, GUID: s.GUID}] {
-			return "it has @" + s.Name + ", which the job did not bring there"
+			return "it has @" + s.Name + ", which the job did not send"
 		}
 		for _, tag := range held.Tags {
 			if tag != g.Tag {
@@ -195,7 +195,7 @@ func (g Orphan) RefusalReason(l *Listing, of map[string]SnapshotRefs) string {
 		}
 	}
 	if !marked {
-		return "no snapshot of it is held by the job (" + g.Tag + ")"
+		return "the job holds none of its snapshots (" + g.Tag + ")"
 	}
 	return ""
 }
@@ -258,15 +258,15 @@ type DrillCommand struct {
 func (a DrillCommand) Check() error {
 	switch {
 	case len(a.Argv) == 0 || !path.IsAbs(a.Argv[0]):
-		return fmt.Errorf("a command begins with an absolute path, and %q does not", a.Argv)
+		return fmt.Errorf("command %q is not an absolute path", a.Argv)
 	case a.Timeout <= 0:
-		return fmt.Errorf("a command has a time of %s to end", a.Timeout)
+		return fmt.Errorf("invalid time limit %s for the command", a.Timeout)
 	case a.KeyFile != "" && !path.IsAbs(a.KeyFile):
-		return fmt.Errorf("the key file %q is no absolute path", a.KeyFile)
+		return fmt.Errorf("key file %q is not an absolute path", a.KeyFile)
 	}
 	for _, e := range a.Environment {
 		if !strings.HasPrefix(e, "ZXFER_DRILL_") || !strings.Contains(e, "=") {
-			return fmt.Errorf("%q is no variable for a command in a drill", e)
+			return fmt.Errorf("%q is not a variable for a drill command", e)
 		}
 	}
 	_, err := ParseDataset(a.Clone)

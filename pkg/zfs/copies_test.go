@@ -98,18 +98,18 @@ func TestGoneLeaves(t *testing.T) {
 		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "inherited from v"}
-		}, "no snapshot of it is held by the job"},
+		}, "the job holds none"},
 		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.GUID = 2 }, "another dataset"},
 		"something below": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
 			l.Datasets = append(l.Datasets, &Dataset{Name: "v/a/b"})
-		}, "v/a/b is below it"},
+		}, "v/a/b is its descendant"},
 		"it is mounted": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
 			d.Properties["mounted"] = Property{Value: "yes"}
 		}, "mounted"},
-		"another snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.Versions[0].GUID = 11 }, "which the job did not bring there"},
+		"another snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.Versions[0].GUID = 11 }, "which the job did not send"},
 		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
 			d.Versions = append(d.Versions, Version{Kind: Snapshot, Name: "y", GUID: 12})
-		}, "which the job did not bring there"},
+		}, "which the job did not send"},
 		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{tag, "mine"}}
 		}, "is held (mine)"},
@@ -119,7 +119,7 @@ func TestGoneLeaves(t *testing.T) {
 		"a clone": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{tag}, Clones: []string{"v/c"}}
 		}, "has the clone v/c"},
-		"no hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) { of["v/a@x"] = SnapshotRefs{} }, "no snapshot of it is held by the job"},
+		"no hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) { of["v/a@x"] = SnapshotRefs{} }, "the job holds none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

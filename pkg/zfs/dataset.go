@@ -196,7 +196,7 @@ func (q *ListQuery) CheckUser() error {
 			return err
 		}
 		if !UserProperty(name) {
-			return invalidName(name, "no name of a user property", `user properties have a ":"`)
+			return invalidName(name, "not the name of a user property", `use a name with a ":"`)
 		}
 	}
 	return nil

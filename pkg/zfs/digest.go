@@ -73,7 +73,7 @@ func FirstDifference(a, b Contents) (from, to uint64, err error) {
 		}
 	}
 	if !found {
-		return 0, 0, errors.New("the digests differ, and those of no part do")
+		return 0, 0, errors.New("the digests differ, but none of their parts")
 	}
 	return first << shift, (first + 1) << shift, nil
 }
@@ -203,7 +203,7 @@ func (d *digest) add(r *Record, payload []byte) error {
 	case RecordFree, RecordFreeObjects, RecordEnd:
 		return nil
 	case RecordWriteByRef:
-		return errors.New("send stream is deduplicated (zfs send -D), which has no content of its own")
+		return errors.New("send stream is deduplicated (zfs send -D) and has no content digest")
 	case RecordBegin:
 		d.guid = r.ToGUID()
 		u64(40, 48) // toguid, fromguid

@@ -146,7 +146,7 @@ func TestFirstDifferenceOfNonsense(t *testing.T) {
 		answer Contents
 		says   string
 	}{
-		{sound, "those of no part do"},
+		{sound, "none of their parts"},
 		{Contents{Parts: make([]Part, MaxParts+1)}, "1025 parts"},
 		{Contents{Shift: 64}, "2^64"},
 		{Contents{Parts: []Part{{2, "xy"}}}, `"xy"`},

@@ -320,43 +320,43 @@ func (f Failure) Hint(k Kind) string {
 		}
 		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
 	case Modified:
-		return "keep it from happening again: zfs set readonly=on " + name
+		return "prevent further changes: zfs set readonly=on " + name
 	case PartialState:
-		return "the state of an interrupted receive is kept there; drop it: zfs receive -A " + name
+		return "abort the interrupted receive: zfs receive -A " + name
 	case Busy:
 		switch f.Op {
 		case OpDestroy:
-			return "who holds it: zfs holds " + shellQuote(f.Subject)
+			return "list its holds: zfs holds " + shellQuote(f.Subject)
 		case OpUnmount:
-			return "who uses it: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+			return "list its users: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
 		case OpRollback:
-			return "who uses it: zfs holds " + shellQuote(f.Subject) + "; fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+			return "list its holds and users: zfs holds " + shellQuote(f.Subject) + "; fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
 		case OpReceive, OpDiscard:
-			return "another receive into " + name + " is running, or it is mounted and in use"
+			return "wait until another receive into " + name + " ends, or stop its users"
 		}
 	case NoSpace:
-		return "make room, and give the same command again; what uses the space, and which quotas apply: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
+		return "free space, then run the same command again; to show usage and quotas: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
 	case IVSet:
-		return "roll the target back to the last snapshot that was received raw, or send it in full to a new name (openzfs#8758)"
+		return "roll the target back to its last raw snapshot, or send in full to a new name (openzfs#8758)"
 	case Feature:
 		if strings.Contains(f.Stderr, "--large-block") {
 			return "" // the message has its own advice
 		}
 		if f.Op == OpReceive || f.Op == OpBookmark {
-			return "what is off: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
+			return "list disabled features: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
 		}
 	case BadToken:
 		if f.Op == OpReceive {
-			return "drop the interrupted receive's state and start again: zfs receive -A " + name
+			return "abort the interrupted receive, then start again: zfs receive -A " + name
 		}
 	case PoolFault:
 		hint := "zpool status -v " + shellQuote(PoolOf(ds))
 		if f.Op == OpSend { // unreadable blocks of the source
-			hint += "; data errors that it lists a copy may mend: zxfer heal -n " + shellQuote(PoolOf(ds))
+			hint += "\nto heal listed data errors from a copy: zxfer heal -n " + shellQuote(PoolOf(ds))
 		}
 		return hint
 	case NoZFS:
-		return "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"
+		return "modprobe zfs (on Debian, first: apt install zfsutils-linux zfs-dkms)"
 	case InvalidName:
 		return nameHint
 	}

@@ -104,9 +104,9 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 	w := r.Arrival
 	switch {
 	case len(w.Snapshots) == 0:
-		return nil, fmt.Errorf("receive %s: nothing says which snapshots are to arrive", r.Target)
+		return nil, fmt.Errorf("receive %s: the request names no snapshots", r.Target)
 	case r.Origin != "" && w.Base == 0:
-		return nil, fmt.Errorf("receive %s: nothing says which snapshot the clone's origin is", r.Target)
+		return nil, fmt.Errorf("receive %s: the request does not name the clone's origin", r.Target)
 	}
 	for _, s := range w.Snapshots {
 		if err := CheckComponent(s.Name); err != nil {
@@ -133,7 +133,7 @@ func (g *Gate) Judge(b []byte) error {
 			continue
 		}
 		if g.at == atEnd {
-			g.err = errors.New("it goes on behind its end")
+			g.err = errors.New("it continues after its end")
 			break
 		}
 		var r *Record
@@ -162,7 +162,7 @@ func (g *Gate) checkKey() error {
 }
 
 // ErrOtherKey is the refusal of a Gate with KeepKey.
-var ErrOtherKey = errors.New("it brings another key, with which all that was received before would be locked")
+var ErrOtherKey = errors.New("it brings another key, which would lock all data received before")
 
 // IsOtherKey reports whether a receive, also on another host, failed with ErrOtherKey.
 func IsOtherKey(err error) bool {
@@ -194,7 +194,7 @@ func (g *Gate) record(r *Record) error {
 		g.at = atStream
 		return nil
 	case g.at == atHeadEnd:
-		return fmt.Errorf("a package whose head ends with a record of type %d", r.Type)
+		return fmt.Errorf("a package whose header ends with a record of type %d", r.Type)
 	case g.at == atStream && r.Type == RecordEnd:
 		g.at = atEnd
 		return nil
@@ -204,7 +204,7 @@ func (g *Gate) record(r *Record) error {
 		}
 		return g.stream(r)
 	case g.at == atStream, r.Type == RecordBegin:
-		return fmt.Errorf("a record of type %d where none may be", r.Type)
+		return fmt.Errorf("an unexpected record of type %d", r.Type)
 	}
 	if err := g.rules.Check(r); err != nil {
 		return err
@@ -220,16 +220,16 @@ func (g *Gate) record(r *Record) error {
 
 // head checks the head of a package, which may only name the dataset.
 func (g *Gate) head(r *Record) error {
-	const what = "a package with datasets, properties or holds of its own (zfs send -R, -p, -h)"
+	const what = "a package with datasets, properties or holds (zfs send -R, -p, -h)"
 	switch {
 	case r.u32(4) != 0:
 		return errors.New(what)
 	case r.Features()&^allowedFeatures != 0:
 		return fmt.Errorf("%s: stream features %#x", what, r.Features()&^allowedFeatures)
 	case g.clone || g.arrival.Base == 0 || g.arrival.Resumed:
-		return errors.New("a package where one stream was planned")
+		return errors.New("a package instead of a single stream")
 	case r.order != binary.LittleEndian:
-		return errors.New("a package in the other byte order; each snapshot can be sent alone")
+		return errors.New("a package in the other byte order; send each snapshot alone")
 	}
 	dataset, err := r.dataset()
 	if err != nil {
@@ -271,21 +271,21 @@ func (g *Gate) stream(r *Record) error {
 	case i == len(g.arrival.Snapshots):
 		return fmt.Errorf("it brings %q with GUID %d, which was not planned", r.ToName(), r.ToGUID())
 	case r.ToName() != dataset+"@"+g.arrival.Snapshots[i].Name:
-		return fmt.Errorf("it brings %q where @%s was planned", r.ToName(), g.arrival.Snapshots[i].Name)
+		return fmt.Errorf("it brings %q instead of @%s", r.ToName(), g.arrival.Snapshots[i].Name)
 	case r.FromGUID() != g.base:
-		return fmt.Errorf("its base is the snapshot with GUID %d, planned was %d", r.FromGUID(), g.base)
+		return fmt.Errorf("its incremental source has GUID %d, expected %d", r.FromGUID(), g.base)
 	case features&^allowedFeatures != 0:
-		return fmt.Errorf("it has stream features %#x, which zxfer never asks for", features&^allowedFeatures)
+		return fmt.Errorf("it has stream features %#x, which zxfer never requests", features&^allowedFeatures)
 	case r.u32(32) != objects:
-		return fmt.Errorf("it is of objects of type %d, planned was %d (2: a filesystem, 3: a volume)", r.u32(32), objects)
+		return fmt.Errorf("it has objects of type %d, expected %d (2: filesystem, 3: volume)", r.u32(32), objects)
 	case r.u32(36)&flagClone != 0 && !g.clone:
-		return errors.New("it is a clone's, which was not planned")
+		return errors.New("it is a clone, which was not planned")
 	case r.u32(4) > maxBeginPayload:
-		return fmt.Errorf("its head has %d bytes, expected at most %d", r.u32(4), maxBeginPayload)
+		return fmt.Errorf("its header has %d bytes, expected at most %d", r.u32(4), maxBeginPayload)
 	}
 	if err := errors.Join(
-		planned(features&featureRaw != 0, g.arrival.Raw, "it is raw, which was not planned", "it is not raw, as was planned"),
-		planned(features&featureResuming != 0, g.arrival.Resumed, "it is the rest of another stream", "it does not go on where the interrupted stream ended"),
+		planned(features&featureRaw != 0, g.arrival.Raw, "it is raw, which was not planned", "it is not raw, which was planned"),
+		planned(features&featureResuming != 0, g.arrival.Resumed, "it resumes another stream", "it does not continue the interrupted stream"),
 	); err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func (g *Gate) stream(r *Record) error {
 // dataset returns the dataset of the snapshot in a BEGIN record.
 func (r *Record) dataset() (string, error) {
 	if !bytes.Contains(r.Header[beginName:], []byte{0}) {
-		return "", errors.New("the name in it has no end")
+		return "", errors.New("its name is not terminated")
 	}
 	dataset, _, err := ParseSnapshot(r.ToName())
 	return dataset, err

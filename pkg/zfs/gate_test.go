@@ -121,11 +121,11 @@ func TestGateRefuses(t *testing.T) {
 		plan   func(*ReceiveSpec)
 		want   string
 	}{
-		{"other base", incr, 0, word(48, 99), nil, "base"},
-		{"increment where a full stream was planned", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "base"},
-		{"full stream where an increment was planned", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "base"},
+		{"other base", incr, 0, word(48, 99), nil, "incremental source"},
+		{"increment where a full stream was planned", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "incremental source"},
+		{"full stream where an increment was planned", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "incremental source"},
 		{"not raw", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Raw = true }, "not raw"},
-		{"no rest", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Resumed = true }, "go on"},
+		{"no rest", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Resumed = true }, "continue"},
 		{"filesystem", "vol-full", 0, nil, func(r *ReceiveSpec) { r.Arrival.Volume = false }, "type 3"},
 		{"no stream", full, 0, func(b []byte) { b[8]++ }, nil, "BEGIN"},
 		{"header of no known type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
@@ -135,7 +135,7 @@ func TestGateRefuses(t *testing.T) {
 			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
 			name(d + "0/evil@" + s)(b)
 		}, nil, "with a stream of"},
-		{"another chain in a package", ranged, 2, word(48, 99), nil, "base"},
+		{"another chain in a package", ranged, 2, word(48, 99), nil, "incremental source"},
 		{"snapshot in a package", ranged, 2, nil, func(r *ReceiveSpec) { r.Arrival.Snapshots = r.Arrival.Snapshots[:1] }, "not planned"},
 		{"order in a package", ranged, 2, nil, func(r *ReceiveSpec) { slices.Reverse(r.Arrival.Snapshots) }, "not planned"},
 	}
@@ -166,13 +166,13 @@ func TestGateRefuses(t *testing.T) {
 	b := sampled(t, ranged+".source")
 	r := expected(t, b)
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
-	require.ErrorContains(t, err, "behind its end")
+	require.ErrorContains(t, err, "after its end")
 	_, err = pass(t, r, b[begins(t, b)[1]:begins(t, b)[2]], 4096)
 	require.NoError(t, err, "its first stream alone is a stream")
 	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
-	require.ErrorContains(t, err, "behind its end", "a single stream has nothing behind its END record")
+	require.ErrorContains(t, err, "after its end", "a single stream has nothing behind its END record")
 	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
-	require.ErrorContains(t, err, "head ends with")
+	require.ErrorContains(t, err, "header ends with")
 	// The other byte order: a stream alone may come, a package may not.
 	for sample, want := range map[string]string{full: "", ranged: "byte order"} {
 		b := sampled(t, sample+".source")
@@ -303,9 +303,9 @@ func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	}{
 		"unchanged": {func(all [][]byte) [][]byte { return all }, ""},
 		"a record between streams": {func(all [][]byte) [][]byte { return slices.Insert(all, streams[1], free) },
-			fmt.Sprintf("a record of type %d where none may be", RecordFree)},
+			fmt.Sprintf("an unexpected record of type %d", RecordFree)},
 		"a stream without its end": {func(all [][]byte) [][]byte { return slices.Delete(all, ends[0], ends[0]+1) },
-			"a record of type 0 where none may be"},
+			"an unexpected record of type 0"},
 		"an unknown record": {func(all [][]byte) [][]byte { return slices.Insert(all, ends[0], unknown) }, "type 99"},
 		"another byte order": {func(all [][]byte) [][]byte {
 			all[streams[1]] = slices.Clone(all[streams[1]])
@@ -337,7 +337,7 @@ func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	resumed := r
 	resumed.Arrival.Resumed = true
 	_, err := pass(t, resumed, bytes.Join(all, nil), 4096)
-	require.ErrorContains(t, err, "a package where one stream was planned", "a resumed stream is single")
+	require.ErrorContains(t, err, "a package instead of a single stream", "a resumed stream is single")
 }
 
 // TestGateBoundsHeads covers the payload of BEGIN records. RecordRules and Record.parse bound
@@ -370,7 +370,7 @@ func TestGatePassesAClone(t *testing.T) {
 	require.NoError(t, err)
 	r.Origin = ""
 	_, err = pass(t, r, b, 4096)
-	require.ErrorContains(t, err, "it is a clone's")
+	require.ErrorContains(t, err, "it is a clone")
 }
 
 // If the gate keeps the key, it refuses a stream whose key it cannot read.

@@ -21,7 +21,7 @@ const (
 // file, except those of ParseGUID, are usage faults that wrap an *Error of kind InvalidName.
 func ParseDataset(s string) (string, error) {
 	if i := strings.IndexAny(s, "@#"); i >= 0 {
-		return "", invalidName(s, fmt.Sprintf("a dataset is wanted, and %q makes this a %s", s[i], VersionKind(s[i]).noun()), "leave out "+s[i:])
+		return "", invalidName(s, fmt.Sprintf("expected a dataset, but %q makes it a %s", s[i], VersionKind(s[i]).noun()), "omit "+s[i:])
 	}
 	return s, checkDataset(s, s)
 }
@@ -42,7 +42,7 @@ func ParseBookmark(s string) (dataset, name string, err error) { return parseVer
 func ParseVersion(s string) (dataset string, v Version, err error) {
 	i := strings.IndexAny(s, "@#")
 	if i < 0 {
-		return "", Version{}, invalidName(s, "it names no snapshot or bookmark", "write "+s+"@SNAPSHOT or "+s+"#BOOKMARK")
+		return "", Version{}, invalidName(s, "it does not name a snapshot or bookmark", "write "+s+"@SNAPSHOT or "+s+"#BOOKMARK")
 	}
 	v.Kind = VersionKind(s[i])
 	dataset, v.Name, err = parseVersion(s, v.Kind)
@@ -55,7 +55,7 @@ func ParseVersion(s string) (dataset string, v Version, err error) {
 func parseVersion(s string, kind VersionKind) (dataset, name string, err error) {
 	dataset, name, found := strings.Cut(s, string(kind))
 	if !found {
-		return "", "", invalidName(s, fmt.Sprintf("it names no %s", kind.noun()), "write DATASET"+string(kind)+"NAME")
+		return "", "", invalidName(s, fmt.Sprintf("it does not name a %s", kind.noun()), "write DATASET"+string(kind)+"NAME")
 	}
 	if err := checkDataset(s, dataset); err != nil {
 		return "", "", err
@@ -77,7 +77,7 @@ func CheckComponent(s string) error {
 	return nil
 }
 
-const nameHint = `names are made of letters, digits and any of "-", "_", ".", ":" and space; "/" parts the levels of a dataset`
+const nameHint = `use letters, digits, "-", "_", ".", ":" and space, and "/" between the levels of a dataset`
 
 // checkDataset checks the dataset part of full and the length of full.
 func checkDataset(full, dataset string) error {
@@ -86,7 +86,7 @@ func checkDataset(full, dataset string) error {
 	}
 	parts := strings.Split(dataset, "/")
 	if len(parts) > maxNesting {
-		return invalidName(full, fmt.Sprintf("it is nested %d deep, and ZFS allows %d", len(parts), maxNesting), "")
+		return invalidName(full, fmt.Sprintf("it has %d levels, and ZFS allows %d", len(parts), maxNesting), "")
 	}
 	for i, p := range parts {
 		why := componentFault(p)
@@ -97,11 +97,11 @@ func checkDataset(full, dataset string) error {
 		case dataset == "":
 			why = "its dataset part is empty"
 		case p == "" && i == 0:
-			why = `it begins with "/"`
+			why = `it starts with "/"`
 		case p == "" && i == len(parts)-1:
 			why = `it ends with "/"`
 		case p == "":
-			why = `it has nothing between two "/"`
+			why = `it has an empty part between two "/"`
 		default:
 			why = fmt.Sprintf("its part %q %s", p, why)
 		}
@@ -109,7 +109,7 @@ func checkDataset(full, dataset string) error {
 	}
 	// Pool names start with a letter. This also prevents that a name is read as an option.
 	if c := dataset[0]; !letter(c) {
-		return invalidName(full, fmt.Sprintf("a pool's name begins with a letter, not %q", c), "")
+		return invalidName(full, fmt.Sprintf("the name of a pool must start with a letter, not %q", c), "")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func componentFault(s string) string {
 	for i, r := range s {
 		if r > 0x7f || !nameByte(byte(r)) {
 			if r == '%' {
-				return `has "%", which ZFS keeps for itself`
+				return `has "%", which ZFS reserves`
 			}
 			return fmt.Sprintf("has the character %q at byte %d", r, i)
 		}
@@ -188,7 +188,7 @@ func CheckTag(tag string) error {
 		return fmt.Errorf("tag of a hold: %w", err)
 	}
 	if tag[0] == '-' || tag[0] == '.' {
-		return fault.Usagef("", "tag of a hold %q: it begins with %q", tag, tag[:1])
+		return fault.Usagef("", "tag of a hold %q: it starts with %q", tag, tag[:1])
 	}
 	return nil
 }

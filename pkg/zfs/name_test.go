@@ -24,7 +24,7 @@ func TestParseNames(t *testing.T) {
 		{long(255), true, ""},
 		{"a" + strings.Repeat("/a", 49), true, ""},
 		{"", false, "empty"},
-		{"/tank", false, "begins"},
+		{"/tank", false, "starts"},
 		{"tank/", false, "ends"},
 		{"tank//a", false, "between"},
 		{"tank/a@x", false, "snapshot"},
@@ -39,7 +39,7 @@ func TestParseNames(t *testing.T) {
 		{"1tank", false, "letter"},
 		{" tank", false, "letter"},
 		{long(256), false, "256 bytes"},
-		{"a" + strings.Repeat("/a", 50), false, "51 deep"},
+		{"a" + strings.Repeat("/a", 50), false, "51 levels"},
 	} {
 		_, err := ParseDataset(test.name)
 		_, _, snapErr := ParseSnapshot(test.name + "@x")

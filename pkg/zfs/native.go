@@ -239,7 +239,7 @@ func wantRefreservation(value string) string {
 
 func wantIterations(value string) string {
 	n, err := strconv.ParseUint(value, 10, 64)
-	return unless(err == nil && n >= 100000, "a number from 100000 on")
+	return unless(err == nil && n >= 100000, "a number of at least 100000")
 }
 
 func wantMountpoint(value string) string {
@@ -248,7 +248,7 @@ func wantMountpoint(value string) string {
 
 func wantKeylocation(value string) string {
 	return unless(value == "prompt" || strings.HasPrefix(value, "file:///") || strings.HasPrefix(value, "https://") || strings.HasPrefix(value, "http://"),
-		"prompt, or an address that begins with file:///, https:// or http://")
+		"prompt, or a URL that starts with file:///, https:// or http://")
 }
 
 func unless(ok bool, want string) string {

@@ -51,7 +51,7 @@ func parseNVPairs(b []byte, order binary.ByteOrder, depth int) (out map[string]a
 	out = map[string]any{}
 	for {
 		if len(b) < 4 {
-			return nil, nil, fmt.Errorf("its list ends after %d pairs without an end mark", len(out))
+			return nil, nil, fmt.Errorf("its list ends after %d pairs without a terminator", len(out))
 		}
 		size := int64(int32(order.Uint32(b)))
 		if size == 0 {

@@ -67,11 +67,11 @@ func CheckProperty(name string) error {
 	why := ""
 	switch {
 	case name == "":
-		why = "it is empty"
+		why = "is empty"
 	case len(name) > MaxName:
 		why = fmt.Sprintf("it has %d bytes, and ZFS allows %d", len(name), MaxName)
 	case name[0] == '-':
-		why = `it begins with "-"`
+		why = `it starts with "-"`
 	}
 	for _, r := range name {
 		if lower := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'; !lower && !strings.ContainsRune(":+._-@#", r) {
@@ -80,8 +80,8 @@ func CheckProperty(name string) error {
 		}
 	}
 	if why != "" {
-		return invalidName(name, "no name of a property: "+why,
-			`properties are written in lower case; user properties have a ":"`)
+		return invalidName(name, "not the name of a property: "+why,
+			`write properties in lower case, and user properties with a ":"`)
 	}
 	return nil
 }
@@ -177,11 +177,11 @@ type Carry struct {
 var (
 	// ErrNotRequested is for properties that were not requested, that the stream contains, or that
 	// zxfer sets itself.
-	ErrNotRequested = errors.New("it was not asked for")
-	ErrPlace        = errors.New("it belongs to the dataset's place")
+	ErrNotRequested = errors.New("it was not requested")
+	ErrPlace        = errors.New("it depends on the dataset's location")
 	ErrRights       = errors.New("it can grant rights to programs or devices")
 	ErrReserved     = errors.New("programs act on it: zxfer or systemd")
-	ErrNotNamed     = errors.New("nobody on the receiving side named it")
+	ErrNotNamed     = errors.New("the receiving side did not request it")
 	ErrUnknown      = errors.New("this version of zxfer does not know it")
 )
 
@@ -245,10 +245,10 @@ func CheckNamed(name string) error {
 	case n.of == rights:
 		why = ErrRights
 	case n.of == fixed || n.of == report || n.of == encryption:
-		why = errors.New("it comes with the stream, or cannot be set")
+		why = errors.New("the stream sets it, or it cannot be set")
 	}
 	if why != nil {
-		return fmt.Errorf("%s cannot be carried: %w", name, why)
+		return fmt.Errorf("%s cannot be transferred: %w", name, why)
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func eachLine(text string, f func(line string) error) error {
 	for line := range strings.Lines(text) {
 		n++
 		if len(line) > maxLine+1 {
-			return fmt.Errorf("line %d: got one of %d bytes, expected at most %d", n, len(line), maxLine)
+			return fmt.Errorf("line %d: got %d bytes, expected at most %d", n, len(line), maxLine)
 		}
 		if err := f(strings.TrimSuffix(line, "\n")); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
@@ -231,7 +231,7 @@ func ParseVersions(text string) (map[string][]Version, error) {
 	err := eachLine(text, func(line string) error {
 		f := strings.Split(line, "\t")
 		if len(f) != 3 {
-			return fmt.Errorf("got %d fields in %q, expected name, guid and createtxg parted by tabs", len(f), line)
+			return fmt.Errorf("got %d fields in %q, expected name, guid and createtxg, separated by tabs", len(f), line)
 		}
 		i := strings.IndexAny(f[0], "@#")
 		if i < 0 {
@@ -288,7 +288,7 @@ func ParseEstimate(text string) (uint64, error) {
 		return nil
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("got no line that begins with size, expected one (the last line is %q)", last)
+		err = fmt.Errorf("got no line that starts with size (the last line is %q)", last)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("output of zfs send -nvP: %w", err)

@@ -75,7 +75,7 @@ func TestParseQuery(t *testing.T) {
 		{"t\ta:b\tx\tlocal\n", "it ends within a:b of t"},
 		{"t\ta:b\tx\n" + fence("t"), "expected value and source"},
 		{"t\tguid\t1\t-\nt\tguid\t2\t-\n", "two values of guid of t"},
-		{strings.Repeat("x", maxLine+10), "line 1: got one of 1048586 bytes"},
+		{strings.Repeat("x", maxLine+10), "line 1: got 1048586 bytes"},
 		{"t\ta:b\t" + strings.Repeat("x\n", maxLine/2+10), "without an end"},
 	} {
 		_, err := q.Parse(wrong.text)

@@ -91,7 +91,7 @@ func (c *RecordRules) check(r *Record) error {
 		return nil
 	case RecordFreeObjects, RecordObjectRange:
 		if n := r.Objects(); n == 0 || n > maxObject || r.Object() > maxObject-n {
-			return fmt.Errorf("it is about %d objects, and there are %d", n, uint64(maxObject))
+			return fmt.Errorf("it covers %d objects, but there are %d", n, uint64(maxObject))
 		}
 	default:
 		if o := r.Object(); o == 0 || o >= maxObject {
@@ -136,14 +136,14 @@ func (c *RecordRules) object(r *Record) error {
 	case !isBlock(block):
 		return fmt.Errorf("it has blocks of %d bytes", block)
 	case bonus > room || raw > room:
-		return fmt.Errorf("its bonus has %d bytes, and %d slots have room for %d", max(bonus, raw), r.Objects(), room)
+		return fmt.Errorf("its bonus has %d bytes, but its %d slots hold only %d", max(bonus, raw), r.Objects(), room)
 	case !c.has(featureRaw) && (raw != 0 || indirect != 0 || levels != 0 || pointers != 0):
 		return errors.New("it has fields of a raw stream")
 	case c.has(featureRaw) && (bonus > raw || indirect < minIndirectShift || indirect > maxIndirectShift ||
 		levels == 0 || levels > maxLevels || pointers == 0 || pointers > maxPointers):
 		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and its bonus %d of %d bytes", levels, indirect, pointers, bonus, raw)
 	case c.has(featureRaw) && !treeHasBlock(levels, indirect, pointers, r.u64(56)):
-		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, and no block %d", levels, indirect, pointers, r.u64(56))
+		return fmt.Errorf("its tree has %d levels of 2^%d bytes with %d pointers, but no block %d", levels, indirect, pointers, r.u64(56))
 	}
 	if err := c.noteSlots(r); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (c *RecordRules) noteWrite(r *Record, o namedObject) error {
 		return fmt.Errorf("offset %d and length %d are too large", r.Offset(), r.Length())
 	}
 	if r.Offset()%o.block != 0 {
-		return fmt.Errorf("offset %d is not that of a block of %d bytes", r.Offset(), o.block)
+		return fmt.Errorf("offset %d is not a multiple of the block size %d", r.Offset(), o.block)
 	}
 	c.data, c.end = r.Object(), r.Offset()+r.Length()
 	return nil
@@ -220,9 +220,9 @@ func (c *RecordRules) write(r *Record) error {
 	case !isBlock(r.Length()) || r.Length() > o.block:
 		return fmt.Errorf("it writes %d bytes to a block of %d", r.Length(), o.block)
 	case packed && !c.has(featureCompressed|featureRaw):
-		return errors.New("it is compressed, and the stream is not")
+		return errors.New("it is compressed, but the stream is not")
 	case !packed && c.has(featureRaw):
-		return errors.New("it is not raw, and the stream is")
+		return errors.New("it is not raw, but the stream is")
 	case packed && (r.packed() == 0 || r.packed() > r.Length()):
 		return fmt.Errorf("it has %d bytes for a block of %d", r.packed(), r.Length())
 	case packed && !isCompression(r.compression()) && !(c.has(featureRaw) && r.compression() == compressOff && r.packed() == r.Length()):
@@ -241,7 +241,7 @@ func (c *RecordRules) embedded(r *Record) error {
 	case !c.has(featureEmbedded) || c.has(featureRaw):
 		return errors.New("the stream cannot have this type")
 	case packed > maxEmbedded:
-		return fmt.Errorf("it has %d bytes, and a block pointer has room for %d", packed, maxEmbedded)
+		return fmt.Errorf("it has %d bytes, but a block pointer holds only %d", packed, maxEmbedded)
 	case packed == 0:
 		// The size in a block pointer begins at 1. The kernel stores 0 as 128, and a reader
 		// then writes beyond a buffer of 112 bytes.
@@ -250,7 +250,7 @@ func (c *RecordRules) embedded(r *Record) error {
 		return fmt.Errorf("it is embedded data of kind %d, such as a redacted block", r.Header[41])
 	case !isCompression(r.Header[40]):
 		// Uncompressed, the rest of the block would be whatever was in the kernel's memory.
-		return fmt.Errorf("it has compression %d, and embedded data is compressed", r.Header[40])
+		return fmt.Errorf("it has compression %d, but embedded data must be compressed", r.Header[40])
 	case r.Offset() == spillBlock*r.Length() && isBlock(r.Length()) && r.Length() == unpacked:
 		// zfs send -e of OpenZFS 2.3 and 2.4 sends a spill block like this if it fits into a
 		// block pointer. zfs receive stores it as data and loses the extended attributes.
@@ -258,7 +258,7 @@ func (c *RecordRules) embedded(r *Record) error {
 		return nil
 	// Without large blocks, a sender reduces the size in the OBJECT record only.
 	case !isBlock(r.Length()) || r.Length() != unpacked || r.Length() > o.block && c.has(featureLargeBlocks):
-		return fmt.Errorf("it writes %d bytes, %d unpacked, to a block of %d", r.Length(), unpacked, o.block)
+		return fmt.Errorf("it writes %d bytes (%d uncompressed) to a block of %d", r.Length(), unpacked, o.block)
 	}
 	return c.noteWrite(r, o)
 }

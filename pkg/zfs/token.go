@@ -157,13 +157,13 @@ func tokenFromList(data []byte) (Token, error) {
 	}
 	switch dataset, _, err := ParseSnapshot(t.ToName); {
 	case err != nil || dataset == "":
-		return Token{}, fmt.Errorf("it names no snapshot: %w", err)
+		return Token{}, fmt.Errorf("it does not name a snapshot: %w", err)
 	case t.ToGUID == 0:
 		return Token{}, errors.New("its snapshot has no GUID")
 	case t.Object >= maxObject:
-		return Token{}, fmt.Errorf("it continues at object %d, and there are %d", t.Object, uint64(maxObject))
+		return Token{}, fmt.Errorf("it continues at object %d, but there are only %d", t.Object, uint64(maxObject))
 	case t.Offset > maxOffset || t.Bytes > maxOffset:
-		return Token{}, fmt.Errorf("it continues at offset %d after %d bytes, and at most %d are possible", t.Offset, t.Bytes, uint64(maxOffset))
+		return Token{}, fmt.Errorf("it continues at offset %d after %d bytes, more than %d", t.Offset, t.Bytes, uint64(maxOffset))
 	}
 	has := func(name string) bool { return list[name] != nil }
 	t.Flags = StreamFlags{

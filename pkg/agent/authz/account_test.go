@@ -28,7 +28,7 @@ func TestAccounts(t *testing.T) {
 		"name":       {singleName(new("tank")), "", []string{`"tank"`}},
 		"bookmarks":  {bookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
 		"holds":      {holdNames(&hosts.Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
-		"set aside":  {divergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
+		"renamed":  {divergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
 		"removed":    {orphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
 		"drill":      {drillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
 		"drill ends": {drillDatasetNames(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
@@ -154,7 +154,7 @@ func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	g.Failed(Request{Op: "destroy"}, []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
 	g.Failed(Request{Op: "list"}, hosts.ListQuery{}, errors.New("no such dataset"))
 	require.Len(t, lines, 3, "the last one changes nothing")
-	require.Regexp(t, `^refused transfer after it was admitted: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
+	require.Regexp(t, `^refused transfer after admission: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
 	require.Equal(t, `failed transfer: the link\x1b ended: receive "v/a"`, lines[1])
 	require.Less(t, len(lines[2]), maxLine)
 }

@@ -67,7 +67,7 @@ func (r rule[A]) logFailed(g *Guard, q Request, args any, err error) {
 	}
 	admitted, how := args.(A), "failed "+q.Op+": "
 	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
-		how = "refused " + q.Op + " after it was admitted: "
+		how = "refused " + q.Op + " after admission: "
 	}
 	g.lines.Lock()
 	defer g.lines.Unlock()
@@ -108,7 +108,7 @@ func holdNames(h *hosts.Tagged) account {
 func transferNames(t *hosts.Task) (a account) {
 	add := func(words ...string) { a.items = append(a.items, strings.Join(words, " ")) }
 	if t.Moves() == "nothing" {
-		add("a connection, with nothing on it")
+		add("a connection without data")
 	}
 	if to, ok := t.To.(hosts.ReceiveStream); ok {
 		r := to.Spec

@@ -11,7 +11,7 @@ import (
 // their number.
 func mayCreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
 	if a.Writable {
-		return errors.New("a clone for this key is only read")
+		return errors.New("this key permits only read-only clones")
 	}
 	if a.KeyFile != "" {
 		return errKeyFile
@@ -24,7 +24,7 @@ func mayCreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
 // determines which clones these are.
 func mayDestroyDrillClones(_ context.Context, g *Guard, a *zfs.DrillClones) error {
 	if len(a.Datasets) == 0 {
-		return errors.New("it names no dataset")
+		return errors.New("it does not name a dataset")
 	}
 	for _, d := range a.Datasets {
 		if !within(d, g.policy.Drilled) {

@@ -22,9 +22,9 @@ func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
 		"plain":               {"tank/plain@x", "", ""},
 		"encrypted":           {"tank/enc@x", "", "tank/enc is encrypted"},
 		"granted":             {"tank/open@x", "", ""},
-		"of what is received": {"vault/a@x", "", "not below"},
+		"of what is received": {"vault/a@x", "", "permit"},
 		"what is there now":   {"tank/plain", "", "snapshot"},
-		"with a key":          {"tank/open@x", "/etc/zxfer/key", "not for who has this one"},
+		"with a key":          {"tank/open@x", "/etc/zxfer/key", "this key does not permit naming a key file"},
 	} {
 		for op, args := range map[string]any{
 			"read-files": files.Query{Snapshot: c.snapshot, KeyFile: c.keyFile, Sample: 1},

@@ -100,10 +100,10 @@ func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
 	}
 	err := hosts.Decode(q.Body, &args)
 	if err != nil {
-		return nil, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
+		return nil, g.refuse(q, fmt.Errorf("malformed or unknown arguments: %w", err))
 	}
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
-		err = fmt.Errorf("no rule is for the field %s", field)
+		err = fmt.Errorf("no rule covers the field %s", field)
 	} else {
 		err = r.judge(ctx, g, &args)
 	}
@@ -139,6 +139,6 @@ func (g *Guard) refuseWith(q Request, err error, shown string) error {
 }
 
 func (g *Guard) refusal(err error) error {
-	return fault.Refusef("what the account of this key may do is in its authorized_keys: "+g.policy.String(),
+	return fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: "+g.policy.String(),
 		"%w: %w", hosts.ErrForbidden, err)
 }

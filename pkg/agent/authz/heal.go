@@ -42,7 +42,7 @@ func mayRevert(_ context.Context, g *Guard, snapshot *string) error {
 
 func (g *Guard) checkHealable(dataset string) error {
 	if !within(dataset, g.policy.Heal) {
-		return fmt.Errorf("nothing of %q may be healed", clipName(dataset))
+		return fmt.Errorf("healing %q is not permitted", clipName(dataset))
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (g *Guard) checkHealable(dataset string) error {
 // verifies their checksums.
 func (g *Guard) checkCorrective(r *zfs.ReceiveSpec) error {
 	if r.Rollback || r.Origin != "" || len(r.Set) > 0 {
-		return errors.New("a corrective receive changes nothing else")
+		return errors.New("a corrective receive must not change anything else")
 	}
 	return g.checkHealable(r.Target)
 }

@@ -23,15 +23,15 @@ func TestNamesInRequests(t *testing.T) {
 	}{
 		"bookmark":                           {"bookmark", `{"tank/vm#b":"tank/vm@s"}`, ""},
 		"bookmark of a child":                {"bookmark", `{"tank/vm/a#b":"tank/vm/a@s"}`, ""},
-		"bookmark without a grant":           {"bookmark", `{"tank/home#b":"tank/home@s"}`, "not below"},
-		"bookmark of a snapshot elsewhere":   {"bookmark", `{"tank/vm#b":"tank/home@s"}`, "not below"},
+		"bookmark without a grant":           {"bookmark", `{"tank/home#b":"tank/home@s"}`, "permit"},
+		"bookmark of a snapshot elsewhere":   {"bookmark", `{"tank/vm#b":"tank/home@s"}`, "permit"},
 		"bookmark that is a snapshot":        {"bookmark", `{"tank/vm@b":"tank/vm@s"}`, "bookmark"},
 		"bookmark of a bookmark":             {"bookmark", `{"tank/vm#b":"tank/vm#s"}`, "snapshot"},
 		"destroy":                            {"destroy", `["tank/vm@s","vault/a#b"]`, ""},
-		"destroy without a grant":            {"destroy", `["tank/home@s"]`, "not below"},
+		"destroy without a grant":            {"destroy", `["tank/home@s"]`, "permit"},
 		"destroy a dataset":                  {"destroy", `["tank/vm"]`, "tank/vm"},
 		"hold":                               {"hold", `{"tag":"t","snapshots":["tank/vm@s"]}`, ""},
-		"hold without a grant":               {"hold", `{"tag":"t","snapshots":["tank/vm@s","tank/home@s"]}`, "not below"},
+		"hold without a grant":               {"hold", `{"tag":"t","snapshots":["tank/vm@s","tank/home@s"]}`, "permit"},
 		"hold a dataset":                     {"hold", `{"tag":"t","snapshots":["tank/vm"]}`, "hold: "},
 		"release a malformed name":           {"release", `{"tag":"zxfer:t","snapshots":["tank/vm@s@s"]}`, "release: "},
 		"properties of a version":            {"properties", `{"names":["tank/vm@s","vault#b"],"properties":["used"]}`, ""},
@@ -40,20 +40,20 @@ func TestNamesInRequests(t *testing.T) {
 		"send":                               {"estimate", `[{"dataset":"tank/vm","from":"#b","through":["s","t"],"to":"u"}]`, ""},
 		"send from a snapshot":               {"estimate", `[{"dataset":"tank/vm","from":"@b","to":"u"}]`, ""},
 		"send of a clone":                    {"estimate", `[{"dataset":"tank/vm","from":"tank/vm/a@s","to":"u"}]`, ""},
-		"send of a clone without a grant":    {"estimate", `[{"dataset":"tank/vm","from":"tank/home@s","to":"u"}]`, "not below"},
+		"send of a clone without a grant":    {"estimate", `[{"dataset":"tank/vm","from":"tank/home@s","to":"u"}]`, "permit"},
 		"send to a malformed snapshot":       {"estimate", `[{"dataset":"tank/vm","to":"u@v"}]`, "u@v"},
 		"send through a malformed snapshot":  {"estimate", `[{"dataset":"tank/vm","through":["s/t"],"to":"u"}]`, "s/t"},
 		"send from a malformed snapshot":     {"estimate", `[{"dataset":"tank/vm","from":"@s#t","to":"u"}]`, "s#t"},
 		"send from a malformed bookmark":     {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u"}]`, "s#t"},
 		"raw send from a malformed bookmark": {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u","flags":{"raw":true}}]`, "s#t"},
 		"parents":                            {"create-parents", `"vault/a/b"`, ""},
-		"parents without a grant":            {"create-parents", `"tank/vm/a"`, "nothing may be received into"},
-		"parents below a missing root":       {"create-parents", `"later/root/a"`, "later/root, which the policy names, does not exist"},
+		"parents without a grant":            {"create-parents", `"tank/vm/a"`, "receiving into"},
+		"parents below a missing root":       {"create-parents", `"later/root/a"`, "the agent's policy forbids it: later/root does not exist"},
 		"parents of a missing root":          {"create-parents", `"later/root"`, ""},
 		"receive":                            {"transfer", into(`"target":"vault/a"`), ""},
-		"receive with rollback":              {"transfer", into(`"target":"vault/a","rollback":true`), "rolls back"},
+		"receive with rollback":              {"transfer", into(`"target":"vault/a","rollback":true`), "with rollback"},
 		"receive a clone":                    {"transfer", into(`"target":"vault/a","origin":"vault/o@s"`), ""},
-		"receive a clone of a foreign one":   {"transfer", into(`"target":"vault/a","origin":"tank/vm@s"`), "not below"},
+		"receive a clone of a foreign one":   {"transfer", into(`"target":"vault/a","origin":"tank/vm@s"`), "permit"},
 		"receive a clone of a dataset":       {"transfer", into(`"target":"vault/a","origin":"vault/o"`), "origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,5 +162,5 @@ func TestDatasetOfAPath(t *testing.T) {
 			require.NotContains(t, err.Error(), dataset, "which dataset it is stays secret")
 		}
 	}
-	require.ErrorContains(t, mayDatasetOf(t.Context(), NewGuard(p, vault(), func(string) {}), &path), "not on a dataset that may be sent")
+	require.ErrorContains(t, mayDatasetOf(t.Context(), NewGuard(p, vault(), func(string) {}), &path), "not on a dataset that this key may send")
 }

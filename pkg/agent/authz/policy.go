@@ -108,7 +108,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 			}
 		}
 		if err != nil {
-			return nil, fault.Usagef("write an IP address, or a prefix such as 10.1.0.0/16", "--peer %s is not an address", s)
+			return nil, fault.Usagef("use an IP address, or a prefix such as 10.1.0.0/16", "--peer %s is not an address", s)
 		}
 		p.Peers = append(p.Peers, prefix.Masked())
 	}
@@ -116,7 +116,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		return nil, err
 	}
 	if len(allow) == 0 && (appendOnly || len(peers) > 0) {
-		return nil, fault.Usagef("write --allow "+Grants, "a restricted agent that may do nothing: --allow is missing")
+		return nil, fault.Usagef("add --allow VERB=DATASET"+Grants, "--allow is missing: the restricted agent would permit nothing")
 	}
 	return p, nil
 }
@@ -124,12 +124,12 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 // checkConsistent refuses grants that have no effect together with the others.
 func (p *Policy) checkConsistent() error {
 	if p.AppendOnly && len(p.Removed) > 0 {
-		return fault.Usagef("leave one of them out", "--allow remove=%s has no effect with --append-only, which lets nothing be destroyed", p.Removed[0])
+		return fault.Usagef("omit one of them", "--allow remove=%s has no effect with --append-only, which forbids to destroy anything", p.Removed[0])
 	}
 	for verb, all := range map[string][]string{"rotate": p.Rotated, "remove": p.Removed} {
 		for _, d := range all {
 			if !within(d, p.receivable()) && !slices.ContainsFunc(p.receivable(), func(r string) bool { return within(r, []string{d}) }) {
-				return fault.Usagef("add --allow receive="+d, "--allow %s=%s has no effect: nothing may be received there", verb, d)
+				return fault.Usagef("add --allow receive="+d, "--allow %s=%s has no effect without permission to receive there", verb, d)
 			}
 		}
 	}

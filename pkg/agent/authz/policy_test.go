@@ -236,7 +236,7 @@ func TestAWayMayBeTried(t *testing.T) {
 		require.Equal(t, ok, err == nil, "%s: %v", body, err)
 		require.Len(t, audited, 1)
 		if ok {
-			require.Equal(t, "admitted transfer: a connection, with nothing on it", audited[0])
+			require.Equal(t, "admitted transfer: a connection without data", audited[0])
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (g *Guard) checkReceive(ctx context.Context, r *zfs.ReceiveSpec) error {
 		return err
 	}
 	if r.Rollback {
-		return errors.New("a receive that rolls back (-F) loses what is there")
+		return errors.New("a receive with rollback (-F) would destroy data")
 	}
 	if r.Origin != "" {
 		if err := g.checkSnapshots([]string{r.Origin}, g.policy.receivable(), "origin"); err != nil {
@@ -71,7 +71,7 @@ func (g *Guard) checkProperties(r *zfs.ReceiveSpec, restore bool) error {
 			continue
 		}
 		if err := r.Carry.Check(t, name, value); err != nil {
-			return fmt.Errorf("the property %q may not be set to %q by who sends: %w; the administrator can set it on %s",
+			return fmt.Errorf("the sender must not set property %q to %q: %w; the administrator can set it on %s",
 				clipName(name), clipName(value), err, g.policy.receivable()[0])
 		}
 		r.Carried = append(r.Carried, name)

@@ -13,14 +13,14 @@ import (
 // beingRestored permits an action on a dataset only while a restore is bringing it.
 func beingRestored(ctx context.Context, g *Guard, dataset *string) error {
 	if !within(*dataset, g.policy.Restored) {
-		return fmt.Errorf("%q is not below a dataset that may be restored; --allow restore=DATASET in authorized_keys allows it", clipName(*dataset))
+		return fmt.Errorf("restoring %q is not permitted; to permit it, add --allow restore=DATASET in authorized_keys", clipName(*dataset))
 	}
 	have, err := g.host.Properties(ctx, []string{*dataset}, []string{zfs.RestoreProperty})
 	if err != nil {
 		return err
 	}
 	if !have[*dataset][zfs.RestoreProperty].Local() {
-		return fmt.Errorf("%s is not being restored", *dataset)
+		return fmt.Errorf("%s is not part of a running restore", *dataset)
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func mayInheritKey(ctx context.Context, g *Guard, dataset *string) error {
 		return err
 	}
 	if m := have[*dataset]; m["keystatus"].Value != "unavailable" || m["keylocation"].Value != "prompt" {
-		return fmt.Errorf("the key of %s is in use, or it is said where it is: it stays as it is", *dataset)
+		return fmt.Errorf("the key of %s is loaded, or has a keylocation: it must not be changed", *dataset)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func mayMakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
 		return err
 	}
 	if g.keepsVersions(*dataset) && !within(*dataset, g.policy.Rekeyed) {
-		return fmt.Errorf("the key of %s stays as it is; --allow receive-rekey=DATASET in authorized_keys lets the source replace it", *dataset)
+		return fmt.Errorf("replacing the key of %s is not permitted; to permit it, add --allow receive-rekey=DATASET in authorized_keys", *dataset)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func mayMount(ctx context.Context, g *Guard, dataset *string) error {
 	}
 	found, err := g.host.InUse(ctx, []string{path})
 	if err == nil && found[path] != "" {
-		err = fmt.Errorf("mounting %s would hide what is in its directory: look there, and mount it by hand", *dataset)
+		err = fmt.Errorf("mounting %s would hide the files in its directory: check them, and mount it manually", *dataset)
 	}
 	return err
 }
@@ -79,12 +79,12 @@ func mayMount(ctx context.Context, g *Guard, dataset *string) error {
 func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
-			return fmt.Errorf("the property %q may not be set to %q", clipName(name), clipName(value))
+			return fmt.Errorf("setting property %q to %q is not permitted", clipName(name), clipName(value))
 		}
 	}
 	for _, name := range a.Revert {
 		if !slices.Contains([]string{"readonly", "canmount", zfs.FlagsProperty, zfs.RestoreProperty}, name) {
-			return fmt.Errorf("the property %q may not be changed", clipName(name))
+			return fmt.Errorf("changing property %q is not permitted", clipName(name))
 		}
 	}
 	return beingRestored(ctx, g, &a.Dataset)

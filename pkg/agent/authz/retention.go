@@ -14,14 +14,14 @@ import (
 // nothing, so append-only permits it too.
 func mayRenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
 	if len(g.policy.Rotated) == 0 {
-		return errors.New("no copy may be set aside; --allow rotate=DATASET in authorized_keys allows it")
+		return errors.New("renaming copies is not permitted; to permit it, add --allow rotate=DATASET in authorized_keys")
 	}
 	for _, a := range *all {
 		if err := a.Check(); err != nil {
 			return err
 		}
 		if !within(a.Dataset, g.policy.Rotated) {
-			return fmt.Errorf("%q may not be set aside; --allow rotate=DATASET in authorized_keys allows it", clipName(a.Dataset))
+			return fmt.Errorf("renaming %q is not permitted; to permit it, add --allow rotate=DATASET in authorized_keys", clipName(a.Dataset))
 		}
 	}
 	return nil
@@ -55,17 +55,17 @@ func mayDestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
 		return errAppendOnly
 	}
 	if len(g.policy.Removed) == 0 {
-		return errors.New("no copy may be removed; --allow remove=DATASET in authorized_keys allows it")
+		return errors.New("destroying copies is not permitted; to permit it, add --allow remove=DATASET in authorized_keys")
 	}
 	for _, a := range *all {
 		if err := a.Check(); err != nil {
 			return err
 		}
 		if len(quote(a.Tag)) > maxTag {
-			return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(a.Tag))
+			return fmt.Errorf("a hold tag of %d bytes does not belong to zxfer", len(a.Tag))
 		}
 		if !within(a.Dataset, g.policy.Removed) || slices.Contains(g.policy.Removed, a.Dataset) {
-			return fmt.Errorf("%q may not be removed; --allow remove=DATASET in authorized_keys allows it for what is below DATASET", clipName(a.Dataset))
+			return fmt.Errorf("destroying %q is not permitted; to permit it for descendants of DATASET, add --allow remove=DATASET in authorized_keys", clipName(a.Dataset))
 		}
 	}
 	return nil

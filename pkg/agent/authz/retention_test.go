@@ -100,10 +100,10 @@ func TestGrantsThatContradict(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
 		"remove=vault/a has no effect with --append-only":                 {"receive=vault/a", "remove=vault/a"},
-		"rotate=vault/b has no effect: nothing may be received there":     {"receive=vault/a", "rotate=vault/b"},
-		"rotate=tank has no effect: nothing may be received there":        {"send=tank", "rotate=tank"},
-		"rotate=vault/a/b has no effect: nothing may be received there":   {"receive=vault/a/c", "rotate=vault/a/b"},
-		"rotate=vault/hosts has no effect: nothing may be received there": {"receive=vault/hosts2", "rotate=vault/hosts"},
+		"rotate=vault/b has no effect without permission to receive there":     {"receive=vault/a", "rotate=vault/b"},
+		"rotate=tank has no effect without permission to receive there":        {"send=tank", "rotate=tank"},
+		"rotate=vault/a/b has no effect without permission to receive there":   {"receive=vault/a/c", "rotate=vault/a/b"},
+		"rotate=vault/hosts has no effect without permission to receive there": {"receive=vault/hosts2", "rotate=vault/hosts"},
 	} {
 		_, err := Parse(allow, nil, true)
 		require.ErrorContains(t, err, want)
@@ -111,7 +111,7 @@ func TestGrantsThatContradict(t *testing.T) {
 		require.NotEmpty(t, fault.HintOf(err))
 	}
 	_, err := Parse([]string{"remove=vault/a"}, nil, false)
-	require.ErrorContains(t, err, "remove=vault/a has no effect: nothing may be received there")
+	require.ErrorContains(t, err, "remove=vault/a has no effect without permission to receive there")
 	require.Equal(t, "add --allow receive=vault/a", fault.HintOf(err))
 	for _, allow := range [][]string{{"receive=vault", "rotate=vault/a"}, {"receive=vault/a", "rotate=vault"}, {"restore=vault/a", "rotate=vault/a"}} {
 		_, err := Parse(allow, nil, true)

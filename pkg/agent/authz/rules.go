@@ -57,10 +57,10 @@ func rules() map[string]anyRule {
 		of(hosts.OpRenameDiverged, changes(mayRenameDiverged, divergedNames)),
 		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames)),
 
-		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key freezes nothing, as that runs programs")),
-		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key runs no command")),
-		of(hosts.OpRollback, never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back")),
-		of(hosts.OpInheritKeyAsserted, never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed")),
+		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key cannot freeze applications, because that runs programs")),
+		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key cannot run commands")),
+		of(hosts.OpRollback, never[zfs.Rollback]("a restricted key cannot roll back the original: its newest data may exist nowhere else")),
+		of(hosts.OpInheritKeyAsserted, never[zfs.AssertedKey]("a restricted key cannot assert keys other than passphrases")),
 
 		// The zero rule refuses these like unknown operations.
 		of(hosts.OpUnmount, rule[string]{}),
@@ -86,7 +86,7 @@ type ruling struct {
 // checkTag limits the tag of a hold.
 func checkTag(h *hosts.Tagged) error {
 	if h.Tag == "" || len(quote(clipName(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
-		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
+		return fmt.Errorf("a hold tag of %d bytes does not belong to zxfer", len(h.Tag))
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func denyHostFacts[A any](context.Context, *Guard, *A) error { return errHostFac
 
 // errHostFacts refuses facts of the whole host: mounts, pools, interfaces. Jobs work without
 // them.
-var errHostFacts = errors.New("facts of the whole host are not for this key")
+var errHostFacts = errors.New("this key does not permit reading facts of the whole host")
 
 // mayProperties permits reading the properties of readable datasets and their versions. For
 // ancestors it permits zfs.AncestorProperties (type, space, encryption).
@@ -149,7 +149,7 @@ func mayList(_ context.Context, g *Guard, q *hosts.ListQuery) error {
 func mayDatasetOf(ctx context.Context, g *Guard, path *string) error {
 	dataset, err := g.host.DatasetOf(ctx, *path)
 	if err != nil || !within(dataset, g.policy.Send) {
-		return errors.New("the path is not on a dataset that may be sent")
+		return errors.New("the path is not on a dataset that this key may send")
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func mayRelease(_ context.Context, g *Guard, h *hosts.Tagged) error {
 	}
 	for _, s := range names {
 		if dataset, _, _ := zfs.ParseSnapshot(s); g.keepsVersions(dataset) && !strings.HasPrefix(h.Tag, zfs.TagPrefix) {
-			return fmt.Errorf("append-only: the hold %q is not one of zxfer's jobs", clipName(h.Tag))
+			return fmt.Errorf("append-only: the hold %q does not belong to a job of zxfer", clipName(h.Tag))
 		}
 	}
 	return nil
@@ -232,13 +232,13 @@ func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
 			return errOutside(n)
 		}
 		if g.keepsVersions(dataset) {
-			return fmt.Errorf("%q may be restored only: nothing of it is destroyed", clipName(dataset))
+			return fmt.Errorf("only restoring %q is permitted, not destroying", clipName(dataset))
 		}
 	}
 	return nil
 }
 
-var errAppendOnly = errors.New("append-only: nothing is destroyed")
+var errAppendOnly = errors.New("append-only: destroying is not permitted")
 
 // mayDiscardPartial permits discarding a partially received state.
 func mayDiscardPartial(_ context.Context, g *Guard, dataset *string) error {
@@ -261,7 +261,7 @@ func mayCreateParents(ctx context.Context, g *Guard, dataset *string) error {
 		if found[root] != nil {
 			return nil
 		}
-		return fmt.Errorf("%s, which the policy names, does not exist: its administrator creates it", root)
+		return fmt.Errorf("%s does not exist: the administrator of the key must create it", root)
 	}
 	return nil // the granted dataset itself; its parents are not granted
 }
@@ -293,13 +293,13 @@ func (g *Guard) keepsVersions(dataset string) bool {
 
 func (g *Guard) checkReceivable(dataset string) error {
 	if !within(dataset, g.policy.receivable()) {
-		return fmt.Errorf("nothing may be received into %q", clipName(dataset))
+		return fmt.Errorf("receiving into %q is not permitted", clipName(dataset))
 	}
 	return nil
 }
 
 func errOutside(name string) error {
-	return fmt.Errorf("%q is not below an allowed dataset", clipName(name))
+	return fmt.Errorf("the key does not permit access to %q", clipName(name))
 }
 
 // clipName limits the part of a name that an error repeats.

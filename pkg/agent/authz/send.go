@@ -21,7 +21,7 @@ func mayEstimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
 		}
 	}
 	if tokens > maxTokens {
-		return fmt.Errorf("%d resume tokens at once, at most %d are allowed", tokens, maxTokens)
+		return fmt.Errorf("%d resume tokens, more than %d", tokens, maxTokens)
 	}
 	return g.checkSend(ctx, *streams...)
 }
@@ -40,7 +40,7 @@ func (g *Guard) checkSend(ctx context.Context, streams ...zfs.SendSpec) error {
 		}
 		plain = append(plain, name)
 	}
-	return g.checkPlaintext(ctx, plain, "only a raw stream of it may leave", nil)
+	return g.checkPlaintext(ctx, plain, "only raw streams of it are permitted", nil)
 }
 
 // mayDigest permits hashing streams instead of sending them, also to verify received data. A
@@ -55,7 +55,7 @@ func mayDigest(ctx context.Context, g *Guard, q *hosts.ContentQuery) error {
 	if err != nil {
 		return err
 	}
-	return g.checkPlaintext(ctx, []string{plain}, "only the digest of a raw stream of it may be known", func(root string) bool {
+	return g.checkPlaintext(ctx, []string{plain}, "only digests of raw streams of it are permitted", func(root string) bool {
 		if !within(plain, g.policy.Receive) || within(plain, g.policy.Send) || root == plain || !within(plain, []string{root}) {
 			return false
 		}
@@ -88,10 +88,10 @@ func (g *Guard) checkFiles(ctx context.Context, snapshot, keyFile string) error 
 			return err
 		}
 	}
-	return g.checkPlaintext(ctx, []string{dataset}, "its files are not for this key", nil)
+	return g.checkPlaintext(ctx, []string{dataset}, "this key does not permit reading its files", nil)
 }
 
-var errKeyFile = errors.New("which file has a key of ZFS is not for who has this one to say")
+var errKeyFile = errors.New("this key does not permit naming a key file")
 
 // checkStream checks the names in a stream. It returns the dataset whose content the stream
 // shows as plain text, or "" if the stream is raw.
@@ -138,7 +138,7 @@ func (g *Guard) checkToken(ctx context.Context, s *zfs.SendSpec, roots []string)
 		return "", errOutside(t.ToName)
 	}
 	if t.Saved || t.Redacted {
-		return "", errors.New("resume token of a partial or redacted stream: zxfer makes none")
+		return "", errors.New("resume token of a partial or redacted stream, which zxfer never creates")
 	}
 	l, err := g.host.List(ctx, hosts.ListQuery{Dataset: dataset, Versions: true})
 	if err != nil {
@@ -154,7 +154,7 @@ func (g *Guard) checkToken(ctx context.Context, s *zfs.SendSpec, roots []string)
 		})
 	}
 	if !has(t.ToGUID, zfs.Snapshot) {
-		return "", fmt.Errorf("resume token: %s has no snapshot of the GUID that it names", dataset)
+		return "", fmt.Errorf("resume token: %s has no snapshot with its GUID", dataset)
 	}
 	if t.FromGUID == 0 || has(t.FromGUID, zfs.Snapshot, zfs.Bookmark) {
 		return plain, nil
@@ -170,7 +170,7 @@ func (g *Guard) checkToken(ctx context.Context, s *zfs.SendSpec, roots []string)
 			return plain, nil
 		}
 	}
-	return "", fmt.Errorf("resume token: %s has no version of the GUID that it names as its base", dataset)
+	return "", fmt.Errorf("resume token: %s has no snapshot or bookmark with the GUID of its incremental source", dataset)
 }
 
 // checkPlaintext refuses plain text of encrypted datasets without a send-decrypted grant. It
@@ -199,7 +199,7 @@ func (g *Guard) checkPlaintext(ctx context.Context, plain []string, may string, 
 			return fmt.Errorf("%s does not exist", name)
 		case p["encryption"].Value == "off", known != nil && known(root):
 		default:
-			return fmt.Errorf("%s is encrypted: %s; --allow send-decrypted=%s in authorized_keys allows plain text", name, may, name)
+			return fmt.Errorf("%s is encrypted: %s; to permit plain text, add --allow send-decrypted=%s in authorized_keys", name, may, name)
 		}
 	}
 	return nil

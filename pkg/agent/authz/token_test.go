@@ -53,16 +53,16 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 		"incremental send from a bookmark":   {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/vm#m"},
 		"renamed snapshot":                   {toName: "tank/vm@old", to: "tank/vm@c"},
 		"clone":                              {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@b"},
-		"clone with another origin":          {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@c", refused: "no version of the GUID"},
-		"clone of a dataset without a grant": {toName: "tank/foreign@x", to: "tank/foreign@x", from: "tank/other@x", refused: "no version of the GUID"},
-		"dataset without a grant":            {toName: "tank/other@x", to: "tank/other@x", refused: "not below an allowed dataset"},
-		"snapshot of another dataset":        {toName: "tank/vm@c", to: "tank/other@x", refused: "no snapshot of the GUID"},
-		"bookmark as snapshot":               {toName: "tank/vm@a", to: "tank/vm#m", refused: "no snapshot of the GUID"},
-		"unknown snapshot":                   {toName: "tank/vm@c", to: none, refused: "no snapshot of the GUID"},
-		"unknown incremental source":         {toName: "tank/vm@c", to: "tank/vm@c", from: none, refused: "no version of the GUID"},
-		"incremental source elsewhere":       {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/other@x", refused: "no version of the GUID"},
+		"clone with another origin":          {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@c", refused: "no snapshot or bookmark with the GUID"},
+		"clone of a dataset without a grant": {toName: "tank/foreign@x", to: "tank/foreign@x", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
+		"dataset without a grant":            {toName: "tank/other@x", to: "tank/other@x", refused: "not permit access to"},
+		"snapshot of another dataset":        {toName: "tank/vm@c", to: "tank/other@x", refused: "no snapshot with its GUID"},
+		"bookmark as snapshot":               {toName: "tank/vm@a", to: "tank/vm#m", refused: "no snapshot with its GUID"},
+		"unknown snapshot":                   {toName: "tank/vm@c", to: none, refused: "no snapshot with its GUID"},
+		"unknown incremental source":         {toName: "tank/vm@c", to: "tank/vm@c", from: none, refused: "no snapshot or bookmark with the GUID"},
+		"incremental source elsewhere":       {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
 		"missing dataset":                    {toName: "tank/vm/gone@c", to: "tank/vm@c", refused: "tank/vm/gone"},
-		"name with a granted prefix":         {toName: "tank/vm2@c", to: "tank/vm@c", refused: "not below an allowed dataset"},
+		"name with a granted prefix":         {toName: "tank/vm2@c", to: "tank/vm@c", refused: "not permit access to"},
 		"path with ..":                       {toName: "tank/vm/../other@x", to: "tank/other@x", refused: `".."`},
 		"no name":                            {toName: "", to: "tank/vm@c", refused: "resume token"},
 		"no snapshot name":                   {toName: "tank/vm", to: "tank/vm@c", refused: "resume token"},
@@ -170,5 +170,5 @@ func TestTokensOfARequestAreBounded(t *testing.T) {
 	all := append(slices.Repeat([]zfs.SendSpec{{Dataset: "tank/vm", To: "c"}}, 10), slices.Repeat([]zfs.SendSpec{token}, maxTokens)...)
 	require.NoError(t, mayEstimate(t.Context(), g, &all))
 	all = append(all, token)
-	require.ErrorContains(t, mayEstimate(t.Context(), g, &all), "1001 resume tokens at once")
+	require.ErrorContains(t, mayEstimate(t.Context(), g, &all), "1001 resume tokens, more than")
 }

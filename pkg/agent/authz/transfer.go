@@ -70,11 +70,11 @@ func (g *Guard) checkConnection(end any) error {
 	case hosts.Dial:
 		host, _, err := net.SplitHostPort(e.Ticket.Address)
 		if err != nil || !g.policy.isPeer(host) {
-			return fmt.Errorf("the agent may not connect to %q; --peer ADDRESS in authorized_keys allows it", clipName(e.Ticket.Address))
+			return fmt.Errorf("connecting to %q is not permitted; to permit it, add --peer ADDRESS in authorized_keys", clipName(e.Ticket.Address))
 		}
 		return checkSocket(e.Ticket.Window, e.Ticket.Deadline)
 	}
-	return fmt.Errorf("%T is not for this key", end)
+	return fmt.Errorf("this key does not permit %T", end)
 }
 
 // limitOptions reduces or refuses stream options that would use up the host's memory.
@@ -82,7 +82,7 @@ func (g *Guard) limitOptions(ctx context.Context, o *transfer.Options) error {
 	o.CompressThreads = min(o.CompressThreads, runtime.NumCPU())
 	switch {
 	case o.CompressThreads < 0 || o.CompressThreads > maxThreads:
-		return fmt.Errorf("%d threads, at most %d are allowed", o.CompressThreads, maxThreads)
+		return fmt.Errorf("%d threads, more than %d", o.CompressThreads, maxThreads)
 	case o.Buffer < 0 || o.Block < 0 || o.BandLimit < 0 || o.Stall < 0 || o.Stall > maxStall:
 		return errors.New("options out of bounds")
 	}
@@ -113,21 +113,21 @@ func mayOffer(_ context.Context, g *Guard, o *tcp.Offer) error {
 	a, err := netip.ParseAddr(o.Address)
 	switch {
 	case err != nil || a.IsUnspecified() || a.IsMulticast():
-		return fmt.Errorf("the agent listens on one address of its host, not on %q", clipName(o.Address))
+		return fmt.Errorf("the agent must listen on one address of its host, not on %q", clipName(o.Address))
 	case o.PortLow != 0 && o.PortLow < 1024:
-		return fmt.Errorf("port %d is a privileged one", o.PortLow)
+		return fmt.Errorf("port %d is privileged", o.PortLow)
 	case o.Peer != "" && !g.policy.isPeer(o.Peer):
-		return fmt.Errorf("%q may not connect; --peer ADDRESS in authorized_keys allows it", clipName(o.Peer))
+		return fmt.Errorf("connections from %q are not permitted; to permit them, add --peer ADDRESS in authorized_keys", clipName(o.Peer))
 	}
 	return checkSocket(o.Window, o.Deadline)
 }
 
 func checkSocket(window size.Size, deadline time.Duration) error {
 	if window < 0 || window > maxWindow {
-		return fmt.Errorf("a window of %d bytes, at most %d are allowed", window, maxWindow)
+		return fmt.Errorf("a window of %d bytes, more than %d", window, maxWindow)
 	}
 	if deadline < 0 || deadline > maxDeadline {
-		return fmt.Errorf("a deadline of %s, at most %s is allowed", deadline, maxDeadline)
+		return fmt.Errorf("a deadline of %s, more than %s", deadline, maxDeadline)
 	}
 	return nil
 }

@@ -46,10 +46,10 @@ func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
 	}
 	h.Set("vault/in/a", "encryptionroot", "elsewhere")
 	_, err = admit(t, g, "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
-	require.ErrorContains(t, err, "only the digest of a raw stream", "the root is not above it")
+	require.ErrorContains(t, err, "only digests of raw streams", "the root is not above it")
 	p, err = Parse([]string{"restore=vault/in"}, nil, true)
 	require.NoError(t, err)
 	h.Set("vault/in/a", "encryptionroot", "vault")
 	_, err = admit(t, NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {}), "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
-	require.ErrorContains(t, err, "only the digest of a raw stream", "a restore brings back an original, which is secret")
+	require.ErrorContains(t, err, "only digests of raw streams", "a restore brings back an original, which is secret")
 }

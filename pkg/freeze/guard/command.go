@@ -58,7 +58,7 @@ func (c *command) thaw(ctx context.Context) error {
 		if c.RunAs != "" {
 			words = append([]string{"runuser", "-u", c.RunAs, "--"}, words...)
 		}
-		err = fault.Failf("look whether it goes on; else: "+shellquote.Join(words...), "thaw: %w", err)
+		err = fault.Failf("check that the application runs; otherwise run: "+shellquote.Join(words...), "thaw: %w", err)
 	}
 	return err
 }
@@ -80,7 +80,7 @@ func start(ctx context.Context, s *freeze.Spec, argv, env []string, stdin io.Rea
 	if err := cmd.Start(); err != nil {
 		hint := ""
 		if s.RunAs != "" && errors.Is(err, syscall.EPERM) {
-			hint = "only root can run a program as another account: leave run_as out, or have the job run as root"
+			hint = "run the job as root, or omit run_as"
 		}
 		return nil, fault.Failf(hint, "%s: %w", argv[0], err)
 	}

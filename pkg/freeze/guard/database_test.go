@@ -113,7 +113,7 @@ func TestPostgreSQL(t *testing.T) {
 	spec.User = "weak"
 	g = begin(t, request(spec))
 	require.True(t, g.Stopped)
-	require.Contains(t, g.Outcomes[0].Error, "no checkpoint")
+	require.Contains(t, g.Outcomes[0].Error, "cannot write a checkpoint")
 	require.Contains(t, g.Outcomes[0].Hint, "pg_checkpoint")
 	g.Drop()
 	spec.Host = s.dir + "/nowhere"

@@ -52,7 +52,7 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 	head, err := m.ask(ctx, "SET SESSION lock_wait_timeout = "+seconds+", SESSION wait_timeout = "+seconds,
 		"SELECT VERSION()", "SELECT CONNECTION_ID()")
 	if err == nil && len(head) != 2 {
-		err = fmt.Errorf("the client told %q", head)
+		err = fmt.Errorf("the client printed %q", head)
 	}
 	if err != nil {
 		return f, err
@@ -66,12 +66,12 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 		lock, m.unlock = []string{"BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT"}, "BACKUP STAGE END"
 	}
 	if _, err := m.ask(ctx, lock...); err != nil {
-		return f, fault.Failf("the account needs the privilege RELOAD, and what holds the lock up is in SHOW PROCESSLIST", "no lock: %w", err)
+		return f, fault.Failf("grant the account the privilege RELOAD; SHOW PROCESSLIST shows sessions that block the lock", "cannot lock the tables: %w", err)
 	}
 	answer, err := m.ask(ctx, "SELECT "+position,
 		"SELECT @@datadir UNION ALL SELECT @@innodb_data_home_dir UNION ALL SELECT @@innodb_log_group_home_dir UNION ALL SELECT @@innodb_undo_directory")
 	if err != nil || len(answer) < 2 {
-		return f, errors.Join(err, fmt.Errorf("where it has its data it does not tell: %q", answer))
+		return f, errors.Join(err, fmt.Errorf("cannot find its data directory: %q", answer))
 	}
 	if answer[0] != "" && answer[0] != "NULL" {
 		f.Position = "GTID " + answer[0]
@@ -95,7 +95,7 @@ func (m *mysql) open(ctx context.Context) error {
 		client, err = exec.LookPath("mysql")
 	}
 	if err != nil {
-		return fault.Failf("install the package mariadb-client or default-mysql-client", "neither mariadb nor mysql was found: %w", err)
+		return fault.Failf("apt install mariadb-client", "found neither mariadb nor mysql: %w", err)
 	}
 	argv := []string{client}
 	if m.spec.Credentials != "" { // must come first
@@ -157,7 +157,7 @@ func (m *mysql) ask(ctx context.Context, statements ...string) (answer []string,
 func (m *mysql) prove(ctx context.Context) error {
 	now, err := m.ask(ctx, "SELECT CONNECTION_ID()")
 	if err == nil && (len(now) != 1 || now[0] != m.connection) {
-		err = errors.New("the session that held the lock is not there any more")
+		err = errors.New("the session that held the lock has ended")
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func (p *postgresql) freeze(ctx context.Context) (f frozen, err error) {
 		"-c", "SELECT 'in ' || setting FROM pg_settings WHERE name = 'data_directory' UNION ALL SELECT 'in ' || pg_tablespace_location(oid) FROM pg_tablespace",
 	}, env)
 	if err != nil {
-		return f, fault.Failf("the account needs the role pg_checkpoint (superuser before PostgreSQL 15); for peer authentication: run_as", "no checkpoint: %w", err)
+		return f, fault.Failf("grant the account the role pg_checkpoint (superuser before PostgreSQL 15)\nfor peer authentication, set run_as", "cannot write a checkpoint: %w", err)
 	}
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")

@@ -83,13 +83,13 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	}
 	if err := g.cmd.Start(); err != nil {
 		g.closeNote(false)
-		return nil, fmt.Errorf("the watchdog of what is frozen: %w", err)
+		return nil, fmt.Errorf("freeze watchdog: %w", err)
 	}
 	first := make(chan *freezeMessage, 1)
 	go g.read(stdout, first)
 	if err := json.NewEncoder(g.stdin).Encode(q); err != nil {
 		g.Drop()
-		return nil, fmt.Errorf("the watchdog of what is frozen: %w: %s", err, strings.TrimSpace(g.stderr.String()))
+		return nil, fmt.Errorf("freeze watchdog: %w: %s", err, strings.TrimSpace(g.stderr.String()))
 	}
 	limit := grace
 	for i := range q.Wanted { // applications are frozen one after the other
@@ -101,7 +101,7 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	case b := <-first:
 		if b == nil {
 			outcomes := g.Drop()
-			return nil, fmt.Errorf("the watchdog of what is frozen ended: %s", outcomes[0].Error)
+			return nil, fmt.Errorf("freeze watchdog ended: %s", outcomes[0].Error)
 		}
 		g.FreezeResult = FreezeResult{Outcomes: b.Outcomes, Stopped: b.Stopped, Places: make([][]string, len(b.Frozen))}
 		for i, f := range b.Frozen {
@@ -140,7 +140,7 @@ func (g *Guard) read(out io.Reader, first chan<- *freezeMessage) {
 
 // rescue thaws the applications in place of the watchdog.
 func (g *Guard) rescue(b *freezeMessage) []freeze.Outcome {
-	return thawAll(g.request, b, "the watchdog ended before its time: "+g.stderr.String())
+	return thawAll(g.request, b, "the watchdog ended too early: "+g.stderr.String())
 }
 
 func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may have ended

@@ -225,7 +225,7 @@ func TestBothKilled(t *testing.T) {
 func TestHintOfThaw(t *testing.T) {
 	t.Parallel()
 	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}
-	require.Equal(t, "look whether it goes on; else: env ZXFER_JOB=j ZXFER_HOOK=thaw /bin/false 'a b'", fault.HintOf(c.thaw(t.Context())))
+	require.Equal(t, "check that the application runs; otherwise run: env ZXFER_JOB=j ZXFER_HOOK=thaw /bin/false 'a b'", fault.HintOf(c.thaw(t.Context())))
 	c.RunAs = "nosuch"
-	require.Contains(t, fault.HintOf(c.thaw(t.Context())), "else: runuser -u nosuch -- env ")
+	require.Contains(t, fault.HintOf(c.thaw(t.Context())), "run: runuser -u nosuch -- env")
 }

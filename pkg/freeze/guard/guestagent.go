@@ -43,7 +43,7 @@ func (g *guestAgent) freeze(ctx context.Context) (f frozen, err error) {
 		return f, err
 	}
 	if status != "thawed" {
-		return f, fault.Failf("another backup may be under way; else thaw it", "its filesystems are %q already", freeze.Clean(status))
+		return f, fault.Failf("if no other backup is running, thaw the filesystems in the machine: fsfreeze -u MOUNTPOINT", "its filesystems are already %q", freeze.Clean(status))
 	}
 	n := 0
 	g.owned = true
@@ -64,7 +64,7 @@ func (g *guestAgent) prove(ctx context.Context) error {
 	status := ""
 	err := g.ask(ctx, "guest-fsfreeze-status", &status)
 	if err == nil && status != "frozen" {
-		err = fmt.Errorf("its filesystems were %q when the snapshot had been taken", freeze.Clean(status))
+		err = fmt.Errorf("after the snapshot its filesystems were %q", freeze.Clean(status))
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (g *guestAgent) thaw(ctx context.Context) error {
 		select {
 		case <-time.After(rest):
 		case <-ctx.Done():
-			return fault.Failf("zxfer goes on trying, at the latest in the next run; by hand, in the machine: fsfreeze -u MOUNTPOINT", "its filesystems may be frozen: %w", err)
+			return fault.Failf("run in the machine: fsfreeze -u MOUNTPOINT (zxfer also retries, at the latest in the next run)", "its filesystems may be frozen: %w", err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (g *guestAgent) ask(ctx context.Context, command string, answer any) error 
 	if why := context.Cause(ctx); why != nil {
 		err = fmt.Errorf("it does not answer: %w", why)
 	} else if !errors.As(err, &no) {
-		err = fault.Failf("look whether the agent runs in the machine, and whether another program, as libvirt, has its socket", "%w", err)
+		err = fault.Failf("check that the agent runs in the machine, and that no other program (libvirt) uses its socket", "%w", err)
 	}
 	return fmt.Errorf("%s at %s: %w", command, g.spec.Socket, err)
 }
@@ -162,7 +162,7 @@ func reply(in *bufio.Reader) (string, error) {
 		c, err := in.ReadByte()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				err = errors.New("the agent hung up")
+				err = errors.New("the agent closed the connection")
 			}
 			return "", err
 		}
@@ -171,7 +171,7 @@ func reply(in *bufio.Reader) (string, error) {
 		}
 		b.WriteByte(c)
 	}
-	return "", fmt.Errorf("the agent answers with more than %d bytes", maxReply)
+	return "", fmt.Errorf("the agent's answer is longer than %d bytes", maxReply)
 }
 
 // parse decodes a reply.
@@ -184,13 +184,13 @@ func parse(line string, answer any) error {
 		} `json:"error"`
 	}
 	if err := json.Unmarshal([]byte(line), &r); err != nil {
-		return fmt.Errorf("the agent's answer is none: %w", err)
+		return fmt.Errorf("invalid answer of the agent: %w", err)
 	}
 	if r.Error != nil {
 		return &agentError{r.Error.Class, r.Error.Desc}
 	}
 	if err := json.Unmarshal(r.Return, answer); err != nil {
-		return fmt.Errorf("the agent's answer is none: %w", err)
+		return fmt.Errorf("invalid answer of the agent: %w", err)
 	}
 	return nil
 }

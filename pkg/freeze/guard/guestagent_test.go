@@ -108,7 +108,7 @@ func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 	m.mu.Lock()
 	m.status = "thawed"
 	m.mu.Unlock()
-	require.Contains(t, g.Take()[0].Error, `"thawed" when the snapshot had been taken`)
+	require.Contains(t, g.Take()[0].Error, `after the snapshot its filesystems were`)
 
 	m = &machine{}
 	spec = m.listen(t)

@@ -50,7 +50,7 @@ type (
 )
 
 var (
-	errRunEnded = errors.New("the run that it was for is gone")
+	errRunEnded = errors.New("the run ended unexpectedly")
 	errDropped  = errors.New("the snapshots were not taken")
 	errOver     = errors.New("took longer than its timeout") // the cause of an application's own deadline
 )
@@ -82,12 +82,12 @@ func serve(in io.Reader, out io.Writer, patience time.Duration) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe must not prevent the thaw
-	go func() { cancel(fmt.Errorf("it was told to end (%s)", <-signals)) }()
+	go func() { cancel(fmt.Errorf("it was ended by a signal (%s)", <-signals)) }()
 
 	messages := json.NewDecoder(in)
 	var q freeze.Request
 	if err := messages.Decode(&q); err != nil {
-		return fault.Usagef("zxfer starts it by itself", "it reads what to hold still: %w", err)
+		return fault.Usagef("zxfer replicate run JOB starts it", "cannot read the applications to freeze: %w", err)
 	}
 	if err := q.Check(); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 func datasets() []test[ground] {
 	return []test[ground]{
 		{"list", (*suite).testList},
-		{"list of what is not there", (*suite).testListMissing},
+		{"list of what does not exist", (*suite).testListMissing},
 		{"dataset of a path", (*suite).testDatasetOf},
 		{"properties", (*suite).testProperties},
 		{"estimate", (*suite).testEstimate},

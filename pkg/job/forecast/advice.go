@@ -43,10 +43,10 @@ type Adviser struct {
 func (a *Adviser) Advice() *Advice {
 	advice := a.forLimit()
 	if a.Expected.Brief() && advice.ID == "" {
-		return &Advice{Why: "so little is there at once"}
+		return &Advice{Why: "for so little data"}
 	}
 	if a.Hidden && advice.Remedy == "" {
-		return &Advice{Remedy: "use a key that is not restricted, to measure all of the way", Why: "this one does not allow it"}
+		return &Advice{Remedy: "to measure the whole path, use an unrestricted key", Why: "the key does not permit it"}
 	}
 	return advice
 }
@@ -58,32 +58,32 @@ func (a *Adviser) forLimit() *Advice {
 	}
 	e := a.Expected
 	if e == nil {
-		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "no check found a fault"})
+		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "no check failed"})
 	}
 	switch limit, closed := e.LimitedBy, a.worst(finding.Warn, checksOn("", preflight.WayID)); {
 	case closed != nil && !slices.Contains([]string{transfer.LimitBandwidth, transfer.LimitSource, transfer.LimitTarget}, limit):
 		return closed // ssh uses CPU on both ends only because no direct path is open
 	case limit == transfer.LimitBandwidth:
-		return &Advice{Remedy: "raise {{bwlimit}}, if more is wanted", Why: "it was asked for"}
+		return &Advice{Remedy: "to go faster, raise {{bwlimit}}", Why: "the limit was requested"}
 	case limit == transfer.LimitSenderCPU, limit == transfer.LimitReceiverCPU:
 		return a.processors(e.Ceiling == "")
 	case e.Ceiling == Link:
 		return a.network()
 	case e.Ceiling == probe.LoopbackTLS:
-		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "this host alone was looked at; name a TARGET"})
+		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "only the local host was checked; name a TARGET"})
 	case limit == transfer.LimitSource, limit == transfer.LimitTarget:
 		if i := slices.IndexFunc(a.Ceilings, e.Names); i >= 0 {
 			return a.storage(a.Ceilings[i])
 		}
 	}
-	return &Advice{Why: "it is the " + e.LimitedBy}
+	return &Advice{Why: "limited by the " + e.LimitedBy}
 }
 
 // network returns the advice for a bottleneck in the link.
 func (a *Adviser) network() *Advice {
-	why := "it is the link"
+	why := "limited by the link"
 	if a.Transport.Wire == transport.NC {
-		why = "{{wire nc}} does not tell more"
+		why = "{{wire nc}} gives no more detail"
 	}
 	return cmp.Or(
 		a.port(),
@@ -103,11 +103,11 @@ func (a *Adviser) processors(all bool) *Advice {
 	if all {
 		bearing, link, port = a.kernel(), nil, nil
 	}
-	why := "it is the processors of " + host
+	why := "limited by the processors of " + host
 	if m := a.Machines[host]; m != nil && m.CPUs > 0 {
-		why = fmt.Sprintf("it is what %.0f processors of %s do", m.CPUs, host)
+		why = fmt.Sprintf("limited by the capacity of %.0f processors of %s", m.CPUs, host)
 		if m.CPUs == 1 {
-			why = "it is what the one processor of " + host + " does"
+			why = "limited by the capacity of the only processor of " + host
 		}
 	}
 	return cmp.Or(
@@ -127,7 +127,7 @@ const busyThread = 0.7
 // or one computing ZFS thread.
 func (a *Adviser) storage(c probe.Ceiling) *Advice {
 	if c.ID == probe.PathRead || c.ID == probe.PathWrite {
-		return &Advice{Why: "it is the disks or the share at the path"}
+		return &Advice{Why: "limited by the disks or the network file system at the path"}
 	}
 	other := 0.0
 	if m := a.Machines[c.Host]; m != nil {
@@ -138,13 +138,13 @@ func (a *Adviser) storage(c probe.Ceiling) *Advice {
 			a.otherLoad(c.Host),
 			a.worst(finding.Warn, checksOn(c.Host, a.kernel()...)),
 			a.worst(finding.Note, checksOn(c.Host, "governor")),
-			&Advice{Why: "it is ZFS on a processor of " + c.Host})
+			&Advice{Why: "limited by ZFS on one processor core of " + c.Host})
 	}
 	pool := a.Pools[c.Host]
 	its := func(f finding.Finding) bool {
 		return checksOn(c.Host, "pools", "pool-health", "pool-full")(f) && strings.Contains(f.Summary+" ", "pool "+pool+" ")
 	}
-	return cmp.Or(a.worst(finding.Warn, its), &Advice{Why: "it is the disks of pool " + pool + " on " + c.Host})
+	return cmp.Or(a.worst(finding.Warn, its), &Advice{Why: "limited by the disks of pool " + pool + " on " + c.Host})
 }
 
 // kernel returns the IDs of the checks on computation inside ZFS.
@@ -163,9 +163,9 @@ func (a *Adviser) signedRaw() *Advice {
 	case !a.Sealable:
 		return nil
 	case a.Decrypt:
-		return &Advice{Remedy: "leave {{decrypt}} out", Why: "encrypted data goes raw and signed then, which costs processors less than TLS"}
+		return &Advice{Remedy: "omit {{decrypt}}", Why: "zxfer then sends encrypted data raw and signed, which needs less CPU than TLS"}
 	case a.Transport.Wire == string(tcp.TLS):
-		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
+		return &Advice{Remedy: "omit {{wire tls}}", Why: "zxfer then signs raw streams of encrypted data, which needs less CPU than TLS"}
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (a *Adviser) port() *Advice {
 	if a.Transport.Wire != transport.SSH {
 		return nil
 	}
-	return &Advice{Remedy: "leave {{wire ssh}} out, where a port can be opened", Why: "ssh moves it all by one processor at each end"}
+	return &Advice{Remedy: "if a port can be opened, omit {{wire ssh}}", Why: "ssh uses one processor core on each host"}
 }
 
 // saturated advises to stop other load if a host has almost no free CPU: then any part may wait
@@ -195,7 +195,7 @@ func (a *Adviser) otherLoad(host string) *Advice {
 	if m == nil || m.OtherLoad < 0.5 || m.OtherLoad < m.CPUs/4 {
 		return nil
 	}
-	return &Advice{Host: host, Remedy: "end what else runs there, or wait for it", Why: fmt.Sprintf("%.1f of %.0f processors are busy with other things", m.OtherLoad, m.CPUs)}
+	return &Advice{Host: host, Remedy: "stop other programs there, or wait until they end", Why: fmt.Sprintf("%.1f of %.0f processors are busy with other programs", m.OtherLoad, m.CPUs)}
 }
 
 // worst returns advice from the most serious finding that is at least as severe as least and

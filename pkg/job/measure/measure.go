@@ -107,7 +107,7 @@ func (m *Measurer) AddDatasets(all *Rounds, p *plan.Plan, target *zfs.Listing, w
 	case p.Steps() == 0:
 		read, write = m.skippedMeasurement(&m.Source, probe.SourceRead, nothingToSend), m.skippedMeasurement(&m.Target, probe.TargetWrite, nothingToSend)
 	case at == "":
-		write = m.skippedMeasurement(&m.Target, probe.TargetWrite, "a scratch dataset needs one that is not encrypted above it")
+		write = m.skippedMeasurement(&m.Target, probe.TargetWrite, "a scratch dataset requires an unencrypted parent")
 	}
 	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
 	case r && w:
@@ -139,7 +139,7 @@ func (m *Measurer) OfLink(id string, from, to *Host) Measurement {
 
 func (m *Measurer) measureHost(ctx context.Context, e *Host, r probe.Request) (*probe.Ceiling, error) {
 	if !CanMeasure(m.Link.Wire, e) {
-		return e.skipped(r.ID, "no zxfer runs there"), nil
+		return e.skipped(r.ID, "zxfer does not run there"), nil
 	}
 	r.Time = m.Time
 	c, err := hosts.Call(ctx, e.Conn, hosts.OpMeasure, r)

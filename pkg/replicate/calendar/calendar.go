@@ -40,7 +40,7 @@ const lastYear = 2199
 func Parse(spec string) (*Event, error) {
 	e := &Event{}
 	if err := e.parse(spec); err != nil {
-		return nil, fmt.Errorf("%q is not a calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or as systemd.time(7) says", spec, err)
+		return nil, fmt.Errorf("%q is not a calendar event: %w; write hourly, daily, *:0/15, Mon..Fri 06:30 or another event of systemd.time(7)", spec, err)
 	}
 	return e, nil
 }
@@ -48,7 +48,7 @@ func Parse(spec string) (*Event, error) {
 func (e *Event) parse(spec string) error {
 	// A unit has the event on one line.
 	if odd := strings.IndexFunc(spec, func(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }); odd >= 0 {
-		return fmt.Errorf("%q is in no calendar event", spec[odd:])
+		return fmt.Errorf("%q is not valid in a calendar event", spec[odd:])
 	}
 	words := strings.Fields(spec)
 	if len(words) > 1 {
@@ -62,7 +62,7 @@ func (e *Event) parse(spec string) error {
 		}
 	}
 	if len(words) == 0 {
-		return errors.New("it is empty")
+		return errors.New("is empty")
 	}
 	text, err := [parts]string{"*", "*", "*", "*", "0", "0", "0"}, error(nil)
 	if c := words[0][0] | 0x20; c >= 'a' && c <= 'z' {
@@ -91,7 +91,7 @@ func (e *Event) parse(spec string) error {
 		words = words[1:]
 	}
 	if len(words) > 0 {
-		return fmt.Errorf("%q is too much", words[0])
+		return fmt.Errorf("%q has too many parts", words[0])
 	}
 	for i, of := range [parts]struct {
 		name      string
@@ -170,7 +170,7 @@ func parseSet(s string, low, high int, down bool) (set, error) {
 					return out, err
 				}
 				if to < from {
-					return out, fmt.Errorf("%q runs backwards", values)
+					return out, fmt.Errorf("%q is in the wrong order", values)
 				}
 			case !stepped:
 				to = from
@@ -252,16 +252,16 @@ func (e *Event) firstOn(date, after time.Time) (time.Time, bool) {
 func (e *Event) Cron() (string, error) {
 	switch {
 	case e.zone != nil:
-		return "", errors.New("cron knows no time zones")
+		return "", errors.New("cron has no time zones")
 	case !e.sets[year].full():
-		return "", errors.New("cron knows no years")
+		return "", errors.New("cron has no years")
 	case e.fromEnd:
-		return "", errors.New("cron does not count days from the end of a month")
+		return "", errors.New("cron cannot count days from the end of a month")
 	case e.sets[second].values() != "0":
-		return "", errors.New("cron knows no seconds")
+		return "", errors.New("cron has no seconds")
 	case !e.sets[day].full() && !e.sets[weekday].full():
 		// crontab(5): if both are restricted, either match is enough.
-		return "", errors.New("cron cannot ask for a day of the week and of the month at once")
+		return "", errors.New("cron cannot combine a day of the week with a day of the month")
 	}
 	week := e.sets[weekday].members
 	sundayFirst := set{0, append([]bool{week[6]}, week[:6]...)}

@@ -36,33 +36,33 @@ const (
 // string longer than maxText.
 func decode(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
-		return nil, fmt.Errorf("it answered with more than %d bytes", MaxAnswer)
+		return nil, fmt.Errorf("its answer is longer than %d bytes", MaxAnswer)
 	}
 	if cost, most := budget.Of(answer), budget.Within(maxCost, len(answer)); cost > most {
 		return nil, fmt.Errorf("its answer would take %d bytes of memory, more than %d", cost, most)
 	}
 	at := bytes.Index(answer, []byte(`{"schema":"`))
 	if at < 0 || at > 0 && answer[at-1] != '\n' { // a login shell may print text first
-		return nil, fault.Failf("try it by hand; a key that always starts an agent shows no status, one of zxfer replicate authorize --allow status does", "its answer is no status: %s", excerpt(answer))
+		return nil, fault.Failf("for a restricted key, use another key made with zxfer replicate authorize --allow status", "its answer is not a job status: %s", excerpt(answer))
 	}
 	var head struct{ Schema, Host string }
 	s := &runner.Status{}
 	d := json.NewDecoder(bytes.NewReader(answer[at:]))
 	var raw json.RawMessage
 	if err := d.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("its answer is no status: %w", err)
+		return nil, fmt.Errorf("its answer is not a job status: %w", err)
 	}
 	if err := json.Unmarshal(raw, &head); err == nil && head.Schema != runner.StatusSchema {
-		return nil, fault.Failf("have the same zxfer on all hosts", "its answer is of another kind, %s and not %s", excerpt([]byte(head.Schema)), runner.StatusSchema)
+		return nil, fault.Failf("install the same zxfer on all hosts", "its answer has the format %s, expected %s", excerpt([]byte(head.Schema)), runner.StatusSchema)
 	}
 	if err := json.Unmarshal(raw, s); err != nil {
-		return nil, fmt.Errorf("its answer is no status: %s", excerpt([]byte(err.Error())))
+		return nil, fmt.Errorf("its answer is not a job status: %s", excerpt([]byte(err.Error())))
 	}
 	if len(s.Jobs) > maxJobs {
 		return nil, fmt.Errorf("its answer has %d jobs, more than %d", len(s.Jobs), maxJobs)
 	}
 	if err := sanitize(reflect.ValueOf(s)); err != nil {
-		return nil, fmt.Errorf("its answer is no status: %w", err)
+		return nil, fmt.Errorf("its answer is not a job status: %w", err)
 	}
 	for _, j := range s.Jobs {
 		if !jobName.MatchString(j.Job) {
@@ -75,7 +75,7 @@ func decode(answer []byte) (*runner.Status, error) {
 
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$`)
 
-var errNull = errors.New("a part of it is null")
+var errNull = errors.New("it contains null")
 
 // sanitize limits all strings and numbers of a value and removes control characters.
 func sanitize(v reflect.Value) error {
@@ -144,7 +144,7 @@ func printable(s string) string {
 func excerpt(answer []byte) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(answer[:min(len(answer), 80)]), "?"))
 	if text == "" {
-		return "it is empty"
+		return "empty answer"
 	}
 	return fmt.Sprintf("%q", text)
 }

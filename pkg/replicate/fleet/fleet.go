@@ -54,7 +54,7 @@ func (h *Host) setStatus(s *runner.Status, expected []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(s.Jobs, func(j *runner.JobStatus) bool { return j.Job == name }) {
 			s.Jobs = append(s.Jobs, &runner.JobStatus{Job: name, State: runner.Unknown, Failed: true, Datasets: []*runner.DatasetStatus{},
-				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host does not know this job: its job file is another", Hint: "bring this job file there; then, on it: zxfer replicate install"}}})
+				Problems: []*runner.Problem{{State: runner.Unknown, Error: "the host's job file lacks this job", Hint: "copy this job file there, then run there: zxfer replicate install"}}})
 		}
 	}
 	h.State = runner.OK
@@ -171,9 +171,9 @@ func (f *Fleet) Counts() (states []string, hosts map[string]int) {
 func (f *Fleet) Wrong() error {
 	switch {
 	case f.Failed || f.Late:
-		return fault.Failf("", "a job is late, or failed")
+		return fault.Failf("", "a job is late or failed")
 	case f.Unreachable > 0:
-		return fault.Failf("", "a host did not say how its jobs stand")
+		return fault.Failf("", "a host did not report the status of its jobs")
 	}
 	return nil
 }

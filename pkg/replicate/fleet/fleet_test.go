@@ -48,7 +48,7 @@ func gatherNow(t *testing.T, answers map[string]string, all []Query) *Fleet {
 		answer, ok := answers[a.Address]
 		switch {
 		case !ok:
-			return nil, fault.Failf("try it by hand: ssh "+a.Address, "ssh: connect to host: Connection refused")
+			return nil, fault.Failf("test the connection: ssh "+a.Address, "ssh: connect to host: Connection refused")
 		case answer == "":
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -75,7 +75,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 	require.True(t, f.Failed)
 	require.Equal(t, 3, f.Unreachable)
 	require.Equal(t, "it did not answer within 100ms", f.Hosts[2].Error)
-	require.Contains(t, f.Hosts[1].Hint, "by hand")
+	require.Contains(t, f.Hosts[1].Hint, "test the connection")
 	late := f.Hosts[4]
 	require.Equal(t, "job1", late.Jobs[0].Job)
 	require.Equal(t, 2, late.Jobs[0].Copies)
@@ -91,22 +91,22 @@ func TestTheWorstComesFirst(t *testing.T) {
 func TestAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
-		"nothing":          {"\n", "its answer is no status: it is empty"},
-		"an agent":         {"zxfer-agent 2 abc\n", `its answer is no status: "zxfer-agent 2 abc"`},
-		"not at a line":    {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is no status"},
-		"cut off":          {string(statusOf("", runner.OK)[:40]), "its answer is no status"},
-		"another schema":   {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `of another kind, "zxfer.replicate.status/v2" and not zxfer.replicate.status/v1`},
+		"nothing":          {"\n", "its answer is not a job status: empty answer"},
+		"an agent":         {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
+		"not at a line":    {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
+		"cut off":          {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
+		"another schema":   {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
 		"escapes":          {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
-		"too much":         {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "more than 8388608 bytes"},
-		"a number of jobs": {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is no status"},
-		"null for a job":   {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "a part of it is null"},
-		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "a part of it is null"},
+		"too much":         {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
+		"a number of jobs": {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is not a job status"},
+		"null for a job":   {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "it contains null"},
+		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "it contains null"},
 		"a job's name":     {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
 		"many jobs":        {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
 		"many copies":      {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
 		"many jobs, late":  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
 		"many lists":       {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
-		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x says that it is "web2"`},
+		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
 	} {
 		f := gather(t, map[string]string{"x": tt.answer}, Query{Name: "web1", Address: "x"})
 		require.Equal(t, Unreachable, f.Hosts[0].State, name)
@@ -171,7 +171,7 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	require.Len(t, f.Hosts[1].Jobs, 2)
 	j := f.Hosts[1].Jobs[0]
 	require.Equal(t, "job1", j.Job)
-	require.Equal(t, "the host does not know this job: its job file is another", j.Problems[0].Error)
+	require.Equal(t, "the host's job file lacks this job", j.Problems[0].Error)
 	require.Error(t, f.Wrong())
 }
 

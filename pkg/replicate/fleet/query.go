@@ -84,7 +84,7 @@ func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Ho
 	answer, err := opts.Ask(within, a)
 	if err != nil {
 		if errors.Is(within.Err(), context.DeadlineExceeded) {
-			err = fault.Failf("wait longer: --timeout 2m", "it did not answer within %s", replicate.Duration(opts.Timeout))
+			err = fault.Failf("to wait longer, add --timeout 2m", "it did not answer within %s", replicate.Duration(opts.Timeout))
 		}
 		h.setError(err)
 		return h
@@ -93,7 +93,7 @@ func query(ctx context.Context, a Query, opts Options, decoding *sync.Mutex) *Ho
 	defer decoding.Unlock()
 	s, err := decode(answer)
 	if err == nil && a.Name != "" && s.Host != "" && replicate.ShortName(s.Host) != a.Name {
-		err = fault.Failf(fmt.Sprintf("look at its address in the job file; where only its own name is another, its key is to start: zxfer replicate status --json --host %s", a.Name), "%w: %s says that it is %q", errOtherHost, a.Address, s.Host)
+		err = fault.Failf(fmt.Sprintf("check its address in the job file\nif only its host name differs, let its key start: zxfer replicate status --json --host %s", a.Name), "%w: %s reports the host name %q", errOtherHost, a.Address, s.Host)
 	}
 	if err != nil {
 		h.setError(err)

@@ -123,17 +123,17 @@ func dataset(where, name string) (string, error) {
 // write returns the job file.
 func write(drafts []*draft) string {
 	var b strings.Builder
-	b.WriteString("# Jobs of zxfer replicate, imported from the settings of another tool. Look\n" +
-		"# through them, then: zxfer replicate check. A job whose source or target is\n" +
-		"# commented out is refused until it is written.\n")
+	b.WriteString("# Jobs of zxfer replicate, imported from the settings of another tool. Review\n" +
+		"# them, then run zxfer replicate check. zxfer refuses a job whose source or target\n" +
+		"# is commented out.\n")
 	for _, d := range drafts {
 		b.WriteString("\n# " + comment(d.where) + "\n")
 		for _, e := range d.entries {
-			b.WriteString("# left by hand: " + comment(e.What+": "+e.Do) + "\n")
+			b.WriteString("# convert by hand: " + comment(e.What+": "+e.Do) + "\n")
 		}
 		b.WriteString(d.text())
 		if len(d.Targets) == 0 {
-			b.WriteString("\n# No target: nothing is sent.\n")
+			b.WriteString("\n# No target: the job sends nothing.\n")
 		}
 	}
 	return b.String()
@@ -168,7 +168,7 @@ func (d *draft) text() string {
 func fields(v any) string {
 	text, err := toml.Marshal(v)
 	if err != nil {
-		panic("the types of a job file cannot be written: " + err.Error()) // cannot happen: every test encodes these types
+		panic("cannot write the job file: " + err.Error()) // cannot happen: every test encodes these types
 	}
 	return string(text)
 }

@@ -320,5 +320,5 @@ jobs:
 `)
 	require.Nil(t, f.Jobs[0].Retention)
 	require.Equal(t, 20, f.Jobs[0].Targets[0].Retention.Last)
-	require.Contains(t, r.Text, "write [job.retention] with last = 10; until then everything stays")
+	require.Contains(t, r.Text, "write [job.retention] with last = 10; until then, zxfer keeps all snapshots")
 }

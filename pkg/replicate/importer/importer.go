@@ -78,7 +78,7 @@ func Import(inputs []Input, o Options) (*Result, error) {
 		case "":
 			err = fault.Usagef("name the tool: --from sanoid, --from syncoid or --from zrepl", "%s: neither a sanoid.conf, a zrepl.yml nor a syncoid command line", in.Name)
 		default:
-			err = fault.Usagef("write sanoid, syncoid or zrepl", "%q is not a tool whose settings can be imported", kind)
+			err = fault.Usagef("use sanoid, syncoid or zrepl", "cannot import the settings of %q", kind)
 		}
 		if err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (s *state) result() (*Result, error) {
 	}
 	if len(whole.Jobs) > 0 {
 		if err := whole.Validate(); err != nil {
-			return nil, fault.Usagef("import the files one by one, then bring the jobs together", "what was imported contradicts itself: %w", err)
+			return nil, fault.Usagef("import the files one by one, then merge the jobs", "the imported jobs are contradictory: %w", err)
 		}
 	}
 	r.Text = write(s.drafts)

@@ -56,15 +56,15 @@ func (s *state) sanoid(file, text string) error {
 		later := slices.IndexFunc(policies[i+1:], func(l *policy) bool { return l.recursive && isWithin(l.path, p.path) })
 		switch {
 		case later >= 0:
-			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: [%s] comes later, is recursive and overrides it, in sanoid as here", policies[i+1+later].name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: the later recursive [%s] overrides it, also in sanoid", policies[i+1+later].name)
 		case p.outer != nil && strings.EqualFold(p.outer.own("recursive"), "zfs"):
-			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: [%s] is recursive = zfs, and the datasets below it cannot differ", p.outer.name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing: [%s] has recursive = zfs, so its descendants cannot differ", p.outer.name)
 		default:
 			s.policyJob(p)
 		}
 	}
 	if len(s.drafts) > first {
-		s.addEntry(nil, s.drafts[first].where, "sanoid.timer", "end sanoid's timer or cron line for these datasets before the first run, and look at what that will remove: zxfer replicate check -v")
+		s.addEntry(nil, s.drafts[first].where, "sanoid.timer", "before the first run, disable sanoid's timer or cron line for these datasets; to list the snapshots that it will destroy: zxfer replicate check -v")
 	}
 	s.sanoidUnconverted(policies)
 	return nil
@@ -130,7 +130,7 @@ func newPolicy(sec *section, templates map[string]*section, before []*policy) (*
 	for key := range sanoidDefaults() {
 		v, set := p.values[key]
 		if n, err := strconv.Atoi(v.value); set && key != "autosnap" && key != "autoprune" && (err != nil || n < 0 || n > 100_000) {
-			return nil, fault.Usagef("", "%s: %s = %q: a number from 0 to 100000 is wanted", v.where, key, v.value)
+			return nil, fault.Usagef("", "%s: %s = %q: must be a number from 0 to 100000", v.where, key, v.value)
 		}
 	}
 	return p, nil
@@ -166,13 +166,13 @@ func (s *state) policyJob(p *policy) {
 			o.Exclude = append(o.Exclude, pathBelow(p.outer.path, p.path))
 		}
 		if !p.recursive {
-			s.addEntry(nil, p.where, "["+p.name+"]", "nothing, if it has no datasets below; those go by [%s] in sanoid, and have no job here: write one", p.outer.name)
+			s.addEntry(nil, p.where, "["+p.name+"]", "nothing, if it has no descendants; in sanoid [%s] applies to them, so write a job for them", p.outer.name)
 		}
 	}
 	takes := p.enabled("autosnap") && p.finest() != ""
 	grid := p.grid()
 	if !takes && grid == nil {
-		s.addEntry(nil, p.where, "["+p.name+"]", "nothing: it takes and removes no snapshots, and has no job")
+		s.addEntry(nil, p.where, "["+p.name+"]", "nothing: it neither takes nor destroys snapshots, so it has no job")
 		return
 	}
 	p.draft = s.add(&draft{where: p.where, preferredName: nameFor(p.path), Job: replicate.Job{
@@ -181,7 +181,7 @@ func (s *state) policyJob(p *policy) {
 	}})
 	if !takes {
 		p.draft.pruneOnly, p.draft.Snapshots.Take = true, ""
-		s.addEntry(p.draft, p.where, "["+p.name+"]", "where jobs of zxfer send here, write [job.target.retention] in them: this one removes only what sanoid took (%s)", sanoidNames)
+		s.addEntry(p.draft, p.where, "["+p.name+"]", "if zxfer jobs send to it, write [job.target.retention] in them: this job destroys only sanoid's snapshots (%s)", sanoidNames)
 	}
 	if p.recursive && p.enabled("process_children_only") {
 		p.draft.Exclude = append(p.draft.Exclude, ".")

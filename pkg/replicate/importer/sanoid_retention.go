@@ -102,9 +102,9 @@ func (p *policy) advice(k setting) string {
 	_, known := sanoidDefaults()[k.key]
 	switch {
 	case strings.HasPrefix(k.key, "monitor"), strings.HasSuffix(k.key, "_warn"), strings.HasSuffix(k.key, "_crit"):
-		return "zxfer replicate status, exit code 1, and [metrics] tell what is late; write grace = SPAN into the job for when that begins. A pool's capacity neither watches"
+		return "to monitor late jobs, use zxfer replicate status (exit code 1) or [metrics], with grace = SPAN as the threshold; zxfer does not monitor the capacity of pools"
 	case known && timed && kind != "frequent" && kind != p.finest():
-		return "nothing: one snapshot is taken in a run, and the newest of each period is kept, whenever that was"
+		return "nothing: each run takes one snapshot, and retention keeps the most recent one of each period"
 	case known:
 		return ""
 	}
@@ -114,18 +114,18 @@ func (p *policy) advice(k setting) string {
 	case "pre_snapshot_script":
 		return "write [[job.freeze]], kind = \"command\", with the command as a list in freeze; it runs just before the snapshots, without SANOID_ variables"
 	case "post_snapshot_script":
-		return "write it as thaw of [[job.freeze]]; it runs just after the snapshots, without SANOID_ variables"
+		return "write it into thaw of [[job.freeze]]; it runs just after the snapshots, without SANOID_ variables"
 	case "script_timeout":
 		return fmt.Sprintf("write timeout = %q into [[job.freeze]]", k.value+"s")
 	case "no_inconsistent_snapshot", "force_post_snapshot_script":
 		return "see timeout and on_failure of [[job.freeze]], whose thaw always runs"
 	case "pre_pruning_script", "pruning_script":
-		return "[[job.after]] gets the run's record on standard input, which counts what was removed"
+		return "use [[job.after]], which gets the record of the run, with the number of destroyed snapshots, on standard input"
 	case "prune_defer", "min_percent_free":
 		if !parseBool(k.value) {
 			return ""
 		}
-		return "retention does not look at how full the pool is; with prune_defer none is imported, so all stays: write [job.retention]"
+		return "write [job.retention]: zxfer does not consider the fill level of the pool, so prune_defer was imported without retention"
 	}
-	return "look it up: it is not known to this importer, which knows sanoid 2.2"
+	return "convert it manually: the importer supports only sanoid 2.2"
 }

@@ -46,14 +46,14 @@ func (s *state) syncoid(file, text string) error {
 			d.Schedule = spec
 			switch {
 			case !ok:
-				s.addEntry(d, where, times, "write schedule as systemd.time(7) says: no calendar event means just this, and without one the job runs only by hand")
+				s.addEntry(d, where, times, "write schedule (systemd.time(7)): no calendar event matches exactly, and without one the job runs only manually")
 			case spec == "":
-				s.addEntry(d, where, "schedule", "write schedule: the command has no time of cron, and without one the job runs only by hand")
+				s.addEntry(d, where, "schedule", "write schedule: the command has no cron time, and without a schedule the job runs only manually")
 			}
 		}
 	}
 	if len(s.drafts) == first {
-		return fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: there is no syncoid command in it", file)
+		return fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: contains no syncoid command", file)
 	}
 	return nil
 }
@@ -75,20 +75,20 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	}})
 	if !strings.Contains(to.Name, "/") && strings.Contains(source.Name, "/") {
 		d.noTarget = true
-		s.addEntry(d, c.where, c.target, "write the target: syncoid makes the pool's own dataset the copy, and here a pool receives the source's path below")
+		s.addEntry(d, c.where, c.target, "write the target: syncoid replaces the pool's root dataset, but zxfer creates the source's path below a pool")
 	}
 	if c.has("skip-parent") && d.Recursive {
 		d.Exclude = []string{"."}
 	}
 	if d.Recursive {
-		s.addEntry(d, c.where, "syncoid:sync", "where a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then leaves out what has false; for a list of hosts another property for each job", zfs.CommandLine([]string{source.Name}))
+		s.addEntry(d, c.where, "syncoid:sync", "if a dataset has this property: zfs set syncoid:sync=true %s, and property = \"syncoid:sync\" in the job, which then excludes datasets with false; for lists of hosts, use one property per job", zfs.CommandLine([]string{source.Name}))
 	}
 	if !c.has("no-sync-snap") {
 		d.Snapshots.Take = replicate.DefaultTemplate
-		s.addEntry(d, c.where, "sync snapshots", "narrow snapshots.adopt to what may be removed, then write [job.retention]: until then the job's own snapshots (zxfer_*) stay, where syncoid keeps its newest")
+		s.addEntry(d, c.where, "sync snapshots", "limit snapshots.adopt to snapshots that may be destroyed, then write [job.retention]; until then zxfer keeps all its snapshots (zxfer_*), while syncoid keeps only its most recent one")
 	}
 	if !c.has("no-rollback") {
-		s.addEntry(d, c.where, "rolling back", "zfs set readonly=on %s there: a copy that was modified is never rolled back; zxfer replicate check names the command", zfs.CommandLine([]string{to.Name}))
+		s.addEntry(d, c.where, "rolling back", "run zfs set readonly=on %s there: zxfer never rolls back a modified copy; zxfer replicate check shows the command", zfs.CommandLine([]string{to.Name}))
 	}
 	if err := d.syncoidTransfer(c); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func syncoidName(where, name string) (endpoint.Endpoint, error) {
 		return e, fault.Usagef(fault.HintOf(err), "%s: %w", where, err)
 	}
 	if strings.ContainsAny(name, "$`*") {
-		return e, fault.Usagef("put the value in its place", "%s: %q holds a variable or pattern of the shell", where, name)
+		return e, fault.Usagef("replace it with its value", "%s: %q contains a shell variable or pattern", where, name)
 	}
 	e.Name, err = dataset(where, e.Name)
 	return e, err
@@ -210,23 +210,23 @@ func (s *state) syncoidFlag(d *draft, c *command, o option) error {
 // syncoidAdvice returns what to do about flags that are not converted.
 func syncoidAdvice() map[string]string {
 	return map[string]string{
-		"compress":                   `write transfer.compress = "zstd:N" or "off": without it, zstd compresses where that gains anything`,
-		"delete-target-snapshots":    "write mirror = { limit = 100 } into the target, which does so within bounds; or [job.target.retention]: what its own grid says stays, whatever the source has",
-		"exclude":                    "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
-		"exclude-datasets":           "write exclude = [PATTERNS] for what this regular expression leaves out, and take the # off source",
-		"exclude-snaps":              "write into snapshots.adopt patterns of the others: nothing takes away from it",
-		"force-delete":               "nothing: what is on a target is never destroyed to make a stream fit; the run explains the ways out",
-		"identifier":                 "nothing: the names of a job's snapshots hold the job's name",
-		"include-snaps":              `write what this regular expression means into snapshots.adopt, which is ["*"]`,
-		"insecure-direct-connection": "write transfer.data_address and transfer.ports where it must be a certain connection: data has one of its own anyhow, authenticated",
-		"keep-sync-snap":             "nothing: a job's snapshots stay until a [job.retention] lets them go",
-		"no-clone-handling":          "nothing: a clone is sent as a dataset of its own",
-		"no-clone-rollback":          "nothing: a target is never rolled back",
+		"compress":                   `write transfer.compress = "zstd:N" or "off": otherwise zstd compresses if that is faster`,
+		"delete-target-snapshots":    "write mirror = { limit = 100 } into the target, which does the same within limits, or a separate policy: [job.target.retention]",
+		"exclude":                    "write exclude = [PATTERNS] in place of this regular expression, and uncomment source",
+		"exclude-datasets":           "write exclude = [PATTERNS] in place of this regular expression, and uncomment source",
+		"exclude-snaps":              "write patterns of the other snapshots into snapshots.adopt: it cannot exclude snapshots",
+		"force-delete":               "nothing: zxfer never destroys target data to make a stream fit; the run lists the remedies",
+		"identifier":                 "nothing: the names of a job's snapshots contain the job's name",
+		"include-snaps":              `write patterns for this regular expression into snapshots.adopt, which is ["*"]`,
+		"insecure-direct-connection": "if data must use a certain address or port, write transfer.data_address and transfer.ports: zxfer always uses a separate, authenticated connection",
+		"keep-sync-snap":             "nothing: a job keeps its snapshots until it has a [job.retention]",
+		"no-clone-handling":          "nothing: zxfer sends a clone as a separate dataset",
+		"no-clone-rollback":          "nothing: zxfer never rolls back a target",
 		"no-command-checks":          "write transfer.skip_checks = [IDS] to skip checks that zxfer help checks lists",
-		"no-privilege-elevation":     "write user = NAME to run the job as another user than root; zxfer replicate check prints the zfs allow line",
-		"no-resume":                  "nothing: what was interrupted is always resumed",
-		"recvoptions":                "see [job.target.properties] and the target's name: zxfer has no such choice",
-		"sendoptions":                "see recursive and [job.target.properties] carry: zxfer has no such choice",
+		"no-privilege-elevation":     "to run the job as another user than root, write user = NAME; zxfer replicate check prints the zfs allow line",
+		"no-resume":                  "nothing: zxfer always resumes interrupted transfers",
+		"recvoptions":                "see [job.target.properties] and the target's name: zxfer has no such option",
+		"sendoptions":                "see recursive and [job.target.properties] carry: zxfer has no such option",
 	}
 }
 

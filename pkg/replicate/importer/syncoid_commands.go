@@ -32,7 +32,7 @@ func (c *command) has(name string) bool {
 func findCommands(where, line string) ([]*command, error) {
 	words, err := shellquote.Split(line)
 	if err != nil {
-		return nil, fault.Usagef("one command with its quotes goes on one line, or on lines that end in a backslash", "%s: %w", where, err)
+		return nil, fault.Usagef("write one command per line, or continue lines with a backslash", "%s: %w", where, err)
 	}
 	var out []*command
 	for _, argv := range simpleCommands(words) {
@@ -99,18 +99,18 @@ func (c *command) parse(argv []string) error {
 		}
 		valued, known := syncoidFlags()[name]
 		if !known {
-			return fault.Usagef("leave it out, or write it in full, as syncoid --help does", "%s: syncoid has no flag --%s", c.where, name)
+			return fault.Usagef("omit it, or write its full name from syncoid --help", "%s: syncoid has no flag --%s", c.where, name)
 		}
 		if valued && !given {
 			if len(argv) == 0 {
-				return fault.Usagef("", "%s: --%s wants a value", c.where, name)
+				return fault.Usagef("", "%s: --%s requires a value", c.where, name)
 			}
 			value, argv = argv[0], argv[1:]
 		}
 		c.options = append(c.options, option{name, value})
 	}
 	if len(bare) != 2 {
-		return fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: syncoid wants a source and a target, and this has %d names: %q", c.where, len(bare), bare)
+		return fault.Usagef("write syncoid [FLAGS] SOURCE TARGET", "%s: syncoid requires a source and a target, but got %d names: %q", c.where, len(bare), bare)
 	}
 	c.source, c.target = bare[0], bare[1]
 	return nil

@@ -123,8 +123,8 @@ func (s *state) zrepl(file string, text []byte) error {
 	}
 	if len(s.drafts) > first {
 		at := s.drafts[first].where
-		s.addEntry(nil, at, "snapshots", "write into snapshots.adopt what else is to be sent: a job sends and removes only what take and adopt name, zrepl sends all there are")
-		s.addEntry(nil, at, "zrepl.service", `end zrepl's daemon before the first run, and look at what that will remove: zxfer replicate check -v; "zrepl zfs-abstraction release-all" releases its holds and bookmarks`)
+		s.addEntry(nil, at, "snapshots", "write patterns of other snapshots to send into snapshots.adopt: a job sends and destroys only snapshots of take and adopt, zrepl sends all")
+		s.addEntry(nil, at, "zrepl.service", `before the first run, stop zrepl's daemon, and list the snapshots that the run will destroy: zxfer replicate check -v; "zrepl zfs-abstraction release-all" releases its holds and bookmarks`)
 	}
 	return nil
 }
@@ -146,9 +146,9 @@ func (z *zrepl) unconverted(d *draft, at string, keys map[string]yaml.Node) {
 		do, known := zreplAdvice()[at+key]
 		switch {
 		case !known && at == "global.":
-			do = "nothing: there is no daemon, and none of its settings"
+			do = "nothing: zxfer has no daemon"
 		case !known:
-			do = "look it up: it has no counterpart that this importer knows, which knows zrepl 0.6 and 0.7"
+			do = "convert it manually: the importer supports only zrepl 0.6 and 0.7"
 		case do == "":
 			continue
 		}
@@ -164,14 +164,14 @@ func (z *zrepl) unconverted(d *draft, at string, keys map[string]yaml.Node) {
 // behaves that way.
 func zreplAdvice() map[string]string {
 	return map[string]string{
-		"include":           "import the included files, too",
-		"global.logging":    "nothing: a run writes to standard error, a unit's is in the journal; zxfer replicate log shows the records",
+		"include":           "import the included files too",
+		"global.logging":    "nothing: runs log to standard error, units to the journal; zxfer replicate log shows the records",
 		"global.monitoring": `write [metrics] textfile = "/PATH/zxfer.prom" for node_exporter's textfile collector`,
-		"replication":       "write holds, bookmarks and parallel into the job where both, sent and 2 do not suit",
+		"replication":       "write holds, bookmarks and parallel into the job unless the defaults both, sent and 2 fit",
 		"snapshotting.hooks": `write [[job.freeze]]: kind = "command" with the command as a list in freeze and thaw, which has ZXFER_HOOK in place of ZREPL_HOOKTYPE; ` +
-			`for postgres-checkpoint "postgresql", for mysql-lock-tables "mysql", with what the dsn says as keys, its password in a file`,
+			`for postgres-checkpoint "postgresql", for mysql-lock-tables "mysql", with the settings of the dsn as keys, and its password in a file`,
 		"send.raw": "", "send.compressed": "", "send.large_blocks": "", "send.embedded_data": "",
-		"send.encrypted": "nothing, if raw suits: encrypted datasets are always sent so, unless transfer.decrypt = true; those that are not encrypted are sent, too",
+		"send.encrypted": "nothing, if raw streams fit: zxfer sends encrypted datasets raw unless transfer.decrypt = true, and also sends unencrypted ones",
 	}
 }
 

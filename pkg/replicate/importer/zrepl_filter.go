@@ -36,7 +36,7 @@ func (z *zrepl) sources(j *zreplJob, line int) ([]*draft, error) {
 			continue
 		}
 		if i := slices.IndexFunc(out, func(d *draft) bool { return isWithin(d.Source, path) }); i >= 0 {
-			z.addEntry(out[i], where, path, "write a job for it: it is let through again below what is left out")
+			z.addEntry(out[i], where, path, "write a job for it: it is included below an excluded dataset")
 			continue
 		}
 		d := &draft{where: where, preferredName: j.Name, Job: replicate.Job{Source: path, Recursive: tree}}
@@ -46,7 +46,7 @@ func (z *zrepl) sources(j *zreplJob, line int) ([]*draft, error) {
 		}
 	}
 	if len(out) == 0 && !f.trees[""] {
-		z.addEntry(nil, where, j.Name, "nothing: its filesystems let nothing through")
+		z.addEntry(nil, where, j.Name, "nothing: its filesystems exclude everything")
 	}
 	for _, d := range out {
 		if len(out) > 1 {

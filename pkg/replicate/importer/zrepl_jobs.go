@@ -23,16 +23,16 @@ func (z *zrepl) job(j positioned[zreplJob]) error {
 	case "snap":
 		return z.snap(&j.value, j.line)
 	case "source":
-		z.addEntry(nil, z.where(j.line), j.value.Name, "write its filesystems and snapshotting into the job on the host that pulls, as source, snapshots.take and schedule; "+
-			"zxfer replicate authorize --allow send=DATASET restricts what that may read")
+		z.addEntry(nil, z.where(j.line), j.value.Name, "write its filesystems and snapshotting into the job on the pulling host, as source, snapshots.take and schedule; "+
+			"restrict its key with zxfer replicate authorize --allow send=DATASET")
 		return nil
 	case "sink":
 		if j.value.Serve.Type != "local" {
-			z.addEntry(nil, z.where(j.line), j.value.Name, "nothing: the job on the host that sends does all; zxfer replicate authorize --allow receive=%s --append-only restricts what it may do", zfs.CommandLine([]string{j.value.RootFS}))
+			z.addEntry(nil, z.where(j.line), j.value.Name, "nothing: the job runs on the sending host; restrict its key with zxfer replicate authorize --allow receive=%s --append-only", zfs.CommandLine([]string{j.value.RootFS}))
 		}
 		return nil
 	}
-	return fault.Usagef("push, pull, snap, source and sink are known", "%s: job %q: type %q", z.where(j.line), j.value.Name, j.value.Type)
+	return fault.Usagef("use push, pull, snap, source or sink", "%s: job %q: type %q", z.where(j.line), j.value.Name, j.value.Type)
 }
 
 // snap adds the drafts of a snap job.
@@ -50,7 +50,7 @@ func (z *zrepl) snap(j *zreplJob, line int) error {
 			return err
 		}
 		if d.Snapshots.Take == "" && d.Retention == nil {
-			z.addEntry(nil, d.where, j.Name, "nothing: it takes no snapshots by itself, and removes none")
+			z.addEntry(nil, d.where, j.Name, "nothing: it neither takes nor destroys snapshots")
 			continue
 		}
 		z.add(d)
@@ -86,7 +86,7 @@ func (z *zrepl) push(j *zreplJob, line int) error {
 			return err
 		}
 		if d.Schedule == "" && j.Snapshotting.manual() {
-			z.addEntry(d, z.where(line), "snapshotting: manual", "write schedule, if the job is to run by itself: it stays manual")
+			z.addEntry(d, z.where(line), "snapshotting: manual", "to run the job automatically, write schedule")
 		}
 	}
 	return nil
@@ -105,13 +105,13 @@ func (z *zrepl) pull(j *zreplJob, line int) error {
 	}
 	d.Source = endpoint.Endpoint{Host: host, Name: placeholder}.String()
 	d.Targets = []replicate.Target{{Name: targetName, To: root + "/" + placeholder}}
-	z.addEntry(d, d.where, "source, target", "write both: the other host's source job names the filesystems, and zrepl keeps a copy at %s/SOURCE", root)
+	z.addEntry(d, d.where, "source, target", "write both: the remote source job lists the filesystems, and zrepl keeps their copies at %s/SOURCE", root)
 	j.Snapshotting = zreplSnapshotting{}
 	if err := z.transfer(d, j, &j.Recv, line); err != nil {
 		return err
 	}
 	if j.Interval == "" || j.Interval == "manual" {
-		z.addEntry(d, d.where, "interval: manual", "write schedule, if the job is to run by itself: it stays manual")
+		z.addEntry(d, d.where, "interval: manual", "to run the job automatically, write schedule")
 		return nil
 	}
 	return z.every(d, line, j.Interval)
@@ -146,7 +146,7 @@ func (z *zrepl) transfer(d *draft, j *zreplJob, recv *zreplRecv, line int) error
 	case "fail":
 		d.First = plan.FirstFail
 	default:
-		return fault.Usagef("most_recent, all and fail are known", "%s: job %q: initial_replication %q", z.where(line), j.Name, j.Conflict.Initial)
+		return fault.Usagef("use most_recent, all or fail", "%s: job %q: initial_replication %q", z.where(line), j.Name, j.Conflict.Initial)
 	}
 	z.unconverted(d, "conflict_resolution.", j.Conflict.Rest)
 	z.limit(d, line, j.Send.Limit)
@@ -172,7 +172,7 @@ func (z *zrepl) snapshots(d *draft, j *zreplJob, line int) (prefix string, err e
 	}
 	if d.Snapshots.Take = s.template(); d.Snapshots.Take == "" {
 		d.Snapshots = replicate.Snapshots{Take: replicate.DefaultTemplate, Adopt: []string{literal(prefix) + "*"}}
-		z.addEntry(d, z.where(line), "timestamp_format", "nothing: names of this form cannot be written, so new snapshots are named %s, and those of zrepl adopted", replicate.DefaultTemplate)
+		z.addEntry(d, z.where(line), "timestamp_format", "nothing: zxfer cannot create names of this form, so it names new snapshots %s, and adopts those of zrepl", replicate.DefaultTemplate)
 	}
 	switch s.Type {
 	case "periodic":
@@ -180,11 +180,11 @@ func (z *zrepl) snapshots(d *draft, j *zreplJob, line int) (prefix string, err e
 	case "cron":
 		var ok bool
 		if d.Schedule, ok = cron(s.Cron); !ok {
-			z.addEntry(d, z.where(line), "cron: "+s.Cron, "write schedule as systemd.time(7) says: no calendar event means just this")
+			z.addEntry(d, z.where(line), "cron: "+s.Cron, "write schedule (systemd.time(7)): no calendar event matches exactly")
 		}
 		return prefix, nil
 	}
-	return "", fault.Usagef("periodic, cron and manual are known", "%s: snapshotting of type %q", z.where(line), s.Type)
+	return "", fault.Usagef("use periodic, cron or manual", "%s: snapshotting of type %q", z.where(line), s.Type)
 }
 
 // every converts an interval to the job's schedule.
@@ -195,7 +195,7 @@ func (z *zrepl) every(d *draft, line int, interval string) error {
 	}
 	var ok bool
 	if d.Schedule, ok = intervalEvent(span); !ok {
-		z.addEntry(d, z.where(line), "interval: "+interval, "write schedule: it divides neither an hour nor a day, and no calendar event means just this")
+		z.addEntry(d, z.where(line), "interval: "+interval, "write schedule: the interval divides neither an hour nor a day, so no calendar event matches exactly")
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 		if i := strings.LastIndexByte(host, ':'); i >= 0 {
 			host = strings.Trim(host[:i], "[]")
 		}
-		z.addEntry(d, where, "connect: "+c.Type, "see that ssh %s works for the user of the job: data has a connection of its own, without certificates or ports to set up", host)
+		z.addEntry(d, where, "connect: "+c.Type, "check that ssh %s works for the user of the job; data uses a separate connection, which needs no certificates", host)
 	case "ssh+stdinserver":
 		if host = c.Host; c.User != "" {
 			host = c.User + "@" + host
@@ -255,9 +255,9 @@ func (z *zrepl) connect(d *draft, c *zreplConnect, line int) (host string, err e
 			argv = append(argv, "-o", o)
 		}
 		d.shell(argv)
-		z.addEntry(d, where, "connect: ssh+stdinserver", "replace the key's line in authorized_keys on the other host, which starts zrepl, by what zxfer replicate authorize prints")
+		z.addEntry(d, where, "connect: ssh+stdinserver", "on the remote host, replace the key's authorized_keys line, which starts zrepl, by the output of zxfer replicate authorize")
 	default:
-		return "", fault.Usagef("ssh+stdinserver, tls, tcp and local are known", "%s: connect of type %q", where, c.Type)
+		return "", fault.Usagef("use ssh+stdinserver, tls, tcp or local", "%s: connect of type %q", where, c.Type)
 	}
 	e, err := endpoint.Parse(endpoint.Endpoint{Host: host, Name: "a"}.String())
 	if err != nil || e.Local() || e.Host != host {
@@ -276,5 +276,5 @@ func (z *zrepl) limit(d *draft, line int, l zreplLimit) {
 		d.limit(size.Size(n))
 		return
 	}
-	z.addEntry(d, z.where(line), "bandwidth_limit: "+l.Max, `write transfer.bandwidth = "10MiB", or what that is in bytes per second`)
+	z.addEntry(d, z.where(line), "bandwidth_limit: "+l.Max, `write transfer.bandwidth = "10MiB", in bytes per second`)
 }

@@ -32,7 +32,7 @@ func (z *zrepl) grid(line int, s string) ([]bucket, error) {
 	for part := range strings.SplitSeq(s, "|") {
 		m := regexp.MustCompile(`^\s*([0-9]{1,6})\s*x\s*([^()\s]+)\s*(?:\(\s*keep\s*=\s*(all|[0-9]{1,6})\s*\))?\s*$`).FindStringSubmatch(part)
 		if m == nil || strings.Trim(m[1], "0") == "" || m[3] != "" && strings.Trim(m[3], "0") == "" {
-			return nil, fault.Usagef("write it as zrepl does: 24x1h", "%s: grid: %q is not an interval", z.where(line), strings.TrimSpace(part))
+			return nil, fault.Usagef("use the syntax of zrepl: 24x1h", "%s: grid: %q is not an interval", z.where(line), strings.TrimSpace(part))
 		}
 		span, err := z.span(line, m[2])
 		if err != nil {
@@ -77,8 +77,8 @@ func namesOf(regex string) names {
 
 // Reasons to omit retention.
 const (
-	reasonNames  = "the rules tell the job's snapshots apart, and a grid concerns all of them: if it suits, write"
-	reasonUnsent = "what was not sent yet does not wait here for a target that is away: if that suits, write"
+	reasonNames  = "the rules select snapshots by name, but a retention policy covers all snapshots of the job: if it fits, write"
+	reasonUnsent = "zxfer does not keep unsent snapshots for an absent target: if that is acceptable, write"
 )
 
 // retention converts pruning rules to a grid for snapshots whose names start with prefix. The grid
@@ -112,7 +112,7 @@ func (z *zrepl) retention(d *draft, table string, rules []positioned[keepRule], 
 			}
 			before.Age = max(before.Age, replicate.Duration(addBuckets(g, buckets)))
 		default:
-			return nil, fault.Usagef("grid, last_n, not_replicated and regex are known", "%s: keep rule of type %q", z.where(r.line), r.value.Type)
+			return nil, fault.Usagef("use grid, last_n, not_replicated or regex", "%s: keep rule of type %q", z.where(r.line), r.value.Type)
 		}
 		if !n.all(prefix) {
 			why = reasonNames
@@ -126,7 +126,7 @@ func (z *zrepl) retention(d *draft, table string, rules []positioned[keepRule], 
 		if !g.Empty() {
 			what += " with " + strings.ReplaceAll(strings.TrimSpace(fields(g)), "\n", ", ")
 		}
-		z.addEntry(d, z.where(rules[0].line), "pruning", "%s %s; until then everything stays", why, what)
+		z.addEntry(d, z.where(rules[0].line), "pruning", "%s %s; until then, zxfer keeps all snapshots", why, what)
 		return nil, nil
 	}
 	// zrepl keeps the oldest snapshot of an interval, a grid the newest. So snapshots that zrepl

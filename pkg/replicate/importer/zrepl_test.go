@@ -154,7 +154,7 @@ func TestRetentionWithheld(t *testing.T) {
 		{"all, but some by hand", "    - {type: last_n, count: 9}\n    - {type: regex, regex: '^manual_'}\n", true}, // the receiver's names are adopted
 		{"an expression that is no text", "    - {type: grid, grid: 24x1h, regex: '^z+_'}\n", false},
 		{"what was not sent stays", "    - {type: not_replicated}\n", false},
-		{"everything stays", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '.*'}\n", false},
+		{"zxfer keeps all snapshots", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '.*'}\n", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestRetentionWithheld(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.kept, f.Jobs[0].Retention != nil, r.Text)
 			reported := slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "[job.retention]") })
-			require.Equal(t, !tt.kept && tt.name != "everything stays", reported, r.Text)
+			require.Equal(t, !tt.kept && tt.name != "zxfer keeps all snapshots", reported, r.Text)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestManualStaysManual(t *testing.T) {
 		require.Equal(t, "a", f.Jobs[0].Name)
 		require.Empty(t, f.Jobs[0].Schedule)
 		require.Empty(t, f.Jobs[0].Snapshots.Take)
-		require.True(t, slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "stays manual") }), r.Text)
+		require.True(t, slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "write schedule") }), r.Text)
 		require.Equal(t, "*:0/10", f.Jobs[1].Schedule)
 		require.Empty(t, f.Jobs[1].Targets[0].Retention)
 	}

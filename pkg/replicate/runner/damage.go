@@ -57,7 +57,7 @@ func (w *jobRun) checkPool(ctx context.Context, s *side) error {
 	}
 	pool := sysinfo.Pool{Name: zfs.PoolOf(s.at.Name), Errors: uint64(own + found.Elsewhere)}
 	if err == nil && own == 0 && found.Elsewhere > 0 { // the errors do not concern this job
-		w.note("pool %s has data errors outside of %s: there, %s", pool.Name, s.at, zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
+		w.note("pool %s has data errors outside of %s: to list them there: %s", pool.Name, s.at, zfs.CommandLine([]string{"zpool", "status", "-v", pool.Name}))
 	}
 	if err != nil || own == 0 {
 		return err

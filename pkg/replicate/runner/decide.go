@@ -26,11 +26,11 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	}
 	for _, p := range d.Prunings {
 		if p.Refused && p.Mirror {
-			p.Hint = "look what became of the source; what would go: " + w.command("prune -n "+w.job.Name) +
-				"\nto remove it, once: " + w.command("prune --beyond-limit "+w.job.Name)
+			p.Hint = "check what happened to the source\nto list the copies to destroy: " + w.command("prune -n "+w.job.Name) +
+				"\nto destroy them once: " + w.command("prune --beyond-limit "+w.job.Name)
 		} else if p.Refused {
-			p.Hint = "the job's retention or adopt was changed, or something is wrong; look: " + w.command("prune -n "+w.job.Name) +
-				"\nto remove them, once: " + w.command("prune --beyond-limit "+w.job.Name)
+			p.Hint = "check retention and snapshots.adopt of the job\nto list the snapshots to destroy: " + w.command("prune -n "+w.job.Name) +
+				"\nto destroy them once: " + w.command("prune --beyond-limit "+w.job.Name)
 		}
 	}
 	return d
@@ -79,7 +79,7 @@ func (w *jobRun) checkLeftCopies(ctx context.Context, v *replicate.RunState) {
 		}
 		found, err := w.side(t.Name).properties(ctx, names, "guid")
 		if err != nil {
-			w.note("%s: what is set aside, or gone from the source: %v", t.Name, err)
+			w.note("%s: cannot process renamed copies and copies deleted on the source: %v", t.Name, err)
 			continue
 		}
 		guidOf := func(name string) uint64 {
@@ -107,7 +107,7 @@ func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
 			above = g.Dataset
 			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
 			if err != nil {
-				w.note("%s: %s is gone from the source, and its copy stays: %v", t.Name, g.Source, err)
+				w.note("%s: %s was deleted on the source, its copy is kept: %v", t.Name, g.Source, err)
 				continue
 			}
 			if v.DueOrphans[t.Name] == nil {

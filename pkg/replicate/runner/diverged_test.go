@@ -57,7 +57,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, diverge := range map[string]func(r *replica){
 		"snapshots of others": func(r *replica) { r.snapshot("dst/copy/a", "other") },
-		"created anew": func(r *replica) {
+		"recreated": func(r *replica) {
 			r.Remove("src/a")
 			r.Create("src/a", nil)
 		},
@@ -87,7 +87,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			require.Equal(t, had, r.names(aside[0]))
 			require.Equal(t, r.names("src/a"), r.names("dst/copy/a"))
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the one above did not diverge")
-			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was set aside")
+			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was renamed")
 
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
@@ -143,7 +143,7 @@ func TestRenamesAreLimited(t *testing.T) {
 	}
 	refused := diverge(3).Targets[0].Datasets[0]
 	require.Equal(t, plan.Diverged, refused.Conflict)
-	require.Contains(t, refused.Hint, "again and again")
+	require.Contains(t, refused.Hint, "diverges repeatedly")
 	aside := r.asides()
 	require.Len(t, aside, 3)
 	r.Remove(aside[0])
@@ -246,7 +246,7 @@ func TestRenamedCopyIsSentInFull(t *testing.T) {
 			r.Create("src/new", nil)
 			r.snapshot("src/new", "s2")
 			run, _ = r.run(t)
-			require.Equal(t, []string{"src/new"}, refusedOf(run), "what is new is no copy that was set aside")
+			require.Equal(t, []string{"src/new"}, refusedOf(run), "what is new is no copy that was renamed")
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
 			r.unhold("dst/copy/a")
 			r.Remove("dst/copy/a")
@@ -318,7 +318,7 @@ func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	d := run.Targets[0].Datasets
 	at := slices.IndexFunc(d, func(d outcome.Dataset) bool { return d.Source == "src/a" })
 	require.Equal(t, plan.Diverged, d[at].Conflict)
-	require.Contains(t, d[at].Hint, "not of this job: dst/copy/a/mine; move that away")
+	require.Contains(t, d[at].Hint, "not renamed, because its descendants do not belong to this job: dst/copy/a/mine; rename them first")
 	require.Empty(t, r.asides())
 	r.Remove("dst/copy/a/mine")
 	r.now += 100
@@ -339,7 +339,7 @@ func TestRenamingIsReported(t *testing.T) {
 		}
 		var reported []string
 		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { reported = append(reported, s) }).Run(t.Context(), r.job, true)
-		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "dst/copy/a is set aside as"), "%v", reported)
+		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "dst/copy/a is renamed to"), "%v", reported)
 		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", reported)
 	}
 }

@@ -42,7 +42,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	}
 	unlock, err := store.LockDrill(ctx)
 	if errors.Is(err, statedir.ErrRunning) {
-		err = fault.Refusef("wait for its end", "job %q: a drill of it is under way", j.Name)
+		err = fault.Refusef("wait until it ends", "job %q: a drill is running", j.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 		return nil, err
 	}
 	if len(w.targets) == 0 {
-		return nil, fault.Usagef("", "job %q has no [[job.target]]: there is no copy to drill", j.Name)
+		return nil, fault.Usagef("", "job %q has no [[job.target]], so it has no copy to drill", j.Name)
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
 	d := &drillRun{jobRun: w, DrillOptions: o,
@@ -67,7 +67,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
 	known.Note(d.rec)
 	if stored := store.SaveDrill(d.rec, known); stored != nil {
-		err = errors.Join(err, fmt.Errorf("the drill's record could not be stored: %w", stored))
+		err = errors.Join(err, fmt.Errorf("cannot store the record of the drill: %w", stored))
 	}
 	d.alert(ctx)
 	return d.rec, d.rec.Verdict(err)
@@ -77,7 +77,7 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 func (d *drillRun) drillTargets(ctx context.Context) error {
 	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
 	if d.sourceDown = err != nil; d.sourceDown {
-		d.note("copies are read, and compared with nothing: %v", err)
+		d.note("drilling copies without comparing them to the source: %v", err)
 	}
 	var errs []error
 	for _, t := range d.jobRun.targets {
@@ -94,7 +94,7 @@ func (d *drillRun) drillTargets(ctx context.Context) error {
 func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
 	root := t.target.CopyOf(d.jobRun.source.at.Name, d.jobRun.source.at.Name)
 	if root == "" {
-		return fmt.Errorf("%s holds no copy of %s", t.at, d.jobRun.source.at)
+		return fmt.Errorf("%s has no copy of %s", t.at, d.jobRun.source.at)
 	}
 	listed := d.activity("listing %s", t.at)
 	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
@@ -104,7 +104,7 @@ func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
 	}
 	copies := d.copies(t, root, &listing)
 	if len(copies) == 0 {
-		return fault.Failf(d.command("run "+d.job.Name), "%s: there is no copy", t.at)
+		return fault.Failf(d.command("run "+d.job.Name), "%s: no copy", t.at)
 	}
 	// A killed drill leaves clones behind.
 	left := zfs.DrillClones{Job: d.job.Name}

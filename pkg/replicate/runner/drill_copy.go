@@ -60,7 +60,7 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 		zfs.DrillClone{Snapshot: snapshot, Job: c.job.Name, Writable: c.as.Writable, KeyFile: c.as.KeyFile})
 	defer func() {
 		if destroyed := c.t.removeClones(ctx, zfs.DrillClones{Job: c.job.Name, Datasets: []string{c.rec.Target}}); destroyed != nil {
-			c.note("%s: the clone of %s could not be removed, which the next drill tries again: %v", c.t.name, snapshot, destroyed)
+			c.note("%s: cannot destroy the clone of %s, the next drill retries: %v", c.t.name, snapshot, destroyed)
 		}
 	}()
 	if err != nil {
@@ -95,12 +95,12 @@ func (c *drillCopy) listBoth(ctx context.Context) error {
 	}
 	target.Skip(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
 	if c.target = target.Find(c.rec.Target); c.target == nil || len(c.target.Snapshots()) == 0 {
-		return c.badCopy(c.command("run "+c.job.Name), "there is no copy, or no snapshot of it")
+		return c.badCopy(c.command("run "+c.job.Name), "no copy, or it has no snapshot")
 	}
 	if !c.sourceDown {
 		source, err := c.jobRun.source.list(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
 		if err != nil {
-			c.note("%s is compared with nothing: %v", c.rec.Target, err)
+			c.note("%s is not compared: %v", c.rec.Target, err)
 		}
 		c.source = source.Find(c.rec.Source)
 	}
@@ -111,9 +111,9 @@ func (c *drillCopy) listBoth(ctx context.Context) error {
 func (c *drillCopy) chooseSnapshot() {
 	all := c.target.Snapshots()
 	c.rec.Snapshot = all[len(all)-1].Name
-	c.rec.Note = "the source has none of its snapshots"
+	c.rec.Note = "the source lacks all its snapshots"
 	if c.source == nil {
-		c.rec.Note = "the source was not there to compare with"
+		c.rec.Note = "the source was not available"
 		return
 	}
 	for i := len(all) - 1; i >= 0; i-- {
@@ -128,8 +128,8 @@ func (c *drillCopy) chooseSnapshot() {
 // loaded.
 func (c *drillCopy) errLocked() error {
 	return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpLoadKey, Subject: cmp.Or(c.target.Get("encryptionroot"), c.rec.Target),
-		Detail: "its key is not loaded: its blocks can be read, and whether the key opens them is not known",
-		Hint:   "drill.key_file names a file with it on " + c.t.host.Label()}
+		Detail: "its key is not loaded: its blocks are readable, but the key was not tested",
+		Hint:   "set drill.key_file to a file with its key on " + c.t.host.Label()}
 }
 
 // runCommand runs the job file's command in the clone of a filesystem.
@@ -152,7 +152,7 @@ func (c *drillCopy) runCommand(ctx context.Context) error {
 	c.rec.Command, c.rec.Output = "passed", out.Output
 	if out.Failure != "" {
 		c.rec.Command = "failed"
-		return c.badCopy("what it said is in the record: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
+		return c.badCopy("to show its output: zxfer replicate log --drills --json "+c.job.Name+c.Flags, "%s: %s", as.Command[0], out.Failure)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 		pool := zfs.PoolOf(c.rec.Target)
 		// zpool status no longer names files of a destroyed clone.
 		scrub, heal := zfs.CommandLine([]string{"zpool", "scrub", "-w", pool}), zfs.CommandLine([]string{"zxfer", "heal", "-n", endpoint.Endpoint{Host: c.t.at.Host, Name: pool}.String()})
-		return c.badCopy(scrub+", there; what the source can mend then shows, here: "+heal, "%d of its files cannot be read", failed)
+		return c.badCopy(scrub+" (run it there); to list the blocks that the source can heal, run here: "+heal, "%d of its files cannot be read", failed)
 	}
 	if !c.rec.Compared {
 		return nil
@@ -61,7 +61,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 	}
 	if target.Read != source.Read || target.Bytes != source.Bytes || target.Files != source.Files {
 		return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed),
-			"%s says that it read %d of %d files with %d bytes, and the source has %d of %d with %d", c.t.host.Label(),
+			"%s read %d of %d files with %d bytes, but the source has %d of %d with %d", c.t.host.Label(),
 			target.Read, target.Files, target.Bytes, source.Read, source.Files, source.Bytes)
 	}
 	return nil
@@ -99,7 +99,7 @@ func (c *drillCopy) differ(ctx context.Context, q files.Query, parts []int) erro
 		which = ": " + c.rec.Differ[0]
 	}
 	if found > 1 {
-		which += fmt.Sprintf(", and %d more or so", found-1)
+		which += fmt.Sprintf(", and about %d more", found-1)
 	}
-	return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files are not those of %s%s", c.sourceSnapshot, which)
+	return c.badCopy("zpool scrub on both pools, and drill again with --seed "+fmt.Sprint(c.Seed), "its files differ from %s%s", c.sourceSnapshot, which)
 }

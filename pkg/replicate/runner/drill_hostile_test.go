@@ -27,25 +27,25 @@ func TestDrillOfALyingCopy(t *testing.T) {
 		lie   func(q query, d digest) (digest, error)
 		error string
 	}{
-		"nothing was read, and it says nothing": {lie: func(query, digest) (digest, error) { return digest{}, nil }, error: "not those of"},
-		"no sums":                               {lie: func(_ query, d digest) (digest, error) { d.Parts = nil; return d, nil }, error: "not those of"},
+		"nothing was read, and it says nothing": {lie: func(query, digest) (digest, error) { return digest{}, nil }, error: "differ from"},
+		"no sums":                               {lie: func(_ query, d digest) (digest, error) { d.Parts = nil; return d, nil }, error: "differ from"},
 		"sums of other files": {lie: func(_ query, d digest) (digest, error) {
 			d.Parts[0], d.Parts[1] = d.Parts[1]+"0", d.Parts[0]
 			return d, nil
-		}, error: "not those of"},
-		"more sums than there are parts": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Parts = append(d.Parts, "0"); return d, nil }, error: "not those of"},
-		"the second pass is a lie, too":  {lie: func(q query, d digest) (digest, error) { d.Listed = nil; return d, nil }, error: "not those of"},
-		"only the second pass is a lie":  {lie: func(q query, d digest) (digest, error) { return lieWithin(q, d), nil }, error: "not those of"},
-		"the second pass fails":          {lie: func(q query, d digest) (digest, error) { return d, failWithin(q) }, error: "not those of"},
+		}, error: "differ from"},
+		"more sums than there are parts": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Parts = append(d.Parts, "0"); return d, nil }, error: "differ from"},
+		"the second pass is a lie, too":  {lie: func(q query, d digest) (digest, error) { d.Listed = nil; return d, nil }, error: "differ from"},
+		"only the second pass is a lie":  {lie: func(q query, d digest) (digest, error) { return lieWithin(q, d), nil }, error: "differ from"},
+		"the second pass fails":          {lie: func(q query, d digest) (digest, error) { return d, failWithin(q) }, error: "differ from"},
 		"paths outside in the second pass": {lie: func(q query, d digest) (digest, error) {
 			if q.Within != 0 {
 				d.Listed = append(d.Listed, files.File{Path: "../../etc/shadow"})
 			}
 			return d, nil
-		}, error: "not those of"},
-		"more files than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Files, d.Read = 1<<63, 1<<63; return d, nil }, error: "says that it read 9223372036854775808 of"},
-		"more bytes than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Bytes = 1 << 63; return d, nil }, error: "says that it read"},
-		"nothing read of a full copy": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Read, d.Bytes = 0, 0; return d, nil }, error: "says that it read 0 of"},
+		}, error: "differ from"},
+		"more files than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Files, d.Read = 1<<63, 1<<63; return d, nil }, error: "local read 9223372036854775808 of"},
+		"more bytes than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Bytes = 1 << 63; return d, nil }, error: "local read"},
+		"nothing read of a full copy": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Read, d.Bytes = 0, 0; return d, nil }, error: "local read 0 of"},
 		"problems that it does not count": {whole: true, lie: func(_ query, d digest) (digest, error) {
 			d.Problems = []files.Problem{{Path: "a", Why: "damaged"}}
 			return d, nil
@@ -108,7 +108,7 @@ func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 		return d, nil
 	}
 	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
-	require.ErrorContains(t, err, "its files are not those of")
+	require.ErrorContains(t, err, "its files differ from")
 	for _, c := range d.Copies {
 		require.Equal(t, outcome.Failed, c.Outcome)
 		require.Equal(t, 1.0, c.Sample)
@@ -139,7 +139,7 @@ func TestDrillOfACopyThatKeptOnlyDigests(t *testing.T) {
 	_, err = r.drill(t, DrillOptions{Sample: 1, Seed: 7})
 	require.NoError(t, err, "with a repeated seed, the copy can repeat its answer")
 	d, err := r.drill(t, DrillOptions{Sample: 1})
-	require.ErrorContains(t, err, "its files are not those of")
+	require.ErrorContains(t, err, "its files differ from")
 	for _, c := range d.Copies {
 		require.Equal(t, outcome.Failed, c.Outcome)
 	}

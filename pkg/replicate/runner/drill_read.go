@@ -47,7 +47,7 @@ func (c *drillCopy) stream(ctx context.Context) error {
 		if from, to, err := zfs.FirstDifference(source, target); err == nil {
 			where = fmt.Sprintf(": the first that differs is one of the objects %d to %d", from, to-1)
 		}
-		return c.badCopy("zpool scrub on both pools, and drill again", "its contents are not those of %s%s", c.sourceSnapshot, where)
+		return c.badCopy("zpool scrub on both pools, and drill again", "its contents differ from %s%s", c.sourceSnapshot, where)
 	}
 	return nil
 }

@@ -144,9 +144,9 @@ func (j *JobStatus) addDrills(d *DrillStatus) {
 		j.Problems = append(j.Problems, &Problem{State: worst(d.Outcome), Error: "the last drill ended as " + d.Outcome, Hint: again})
 	}
 	if d.Late {
-		why := "no drill has proved the copies good yet"
+		why := "no drill has verified the copies yet"
 		if !d.Good.IsZero() {
-			why = fmt.Sprintf("the last drill that proved all copies good was %.0f days ago", d.Age/(24*3600))
+			why = fmt.Sprintf("the last drill that verified all copies was %.0f days ago", d.Age/(24*3600))
 		}
 		j.Problems = append(j.Problems, &Problem{State: Late, Error: why, Hint: again})
 	}

@@ -48,7 +48,7 @@ func (r *replica) drill(t *testing.T, o DrillOptions) (*statedir.Drill, error) {
 	t.Helper()
 	d, err := r.runner(t).Drill(t.Context(), r.job, o)
 	for _, n := range r.datasets("dst") {
-		require.False(t, zfs.IsDrillClone(n), "no clone stays: %s", n)
+		require.False(t, zfs.IsDrillClone(n), "no clone is kept: %s", n)
 	}
 	return d, err
 }
@@ -112,10 +112,10 @@ func TestDrillFindsWhatDiffers(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
 	require.NoError(t, os.Remove(filepath.Join(there, "c")))
 	d, err := r.drill(t, DrillOptions{Seed: 7})
-	require.ErrorContains(t, err, "its files are not those of src@")
+	require.ErrorContains(t, err, "its files differ from src@zxfer_j_2026-11-01_08:00:00")
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.Equal(t, outcome.Failed, d.Outcome)
-	require.Contains(t, d.Copies[0].Differ, "b has other contents")
+	require.Contains(t, d.Copies[0].Differ, "b has different contents")
 	require.Contains(t, d.Copies[0].Differ, "c is missing")
 	st := r.standing()
 	require.Equal(t, outcome.Failed, st.State)
@@ -202,7 +202,7 @@ func TestDrillCleansUp(t *testing.T) {
 
 	r.Remove("dst/copy/a")
 	d, err := r.drill(t, DrillOptions{})
-	require.ErrorContains(t, err, "there is no copy")
+	require.ErrorContains(t, err, "no copy")
 	require.Equal(t, outcome.Done, d.Copies[0].Outcome)
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
 }
@@ -331,7 +331,7 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
 	r.failing(zfs.OpGet, 1, &zfs.Error{Kind: zfs.Busy, Op: zfs.OpMount, Subject: "it"})
 	d, err := r.drill(t, DrillOptions{})
-	require.ErrorContains(t, err, "its files are not those of src@")
+	require.ErrorContains(t, err, "its files differ from src@zxfer_j_2026-11-01_08:00:00")
 	require.Equal(t, outcome.Failed, d.Copies[0].Outcome)
 	require.True(t, d.Copies[0].Compared)
 }

@@ -73,14 +73,14 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 		}
 	}
 	if r.Unmarked != "" {
-		w.note("the property %s could not be set on the snapshots: %s", freeze.Property, r.Unmarked)
+		w.note("cannot set the property %s on the snapshots: %s", freeze.Property, r.Unmarked)
 	}
 	if r.Stopped {
 		hint := fault.HintOf(why)
 		if hint == "" {
-			hint = "look at it on the host of the source"
+			hint = "check the application on the source host"
 		}
-		return fault.Refusef(hint+"\non_failure = \"continue\" takes them all the same", "%w: %w", errNotFrozen, why)
+		return fault.Refusef(hint+"\nto take the snapshots anyway: on_failure = \"continue\"", "%w: %w", errNotFrozen, why)
 	}
 	w.freezeErr = errors.Join(w.freezeErr, why)
 	return nil
@@ -92,7 +92,7 @@ func withKeyHint(err error) error {
 		return err
 	}
 	return &fault.Error{Class: fault.Refused, Err: err,
-		Hint: "have the job run on that host, and send from it: there no key is in the way"}
+		Hint: "run the job on that host, so that no restricted key applies"}
 }
 
 // deniedFreezes returns why the source forbids freezing, and the freezes that match no dataset.
@@ -112,7 +112,7 @@ func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.Unmatc
 	return all
 }
 
-const datasetsHint = "write into datasets of [[job.freeze]] what is the application's, and look whether include, exclude and property leave it in the job"
+const datasetsHint = "list the application's datasets in the key datasets of [[job.freeze]], and include them in the job"
 
 // recordUnmatched records unmatched freezes as failed. It returns an error if one of them is required.
 func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []string) error {
@@ -127,7 +127,7 @@ func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []
 		return nil
 	}
 	z := &unmatched[required]
-	return fault.Refusef(datasetsHint+"\non_failure = \"continue\" takes them all the same", "%w: %s: %s", errNotFrozen, z.Label(), z.Error)
+	return fault.Refusef(datasetsHint+"\nto take the snapshots anyway: on_failure = \"continue\"", "%w: %s: %s", errNotFrozen, z.Label(), z.Error)
 }
 
 // recordFreeze records the outcome of one freeze, for the run and for each dataset.

@@ -150,7 +150,7 @@ func TestFrozenByHalves(t *testing.T) {
 	r.fail(zfs.OpSnapshot, "src/b", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
 	r.now += 3600
 	run, _ = r.run(t)
-	require.Contains(t, run.Error, "no snapshot could be taken of 2 datasets", "it is all or none")
+	require.Contains(t, run.Error, "a snapshot of 2 datasets", "it is all or none")
 	require.Equal(t, 3, run.Snapshots)
 	require.Len(t, r.names("src/a"), 1)
 

@@ -229,7 +229,7 @@ func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 		w.state.Dataset(source).Targets[h.Target] = a
 	}
 	if err := w.store.Save(w.state); err != nil {
-		w.note("%s: no holds were placed: %v", h.Target, err)
+		w.note("%s: cannot place holds: %v", h.Target, err)
 		return
 	}
 	whole := true
@@ -242,7 +242,7 @@ func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
 	}
 	// Release the old holds only after the new ones are in place.
 	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
-	defer w.activity("holding and bookmarking what %s has", h.Target)()
+	defer w.activity("placing holds and bookmarks for %s", h.Target)()
 	source, err := w.source.place(ctx, tag, h.OnSource.Place)
 	placed := done(err)
 	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)

@@ -64,7 +64,7 @@ func (w *jobRun) hooksBefore(ctx context.Context) error {
 		case err != nil && h.OnFailure == "continue":
 			w.note("hook before the run: %v", err)
 		case err != nil:
-			return fault.Refusef(`on_failure = "continue" would go on`, "hook before the run: %w", err)
+			return fault.Refusef(`to continue after a failed hook: on_failure = "continue"`, "hook before the run: %w", err)
 		}
 	}
 	return nil

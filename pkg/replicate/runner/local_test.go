@@ -58,7 +58,7 @@ func TestLocalJob(t *testing.T) {
 	require.Len(t, st.Datasets, 2)
 	require.Equal(t, "s20261102-1300", st.Datasets[1].Snapshot)
 	r.now += 120
-	require.True(t, r.status(t).Late, "the snapshot of 14:00 is not there 16 minutes after it was due")
+	require.True(t, r.status(t).Late, "the snapshot of 14:00 does not exist 16 minutes after it was due")
 	state, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
 	require.Contains(t, string(statedir.Metrics([]*statedir.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")

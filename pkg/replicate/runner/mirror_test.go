@@ -49,7 +49,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 		"held":               {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
 		"cloned":             {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
 		"of others":          {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
-		"too many":           {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit allows one run 3"},
+		"too many":           {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit is 3 per run"},
 		"all but a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
 		"behind the common one": {func(r *replica) {
 			r.drop("src/a", "s1")
@@ -59,7 +59,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 			r.Clone("src/a@s3", "src/b")
 			r.promote("src/b")
 		}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
-		"half received": {func(r *replica) {
+		"partially received": {func(r *replica) {
 			r.drop("src/a", "s1")
 			r.Edit(func(all map[string]*zfs.Dataset) { all["src/a"].Properties["inconsistent"] = zfs.Property{Value: "1"} })
 		}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
@@ -69,7 +69,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 				all["src/a"].Properties["guid"] = zfs.Property{Value: "777", Source: "-"}
 			})
 			r.drop("src/a", "s1")
-		}, []string{"s1", "s2", "s3", "s4", "s5"}, "created anew, or restored"},
+		}, []string{"s1", "s2", "s3", "s4", "s5"}, "recreated or restored"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +91,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 				if c.fails != "" {
 					require.Regexp(t, "^mirror: .*"+c.fails, run.Targets[0].Error)
 					require.Contains(t, run.Targets[0].Hint, "prune --beyond-limit j")
-				} else if name != "half received" {
+				} else if name != "partially received" {
 					require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
 				}
 				require.Equal(t, c.left, r.names("dst/copy/a"))
@@ -175,7 +175,7 @@ func TestCopiesThatStay(t *testing.T) {
 		"without the job's hold": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.unhold("dst/copy/a@s5")
-		}, "no snapshot of it is held by the job"},
+		}, "on the source: dst/copy/a is kept: the job"},
 		"another of its name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.run(t)
@@ -226,9 +226,9 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.Remove("src")
 		r.Create("other", nil)
 		run := r.passDays(t, 12)
-		require.Equal(t, outcome.Refused, run.Outcome, "nothing was changed")
+		require.Equal(t, outcome.Refused, run.Outcome, "nothing was changed; run the same command again")
 		require.Contains(t, run.Error, "no such pool: src")
-		require.Contains(t, run.Hint, "to bring it back: zxfer restore")
+		require.Contains(t, run.Hint, "to restore it: zxfer restore")
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
 	t.Run("it is there again", func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.fail(zfs.OpDestroy, "dst/copy/a", errors.New("I/O error"))
 		run := r.passDays(t, 1)
 		require.Equal(t, outcome.Failed, run.Outcome)
-		require.Contains(t, run.Targets[0].Error, "gone from the source: I/O error")
+		require.Contains(t, run.Targets[0].Error, "deleted on the source: I/O error")
 		r.fail("", "", nil)
 		require.Equal(t, 1, r.passDays(t, 1).Targets[0].Removed)
 	})
@@ -285,7 +285,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		run := r.passDays(t, 12)
-		require.Contains(t, run.Targets[0].Error, "mirror.limit allows one run 0")
+		require.Contains(t, run.Targets[0].Error, "mirror.limit is 0 per run")
 		_, err := r.runner(t).Prune(t.Context(), r.job, false, true)
 		require.NoError(t, err)
 		require.NotContains(t, r.datasets("dst"), "dst/copy/a")

@@ -111,7 +111,7 @@ func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 		}{
 			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", asking(hosts.OpRenameDiverged)},
 			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), asking(hosts.OpDestroy)},
-			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), asking(hosts.OpDestroyOrphans)},
+			{"mirror.gone", "a copy is due to be destroyed", t.target.MirrorsDatasets(), asking(hosts.OpDestroyOrphans)},
 		} {
 			if !may.set {
 				continue

@@ -63,7 +63,7 @@ type TargetPreview struct {
 func (p *Preview) Err() error {
 	if p.Error != "" || slices.ContainsFunc(p.Targets, func(t *TargetPreview) bool { return t.Error != "" || len(t.Refused) > 0 }) ||
 		slices.ContainsFunc(p.Prunings, func(r *replicate.Pruning) bool { return r.Error != "" }) {
-		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would fail in part: see above"))
+		return fault.Failf("", "job %q: %s", p.Job, cmp.Or(p.Error, "the next run would partly fail: see above"))
 	}
 	if len(p.Denied) > 0 {
 		return fault.Failf("", "job %q: a later run would fail: see above", p.Job)

@@ -25,7 +25,7 @@ import (
 // would destroy. With beyond, the limit of one run does not apply. Otherwise, if any side exceeds
 // the limit, Prune destroys nothing.
 func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond bool) ([]*replicate.Pruning, error) {
-	w, unlock, err := r.lockRun(ctx, j, false, "wait for its end")
+	w, unlock, err := r.lockRun(ctx, j, false, "wait until it ends")
 	if err != nil {
 		return nil, err
 	}
@@ -111,18 +111,18 @@ func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool) i
 		return 0
 	}
 	began, due := time.Now(), len(p.Remove)
-	defer w.activity("removing %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
+	defer w.activity("destroying %s on %s", english.Plural(due, "snapshot", ""), p.Side)()
 	destroyed := w.side(p.Side).apply(ctx, p)
 	p.Removed = w.destroyOrphans(ctx, p)
 	if due > 0 && !p.Refused {
-		w.Log(fmt.Sprintf("%s: %s removed %s on %s in %s", w.job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
+		w.Log(fmt.Sprintf("%s: %s destroyed %s on %s in %s", w.job.Name, p.Rule(), english.Plural(destroyed, "snapshot", ""), p.Side, time.Since(began).Round(time.Millisecond)))
 	}
 	return destroyed
 }
 
 // showHeld finds the held snapshots of a pruning, for display.
 func (w *jobRun) showHeld(ctx context.Context, p *replicate.Pruning, freed map[string]uint64) {
-	defer w.activity("asking what is held on %s", p.Side)()
+	defer w.activity("listing holds on %s", p.Side)()
 	w.side(p.Side).showHeld(ctx, p, w.expected[p.Side], freed)
 }
 
@@ -246,7 +246,7 @@ func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (remo
 	if len(p.OrphanRequests) == 0 || p.Error != "" {
 		return 0
 	}
-	defer w.activity("removing %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
+	defer w.activity("destroying %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
 	left := p.Datasets
 	p.Datasets = nil
 	for i, g := range p.OrphanRequests {
@@ -256,11 +256,11 @@ func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (remo
 			removed++
 			p.Datasets = append(p.Datasets, left[i])
 			w.state.DropOrphan(p.Side, g.Dataset)
-			w.Log(w.job.Name + ": " + g.Dataset + " on " + p.Side + " is removed: its original is gone")
+			w.Log(w.job.Name + ": " + g.Dataset + " on " + p.Side + " was destroyed, because its original was deleted on the source")
 		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden):
-			w.note("%s: gone from the source: %v", p.Side, err)
+			w.note("%s: deleted on the source: %v", p.Side, err)
 		default:
-			p.Error, p.Hint = "gone from the source: "+err.Error(), fault.HintOf(err)
+			p.Error, p.Hint = "deleted on the source: "+err.Error(), fault.HintOf(err)
 			return removed
 		}
 	}

@@ -41,14 +41,14 @@ func TestPruneLimit(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		_, err := runner().Prune(t.Context(), r.job, dry, false)
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
-		require.ErrorContains(t, err, "prune_limit allows one run 3")
+		require.ErrorContains(t, err, "prune_limit is 3 per run")
 		require.Contains(t, fault.HintOf(err), "zxfer replicate prune --beyond-limit j"+flags)
 		require.Equal(t, have, r.names("src/a"))
 	}
 	p, err := runner().Preview(t.Context(), r.job)
 	require.NoError(t, err)
-	require.ErrorContains(t, p.Err(), "the next run would fail")
-	require.ErrorContains(t, p.Prunings[0].Failed(), "prune_limit allows one run 3")
+	require.ErrorContains(t, p.Err(), "the next run would partly fail")
+	require.ErrorContains(t, p.Prunings[0].Failed(), "prune_limit is 3 per run")
 	run, err := runner().Run(t.Context(), r.job, true)
 	require.Equal(t, fault.Failed, fault.ClassOf(err), "a snapshot was taken: %v", err)
 	require.Equal(t, outcome.Failed, run.Outcome)

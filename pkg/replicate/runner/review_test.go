@@ -100,7 +100,7 @@ func TestFirstFail(t *testing.T) {
 	r.now += 10
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome)
-	require.Equal(t, []string{"s2"}, r.names("dst/copy/a"), "the newest alone")
+	require.Equal(t, []string{"s2"}, r.names("dst/copy/a"), "only the most recent one")
 
 	r.job = whole
 	r.now += 10

@@ -16,7 +16,7 @@ import (
 // If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
 // (fault.Refused).
 func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
-	w, unlock, err := r.lockRun(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
+	w, unlock, err := r.lockRun(ctx, j, wait, "wait until it ends: "+r.command("run --wait "+j.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 		w.state.DrillSince = w.run.Started
 	}
 	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
-		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
+		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", j.Name, stored))
 	}
 	w.hooksAfter(ctx)
 	return w.run, w.run.Verdict(err)
@@ -78,7 +78,7 @@ func (w *jobRun) execute(ctx context.Context) error {
 	if ctx.Err() == nil && snapErr == nil {
 		settled.Datasets = replicate.CacheUnchanged(after, d.Prunings, settled.Datasets)
 		if err := w.store.SaveUnchangedCache(settled); err != nil {
-			w.note("what is up to date could not be remembered: %v", err)
+			w.note("cannot store the list of unchanged datasets: %v", err)
 		}
 	}
 	return errors.Join(snapErr, pruneErr, w.freezeErr)

@@ -75,7 +75,7 @@ func (r *Runner) lockRun(ctx context.Context, j *replicate.Job, wait bool, hint 
 	case errors.Is(err, statedir.ErrRunning):
 		return nil, nil, fault.Refusef(hint, "job %q: %w", j.Name, err)
 	case errors.Is(err, context.Canceled):
-		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while it waited for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
+		return nil, nil, fault.Interrupt("", fmt.Errorf("job %q: interrupted while waiting for %s: %w", j.Name, cmp.Or(store.Holder(), "the run in progress"), err))
 	case err != nil:
 		return nil, nil, err
 	}
@@ -116,7 +116,7 @@ func (r *Runner) command(words string) string { return "zxfer replicate " + word
 // LockJob prevents runs of a job until unlock is called. If the job is running, it fails with
 // statedir.ErrRunning (fault.Refused).
 func (r *Runner) LockJob(ctx context.Context, j *replicate.Job) (unlock func(), err error) {
-	_, unlock, err = r.lockRun(ctx, j, false, "wait for its end, then the same command")
+	_, unlock, err = r.lockRun(ctx, j, false, "wait until it ends, then run the same command again")
 	return unlock, err
 }
 

@@ -126,7 +126,7 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	require.Contains(t, run.Targets[1].Hint, "zfs set my:other=x")
 	p, err := r.runner(t).Preview(t.Context(), r.job)
 	require.NoError(t, err)
-	require.Contains(t, p.Targets[1].Error, "leave none")
+	require.Contains(t, p.Targets[1].Error, "exclude all")
 	require.Error(t, p.Err())
 }
 

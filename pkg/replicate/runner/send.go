@@ -86,7 +86,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 				once := func(first plan.First) string {
 					return w.command(strings.Join([]string{"run", "--first", string(first), w.job.Name}, " "))
 				}
-				c.Remedy = "to begin it once, from the oldest snapshot on: " + once(plan.FirstAll) + "\nwith the newest alone: " + once(plan.FirstNewest)
+				c.Remedy = "to send all snapshots once: " + once(plan.FirstAll) + "\nto send only the most recent one once: " + once(plan.FirstNewest)
 			}
 		}
 	}}
@@ -252,7 +252,7 @@ func (s *sendReporter) savePlan() {
 		}
 	}
 	if err := s.w.store.Save(s.w.state); err != nil {
-		s.w.note("%s: what is being sent could not be written down: %v", s.to, err)
+		s.w.note("%s: cannot record the current transfers: %v", s.to, err)
 	}
 }
 

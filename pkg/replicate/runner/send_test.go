@@ -90,7 +90,7 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	run.Flags = " --config 'my jobs.toml' --state-dir state"
 	_, err = run.Run(t.Context(), r.job, false)
 	require.ErrorIs(t, err, statedir.ErrRunning)
-	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
+	require.Equal(t, "wait until it ends: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
 // Without retention on a target, its snapshots are not listed, except for datasets whose most

@@ -48,7 +48,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 		v = now
 	}
 	if first != nil && w.run.Snapshots > 0 {
-		w.note("the snapshots were taken in several transactions: not all could be taken in one")
+		w.note("the snapshots were taken in several transactions, because one was not possible")
 		for name, err := range missed {
 			if v.Source.Find(name) == nil && errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 				delete(missed, name) // destroyed meanwhile
@@ -58,7 +58,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *r
 	if len(missed) == 0 {
 		return v, missed, nil
 	}
-	return v, missed, fmt.Errorf("no snapshot could be taken of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, restoring))
+	return v, missed, fmt.Errorf("cannot take a snapshot of %s: %w", english.Plural(len(missed), "dataset", ""), cmp.Or(first, restoring))
 }
 
 // excludeRestoring excludes datasets that a restore is receiving, because a snapshot would block the
@@ -74,7 +74,7 @@ func excludeRestoring(v *replicate.Survey, names []string, missed map[string]err
 			others = append(others, n)
 			continue
 		}
-		missed[dataset] = fault.Failf("wait for it to end; where it was interrupted, the same zxfer restore goes on", "%s is being restored", dataset)
+		missed[dataset] = fault.Failf("wait until it ends; if it was interrupted, run the same zxfer restore again", "a restore of %s is running", dataset)
 		err = cmp.Or(err, missed[dataset])
 	}
 	return others, err

@@ -31,7 +31,7 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 		r.now += 3600
 		run, _ := r.run(t)
 		require.Equal(t, outcome.Failed, run.Outcome)
-		require.Contains(t, run.Error, "no snapshot could be taken of 1 dataset")
+		require.Contains(t, run.Error, "a snapshot of 1 dataset")
 		require.Equal(t, 8, run.Snapshots)
 		require.Equal(t, 8, run.Targets[0].Sent)
 	}
@@ -56,7 +56,7 @@ func TestSnapshotsBesideARestore(t *testing.T) {
 	r.Set("src/b", zfs.RestoreProperty, "on")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Failed, run.Outcome)
-	require.Contains(t, run.Error, "no snapshot could be taken of 1 dataset: src/b is being restored")
+	require.Contains(t, run.Error, "cannot take a snapshot of 1 dataset: a restore of src/b is running")
 	require.Empty(t, run.Notes)
 	require.Len(t, r.names("src/b"), 1)
 	require.Len(t, r.names("src/c"), 2)

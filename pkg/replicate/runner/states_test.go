@@ -43,9 +43,9 @@ func states(j *JobStatus) (out []string) {
 func TestStatusFailed(t *testing.T) {
 	t.Parallel()
 	for ended, err := range map[string]error{
-		outcome.Failed:      fault.Failf("make room", "no space"),
-		outcome.Refused:     fault.Refusef("make room", "no space"),
-		outcome.Interrupted: fault.Interrupt("make room", fault.Failf("", "no space")),
+		outcome.Failed:      fault.Failf("free space there", "no space"),
+		outcome.Refused:     fault.Refusef("free space there", "no space"),
+		outcome.Interrupted: fault.Interrupt("free space there", fault.Failf("", "no space")),
 	} {
 		st := ran(ended, &statedir.TargetRun{Target: "near", Outcome: ended})
 		tried(st, "tank", "near", nil)
@@ -55,7 +55,7 @@ func TestStatusFailed(t *testing.T) {
 		require.Equal(t, ended, js.State)
 		require.True(t, js.Failed)
 		require.False(t, js.Late)
-		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "make room", mergeKey: js.Problems[0].mergeKey}}, js.Problems)
+		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "free space there", mergeKey: js.Problems[0].mergeKey}}, js.Problems)
 	}
 	st := ran(outcome.Done)
 	tried(st, "tank", "near", nil)

@@ -169,7 +169,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(
 func (j *JobStatus) unreadable(err error) {
 	j.State, j.Late, j.Failed, j.Error, j.Hint = Unknown, false, true, err.Error(), fault.HintOf(err)
 	if errors.Is(err, fs.ErrPermission) {
-		j.Hint = "root may read it, and the job's user"
+		j.Hint = "run it as root or as the job's user"
 	}
 	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }

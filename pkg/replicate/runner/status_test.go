@@ -37,7 +37,7 @@ func TestStatusLateness(t *testing.T) {
 		{"never", "hourly", time.Time{}, eight, 0, true},
 		{"in the future by a little", "hourly", eight.Add(time.Minute), eight, 0, false},
 		{"in the future: the clock was years ahead for a while", "hourly", eight.AddDate(4, 0, 0), eight, 0, true},
-		{"by hand", "", eight.AddDate(-1, 0, 0), eight, 0, false},
+		{"test the connection", "", eight.AddDate(-1, 0, 0), eight, 0, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	r.now += 60
 	run, _ := r.run(t)
 	require.Zero(t, run.Targets[0].Sent)
-	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: there, zpool status -v dst"}, run.Notes)
+	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: to list them there: zpool status -v dst"}, run.Notes)
 	require.Equal(t, OK, r.status(t).State)
 
 	// A target without data errors is not reached for nothing.

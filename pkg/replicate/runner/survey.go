@@ -37,7 +37,7 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 	if all := len(v.Source.Datasets); (all-len(may))*partialSurveyShare > all {
 		return w.survey(ctx)
 	}
-	looked := w.activity("looking at the copies of %s", english.Plural(len(may), "dataset", ""))
+	looked := w.activity("inspecting the copies of %s", english.Plural(len(may), "dataset", ""))
 	moved, err := changedCopies(ctx, w.targets, v, settled, may)
 	looked()
 	if err != nil {
@@ -84,15 +84,15 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.Survey
 
 // errAllExcluded returns the error for a choice that excludes all datasets.
 func errAllExcluded(c *replicate.Choice, source *side, of int) error {
-	hint, all := "look at include and exclude", english.Plural(of, "dataset", "")
+	hint, all := "check the keys include and exclude", english.Plural(of, "dataset", "")
 	if name, value, valued := strings.Cut(c.Property, "="); name != "" {
 		if !valued {
 			value = "on"
 		}
-		hint = "mark what is to be taken: " + zfs.CommandLine([]string{"zfs", "set", name + "=" + value, source.at.Name + "/DATASET"})
-		return fault.Refusef(hint, "%s: include, exclude and property leave none of its %s over", source.at, all)
+		hint = "mark the datasets to include: " + zfs.CommandLine([]string{"zfs", "set", name + "=" + value, source.at.Name + "/DATASET"})
+		return fault.Refusef(hint, "%s: include, exclude and property exclude all of its %s", source.at, all)
 	}
-	return fault.Refusef(hint, "%s: include and exclude leave none of its %s over", source.at, all)
+	return fault.Refusef(hint, "%s: include and exclude exclude all of its %s", source.at, all)
 }
 
 // survey lists the source with all its snapshots.
@@ -174,7 +174,7 @@ func (w *jobRun) relist(ctx context.Context, v *replicate.Survey) (*replicate.Su
 func sourceMissing(ctx context.Context, source *side, targets []*side, known *replicate.DatasetState, back string) error {
 	where, pool := source.host.Label()+":"+source.at.Name, zfs.PoolOf(source.at.Name)
 	if known == nil || known.GUID == 0 {
-		return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
+		return fault.Refusef("list the datasets: "+zfs.CommandLine([]string{"zfs", "list", "-r", pool}), "%s: no such dataset", where)
 	}
 	all, err := source.list(ctx, hosts.ListQuery{Dataset: pool, Recursive: true})
 	if err != nil {
@@ -185,11 +185,11 @@ func sourceMissing(ctx context.Context, source *side, targets []*side, known *re
 			return fault.Refusef(renameHint(source, targets, known, d.Name), "%s was renamed to %s", where, d.Name)
 		}
 	}
-	hint := "its copies are untouched; remove the job from the file if it is meant to be gone"
+	hint := "if this is intended, delete the job from the file (its copies are kept)"
 	if back != "" {
 		hint = back + "\n" + hint
 	}
-	return fault.Refusef(hint, "%s was destroyed: pool %s has no dataset of its GUID %d any more",
+	return fault.Refusef(hint, "%s was destroyed: pool %s has no dataset with its GUID %d",
 		where, pool, known.GUID)
 }
 
@@ -208,7 +208,7 @@ func restoreHint(source *side, targets []*side, known *replicate.DatasetState, r
 		if recursive {
 			argv = slices.Insert(argv, 2, "-R")
 		}
-		lines = append(lines, "to bring it back: "+zfs.CommandLine(argv))
+		lines = append(lines, "to restore it: "+zfs.CommandLine(argv))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -79,7 +79,7 @@ func TestUnchangedInvalidation(t *testing.T) {
 		{"the copy has one of its own", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
 		{"an interrupted receive into the copy", func(r *replica) { r.Set("dst/copy/c", "receive_resume_token", "1-x") }, both},
 		{"another encryption root", func(r *replica) { r.Set("dst/copy/c", "encryptionroot", "dst/copy/c") }, both},
-		{"created anew", func(r *replica) {
+		{"recreated", func(r *replica) {
 			before := r.Get("src/c", zfs.ChangedProperty)
 			r.Remove("src/c")
 			r.Create("src/c", map[string]string{zfs.ChangedProperty: before})

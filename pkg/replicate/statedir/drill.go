@@ -105,7 +105,7 @@ func (d *Drill) Verdict(err error) error {
 	}
 	err = outcome.Join(errs...)
 	if d.Outcome == outcome.Interrupted {
-		return fault.Interrupt("the same command begins the drill anew", err)
+		return fault.Interrupt("to drill again, run the same command", err)
 	}
 	return err
 }

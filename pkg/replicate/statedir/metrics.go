@@ -35,7 +35,7 @@ func Metrics(states []*State) *Exposition {
 	}{
 		{"zxfer_replicate_dataset_last_success_seconds", "Start of the last run that brought the dataset up to date, Unix time.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
-		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
+		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, otherwise 0.",
 			func(a *replicate.CopyState) (float64, bool) { return boolValue(a.Error != ""), true }},
 		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run sent for the dataset.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Bytes), true }},

@@ -58,7 +58,7 @@ func (s *Store) State() (*State, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, st); err != nil {
-		return nil, fault.Failf("move it away: the next run looks at everything anew; what it knew of targets that are away their holds protect",
+		return nil, fault.Failf("move the file away; the next run recreates it (holds protect the state of absent targets)",
 			"%s is damaged: %w", s.file("state.json"), err)
 	}
 	st.Job = filepath.Base(s.dir) // a user may own the directory and write another name
@@ -122,7 +122,7 @@ func (s *Store) Drills() (*Drills, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, d); err != nil {
-		return nil, fault.Failf("move it away: the next drill writes it anew", "%s is damaged: %w", s.file("drills.json"), err)
+		return nil, fault.Failf("move the file away; the next drill recreates it", "%s is damaged: %w", s.file("drills.json"), err)
 	}
 	for source, of := range d.Copies {
 		maps.DeleteFunc(of, func(_ string, c *Drilled) bool { return c == nil })
@@ -161,7 +161,7 @@ func (s *Store) read(name string) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > 4*maxLog) {
-		err = fmt.Errorf("%s is not a file that zxfer wrote", f.Name())
+		err = fmt.Errorf("%s was not written by zxfer", f.Name())
 	}
 	if err != nil {
 		return nil, err

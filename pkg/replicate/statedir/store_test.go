@@ -112,7 +112,7 @@ func TestNothingElseIsRead(t *testing.T) {
 	require.NoError(t, os.Remove(s.file("state.json")))
 	require.NoError(t, unix.Mkfifo(s.file("state.json"), 0o644))
 	_, err = s.State() // does not block on a FIFO
-	require.ErrorContains(t, err, "is not a file that zxfer wrote")
+	require.ErrorContains(t, err, "was not written by zxfer")
 }
 
 // Root reads directories that users own. Any content is a valid state of this job, or an error

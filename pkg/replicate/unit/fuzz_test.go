@@ -152,5 +152,5 @@ func TestWhatAUnitCannotHoldIsRefused(t *testing.T) {
 	j := file().Jobs[0]
 	j.User = "1000"
 	_, err := Cron(&j, paths())
-	require.ErrorContains(t, err, "cron takes no number")
+	require.ErrorContains(t, err, "cron does not accept numbers")
 }

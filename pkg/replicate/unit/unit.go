@@ -95,12 +95,12 @@ func (p Paths) Check() error {
 			err = replicate.CheckPath(s)
 		}
 		if err == nil && strings.Contains(s, " ") {
-			err = fault.Usagef("choose a path without blanks", "%q: a unit needs an absolute path without blanks", s)
+			err = fault.Usagef("use a path without blanks", "%q is not an absolute path without blanks, as units require", s)
 		}
 		errs = append(errs, err)
 	}
 	if strings.Contains(p.StateDir, ":") {
-		errs = append(errs, fault.Usagef("choose a directory without a colon", "%q: in StateDirectory= of a unit a colon has a meaning", p.StateDir))
+		errs = append(errs, fault.Usagef("use a directory without a colon", "%q contains a colon, which is special in StateDirectory=", p.StateDir))
 	}
 	return errors.Join(errs...)
 }
@@ -110,7 +110,7 @@ func (p Paths) Reachable() error {
 	var errs []error
 	for _, s := range []string{p.Binary, p.JobFile, p.StateDir, p.Textfile} {
 		if strings.HasPrefix(s, "/tmp/") || strings.HasPrefix(s, "/var/tmp/") {
-			errs = append(errs, fmt.Errorf("%s: the units have a /tmp and a /var/tmp of their own", s))
+			errs = append(errs, fmt.Errorf("%s: units have a private /tmp and /var/tmp", s))
 		}
 	}
 	return errors.Join(errs...)
@@ -270,11 +270,11 @@ func cron(j *replicate.Job, p Paths, schedule, verb string) (string, error) {
 	}
 	fields, err := e.Cron()
 	if err != nil {
-		return "", fault.Failf("choose a schedule that cron has too", "schedule %q: %w", schedule, err)
+		return "", fault.Failf("use a schedule that cron supports", "schedule %q: %w", schedule, err)
 	}
 	user := cmp.Or(j.User, "root")
 	if strings.Trim(user, "0123456789") == "" {
-		return "", fault.Failf("write the account's name", "user %q: cron takes no number", user)
+		return "", fault.Failf("write the account's name", "user %q: cron does not accept numbers", user)
 	}
 	return fmt.Sprintf("%s %s %s replicate %s %s %s", fields, user, p.Binary, verb, p.flags(), j.Name), nil
 }

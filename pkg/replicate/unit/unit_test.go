@@ -59,7 +59,7 @@ func TestFiles(t *testing.T) {
 	require.ErrorContains(t, err, "my jobs")
 	require.NoError(t, p.Reachable())
 	p.Binary = "/tmp/zxfer"
-	require.ErrorContains(t, p.Reachable(), "/tmp/zxfer: the units have a /tmp")
+	require.ErrorContains(t, p.Reachable(), "/tmp/zxfer: units have a private /tmp")
 	p.JobFile = "jobs.toml"
 	_, err = Files(file(), p)
 	require.Error(t, err)

@@ -47,7 +47,7 @@ type Event string
 const (
 	Stopped Event = "stopped" // a stream ended with an error
 	Resumed Event = "resumed" // a stream resumed an earlier transfer
-	Again   Event = "begun again"
+	Again   Event = "restarted"
 )
 
 // Mark records an event.

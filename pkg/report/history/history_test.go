@@ -67,7 +67,7 @@ func TestCourse(t *testing.T) {
 		rep.Progress(1, connect.Progress{Bytes: uint64(i) * 100, LimitedBy: transfer.LimitNetwork})
 	}
 	at.to(12)
-	rep.Finished(1, &job.StepResult{Bytes: 450, Error: "the connection was cut"})
+	rep.Finished(1, &job.StepResult{Bytes: 450, Error: "the connection lost"})
 	rep.Log("try 1 of 5 in 1 s")
 	at.to(13)
 	rep.Started(2, dataset("tank/a", 450), 0)
@@ -92,9 +92,9 @@ func TestCourse(t *testing.T) {
 	require.Len(t, c.Spans, 2)
 	require.Equal(t, Span{Source: "tank/a", Target: "vault/tank/a", Start: 8 * time.Second, End: 11 * time.Second, Bytes: 550, Streams: 1,
 		Resumed: true, LimitedBy: transfer.LimitTarget, longest: 3 * time.Second}, c.Spans[1])
-	require.Equal(t, "the connection was cut", c.Spans[0].Error)
+	require.Equal(t, "the connection lost", c.Spans[0].Error)
 	require.Equal(t, []Mark{
-		{At: 7 * time.Second, Event: Stopped, Source: "tank/a", Text: "the connection was cut"},
+		{At: 7 * time.Second, Event: Stopped, Source: "tank/a", Text: "the connection lost"},
 		{At: 8 * time.Second, Event: Resumed, Source: "tank/a", Done: 450},
 	}, c.Marks.All())
 }

@@ -216,9 +216,9 @@ func (d *course) marks(c *history.Course) {
 		case history.Stopped:
 			v.Sign, v.Class, v.Text = "✕", "stopped", "stopped: "+text(m.Text)
 		case history.Resumed:
-			v.Sign, v.Class, v.Text = "▶", "resumed", "resumed: "+size.Text(m.Done)+" were there already"
+			v.Sign, v.Class, v.Text = "▶", "resumed", "resumed: "+size.Text(m.Done)+" already present"
 		default:
-			v.Sign, v.Class, v.Text = "↻", "resumed", "begun again"
+			v.Sign, v.Class, v.Text = "↻", "resumed", "restarted"
 		}
 		d.Marks = append(d.Marks, v)
 	}

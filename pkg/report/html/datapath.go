@@ -69,7 +69,7 @@ func dataPathOf(all []measurements, source, target, limitedBy string, device boo
 		}
 		return 0
 	}
-	w := &dataPath{Said: "Of the time that streams ran, each part was busy for the share shown; the rest it waited for its neighbours."}
+	w := &dataPath{Said: "Share of the transfer time for which each part was busy. The rest of the time it waited for its neighbors."}
 	for _, st := range stages(device) {
 		p := part{Name: st.title, Host: target, Class: classOf(st.limit)}
 		if st.sends {
@@ -136,7 +136,7 @@ func (a About) expectedPath(ceilings []probe.Ceiling, e *forecast.Expected) *dat
 	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
 		return nil
 	}
-	w := &dataPath{Said: "Each part as it was measured by itself; the narrower it is drawn, the more of it the expected rate takes."}
+	w := &dataPath{Said: "Each part, measured separately. The narrower a part is drawn, the more of its capacity the expected rate needs."}
 	found := false
 	for _, want := range []struct {
 		ids   []string

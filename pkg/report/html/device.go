@@ -36,10 +36,10 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	}
 	p.findings("Checks", slices.Concat(r.Problems, r.Findings))
 	p.add(devicesTable(r))
-	p.add(rangesTable("Could not be read: zeros in the copy", last.BadRanges))
+	p.add(rangesTable("Unreadable: zeros in the copy", last.BadRanges))
 	p.add(rangesTable("Differs", r.Differ))
 	if r.Digest == device.BLAKE3 && last.SourceDigest != "" {
-		p.Commands = commands("BLAKE3 of all of it", []string{last.SourceDigest})
+		p.Commands = commands("BLAKE3 of the whole device", []string{last.SourceDigest})
 	}
 	return render(p)
 }
@@ -52,7 +52,7 @@ func (p *page) deviceFigures(r *job.DevReport, last *job.DevResult) {
 		p.Figures = append(p.Figures, figure{"Zeros", size.Text(uint64(last.Zeros)), "neither sent nor stored"})
 	}
 	if last.Present > 0 {
-		p.Figures = append(p.Figures, figure{"There already", size.Text(uint64(last.Present)), ""})
+		p.Figures = append(p.Figures, figure{"Already present", size.Text(uint64(last.Present)), ""})
 	}
 	if last.WireBytes > 0 && last.Wire != "local" {
 		p.Figures = append(p.Figures, figure{"Over the wire", size.Text(uint64(last.WireBytes)), "wire " + name(last.Wire)})

@@ -32,7 +32,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 		p.Limit = expectedLimit(r.Ceilings, e)
 		p.Figures = append(p.Figures, expectedFigure(r.Ceilings, e))
 		if e.Bytes > 0 && !e.Brief() {
-			p.Figures = append(p.Figures, figure{"To move", size.Text(e.Bytes), eta(e)})
+			p.Figures = append(p.Figures, figure{"To send", size.Text(e.Bytes), eta(e)})
 		}
 	}
 	counts := map[finding.Severity]int{}
@@ -47,7 +47,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	case counts[finding.Warn] > 0:
 		p.Outcome = badge{english.Plural(counts[finding.Warn], "warning", ""), "warn"}
 	default:
-		p.Outcome = badge{"all well", "good"}
+		p.Outcome = badge{"all ok", "good"}
 	}
 	if n := len(r.Findings); n > 0 {
 		p.Figures = append(p.Figures, figure{"Checks", fmt.Sprint(n), fmt.Sprintf("%d failed, %d with a warning", counts[finding.Fail], counts[finding.Warn])})
@@ -57,7 +57,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	}
 	p.findings("Checks", r.Findings)
 	p.add(p.grantsTable(r.Grants))
-	p.Commands = commands("The transfer by hand", r.Plan)
+	p.Commands = commands("Equivalent commands", r.Plan)
 	return render(p)
 }
 
@@ -85,7 +85,7 @@ func expectedFigure(ceilings []probe.Ceiling, e *forecast.Expected) figure {
 
 // grantsTable lists what restricted keys hide.
 func (p *page) grantsTable(grants []job.Grant) table {
-	t := table{Title: "What restricted keys do not show", Columns: []string{"host", "the key may", "not seen"}}
+	t := table{Title: "Hidden by restricted keys", Columns: []string{"host", "the key permits", "hidden"}}
 	for _, g := range grants {
 		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.May)}, {Text: text(strings.Join(g.Unseen, " "))}})
 	}

@@ -37,7 +37,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	room := maxCells / 2
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable && len(p.Errors) < maxHostJobs {
-			p.Errors = append(p.Errors, problem{name(h.Host) + " did not say how its jobs stand: " + text(h.Error), hints(h.Hint)})
+			p.Errors = append(p.Errors, problem{name(h.Host) + " did not report the status of its jobs: " + text(h.Error), hints(h.Hint)})
 		}
 		for _, j := range h.Jobs {
 			if j.State == runner.OK {
@@ -59,12 +59,12 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 		p.Notes = append(p.Notes, english.Plural(left, "more job that is not well", "more jobs that are not well")+" are shown below as cells only")
 	}
 	for _, pattern := range f.NotAsked[:min(len(f.NotAsked), maxRows)] {
-		p.Notes = append(p.Notes, "Hosts like "+name(pattern)+" were not asked: the job file does not name them.")
+		p.Notes = append(p.Notes, "Hosts like "+name(pattern)+" were not queried: the job file does not name them.")
 	}
 	p.Jobs = append(p.Jobs, hostsTable(f, about.Made))
 	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(sum.Jobs, "job", ""))}
-	p.Figures = []figure{{"Hosts that are well", fmt.Sprintf("%d of %d", count[runner.OK], len(f.Hosts)), strings.Join(not, ", ")},
-		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies that are well", fmt.Sprintf("%d of %d", sum.Well, sum.Copies), ""}}
+	p.Figures = []figure{{"Hosts without problems", fmt.Sprintf("%d of %d", count[runner.OK], len(f.Hosts)), strings.Join(not, ", ")},
+		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies without problems", fmt.Sprintf("%d of %d", sum.Well, sum.Copies), ""}}
 	return render(p)
 }
 
@@ -148,11 +148,11 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	case !j.Oldest.IsZero():
 		c.Age = age(now.Sub(j.Oldest)) + " old"
 	case j.Copies > 0:
-		c.Age = "one never arrived"
+		c.Age = "one never received"
 	}
 	var notes []string
 	if j.Well < j.Copies {
-		notes = append(notes, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
+		notes = append(notes, fmt.Sprintf("%d of %s ok", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))

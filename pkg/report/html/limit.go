@@ -80,24 +80,24 @@ func isNetworkLimit(name string) bool {
 // meaning explains a bottleneck in a sentence.
 func meaning(name string) string {
 	return map[string]string{
-		transfer.LimitSource:      "The source cannot be read any faster: its disks, or zfs send there.",
-		transfer.LimitCompress:    "The sending host cannot compress any faster.",
-		transfer.LimitBandwidth:   "That is the limit which was asked for.",
+		transfer.LimitSource:      "The source cannot be read faster: its disks or zfs send limit it.",
+		transfer.LimitCompress:    "The sending host cannot compress faster.",
+		transfer.LimitBandwidth:   "The requested bandwidth limit.",
 		transfer.LimitSenderCPU:   "The sending host's processors are busy.",
-		transfer.LimitNetwork:     "The network between the hosts takes no more.",
-		connect.LimitShell:        "The network between the hosts, or ssh at either end of it, takes no more.",
-		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this way.",
-		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this way.",
+		transfer.LimitNetwork:     "The network between the hosts is saturated.",
+		connect.LimitShell:        "The network between the hosts, or ssh on one of them, is saturated.",
+		transfer.LimitWindow:      "The receiving host's TCP window is full: its receive buffer is too small for this network path.",
+		transfer.LimitSendBuffer:  "The sending host's TCP buffer is too small for this network path.",
 		transfer.LimitReceiverCPU: "The receiving host's processors are busy.",
-		transfer.LimitExpand:      "The receiving host cannot decompress any faster.",
-		transfer.LimitTarget:      "The target cannot store it any faster: its disks, or zfs receive there.",
-		transfer.LimitVerify:      "Reading back what was written takes longest.",
+		transfer.LimitExpand:      "The receiving host cannot decompress faster.",
+		transfer.LimitTarget:      "The target cannot write faster: its disks or zfs receive limit it.",
+		transfer.LimitVerify:      "Reading back the written data takes longest.",
 	}[name]
 }
 
 // Names for the absence of a bottleneck.
 const (
-	nothingStoodOut = "nothing stood out"
+	nothingStoodOut = "no clear bottleneck"
 	nothingRan      = "no stream ran"
 )
 

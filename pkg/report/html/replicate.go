@@ -91,8 +91,8 @@ func (p *page) runTables(r *statedir.Run) {
 	t := table{Title: "Run of " + name(r.Job), Columns: []string{"target", "outcome", "sent", "moved", "took"}}
 	for _, x := range r.Targets {
 		b := outcomeBadge(x.Outcome)
-		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, "not begun"), Class: b.Class, Note: text(x.Error)},
-			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %d failed, %d removed", x.Unchanged, x.Failed, x.Pruned)},
+		t.Rows = append(t.Rows, []cell{{Text: name(x.Target), Note: name(x.To)}, {Text: cmp.Or(b.Text, "not started"), Class: b.Class, Note: text(x.Error)},
+			{Text: fmt.Sprint(x.Sent), Note: fmt.Sprintf("%d unchanged, %d failed, %d destroyed", x.Unchanged, x.Failed, x.Pruned)},
 			{Text: size.Text(x.Bytes)}, {Text: report.Seconds(x.Seconds)}})
 	}
 	p.add(t)
@@ -126,7 +126,7 @@ func (p *page) addStatus(s *runner.Status, now time.Time) {
 		p.Outcome = badge{strings.Join(not, ", "), "plain"}
 	}
 	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
-		figure{"Copies that are well", fmt.Sprintf("%d of %d", sum.States[runner.OK], sum.Copies), strings.Join(not, ", ")})
+		figure{"Copies without problems", fmt.Sprintf("%d of %d", sum.States[runner.OK], sum.Copies), strings.Join(not, ", ")})
 }
 
 // jobTableOf lists datasets in a bad state first, limited by room.
@@ -206,16 +206,16 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
 	for _, a := range j.Diverged[:min(len(j.Diverged), maxLeftCopies)] {
-		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
+		facts = append(facts, fmt.Sprintf("renamed on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
 	for _, g := range j.Orphans[:min(len(j.Orphans), maxLeftCopies)] {
-		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
+		facts = append(facts, fmt.Sprintf("deleted on the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
 	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
 		facts = append(facts, "in all "+strings.Join(report.LeftCopies(runner.Summarize(j)), ", "))
 	}
 	if j.Untrusted > 0 {
-		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Untrusted, "snapshot", ""))
+		facts = append(facts, "retention ignores the dates of "+english.Plural(j.Untrusted, "snapshot", ""))
 	}
 	return facts
 }
@@ -227,7 +227,7 @@ func cellOf(to string, d *runner.DatasetStatus, now time.Time) jobCell {
 		c.Age = emptyCell
 		return c
 	}
-	c.Age, c.State = "never arrived", stateBadge(d.State)
+	c.Age, c.State = "never received", stateBadge(d.State)
 	if !d.Success.IsZero() {
 		c.Age = age(now.Sub(d.Success)) + " old"
 	}

@@ -88,8 +88,8 @@ func sampleCourse() history.Course {
 	t.start("tank/home", 0)
 	t.run(8, 60*mib, transfer.LimitSource)
 	t.run(30, 112*mib, transfer.LimitNetwork)
-	t.end(transfer.LimitNetwork, "beta: the connection was cut: connection reset by peer")
-	t.wait(4, "tank/home: beta: the connection was cut: connection reset by peer; try 1 of 5 in 1.1 s")
+	t.end(transfer.LimitNetwork, "beta: the connection lost: connection reset by peer")
+	t.wait(4, "tank/home: beta: the connection lost: connection reset by peer; try 1 of 5 in 1.1 s")
 	t.start("tank/home", t.bytes)
 	t.run(40, 108*mib, transfer.LimitNetwork)
 	t.run(25, 71*mib, transfer.LimitTarget)
@@ -117,7 +117,7 @@ func sampleSend() *job.Report {
 	r := &job.Report{
 		Source: "tank/home@monday", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
 		Hosts: []job.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
-		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted by itself", Streams: 2, Dial: "source", Address: "10.0.0.2"},
+		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Findings: []finding.Finding{
 			{ID: "mtu", Host: "beta", Severity: finding.OK, Summary: "the path takes packets of 1500 bytes"},
 			{ID: "tcp-buffers", Host: "beta", Severity: finding.Warn, Summary: "TCP receive buffers end at 6 MiB", Evidence: "net.ipv4.tcp_rmem = 4096 131072 6291456",
@@ -196,7 +196,7 @@ func sampleFleet(hosts int) *fleet.Fleet {
 	home := sampleStatus().Jobs[0]
 	home.Datasets = home.Datasets[2:3]
 	f.Hosts = append(f.Hosts, &fleet.Host{Host: "web7", State: outcome.Failed, Jobs: []*fleet.Job{{JobStatus: home, Copies: 6, Well: 5, Oldest: made.Add(-24 * time.Hour)}}},
-		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "try it by hand: ssh root@web9.example.org true"},
+		&fleet.Host{Host: "web9", Address: "root@web9.example.org", State: fleet.Unreachable, Error: "ssh: connect to host web9.example.org port 22: No route to host", Hint: "test the connection: ssh root@web9.example.org true"},
 		&fleet.Host{Host: "db1", State: runner.Late, Jobs: []*fleet.Job{{JobStatus: &runner.JobStatus{Job: "pg", Source: "tank/pg", State: runner.Late, Late: true, Lag: 7200}, Copies: 2},
 			{JobStatus: &runner.JobStatus{Job: "home", State: runner.OK}, Copies: 1, Well: 1, Oldest: made.Add(-10 * time.Minute)}}})
 	for i := range hosts - 3 {

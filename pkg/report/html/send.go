@@ -59,11 +59,11 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 	if r.Plan != nil {
 		conflicts = r.Plan.Conflicts
 	}
-	p.findings("What stands in the way", conflicts)
+	p.findings("Conflicts", conflicts)
 	p.findings("Checks", r.Findings)
 	p.add(planTable(r.Plan))
 	p.add(p.hostsTable(r.Hosts, r.Wire))
-	p.Commands = commands("The same by hand", r.Commands)
+	p.Commands = commands("Equivalent commands", r.Commands)
 	return render(p)
 }
 
@@ -191,7 +191,7 @@ func (p *page) findings(title string, all []finding.Finding) {
 			well.Rows = append(well.Rows, []cell{{Text: name(f.ID)}, {Text: p.host(f.Host)}, {Text: text(f.Summary)}})
 		}
 	}
-	well.Title = english.Plural(len(well.Rows), "check", "") + " without fault"
+	well.Title = english.Plural(len(well.Rows), "check", "") + " passed"
 	p.add(well)
 }
 

@@ -47,7 +47,7 @@ func carrierOf(wire string) carrier {
 type localCarrier struct{}
 
 func (localCarrier) choose(l *Link, _, _ Side) error {
-	l.Streams, l.why = 0, "source and target are on one host"
+	l.Streams, l.why = 0, "source and target are on the same host"
 	return nil
 }
 
@@ -77,9 +77,9 @@ func (tcpCarrier) choose(l *Link, source, target Side) error {
 	case transport.Auto:
 		l.why = "signed for raw streams of encrypted data, tls for the rest"
 	case string(tcp.Plain):
-		l.why = "{{trusted-link}}: bytes are neither secret nor protected against changes on the way"
+		l.why = "{{trusted-link}}: data is neither secret nor protected from modification"
 	default:
-		l.why = "asked for"
+		l.why = "requested"
 	}
 	return l.chooseAddress(listener, dialer)
 }
@@ -162,7 +162,7 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
 	}
 	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
-		err = fault.Failf("", "%w: its digest is %s at the source and %s at the target", transfer.ErrMiscounted, a, b)
+		err = fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrMiscounted, a, b)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ type sshCarrier struct{}
 func (sshCarrier) choose(l *Link, source, target Side) error {
 	listener, dialer := l.chooseDialer(source, target)
 	l.chooseStreams(listener, dialer)
-	l.why = "slower: all data passes ssh's own cipher, on one processor at each end (zxfer doctor tells the rate)"
+	l.why = "slower: ssh encrypts all data on one processor core per host (zxfer doctor measures the rate)"
 	l.address = "127.0.0.1"
 	return nil
 }
@@ -237,7 +237,7 @@ func (ncCarrier) choose(l *Link, source, target Side) error {
 		l.dial = "source"
 	}
 	l.listener, l.dialer, l.Streams = local.Host, remote.Host, 1
-	l.why = "{{trusted-link}}: through the other host's nc; bytes are neither secret nor protected against changes on the way"
+	l.why = "{{trusted-link}}: through the remote host's nc; data is neither secret nor protected from modification"
 	return l.chooseAddress(local, remote)
 }
 
@@ -272,7 +272,7 @@ func (ncCarrier) run(ctx context.Context, m *session) error {
 	return m.link.dialer.Do(ctx, func(st hosts.Host) (err error) {
 		remote, ok := st.(ncHost)
 		if !ok || local == nil {
-			return fmt.Errorf("%s: it was not reached for wire %s", m.link.dialer.Label(), transport.NC)
+			return fmt.Errorf("%s: not connected for wire %s", m.link.dialer.Label(), transport.NC)
 		}
 		src, sink, err := m.open(ctx, local, remote, buffer)
 		if err != nil {

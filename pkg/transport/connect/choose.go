@@ -83,23 +83,23 @@ func (l *Link) chooseAddress(listener, dialer Side) error {
 		l.peer = dialer.Facts.SSHLocal
 	}
 	if l.address == "" {
-		return &unroutable{fault.Refusef("name it: {{data-address ADDRESS}}",
+		return &unroutable{fault.Refusef("name the address: {{data-address ADDRESS}}",
 			"%s: the address to listen on is unknown (the remote shell set no SSH_CONNECTION)", listener.Label())}
 	}
 	addr, err := netip.ParseAddr(l.address)
 	if err != nil {
-		return fault.Usagef("give an IP address of the host that listens", "{{data-address}}: %q is not an IP address", l.address)
+		return fault.Usagef("name an IP address of the listening host", "{{data-address}}: %q is not an IP address", l.address)
 	}
 	l.address = addr.String()
 	switch {
 	case l.DataAddress != "":
 	// A remote host reported this address. The dialer would connect to itself.
 	case addr.Unmap().IsLoopback() && listener.Facts.Boot != dialer.Facts.Boot:
-		return &unroutable{fault.Refusef("name an address that leads there: {{data-address ADDRESS}}; or go through the remote shell: {{wire ssh}}",
-			"%s: it was reached at %s, which leads to no other host", listener.Label(), addr)}
+		return &unroutable{fault.Refusef("name an address that the other host can reach: {{data-address ADDRESS}}\nor send through the remote shell: {{wire ssh}}",
+			"%s: its ssh address %s cannot be reached from other hosts", listener.Label(), addr)}
 	case listener.Local() && len(listener.Addresses) > 0 && !listener.hasAddress(l.address):
-		return &unroutable{fault.Refusef("name an address of this host that leads there: {{data-address ADDRESS}}",
-			"%s was reached by way of %s, a jump host of ssh or NAT: which address leads from there to this host is unknown", dialer.Label(), addr)}
+		return &unroutable{fault.Refusef("name an address of this host that it can reach: {{data-address ADDRESS}}",
+			"%s was reached through %s (an ssh jump host or NAT): the address of this host from there is unknown", dialer.Label(), addr)}
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (l Link) Open(ctx context.Context, log func(string)) (Link, error) {
 		case ctx.Err() != nil:
 			return l, context.Cause(ctx)
 		case hosts.UnsupportedByPeer(err): // an earlier zxfer cannot probe
-			log(l.remoteHosts() + " has an earlier zxfer: whether data passes was not tried")
+			log(l.remoteHosts() + " has an older zxfer: data connection not tested")
 			return l, nil
 		case err == nil:
 			if i := l.rejectedIndex(); i >= 0 { // the path works now, so forget that it failed

@@ -89,7 +89,7 @@ func TestChoose(t *testing.T) {
 		t.Parallel()
 		both := side("", hosts.Facts{})
 		l := chosen(t, transport.Settings{Wire: "tls", Ports: transport.Ports{Low: 1, High: 2}}, both, both)
-		require.Equal(t, Report{Mode: Local, Why: "source and target are on one host"}, l.Report(true, true))
+		require.Equal(t, Report{Mode: Local, Why: "source and target are on the same host"}, l.Report(true, true))
 	})
 }
 
@@ -224,7 +224,7 @@ func TestOpen(t *testing.T) {
 			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
 		{name: "not even ssh", far: "b", says: [2]error{closedPaths, closedPaths}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
 		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
-			wire: "ssh", dial: "source", tries: 2, told: "NAT: which address leads from there to this host is unknown; trying through ssh"},
+			wire: "ssh", dial: "source", tries: 2, told: "NAT): the address of this host from there is unknown; trying through ssh, slower: ssh"},
 		{name: "nothing between others", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
 		{name: "the direction is obeyed", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
@@ -233,7 +233,7 @@ func TestOpen(t *testing.T) {
 		{name: "and the wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
 		{name: "whose direction is free", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
 		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
-		{name: "an earlier build cannot say", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an earlier zxfer: whether data passes was not tried"},
+		{name: "an earlier build cannot say", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an older zxfer: data connection not tested"},
 		{name: "a lost host closes nothing", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
 		{name: "nor do taken ports", far: "b", busy: []error{inUse, inUse}, err: inUse},
 		{name: "which may be free a moment later", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},

@@ -99,13 +99,13 @@ func (l Link) Report(encrypted, open bool) Report {
 		case encrypted && open:
 			r.Mode = "signed, tls"
 		case encrypted:
-			r.Mode, r.Why = string(tcp.Signed), "raw streams of encrypted data: contents are secret already"
+			r.Mode, r.Why = string(tcp.Signed), "raw streams of encrypted data are already secret"
 		case open:
-			r.Mode, r.Why = string(tcp.TLS), "the data is not encrypted by itself"
+			r.Mode, r.Why = string(tcp.TLS), "the data is not encrypted"
 		}
 	}
 	if l.Wire == transport.SSH && len(l.rejected) > 0 && !l.noPath {
-		r.Why += "; no other way passes"
+		r.Why += "; all other paths failed"
 	}
 	if strings.Contains(r.Address, ":") {
 		r.Address = "[" + r.Address + "]"

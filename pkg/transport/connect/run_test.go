@@ -274,7 +274,7 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 func TestARefusedStreamStaysRefused(t *testing.T) {
 	t.Parallel()
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
-	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("go on", errors.New("nothing is wrong"))} {
+	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("continue", errors.New("nothing is wrong"))} {
 		err := rootCause(send, gate)
 		require.ErrorContains(t, err, "got a record of type 77")
 		require.ErrorIs(t, err, send)

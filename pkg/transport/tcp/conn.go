@@ -124,7 +124,7 @@ func (c *Conn) WriteEnd(a Account) error {
 // CheckEnd compares the counts in this connection's End frame with the received frames.
 func (c *Conn) CheckEnd(a Account) error {
 	if a.StreamBytes != c.in.bytes || a.StreamFrames != c.in.frames {
-		return c.receiveError(fmt.Errorf("%w: %d bytes in %d frames arrived, %d in %d were sent",
+		return c.receiveError(fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d",
 			ErrTampered, c.in.bytes, c.in.frames, a.StreamBytes, a.StreamFrames))
 	}
 	return nil
@@ -183,7 +183,7 @@ func (c *Conn) ReadHeader(b *Block) (Header, error) {
 	if n < HeaderSize {
 		if _, err := c.read(head[n:], HeaderSize-n); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
-				err = fmt.Errorf("%w: nothing was heard from the other end for %s", ErrCut, c.silence)
+				err = fmt.Errorf("%w: no data from the other host for %s", ErrCut, c.silence)
 			}
 			return Header{}, c.receiveError(err)
 		}
@@ -200,7 +200,7 @@ func (c *Conn) ReadHeader(b *Block) (Header, error) {
 // ReadPayload reads the rest of a frame into b and checks its tag.
 func (c *Conn) ReadPayload(h Header, b *Block) error {
 	if h.Payload > b.cap {
-		return c.receiveError(fmt.Errorf("%w: %d bytes of payload, at most %d were agreed on", ErrTampered, h.Payload, b.cap))
+		return c.receiveError(fmt.Errorf("%w: payload of %d bytes, more than the agreed %d", ErrTampered, h.Payload, b.cap))
 	}
 	b.n = h.Payload
 	end := b.off + h.Payload
@@ -216,7 +216,7 @@ func (c *Conn) ReadPayload(h Header, b *Block) error {
 	}
 	c.aheadLen = copy(c.ahead[:], b.buf[b.off+size:b.off+got])
 	if c.tagged(h.Kind) && !c.receive.open(b.buf[b.off-HeaderSize:end], b.buf[end:end+TagSize], c.received-1) {
-		return c.receiveError(fmt.Errorf("%w: its tag does not match", ErrTampered))
+		return c.receiveError(fmt.Errorf("%w: authentication tag does not match", ErrTampered))
 	}
 	return nil
 }
@@ -311,13 +311,13 @@ func (c *Conn) interrupt(keepWrites bool) {
 // Errors that callers distinguish with errors.Is.
 var (
 	// ErrCut means that a connection broke, fell silent or ended early. A retry may succeed.
-	ErrCut = errors.New("connection was cut")
+	ErrCut = errors.New("connection lost")
 	// ErrTruncated is an ErrCut of a connection that was closed properly, but before its
 	// authenticated end.
-	ErrTruncated = fmt.Errorf("%w: it ended without an authenticated end", ErrCut)
+	ErrTruncated = fmt.Errorf("%w: no authenticated end of data", ErrCut)
 	// ErrTampered means that a frame or TLS record does not match its tag, or that no correct
 	// peer sends it. An attacker, broken memory or network hardware changed it.
-	ErrTampered = errors.New("frame was changed on the way")
+	ErrTampered = errors.New("frame was modified in transit")
 	// ErrDial means that a connection could not be made.
 	ErrDial = errors.New("cannot connect")
 	// ErrNobody means that the peer did not connect in time.

@@ -203,7 +203,7 @@ func TestSilence(t *testing.T) {
 		}
 		_, err = b.ReadFrame(in)
 		require.ErrorIs(t, err, ErrCut)
-		require.ErrorContains(t, err, "nothing was heard from the other end for "+silence.String())
+		require.ErrorContains(t, err, "no data from the other host for "+silence.String())
 		return
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // dialHint lists the usual remedies.
-const dialHint = "a firewall between the two hosts? Open ports for it and name them: {{port-range LOW-HIGH}}\n" +
+const dialHint = "open ports in the firewall and name them: {{port-range LOW-HIGH}}\n" +
 	"connect in the other direction: {{dial source}} or {{dial target}}\n" +
 	"use another address of the listening host: {{data-address ADDRESS}}"
 
@@ -153,7 +153,7 @@ func localAddressFor(address string) string {
 	// Connecting a UDP socket consults the routes and sends nothing.
 	c, err := net.Dial("udp", address)
 	if err != nil {
-		return "this host, which has no route there"
+		return "this host, which has no route to it"
 	}
 	defer c.Close()
 	host, _, err := net.SplitHostPort(c.LocalAddr().String())

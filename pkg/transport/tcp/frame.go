@@ -89,22 +89,22 @@ func parseHeader(b []byte) (Header, error) {
 	case b[2] != 0 || b[3] != 0 || h.Flags > Zero|Compressed|Summed || h.Flags&Zero != 0 && h.Flags&Compressed != 0:
 		return h, errors.New("reserved bits are set")
 	case payload > limit:
-		return h, fmt.Errorf("payload of %d bytes, at most %d are allowed", payload, limit)
+		return h, fmt.Errorf("payload of %d bytes, more than %d", payload, limit)
 	case h.Kind != Data && (h.Flags != 0 || h.Raw != 0):
 		return h, errors.New("control frame with the fields of a data frame")
 	case h.Kind != Data:
 	case h.Raw == 0:
-		return h, errors.New("data frame of no data")
+		return h, errors.New("data frame without data")
 	case h.Flags == Zero:
 		if payload != 0 {
 			return h, errors.New("zero run with a payload")
 		}
 	case h.Flags == Zero|Summed:
 		if payload < TrailSize || (payload-MarkSize)%SumSize != 0 {
-			return h, fmt.Errorf("zero run with a payload of %d bytes, which are no hashes", payload)
+			return h, fmt.Errorf("zero run with a payload of %d bytes, which is not a list of hashes", payload)
 		}
 	case h.Raw > MaxRaw:
-		return h, fmt.Errorf("%d bytes of stream, at most %d are allowed", h.Raw, MaxRaw)
+		return h, fmt.Errorf("%d bytes of stream, more than %d", h.Raw, MaxRaw)
 	case h.Flags&Summed != 0 && payload < TrailSize:
 		return h, fmt.Errorf("payload of %d bytes is too short for its hash", payload)
 	case h.Flags == Summed && h.Raw != payload-TrailSize, h.Flags == 0 && h.Raw != payload:
@@ -146,7 +146,7 @@ func (a Account) Append(b []byte) []byte {
 // ParseAccount decodes the payload of an End frame.
 func ParseAccount(p []byte) (a Account, err error) {
 	if len(p) != accountSize || p[32] > 1 {
-		return a, fmt.Errorf("%w: an End frame of %d bytes", ErrTampered, len(p))
+		return a, fmt.Errorf("%w: end frame of %d bytes", ErrTampered, len(p))
 	}
 	for i, v := range []*uint64{&a.Bytes, &a.Frames, &a.StreamBytes, &a.StreamFrames} {
 		*v = binary.BigEndian.Uint64(p[8*i:])

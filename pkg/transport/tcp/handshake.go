@@ -99,7 +99,7 @@ func (s *session) dialHandshake(c net.Conn, stream int) (send, receive *tagger, 
 }
 
 // errImpostor means that the listener does not know the secret.
-var errImpostor = errors.New("who listens there does not know the session's secret")
+var errImpostor = errors.New("the listener does not know the session's secret")
 
 // acceptHandshake is the listener's side. Its errors explain what an unauthenticated client did
 // wrong, and are not sent to it. It calls sessionNamed once the client has named this session.
@@ -110,14 +110,14 @@ func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, 
 	}
 	var helloBytes [helloSize]byte
 	if n, err := io.ReadFull(c, helloBytes[:]); err != nil {
-		return 0, nil, nil, fmt.Errorf("it said %d of %d bytes: %w", n, helloSize, err)
+		return 0, nil, nil, fmt.Errorf("it sent %d of %d bytes: %w", n, helloSize, err)
 	}
 	h, err := parseHello(helloBytes[:])
 	switch {
 	case err != nil:
 		return 0, nil, nil, err
 	case !bytes.Equal(h.session[:], s.id[:]):
-		return 0, nil, nil, errors.New("it asks for another session")
+		return 0, nil, nil, errors.New("it requests another session")
 	case int(h.stream) >= s.streams:
 		return 0, nil, nil, fmt.Errorf("it claims to be stream %d of %d", h.stream, s.streams)
 	}
@@ -130,10 +130,10 @@ func (s *session) acceptHandshake(c net.Conn, sessionNamed func()) (stream int, 
 	}
 	var proof [proofSize]byte
 	if _, err := io.ReadFull(c, proof[:]); err != nil {
-		return 0, nil, nil, fmt.Errorf("it gave no proof: %w", err)
+		return 0, nil, nil, fmt.Errorf("it sent no proof: %w", err)
 	}
 	if !hmac.Equal(proof[:], s.proof(labelDialerProof, transcript)) {
-		return 0, nil, nil, errors.New("it does not know the session's secret, or replays somebody who does")
+		return 0, nil, nil, errors.New("it does not know the session's secret, or replays another client")
 	}
 	receive, send, err = s.keys(transcript)
 	return int(h.stream), send, receive, err

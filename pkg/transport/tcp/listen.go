@@ -132,7 +132,7 @@ func (l *Listener) makeTicket(o Offer) (err error) {
 func (l *Listener) timeoutError(after time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fault.Failf(dialHint, "%w to %s within %s: %d of %d connections were made, %d strangers were dropped",
+	return fault.Failf(dialHint, "%w to %s within %s: %d of %d connections made, %d unauthenticated clients dropped",
 		ErrNobody, l.ticket.Address, after, l.accepted, len(l.conns), l.dropped)
 }
 
@@ -160,7 +160,7 @@ func (l *Listener) Accept(ctx context.Context) (*Link, error) {
 	case l.err != nil:
 		return nil, l.err
 	case l.taken:
-		return nil, errors.New("the listener's link was accepted already")
+		return nil, errors.New("the listener already accepted its link")
 	}
 	l.taken = true
 	return newLink(l.ticket.Mode, l.ticket.Socket, l.conns), nil
@@ -241,9 +241,9 @@ func (l *Listener) handle(c *net.TCPConn) {
 	switch {
 	case err != nil:
 	case l.closed:
-		err = errors.New("all connections are there")
+		err = errors.New("all connections exist already")
 	case l.conns[conn.stream] != nil:
-		err = fmt.Errorf("stream %d is there already", conn.stream)
+		err = fmt.Errorf("stream %d exists already", conn.stream)
 	default:
 		l.conns[conn.stream] = conn
 		l.accepted++
@@ -304,7 +304,7 @@ func (l *Listener) drop(c *net.TCPConn, why string) {
 	case n < maxLogged:
 		l.log(fmt.Sprintf("%s: dropped a connection from %s: %s", l.ticket.Address, c.RemoteAddr(), why))
 	case n == maxLogged:
-		l.log(fmt.Sprintf("%s: dropped %d connections so far; further ones are not logged", l.ticket.Address, n))
+		l.log(fmt.Sprintf("%s: dropped %d connections; zxfer logs no further ones", l.ticket.Address, n))
 	}
 }
 
@@ -366,7 +366,7 @@ func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
 func (b *Unauthenticated) Close() error { return b.l.Close() }
 
 // errSecret means that a client sent a wrong secret.
-var errSecret = errors.New("it does not begin with the secret")
+var errSecret = errors.New("it does not start with the secret")
 
 // checkSecret reads the secret and nothing after it.
 func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {

@@ -217,7 +217,7 @@ func TestStrangersAreDropped(t *testing.T) {
 			require.NoError(t, err, "the silent connection must not delay the transfer")
 			require.Len(t, link.Conns(), 2)
 			defer link.Close()
-			reasons := []string{"dropped a connection from 127.0.0.1:", "another session", "stream 0 is there already"}
+			reasons := []string{"dropped a connection from 127.0.0.1:", "another session", "stream 0 exists already"}
 			if mode != TLS {
 				reasons = append(reasons, "does not speak this protocol", "or replays")
 			}
@@ -260,7 +260,7 @@ func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
 		defer c.Close()
 	}
 	connect(t, l, l.Ticket())
-	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "logs no further ones") }, testenv.Timeout(), time.Millisecond)
 	require.Len(t, strings.Split(log.text(), "\n"), maxLogged)
 }
 
@@ -325,7 +325,7 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 		_, err = c.Write(helloBytes)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return strings.Contains(log.text(), "further ones are not logged") }, testenv.Timeout(), time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.text(), "logs no further ones") }, testenv.Timeout(), time.Millisecond)
 	l.mu.Lock()
 	require.LessOrEqual(t, len(l.named), maxPending)
 	require.LessOrEqual(t, len(l.unnamed), maxPending)

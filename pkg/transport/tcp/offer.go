@@ -38,9 +38,9 @@ func (o *Offer) check() error {
 	case !o.Mode.known():
 		return fault.Usagef("", "unknown wire %q", o.Mode)
 	case o.Streams < 1 || o.Streams > MaxStreams:
-		return fault.Usagef("", "%d connections asked for, 1 to %d are possible", o.Streams, MaxStreams)
+		return fault.Usagef("", "%d connections requested: must be 1 to %d", o.Streams, MaxStreams)
 	case o.PortLow < 0 || o.PortLow > o.PortHigh || o.PortHigh > 65535 || o.PortLow == 0 && o.PortHigh != 0:
-		return fault.Usagef("", "port range %d-%d is none", o.PortLow, o.PortHigh)
+		return fault.Usagef("", "invalid port range %d-%d", o.PortLow, o.PortHigh)
 	}
 	if o.Peer != "" {
 		if _, err := netip.ParseAddr(o.Peer); err != nil {
@@ -55,7 +55,7 @@ func (o *Offer) check() error {
 func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	addr, err := netip.ParseAddr(o.Address)
 	if err != nil {
-		return nil, fault.Usagef("give an IP address of the host that listens", "cannot listen on %q: it is not an IP address", o.Address)
+		return nil, fault.Usagef("name an IP address of the listening host", "cannot listen on %q: it is not an IP address", o.Address)
 	}
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: socketControl(o.Socket)}
 	// Multipath TCP has no TCP_INFO per path and cannot be spliced.
@@ -78,7 +78,7 @@ func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fault.Failf("{{data-address}} must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fault.Failf("widen {{port-range}}, or wait for other transfers to end", "cannot listen on %s, %s: all are in use", addr, ports)
+		return nil, fault.Failf("widen {{port-range}}, or wait until other transfers end", "cannot listen on %s, %s: all are in use", addr, ports)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fault.Failf("choose ports above 1023 with {{port-range}}", "cannot listen on %s, %s: permission denied", addr, ports)
 	}

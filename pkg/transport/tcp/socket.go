@@ -144,9 +144,9 @@ func (t *TCP) Takes(s transport.Socket) error {
 	case name == "" || slices.Contains(t.Congestion, name):
 		return nil
 	case t.Congestion == nil:
-		return fault.Refusef("install this zxfer there, or leave {{congestion}} out", "{{congestion %s}}: the zxfer there is older and does not know of it", name)
+		return fault.Refusef("install the same zxfer there, or omit {{congestion}}", "{{congestion %s}}: zxfer there is older and does not support it", name)
 	}
-	return fault.Refusef("choose one of these, or as root there: modprobe tcp_"+name+"; without CAP_NET_ADMIN it has to be in net.ipv4.tcp_allowed_congestion_control, too",
+	return fault.Refusef("choose one of these, or run there as root: modprobe tcp_"+name+"\nwithout CAP_NET_ADMIN, also add it to net.ipv4.tcp_allowed_congestion_control",
 		"{{congestion %s}}: the kernel offers %s", name, cmp.Or(strings.Join(t.Congestion, ", "), "none by name"))
 }
 

@@ -69,7 +69,7 @@ func TestTakes(t *testing.T) {
 	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Takes(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
 	var older, unreadable TCP
 	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
-	require.ErrorContains(t, older.Takes(bbr), "the zxfer there is older and does not know of it")
+	require.ErrorContains(t, older.Takes(bbr), "zxfer there is older and does not support it")
 	unreadable = ReadTCP(fstest.MapFS{})
 	require.ErrorContains(t, unreadable.Takes(bbr), "the kernel offers none by name")
 	text, err := json.Marshal(Offer{Mode: Signed, Socket: transport.Socket{Window: 5}})

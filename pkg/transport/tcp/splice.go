@@ -20,7 +20,7 @@ var ErrPipe = errors.New("pipe broke")
 // already hold them.
 func (c *Conn) SpliceFrom(h Header, pipe syscall.RawConn) error {
 	if c.mode != Plain {
-		return errors.New("only mode plain moves bytes without looking at them")
+		return errors.New("only mode plain can move data without reading it")
 	}
 	socket, err := c.tcp.SyscallConn()
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) (
 		case err != nil:
 			return head, left, fmt.Errorf("%w: %w", ErrPipe, err)
 		case n == 0:
-			return head, left, fmt.Errorf("%w: %d bytes of it are missing", ErrPipe, left)
+			return head, left, fmt.Errorf("%w: %d bytes missing", ErrPipe, left)
 		default:
 			left -= int(n)
 		}

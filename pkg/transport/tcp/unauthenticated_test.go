@@ -27,7 +27,7 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	}
 	for _, text := range []string{strings.Repeat("0", 64) + "\n", strings.ToUpper(l.Secret()) + "x", l.Secret() + " ", strings.Repeat("x", 1000)} {
 		_, _ = io.ReadAll(say(text)) // until it is dropped
-		require.Contains(t, <-logged, "it does not begin with the secret")
+		require.Contains(t, <-logged, "it does not start with the secret")
 	}
 	short := say(l.Secret()[:63])
 	require.NoError(t, short.(*net.TCPConn).CloseWrite())
@@ -50,7 +50,7 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	_, err = net.Dial("tcp", l.Address())
 	require.Error(t, err, "the listener is gone")
 	_, err = l.Accept(t.Context())
-	require.ErrorContains(t, err, "accepted already")
+	require.ErrorContains(t, err, "already accepted")
 }
 
 func TestBareWaitsNoLongerThanItsDeadline(t *testing.T) {

@@ -92,7 +92,7 @@ func (c *CLI) RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error 
 		case existing[a.As]["guid"].Value == guid:
 			continue
 		case existing[a.Dataset]["guid"].Value != guid:
-			return fault.Refusef("the same command looks anew", "%s is not what it was when this was planned: it is not set aside", a.Dataset)
+			return fault.Refusef("run the same command again", "%s has changed since the plan was made: it was not renamed", a.Dataset)
 		}
 		if _, err := c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRename, Subject: a.Dataset}, []string{"rename", a.Dataset, a.As}); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 // MakeEncryptionRoot always fails: zfs(8) can make an encryption root only with a new key.
 func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
-		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
+		Detail: "libzfs_core is required to make it an encryption root", Hint: "install it there: apt install python3-pyzfs"}
 }
 
 // Mount mounts a filesystem. It ignores a mounted one.
@@ -154,11 +154,11 @@ func (c *CLI) MountFiles(source string) (*os.File, error) {
 	e := &zfs.Error{Kind: zfs.Unknown, Op: zfs.OpMount, Subject: source, Detail: err.Error()}
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		e.Kind, e.Detail = zfs.NotFound, "there is no such filesystem or snapshot"
+		e.Kind, e.Detail = zfs.NotFound, "no such filesystem or snapshot"
 	case errors.Is(err, syscall.EACCES):
 		e.Kind, e.Detail = zfs.KeyMissing, "its key is not loaded"
 	case errors.Is(err, syscall.EPERM):
-		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root may mount", "log in as root there"
+		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root can mount", "log in there as root"
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENODEV):
 		return nil, files.NotSupported(err)
 	case errors.Is(err, syscall.EIO):

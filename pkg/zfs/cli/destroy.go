@@ -19,7 +19,7 @@ func ByDataset(versions []string) (snapshots map[string][]string, bookmarks []st
 	for _, name := range versions {
 		ds, v, err := zfs.ParseVersion(name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("only snapshots and bookmarks are destroyed: %w", err)
+			return nil, nil, fmt.Errorf("only snapshots and bookmarks can be destroyed: %w", err)
 		}
 		if v.Kind == zfs.Bookmark {
 			bookmarks = append(bookmarks, name)
@@ -130,7 +130,7 @@ func (c *CLI) destroyOrphan(ctx context.Context, g zfs.Orphan) error {
 		return err
 	}
 	if why != "" {
-		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
+		return fault.Refusef("", "%s is kept: %s", g.Dataset, why)
 	}
 	var tagged, others []string
 	for _, n := range names {
@@ -202,7 +202,7 @@ func (c *CLI) userOf(ctx context.Context, d *zfs.Dataset) (string, error) {
 		return "", err
 	}
 	if at, process := mountedAt(d.Name); at != "" {
-		return fmt.Sprintf("it is mounted at %s, where process %s can see it", at, process), nil
+		return fmt.Sprintf("it is mounted at %s, visible to process %s", at, process), nil
 	}
 	return "", nil
 }
@@ -245,7 +245,7 @@ func (c *CLI) Rollback(ctx context.Context, r zfs.Rollback) error {
 	}
 	newer, why := r.Newer(d)
 	if why != "" {
-		return fault.Refusef("the same command plans again, and lists what would be lost", "%s is not rolled back to @%s: %s", r.Dataset, r.To.Name, why)
+		return fault.Refusef("run the same command again, to list the losses", "%s is not rolled back to @%s: %s", r.Dataset, r.To.Name, why)
 	}
 	if err := c.Destroy(ctx, newer); err != nil {
 		return err
@@ -280,14 +280,14 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 	}
 	for _, v := range d.Versions[at+1:] {
 		if !strings.HasPrefix(v.Name, zfs.HealPrefix) {
-			return fault.Refusef("", "%s is not rolled back to @%s: it has %s, which is newer", dataset, name, v.Short())
+			return fault.Refusef("", "%s is not rolled back to @%s: it has the newer %s", dataset, name, v.Short())
 		}
 	}
 	if p[dataset]["readonly"].Value != "on" {
-		return fault.Refusef("", "%s is not rolled back to @%s: it is not read-only, and what was written to it would be lost", dataset, name)
+		return fault.Refusef("", "%s is not rolled back to @%s: it is not read-only, and writes would be lost", dataset, name)
 	}
 	if p[dataset]["written"].Value != "0" {
-		return fault.Refusef("", "%s is not rolled back to @%s: it was written to since", dataset, name)
+		return fault.Refusef("", "%s is not rolled back to @%s: it was modified since", dataset, name)
 	}
 	_, err = c.zfsOutput(ctx, zfs.Failure{Op: zfs.OpRollback, Subject: snapshot}, []string{"rollback", "-r", snapshot})
 	return err

@@ -68,7 +68,7 @@ func (c *CLI) checkCloneLimit(ctx context.Context, name string, among []string) 
 		}
 	}
 	if err == nil && n > zfs.MaxDrillClones {
-		err = fault.Refusef("the next drill of a job removes what one that was killed left", "of what this key may drill there are %d clones already", n-1)
+		err = fault.Refusef("the next drill of the job destroys leftover clones", "this key already has %d drill clones", n-1)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func poolsOf(datasets []string) (pools []string) {
 func (c *CLI) checkDrillClone(ctx context.Context, clone string) error {
 	found, err := c.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
 	if err == nil && (!zfs.IsDrillClone(clone) || !found[clone][zfs.AsideProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
-		err = fault.Refusef("", "%s is not a clone that was made for a drill", clone)
+		err = fault.Refusef("", "%s is not a drill clone", clone)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (c *CLI) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	if err := c.StartChild(cmd); err != nil {
 		if errors.Is(err, syscall.EPERM) {
-			err = fault.Failf("a drill that runs a command needs root there", "namespaces for the command: %w", err)
+			err = fault.Failf("run drills with a command as root there", "namespaces for the command: %w", err)
 		}
 		return out, err
 	}
@@ -180,7 +180,7 @@ func (c *CLI) RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (out zfs.
 	case bounded.Err() != nil:
 		out.Failure = fmt.Sprintf("it did not end within %s", a.Timeout)
 	case hasNoResult(cmd):
-		return out, fmt.Errorf("%s: it could not run, or could not tell: %w: %s", a.Argv[0], err, text[strings.LastIndexByte(text, '\n')+1:])
+		return out, fmt.Errorf("%s: it could not run, or not report its result: %w: %s", a.Argv[0], err, text[strings.LastIndexByte(text, '\n')+1:])
 	case err != nil:
 		out.Failure = err.Error()
 	}

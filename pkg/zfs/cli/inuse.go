@@ -32,7 +32,7 @@ func findInUse(ctx context.Context, paths []string, v *volumes) (map[string]stri
 	out, devices := map[string]string{}, map[string]string{}
 	for _, path := range paths {
 		if !filepath.IsAbs(path) {
-			return nil, fault.Usagef("", "%q is no absolute path", path)
+			return nil, fault.Usagef("", "%q is not an absolute path", path)
 		}
 		nodes := []string{}
 		real, err := filepath.EvalSymlinks(path)
@@ -71,7 +71,7 @@ func directoryUse(path string) string {
 		return fmt.Sprintf("is not empty (%s)", names[0])
 	}
 	if device(path) != device(filepath.Dir(path)) {
-		return "has something mounted already"
+		return "already has something mounted"
 	}
 	return ""
 }

@@ -29,7 +29,7 @@ const (
 )
 
 // errStuck is the error of a child that survives SIGKILL.
-var errStuck = errors.New("zfs does not end, the kernel holds it")
+var errStuck = errors.New("zfs does not end because the kernel blocks it")
 
 // process is a running child.
 //
@@ -63,7 +63,7 @@ func (c *CLI) start(ctx context.Context, s start) (*process, error) {
 		return nil, opError(s.failure, errRemote)
 	}
 	if s.tool == "" {
-		s.failure.Stderr = "zfs and zpool were not found on PATH, in /usr/sbin and /sbin"
+		s.failure.Stderr = "zfs and zpool were not found in PATH, /usr/sbin or /sbin"
 		e := s.failure.Err()
 		e.Kind, e.Hint = zfs.NoZFS, s.failure.Hint(zfs.NoZFS)
 		return nil, e
@@ -383,7 +383,7 @@ func NewRemote(e RemoteRunner, log func(string)) *CLI {
 }
 
 // errRemote keeps commands for another host from running locally.
-var errRemote = errors.New("it cannot be started on another host")
+var errRemote = errors.New("it cannot run on another host")
 
 func (c *CLI) outputRemote(ctx context.Context, f zfs.Failure, tool string, args []string) (string, error) {
 	f.Argv = append([]string{tool}, args...)

@@ -27,7 +27,7 @@ const (
 )
 
 // errAborted ends a receive that does not end with its stream.
-var errAborted = errors.New("receive was given up")
+var errAborted = errors.New("receive was aborted")
 
 // ReceiveSink is a running zfs receive. A zfs.Gate checks the stream before zfs receive gets it. If
 // the child failed, Write returns its error instead of a broken pipe.
@@ -100,9 +100,9 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 		key, err = c.wrappedKey(ctx, dataset)
 	}
 	if err != nil {
-		err = fmt.Errorf("receive %s: the key of %s, which must stay as it is, cannot be read: %w", r.Target, dataset, err)
+		err = fmt.Errorf("receive %s: cannot read the key of %s, which must not change: %w", r.Target, dataset, err)
 		if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) {
-			return nil, fault.Failf("let the agent's account read it, there: zfs allow -u USER send "+zfs.CommandLine([]string{dataset}), "%w", err)
+			return nil, fault.Failf("let the agent's account read it: zfs allow -u USER send "+zfs.CommandLine([]string{dataset}), "%w", err)
 		}
 		return nil, err
 	}
@@ -157,9 +157,9 @@ func (s *ReceiveSink) Write(b []byte) (int, error) {
 	if err := s.gate.Judge(b); err != nil {
 		e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.target,
 			Detail: "the stream is not what was planned: " + err.Error(),
-			Hint:   "was the source changed meanwhile? Then the same command plans anew; else do not trust that host"}
+			Hint:   "if the source changed, run the same command again; otherwise do not trust that host"}
 		if errors.Is(err, zfs.ErrOtherKey) {
-			e.Hint = "if the key was changed on purpose, the administrator of the target allows it for this key's account: --allow receive-rekey=" + s.target
+			e.Hint = "if the key change is intended, let the target's administrator add --allow receive-rekey=" + s.target
 		}
 		s.refused.Store(e)
 		return 0, e
@@ -213,7 +213,7 @@ func (s *ReceiveSink) Abort(cause error) error {
 	case s.refused.Load() != nil:
 		return nil // zfs receive only reports the end of the stream
 	case err == nil:
-		return fmt.Errorf("%s: the stream was given up, but it was whole and is stored", s.name)
+		return fmt.Errorf("%s: the stream was aborted, but it was complete and is stored", s.name)
 	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}):
 		return nil
 	case cause != nil && !errors.Is(err, errStuck) && errors.Is(err, cause):
@@ -231,7 +231,7 @@ func (s *ReceiveSink) Abort(cause error) error {
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/zfs_ioctl.c (zfs_destroy_unmount_origin)
 func (c *CLI) checkCorrective(ctx context.Context, r zfs.ReceiveSpec) error {
 	if len(r.Arrival.Snapshots) != 1 {
-		return errors.New("a corrective receive is into one snapshot")
+		return errors.New("a corrective receive requires one snapshot")
 	}
 	p, err := c.Properties(ctx, []string{r.Target}, []string{"origin", "snapdev"})
 	if err != nil {

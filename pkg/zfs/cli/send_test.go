@@ -24,7 +24,7 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho \"$WARNING\" >&2\nwhile echo stream; do :; done\n"), 0o755))
 	peer := &transfer.PeerError{Text: "the stream is not what was planned: got a record of type 1275955268, expected 0 to 10"}
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "vault/a", Detail: peer.Text}
-	cut := errors.New("connection was cut")
+	cut := errors.New("connection lost")
 	for _, tt := range []struct {
 		warning   string
 		err, want error
@@ -58,7 +58,7 @@ func TestAKilledSendIsTheCause(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	short := &zfs.Error{Kind: zfs.PoolFault, Op: zfs.OpReceive, Subject: "tank/a", Detail: "corrective receive was not able to reconstruct the data needed for healing"}
 	peer := &transfer.PeerError{Text: short.Error()}
-	cut := errors.New("connection was cut")
+	cut := errors.New("connection lost")
 	for name, tt := range map[string]struct {
 		script    string
 		ended     bool // before the source is closed
@@ -66,7 +66,7 @@ func TestAKilledSendIsTheCause(t *testing.T) {
 	}{
 		"killed, and the receiver complains":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
 		"killed, and the other host complains":      {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, and the connection was cut":        {"kill -KILL $$", true, cut, cut},
+		"killed, and the connection lost":        {"kill -KILL $$", true, cut, cut},
 		"the receiver failed, and it is ended":      {"while echo stream; do :; done", false, short, short},
 		"it failed, and says nothing that explains": {"exit 1", true, short, short},
 		"it ended well": {"exit 0", true, short, short},

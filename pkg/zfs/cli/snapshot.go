@@ -21,10 +21,10 @@ func CheckSnapshots(snapshots []string) error {
 			return err
 		}
 		if other, twice := seen[ds]; twice {
-			return fault.Usagef("", "snapshot %s: one transaction takes one snapshot of a dataset, and %s is wanted too", s, other)
+			return fault.Usagef("", "snapshot %s: one transaction can take only one snapshot of a dataset, not also %s", s, other)
 		}
 		if zfs.PoolOf(s) != zfs.PoolOf(snapshots[0]) {
-			return fault.Usagef("", "snapshot %s: one transaction is of one pool, and %s is wanted too", s, snapshots[0])
+			return fault.Usagef("", "snapshot %s: one transaction covers only one pool, not also %s", s, snapshots[0])
 		}
 		seen[ds] = s
 	}
@@ -74,7 +74,7 @@ func CheckBookmarks(bookmarks map[string]string) error {
 			return err
 		}
 		if of != ds {
-			return fault.Usagef("", "bookmark %s: it is not of the dataset of %s", b, s)
+			return fault.Usagef("", "bookmark %s: belongs to another dataset than %s", b, s)
 		}
 	}
 	return nil

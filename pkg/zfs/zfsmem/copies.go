@@ -98,7 +98,7 @@ func (h *Host) destroyOrphan(g zfs.Orphan) error {
 		held[s.In(d.Name)] = of
 	}
 	if why := g.RefusalReason(&l, held); why != "" {
-		return fault.Refusef("", "%s stays: %s", g.Dataset, why)
+		return fault.Refusef("", "%s is kept: %s", g.Dataset, why)
 	}
 	h.remove(g.Dataset)
 	return nil

@@ -122,15 +122,15 @@ const forgedGUID = 4242
 
 // Parts of the errors of zfs.Gate.
 const (
-	saysHead       = "datasets, properties or holds of its own"
-	saysPackage    = "a package where one stream was planned"
+	saysHead       = "datasets, properties or holds"
+	saysPackage    = "a package instead of a single stream"
 	saysNotPlanned = "which was not planned"
-	saysName       = "was planned"
-	saysBase       = "its base is the snapshot with GUID"
+	saysName       = "it brings"
+	saysBase       = "its incremental source has GUID"
 	saysFeatures   = "it has stream features"
 	saysOther      = "with a stream of"
-	saysEnd        = "behind its end"
-	saysNoEnd      = "the name in it has no end"
+	saysEnd        = "after its end"
+	saysNoEnd      = "its name is not terminated"
 	saysTree       = "its tree has 0 levels"
 	saysClaims     = "bytes of payload, expected at most"
 )
@@ -144,8 +144,8 @@ func (f Forger) AgainstResume(rest, whole Stream) []Attack {
 		{Name: "another snapshot", Says: saysNotPlanned, Stream: rest.As(name, forgedGUID).Bytes()},
 		{Name: "another name", Says: saysName, Stream: rest.Named(dataset + "@z").Bytes()},
 		{Name: "clone", Says: saysBase, Stream: rest.Changed(func(r *Record) { r.SetClone(f.ForeignGUID) }).Bytes()},
-		{Name: "whole stream from its start", Everywhere: true, Says: "it does not go on", Stream: whole.Bytes()},
-		{Name: "another stream from its start", Says: "it does not go on", Stream: f.Full.As(name, guid).Bytes()},
+		{Name: "whole stream from its start", Everywhere: true, Says: "it does not continue", Stream: whole.Bytes()},
+		{Name: "another stream from its start", Says: "it does not continue", Stream: f.Full.As(name, guid).Bytes()},
 		{Name: "package", Says: saysPackage, Stream: Package(name, nil, 0, rest).Bytes()},
 		{Name: "raw", Says: "it is raw", Stream: rest.Changed(func(r *Record) { r.AddFeatures(FeatureRaw) }).Bytes()},
 	}
@@ -204,14 +204,14 @@ func (f Forger) AgainstIncrement() []Attack {
 		{Name: "another snapshot's name", Says: saysName, Stream: pack(nil, b.Named(src+"@z"), c)},
 		{Name: "name of a child", Says: saysOther, Stream: pack(nil, b.Named(src+"/x@b"), c)},
 		{Name: "raw", Says: "it is raw", Stream: pack(nil, b.Changed(feature(FeatureRaw)))},
-		{Name: "rest of another stream", Says: "rest of another stream", Stream: pack(nil, b.Changed(feature(FeatureResuming)))},
+		{Name: "resumes another stream", Says: "resumes another stream", Stream: pack(nil, b.Changed(feature(FeatureResuming)))},
 		{Name: "redacted", Says: saysFeatures, Stream: pack(nil, b.Changed(feature(FeatureRedacted)))},
 		{Name: "package in the other byte order", Says: "byte order", Stream: f.Increment.Swapped()},
 		{Name: "stream in the other byte order", Says: "streams of several hosts", Stream: append(Package(src+"@c", nil, 0).Bytes()[:2*zfs.RecordSize], b.Swapped()...)},
 		{Name: "package in the package", Begins: true, Says: "a BEGIN record of type 2", Stream: pack(nil, b, Package(src+"@c", nil, 0, c))},
 		{Name: "second package after the end", Begins: true, Says: saysEnd, Stream: append(f.Increment.Bytes(), pack(nil, elsewhere)...)},
 		{Name: "bytes after the end", Begins: true, Says: saysEnd, Stream: append(f.Increment.Bytes(), make([]byte, 1000)...)},
-		{Name: "record between the streams", Begins: true, Says: "where none may be", Stream: insert(
+		{Name: "record between the streams", Begins: true, Says: "an unexpected record", Stream: insert(
 			Package(src+"@c", nil, 0, b, c), 2+len(b), *b.Last(zfs.RecordWrite)).Bytes()},
 		{Name: "block of four gigabytes", Begins: true, Says: saysClaims, Stream: pack(nil, changedBlock(b))},
 	}
@@ -294,15 +294,15 @@ func (f Forger) singlesAgainstFull() []Attack {
 		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: full.As(src+"@a", forgedGUID).Bytes()},
 		{Name: "another snapshot's name", Says: saysName, Stream: full.Named(src + "@z").Bytes()},
 		{Name: "raw", Says: "it is raw", Stream: f.Raw.As(src+"@a", guid).Bytes()},
-		{Name: "rest of another stream", Says: "rest of another stream", Stream: feature(FeatureResuming)},
+		{Name: "resumes another stream", Says: "resumes another stream", Stream: feature(FeatureResuming)},
 		{Name: "redacted", Says: saysFeatures, Stream: feature(FeatureRedacted)},
 		{Name: "holds", Says: saysFeatures, Stream: feature(FeatureHolds)},
 		{Name: "unknown feature", Says: saysFeatures, Stream: feature(1 << 40)},
 		{Name: "deduplicated", Says: saysFeatures, Stream: insert(full, len(full)-1,
 			ByRef(2, 0, 4096, guid, f.ForeignGUID, 2, 0)).Changed(func(r *Record) { r.AddFeatures(FeatureDedup) }).Bytes()},
 		{Name: "head of four gigabytes", Says: saysClaims, Stream: changed(func(r *Record) { r.SetClaim(1<<32 - 8) })},
-		{Name: "volume", Says: "of objects of type 3", Stream: changed(func(r *Record) { r.SetObjset(3) })},
-		{Name: "neither filesystem nor volume", Says: "of objects of type 1", Stream: changed(func(r *Record) { r.SetObjset(1) })},
+		{Name: "volume", Says: "has objects of type 3", Stream: changed(func(r *Record) { r.SetObjset(3) })},
+		{Name: "neither filesystem nor volume", Says: "has objects of type 1", Stream: changed(func(r *Record) { r.SetObjset(1) })},
 		{Name: "bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 1000)...)},
 		{Name: "many bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 8<<20)...)},
 		{Name: "second stream after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), full.As(src+"/x@a", forgedGUID).Bytes()...)},
@@ -382,12 +382,12 @@ func (f Forger) RecordsAgainstFull() []Attack {
 		attack("writes the table of objects", object, filled(Write(0, 0, guid))),
 		attack("writes the space accounting", object, filled(Write(math.MaxUint64, 0, guid))),
 		attack("frees the space accounting", object, Free(math.MaxUint64, 0, math.MaxUint64, guid)),
-		attack("frees more objects than there are", "and there are", FreeObjects(behind, math.MaxUint64-behind, guid)),
+		attack("frees more objects than there are", "but there are", FreeObjects(behind, math.MaxUint64-behind, guid)),
 		attack("writes beyond the largest offset", "too large", first, beyond),
-		attack("writes half a block past its start", "is not that of a block", first, filled(Write(behind, 512, guid))),
-		attack("bonus larger than its slots", "have room for", large),
+		attack("writes half a block past its start", "is not a multiple of the block size", first, filled(Write(behind, 512, guid))),
+		attack("bonus larger than its slots", "slots hold only", large),
 		attack("spill block larger than it claims", "for a block of", first, spill),
-		attack("embedded block larger than a pointer", "a block pointer has room", first, embedded),
+		attack("embedded block larger than a pointer", "a block pointer holds only", first, embedded),
 		attack("record of another snapshot", "GUID 4242", FreeObjects(behind, 1, forgedGUID)),
 		attack("redaction", "cannot have this type", first, record(zfs.RecordRedact, behind, 0, 512, guid)),
 		attack("copy of another dataset's block", "cannot have this type", first, ByRef(behind, 0, 512, guid, f.ForeignGUID, 1, 0)),
