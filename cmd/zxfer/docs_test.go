@@ -249,7 +249,7 @@ func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
 	require.Regexp(t, short, "tank/a@b: done, 47 KiB in 1.0 s (46 KiB/s), wire tls, limited by source\n")
 }
 
-// Each message that docs/troubleshooting.md explains is in the code: what is
+// Each message that docs/howto/troubleshoot.md explains is in the code: what is
 // between its places ("…"), in one string or another.
 func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
 	t.Parallel()
@@ -266,7 +266,7 @@ func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
 	}
 	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(code.String(), "--$1")
 	all = strings.NewReplacer("}}", "", `\"`, `"`).Replace(all)
-	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "howto", "troubleshoot.md"))
 	require.NoError(t, err)
 	messages := regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(string(raw), -1)
 	require.Greater(t, len(messages), 15)
