@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -140,7 +141,8 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	}
 	learn(root)
 	// Pages about other programs than zxfer, and generated ones.
-	other := []string{"CONTRIBUTING.md", "docs/guest.md", "docs/benchmarks.md", "docs/protocol.md"}
+	other := []string{"CONTRIBUTING.md", "docs/benchmarks.md", "docs/dev/guest.md", "docs/dev/style.md",
+		"docs/reference/protocol-control.md", "docs/reference/protocol-data.md"}
 	for _, p := range readPages(t) {
 		if slices.Contains(other, p.path) || strings.HasPrefix(p.path, "docs/cli/") {
 			continue
@@ -171,47 +173,73 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	}
 }
 
-// Each relative link of the documents leads to a file, and to a heading in it.
+// Each relative link of the documents leads to a file of the repository, and its anchor to a heading.
 func TestLinksOfTheDocumentsResolve(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	pages := readPages(t)
+	paths := []string{"CHANGELOG.md"}
+	for _, p := range readPages(t) {
+		paths = append(paths, p.path)
+	}
 	headings := map[string][]string{}
-	for _, p := range pages {
-		headings[p.path] = anchors(t, p.path)
+	for _, path := range paths {
+		headings[path] = anchors(t, path)
 	}
 	n := 0
-	for _, p := range pages {
-		raw, err := os.ReadFile(filepath.Join("..", "..", p.path))
+	var broken []string
+	for _, path := range paths {
+		raw, err := os.ReadFile(filepath.Join("..", "..", path))
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
 			n++
-			file, anchor, _ := strings.Cut(m[1], "#")
-			to := p.path
+			file, anchor, anchored := strings.Cut(m[1], "#")
+			to := path
 			if file != "" {
-				to = filepath.Join(filepath.Dir(p.path), file)
+				to = filepath.Join(filepath.Dir(path), file)
 			}
-			require.FileExists(t, filepath.Join("..", "..", to), "%s links %s", p.path, m[1])
-			if anchor != "" {
-				require.Contains(t, headings[to], anchor, "%s links %s", p.path, m[1])
+			switch info, err := os.Stat(filepath.Join("..", "..", to)); {
+			case strings.HasPrefix(to, "..") || err != nil || !info.Mode().IsRegular():
+				broken = append(broken, path+": no such file: "+m[1])
+			case anchored && !slices.Contains(headings[to], anchor):
+				broken = append(broken, path+": no such heading: "+m[1])
 			}
 		}
 	}
-	require.Greater(t, n, 40)
+	require.Greater(t, n, 100)
+	require.Empty(t, broken, strings.Join(broken, "\n"))
 }
 
-// anchors are the names that a page's headings have in links.
+// anchors returns the anchors of a page's headings, as in GitHub. Equal ones get a number.
 func anchors(t *testing.T, path string) (all []string) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", path))
 	require.NoError(t, err)
 	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	count := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
-		all = append(all, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		anchor := strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		if count[anchor]++; count[anchor] > 1 {
+			anchor += fmt.Sprintf("-%d", count[anchor]-1)
+		}
+		all = append(all, anchor)
 	}
 	return all
+}
+
+// docs/reference/output.md lists each JSON schema of the code, and no other.
+func TestJSONSchemasAreDocumented(t *testing.T) {
+	t.Parallel()
+	schema := regexp.MustCompile(`zxfer(?:\.[a-z]+)+/v[0-9]+`)
+	of := func(text string) []string {
+		all := schema.FindAllString(text, -1)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "output.md"))
+	require.NoError(t, err)
+	require.Equal(t, of(sourceCode(t)), of(string(page)))
 }
 
 // Each job file of the documents is one that zxfer reads.
@@ -253,18 +281,7 @@ func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
 // between its places ("…"), in one string or another.
 func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
 	t.Parallel()
-	var code strings.Builder
-	for _, dir := range []string{filepath.Join("..", "..", "pkg"), "."} {
-		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			code.Write(text)
-			return err
-		}))
-	}
-	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(code.String(), "--$1")
+	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(sourceCode(t), "--$1")
 	all = strings.NewReplacer("}}", "", `\"`, `"`).Replace(all)
 	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "howto", "troubleshoot.md"))
 	require.NoError(t, err)
@@ -277,4 +294,20 @@ func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sourceCode returns the text of all Go files except tests.
+func sourceCode(t *testing.T) string {
+	var code strings.Builder
+	for _, dir := range []string{filepath.Join("..", "..", "pkg"), "."} {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}))
+	}
+	return code.String()
 }

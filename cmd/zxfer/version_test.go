@@ -46,11 +46,15 @@ func TestVersionIsThatOfTheBuild(t *testing.T) {
 	}
 }
 
-// The page on protocols names those that the code speaks.
+// The pages on the protocol have the versions of the code.
 func TestProtocolPageHasTheVersions(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
-	require.NoError(t, err)
+	var raw []byte
+	for _, page := range []string{"protocol-control.md", "protocol-data.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", page))
+		require.NoError(t, err)
+		raw = append(raw, text...)
+	}
 	for _, words := range []string{
 		fmt.Sprintf("with PROTOCOL `%d`", agent.Protocol), fmt.Sprintf("`agent.Protocol` (%d)", agent.Protocol),
 		fmt.Sprintf("| `%s\\n` (8)", tcp.Protocol), fmt.Sprintf("every label (`%s`)", tcp.Protocol),

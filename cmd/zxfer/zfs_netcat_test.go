@@ -137,7 +137,7 @@ func zfsList(d string) string {
 	return string(out)
 }
 
-// Each line of the table in the README: what works with a host where no zxfer runs,
+// Each row of the table in docs/howto/limited-hosts.md: what works with a host where no zxfer runs,
 // and what is refused before anything is changed.
 func TestZFSNetcatVerbs(t *testing.T) {
 	lab(t)

@@ -225,7 +225,7 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestTheLargestAnswersAreTaken covers the number of copies that docs/fleet.md allows.
+// TestTheLargestAnswersAreTaken covers the number of copies that docs/howto/many-hosts.md allows.
 func TestTheLargestAnswersAreTaken(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}

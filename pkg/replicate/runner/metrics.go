@@ -33,17 +33,17 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 			e.Sample(float64(t.Unix()), labels...)
 		}
 	}
-	e.Family("zxfer_replicate_next_run_seconds", "When the schedule starts the job next, as of when this was written, Unix time.")
+	e.Family("zxfer_replicate_next_run_seconds", "Next scheduled start when the metrics were written, Unix time.")
 	for _, j := range due {
 		at(j.Next, "job", j.Job)
 	}
-	e.Family("zxfer_replicate_dataset_late_after_seconds", "When the dataset is late unless it is brought up to date before, Unix time.")
+	e.Family("zxfer_replicate_dataset_late_after_seconds", "Time at which the dataset becomes late unless a run succeeds before, Unix time.")
 	for _, j := range due {
 		for _, d := range j.Datasets {
 			at(d.LateAfter, "job", j.Job, "source", d.Source, "target", d.To)
 		}
 	}
-	e.Family("zxfer_replicate_drill_late_after_seconds", "When the job's drills are late unless one proves all copies good before, Unix time.")
+	e.Family("zxfer_replicate_drill_late_after_seconds", "Time at which the job's drills become late unless one finds all copies good before, Unix time.")
 	for _, j := range due {
 		if j.Drill != nil {
 			at(j.Drill.LateAfter, "job", j.Job)

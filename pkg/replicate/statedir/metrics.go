@@ -18,9 +18,9 @@ func Metrics(states []*State) *Exposition {
 		name, help string
 		value      func(*Run) float64
 	}{
-		{"zxfer_replicate_last_run_start_seconds", "Begin of the job's last run, Unix time.", func(r *Run) float64 { return float64(r.Started.Unix()) }},
-		{"zxfer_replicate_last_run_duration_seconds", "How long the job's last run took.", func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }},
-		{"zxfer_replicate_last_run_success", "1 if the job's last run succeeded as a whole, else 0.", func(r *Run) float64 { return boolValue(r.Succeeded()) }},
+		{"zxfer_replicate_last_run_start_seconds", "Start of the job's last run, Unix time.", func(r *Run) float64 { return float64(r.Started.Unix()) }},
+		{"zxfer_replicate_last_run_duration_seconds", "Duration of the job's last run.", func(r *Run) float64 { return r.Ended.Sub(r.Started).Seconds() }},
+		{"zxfer_replicate_last_run_success", "1 if every part of the job's last run succeeded, else 0.", func(r *Run) float64 { return boolValue(r.Succeeded()) }},
 	} {
 		e.Family(m.name, m.help)
 		for _, s := range states {
@@ -33,11 +33,11 @@ func Metrics(states []*State) *Exposition {
 		name, help string
 		value      func(*replicate.CopyState) (float64, bool)
 	}{
-		{"zxfer_replicate_dataset_last_success_seconds", "Begin of the last run that brought the dataset up to date, Unix time.",
+		{"zxfer_replicate_dataset_last_success_seconds", "Start of the last run that brought the dataset up to date, Unix time.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Success.Unix()), !a.Success.IsZero() }},
 		{"zxfer_replicate_dataset_failed", "1 if the dataset failed in the last run, else 0.",
 			func(a *replicate.CopyState) (float64, bool) { return boolValue(a.Error != ""), true }},
-		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run moved.",
+		{"zxfer_replicate_dataset_last_bytes", "Stream bytes that the last run sent for the dataset.",
 			func(a *replicate.CopyState) (float64, bool) { return float64(a.Bytes), true }},
 	} {
 		e.Family(m.name, m.help)
@@ -59,7 +59,7 @@ func Metrics(states []*State) *Exposition {
 			}
 		}
 	}
-	e.Family("zxfer_replicate_dataset_consistent", "1 if all that the job freezes stood still for the newest snapshot that arrived, 0 if that is not proved.")
+	e.Family("zxfer_replicate_dataset_consistent", "1 if the job's freeze was verified for the most recent snapshot received, else 0. Absent for jobs that freeze nothing.")
 	for _, s := range states {
 		for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 			known := s.Datasets[source]
@@ -76,7 +76,7 @@ func Metrics(states []*State) *Exposition {
 			}
 		}
 	}
-	e.Family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job, where it has any; the source's has no target.")
+	e.Family("zxfer_replicate_pool_data_errors", "Data errors of a pool of the job. Absent for pools without any. The source's pool has an empty target.")
 	for _, s := range states {
 		if s.LastRun != nil {
 			for _, d := range s.LastRun.Damaged {
@@ -89,9 +89,9 @@ func Metrics(states []*State) *Exposition {
 		name, help string
 		value      func(*Drilled) (float64, bool)
 	}{
-		{"zxfer_replicate_drill_last_good_seconds", "Begin of the last drill that proved the copy good, Unix time.",
+		{"zxfer_replicate_drill_last_good_seconds", "Start of the last drill that found the copy good, Unix time.",
 			func(c *Drilled) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
-		{"zxfer_replicate_drill_good", "1 if the copy's last drill proved it good, 0 if it did not.",
+		{"zxfer_replicate_drill_good", "1 if the copy's last drill found it good, else 0.",
 			func(c *Drilled) (float64, bool) { return boolValue(c.Outcome == outcome.Done), true }},
 	} {
 		e.Family(m.name, m.help)
@@ -112,13 +112,13 @@ func keptCopies(e *Exposition, states []*State) {
 		name, help string
 		targets    func(*State) []string // one entry per copy
 	}{
-		{"zxfer_replicate_set_aside", "Copies that were set aside, as they diverged, and are still there.", func(s *State) (all []string) {
+		{"zxfer_replicate_set_aside", "Diverged copies that were renamed and still exist.", func(s *State) (all []string) {
 			for _, a := range s.Aside {
 				all = append(all, a.Target)
 			}
 			return all
 		}},
-		{"zxfer_replicate_gone", "Copies whose originals are gone from the source.", func(s *State) (all []string) {
+		{"zxfer_replicate_gone", "Copies whose originals were deleted on the source.", func(s *State) (all []string) {
 			for _, g := range s.Orphans {
 				all = append(all, g.Target)
 			}

@@ -1,5 +1,5 @@
 // Package tcp makes authenticated TCP connections between two hosts that already trust each
-// other over a control channel. docs/protocol.md specifies every byte.
+// other over a control channel. docs/reference/protocol-data.md specifies every byte.
 //
 //   - Offer: the description of a listener to open.
 //   - Listener: accepts the connections of one link and drops all others.

@@ -11,7 +11,7 @@ import (
 // Mode is the protection of a stream on the network.
 type Mode string
 
-// The modes of authenticated TCP. docs/protocol.md specifies them.
+// The modes of authenticated TCP. docs/reference/protocol-data.md specifies them.
 const (
 	Signed Mode = "signed" // every frame carries a keyed tag; no secrecy
 	TLS    Mode = "tls"    // TLS 1.3 with pinned certificates on both ends
