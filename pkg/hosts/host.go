@@ -158,7 +158,7 @@ type Measurer interface {
 type Healer interface {
 	// Damage returns the permanent errors of a dataset and its descendants.
 	Damage(ctx context.Context, dataset string) (zfs.Damage, error)
-	// Scrub starts a scrub of the dataset's pool and returns at once.
+	// Scrub starts a scrub of the dataset's pool and returns immediately.
 	Scrub(ctx context.Context, dataset string) error
 	// Revert rolls a dataset back to a snapshot ("pool/a@x"). All newer snapshots must have
 	// zfs.HealPrefix; it destroys them.

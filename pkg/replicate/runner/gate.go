@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// gate limits how many datasets of a job are sent at once. The target with the fewest running
+// gate limits how many datasets of a job are sent concurrently. The target with the fewest running
 // transfers gets the next turn, so a slow target does not delay the others.
 type gate struct {
 	mu      sync.Mutex

@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// defaultParallel is how many datasets are sent at once. Few readers suit a pool of spinning disks
+// defaultParallel is how many datasets are sent concurrently. Few readers suit a pool of spinning disks
 // best.
 const defaultParallel = 2
 
