@@ -111,7 +111,7 @@ func TestReleaseTree(t *testing.T) {
 	mustRun(t, "..", "scripts/release", "--tree", "0.99.0", dir)
 	machines := map[string][2]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64}}
 	holdsPrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
-	holdsPages(t, dir+"/usr/share/man/man1")
+	holdsPages(t, dir+"/usr/share/man")
 	require.Contains(t, mustRun(t, "/", dir+"/usr/bin/zxfer", "version"), "zxfer 0.99.0")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/examples/replicate.toml")
 }
@@ -161,8 +161,8 @@ func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	mustRun(t, dist, "tar", "-xzf", "zxfer-0.99.0-linux-"+arch+".tar.gz", "--strip-components=1", "-C", tarball)
 	holdsPrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
 	holdsPrograms(t, tarball+"/bin", tarball+"/bin", machines)
-	holdsPages(t, deb+"/usr/share/man/man1")
-	holdsPages(t, tarball+"/share/man/man1")
+	holdsPages(t, deb+"/usr/share/man")
+	holdsPages(t, tarball+"/share/man")
 	copyright, err := os.ReadFile(deb + "/usr/share/doc/zxfer/copyright")
 	require.NoError(t, err)
 	require.Contains(t, string(copyright), "github.com/klauspost/compress v")
@@ -192,16 +192,21 @@ func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
 	require.Equal(t, machines[1], machine(t, plain))
 }
 
-// holdsPages requires a man page for every verb.
+// holdsPages requires man pages for every verb, for topics and for the job file.
 func holdsPages(t *testing.T, dir string) {
 	t.Helper()
-	pages, err := filepath.Glob("../docs/cli/zxfer*.md")
+	pages, err := filepath.Glob("../docs/reference/cli/zxfer*.md")
 	require.NoError(t, err)
 	require.Greater(t, len(pages), 20)
 	for _, page := range pages {
 		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(page), ".md"), "_", "-")
-		require.FileExists(t, dir+"/"+name+".1.gz")
+		found, err := filepath.Glob(dir + "/man[17]/" + name + ".[17].gz")
+		require.NoError(t, err)
+		require.Len(t, found, 1, name)
 	}
+	require.FileExists(t, dir+"/man1/zxfer-send.1.gz")
+	require.FileExists(t, dir+"/man7/zxfer-transport.7.gz")
+	require.FileExists(t, dir+"/man5/zxfer-replicate.toml.5.gz")
 }
 
 func machine(t *testing.T, path string) elf.Machine {

@@ -22,39 +22,14 @@ func newAgent(a *app) *cobra.Command {
 	var r restriction
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "The other end, started over ssh",
-		Long: `agent is what zxfer starts on the other host through the remote shell. It speaks
-zxfer's protocol on standard input and output, carries out what the other end
-asks of this host, and ends when its input does. It is not for typing.
-
-As the forced command of a key in authorized_keys, --allow restricts who has
-the key: zxfer replicate authorize prints the line. What no --allow grants is
-refused and logged, to the system's log (facility auth) or to the file of
---audit.
-
-  receive=DATASET  receive into DATASET and below, never with a rollback; of a
-                   stream only the snapshots are stored, no property, hold or
-                   rename, and no dataset but the one that was asked for
-  receive-rekey=DATASET
-                   the same, and with --append-only raw streams may also replace
-                   the key of an encrypted copy, as after zfs change-key
-  restore=DATASET  as receive=; and what zxfer restore brought there, and nothing that
-                   was there before, may be made writable and mounted, and take
-                   its key from above where that is proved to be the same
-  send=DATASET     read DATASET and what is below, and take snapshots there; of
-                   encrypted datasets by raw streams only, digests included
-  send-decrypted=DATASET
-                   the same, and plain text of encrypted datasets too
-  rotate=DATASET   rename DATASET, or what is below, to NAME.zxfer-TIME, which the
-                   key then releases its holds of, and no more
-  remove=DATASET   destroy what is below DATASET if all its snapshots are those that
-                   the client names, only a job's hold is on them, and nothing is
-                   below it, cloned or mounted; never with --append-only
-
-All let the client place holds and bookmarks. Without --append-only they also
-let it destroy snapshots and bookmarks there. A receive that was cut off can be
-discarded in any case.`,
-		Args: noArgs,
+		Short: "Serve zxfer on another host",
+		Long: `Serve zxfer on another host, on standard input and output. zxfer starts an
+agent through ssh on each remote host. In authorized_keys, --allow restricts a
+key to an agent with these grants (zxfer help grants).`,
+		Example: `  zxfer replicate authorize --allow receive=vault/web1 --append-only --key k.pub
+      print a line for authorized_keys that starts a restricted agent`,
+		Args:   noArgs,
+		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if id {
 				self, err := sshexec.ThisBinary()
@@ -76,8 +51,8 @@ discarded in any case.`,
 			return serveAgent(cmd.Context(), a, &r)
 		},
 	}
-	cmd.Flags().BoolVar(&id, "id", false, "print the id of this build, its version and protocol, and exit")
-	cmd.Flags().StringVar(&relay, "relay", "", "join standard input and output to the loopback address `ADDR:PORT`")
+	cmd.Flags().BoolVar(&id, "id", false, "print build ID, version and protocol, and exit")
+	cmd.Flags().StringVar(&relay, "relay", "", "forward standard input and output to loopback address `ADDR:PORT`")
 	r.define(cmd)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/agent/authz"
@@ -29,11 +30,14 @@ type restriction struct {
 }
 
 func (r *restriction) define(cmd *cobra.Command) {
+	flagGroup(cmd, "Restriction", func(f *pflag.FlagSet) {
+		f.StringArrayVar(&r.allow, "allow", nil, "grant `VERB=DATASET`; repeatable (zxfer help grants)")
+		f.BoolVar(&r.appendOnly, "append-only", false, "destroy nothing, and release only holds of jobs")
+		f.StringArrayVar(&r.peers, "peer", nil, "allow data connections only with `ADDRESS` or prefix (default ssh client)")
+		f.StringVar(&r.audit, "audit", "", "log requests to `FILE` (default system log)")
+	})
+	completeGrants(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&r.allow, "allow", nil, "allow only `VERB=DATASET`: "+authz.Grants+"; may be repeated")
-	f.BoolVar(&r.appendOnly, "append-only", false, "with --allow: destroy nothing, release only holds of zxfer's jobs")
-	f.StringArrayVar(&r.peers, "peer", nil, "with --allow: `ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
-	f.StringVar(&r.audit, "audit", "", "with --allow: append what is refused and done to `FILE` instead of the system's log")
 	r.set = func() bool {
 		return f.Changed("allow") || f.Changed("append-only") || f.Changed("peer") || f.Changed("audit")
 	}

@@ -23,27 +23,20 @@ func newCompare(a *app) *cobra.Command {
 	o := &compareOptions{}
 	cmd := &cobra.Command{
 		Use:   "compare [FLAGS] A B",
-		Short: "Tell how two trees differ",
-		Long: `compare lists two trees side by side and tells, for each dataset, the newest
-snapshot that both have, how many only one has, what they would take to be sent,
-whether both went on since (diverged), and whether a receive that was cut off can
-be resumed. It changes nothing.
-
-A and B are [[user@]host:]DATASET; B may also be a pool or NAME/, as the target
-of zxfer send. Snapshots are told by their GUIDs: a dataset that was renamed on
-one side is found, and two snapshots of one name are not taken for one.
-
-It exits 0 where both have the same snapshots, 1 where they differ, or one of them
-cannot be looked at, and 3 where A or B is not there. What was written since the
-newest snapshot is shown, and is no difference; nor is a copy that was set aside
-(send --rotate). With --newest older snapshots are none, either: a copy may keep
-them for longer than its source.`,
+		Short: "Compare the snapshots of two dataset trees",
+		Long: `Compare the snapshots of two dataset trees by GUID, without changing anything.
+For each dataset, compare shows the most recent common snapshot, the snapshots
+that only one side has, and whether both sides diverged.`,
+		Annotations: map[string]string{argsTitle: `  A  [[user@]host:]DATASET
+  B  [[user@]host:]DATASET, POOL or NAME/, as the target of zxfer send`, exitTitle: `  0  both sides have the same snapshots
+  1  the snapshots differ, or a dataset could not be listed
+  3  A or B does not exist`},
 		Example: `  zxfer compare tank/home backup1:vault/home
-      what the copy lacks, and what only the copy has
+      list what the copy lacks, and what only the copy has
   zxfer compare --newest -q tank/home backup1:vault || echo behind
-      in a script: is the newest snapshot of each dataset there?
+      test in a script whether the most recent snapshots exist on the copy
   zxfer compare -v backup1:vault/home backup2:vault/home
-      two copies on other hosts, each snapshot that one lacks`,
+      compare two copies, and list each snapshot that one lacks`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fault.Usagef(helpOf(cmd), "compare takes 2 arguments, A and B, not %d", len(args))
@@ -58,14 +51,14 @@ them for longer than its source.`,
 			return o.run(cmd, a)
 		},
 	}
-	flagGroup(cmd, "What to compare", func(f *pflag.FlagSet) {
-		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, "all datasets below both, too; --recursive=false compares A and B alone")
-		f.BoolVar(&o.req.Newest, "newest", false, "older snapshots that only one side has are no difference")
+	flagGroup(cmd, "Compare", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.req.Recursive, "recursive", "R", true, recursiveHelp)
+		f.BoolVar(&o.req.Newest, "newest", false, "ignore older snapshots that only one side has")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &o.req.Settings, transport.Query) })
-	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
+	flagGroup(cmd, "Connection", func(f *pflag.FlagSet) { transportFlags(f, &o.req.Settings, transport.Query) })
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
 		o.define(f, "")
-		f.BoolVarP(&o.verbose, "verbose", "v", false, "name each snapshot that only one side has")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "list each snapshot that only one side has")
 	})
 	return cmd
 }

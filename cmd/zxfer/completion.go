@@ -24,14 +24,12 @@ func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a completion script for a shell",
-		Long: `completion prints a script with which a shell completes what zxfer takes: verbs,
-flags, pools, datasets, snapshots, jobs, checks, and the hosts that ssh knows.
-Behind HOST: it asks that host, where ssh needs no password. What takes longer
-than half a second is not completed. That of bash needs the package
-bash-completion.`,
-		Example: `  zxfer completion bash > /etc/bash_completion.d/zxfer
-  zxfer completion zsh > /usr/local/share/zsh/site-functions/_zxfer
-  zxfer completion fish > /etc/fish/completions/zxfer.fish`,
+		Long: `Print a script that completes verbs, flags, datasets, snapshots, jobs, checks
+and hosts. After HOST:, the shell queries that host if ssh needs no password.
+bash requires the package bash-completion.`,
+		Example: `  zxfer completion bash >/etc/bash_completion.d/zxfer
+  zxfer completion zsh >/usr/local/share/zsh/site-functions/_zxfer
+  zxfer completion fish >/etc/fish/completions/zxfer.fish`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
 				return fault.Usagef(helpOf(cmd), "completion takes the name of a shell: bash, zsh or fish")
@@ -191,8 +189,8 @@ func (k argKind) list(ctx context.Context, host, shell, before, name string) (ou
 // completeGrants completes the verbs of --allow.
 func completeGrants(cmd *cobra.Command) {
 	words := []string{statusGrant}
-	for _, verb := range authz.Verbs() {
-		words = append(words, verb+"=")
+	for _, g := range authz.AllGrants() {
+		words = append(words, cobra.CompletionWithDesc(g.Verb+"=", g.Help))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
@@ -213,9 +211,6 @@ func completeValues(cmd *cobra.Command) {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
 		}
 	})
-	for _, c := range cmd.Commands() {
-		completeValues(c)
-	}
 }
 
 // completeChecks completes the check IDs for --skip-check.

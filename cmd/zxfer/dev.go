@@ -36,37 +36,19 @@ func newDev(a *app) *cobra.Command {
 	o := &devOptions{}
 	cmd := &cobra.Command{
 		Use:   "dev [FLAGS] SRC TARGET",
-		Short: "Copy a raw device or image file",
-		Long: `dev copies a block device, partition, logical volume, zvol or image file to
-another one, block by block, on this host or across the network.
-
-SRC and TARGET are [[user@]host:]/PATH, or ./PATH on this host. Either end, both
-or none may be on another host. "-" is standard input as SRC and standard output as TARGET; such a
-copy cannot be resumed, and a file that was made for one that failed is removed.
-Blocks that are all zeros are neither sent nor stored as data; what was written
-is synced, read back past the page cache and compared, by xxh3, which finds
-what disks, memory and cables do wrong; --digest blake3 also tells the digest
-that b3sum prints of the whole device. A copy that was cut off is resumed, by
-itself or by running the same command again: only blocks that had not been
-stored, or have changed since, are sent. A longer image file is cut to the size
-of the source.
-
-A target that is in use, too small, or has anything recognisable on it is
-refused before a byte is written; -n shows both devices and what stands in the
-way.`,
+		Short: "Copy a block device or image file",
+		Long: `Copy a block device or image file to another one, on this host or over the
+network. zxfer skips zeros, reads written blocks back and compares their
+digests. It refuses a target that is in use, is too small, or contains data.`,
+		Annotations: map[string]string{argsTitle: `  SRC     [[user@]host:]/PATH or ./PATH; - is standard input
+  TARGET  [[user@]host:]/PATH or ./PATH; - is standard output`},
 		Example: `  zxfer dev -n /dev/sda backup1:/dev/sdb
       show both devices and the plan; change nothing
-  zxfer dev /dev/vg/db backup1:/var/images/db.img
-      copy a volume into an image file on backup1
   zxfer dev --delta --overwrite --confirm 107374182400 \
       /dev/vg/db backup1:/var/images/db.img
-      once more onto the same file: send only the blocks that differ
-  zxfer dev backup1:/var/images/db.img /dev/vg/restored
-      fetch it back
+      update an image file: send only blocks that differ
   xz -dc debian.img.xz | zxfer dev - host1:/var/images/debian.img
-      store what another program writes
-  zxfer dev --verify-only /dev/vg/db backup1:/var/images/db.img
-      compare two devices, copy nothing`,
+      store the output of another program`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fault.Usagef("zxfer help dev", "dev takes 2 arguments, SRC and TARGET, not %d", len(args))
@@ -157,40 +139,40 @@ func copyFlags() []string {
 // define declares the flags.
 func (o *devOptions) define(cmd *cobra.Command) {
 	req := &o.req
-	flagGroup(cmd, "What to copy", func(f *pflag.FlagSet) {
-		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only what differs")
-		f.BoolVar(&req.Compare, "verify-only", false, "hash both sides and compare them; copy nothing")
-		f.Var(option.Word(&req.Digest, device.XXH3, device.BLAKE3), "digest", "how blocks are compared: blake3 tells what b3sum prints, too, and --delta takes it; a copy that is resumed goes on with its own")
-		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read back what was written, and tell no digest")
-		f.BoolVar(&req.NoResume, "no-resume", false, "do not use what an interrupted copy has stored")
-		f.BoolVar(&req.SkipErrors, "skip-errors", false, "pass over what cannot be read, as zeros; list it and exit with 1")
-		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy an LVM snapshot of SRC, a mounted logical volume, with room of `SIZE` for what is written meanwhile, such as 5G; it is removed afterwards")
-		f.StringVar(&o.mapFile, "map", "", "with --skip-errors, write what could not be read to `FILE`, as a map for ddrescue")
-		f.BoolVar(&req.Sparse, "sparse", false, "leave holes in an image file where the source has zeros, instead of allocating all of it (default if the source is a file with holes)")
+	flagGroup(cmd, "Copy", func(f *pflag.FlagSet) {
+		f.BoolVar(&req.Options.Delta, "delta", false, "hash both sides and send only blocks that differ")
+		f.BoolVar(&req.Compare, "verify-only", false, "compare both sides by digest, and copy nothing")
+		f.Var(option.Word(&req.Digest, device.XXH3, device.BLAKE3), "digest", "choose the digest `ALGORITHM`: xxh3 or blake3, as b3sum prints")
+		f.BoolVar(&req.Options.NoVerify, "no-verify", false, "do not read written blocks back")
+		f.BoolVar(&req.NoResume, "no-resume", false, "ignore blocks that an interrupted copy stored")
+		f.BoolVar(&req.SkipErrors, "skip-errors", false, "write zeros for unreadable blocks, and exit with 1")
+		f.StringVar(&req.LVMSnapshot, "lvm-snapshot", "", "copy a temporary LVM snapshot of SRC with `SIZE` of space")
+		f.StringVar(&o.mapFile, "map", "", "write a ddrescue map of unreadable blocks to `FILE`")
+		f.BoolVar(&req.Sparse, "sparse", false, "do not allocate zeros in an image file (default: as source)")
 	})
 	flagGroup(cmd, "Safety", func(f *pflag.FlagSet) {
-		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that holds something; needs --confirm")
-		f.StringVar(&req.Allow.Confirm, "confirm", "", "the target's serial number or WWN, or its size in bytes where it has neither, as `ID`")
+		f.BoolVar(&req.Allow.Overwrite, "overwrite", false, "overwrite a target that contains data; requires --confirm")
+		f.StringVar(&req.Allow.Confirm, "confirm", "", "give `ID`: the target's serial number, WWN, or size in bytes")
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) {
-		transportFlags(f, &req.Settings, transport.Dev)
-		f.Var(option.Size(&o.block, size.Max), "bs", "block size, a power of two from 64KiB to 16MiB (default chosen from the devices)")
+	transportGroup(cmd, &req.Settings, transport.Dev)
+	flagGroup(cmd, "Run", func(f *pflag.FlagSet) {
+		o.defineRun(f)
+		f.Var(option.Size(&o.block, size.Max), "bs", "use blocks of `SIZE`, 64KiB to 16MiB (default automatic)")
 	})
-	flagGroup(cmd, "How to run", o.defineRun)
-	completeTransport(cmd, transport.Dev)
+	advanced(cmd, "digest", "no-verify", "no-resume", "skip-errors", "map", "sparse", "lvm-snapshot", "bs", "measure", "retries", "skip-check")
 	completeWords(cmd, "digest", device.XXH3, device.BLAKE3)
 	completeChecks(cmd)
 }
 
-// defineRun declares the flags of the group "How to run".
+// defineRun declares the flags of the group "Run".
 func (o *devOptions) defineRun(f *pflag.FlagSet) {
 	req := &o.req
-	f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show both devices and the plan, and write neither")
-	f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and an image file's disk, and tell the rate to expect and what limits it")
-	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
+	f.BoolVarP(&req.DryRun, "dry-run", "n", false, dryRunHelp)
+	f.BoolVar(&req.Measure, "measure", false, measureHelp)
+	f.StringArrayVar(&req.SkipChecks, "skip-check", nil, skipCheckHelp)
 	req.Retries = transport.Retries
-	f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut before giving up with exit code 4")
-	o.output.define(f, "show the plan first and the copy's stages afterwards")
+	f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", retriesHelp)
+	o.output.define(f, "show the plan, and the stages of the copy")
 }
 
 // checkMap refuses a file that could not be written after hours of copying.

@@ -144,7 +144,7 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	other := []string{"CONTRIBUTING.md", "docs/benchmarks.md", "docs/dev/guest.md", "docs/dev/style.md",
 		"docs/reference/protocol-control.md", "docs/reference/protocol-data.md"}
 	for _, p := range readPages(t) {
-		if slices.Contains(other, p.path) || strings.HasPrefix(p.path, "docs/cli/") {
+		if slices.Contains(other, p.path) || strings.HasPrefix(p.path, "docs/reference/cli/") {
 			continue
 		}
 		for _, s := range p.spans {

@@ -34,45 +34,18 @@ func newDoctor(a *app) *cobra.Command {
 	o := &doctorOptions{}
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAGS] [[SRC] TARGET]",
-		Short: "Tell the rate to expect, what limits it, and what to do",
-		Long: `doctor looks at this host; with TARGET also at another host and the link to it;
-with SRC and TARGET at that very transfer: its plan, permissions, space, keys
-and time.
-
-TARGET alone is [user@]HOST. SRC and TARGET are as for
-zxfer send. Either may also be a path, [[user@]HOST:]/PATH, on a file system of
-a network, for instance: the largest file there is read, and a scratch file
-without a name is written. A path alone is both. A device is read, not written.
-
-The answer comes first: the rate to expect, what limits it, the one thing to
-change. Then what is not well: what was found, in which file, and the command
-that mends it. -v shows what is well, too, and measures more of both hosts.
-
-The rate to expect is that of the slowest of three parts, each measured by
-itself: reading the source (its zfs send, or the largest file at a path), the
-link (by the wire and the connections that zxfer send would use), and writing
-at the target. Parts that run on one machine share its processors: what they
-need together can lower the rate, and so can what else runs there. --bwlimit
-bounds it. Of a short stream the time counts, too, that the target's pool takes
-to store its end. A part that was not measured is named; the rate is the most
-to expect then. Compression on the way is not counted.
-
-Without a SRC the disks are not measured; with --quick nothing is. What is
-written for a measurement goes into a scratch dataset of the target's pool, at
-most 1 GiB, and is removed at once.
-
-It exits 3 when a check fails, 0 when none does.`,
+		Short: "Check hosts and link, and estimate transfer speed",
+		Long: `Check this host, another host and the link to it, or a planned transfer. doctor
+estimates the transfer rate, names the bottleneck, and prints the command that
+fixes each problem. It deletes the scratch data of its measurements.`,
+		Annotations: map[string]string{argsTitle: `  TARGET      [user@]HOST, or a path: [[user@]host:]/PATH (default: this host)
+  SRC TARGET  a transfer, as for zxfer send`, exitTitle: `  3  a check failed`},
 		Example: `  zxfer doctor --quick
-      the checks of this host, in less than a second
+      check this host in less than a second
   zxfer doctor backup1
-      both hosts and the link between them
-  zxfer doctor tank/ds@daily backup1:vault
-      how long this transfer will take, and why
-  zxfer doctor /mnt/nas/backup
-      how fast that share can be read and written
-  zxfer doctor --capture facts.txt
-      all that the checks read, as one text file; zxfer doctor --facts facts.txt
-      judges it anywhere`,
+      check both hosts and the link between them
+  zxfer doctor tank/home backup1:vault
+      estimate how long this transfer takes, and show what limits it`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 2 {
 				return fault.Usagef(helpOf(cmd), "doctor takes 2 arguments at most, SRC and TARGET, not %d", len(args))
@@ -88,7 +61,6 @@ It exits 3 when a check fails, 0 when none does.`,
 		},
 	}
 	o.define(cmd)
-	completeTransport(cmd, transport.Doctor)
 	for _, flag := range []string{"only", "skip"} {
 		completeWords(cmd, flag, doctorIDs()...)
 	}
@@ -97,25 +69,25 @@ It exits 3 when a check fails, 0 when none does.`,
 
 func (o *doctorOptions) define(cmd *cobra.Command) {
 	req := &o.req
-	flagGroup(cmd, "What to look at", func(f *pflag.FlagSet) {
-		f.BoolVar(&req.Quick, "quick", false, "measure nothing")
-		f.DurationVar(&req.Time, "time", time.Second, "`DURATION` of each measurement, from 100ms to 1m")
-		f.StringSliceVar(&req.Only, "only", nil, "only the checks and measurements with these `ID`s")
-		f.StringSliceVar(&req.Skip, "skip", nil, "leave out the checks and measurements with these `ID`s")
-		f.StringVar(&o.capture, "capture", "", "write the facts of the hosts, and of a planned transfer both listings and the plan, to `FILE`, as text; it has names of hosts, pools and datasets, but no key, password or address")
-		f.StringVar(&o.facts, "facts", "", "judge the facts in `FILE` instead of a host")
+	flagGroup(cmd, "Checks", func(f *pflag.FlagSet) {
+		f.BoolVar(&req.Quick, "quick", false, "skip all measurements")
+		f.DurationVar(&req.Time, "time", time.Second, "measure for `DURATION` each, 100ms to 1m")
+		f.StringSliceVar(&req.Only, "only", nil, "run only the checks and measurements `ID,...`")
+		f.StringSliceVar(&req.Skip, "skip", nil, "skip the checks and measurements `ID,...`")
+		f.StringVar(&o.capture, "capture", "", "write the facts that checks read to text file `FILE`")
+		f.StringVar(&o.facts, "facts", "", "check the facts in `FILE` instead of a host")
 	})
-	flagGroup(cmd, "The transfer", func(f *pflag.FlagSet) {
+	flagGroup(cmd, "Transfer", func(f *pflag.FlagSet) {
 		s := &req.Send
-		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, "as for send")
-		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, "as for send")
-		transportFlags(f, &s.Settings, transport.Doctor)
+		f.BoolVarP(&s.Plan.Recursive, "recursive", "R", false, recursiveHelp)
+		f.BoolVar(&s.Plan.Decrypt, "decrypt", false, decryptHelp)
 	})
-	flagGroup(cmd, "What to show", func(f *pflag.FlagSet) {
-		f.BoolVar(&o.json, "json", false, "one JSON object on stdout")
+	transportGroup(cmd, &req.Send.Settings, transport.Doctor)
+	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.json, "json", false, jsonHelp)
 		o.page.define(f)
-		f.BoolVar(&o.printAllow, "print-allow", false, "only the zfs allow lines that SRC and TARGET need for a user who is not root")
-		f.BoolVarP(&o.verbose, "verbose", "v", false, "show what is well, too, measure more of both hosts, say what is being done")
+		f.BoolVar(&o.printAllow, "print-allow", false, "print only the zfs allow commands for a user without root")
+		f.BoolVarP(&o.verbose, "verbose", "v", false, "show passed checks, measure more, and log progress")
 	})
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
-	"zxfer/pkg/preflight"
 	"zxfer/pkg/testenv"
 )
 
@@ -192,45 +190,4 @@ func TestDoctorUsage(t *testing.T) {
 	o := runMain(t, "doctor", "--facts", file)
 	require.Equal(t, 2, o.code)
 	require.Contains(t, o.stderr, "zxfer doctor --capture")
-}
-
-// docs/checks.md is made from the table of checks:
-// UPDATE_GOLDEN=1 go test ./cmd/zxfer -run TestChecksAreDocumented
-func TestChecksAreDocumented(t *testing.T) {
-	t.Parallel()
-	page := filepath.Join("..", "..", "docs", "checks.md")
-	want := checksPage()
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
-	}
-	got, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.Equal(t, want, string(got))
-}
-
-// checksPage is the reference of all checks, as Markdown.
-func checksPage() string {
-	var b strings.Builder
-	b.WriteString(`# Checks
-
-<!-- Made by: UPDATE_GOLDEN=1 go test ./cmd/zxfer -run TestChecksAreDocumented -->
-
-` + "`zxfer doctor`" + ` evaluates all of them; ` + "`zxfer send`" + ` and ` + "`zxfer dev`" + ` those that
-concern them, before they change anything: a finding at level fail stops them,
-unless ` + "`--skip-check ID`, in a job file `transfer.skip_checks`," + ` passes over it, which
-it can over all but `)
-	for _, c := range preflight.Checks() {
-		if !preflight.Skippable(c.ID) {
-			b.WriteString("`" + c.ID + "`")
-		}
-	}
-	b.WriteString(`. Levels are ok, note, warn and fail.
-
-| id | what holds where it finds nothing | reads | source of its rule |
-|---|---|---|---|
-`)
-	for _, c := range preflight.Checks() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | [link](%s) |\n", c.ID, c.Title, c.Needs, c.Docs)
-	}
-	return b.String()
 }

@@ -15,15 +15,42 @@ import (
 	"zxfer/pkg/transport"
 )
 
+// Help of flags that several verbs have.
+const (
+	dryRunHelp    = "show what would be done, and change nothing"
+	measureHelp   = "first measure, and estimate the transfer rate"
+	skipCheckHelp = "skip preflight check `ID`; repeatable"
+	retriesHelp   = "retry `N` times after a lost connection"
+	recursiveHelp = "include descendants"
+	decryptHelp   = "decrypt data (default raw); needs loaded keys"
+	firstHelp     = "send `HISTORY` to new targets: all, newest or fail"
+	jsonHelp      = "print JSON"
+	quietHelp     = "print only errors"
+	allHelp       = "select all jobs"
+	hostHelp      = "act as host `NAME` of the job file (default: this host)"
+	stateDirHelp  = "keep records and locks in `DIRECTORY`"
+	configHelp    = "read job file `FILE`"
+	overwriteHelp = "replace existing files"
+)
+
 // transportFlags declares the flags of the transport options.
 func transportFlags(f *pflag.FlagSet, w *transport.Settings, at transport.Place) {
 	for _, o := range transport.Options(at) {
 		v := o.Value(w)
-		flag := f.VarPF(v, o.ID, o.Short, option.Flags(o.Help()))
+		flag := f.VarPF(v, o.ID, o.Short, o.Usage)
 		if v.Type() == "bool" {
 			flag.NoOptDefVal = "true"
 		}
 	}
+}
+
+// transportGroup adds the transport flags to cmd, whose help refers to the topic for them.
+func transportGroup(cmd *cobra.Command, w *transport.Settings, at transport.Place) {
+	flagGroup(cmd, "Connection", func(f *pflag.FlagSet) { transportFlags(f, w, at) })
+	for _, o := range transport.Options(at) {
+		cmd.Flags().Lookup(o.ID).Annotations[topicKey] = []string{transportTopic}
+	}
+	completeTransport(cmd, at)
 }
 
 // completeTransport completes the values of these flags.
@@ -69,7 +96,7 @@ func refuseIneffective(flags *pflag.FlagSet, because string, names ...string) er
 func checkSkipped(ids []string) error {
 	for _, id := range ids {
 		if !preflight.Skippable(id) {
-			return fault.Usagef("docs/checks.md and zxfer doctor list the checks", "--skip-check %q: there is no such check", id)
+			return fault.Usagef("zxfer help checks lists the checks", "--skip-check %q: there is no such check", id)
 		}
 	}
 	return nil

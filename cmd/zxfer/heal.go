@@ -31,30 +31,19 @@ func newHeal(a *app) *cobra.Command {
 	o := &healOptions{}
 	cmd := &cobra.Command{
 		Use:   "heal [FLAGS] POOL|DATASET [COPY]",
-		Short: "Heal damaged blocks from a copy",
-		Long: `heal writes damaged blocks of files and volumes anew, from a copy that has them.
-
-It reads the list of errors of the pool (zpool status -v) and finds for each
-damaged dataset what holds the same: COPY, [[user@]host:]DATASET, or what the job
-file names, in both directions: a source is healed from its copy, a copy from its
-source. Then it takes a snapshot of the source, sends what is new to the copy, has
-the good one sent over the damaged one (zfs receive -c, OpenZFS 2.2 and later),
-removes the snapshot from both, scrubs, and tells what became of each error and
-what remains to be done.
-
-Only damaged blocks are written, and only where the kernel finds that they have
-the checksum that they should: no data, snapshot or property changes. Blocks that
-the newest state has are healed, in all snapshots that share them. Those of
-metadata, and those that only an older snapshot has, are not: for files of these
-the last lines say how to bring them back.`,
+		Short: "Repair damaged blocks with data from a copy",
+		Long: `Repair damaged blocks of files and volumes with data from a copy. zxfer reads
+the pool's error list, sends good snapshots over damaged datasets (zfs receive
+-c, OpenZFS 2.2 or later), and scrubs. It cannot repair metadata, or blocks
+that only older snapshots contain.`,
+		Annotations: map[string]string{argsTitle: `  POOL, DATASET  [[user@]host:]POOL or DATASET to repair
+  COPY           [[user@]host:]DATASET (default: copies in the job file)`},
 		Example: `  zxfer heal -n tank
-      what is damaged, and what could heal it; change nothing
+      list the damage and what can repair it; change nothing
   zxfer heal tank
-      heal from the copies that the job file names
-  zxfer heal tank/home backup1:vault/home
-      heal from this copy
+      repair with the copies that the job file names
   zxfer heal backup1:vault/home tank/home
-      heal the copy from its source`,
+      repair a copy with data from its source`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
@@ -70,19 +59,18 @@ the last lines say how to bring them back.`,
 		},
 	}
 	o.req.Retries = transport.Retries
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, "the job `FILE` that names copies")
-		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of the jobs' records and locks")
-		f.StringVar(&o.config.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
+	flagGroup(cmd, "Jobs", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.config.file, "config", "c", defaultJobFile, configHelp)
+		f.StringVar(&o.config.stateDir, "state-dir", defaultStateDir, stateDirHelp)
+		f.StringVar(&o.config.host, "host", "", hostHelp)
 	})
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &o.req.Settings, transport.Send) })
-	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
-		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, "show what would be done and change nothing")
-		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards: the list of errors stays as it is until the next scrub")
-		f.Var(option.Count(&o.req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
+	transportGroup(cmd, &o.req.Settings, transport.Send)
+	flagGroup(cmd, "Run", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.req.DryRun, "dry-run", "n", false, dryRunHelp)
+		f.BoolVar(&o.req.NoScrub, "no-scrub", false, "do not scrub afterwards; the error list remains until a scrub")
+		f.Var(option.Count(&o.req.Retries, 0, transport.MaxRetries), "retries", retriesHelp)
 		o.define(f, "")
 	})
-	completeTransport(cmd, transport.Send)
 	return cmd
 }
 

@@ -1,24 +1,41 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// helpWidth is the width at which flag descriptions wrap.
+// helpWidth is the maximum width of lines in help.
 const helpWidth = 80
 
-// groupKey is the annotation with a flag's group.
-const groupKey = "zxfer-group"
+// Annotations of flags and commands.
+const (
+	groupKey = "zxfer-group" // of a flag: the title of its group
+	topicKey = "zxfer-topic" // of a flag: the help topic that lists it instead of the verb
+	rankKey  = "zxfer-rank"  // of a command: its position in its group
+)
+
+// Titles of sections of help. An annotation of the command with this key holds the lines.
+const (
+	argsTitle   = "Arguments"
+	valuesTitle = "Values"
+	checksTitle = "Checks"
+	grantsTitle = "Grants"
+	exitTitle   = "Exit codes"
+)
+
+// advancedTitle is the title of the last group of flags.
+const advancedTitle = "Advanced flags"
 
 // flagGroup adds the flags that define declares to cmd, under title.
 func flagGroup(cmd *cobra.Command, title string, define func(*pflag.FlagSet)) {
-	fs := pflag.NewFlagSet(title, pflag.ContinueOnError)
-	fs.SortFlags = false
+	fs := newSet()
 	define(fs)
 	fs.VisitAll(func(f *pflag.Flag) {
 		f.Annotations = map[string][]string{groupKey: {title}}
@@ -27,81 +44,119 @@ func flagGroup(cmd *cobra.Command, title string, define func(*pflag.FlagSet)) {
 	cmd.Flags().AddFlagSet(fs)
 }
 
+// advanced moves flags of cmd, which must exist, to the last group.
+func advanced(cmd *cobra.Command, names ...string) {
+	for _, n := range names {
+		cmd.Flags().Lookup(n).Annotations[groupKey] = []string{advancedTitle}
+	}
+}
+
+// addVerbs adds verbs to cmd as a titled group. Help lists them in this order.
+func addVerbs(cmd *cobra.Command, title string, verbs ...*cobra.Command) {
+	cmd.AddGroup(&cobra.Group{ID: title, Title: title})
+	for i, v := range verbs {
+		v.GroupID = title
+		annotate(v, rankKey, fmt.Sprintf("%02d", i))
+	}
+	cmd.AddCommand(verbs...)
+}
+
+// annotate sets an annotation of a command.
+func annotate(cmd *cobra.Command, key, value string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[key] = value
+}
+
 // group is a titled set of flags, in the order of their declaration.
 type group struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// writeHelp writes the whole help of a command.
+// writeHelp writes the help of a command or topic.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", cmd.Long, usageLine(cmd))
-	if vs := verbs(cmd); len(vs) > 0 {
-		b.WriteString("\nVerbs:\n")
-		for _, c := range vs {
-			fmt.Fprintf(&b, "  %-11s %s\n", c.Name(), c.Short)
+	b.WriteString(cmd.Long + "\n")
+	if !cmd.IsAdditionalHelpTopicCommand() {
+		fmt.Fprintf(&b, "\nUsage:\n  %s\n", cmd.UseLine())
+	}
+	section := func(title, lines string) {
+		if lines != "" {
+			fmt.Fprintf(&b, "\n%s:\n%s\n", title, lines)
 		}
 	}
-	if cmd.Example != "" {
-		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	for _, title := range []string{argsTitle, checksTitle, grantsTitle} {
+		section(title, cmd.Annotations[title])
 	}
-	for _, g := range groupsOf(cmd) {
-		fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+	for _, g := range cmd.Groups() {
+		section(g.Title, commandLines(verbsOf(cmd, g)))
 	}
-	b.WriteString("\n" + exitCodes)
+	section("Examples", cmd.Example)
+	groups, topics := groupsOf(cmd)
+	for _, g := range groups {
+		section(g.title, strings.TrimRight(g.flags.FlagUsagesWrapped(helpWidth), "\n"))
+	}
+	for _, title := range []string{valuesTitle, exitTitle} {
+		section(title, cmd.Annotations[title])
+	}
+	section("Help topics", commandLines(topicsOf(cmd)))
+	for _, topic := range topics {
+		fmt.Fprintf(&b, "\nFlags for the connection, such as --bwlimit and -e: zxfer help %s\n", topic)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// verbs returns the subcommands that help shows.
-func verbs(cmd *cobra.Command) []*cobra.Command {
-	var out []*cobra.Command
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() || c.Name() == "help" {
-			out = append(out, c)
-		}
+// commandLines returns a line for each command.
+func commandLines(cmds []*cobra.Command) string {
+	lines := make([]string, len(cmds))
+	for i, c := range cmds {
+		lines[i] = fmt.Sprintf("  %-11s %s", c.Name(), c.Short)
 	}
-	return out
+	return strings.Join(lines, "\n")
 }
 
-// usageLine returns the syntax of a command.
-func usageLine(cmd *cobra.Command) string {
-	if cmd.HasParent() && cmd.HasAvailableSubCommands() {
-		return cmd.CommandPath() + " VERB [FLAGS] ..."
-	}
-	if cmd.HasParent() {
-		return cmd.Parent().CommandPath() + " " + cmd.Use
-	}
-	return cmd.CommandPath() + " VERB [FLAGS] ..."
+// verbsOf returns the verbs of a group in its order.
+func verbsOf(cmd *cobra.Command, g *cobra.Group) []*cobra.Command {
+	verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return c.GroupID != g.ID })
+	slices.SortFunc(verbs, func(a, b *cobra.Command) int { return cmp.Compare(a.Annotations[rankKey], b.Annotations[rankKey]) })
+	return verbs
 }
 
-// groupsOf returns the visible flags of a command by group. Flags without a group come last, as
-// "General".
-func groupsOf(cmd *cobra.Command) []group {
+// topicsOf returns the help topics of a command.
+func topicsOf(cmd *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !c.IsAdditionalHelpTopicCommand() })
+}
+
+// groupsOf returns the flags that the help of a command shows, by group, and the topics that
+// list its other flags. Advanced flags come last, and only help of the root shows --help.
+func groupsOf(cmd *cobra.Command) (groups []group, topics []string) {
 	cmd.InitDefaultHelpFlag()
-	var titled []group
-	general := group{title: "General", flags: newSet()}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
+		topic := f.Annotations[topicKey]
+		switch {
+		case f.Hidden || f.Name == "help" && cmd.HasParent():
+			return
+		case topic != nil && topic[0] != cmd.Name():
+			topics = append(topics, topic[0])
 			return
 		}
-		if len(f.Annotations[groupKey]) == 0 {
-			general.flags.AddFlag(f)
-			return
+		title := "Flags"
+		if t := f.Annotations[groupKey]; t != nil {
+			title = t[0]
 		}
-		title := f.Annotations[groupKey][0]
-		for _, g := range titled {
-			if g.title == title {
-				g.flags.AddFlag(f)
-				return
-			}
+		i := slices.IndexFunc(groups, func(g group) bool { return g.title == title })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{title, newSet()})
 		}
-		g := group{title: title, flags: newSet()}
-		g.flags.AddFlag(f)
-		titled = append(titled, g)
+		groups[i].flags.AddFlag(f)
 	})
-	return append(titled, general)
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Compare(strings.Count(a.title, advancedTitle), strings.Count(b.title, advancedTitle))
+	})
+	return groups, slices.Compact(topics)
 }
 
 func newSet() *pflag.FlagSet {

@@ -21,8 +21,8 @@ type output struct {
 
 // define declares the flags. verbose is the help of -v, or "" if the verb has no -v.
 func (o *output) define(f *pflag.FlagSet, verbose string) {
-	f.BoolVar(&o.json, "json", false, "one JSON object on stdout, progress as JSON lines on stderr")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "errors only")
+	f.BoolVar(&o.json, "json", false, "print JSON, and progress as JSON lines on standard error")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, quietHelp)
 	if verbose != "" {
 		f.BoolVarP(&o.verbose, "verbose", "v", false, verbose)
 		o.page.define(f)

@@ -22,7 +22,7 @@ type pageFile struct{ name string }
 
 // define declares the flag.
 func (p *pageFile) define(f *pflag.FlagSet) {
-	f.StringVar(&p.name, "report", "", "write a page that shows all this to `FILE`, as HTML that needs no network: the rate over time and what limited it, the plan, what was found; also when it fails")
+	f.StringVar(&p.name, "report", "", "write an HTML report to `FILE`, also after a failure")
 }
 
 // check refuses a file that could not be written hours later.

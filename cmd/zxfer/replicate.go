@@ -32,30 +32,24 @@ type replicateOptions struct {
 
 func newReplicate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "replicate",
+		Use:   "replicate VERB [FLAGS] ...",
 		Short: "Replicate datasets on a schedule",
-		Long: `replicate keeps copies of datasets up to date, from a job file: it takes
-snapshots, sends what is new to one or more targets, holds and bookmarks what
-the next increment needs, and removes what retention does not keep. A job
-without a target only takes and removes snapshots.
-
-It has no daemon: systemd timers (replicate install) or cron start one run after
-the other. Every step that was interrupted is resumed by the next run. Nothing
-on a target is rolled back or destroyed but snapshots that the job itself
-brought there and retention does not keep or, where the job file says so (mirror),
-what the source no longer has.`,
-		Example: `  zxfer replicate init                 ask a few questions, write the job file
-  zxfer replicate check                show what the next runs would do
-  zxfer replicate install              write and start the systemd timers
-  zxfer replicate run home             run a job now
-  zxfer replicate status               how every dataset stands
-  zxfer replicate drill home           prove that its copies can be restored`,
+		Long: `Replicate datasets on a schedule, as a job file describes. Each run takes
+snapshots, sends new ones to the targets, and destroys snapshots that the
+retention policy does not keep. systemd timers or cron start the runs.`,
+		Example: `  zxfer replicate init
+      ask four questions and write a job file
+  zxfer replicate check
+      show what the next run of each job would do
+  zxfer replicate install
+      start a systemd timer for each job`,
 		Args:                       refuseUnknownVerb,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.requireVerb(cmd) },
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateDrill(a), newReplicateLog(a), newReplicateMetrics(a), newReplicatePrune(a),
-		newReplicateHolds(a), newReplicateInit(a), newReplicateImport(a), newReplicateInstall(a), newReplicateUninstall(a), newReplicateAuthorize(a))
+	addVerbs(cmd, "First steps", newReplicateInit(a), newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateInstall(a))
+	addVerbs(cmd, "More verbs", newReplicateAuthorize(a), newReplicateDrill(a), newReplicateHolds(a), newReplicateImport(a), newReplicateLog(a),
+		newReplicateMetrics(a), newReplicatePrune(a), newReplicateUninstall(a))
 	return cmd
 }
 
@@ -64,11 +58,11 @@ func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) 
 	if strings.Contains(cmd.Use, "JOB") {
 		cmd.ValidArgsFunction = o.completeJobs
 	}
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVarP(&o.file, "config", "c", defaultJobFile, "the job `FILE`")
+	flagGroup(cmd, "Jobs", func(f *pflag.FlagSet) {
+		f.StringVarP(&o.file, "config", "c", defaultJobFile, configHelp)
 		if withState {
-			f.StringVar(&o.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of records and locks")
-			f.StringVar(&o.host, "host", "", "the `NAME` of this host in the job file (default its own, without domain)")
+			f.StringVar(&o.stateDir, "state-dir", defaultStateDir, stateDirHelp)
+			f.StringVar(&o.host, "host", "", hostHelp)
 		}
 	})
 	if withState {
@@ -78,7 +72,7 @@ func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) 
 		})
 	}
 	if withJSON {
-		flagGroup(cmd, "Output", func(f *pflag.FlagSet) { f.BoolVar(&o.json, "json", false, "one JSON object on stdout") })
+		flagGroup(cmd, "Output", func(f *pflag.FlagSet) { f.BoolVar(&o.json, "json", false, jsonHelp) })
 	}
 }
 

@@ -20,53 +20,20 @@ import (
 )
 
 func newReplicateAuthorize(a *app) *cobra.Command {
-	var allow, peers []string
-	var appendOnly bool
-	var audit, program, key string
+	var r restriction
+	var program, key string
 	cmd := &cobra.Command{
 		Use:   "authorize [FLAGS]",
 		Short: "Print the authorized_keys line that restricts a key",
-		Long: `authorize prints a line for ~/.ssh/authorized_keys of the account that the other
-host's zxfer comes to. Who has the key gets a restricted agent and nothing else:
-no shell, no forwarding, no other dataset. The other host need not be trusted: with
---append-only a target loses nothing to a source that was broken into; without
-it, the key may destroy the snapshots that it sent.
-
-Who has a receive key may still fill DATASET up: give it a quota. What arrives is
-read-only and never mounted by itself. With --append-only an encrypted copy keeps
-its key: a source that was broken into could else lock all that it sent before.
-After zfs change-key on the source, receive-rekey=DATASET lets the new key in. To
-see the key an account that is not root needs one more permission, the last line of
-doctor --print-allow.
-
-restore=DATASET is for the way back, from a host that pushes it: what zxfer restore
-brings may be written to and mounted in the end, which receive= does not allow.
-
-Who has a send key reads DATASET and takes snapshots there. Of encrypted datasets
-only raw streams leave (zfs send -w, zxfer's default), which show no content
-without the dataset's key; send-decrypted=DATASET allows plain text too (--decrypt),
-for a target that must not need the key.
-
-Beside receive=, rotate=DATASET lets a copy that diverged be set aside, for jobs with
-on_divergence = "rotate". Nothing is destroyed by it, so that --append-only allows it;
-a quota goes along with what is renamed: give it to what is above. remove=DATASET is
-for mirror = { gone = "90d" }, and not for --append-only.
-
-Who has a drill key has clones of DATASET made, reads digests of what is in them,
-and has them destroyed (replicate drill); it runs no command and names no key file.
-
-status alone lets the key see how this host's jobs stand, as the other host's
-zxfer replicate status --hosts asks. It is a key of its own: sshd starts one command
-for a key.
-
---key names the other host's public key, "-" reads it from standard input.
-zxfer must be installed on this host, at the path that --program names; have
-the other host's version of it, as a restricted account takes no copy.`,
+		Long: `Print an authorized_keys line that restricts the key of another host to the
+given grants (zxfer help grants). The key opens no shell and forwards nothing.
+Install the other host's version of zxfer on this host first.`,
 		Example: `  zxfer replicate authorize --allow receive=vault/web1 --append-only --key k.pub
-      on a backup host: the key may receive into vault/web1, and destroy nothing
+      on a backup host: receive into vault/web1, and destroy nothing
   zxfer replicate authorize --allow send=tank/vm --append-only --key -
-      on a source: the key may read tank/vm, and take snapshots there; what is
-      encrypted leaves raw only, unless it says send-decrypted=tank/vm`,
+      on a source: read tank/vm, encrypted datasets only as raw streams
+  zxfer replicate authorize --allow status --key monitor.pub
+      show the status of this host's jobs, and nothing else`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fault.Usagef("name datasets: --allow "+authz.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
@@ -76,14 +43,14 @@ the other host's version of it, as a restricted account takes no copy.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(allow) == 0 {
+			if len(r.allow) == 0 {
 				return fault.Usagef("write --allow "+authz.Grants, "what the key may do is missing: --allow")
 			}
 			public, err := readKey(interruptibleReader{cmd.Context(), a.stdin}, key)
 			if err != nil {
 				return err
 			}
-			command, err := forcedCommand(cmd.Flags(), allow, peers, appendOnly, audit)
+			command, err := forcedCommand(cmd.Flags(), r.allow, r.peers, r.appendOnly, r.audit)
 			if err != nil {
 				return err
 			}
@@ -102,16 +69,10 @@ the other host's version of it, as a restricted account takes no copy.`,
 			return err
 		},
 	}
-	flagGroup(cmd, "What the key may do", func(f *pflag.FlagSet) {
-		f.StringArrayVar(&allow, "allow", nil, "`VERB=DATASET`: "+authz.Grants+"; may be repeated. Or status")
-		f.BoolVar(&appendOnly, "append-only", false, "destroy nothing, release only holds of zxfer's jobs")
-		f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` or prefix that data may go to and come from (default: where the ssh client is)")
-	})
-	completeGrants(cmd)
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVar(&key, "key", "", "`FILE` of the public key, - for standard input")
-		f.StringVar(&program, "program", "", "`PATH` of zxfer on this host (default: this one)")
-		f.StringVar(&audit, "audit", "", "log to `FILE` instead of the system's log")
+	r.define(cmd)
+	flagGroup(cmd, "Line", func(f *pflag.FlagSet) {
+		f.StringVar(&key, "key", "", "read the public key from `FILE` (- for standard input)")
+		f.StringVar(&program, "program", "", "start zxfer at `PATH` (default this binary)")
 	})
 	return cmd
 }

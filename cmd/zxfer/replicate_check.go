@@ -18,15 +18,17 @@ func newReplicateCheck(a *app) *cobra.Command {
 	var offline, everywhere, verbose bool
 	cmd := &cobra.Command{
 		Use:   "check [FLAGS] [JOB ...]",
-		Short: "Check the job file and show what the next run would do",
-		Long: `check reads the job file, reaches every host, and shows what the next run of
-each job would do: the snapshots it would take, what it would send where, what
-stands in the way, and what retention or a mirror would remove once that has
-arrived. It
-changes nothing.
-
-Of a file that hosts share it checks this host's part, with --all-hosts that of
-every host, as far as that can be told from here: it reads the file only.`,
+		Short: "Validate the job file and preview the next run",
+		Long: `Validate the job file, connect to every host, and show what the next run of
+each job would do. check changes nothing. If hosts share the file, it covers
+the jobs of this host.`,
+		Example: `  zxfer replicate check
+      preview all jobs of this host
+  zxfer replicate check -v home
+      list each stream and snapshot of one job
+  zxfer replicate check --all-hosts
+      validate the jobs of all hosts that share the file`,
+		Annotations: map[string]string{argsTitle: `  JOB  a job of the job file (default: all)`},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if everywhere {
 				return o.checkAll(a, cmd.Flags(), args)
@@ -70,9 +72,9 @@ every host, as far as that can be told from here: it reads the file only.`,
 	}
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(fs *pflag.FlagSet) {
-		fs.BoolVar(&offline, "offline", false, "only read the file, reach no host")
-		fs.BoolVar(&everywhere, "all-hosts", false, "check the parts of all hosts of the file, reach none")
-		fs.BoolVarP(&verbose, "verbose", "v", false, "list every stream and every snapshot, and why it stays")
+		fs.BoolVar(&offline, "offline", false, "validate the job file without connecting to hosts")
+		fs.BoolVar(&everywhere, "all-hosts", false, "validate the jobs of all hosts without connecting")
+		fs.BoolVarP(&verbose, "verbose", "v", false, "list each stream and snapshot, and why it is kept")
 	})
 	return cmd
 }

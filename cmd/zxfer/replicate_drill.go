@@ -25,28 +25,23 @@ func newReplicateDrill(a *app) *cobra.Command {
 	o := &drillOptions{}
 	cmd := &cobra.Command{
 		Use:   "drill [FLAGS] [JOB ...]",
-		Short: "Prove that copies can be restored",
-		Long: `drill takes up each copy of a job as after a loss. It clones the newest snapshot
-below the root of the copy's pool, where nothing mounts it, reads all files or a
-sample of them, compares them with the source's snapshot where that is there, runs
-the command of the job file in the clone, and destroys the clone. Without names it
-drills every job that has [job.drill].
-
-A key is loaded only from drill.key_file, for the time of the reading. A copy that
-is encrypted and has no key there is not proved, and that is not good. Volumes are
-read whole, and so is what is encrypted without its key, as streams.
-
-Exit code 1 says that a copy is not good, or not proved. Runs of the job go on
-meanwhile. What a drill that was killed left, the next one destroys.`,
+		Short: "Test whether copies can be restored",
+		Long: `Test whether the copies of a job can be restored. drill clones the most recent
+snapshot of each copy, reads its files, compares them with the source, and runs
+the command of the job file. Then it destroys the clone.`,
+		Annotations: map[string]string{argsTitle: `  JOB  a job of the job file (default: every job with [job.drill])`, exitTitle: `  1  a copy is bad, or could not be tested`},
 		Example: `  zxfer replicate drill home
+      test the copies of one job
   zxfer replicate drill --sample 5% home
-  zxfer replicate drill --sample 5% --seed 7421 home    the same files again`,
+      read only a random sample of the files
+  zxfer replicate drill --sample 5% --seed 7421 home
+      read the same sample as an earlier drill`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.drill(cmd.Context(), a, args) },
 	}
 	o.define(cmd, true, true)
-	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.sample, "sample", "", "read this `SHARE` of the files, as 5% (default what the job file says, or all)")
-		fs.StringVar(&o.seed, "seed", "", "choose the sample by this `NUMBER`, as an earlier drill did (default at random)")
+	flagGroup(cmd, "Test", func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.sample, "sample", "", "read only `SHARE` of the files, such as 5% (default: job file)")
+		fs.StringVar(&o.seed, "seed", "", "choose the sample by seed `NUMBER` (default random)")
 	})
 	return cmd
 }

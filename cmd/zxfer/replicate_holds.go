@@ -16,15 +16,14 @@ func newReplicateHolds(a *app) *cobra.Command {
 	var gc bool
 	cmd := &cobra.Command{
 		Use:   "holds [FLAGS]",
-		Short: "Show the holds of jobs, release those that nothing needs",
-		Long: `holds lists the holds that jobs placed (tag zxfer:JOB:TARGET), on the sources
-and targets of the file and of jobs that have records but are gone from it. A
-hold is stale when its job or target is gone, or when it is not on the newest
-common snapshot; --gc releases those. Holds of others are never touched.
-
-Clones that drills made (POOL/zxfer-drill-ID) are listed, too. Those of a job that
-is not in the file are stale, and --gc destroys them; others the job's next drill
-does. A clone without the mark of a drill is never touched.`,
+		Short: "List holds of jobs, and release stale ones",
+		Long: `List the holds and drill clones of jobs, and whether they are stale. A hold is
+stale if its job or target was removed, or if it is not on the most recent
+common snapshot. zxfer never touches other holds and clones.`,
+		Example: `  zxfer replicate holds
+      list all holds and drill clones
+  zxfer replicate holds --gc
+      release stale holds and destroy stale clones`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := o.load()
@@ -59,8 +58,8 @@ does. A clone without the mark of a drill is never touched.`,
 		},
 	}
 	o.define(cmd, true, true)
-	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
-		fs.BoolVar(&gc, "gc", false, "release the stale ones")
+	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&gc, "gc", false, "release stale holds, and destroy stale clones")
 	})
 	return cmd
 }

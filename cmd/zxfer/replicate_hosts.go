@@ -20,6 +20,7 @@ import (
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/sshexec"
+	"zxfer/pkg/transport"
 )
 
 // statusCommand is the command that queries another host, and the forced command of a status key.
@@ -37,10 +38,10 @@ type hostsOptions struct {
 func (o *hostsOptions) define(cmd *cobra.Command) {
 	o.parallel, o.timeout = 16, 30*time.Second
 	flagGroup(cmd, "Many hosts", func(f *pflag.FlagSet) {
-		f.BoolVar(&o.hosts, "hosts", false, "ask other hosts: all of the job file, or those that are named")
-		f.VarP(option.Count(&o.parallel, 1, 256), "parallel", "j", "hosts to ask at once")
-		f.DurationVar(&o.timeout, "timeout", o.timeout, "how long a host may take to answer")
-		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default: ssh, or ZXFER_RSH); rsh of a host in the job file overrides it")
+		f.BoolVar(&o.hosts, "hosts", false, "query other hosts by ssh: all, or those named")
+		f.VarP(option.Count(&o.parallel, 1, 256), "parallel", "j", "query `N` hosts concurrently")
+		f.DurationVar(&o.timeout, "timeout", o.timeout, "wait at most `DURATION` for a host")
+		f.StringVarP(&o.rsh, "rsh", "e", "", transport.RSHHelp)
 	})
 }
 

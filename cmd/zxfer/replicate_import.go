@@ -31,23 +31,18 @@ func newReplicateImport(a *app) *cobra.Command {
 	o := &importOptions{}
 	cmd := &cobra.Command{
 		Use:   "import [FLAGS] FILE ...",
-		Short: "Make a job file of the settings of sanoid, syncoid or zrepl",
-		Long: `import reads sanoid.conf, zrepl.yml and syncoid command lines (alone, in a
-crontab or a script), writes a job file to standard output, or to -o FILE, and
-a report to standard error: what is left to be done by hand, and what to do.
-"-" is standard input. What means the same here is carried over, everything
-else is in the report.
-
-Sections of sanoid.conf, and snap jobs of zrepl, become jobs without a target,
-which take and remove snapshots as before; every syncoid command, and every push
-or pull job of zrepl, a job that sends. A source or target that is left by hand
-is a comment in the job file, and replicate check refuses the job until it is
-written. The settings of the other tool, its timers and its snapshots stay as
-they are.`,
+		Short: "Create a job file from settings of sanoid, syncoid or zrepl",
+		Long: `Create a job file from the settings of sanoid, syncoid or zrepl. import prints
+the job file, and on standard error a list of settings to complete by hand. It
+does not change the other tool.`,
+		Annotations: map[string]string{argsTitle: `  FILE  sanoid.conf, zrepl.yml, or a file with syncoid commands; - is standard
+        input`},
 		Example: `  zxfer replicate import /etc/sanoid/sanoid.conf --target root@backup:vault/web1
-  zxfer replicate import --syncoid 'syncoid -r tank nas:vault/tank'
+      convert policies, and send their datasets to backup
   zxfer replicate import /etc/zrepl/zrepl.yml -o /etc/zxfer/replicate.toml
-  crontab -l | zxfer replicate import --from syncoid -`,
+      convert jobs of zrepl, and write the job file
+  crontab -l | zxfer replicate import --from syncoid -
+      convert syncoid commands of a crontab`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args)+len(o.syncoid) == 0 {
 				return fault.Usagef("zxfer help replicate import", `name files, "-" for standard input, or give --syncoid`)
@@ -71,17 +66,17 @@ they are.`,
 			return o.write(a, r)
 		},
 	}
-	flagGroup(cmd, "What to read", func(f *pflag.FlagSet) {
-		f.StringVar(&o.from, "from", "", "`TOOL` that the files are of: sanoid, syncoid, zrepl (default: recognised)")
-		f.StringArrayVar(&o.syncoid, "syncoid", nil, "a syncoid `COMMAND`, besides the files; may be repeated")
+	flagGroup(cmd, "Input", func(f *pflag.FlagSet) {
+		f.StringVar(&o.from, "from", "", "read settings of `TOOL`: sanoid, syncoid, zrepl (default automatic)")
+		f.StringArrayVar(&o.syncoid, "syncoid", nil, "also convert syncoid command `COMMAND`; repeatable")
 	})
-	flagGroup(cmd, "What to write", func(f *pflag.FlagSet) {
-		f.StringVar(&o.target, "target", "", "`[user@]host:DATASET` below which jobs without a target send")
-		f.StringVarP(&o.output, "output", "o", "", "write the job file to `FILE`")
-		f.BoolVar(&o.overwrite, "overwrite", false, "overwrite the file of -o")
+	flagGroup(cmd, "Job file", func(f *pflag.FlagSet) {
+		f.StringVar(&o.target, "target", "", "send jobs without a target below `[user@]host:DATASET`")
+		f.StringVarP(&o.output, "output", "o", "", "write the job file to `FILE` (default standard output)")
+		f.BoolVar(&o.overwrite, "overwrite", false, overwriteHelp+" (with -o)")
 	})
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&o.json, "json", false, "one JSON object with job file and report on stdout")
+		f.BoolVar(&o.json, "json", false, jsonHelp)
 	})
 	return cmd
 }

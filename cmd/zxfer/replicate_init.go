@@ -21,11 +21,11 @@ func newReplicateInit(a *app) *cobra.Command {
 	o := &replicateOptions{}
 	cmd := &cobra.Command{
 		Use:   "init [FLAGS]",
-		Short: "Ask a few questions and write a commented job file",
-		Long: `init asks what to replicate, where to and how often, and writes a complete job,
-with comments that show what else there is; without a target the job only takes
-snapshots and removes them. An empty answer takes what is in brackets. It never
-overwrites a file.`,
+		Short: "Create a job file from four answers",
+		Long: `Ask four questions, and write a job file with comments on further keys. An
+empty answer selects the default in brackets. init never overwrites a file.`,
+		Example: `  zxfer replicate init
+  zxfer replicate init --config ./replicate.toml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(o.file); !errors.Is(err, os.ErrNotExist) {

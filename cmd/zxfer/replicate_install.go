@@ -37,20 +37,16 @@ func newReplicateInstall(a *app) *cobra.Command {
 	o := &installOptions{}
 	cmd := &cobra.Command{
 		Use:   "install [FLAGS]",
-		Short: "Write and start a systemd timer for every job",
-		Long: `install writes a service and a timer for each job of the file that has a
-schedule, a service alone for the others, and starts the timers; drills with a
-schedule have a service and a timer of their own. Units of jobs that are gone from
-the file are removed. Units that it did not write are left. It says what it wrote and
-removed; run again, it starts timers that were stopped. Where the file names one for
-metrics that is written, too.
-
-A run that was interrupted with its state kept (exit code 4) is started again
-after five minutes; one that failed waits for the timer. The services may write
-to the state directory and to that of the metrics only, and have no privilege
-but that of ZFS; what hooks need beyond it goes into a drop-in (systemctl edit).
-
-On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
+		Short: "Install and start a systemd timer for each job",
+		Long: `Write systemd units for the jobs of the job file, and start their timers.
+install removes units of deleted jobs, and never changes units that it did not
+write. Run it again after each change of the job file.`,
+		Example: `  zxfer replicate install
+      write units below /etc/systemd/system and start the timers
+  zxfer replicate install --root /mnt/image
+      write the units of an image
+  zxfer replicate install --cron >/etc/cron.d/zxfer
+      use cron on a host without systemd`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.cron {
@@ -63,16 +59,16 @@ On hosts without systemd --cron prints lines for /etc/cron.d/zxfer instead.`,
 	}
 	o.define(cmd, true, false)
 	o.defineRoot(cmd)
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVar(&o.binary, "binary", "", "`PATH` of the zxfer that units start (default this one)")
-		f.BoolVar(&o.cron, "cron", false, "print lines for cron and write nothing")
+	flagGroup(cmd, "Units", func(f *pflag.FlagSet) {
+		f.StringVar(&o.binary, "binary", "", "start zxfer at `PATH` (default this binary)")
+		f.BoolVar(&o.cron, "cron", false, "print lines for /etc/cron.d, and write nothing")
 	})
 	return cmd
 }
 
 func (o *installOptions) defineRoot(cmd *cobra.Command) {
-	flagGroup(cmd, "Where", func(f *pflag.FlagSet) {
-		f.StringVar(&o.root, "root", "", "write below this `DIRECTORY`, such as an image's, and leave the running systemd alone")
+	flagGroup(cmd, "Units", func(f *pflag.FlagSet) {
+		f.StringVar(&o.root, "root", "", "use units below `DIRECTORY`, and do not call systemctl")
 	})
 }
 
@@ -262,9 +258,11 @@ func newReplicateUninstall(a *app) *cobra.Command {
 	o := &installOptions{}
 	cmd := &cobra.Command{
 		Use:   "uninstall [FLAGS]",
-		Short: "Stop and remove the timers and services that install wrote",
-		Long: `uninstall stops the timers and removes the units that install wrote. The job
-file, the records, and all snapshots and holds stay.`,
+		Short: "Stop the timers and remove the units of install",
+		Long: `Stop the timers and remove the units that install wrote. The job file, records,
+snapshots and holds remain.`,
+		Example: `  zxfer replicate uninstall
+  zxfer replicate uninstall --root /mnt/image`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir := filepath.Join(o.root, unitDir)
@@ -279,6 +277,5 @@ file, the records, and all snapshots and holds stay.`,
 		},
 	}
 	o.defineRoot(cmd)
-	cmd.Flags().Lookup("root").Usage = "remove below this `DIRECTORY`, such as an image's, and leave the running systemd alone"
 	return cmd
 }

@@ -20,10 +20,15 @@ func newReplicateLog(a *app) *cobra.Command {
 	drills := false
 	cmd := &cobra.Command{
 		Use:   "log [FLAGS] JOB",
-		Short: "Show the records of past runs",
-		Long: `log shows the newest runs of a job, the newest last. With --json each run is one
-line, with every dataset that had something to send; with --drills each drill is,
-with every copy. The job need not be in the file any more.`,
+		Short: "Show records of past runs",
+		Long: `Show the records of a job's last runs, the most recent last. The job may be
+missing from the job file.`,
+		Example: `  zxfer replicate log home
+      show the last 20 runs
+  zxfer replicate log --json -n 1 home
+      print the last run with all its datasets
+  zxfer replicate log --drills home
+      show the last restore tests`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fault.Usagef(helpOf(cmd), "log takes the name of one job, not %d", len(args))
@@ -44,12 +49,12 @@ with every copy. The job need not be in the file any more.`,
 		},
 	}
 	o.define(cmd, true, true)
-	cmd.Flags().Lookup("config").Usage = "the job `FILE` of the other verbs; the records alone are read"
-	cmd.Flags().Lookup("host").Usage = "the `NAME` of this host in the job file of the other verbs"
-	cmd.Flags().Lookup("json").Usage = "one JSON object a run on stdout, each on a line"
+	cmd.Flags().Lookup("config").Usage = "ignore job file `FILE`; log reads only records"
+	cmd.Flags().Lookup("host").Usage = "ignore host `NAME`; log reads only records"
+	cmd.Flags().Lookup("json").Usage = "print one JSON object per line"
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
-		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "runs to show")
-		f.BoolVar(&drills, "drills", false, "show drills, not runs")
+		f.VarP(option.Count(&n, 1, 1_000_000), "lines", "n", "show the last `N` records")
+		f.BoolVar(&drills, "drills", false, "show drills instead of runs")
 	})
 	return cmd
 }

@@ -21,10 +21,11 @@ func newReplicateMetrics(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics [FLAGS]",
 		Short: "Write the metrics of all jobs",
-		Long: `metrics writes what the last runs of all jobs left to the file that [metrics]
-textfile names, for node_exporter's textfile collector, as every run does. A job
-that runs as another user than root may not: the unit that install writes for it
-runs this as root when the job has ended; with cron, run it as root.`,
+		Long: `Write the metrics of all jobs to the file that [metrics] textfile names, for
+the textfile collector of node_exporter. Each run does the same. If a job runs
+as another user than root, run metrics as root after it.`,
+		Example: `  zxfer replicate metrics
+  zxfer replicate metrics --stdout`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := o.load()
@@ -46,7 +47,7 @@ runs this as root when the job has ended; with cron, run it as root.`,
 	}
 	o.define(cmd, true, false)
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&show, "stdout", false, "print them instead")
+		f.BoolVar(&show, "stdout", false, "print the metrics, and write no file")
 	})
 	return cmd
 }

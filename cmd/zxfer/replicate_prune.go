@@ -14,21 +14,18 @@ func newReplicatePrune(a *app) *cobra.Command {
 	var all, dryRun, beyond bool
 	cmd := &cobra.Command{
 		Use:   "prune [FLAGS] JOB ...",
-		Short: "Apply retention now, without a transfer",
-		Long: `prune removes the snapshots that a job's retention does not keep, on the source
-and on every target that it reaches, and from the targets that are a mirror what the
-source no longer has. Each run does the same at its end.
-
-Never removed are the newest snapshot of a dataset, the newest common one of any
-target, what an interrupted receive needs, what is held or has clones, and every
-snapshot that the job neither made nor adopted. A snapshot whose date is in the
-future, or before that of an earlier one, does not make any other go.
-
-Of what earlier runs kept, one run removes what time and newer snapshots have
-overtaken, and of each dataset at most prune_limit (100) others, as after a change
-of the job file; from a mirror, of each dataset at most mirror.limit (100). Where it
-is more nothing is removed (exit code 3); with --beyond-limit it is.`,
-		Args: requireJobs(&all),
+		Short: "Apply the retention policy without a transfer",
+		Long: `Destroy the snapshots that a job's retention policy does not keep, on the
+source and all targets. On mirrors, also destroy what was deleted on the
+source. Each run does the same at its end.`,
+		Example: `  zxfer replicate prune -n home
+      list what would be destroyed
+  zxfer replicate prune home
+      prune the source and the targets of one job
+  zxfer replicate prune --all
+      prune all jobs`,
+		Annotations: map[string]string{exitTitle: `  3  prune_limit or mirror.limit would be exceeded; nothing was destroyed`},
+		Args:        requireJobs(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)
 			if err != nil {
@@ -57,10 +54,10 @@ is more nothing is removed (exit code 3); with --beyond-limit it is.`,
 		},
 	}
 	o.define(cmd, true, true)
-	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
-		fs.BoolVar(&all, "all", false, "every job of the file")
-		fs.BoolVarP(&dryRun, "dry-run", "n", false, "list what would be removed and change nothing")
-		fs.BoolVar(&beyond, "beyond-limit", false, "remove, this once, more than prune_limit or mirror.limit")
+	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&all, "all", false, allHelp)
+		fs.BoolVarP(&dryRun, "dry-run", "n", false, dryRunHelp)
+		fs.BoolVar(&beyond, "beyond-limit", false, "exceed prune_limit and mirror.limit this time")
 	})
 	return cmd
 }

@@ -25,15 +25,18 @@ func newReplicateRun(a *app) *cobra.Command {
 	var first plan.First
 	cmd := &cobra.Command{
 		Use:   "run [FLAGS] JOB ...",
-		Short: "Run jobs once, now",
-		Long: `run runs jobs once, one after the other: snapshots, transfers to all targets,
-holds and bookmarks, retention. Datasets that fail do not stop the others. A job
-that runs already is left alone (exit code 3), or waited for with --wait.
-
-Exit code 1 says that something failed, 4 that the next run resumes what was
-interrupted.`,
-		Example: "  zxfer replicate run home\n  zxfer replicate run --all",
-		Args:    requireJobs(&all),
+		Short: "Run jobs once",
+		Long: `Run jobs once, in sequence: take snapshots, send them to all targets, and apply
+the retention policy. A failed dataset does not stop the others. The next run
+resumes interrupted transfers.`,
+		Annotations: map[string]string{exitTitle: `  3  a job is already running, or a check refused it`},
+		Example: `  zxfer replicate run home
+      run one job
+  zxfer replicate run --all
+      run every job of this host
+  zxfer replicate run --report /tmp/home.html home
+      write a page with rates, bottlenecks and errors`,
+		Args: requireJobs(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if service {
 				ignoreSecondTerm()
@@ -53,14 +56,15 @@ interrupted.`,
 		},
 	}
 	o.define(cmd, true, true)
-	flagGroup(cmd, "How to run", func(fs *pflag.FlagSet) {
-		fs.BoolVar(&all, "all", false, "run every job of the file")
-		fs.Var(firstFlag(&first), "first", "how a dataset begins that a target does not have, in this run, whatever the job says: with all history, the newest snapshot, or not at all")
-		fs.BoolVar(&wait, "wait", false, "wait for the end of a job that runs already")
-		fs.BoolVar(&service, "service", false, "end with exit code 0 when told to stop, as a service should: the next run resumes")
+	flagGroup(cmd, "Run", func(fs *pflag.FlagSet) {
+		fs.BoolVar(&all, "all", false, allHelp)
+		fs.Var(firstFlag(&first), "first", firstHelp)
+		fs.BoolVar(&wait, "wait", false, "wait if a job is already running")
+		fs.BoolVar(&service, "service", false, "exit with 0 if stopped by a signal, as systemd expects")
 		show.define(fs)
 	})
 	completeWords(cmd, "first", plan.FirstWays()...)
+	advanced(cmd, "first", "service")
 	return cmd
 }
 

@@ -26,37 +26,23 @@ func newReplicateStatus(a *app) *cobra.Command {
 	var htmlFile string
 	cmd := &cobra.Command{
 		Use:   "status [FLAGS] [JOB ...]",
-		Short: "Show how every dataset stands",
-		Long: `status shows, for each dataset and target, when it last arrived, how far it is
-behind the schedule, what the last run moved and why it failed, and when the job
-runs next. Of a job without a target it shows when the last snapshot was taken,
-or was found not to be needed. It reads the records only and reaches no host.
-
-A dataset is late when the run after its last success was due longer ago than
-the job's grace (15 minutes unless the file says otherwise) and jitter. Exit
-code 1 says that a job is late, or that its last run failed, was refused or was
-interrupted, in any part, or found data errors of a pool; a scheduled job that never
-ran is late.
-
-With --nagios it is a monitoring plugin, whose exit codes are 0 OK; 1 WARNING, a
-job is late, a pool of it has data errors, or its last run was interrupted; 2 CRITICAL, its last run failed or
-was refused, in any part, or it is late by a second run; 3 UNKNOWN, it has no
-schedule and never ran, or its records cannot be read.
-
-With --html it writes a page with the age of every copy instead, for a web server,
-a mail or a colleague; the exit code is the same.
-
-With --hosts it asks other hosts, all that the job file names, or only those that
-are named here as hosts, as groups or as [user@]host: each by ssh, for its own
-zxfer replicate status --json, so many at once. What is not well comes first. A host
-that does not answer is one line; exit code 1 says so, too, and --nagios UNKNOWN where
-nothing is worse. No password is asked for. To let a key show its host's
-status and nothing else: zxfer replicate authorize --allow status.`,
-		Example: `  zxfer replicate status                       this host
-  zxfer replicate status --short home          what is not well with one job
-  zxfer replicate status --hosts               all hosts of the job file
-  zxfer replicate status --hosts web db1       a group of hosts, and one more
-  zxfer replicate status --hosts --html /srv/www/backups.html`,
+		Short: "Show when each dataset was last replicated",
+		Long: `Show when each dataset last arrived at each target, whether it is late, and
+when its job runs next. A dataset is late if a run is overdue by more than the
+job's grace and jitter. status only reads records, and with --hosts records of
+other hosts.`,
+		Annotations: map[string]string{argsTitle: `  JOB  a job of the job file (default: all); with --hosts a host or group`, exitTitle: `  1  a job is late, failed, was refused or interrupted, or found data errors
+With --nagios:
+  0  OK
+  1  WARNING: a job is late or was interrupted, or its pool has data errors
+  2  CRITICAL: a run failed or was refused, or a job is late by two runs
+  3  UNKNOWN: no run and no schedule, or records or hosts cannot be read`},
+		Example: `  zxfer replicate status
+      show the jobs of this host
+  zxfer replicate status --hosts web db1
+      show the jobs of a group of hosts, and of one more
+  zxfer replicate status --hosts --html /srv/www/backups.html
+      write a page about all hosts of the job file`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("nagios") {
 				return o.nagios(cmd.Context(), a, cmd.Flags(), args, of)
@@ -95,9 +81,9 @@ status and nothing else: zxfer replicate authorize --allow status.`,
 	}
 	o.define(cmd, true, true)
 	flagGroup(cmd, "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&short, "short", false, "only what is late or failed")
-		f.BoolVar(&nagios, "nagios", false, "as a monitoring plugin, with its exit codes")
-		f.StringVar(&htmlFile, "html", "", "write a page that shows this to `FILE`, or to standard output with -")
+		f.BoolVar(&short, "short", false, "show only late and failed datasets")
+		f.BoolVar(&nagios, "nagios", false, "run as a Nagios plugin")
+		f.StringVar(&htmlFile, "html", "", "write an HTML page to `FILE` (- for standard output)")
 	})
 	of.define(cmd)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -29,39 +29,19 @@ func newRestore(a *app) *cobra.Command {
 	o := &restoreOptions{sendOptions: sendOptions{now: a.now}}
 	cmd := &cobra.Command{
 		Use:   "restore [FLAGS] COPY[@SNAPSHOT] TARGET",
-		Short: "Bring a dataset back from its copy",
-		Long: `restore brings a dataset back from its copy, with all snapshots that the copy
-has, and gives back what the copy had changed for its own safety: it can be
-written to, and mounts where the target's place says.
-
-COPY is [[user@]host:]DATASET[@SNAPSHOT]; without a snapshot the newest one is
-restored. TARGET is as of zxfer send: a new dataset, beside what is still there,
-or the damaged one itself, which then gets what it lacks. Nothing that is newer
-there is lost without --rollback; without it the refusal names what would be.
-With it, a target that has the snapshot itself is rolled back to it.
-
-While it arrives it is read-only and not mounted. What is encrypted comes back
-as it is, and its key never crosses: the last lines say which key to load, and
-what to mount. A tree (-R) that was one encryption root is one again, where that
-is proved. Interrupted at whatever moment, the same command goes on.
-
-With --files single files and folders come back, out of one snapshot, into the
-directory TARGET, [[user@]host:]/PATH or ./PATH. The copy is not mounted where
-anybody sees it, and is received into as ever meanwhile. What is there already
-with the same size and time is passed over; what differs is refused, and
-replaced with --overwrite.`,
+		Short: "Restore datasets or files from a copy",
+		Long: `Restore a dataset from its copy, with all snapshots and its original
+properties. The target remains read-only and unmounted until the restore is
+complete. zxfer destroys newer data on the target only with --rollback.`,
+		Annotations: map[string]string{argsTitle: `  COPY    [[user@]host:]DATASET[@SNAPSHOT] (default: the most recent snapshot)
+  TARGET  [[user@]host:]DATASET, new or damaged; with --files a directory,
+          [[user@]host:]/PATH or ./PATH`},
 		Example: `  zxfer restore -n backup1:vault/home tank/home
-      show what would come back, what would be set and what mounts where
-  zxfer restore backup1:vault/home tank/home-back
-      beside what is still there
-  zxfer restore -R --mount backup1:vault/home tank/home
-      a tree, and mount it
-  zxfer restore --at 'yesterday 18:00' backup1:vault/home tank/home-back
-      as it was then
+      show what would be restored, set and mounted
   zxfer restore --rollback backup1:vault/home tank/home
-      back over the damaged dataset, which loses what is newer
+      roll the damaged dataset back, destroying newer data
   zxfer restore --files alice/letters backup1:vault/home@monday ./found
-      the folder "letters" of alice, as ./found/letters`,
+      restore one directory as ./found/letters`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fault.Usagef(helpOf(cmd), "restore takes 2 arguments, COPY and TARGET, not %d", len(args))
@@ -86,18 +66,19 @@ replaced with --overwrite.`,
 			})
 		},
 	}
-	flagGroup(cmd, "What to restore", func(f *pflag.FlagSet) {
+	flagGroup(cmd, "Copy", func(f *pflag.FlagSet) {
 		o.defineTree(f)
-		f.StringVar(&o.at, "at", "", "the newest snapshot of that `TIME` or before, of each dataset: 'yesterday 18:00', '2026-11-21 09:30', whatever date --date takes")
+		f.StringVar(&o.at, "at", "", "restore the state at `TIME`, such as 'yesterday 18:00'")
 		o.defineSnapshots(f)
 		o.files.define(f)
 	})
-	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
-		f.BoolVar(&o.mount, "mount", false, "mount it afterwards, where its key is loaded")
-		o.defineProperties(f, "also bring back the property `NAME`, such as org.example:note; may be repeated")
+	flagGroup(cmd, "Target", func(f *pflag.FlagSet) {
+		f.BoolVar(&o.mount, "mount", false, "mount restored datasets whose keys are loaded")
+		o.defineProperties(f, "also restore property `NAME`; repeatable")
 		o.defineArrival(f)
 	})
 	o.defineRun(cmd)
+	advanced(cmd, "include-snaps", "exclude-snaps", "newest", "since", "latest-only", "decrypt", "key-file", "carry", "no-resume", "measure", "retries", "skip-check")
 	return cmd
 }
 

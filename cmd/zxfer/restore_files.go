@@ -22,9 +22,9 @@ type filesOptions struct {
 }
 
 func (o *filesOptions) define(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.paths, "files", nil, "only the file `PATH`, or the folder with all below it, as it is in the snapshot, into the directory TARGET; / is all; may be repeated")
-	f.StringVar(&o.keyFile, "key-file", "", "with --files, of what is encrypted and its key not loaded: load it from `FILE`, on COPY's host, for as long as files are read")
-	f.BoolVar(&o.overwrite, "overwrite", false, "with --files, replace files that are there and differ")
+	f.StringArrayVar(&o.paths, "files", nil, "restore only file or directory `PATH`; / is all; repeatable")
+	f.StringVar(&o.keyFile, "key-file", "", "load keys from `FILE` on COPY's host (for --files)")
+	f.BoolVar(&o.overwrite, "overwrite", false, overwriteHelp+" that differ (with --files)")
 }
 
 // filesRequest returns the request for --files.

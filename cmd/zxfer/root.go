@@ -14,30 +14,29 @@ import (
 	"zxfer/pkg/sshexec"
 )
 
-const exitCodes = `Exit codes:
-  0  done
-  1  failed
-  2  usage: the command line is wrong
-  3  refused: a check or safety rule says no, nothing was changed
-  4  interrupted with its state kept: the same command resumes
-`
-
 func newRoot(a *app) *cobra.Command {
 	var version bool
 	root := &cobra.Command{
-		Use:   "zxfer",
-		Short: "Move ZFS datasets and devices between hosts over authenticated TCP",
-		Long: `zxfer moves ZFS datasets and raw devices between two hosts as fast as the
-slowest part allows, names that part, and lets no unauthenticated byte reach
-zfs receive or a disk.
-
-The other host needs an ssh server, and zfs for datasets; zxfer starts itself
-there.`,
-		Example: `  zxfer send -n tank/ds backup1:vault       show what would be done
-  zxfer send tank/ds@daily backup1:vault    send it
-  zxfer restore backup1:vault/ds tank/ds    bring it back
-  zxfer dev /dev/vg/db backup1:/srv/db.img  copy a device into an image file
-  zxfer doctor backup1                      both hosts, the link, what limits it`,
+		Use:   "zxfer VERB [FLAGS] ...",
+		Short: "Replicate ZFS datasets and copy block devices between hosts",
+		Long: `zxfer sends ZFS datasets and block devices between hosts over authenticated TCP
+connections, and reports what limits the rate. A remote host needs an ssh
+server, and ZFS for datasets. zxfer copies itself there.`,
+		Annotations: map[string]string{exitTitle: `  0  success
+  1  failure
+  2  usage error: the command line or the job file is wrong
+  3  refused by a check or safety rule; nothing was changed
+  4  interrupted; run the same command again to resume`},
+		Example: `  zxfer doctor backup1
+      check both hosts and the link, and estimate the transfer rate
+  zxfer send -n tank/home backup1:vault
+      show the plan of a transfer, and change nothing
+  zxfer send -R --snapshot= tank/home backup1:vault
+      snapshot tank/home and its descendants, and send them to vault/home
+  zxfer restore backup1:vault/home tank/home-back
+      restore the copy as a new dataset
+  zxfer dev /dev/vg/db backup1:/srv/db.img
+      copy a block device to an image file`,
 		Args: refuseUnknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
@@ -51,19 +50,29 @@ there.`,
 		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRun:           func(*cobra.Command, []string) { a.started = true },
 	}
-	root.Flags().BoolVar(&version, "version", false, "show the version, as zxfer version does")
+	root.Flags().BoolVar(&version, "version", false, "show the version")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		_ = writeHelp(a.stdout, cmd) // cobra's help function returns no error
 	})
-	root.AddCommand(newSend(a), newRestore(a), newHeal(a), newCompare(a), newDev(a), newDoctor(a), newReplicate(a), newUninstall(a), newAgent(a), newVersion(a), newCompletion(a), newGendocs(), newFreezeGuard(a))
 	help := newHelp(a)
-	root.SetHelpCommand(help)
-	root.AddCommand(help) // cobra would add it only on execution
-	completeValues(root)
+	root.SetHelpCommand(help) // a verb of its own; cobra would add it only on execution
+	addVerbs(root, "Verbs", newSend(a), newRestore(a), newReplicate(a), newCompare(a), newHeal(a), newDev(a), newDoctor(a))
+	addVerbs(root, "More verbs", newUninstall(a), newCompletion(a), newVersion(a), help)
+	root.AddCommand(newAgent(a), newFreezeGuard(a), newTransportTopic(), newGrantsTopic(), newChecksTopic())
+	finishCommand(root)
 	return root
+}
+
+// finishCommand completes cmd and its subcommands, whose flags are all declared.
+func finishCommand(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true // Use has [FLAGS]
+	completeValues(cmd)
+	for _, c := range cmd.Commands() {
+		finishCommand(c)
+	}
 }
 
 // requireVerb shows the help of a command that requires a verb.
@@ -96,14 +105,16 @@ func helpOf(cmd *cobra.Command) string {
 
 func newHelp(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [VERB ...]",
-		Short: "Show the help of a verb",
-		Long:  "help shows the help of a verb, or of zxfer.",
+		Use:   "help [VERB ... | TOPIC]",
+		Short: "Show the help of a verb or topic",
+		Long:  "Show the help of a verb or topic.",
+		Example: `  zxfer help replicate run
+  zxfer help transport`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			if of, err := find(cmd.Root(), args); err == nil {
 				for _, c := range of.Commands() {
-					if c.IsAvailableCommand() {
+					if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
 						names = append(names, c.Name())
 					}
 				}

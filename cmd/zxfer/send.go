@@ -36,33 +36,19 @@ func newSend(a *app) *cobra.Command {
 	o := &sendOptions{now: a.now}
 	cmd := &cobra.Command{
 		Use:   "send [FLAGS] SRC TARGET",
-		Short: "Send a dataset to another host or pool",
-		Long: `send brings a dataset's snapshots to a target: everything the first time,
-afterwards only what is new since the latest common snapshot or bookmark.
-
-SRC is [[user@]host:]DATASET[@SNAPSHOT]; without a snapshot the newest one is
-sent. TARGET is [[user@]host:]POOL, which receives the source's path below its
-pool (tank/a/b arrives as POOL/a/b), or the exact dataset; NAME/ receives the
-path below NAME. Either end, both or none may be on another host.
-
-Before anything is changed, both sides are surveyed, a plan is made and
-checked; -n stops there and shows it. Encrypted datasets are sent raw, so
-neither side needs the key. Nothing on the target is rolled back, destroyed or
-mounted unless a flag says so. A transfer that was cut off is resumed, by
-itself or by running the same command again.`,
-		Example: `  zxfer send -n tank/ds backup1:vault
-      show the plan: steps, sizes, wire, the same by hand; change nothing
-  zxfer send tank/ds@daily backup1:vault
-      send everything up to @daily to vault/ds on backup1
+		Short: "Send datasets and their snapshots to a target",
+		Long: `Send the snapshots of a dataset to a target: all of them the first time, later
+only new ones. zxfer first surveys both sides, makes a plan and checks it. It
+sends encrypted datasets raw, and resumes interrupted transfers.`,
+		Annotations: map[string]string{argsTitle: `  SRC     [[user@]host:]DATASET[@SNAPSHOT] (default: the most recent snapshot)
+  TARGET  [[user@]host:]DATASET, or a POOL or NAME/ below which zxfer creates
+          the path of SRC without its pool`},
+		Example: `  zxfer send -n tank/home backup1:vault
+      show plan, sizes and equivalent commands; change nothing
   zxfer send -R --snapshot= tank/home backup1:vault/home
-      snapshot tank/home and all below it, send them; as often as you like, as
-      each snapshot is named by the time
-  zxfer send backup1:vault/ds tank/restored
-      fetch a dataset from another host
-  zxfer send a:tank/ds b:vault
-      from one other host to another; the data does not pass this one
-  zxfer send tank/ds@a pool2
-      from pool to pool on this host, without a network`,
+      snapshot tank/home and its descendants, and send them
+  zxfer send backup1:vault/home tank/restored
+      pull a dataset from another host`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return nil
@@ -114,22 +100,23 @@ func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(co
 // define declares the flags.
 func (o *sendOptions) define(cmd *cobra.Command) {
 	req := &o.req
-	flagGroup(cmd, "What to send", func(f *pflag.FlagSet) {
+	flagGroup(cmd, "Source", func(f *pflag.FlagSet) {
 		o.defineTree(f)
-		f.StringVar(&req.TakeSnapshot, "snapshot", "", "take a snapshot of this `NAME`, which none may have yet, first and send it; --snapshot= names it by the time, as in zxfer-2026-11-22T16:48:03Z (UTC)")
+		f.StringVar(&req.TakeSnapshot, "snapshot", "", "first take snapshot `NAME` (--snapshot= names it)")
 		o.defineSnapshots(f)
-		f.Var(firstFlag(&req.Plan.First), "first", "how a dataset begins that the target does not have: with all history (the default), with the newest snapshot, or not at all")
+		f.Var(firstFlag(&req.Plan.First), "first", firstHelp)
 	})
-	flagGroup(cmd, "What arrives", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "carry all harmless properties set on the source, not only those that shape data")
-		o.defineProperties(f, "also carry the property `NAME`, such as org.example:note; implies -p; may be repeated")
-		f.StringVar(&req.Hold, "hold", "", "hold the arrived snapshots on both ends with this `TAG`")
-		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark the sent snapshots on the source: a base that outlives them")
+	flagGroup(cmd, "Target", func(f *pflag.FlagSet) {
+		f.BoolVarP(&req.Plan.CarryProperties, "props", "p", false, "send every safe property (default: those shaping data)")
+		o.defineProperties(f, "also send property `NAME`; implies -p; repeatable")
+		f.StringVar(&req.Hold, "hold", "", "hold sent snapshots on both sides with `TAG`")
+		f.BoolVar(&req.Bookmark, "bookmark", false, "bookmark sent snapshots on the source")
 		o.defineArrival(f)
-		f.BoolVar(&o.rotate, "rotate", false, "where a target diverged, or has nothing in common with the source, keep it as TARGET.zxfer-TIME, with all below it, and send in full; -n shows it")
+		f.BoolVar(&o.rotate, "rotate", false, "rename diverged target, send in full (preview: -n)")
 	})
 	o.defineRun(cmd)
 	completeWords(cmd, "first", plan.FirstWays()...)
+	advanced(cmd, "newest", "since", "first", "carry", "hold", "bookmark", "no-resume", "measure", "retries", "skip-check")
 }
 
 // maxNewest is the maximum of --newest.
@@ -165,47 +152,46 @@ func firstFlag(first *plan.First) option.Value {
 // Flags that zxfer restore has too.
 
 func (o *sendOptions) defineTree(f *pflag.FlagSet) {
-	f.BoolVarP(&o.req.Plan.Recursive, "recursive", "R", false, "all datasets below it too, each by its own streams, parents first")
-	f.BoolVarP(&o.recurse, "recurse", "r", false, "the same as --recursive")
+	f.BoolVarP(&o.req.Plan.Recursive, "recursive", "R", false, recursiveHelp)
+	f.BoolVarP(&o.recurse, "recurse", "r", false, recursiveHelp)
 	f.Lookup("recurse").Hidden = true
 }
 
 func (o *sendOptions) defineSnapshots(f *pflag.FlagSet) {
 	req := &o.req
-	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "only snapshots whose name matches `PATTERN`, such as 'daily-*', or as a regular expression 're:^(daily|weekly)'; may be repeated")
-	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "leave out snapshots whose name matches `PATTERN`; may be repeated")
-	f.Var(option.Count(&req.Plan.Newest, 1, maxNewest), "newest", "only the newest N of each dataset, of those that other flags leave")
-	f.Var(&o.since, "since", "only snapshots that were taken no longer ago than `SPAN`, such as 3d or 36h, counted back from this host's clock; the newest is sent in any case")
-	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "leave out all snapshots between the common one and the last")
-	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, "send encrypted datasets decrypted; their keys must be loaded")
+	f.StringArrayVar(&req.Plan.IncludeSnapshots, "include-snaps", nil, "select by `PATTERN`: glob or re:REGEXP; repeatable")
+	f.StringArrayVar(&req.Plan.ExcludeSnapshots, "exclude-snaps", nil, "skip by `PATTERN`: glob or re:REGEXP; repeatable")
+	f.Var(option.Count(&req.Plan.Newest, 1, maxNewest), "newest", "select the `N` most recent snapshots per dataset")
+	f.Var(&o.since, "since", "select snapshots younger than `SPAN`, such as 3d")
+	f.BoolVar(&req.Plan.LatestOnly, "latest-only", false, "skip intermediate snapshots")
+	f.BoolVar(&req.Plan.Decrypt, "decrypt", false, decryptHelp)
 }
 
 func (o *sendOptions) defineProperties(f *pflag.FlagSet, carry string) {
 	f.StringArrayVar(&o.req.Plan.CarryNamed, "carry", nil, carry)
-	f.StringArrayVarP(&o.set, "set", "o", nil, "set a property on the target, `NAME=VALUE`; may be repeated")
-	f.StringArrayVarP(&o.req.Plan.Exclude, "exclude", "x", nil, "do not carry the property `NAME`; may be repeated")
+	f.StringArrayVarP(&o.set, "set", "o", nil, "set property `NAME=VALUE` on the target; repeatable")
+	f.StringArrayVarP(&o.req.Plan.Exclude, "exclude", "x", nil, "do not transfer property `NAME`; repeatable")
 }
 
 func (o *sendOptions) defineArrival(f *pflag.FlagSet) {
 	req := &o.req
-	f.BoolVar(&req.Verify, "verify", false, "read back what was sent, on both sides, and compare content digests, beside the GUIDs")
-	f.BoolVar(&req.Plan.Rollback, "rollback", false, "let the target lose what is newer than the common snapshot; -n lists it")
-	f.BoolVar(&req.Plan.NoResume, "no-resume", false, "drop what an interrupted receive left on the target and start over")
+	f.BoolVar(&req.Verify, "verify", false, "compare digests of contents, in addition to GUIDs")
+	f.BoolVar(&req.Plan.Rollback, "rollback", false, "roll target back, destroying newer data (preview: -n)")
+	f.BoolVar(&req.Plan.NoResume, "no-resume", false, "discard partially received state and start over")
 }
 
 func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	req := &o.req
 	req.Parallel, req.Retries = 1, transport.Retries
-	flagGroup(cmd, "The way there", func(f *pflag.FlagSet) { transportFlags(f, &req.Settings, transport.Send) })
-	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
-		f.BoolVarP(&req.DryRun, "dry-run", "n", false, "show the whole plan and change no dataset")
-		f.BoolVar(&req.Measure, "measure", false, "first measure the link, the source and the target, and tell the rate to expect and what limits it")
-		f.Var(option.Count(&req.Parallel, 1, transport.MaxParallel), "parallel", "datasets at once")
-		f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", "tries after a cut, for each dataset, before giving up with exit code 4")
-		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, "pass over the preflight check `ID` that a refusal named; may be repeated")
-		o.output.define(f, "show the plan first and each stream's stages afterwards")
+	transportGroup(cmd, &req.Settings, transport.Send)
+	flagGroup(cmd, "Run", func(f *pflag.FlagSet) {
+		f.BoolVarP(&req.DryRun, "dry-run", "n", false, dryRunHelp)
+		f.BoolVar(&req.Measure, "measure", false, measureHelp)
+		f.Var(option.Count(&req.Parallel, 1, transport.MaxParallel), "parallel", "transfer `N` datasets concurrently")
+		f.Var(option.Count(&req.Retries, 0, transport.MaxRetries), "retries", retriesHelp)
+		f.StringArrayVar(&req.SkipChecks, "skip-check", nil, skipCheckHelp)
+		o.output.define(f, "show the plan, and the stages of each stream")
 	})
-	completeTransport(cmd, transport.Send)
 	completeChecks(cmd)
 }
 

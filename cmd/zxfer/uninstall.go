@@ -27,6 +27,7 @@ import (
 	"zxfer/pkg/report"
 	"zxfer/pkg/size"
 	"zxfer/pkg/sshexec"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/zfs"
 )
 
@@ -39,17 +40,17 @@ func newUninstall(a *app) *cobra.Command {
 	o := &uninstallOptions{}
 	cmd := &cobra.Command{
 		Use:   "uninstall [FLAGS] [HOST]",
-		Short: "Tell what zxfer left on a host, and remove it",
-		Long: `uninstall tells what zxfer left on a host, this one where none is named: the
-binaries that it copied there, and the holds and bookmarks of jobs
-(zxfer:JOB:…) in all pools that the account sees. It asks, and removes the
-binaries; with --holds also the holds and bookmarks, on which the next
-increments of jobs that go on rely. Lines of authorized_keys and units, which
-also stay when a package is removed, are named with the command that removes
-them. The copies and their snapshots stay.
-
-The host needs no zxfer for it. A restricted key cannot do it.`,
-		Example: "  zxfer uninstall -n backup1\n  zxfer uninstall --holds --yes backup1",
+		Short: "Remove the files, holds and bookmarks of zxfer from a host",
+		Long: `List what zxfer left on a host, and remove the copied binaries after
+confirmation. With --holds, also remove holds and bookmarks, which active jobs
+need for incremental sends. Copies, snapshots, units and keys remain.`,
+		Annotations: map[string]string{argsTitle: `  HOST  [user@]host (default: this host)`},
+		Example: `  zxfer uninstall -n
+      list what is left on this host
+  zxfer uninstall -n backup1
+      list what is left on another host
+  zxfer uninstall --holds --yes backup1
+      also remove holds and bookmarks, without confirmation`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && args[0] == "" {
 				return fault.Usagef(helpOf(cmd), "uninstall takes one HOST, or none for this one")
@@ -61,11 +62,11 @@ The host needs no zxfer for it. A restricted key cannot do it.`,
 			return o.run(cmd.Context(), a, strings.Join(args, ""))
 		},
 	}
-	flagGroup(cmd, "How to run", func(f *pflag.FlagSet) {
-		f.BoolVarP(&o.dryRun, "dry-run", "n", false, "tell what is there and change nothing")
-		f.BoolVar(&o.holds, "holds", false, "remove the holds and bookmarks of all jobs, too")
-		f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-		f.StringVarP(&o.rsh, "rsh", "e", "", "remote shell `COMMAND` (default ssh)")
+	flagGroup(cmd, "Flags", func(f *pflag.FlagSet) {
+		f.BoolVarP(&o.dryRun, "dry-run", "n", false, dryRunHelp)
+		f.BoolVar(&o.holds, "holds", false, "also remove holds and bookmarks of all jobs")
+		f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
+		f.StringVarP(&o.rsh, "rsh", "e", "", transport.RSHHelp)
 	})
 	return cmd
 }

@@ -38,13 +38,12 @@ func newVersion(a *app) *cobra.Command {
 	var verbose, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version [FLAGS]",
-		Short: "Show the version, and with -v what this host has",
-		Long: `version shows zxfer's version, the commit that it was built from, and its
-protocol: that of zxfer on another host must be the same. With -v also how it was
-built, the ZFS kernel module of this host, and whether libzfs_core (through pyzfs)
-or the zfs command line is used, and why.`,
-		Example: `  zxfer version -v`,
-		Args:    noArgs,
+		Short: "Show version and build",
+		Long: `Show the version, the commit and the protocol of zxfer. zxfer on another host
+must have the same protocol.`,
+		Example: `  zxfer version -v
+      also show the ZFS kernel module and the back end of this host`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := buildReport()
 			if verbose || asJSON {
@@ -64,8 +63,8 @@ or the zfs command line is used, and why.`,
 			return r.text(a.stdout, verbose)
 		},
 	}
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the build, the ZFS module and the back end")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with all of -v")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show build, ZFS module and back end")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 

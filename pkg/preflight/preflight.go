@@ -77,36 +77,36 @@ func Checks() []Check {
 // conditions itself.
 func transferChecks() []Check {
 	return []Check{
-		{ID: "pool-health", Title: "Both pools answer, and the target's takes writes", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", find: poolHealth},
-		{ID: Space, Title: "The target has room for what will arrive", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
-		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},
-		{ID: "permissions", Title: "The users may do what the plan needs", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
-		{ID: "keys", Title: "What arrives can be read there without more ado", Needs: "the plan and both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keys},
-		{ID: "resume", Title: "No receive that was cut off waits on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
-		{ID: "keystatus", Title: "Keys are loaded where they are needed", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},
-		{ID: "covered", Title: "Nothing is mounted over the target", Needs: "/proc/self/mounts, zfs get mountpoint", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: mountedOver},
-		{ID: "holds", Title: "No job has left holds on snapshots that nobody needs", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
-		{ID: "features", Title: "The target's pool takes what the source's uses", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
-		{ID: "zfs-defects", Title: "Both ZFS versions are free of defects that the plan would meet", Needs: "the plan and both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
-		{ID: "window", Title: "TCP windows are large enough for the round trip", Needs: "net.ipv4.tcp_rmem, tcp_wmem, the round trip of the control connection", Docs: tcpSource, find: window, device: true},
+		{ID: "pool-health", Title: "Both pools respond, and the target's is writable", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpoolconcepts.7.html", find: poolHealth},
+		{ID: Space, Title: "The target has room for the transfer", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: space},
+		{ID: "pool-full", Title: "The target's pool is not nearly full", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/Performance%20and%20Tuning/Workload%20Tuning.html", find: poolFull},
+		{ID: "permissions", Title: "The users have the permissions that the plan needs", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html", find: permissions},
+		{ID: "keys", Title: "The copies can be read on the target", Needs: "plan, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keys},
+		{ID: "resume", Title: "No interrupted receive is pending on the target", Needs: "zfs get receive_resume_token", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-receive.8.html", find: resume},
+		{ID: "keystatus", Title: "All required keys are loaded", Needs: "zfs get keystatus", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-load-key.8.html", find: keyStatus},
+		{ID: "covered", Title: "No other file system is mounted over the target", Needs: "/proc/self/mounts, zfs get mountpoint", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zfsprops.7.html", find: mountedOver},
+		{ID: "holds", Title: "No job left stale holds", Needs: "zfs holds, both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-hold.8.html", find: holds},
+		{ID: "features", Title: "The target's pool supports the source pool's features", Needs: "zpool get feature@… of both pools", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/7/zpool-features.7.html", find: features},
+		{ID: "zfs-defects", Title: "No known defect of the ZFS versions affects the plan", Needs: "plan, both listings", Docs: "https://github.com/openzfs/zfs/releases", find: defects},
+		{ID: "window", Title: "TCP windows are large enough for the round-trip time", Needs: "net.ipv4.tcp_rmem, tcp_wmem, round-trip time of the control connection", Docs: tcpSource, find: window, device: true},
 	}
 }
 
 // linkChecks returns the checks of the network path and of measured links.
 func linkChecks() []Check {
 	return []Check{
-		{ID: WayID, Title: "Data passes from the host that connects to the one that listens", Needs: "a connection to the data port, made and closed", Docs: "https://www.netfilter.org/documentation/HOWTO/packet-filtering-HOWTO.html", way: checkPath, device: true},
-		{ID: "link", Title: "The network carries what the hosts could move", Needs: "TCP_INFO of a measured link", Docs: tcpInfoSource, link: checkRate, device: true},
-		{ID: "mtu", Title: "Packets of the interfaces' size pass unfragmented", Needs: "TCP_INFO of a measured link, the interfaces' MTU", Docs: tcpInfoSource, link: checkMTU, device: true},
+		{ID: WayID, Title: "Data reaches the listening host", Needs: "a test connection to the data port", Docs: "https://www.netfilter.org/documentation/HOWTO/packet-filtering-HOWTO.html", way: checkPath, device: true},
+		{ID: "link", Title: "The network is as fast as the hosts", Needs: "TCP_INFO of a measured link", Docs: tcpInfoSource, link: checkRate, device: true},
+		{ID: "mtu", Title: "Packets of the interfaces' MTU pass unfragmented", Needs: "TCP_INFO of a measured link, MTU of the interfaces", Docs: tcpInfoSource, link: checkMTU, device: true},
 	}
 }
 
 // planChecks returns the conflicts of a plan as checks of doctor. A send reports them itself.
 func planChecks() []Check {
 	return []Check{
-		{ID: plan.KeyChanged, Title: "The copy's encryption root is still one whose key the source's is", Needs: "zfs get encryptionroot,keyformat,pbkdf2salt", Docs: "https://github.com/openzfs/zfs/issues/12614",
+		{ID: plan.KeyChanged, Title: "The copy's encryption root still has the source's key", Needs: "zfs get encryptionroot,keyformat,pbkdf2salt", Docs: "https://github.com/openzfs/zfs/issues/12614",
 			conflict: func(id string) bool { return id == plan.KeyChanged }},
-		{ID: planCheck, Title: "A way from the source's state to the target's exists", Needs: "both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html",
+		{ID: planCheck, Title: "A transfer from the source to the target can be planned", Needs: "both listings", Docs: "https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-send.8.html",
 			conflict: func(id string) bool { return id != plan.KeyChanged }},
 	}
 }

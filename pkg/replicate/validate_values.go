@@ -181,7 +181,7 @@ func (f *faults) transfer(t *Transfer) {
 	}
 	for _, id := range t.SkipChecks {
 		if !preflight.Skippable(id) {
-			f.addf("transfer.skip_checks: there is no check %q; docs/checks.md lists them", id)
+			f.addf("transfer.skip_checks: there is no check %q; zxfer help checks lists them", id)
 		}
 	}
 }

@@ -33,19 +33,18 @@ type Option struct {
 	Short  string // its flag's letter, or ""
 	Key    string // key in the transfer table of a job file: the tag of its field
 	Places Place
+	Usage  string // help of the flag: a verb phrase, with the placeholder in backquotes
 	// IneffectiveIf holds the cases in which the option has no effect and is refused.
 	IneffectiveIf Condition
 	Words         []Word // words that it accepts, the default first; not all of them if value is set
-	help          string
-	dev           string // help for device copies; "" = help
 	word          func(*Settings) *string
 	value         func(*Settings) option.Value // used if word is nil
 }
 
 // Word is a word that an option accepts.
 type Word struct {
-	Name, Meaning string
-	excludedAt    Place // places that do not accept it
+	Name, Meaning string // Meaning may name other options, which are still to be expanded
+	excludedAt    Place  // places that do not accept it
 }
 
 const (
@@ -55,12 +54,9 @@ const (
 
 // Options returns the options of some places.
 func Options(at Place) []Option {
-	all := slices.Concat(connectionOptions(), socketOptions(), flowOptions(), remoteShellOptions())
+	all := slices.Concat(connectionOptions(), flowOptions(), socketOptions(), remoteShellOptions())
 	all = slices.DeleteFunc(all, func(o Option) bool { return o.Places&at == 0 })
 	for i := range all {
-		if at == Dev {
-			all[i].help = cmp.Or(all[i].dev, all[i].help)
-		}
 		all[i].Words = slices.DeleteFunc(all[i].Words, func(w Word) bool { return w.excludedAt&at == at })
 	}
 	return all
@@ -70,34 +66,40 @@ func Options(at Place) []Option {
 func connectionOptions() []Option {
 	return []Option{
 		{
-			ID: "wire", Key: "wire", Places: everywhere, IneffectiveIf: OneHost | NothingMoved, help: "how bytes cross", word: func(w *Settings) *string { return &w.Wire },
+			ID: "wire", Key: "wire", Places: everywhere, IneffectiveIf: OneHost | NothingMoved,
+			Usage: "send data over `WIRE`",
+			word:  func(w *Settings) *string { return &w.Wire },
 			Words: []Word{
-				{Name: Auto, Meaning: "signed for raw encrypted streams, else tls; ssh where nothing else passes"},
-				{Name: "signed", Meaning: "not secret, every frame authenticated"},
-				{Name: "tls"},
-				{Name: Plain, Meaning: "only connections authenticated, needs {{trusted-link}}"},
-				{Name: SSH, Meaning: "slow, needs no port"},
-				{Name: NC, Meaning: "for a host where zxfer cannot run: its nc connects to this one, needs {{trusted-link}}", excludedAt: Dev},
+				{Name: Auto, Meaning: "signed if raw encrypted, otherwise tls; ssh as fallback"},
+				{Name: "signed", Meaning: "authenticates every frame, encrypts nothing"},
+				{Name: "tls", Meaning: "encrypts and authenticates"},
+				{Name: Plain, Meaning: "authenticates only connections; needs {{trusted-link}}"},
+				{Name: SSH, Meaning: "sends data through ssh: slower, needs no port"},
+				{Name: NC, Meaning: "uses nc, for hosts without zxfer; needs {{trusted-link}}", excludedAt: Dev},
 			},
 		}, {
 			ID: "trusted-link", Key: "trusted_link", Places: everywhere, IneffectiveIf: OneHost | NothingMoved,
-			help:  "consent to a wire that protects nothing, plain or nc: nobody on the link reads or changes data",
+			Usage: "allow wires plain and nc; attackers can read and change data",
 			value: func(w *Settings) option.Value { return option.Switch(&w.TrustedLink) },
 		}, {
 			ID: "streams", Key: "streams", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | ByNC,
-			help:  "TCP connections, 1 to 64 (default chosen from the round-trip time and the size)",
+			Usage: "use `N` connections, 1 to 64 (default automatic)",
 			value: func(w *Settings) option.Value { return option.Count(&w.Streams, 1, maxStreams) },
 		}, {
 			ID: "dial", Key: "dial", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
-			help: "which side opens the connections; auto: this host, or the source, or where that does not pass the other", word: func(w *Settings) *string { return &w.Dial },
-			Words: []Word{{Name: Auto}, {Name: "source"}, {Name: "target"}},
+			Usage: "choose the `SIDE` that opens connections", word: func(w *Settings) *string { return &w.Dial },
+			Words: []Word{
+				{Name: Auto, Meaning: "this host or the source; the other side if that fails"},
+				{Name: "source", Meaning: "the source connects to the target"},
+				{Name: "target", Meaning: "the target connects to the source"},
+			},
 		}, {
 			ID: "data-address", Key: "data_address", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
-			help:  "IP address of the listening side to use for data (default that of the ssh connection)",
+			Usage: "listen on IP address `ADDR` (default ssh address)",
 			value: func(w *Settings) option.Value { return option.Text(&w.DataAddress, "ADDR", isAddress) },
 		}, {
 			ID: "port-range", Key: "ports", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
-			help:  "ports of the listening side (default any)",
+			Usage: "listen on a port in `LOW-HIGH` (default any)",
 			value: func(w *Settings) option.Value { return option.Parsed(&w.Ports, "LOW-HIGH") },
 		},
 	}
@@ -108,36 +110,42 @@ func flowOptions() []Option {
 	return []Option{
 		{
 			ID: "buffer", Key: "buffer", Places: Send | Dev | JobFile,
-			help:  "memory buffer on each side, used as far as it helps (default 256MiB)",
-			dev:   "memory buffer on each side, used as far as it helps (default 16MiB)",
+			Usage: "use at most `SIZE` of memory per host (default 256MiB, devices 16MiB)",
 			value: func(w *Settings) option.Value { return option.Size(&w.Buffer, size.Max) },
 		}, {
 			ID: "bwlimit", Key: "bandwidth", Places: everywhere, IneffectiveIf: NothingMoved,
-			help:  "limit over all connections in bytes per second, such as 100MiB",
+			Usage: "limit the total rate to `RATE` bytes per second, such as 100MiB",
 			value: func(w *Settings) option.Value { return option.Rate(&w.Bandwidth) },
 		}, {
 			ID: "compress", Key: "compress", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC,
-			help:  "compress on the wire; auto adapts to the data and the link; raw encrypted streams never are",
-			Words: []Word{{Name: Auto}, {Name: "zstd"}, {Name: off}},
+			Usage: "compress data by `MODE`",
+			Words: []Word{
+				{Name: Auto, Meaning: "adapts to data and link; skips raw encrypted streams"},
+				{Name: "zstd", Meaning: "always compresses; zstd:N sets the level, 1 to 19"},
+				{Name: off, Meaning: "never compresses"},
+			},
 			value: func(w *Settings) option.Value { return compressionValue(&w.Compress) },
 		}, {
 			ID: "compress-threads", Key: "compress_threads", Places: Send | Dev | JobFile, IneffectiveIf: OneHost | NothingMoved | ByNC | Uncompressed,
-			help:  "cores that may compress (default all)",
+			Usage: "compress on at most `N` cores (default all)",
 			value: func(w *Settings) option.Value { return option.Count(&w.CompressThreads, 1, maxThreads) },
 		},
 	}
 }
+
+// RSHHelp is the help of every flag for the remote shell.
+const RSHHelp = "use remote shell `COMMAND` (default $ZXFER_RSH, or ssh)"
 
 // remoteShellOptions returns the options for reaching remote hosts.
 func remoteShellOptions() []Option {
 	return []Option{
 		{
 			ID: "rsh", Short: "e", Key: "rsh", Places: everywhere | Query, IneffectiveIf: NoRemoteHost,
-			help:  "remote shell, such as 'ssh -p 2222' (default $ZXFER_RSH, or ssh)",
+			Usage: RSHHelp,
 			value: func(w *Settings) option.Value { return option.Text(&w.RSH, "COMMAND", isCommand) },
 		}, {
 			ID: "no-bootstrap", Key: "no_bootstrap", Places: everywhere | Query, IneffectiveIf: NoRemoteHost | ByNC,
-			help:  "do not copy zxfer to a host that lacks it",
+			Usage: "do not copy zxfer to a host that lacks it",
 			value: func(w *Settings) option.Value { return option.Switch(&w.NoBootstrap) },
 		},
 	}
@@ -155,21 +163,18 @@ func (o *Option) Value(w *Settings) option.Value {
 	return option.Word(o.word(w), words...)
 }
 
-// Help returns the option's help. Names of other options in it are still to be expanded.
+// Help returns the option's help with the meanings of its words. Names of other options in it are
+// still to be expanded.
 func (o *Option) Help() string {
-	var meant []string
-	explained := false
-	for _, w := range o.Words {
-		if w.Meaning != "" {
-			explained = true
-			w.Name += " (" + w.Meaning + ")"
-		}
-		meant = append(meant, w.Name)
+	text := strings.ReplaceAll(o.Usage, "`", "")
+	words := make([]string, len(o.Words))
+	for i, w := range o.Words {
+		words[i] = w.Name + " (" + w.Meaning + ")"
 	}
-	if !explained {
-		return o.help
+	if len(words) > 0 {
+		text += ": " + strings.Join(words, ", ")
 	}
-	return o.help + ": " + strings.Join(meant, ", ")
+	return text
 }
 
 // given returns the option's value, or "" if it is the default.
@@ -221,11 +226,12 @@ func socketOptions() []Option {
 	return []Option{
 		{
 			ID: "window", Key: "window", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH,
-			help:  "socket buffers of this size instead of the kernel's autotuning",
+			Usage: "use socket buffers of `SIZE` (default automatic)",
 			value: func(w *Settings) option.Value { return option.Size(&w.Window, maxWindow) },
 		}, {
 			ID: "congestion", Key: "congestion", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | OverSSH | ByNC,
-			help:  "TCP's congestion control on both ends, such as cubic, where both kernels have it; auto: as each kernel is set, and where the sending one has cubic or reno and also bbr, that, once a long line loses more than one of 300 packets",
+			Usage: "use TCP congestion control `NAME`, such as bbr (default auto)",
+			Words: []Word{{Name: Auto, Meaning: "kernel setting; bbr if a long link loses packets"}},
 			value: func(w *Settings) option.Value { return congestionValue(&w.Congestion) },
 		},
 	}

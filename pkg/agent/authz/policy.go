@@ -44,24 +44,36 @@ type Policy struct {
 // Grants is the syntax of grants, for messages and help.
 const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET, drill=DATASET, rotate=DATASET or remove=DATASET"
 
-// grant holds the datasets granted by a verb. extraVerb grants the same and more; its datasets
-// are in both lists.
+// Grant describes a grant for help.
+type Grant struct{ Verb, Help string }
+
+// grant holds the datasets granted by a verb. extra grants the same and more; its datasets are in
+// both lists.
 type grant struct {
-	verb, extraVerb         string
+	Grant
+	extra                   Grant
 	datasets, extraDatasets *[]string
 }
 
 func (p *Policy) grants() []grant {
-	return []grant{{"receive", "receive-rekey", &p.Receive, &p.Rekeyed}, {"restore", "restore", &p.Restored, new([]string)}, {"send", "send-decrypted", &p.Send, &p.Decrypted},
-		{"heal", "heal", &p.Heal, new([]string)}, {"drill", "drill", &p.Drilled, new([]string)}, {"rotate", "rotate", &p.Rotated, new([]string)},
-		{"remove", "remove", &p.Removed, new([]string)}}
+	return []grant{
+		{Grant{"receive", "receive planned snapshots, read-only and unmounted"},
+			Grant{"receive-rekey", "receive; raw streams may replace keys despite --append-only"}, &p.Receive, &p.Rekeyed},
+		{Grant{"restore", "receive; when restored, make writable, mount, inherit keys"}, Grant{}, &p.Restored, nil},
+		{Grant{"send", "read and snapshot; encrypted datasets only as raw streams"},
+			Grant{"send-decrypted", "send; also read encrypted datasets as plain text"}, &p.Send, &p.Decrypted},
+		{Grant{"heal", "list damage, repair it with corrective streams, and scrub"}, Grant{}, &p.Heal, nil},
+		{Grant{"drill", "clone and read for restore tests, and destroy these clones"}, Grant{}, &p.Drilled, nil},
+		{Grant{"rotate", "rename diverged copies to NAME.zxfer-TIME; needs receive"}, Grant{}, &p.Rotated, nil},
+		{Grant{"remove", "destroy copies of deleted datasets; not with --append-only"}, Grant{}, &p.Removed, nil},
+	}
 }
 
-// Verbs returns the verbs of all grants.
-func Verbs() (out []string) {
+// AllGrants returns all grants.
+func AllGrants() (out []Grant) {
 	for _, of := range new(Policy).grants() {
-		if out = append(out, of.verb); of.extraVerb != of.verb {
-			out = append(out, of.extraVerb)
+		if out = append(out, of.Grant); of.extra.Verb != "" {
+			out = append(out, of.extra)
 		}
 	}
 	return out
@@ -76,13 +88,13 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		if _, err := zfs.ParseDataset(dataset); err != nil {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: %w", g, err)
 		}
-		i := slices.IndexFunc(p.grants(), func(of grant) bool { return verb == of.verb || verb == of.extraVerb })
+		i := slices.IndexFunc(p.grants(), func(of grant) bool { return verb == of.Verb || verb == of.extra.Verb && of.extraDatasets != nil })
 		if i < 0 {
 			return nil, fault.Usagef("write "+Grants, "--allow %s: there is no grant %q", g, verb)
 		}
 		of := p.grants()[i]
 		*of.datasets = append(*of.datasets, dataset)
-		if verb == of.extraVerb {
+		if verb == of.extra.Verb {
 			*of.extraDatasets = append(*of.extraDatasets, dataset)
 		}
 	}
@@ -129,9 +141,9 @@ func (p *Policy) Flags() []string {
 	var flags []string
 	for _, of := range p.grants() {
 		for _, d := range *of.datasets {
-			verb := of.verb
-			if slices.Contains(*of.extraDatasets, d) {
-				verb = of.extraVerb
+			verb := of.Verb
+			if of.extraDatasets != nil && slices.Contains(*of.extraDatasets, d) {
+				verb = of.extra.Verb
 			}
 			flags = append(flags, "--allow", verb+"="+d)
 		}

@@ -222,7 +222,7 @@ func syncoidAdvice() map[string]string {
 		"keep-sync-snap":             "nothing: a job's snapshots stay until a [job.retention] lets them go",
 		"no-clone-handling":          "nothing: a clone is sent as a dataset of its own",
 		"no-clone-rollback":          "nothing: a target is never rolled back",
-		"no-command-checks":          "write transfer.skip_checks = [IDS] for checks to pass over: docs/checks.md",
+		"no-command-checks":          "write transfer.skip_checks = [IDS] to skip checks that zxfer help checks lists",
 		"no-privilege-elevation":     "write user = NAME to run the job as another user than root; zxfer replicate check prints the zfs allow line",
 		"no-resume":                  "nothing: what was interrupted is always resumed",
 		"recvoptions":                "see [job.target.properties] and the target's name: zxfer has no such choice",
