@@ -132,7 +132,7 @@ func TestProse(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"page.md": "# Anew\n\nWhat was cut off is sent. The run `goes on` at once.\n\n```\nfor good\n```\n",
-		"code.go": "package code\n\n// anew is sent once more.\nvar anew = \"at once\"\n",
+		"code.go": "package code\n\n// Retry sends once more.\nvar Retry = \"at once\"\n",
 		"good.md": "A run resumes an interrupted transfer, and stores it permanently.\n",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
