@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -86,7 +87,13 @@ func TestZFSHealCut(t *testing.T) {
 	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")
 	contents(dst+"@a", dst+"@b")
 
-	p = start(t, args...)
+	// A run of the job says that heal keeps it from running.
+	r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\n[[job.target]]\nto = %q\n", src, "beta:"+dst))
+	p = start(t, append(args, "--config", r.file, "--state-dir", r.state)...)
+	require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, corrects)) > 0 }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
+	refused := r.at(t, time.Now(), "run", "j")
+	require.Equal(t, 3, refused.code, refused)
+	require.Regexp(t, `zxfer heal .*\(process \d+\) is running, and keeps the job from running`, refused.stderr)
 	strike(p, alphaPool, corrects)
 	strike(p, betaPool, isZFS("send"))
 	strike(p, betaPool, isAgent)

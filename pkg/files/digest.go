@@ -18,6 +18,9 @@ type Query struct {
 	// depends only on the paths and the Seed.
 	Sample float64 `json:"sample"`
 	Seed   uint64  `json:"seed,omitempty"`
+	// Seeded makes the digests depend on the Seed. A host that kept only earlier digests, and not
+	// the files, then cannot answer the query with a new Seed.
+	Seeded bool `json:"seeded,omitempty"`
 	// Within restricts the query to one part, from 1 to Parts, and lists its files. 0 = all parts,
 	// without a list.
 	Within int `json:"within,omitempty"`

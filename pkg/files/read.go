@@ -87,13 +87,13 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 		}
 	}
 	if f.Type != Regular || !read {
-		r.add(part, f, e.hashAttributes(link, nil), 0)
+		r.add(part, f, e.hashAttributes(link, nil, r.query.hashSeed()), 0)
 		return nil
 	}
 	opened, err := e.open()
 	if err != nil {
 		r.problem(e.path, err)
-		r.add(part, f, e.hashAttributes(link, nil), 0)
+		r.add(part, f, e.hashAttributes(link, nil, r.query.hashSeed()), 0)
 		return nil
 	}
 	readers.Go(func() error {
@@ -114,15 +114,23 @@ func (r *readWorker) visit(ctx context.Context, readers *errgroup.Group, e *entr
 		} else {
 			f.Sum = sum.String()
 		}
-		r.add(part, f, e.hashAttributes(link, xattrs), 1)
+		r.add(part, f, e.hashAttributes(link, xattrs, r.query.hashSeed()), 1)
 		return nil
 	})
 	return nil
 }
 
+// hashSeed returns the seed of all hashes of contents and attributes.
+func (q Query) hashSeed() uint64 {
+	if q.Seeded {
+		return q.Seed
+	}
+	return 0
+}
+
 // hashContents returns the digest and size of a file's contents.
 func (r *readWorker) hashContents(ctx context.Context, f *os.File) (zfs.Sum, uint64, error) {
-	h := xxh3.New128()
+	h := xxh3.NewSeed(r.query.hashSeed())
 	buf := make([]byte, 1<<20)
 	total := uint64(0)
 	for ctx.Err() == nil {
@@ -146,7 +154,7 @@ func (r *readWorker) hashContents(ctx context.Context, f *os.File) (zfs.Sum, uin
 // hashAttributes returns the digest of a file's attributes. It omits values that the filesystem
 // manages (inode, link count, access and change times), and ACLs, because their visibility depends
 // on the dataset's acltype.
-func (e *entry) hashAttributes(link string, xattrs []xattr) zfs.Sum {
+func (e *entry) hashAttributes(link string, xattrs []xattr, seed uint64) zfs.Sum {
 	var b []byte
 	u64 := func(n ...uint64) {
 		for _, n := range n {
@@ -161,13 +169,13 @@ func (e *entry) hashAttributes(link string, xattrs []xattr) zfs.Sum {
 			b = append(append(b, x.name...), x.value...)
 		}
 	}
-	return zfs.Sum(xxh3.Hash128(b))
+	return zfs.Sum(xxh3.Hash128Seed(b, seed))
 }
 
 // add adds a file to the digest. read is 1 if its contents were read, otherwise 0.
 func (r *readWorker) add(part int, f File, meta zfs.Sum, read uint64) {
 	f.Meta = meta.String()
-	sum := zfs.Sum(xxh3.Hash128(fmt.Appendf(nil, "%s\x00%d\x00%s\x00%s", f.Path, f.Size, f.Meta, f.Sum)))
+	sum := zfs.Sum(xxh3.Hash128Seed(fmt.Appendf(nil, "%s\x00%d\x00%s\x00%s", f.Path, f.Size, f.Meta, f.Sum), r.query.hashSeed()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.d.Files++

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/zfs"
 )
 
 // maxDepth limits the nesting of folders, because each is open during a walk.
@@ -138,4 +140,94 @@ func comparePaths(a, b string) int {
 		return strings.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
 	}
 	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+}
+
+// Mount mounts a snapshot, or a filesystem in its current state, for this process alone: at no path
+// and in no namespace. The mount ends when the returned root and everything opened below it are
+// closed. Until then, the snapshot cannot be destroyed, but the dataset can receive.
+func Mount(source string) (*os.File, error) {
+	root, err := mount(source, "ro")
+	if errors.Is(err, unix.EBUSY) {
+		// It is mounted read-write. The kernel has one instance, which stays writable. zxfer only
+		// reads.
+		root, err = mount(source)
+	}
+	return root, err
+}
+
+func mount(source string, flags ...string) (*os.File, error) {
+	config, err := unix.Fsopen("zfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("fsopen zfs: %w", err)
+	}
+	defer unix.Close(config)
+	if err := unix.FsconfigSetString(config, "source", source); err != nil {
+		return nil, fmt.Errorf("fsconfig source=%s: %w", source, err)
+	}
+	for _, flag := range flags {
+		if err := unix.FsconfigSetFlag(config, flag); err != nil {
+			return nil, fmt.Errorf("fsconfig %s: %w", flag, err)
+		}
+	}
+	if err := unix.FsconfigCreate(config); err != nil {
+		return nil, fmt.Errorf("mounting %s: %w", source, err)
+	}
+	fd, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NOATIME)
+	if err != nil {
+		return nil, fmt.Errorf("fsmount %s: %w", source, err)
+	}
+	return os.NewFile(uintptr(fd), source), nil
+}
+
+// NotSupported returns the error for a host that lacks the necessary system calls.
+func NotSupported(err error) error {
+	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
+		Hint: "files need Linux 5.6 or newer there, and a container that allows openat2, fsopen and fsmount"}
+}
+
+type xattr struct {
+	name  string
+	value []byte
+}
+
+func (x xattr) acl() bool { return strings.HasPrefix(x.name, "system.") }
+
+// readXattrs returns the extended attributes of an open file, sorted by name, or none if the
+// filesystem does not support them.
+func readXattrs(f *os.File) (out []xattr, err error) {
+	list, err := readSized(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) })
+	if err != nil {
+		return nil, err
+	}
+	names := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
+	slices.Sort(names)
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		value, err := readSized(func(buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), name, buf) })
+		if errors.Is(err, unix.ENODATA) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, xattr{name, value})
+	}
+	return out, nil
+}
+
+// readSized calls get for the size, and again with a buffer of that size.
+func readSized(get func([]byte) (int, error)) ([]byte, error) {
+	n, err := get(nil)
+	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, n)
+	n, err = get(buf)
+	return buf[:max(n, 0)], err
 }

@@ -30,7 +30,7 @@ func (l *Local) Digest(ctx context.Context, q ContentQuery, progress func(transf
 	}
 	defer src.Close()
 	from := &meteredReader{Reader: src, progress: progress, start: time.Now()}
-	if d, err = zfs.ContentDigest(bufio.NewReaderSize(from, 1<<20), q.Within); err != nil {
+	if d, err = zfs.ContentDigest(bufio.NewReaderSize(from, 1<<20), q.Within, q.Seed); err != nil {
 		return Digest{}, fmt.Errorf("digest of %s: %w", src.Name(), err)
 	}
 	return d, nil

@@ -281,6 +281,9 @@ type Result struct {
 type ContentQuery struct {
 	zfs.SendSpec
 	Within zfs.Within `json:"within,omitzero"`
+	// Seed is the seed of the hashes. A random one for each query demands that the host reads the
+	// data.
+	Seed uint64 `json:"seed,omitempty"`
 	// KeyFile holds the key of an encrypted dataset, which is loaded for the query; "" = do not
 	// load it.
 	KeyFile string `json:"key_file,omitempty"`

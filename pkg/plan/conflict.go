@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/zfs"
@@ -80,10 +81,16 @@ func (c *Conflicts) UnmarshalJSON(text []byte) error {
 // maxEvidence is the maximum number of versions or names in a message.
 const maxEvidence = 5
 
-func (p *planner) conflict(id, source, target, hint, format string, args ...any) {
-	p.plan.Refuse(finding.Finding{
+// findings collects the conflicts and notes of a plan.
+type findings struct {
+	*view
+	plan *Plan
+}
+
+func (f *findings) conflict(id, source, target, hint, format string, args ...any) {
+	f.plan.Refuse(finding.Finding{
 		ID: id, Source: source, Target: target, Summary: fmt.Sprintf(format, args...), Remedy: hint,
-		SourceVersions: newestNames(p.source[source], maxEvidence), TargetVersions: newestNames(p.target[target], maxEvidence),
+		SourceVersions: newest(f.source[source]), TargetVersions: newest(f.target[target]),
 	})
 }
 
@@ -93,29 +100,22 @@ func (p *Plan) Refuse(f finding.Finding) {
 	p.Conflicts = append(p.Conflicts, f)
 }
 
-func (p *planner) note(format string, args ...any) {
-	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
+func (f *findings) note(format string, args ...any) {
+	f.plan.Notes = append(f.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// onSource and onTarget prefix a dataset with its host.
-func (p *planner) onSource(name string) string { return withHost(p.state.SourceHost, name) }
-func (p *planner) onTarget(name string) string { return withHost(p.state.TargetHost, name) }
-
-func withHost(host, name string) string {
-	if host == "" {
-		return name
-	}
-	return host + ":" + name
-}
-
-// newestNames returns the names of at most most versions, most recent first.
-func newestNames(d *zfs.Dataset, most int) []string {
-	var out []string
+// newest returns the names of the most recent versions of a dataset, nil if it does not exist.
+func newest(d *zfs.Dataset) []string {
 	if d == nil {
 		return nil
 	}
-	for i := len(d.Versions) - 1; i >= 0 && len(out) < most; i-- {
-		out = append(out, d.Versions[i].Short())
+	return shortNames(d.Versions[max(0, len(d.Versions)-maxEvidence):])
+}
+
+// shortNames returns the names of versions, last first.
+func shortNames(versions []zfs.Version) (out []string) {
+	for _, v := range slices.Backward(versions) {
+		out = append(out, v.Short())
 	}
 	return out
 }
@@ -125,7 +125,7 @@ func listNames(d *zfs.Dataset) string {
 	if len(d.Versions) == 0 {
 		return "no snapshot"
 	}
-	return finding.Some(newestNames(d, len(d.Versions)), maxEvidence)
+	return finding.Some(shortNames(d.Versions), maxEvidence)
 }
 
 // command returns a command line of zfs(8) or zpool(8) for a hint.

@@ -2,90 +2,55 @@ package plan
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"zxfer/pkg/fault"
-	"zxfer/pkg/finding"
-	"zxfer/pkg/option"
 	"zxfer/pkg/zfs"
 )
 
-// planner holds the state of one call of Make.
+// planner holds the parts of one call of Make. Each part answers one question.
 type planner struct {
-	req        Request
-	state      State
-	targetRoot string
-	plan       Plan
-
-	source      map[string]*zfs.Dataset // including ancestors of the root, as in target
-	target      map[string]*zfs.Dataset
-	sourceSnap  map[string]uint64           // by full snapshot name
-	targetSnap  map[uint64][]string         // full names on the target, by GUID
-	byTarget    map[string]*Dataset         // planned so far
-	sent        map[uint64]arrivingSnapshot // snapshots that the plan brings, by GUID
-	clones      map[string][]*zfs.Dataset   // source clones by the dataset of their origin
-	becomesRoot map[string]bool             // copies that become encryption roots
-	notedWhole  bool                        // noted that receives cannot resume
-	skipped     map[error][]skippedProperty // source properties that are not set, by reason
-}
-
-// arrivingSnapshot is a snapshot that the plan brings to the target.
-type arrivingSnapshot struct {
-	source string // dataset
-	target string // full name
+	*findings // also the survey
+	*arrivals
+	destination destination // Where does it arrive?
+	bases       bases       // From which snapshot does a stream start?
+	losses      losses      // What does the target lose?
+	keys        *keys       // Which keys open the copy?
+	chains      *chains     // Which flags continue the chain?
+	properties  *properties // Which properties are set?
+	restores    restores    // What does a restore do after the streams?
 }
 
 // Make plans a transfer. Plans with conflicts must not be carried out.
 func Make(req Request, state State) Plan {
-	p := &planner{
-		req: req, state: state,
-		plan:   Plan{Datasets: []*Dataset{}, Notes: []string{}},
-		source: state.Source.ByName(), target: state.Target.ByName(),
-		sourceSnap: map[string]uint64{}, targetSnap: map[uint64][]string{},
-		byTarget: map[string]*Dataset{}, sent: map[uint64]arrivingSnapshot{}, becomesRoot: map[string]bool{}, clones: map[string][]*zfs.Dataset{}, skipped: map[error][]skippedProperty{},
-	}
-	p.req.created = state.SourceCreated
-	var err error
-	if p.targetRoot, err = TargetName(req.Source, req.Target); err != nil {
+	made := Plan{Datasets: []*Dataset{}, Notes: []string{}}
+	targetRoot, err := TargetName(req.Source, req.Target)
+	p := newPlanner(newView(req, state, targetRoot), &made)
+	if err != nil {
 		p.conflict(BadName, req.Source, req.Target, fault.HintOf(err), "%s", err)
-		return p.plan
+		return made
 	}
-	p.index()
-	if !p.checkTarget() || !p.checkProperties() {
-		return p.plan
+	if !p.destination.check() || !p.properties.check() {
+		return made
 	}
 	for _, d := range ordered(state.Source.Datasets) {
 		p.dataset(d)
 	}
-	p.checkKeyDependents()
-	for _, out := range p.plan.Datasets {
-		p.planJoin(p.source[out.Source], out)
-	}
-	p.noteSkipped()
-	p.noteExtra()
-	return p.plan
+	p.keys.checkDependents()
+	p.keys.planJoins()
+	p.properties.noteSkipped()
+	p.destination.noteExtra()
+	return made
 }
 
-func (p *planner) index() {
-	for _, d := range p.state.Target.Datasets {
-		for _, v := range d.Snapshots() {
-			p.targetSnap[v.GUID] = append(p.targetSnap[v.GUID], v.In(d.Name))
-		}
+func newPlanner(v *view, made *Plan) *planner {
+	f := &findings{view: v, plan: made}
+	a := &arrivals{byTarget: map[string]*Dataset{}, sent: map[uint64]arrivingSnapshot{}}
+	k := &keys{findings: f, arrivals: a, becomesRoot: map[string]bool{}}
+	return &planner{
+		findings: f, arrivals: a,
+		destination: destination{f, a}, bases: bases{f, a}, losses: losses{f}, keys: k, chains: &chains{findings: f},
+		properties: &properties{findings: f, skipped: map[error][]skippedProperty{}}, restores: restores{f, a, k},
 	}
-	for name, guid := range p.state.TargetOrigins {
-		p.targetSnap[guid] = append(p.targetSnap[guid], name)
-	}
-	for _, d := range p.state.Source.Datasets {
-		for _, v := range d.Snapshots() {
-			p.sourceSnap[v.In(d.Name)] = v.GUID
-		}
-		if of := originDataset(d); of != "" {
-			p.clones[of] = append(p.clones[of], d)
-		}
-	}
-	maps.Copy(p.sourceSnap, p.state.SourceOrigins)
 }
 
 // dataset plans one source dataset.
@@ -95,161 +60,46 @@ func (p *planner) dataset(d *zfs.Dataset) {
 	if !ok {
 		return
 	}
-	out.Arrive = to
-	out.Encrypted = d.Encrypted() && !p.req.Decrypt
-	p.planRestore(d, out)
+	out.Arrive, out.Encrypted = to, p.raw(d)
+	out.Restore = p.restores.actions(d, out)
 	// If a conflict is found, the dataset remains in the plan, which is then not carried out.
 	p.plan.Datasets = append(p.plan.Datasets, out)
 	p.byTarget[out.Target] = out
-	if p.checkNames(d, out) && p.checkBookmark(d, out) && p.checkSourceKey(d, out) {
+	if p.destination.checkNames(d, out) && p.bases.checkBookmark(d, out) && p.keys.checkSource(d, out) {
 		p.steps(d, out)
 	}
-	p.addNeeds(out)
-	p.recordArrivals(d, out)
-}
-
-// arrivalSnapshot returns the final snapshot of a dataset. Descendants without one are skipped,
-// as zfs send -R --skip-missing does.
-func (p *planner) arrivalSnapshot(d *zfs.Dataset, out *Dataset) (zfs.Version, bool) {
-	top := d.Name == p.req.Source
-	if d.Inconsistent() {
-		if top {
-			p.conflict(HalfReceived, d.Name, out.Target, "let what sends or restores it end first, by the same command where it was interrupted",
-				"%s is itself only half received", p.onSource(d.Name))
-		} else {
-			p.note("%s is skipped: it is itself only half received", d.Name)
-		}
-		return zfs.Version{}, false
-	}
-	to, ok := p.req.arrival(d)
-	if !ok {
-		p.handleNoSnapshot(d, out, top)
-	}
-	return to, ok
-}
-
-func (p *planner) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
-	refuse := func(hint, format string, args ...any) {
-		p.conflict(NoSnapshot, d.Name, out.Target, hint, format, args...)
-	}
-	source := p.onSource(d.Name)
-	switch {
-	case !top && p.req.Snapshot != "":
-		p.note("%s is skipped: it has no snapshot @%s", d.Name, p.req.Snapshot)
-	case !top && p.req.Restore:
-		p.note("%s is skipped: it has no snapshot to restore", d.Name)
-	case !top:
-		p.note("%s is skipped: it has no snapshot to send", d.Name)
-	case p.req.Snapshot != "":
-		has := "no snapshot at all"
-		if near := nearest(d, p.req.Snapshot); len(near) > 0 {
-			has = finding.Some(near, maxEvidence)
-		}
-		hint := "name one of them"
-		if !p.req.Restore {
-			hint += ", or take a new one: " + option.Name("snapshot", p.req.Snapshot)
-		}
-		refuse(hint, "%s has no snapshot @%s; it has %s", source, p.req.Snapshot, has)
-	case len(d.Snapshots()) > 0:
-		refuse("", "%s has no snapshot of those that are to be sent ({{include-snaps}}); it has %s", source, listNames(d))
-	case p.req.Restore:
-		refuse("", "%s has no snapshot to restore", source)
-	default:
-		refuse("{{snapshot =}} takes one first", "%s has no snapshot to send", source)
-	}
-}
-
-// checkNames refuses names that are too long or invalid on the target.
-func (p *planner) checkNames(d *zfs.Dataset, out *Dataset) bool {
-	longest := out.Arrive.Name
-	for _, v := range p.req.carried(d, out.Arrive) {
-		if len(v.Name) > len(longest) {
-			longest = v.Name
-		}
-	}
-	if _, _, err := zfs.ParseSnapshot(out.Target + "@" + longest); err != nil {
-		p.conflict(BadName, d.Name, out.Target, "name a target that is shorter", "%s cannot arrive: %s", p.onSource(d.Name), err)
-		return false
-	}
-	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // the snapshot is not taken yet
-		p.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", p.onSource(out.Arrive.In(d.Name)), err)
-		return false
-	}
-	return true
-}
-
-// checkBookmark refuses a bookmark that could not be created after the transfer.
-func (p *planner) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
-	if !p.req.Bookmark {
-		return true
-	}
-	pool, feature := &p.state.Source.Pool, "bookmarks"
-	if d.Encrypted() {
-		feature = "bookmark_v2"
-	}
-	if pool.Features[feature] == "disabled" {
-		p.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+p.state.SourceHost, feature),
-			"{{bookmark}}: pool %s lacks the feature %s", p.onSource(pool.Name), feature)
-		return false
-	}
-	for _, v := range d.Versions {
-		if v.Kind == zfs.Bookmark && v.Name == out.Arrive.Name && v.GUID != out.Arrive.GUID {
-			p.conflict(NameTaken, d.Name, out.Target, "remove it, if nothing needs it as a base: "+command("zfs", "destroy", v.In(d.Name)),
-				"{{bookmark}}: %s is there already, of another snapshot", p.onSource(v.In(d.Name)))
-			return false
-		}
-	}
-	return true
-}
-
-func (p *planner) checkSourceKey(d *zfs.Dataset, out *Dataset) bool {
-	if !p.req.Decrypt || !d.Encrypted() || d.KeyLoaded() {
-		return true
-	}
-	p.conflict(KeyNotLoaded, d.Name, out.Target,
-		"load it there: "+command("zfs", "load-key", encryptionRoot(d))+"\nwithout {{decrypt}} it is sent raw, which needs no key",
-		"%s cannot be sent decrypted: its key is not loaded", p.onSource(d.Name))
-	return false
+	addNeeds(p.view, p.arrivals, out)
+	p.arrivals.record(d, out)
 }
 
 // steps plans the streams of one dataset.
 func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 	t := p.target[out.Target]
-	if t == nil {
+	var at zfs.Version
+	arrived := false
+	if t != nil {
+		at, arrived = t.SnapshotOf(out.Arrive.GUID)
+	}
+	switch {
+	case t == nil:
 		p.first(d, out)
-		return
-	}
-	if t.Type != d.Type {
-		hint := "name another target"
-		if p.isKnownCopy(t) { // the source was recreated
-			p.markDiverged(d, t)
-			hint += "\n" + p.rotateHint(t.Name)
-		}
-		p.conflict(TypeMismatch, d.Name, out.Target, hint,
+	case t.Type != d.Type:
+		p.conflict(TypeMismatch, d.Name, out.Target, p.offerRotate(d, t, "name another target"), // a copy's source was recreated
 			"%s is a %s, and %s is a %s", p.onSource(d.Name), d.Type, p.onTarget(out.Target), t.Type)
-		return
-	}
-	if v, ok := t.SnapshotOf(out.Arrive.GUID); ok {
-		if p.req.Restore && !out.Restore.Due && (!p.planRestoreRollback(d, t, v, out) || out.Restore.Rollback != nil) {
-			return
+	case arrived:
+		if !p.req.Restore || out.Restore.Due || p.losses.planRollback(d, t, at, out) && !out.RollsBack() {
+			p.upToDate(t, at, out)
 		}
-		p.upToDate(t, v, out)
-		return
-	}
-	if t.ResumeToken() != "" && p.resume(d, t, out) {
-		return
-	}
-	if !t.Inconsistent() {
+	case t.ResumeToken() != "" && p.resume(d, t, out):
+	case !t.Inconsistent():
 		p.increment(d, t, out)
-		return
-	}
-	if out.Discard == "" {
+	case out.Discard == "":
 		p.conflict(HalfReceived, d.Name, out.Target,
 			"wait for that receive to end; if none runs, remove what it left: "+command("zfs", "destroy", out.Target),
 			"%s is being received by a command whose stream cannot be resumed", p.onTarget(out.Target))
-		return
+	default:
+		p.first(d, out) // discarding the state of a first receive removes the dataset
 	}
-	p.first(d, out) // discarding the state of a first receive removes the dataset
 }
 
 func (p *planner) upToDate(t *zfs.Dataset, at zfs.Version, out *Dataset) {
@@ -272,14 +122,14 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 			"%s does not have %s, and {{first fail}} begins no copy there", p.state.TargetHost, out.Target)
 		return
 	}
-	place := p.parentEncryptionOf(out.Target)
-	if !p.checkFeatures(d, out) || !p.checkParentKey(d, out, place) || !p.checkPromoted(d, out) {
+	place := p.keys.encryptionAbove(out.Target)
+	if !p.chains.checkFeatures(d, out) || !p.keys.checkParent(d, out, place) || !p.bases.checkPromoted(d, out) {
 		return
 	}
-	flags := p.newFlags(d)
-	out.CreateParents = p.parentMissing(out.Target)
-	receive := p.receiveSpec(out.Target)
-	p.setNew(&receive, d, flags, place)
+	flags := p.chains.newFlags(d)
+	out.CreateParents = p.destination.parentMissing(out.Target)
+	receive := p.chains.receiveSpec(out.Target)
+	p.properties.setNew(&receive, d, flags, place)
 	runs := p.req.segments(d, 0, out.Arrive, true) // the oldest snapshot is a full send
 	if p.req.First == FirstNewest {
 		runs = []segment{{to: out.Arrive}}
@@ -291,7 +141,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	if out.Aside = p.state.Aside[out.Target]; out.Aside != nil {
 		step.Why = "the copy that is there is set aside"
 	}
-	if origin, counterpart, ok := p.origin(d, out); ok {
+	if origin, counterpart, ok := p.bases.origin(d, out); ok {
 		step.Kind, step.BaseGUID = Clone, p.sourceSnap[origin]
 		step.Send.From, step.Receive.Origin = origin, counterpart
 		step.Why = "the target has the clone's origin, but not the clone"
@@ -301,6 +151,51 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	p.follow(d, out, runs[0].to, runs[1:], flags)
 }
 
+// increment plans incremental sends to an existing dataset.
+func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
+	base, counterpart, ok := common(d, t, out.Arrive)
+	if !ok {
+		p.bases.refuseNoCommon(d, t, out)
+		return
+	}
+	if !p.losses.acceptsIncrement(d, t, out, counterpart) || !p.acceptsStream(d, t, out) || !p.losses.checkMounted(d, t, out) {
+		return
+	}
+	flags := p.chains.continuedFlags(d, t)
+	p.follow(d, out, base, p.req.segments(d, base.CreateTXG, out.Arrive, base.Kind == zfs.Bookmark), flags)
+	if !p.losses.checkNamesFree(d, t, out, counterpart.CreateTXG) {
+		return
+	}
+	for _, v := range out.newer {
+		if out.brings(v.Name) {
+			out.Clears = append(out.Clears, v.In(t.Name))
+		}
+	}
+	if d.Encrypted() && t.Encrypted() {
+		out.ivBase = &ivBase{source: base.In(d.Name), target: counterpart.In(t.Name), guid: base.GUID, raw: p.raw(d)}
+	}
+	first := &out.Steps[0]
+	if p.req.Restore && len(out.Loses) > 0 {
+		p.note("%s: interrupted in its first stream, the same command begins that one anew", p.onTarget(t.Name))
+	}
+	p.properties.setChanged(&first.Receive, d, out)
+	if len(out.Loses) > 0 {
+		first.Receive.Rollback = true
+		out.Loses = append(out.Loses, "snapshots that are taken of "+t.Name+" until the stream has arrived")
+	}
+	first.Why = fmt.Sprintf("@%s is the newest snapshot on both sides", counterpart.Name)
+	if base.Kind == zfs.Bookmark {
+		first.Why = fmt.Sprintf("%s remembers @%s, the newest common snapshot of the target", base.Short(), counterpart.Name)
+	}
+}
+
+// acceptsStream refuses a stream that the existing target cannot receive, or whose data nothing
+// could read afterwards.
+func (p *planner) acceptsStream(d, t *zfs.Dataset, out *Dataset) bool {
+	return p.chains.checkSame(d, t, out) && (p.raw(d) || !t.Encrypted() || p.keys.checkTarget(d, out, t)) &&
+		p.keys.checkRoot(d, t, out) && p.chains.checkFeatures(d, out)
+}
+
 // follow appends incremental streams from a base that the target has by then.
 func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []segment, flags zfs.StreamFlags) {
 	for _, r := range runs {
@@ -308,7 +203,7 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 		if len(r.through) == 0 {
 			why = "the next snapshot behind " + base.Short()
 		}
-		receive := p.receiveSpec(out.Target)
+		receive := p.chains.receiveSpec(out.Target)
 		receive.Arrival = r.arrival(base.GUID, out)
 		out.Steps = append(out.Steps, Step{
 			Kind:    Incremental,
@@ -317,29 +212,5 @@ func (p *planner) follow(d *zfs.Dataset, out *Dataset, base zfs.Version, runs []
 			Why:     why, BaseGUID: base.GUID, ToGUID: r.to.GUID,
 		})
 		base = r.to
-	}
-}
-
-// noteExtra notes target datasets that are missing or excluded on the source.
-func (p *planner) noteExtra() {
-	if !p.req.Recursive {
-		return
-	}
-	var extra, unchosen []string
-	for _, t := range p.state.Target.Datasets {
-		source := p.req.Source + strings.TrimPrefix(t.Name, p.targetRoot)
-		switch d := p.req.ExcludedDatasets[source]; {
-		case p.source[source] != nil || p.req.UpToDate[source] || zfs.IsDiverged(t.Name):
-		case d == nil:
-			extra = append(extra, t.Name)
-		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
-			unchosen = append(unchosen, t.Name)
-		}
-	}
-	if len(unchosen) > 0 {
-		p.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, maxEvidence))
-	}
-	if len(extra) > 0 {
-		p.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, maxEvidence))
 	}
 }

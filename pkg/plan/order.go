@@ -47,26 +47,17 @@ func ancestorPending(pending map[string]bool, name string) bool {
 	return false
 }
 
-// originDataset returns the dataset that a clone was made from, or "".
-func originDataset(d *zfs.Dataset) string {
-	origin, _, err := zfs.ParseSnapshot(d.Get("origin"))
-	if err != nil || origin == d.Name {
-		return ""
-	}
-	return origin
-}
-
-// addNeeds records the datasets that must arrive first: the nearest planned ancestor of a new
+// addNeeds adds the datasets that must arrive before out: the nearest planned ancestor of a new
 // dataset, and a clone's origin.
-func (p *planner) addNeeds(out *Dataset) {
+func addNeeds(v *view, a *arrivals, out *Dataset) {
 	if len(out.Steps) == 0 {
 		return
 	}
-	if t := p.target[out.Target]; t == nil || t.Inconsistent() {
+	if !v.exists(out.Target) {
 		for name := zfs.ParentOf(out.Target); name != ""; name = zfs.ParentOf(name) {
-			if above := p.byTarget[name]; above != nil {
+			if above := a.byTarget[name]; above != nil {
 				// Without steps it exists, or a conflict prevents it.
-				if len(above.Steps) > 0 || !p.exists(name) {
+				if len(above.Steps) > 0 || !v.exists(name) {
 					out.Needs = append(out.Needs, above.Source)
 				}
 				break
@@ -74,13 +65,33 @@ func (p *planner) addNeeds(out *Dataset) {
 		}
 	}
 	first := &out.Steps[0]
-	if origin := p.sent[first.BaseGUID]; first.Kind == Clone && origin.target == first.Receive.Origin && !slices.Contains(out.Needs, origin.source) {
+	if origin := a.sent[first.BaseGUID]; first.Kind == Clone && origin.target == first.Receive.Origin && !slices.Contains(out.Needs, origin.source) {
 		out.Needs = append(out.Needs, origin.source)
 	}
 }
 
-// recordArrivals records the snapshots that the plan brings to out.
-func (p *planner) recordArrivals(d *zfs.Dataset, out *Dataset) {
+// arrivals are the datasets planned so far, and the snapshots that they bring.
+type arrivals struct {
+	byTarget map[string]*Dataset
+	sent     map[uint64]arrivingSnapshot // by GUID
+}
+
+// arrivingSnapshot is a snapshot that the plan brings to the target.
+type arrivingSnapshot struct {
+	source string // dataset
+	target string // full name
+}
+
+// streamTo returns the plan of a target dataset if it has streams, otherwise nil.
+func (a *arrivals) streamTo(target string) *Dataset {
+	if out := a.byTarget[target]; out != nil && len(out.Steps) > 0 {
+		return out
+	}
+	return nil
+}
+
+// record records the snapshots that the plan of d brings.
+func (a *arrivals) record(d *zfs.Dataset, out *Dataset) {
 	if len(out.Steps) == 0 {
 		return
 	}
@@ -94,7 +105,7 @@ func (p *planner) recordArrivals(d *zfs.Dataset, out *Dataset) {
 	}
 	for _, v := range d.Versions {
 		if v.Kind == zfs.Snapshot && (arrives[v.GUID] || through[v.Name]) {
-			p.sent[v.GUID] = arrivingSnapshot{source: d.Name, target: v.In(out.Target)}
+			a.sent[v.GUID] = arrivingSnapshot{source: d.Name, target: v.In(out.Target)}
 		}
 	}
 }

@@ -1,3 +1,19 @@
+// Package plan decides how datasets get from a source to a target. It is pure: it runs nothing,
+// and the same input gives the same plan. Its nouns:
+//
+//   - Request: the options that the user chose.
+//   - State: the survey of both hosts, with a listing of each.
+//   - Plan: the datasets to transfer in order, or conflicts.
+//   - Dataset: the plan for one dataset; its Steps send one stream each.
+//   - conflict: a finding that prevents the transfer and names both sides.
+//   - chain: the streams that made a copy, all raw or all plain.
+//   - base: the incremental source of a stream, common to both sides.
+//   - final snapshot: the snapshot that the target has after the transfer.
+//   - copy: a target dataset received from the source.
+//   - restore: a transfer from a copy back to its original.
+//   - Pair: two datasets that Compare matches by snapshot GUIDs.
+//
+// It does not query hosts, send streams or verify results; package job does.
 package plan
 
 import (
@@ -189,11 +205,50 @@ type Dataset struct {
 	requiredKeyRoot string
 }
 
+// RestoreActions are the actions of a restore for one dataset in addition to its streams.
+type RestoreActions struct {
+	// Due reports whether the dataset is new or its restore was interrupted. The actions below
+	// then apply after the last stream.
+	Due bool `json:"due,omitempty"`
+	// Set and Revert undo the precautions on the copy.
+	Set    map[string]string `json:"set,omitempty"`
+	Revert []string          `json:"revert,omitempty"`
+	// Joins is the encryption root from which the dataset is expected to inherit its key; see
+	// zfs.ProvedKey.
+	Joins string `json:"joins,omitempty"`
+	// Rollback rolls the dataset back to the wanted snapshot, which it already has; nil if
+	// there is no rollback.
+	Rollback *zfs.Rollback `json:"rollback,omitempty"`
+	// AssertedRoot is the encryption root from which the dataset inherits its key on the
+	// assertion of the copy's host. ZFS shows only keys that are passphrases.
+	AssertedRoot string `json:"takes,omitempty"`
+	// Ahead reports whether the copy has newer snapshots, which the original loses. The copy
+	// has then diverged.
+	Ahead bool `json:"copy_ahead,omitempty"`
+	// Unmount are the filesystems at and below the dataset that must be unmounted first.
+	Unmount []string `json:"unmount,omitempty"`
+	// Mountpoint is the directory on which the dataset will be mounted; "" if nowhere, or
+	// mounted already.
+	Mountpoint string `json:"mountpoint,omitempty"`
+}
+
+// DivergedRename is the new name of a diverged copy that is set aside.
+type DivergedRename struct {
+	As   string `json:"as"`
+	GUID uint64 `json:"guid,string"`
+	Why  string `json:"why"`
+}
+
 // MovedHold is a hold placed on one snapshot and released from others, by full names.
 type MovedHold struct {
 	Tag  string   `json:"tag"`
 	To   string   `json:"to"`
 	From []string `json:"from"`
+}
+
+// brings reports whether a stream brings a snapshot of that name.
+func (d *Dataset) brings(name string) bool {
+	return slices.ContainsFunc(d.Steps, func(st Step) bool { return st.Send.To == name || slices.Contains(st.Send.Through, name) })
 }
 
 // RollsBack reports whether a restore rolls the dataset back to a snapshot it already has.

@@ -9,105 +9,68 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RestoreActions are the actions of a restore for one dataset in addition to its streams.
-type RestoreActions struct {
-	// Due reports whether the dataset is new or its restore was interrupted. The actions below
-	// then apply after the last stream.
-	Due bool `json:"due,omitempty"`
-	// Set and Revert undo the precautions on the copy.
-	Set    map[string]string `json:"set,omitempty"`
-	Revert []string          `json:"revert,omitempty"`
-	// Joins is the encryption root from which the dataset is expected to inherit its key; see
-	// zfs.ProvedKey.
-	Joins string `json:"joins,omitempty"`
-	// Rollback rolls the dataset back to the wanted snapshot, which it already has; nil if
-	// there is no rollback.
-	Rollback *zfs.Rollback `json:"rollback,omitempty"`
-	// AssertedRoot is the encryption root from which the dataset inherits its key on the
-	// assertion of the copy's host. ZFS shows only keys that are passphrases.
-	AssertedRoot string `json:"takes,omitempty"`
-	// Ahead reports whether the copy has newer snapshots, which the original loses. The copy
-	// has then diverged.
-	Ahead bool `json:"copy_ahead,omitempty"`
-	// Unmount are the filesystems at and below the dataset that must be unmounted first.
-	Unmount []string `json:"unmount,omitempty"`
-	// Mountpoint is the directory on which the dataset will be mounted; "" if nowhere, or
-	// mounted already.
-	Mountpoint string `json:"mountpoint,omitempty"`
+// restores determines the actions of a restore in addition to its streams.
+type restores struct {
+	*findings
+	*arrivals
+	keys *keys
 }
 
-// planRestore plans the actions of a restore.
-func (p *planner) planRestore(d *zfs.Dataset, out *Dataset) {
-	if !p.req.Restore {
-		return
+// actions plans the actions of a restore. It returns nil for other jobs.
+func (r restores) actions(d *zfs.Dataset, out *Dataset) *RestoreActions {
+	if !r.req.Restore {
+		return nil
 	}
-	t := p.target[out.Target]
+	t := r.target[out.Target]
 	g := &RestoreActions{Due: t == nil || restorePending(t)}
-	out.Restore = g
+	var canmount string
 	if g.Due {
-		p.restoreProperties(d, out, g)
-	}
-	canmount := cmp.Or(g.Set["canmount"], "on")
-	if !g.Due {
-		canmount = cmp.Or(p.req.Set["canmount"], t.Get("canmount"))
+		r.setDue(d, out, g)
+		canmount = cmp.Or(g.Set["canmount"], "on")
+	} else {
+		canmount = cmp.Or(r.req.Set["canmount"], t.Get("canmount"))
 	}
 	if d.Type == zfs.Filesystem && canmount == "on" && (t == nil || t.Get("mounted") != "yes") {
-		g.Mountpoint = p.futureMountpoint(out)
+		g.Mountpoint = r.futureMountpoint(out)
 	}
+	return g
 }
 
-// restoreProperties plans the properties and the key of a new dataset.
-func (p *planner) restoreProperties(d *zfs.Dataset, out *Dataset, g *RestoreActions) {
+// setDue plans the properties and the key of a new dataset.
+func (r restores) setDue(d *zfs.Dataset, out *Dataset, g *RestoreActions) {
+	set := map[string]string{}
 	for _, name := range []string{"readonly", "canmount"} {
 		if !zfs.Settable(d.Type, name) {
 			continue
 		}
-		asked, set := p.req.Set[name]
+		asked, chosen := r.req.Set[name]
 		switch own := d.Properties[name]; {
-		case set:
-			g.set(name, asked)
-		case own.Source == "received" && zfs.CheckValue(name, own.Value) == nil && !slices.Contains(p.req.Exclude, name): // the original's value arrived with the copy
-			g.set(name, own.Value)
+		case chosen:
+			set[name] = asked
+		case own.Source == "received" && zfs.CheckValue(name, own.Value) == nil && !slices.Contains(r.req.Exclude, name): // the original's value arrived with the copy
+			set[name] = own.Value
 		default:
 			g.Revert = append(g.Revert, name)
-			p.noteReadonlyAbove(name, out)
+			r.noteReadonlyAbove(name, out)
 		}
 	}
-	if g.Joins = p.provedRootAbove(d, out); g.Joins == "" {
-		g.AssertedRoot = p.assertedRestoreRoot(d, out)
+	if len(set) > 0 {
+		g.Set = set
 	}
-}
-
-func (g *RestoreActions) set(name, value string) {
-	if g.Set == nil {
-		g.Set = map[string]string{}
+	if g.Joins = r.keys.provedRootAbove(d, out); g.Joins == "" {
+		g.AssertedRoot = r.keys.assertedRootAbove(d, out)
 	}
-	g.Set[name] = value
-}
-
-// assertedRestoreRoot returns the root from which a restored dataset inherits a key of which
-// ZFS shows nothing, or "". In the copy, the dataset inherits from a root that this restore
-// brings too, so both arrive with the copy's key.
-func (p *planner) assertedRestoreRoot(d *zfs.Dataset, out *Dataset) string {
-	key, at := p.futureRoot(zfs.ParentOf(out.Target))
-	if key == nil || key != p.sourceRoot(d) || key == d || !out.Encrypted || originDataset(d) != "" || !zfs.KeyIsUnknown(key, d) {
-		return ""
-	}
-	if above := p.byTarget[at]; above == nil || above.Restore == nil || !above.Restore.Due {
-		return ""
-	}
-	return at
 }
 
 // noteReadonlyAbove notes that an ancestor makes the dataset read-only.
-func (p *planner) noteReadonlyAbove(name string, out *Dataset) {
+func (r restores) noteReadonlyAbove(name string, out *Dataset) {
 	for above := zfs.ParentOf(out.Target); name == "readonly" && above != ""; above = zfs.ParentOf(above) {
-		if p.byTarget[above] != nil {
+		if r.byTarget[above] != nil {
 			return // that ancestor has its own note
 		}
-		if t := p.target[above]; t != nil {
+		if t := r.target[above]; t != nil {
 			if t.Get(name) == "on" {
-				p.note("%s will be read-only, as %s is: {{set readonly=off}} has it written to", out.Target, above)
+				r.note("%s will be read-only, as %s is: {{set readonly=off}} has it written to", out.Target, above)
 			}
 			return
 		}
@@ -115,18 +78,18 @@ func (p *planner) noteReadonlyAbove(name string, out *Dataset) {
 }
 
 // futureMountpoint returns the directory on which a target filesystem will be mounted, or "".
-func (p *planner) futureMountpoint(out *Dataset) string {
-	at, below, asked := "", "", p.req.Set["mountpoint"]
-	if t := p.target[p.targetRoot]; t != nil && asked != "" {
-		if _, has := t.SnapshotOf(cmp.Or(p.byTarget[p.targetRoot], out).Arrive.GUID); has {
+func (r restores) futureMountpoint(out *Dataset) string {
+	at, below, asked := "", "", r.req.Set["mountpoint"]
+	if t := r.target[r.targetRoot]; t != nil && asked != "" {
+		if _, has := t.SnapshotOf(cmp.Or(r.byTarget[r.targetRoot], out).Arrive.GUID); has {
 			asked = "" // no stream remains to set it
 		}
 	}
 	for name := out.Target; at == "" && name != ""; name = zfs.ParentOf(name) {
 		below = strings.TrimPrefix(out.Target, name)
-		if t := p.target[name]; asked != "" && name == p.targetRoot {
+		if t := r.target[name]; asked != "" && name == r.targetRoot {
 			at = asked
-		} else if t != nil && !t.Inconsistent() && (asked == "" || !strings.HasPrefix(name, p.targetRoot+"/") || t.Properties["mountpoint"].Local()) {
+		} else if t != nil && !t.Inconsistent() && (asked == "" || !strings.HasPrefix(name, r.targetRoot+"/") || t.Properties["mountpoint"].Local()) {
 			at = t.Get("mountpoint")
 		}
 	}
@@ -137,7 +100,7 @@ func (p *planner) futureMountpoint(out *Dataset) string {
 }
 
 // protect keeps arriving data read-only and unmounted until the restore ends.
-func (p *planner) protect(d *zfs.Dataset, set map[string]string) {
+func protect(d *zfs.Dataset, set map[string]string) {
 	set["readonly"], set[zfs.RestoreProperty] = "on", "on"
 	if d.Type == zfs.Filesystem {
 		set["canmount"] = "noauto"
@@ -145,7 +108,7 @@ func (p *planner) protect(d *zfs.Dataset, set map[string]string) {
 }
 
 // dropPrecautions removes properties that are set at the end of a restore.
-func (p *planner) dropPrecautions(set map[string]string) {
+func dropPrecautions(set map[string]string) {
 	maps.DeleteFunc(set, func(name, _ string) bool { return isPrecaution(name) })
 }
 

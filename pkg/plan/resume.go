@@ -20,18 +20,18 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		out.Discard = err.Error()
 		return false
 	}
-	at, why := p.tokenTarget(d, t, token, out.Arrive)
+	at, why := p.bases.tokenTarget(d, t, token, out.Arrive)
 	if why != "" {
 		out.Discard = why
 		return false
 	}
-	if !p.checkSameChain(d, t, out) || !p.checkRoot(d, t, out) || !p.checkFeatures(d, out) {
+	if !p.acceptsStream(d, t, out) {
 		return true
 	}
 	step := Step{
 		Kind: Resume, Done: token.Bytes, BaseGUID: token.FromGUID, ToGUID: token.ToGUID,
-		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: p.tokenFlags(d, t, token)},
-		Receive: p.receiveSpec(out.Target),
+		Send:    zfs.SendSpec{Dataset: d.Name, To: at.Name, Token: text, Flags: p.chains.tokenFlags(d, t, token)},
+		Receive: p.chains.receiveSpec(out.Target),
 		Why:     fmt.Sprintf("an interrupted receive left the first %d bytes of @%s", token.Bytes, at.Name),
 	}
 	if token.Flags.Embedded && !token.Flags.Raw && d.Type == zfs.Filesystem {
@@ -40,26 +40,26 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	if t.Inconsistent() {
 		// A first receive sets its properties again, except encryption. The rest of a clone's
 		// stream needs its origin.
-		p.setNew(&step.Receive, d, step.Send.Flags, p.parentEncryptionOf(out.Target))
+		p.properties.setNew(&step.Receive, d, step.Send.Flags, p.keys.encryptionAbove(out.Target))
 		dropEncryption(step.Receive.Set)
 		step.Receive.Origin = t.Get("origin")
 	} else {
-		p.setChanged(&step.Receive, d)
+		p.properties.setChanged(&step.Receive, d, out)
 	}
 	step.Receive.Arrival = segment{to: at}.arrival(token.FromGUID, out)
 	step.Receive.Arrival.Resumed = true
-	step.Send.From = p.baseName(d, token.FromGUID)
+	step.Send.From = p.bases.nameOf(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
 	p.follow(d, out, at, p.req.segments(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)
 	if latest, ok := t.Latest(); ok {
-		p.checkNamesFree(d, t, out, latest.CreateTXG)
+		p.losses.checkNamesFree(d, t, out, latest.CreateTXG)
 	}
 	return true
 }
 
 // tokenTarget returns the snapshot of a resume token, or why the token is unusable. The target
 // may have forged it: its snapshots must exist on this source under the same names.
-func (p *planner) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
+func (b bases) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (zfs.Version, string) {
 	at, ok := d.SnapshotOf(token.ToGUID)
 	switch {
 	case !ok:
@@ -68,17 +68,19 @@ func (p *planner) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version
 		return at, fmt.Sprintf("its snapshot %s is now %s, which zfs send -t does not find", token.ToName, at.In(d.Name))
 	case token.Redacted || token.Saved:
 		return at, "it is of a redacted or saved stream"
-	case p.raw(d) && !token.Flags.Raw:
+	case b.raw(d) && !token.Flags.Raw:
 		return at, "its stream was not raw, and encrypted data is sent raw"
-	case d.Encrypted() && p.req.Decrypt && token.Flags.Raw:
+	case d.Encrypted() && b.req.Decrypt && token.Flags.Raw:
 		return at, "its stream was raw, and {{decrypt}} is asked for"
-	case !p.raw(d) && token.Flags.Raw:
+	case !b.raw(d) && token.Flags.Raw:
 		return at, fmt.Sprintf("its stream was raw, and %s is not encrypted", d.Name)
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than @%s, which is asked for", at.Name, to.Name)
-	case token.FromGUID != 0 && p.baseName(d, token.FromGUID) == "":
+	case at.GUID != to.GUID && !b.req.Wanted(at.Name):
+		return at, fmt.Sprintf("its snapshot @%s is excluded", at.Name)
+	case token.FromGUID != 0 && b.nameOf(d, token.FromGUID) == "":
 		return at, fmt.Sprintf("the base of its stream (GUID %d) is gone from the source", token.FromGUID)
-	case t.Inconsistent() && p.req.Set["encryption"] != "" && !p.encryptedAsAsked(t):
+	case t.Inconsistent() && b.req.Set["encryption"] != "" && !b.encryptedAsAsked(t):
 		return at, "what it left is not encrypted as is asked for"
 	case t.Inconsistent():
 		return at, ""
@@ -86,26 +88,8 @@ func (p *planner) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version
 	if latest, _ := t.Latest(); latest.GUID != token.FromGUID || written(t) > 0 {
 		return at, "the target has changed since, so that it could not be completed"
 	}
-	if p.req.Restore && t.Get("mounted") == "yes" { // see checkMounted
+	if b.req.Restore && t.Get("mounted") == "yes" { // see checkMounted
 		return at, "the target is mounted, and what is written to it meanwhile would be in the way"
 	}
 	return at, ""
-}
-
-// baseName returns the base of a stream in the form of SendSpec.From, or "" if the source has
-// no version with that GUID.
-func (p *planner) baseName(d *zfs.Dataset, guid uint64) string {
-	if guid == 0 {
-		return ""
-	}
-	name := ""
-	for _, v := range d.Versions {
-		if v.GUID == guid && (name == "" || v.Kind == zfs.Snapshot) {
-			name = v.Short()
-		}
-	}
-	if origin := d.Get("origin"); name == "" && p.sourceSnap[origin] == guid {
-		return origin
-	}
-	return name
 }

@@ -3,8 +3,10 @@ package plan
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,7 +60,10 @@ func TestResume(t *testing.T) {
 		{"full, without history", "full", func(r *Request) { r.LatestOnly = true }, "@one,ONE @b,2 @c,3", "", []string{halfReceived}, "resume @one, @one>@c", ""},
 		{"full, without history, of the last", "full", func(r *Request) { r.LatestOnly = true }, "@one,ONE", "", []string{halfReceived}, "resume @one", ""},
 		{"incremental, without history, of the last", "incremental", func(r *Request) { r.LatestOnly = true }, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
-		{"of an excluded snapshot on the way", "full", func(r *Request) { r.ExcludeSnapshots = []string{"one"} }, "@one,ONE @b,2", "", []string{halfReceived}, "resume @one, @one>@b", ""},
+		{"an excluded snapshot", "full", func(r *Request) { r.ExcludeSnapshots = []string{"one"} }, "@one,ONE @b,2", "", []string{halfReceived}, "full @b", "@one is excluded"},
+		{"an excluded snapshot named by --snapshot", "full", func(r *Request) { r.ExcludeSnapshots, r.Snapshot = []string{"one"}, "one" }, "@one,ONE @b,2", "", []string{halfReceived}, "resume @one", ""},
+		{"older than the newest two", "full", func(r *Request) { r.Newest = 2 }, "@one,ONE @b,2 @c,3 @d,4", "", []string{halfReceived}, "resume @one, @one>@c, @c>@d", ""},
+		{"one of the newest two", "incremental", func(r *Request) { r.Newest = 2 }, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
 		{"incremental", "incremental", nil, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"incremental, then the rest", "incremental", nil, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
 		{"the base is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
@@ -115,6 +120,78 @@ func TestResume(t *testing.T) {
 			}
 			_, err := zfs.SendArgs(st.Send)
 			require.NoError(t, err)
+		})
+	}
+}
+
+// TestForgedTokenSendsNothingElse uses a target that answers with every token that it can
+// construct from the names and GUIDs of the source. Whatever it claims, zxfer resumes at most one
+// snapshot that the patterns select, and then sends only what the request selects.
+func TestForgedTokenSendsNothingElse(t *testing.T) {
+	t.Parallel()
+	requests := map[string]func(*Request){
+		"newest":   func(r *Request) { r.Newest = 2 },
+		"since":    func(r *Request) { r.Since = time.Unix(4*3600, 0) },
+		"both":     func(r *Request) { r.Newest, r.Since = 2, time.Unix(3*3600, 0) },
+		"latest":   func(r *Request) { r.LatestOnly = true },
+		"up to s3": func(r *Request) { r.Snapshot, r.Newest = "s3", 1 },
+	}
+	source := "@s1,11 @s2,12 @secret,13 @s3,14 @s4,15 @s5,16"
+	for name, ask := range requests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := request().with(ask)
+			req.ExcludeSnapshots = []string{"secret"}
+			make := func(target *zfs.Dataset) *Dataset {
+				datasets := []*zfs.Dataset{dataset(t, "tank/a", source)}
+				if target != nil {
+					datasets = append(datasets, target)
+				}
+				state := stateOf(datasets...)
+				state.SourceCreated = map[string]time.Time{}
+				for i, s := range []string{"s1", "s2", "secret", "s3", "s4", "s5"} {
+					state.SourceCreated["tank/a@"+s] = time.Unix(int64(i+1)*3600, 0)
+				}
+				p := mustMake(t, req, state)
+				if len(p.Conflicts) > 0 { // nothing is sent
+					return &Dataset{}
+				}
+				return onlyDataset(t, p)
+			}
+			sent := func(d *Dataset) (names []string) {
+				for _, st := range d.Steps {
+					names = append(append(names, st.Send.Through...), st.Send.To)
+				}
+				return names
+			}
+			wanted := sent(make(nil))
+			require.NotContains(t, wanted, "secret")
+			for _, to := range []string{"s1,11", "s2,12", "secret,13", "s3,14", "s4,15", "s5,16", "s1,16", "secret,99", "s6,17"} {
+				for _, from := range []uint64{0, 11, 12, 13, 14, 15} {
+					snapshot, guid, _ := strings.Cut(to, ",")
+					n, err := strconv.ParseUint(guid, 10, 64)
+					require.NoError(t, err)
+					text := zfstest.Token("tank/a@"+snapshot, n, from)
+					history, props := "", []string{"inconsistent=1"}
+					if from != 0 {
+						history, props = fmt.Sprintf("@base,%d", from), nil
+					}
+					d := make(dataset(t, "vault/a", history, append(props, "receive_resume_token="+text)...))
+					resumed := 0
+					for i, st := range d.Steps {
+						if st.Kind == Resume {
+							require.Zero(t, i)
+							require.Contains(t, source, "@"+st.Send.To+","+guid, "a snapshot with this name and GUID")
+							resumed++
+						}
+					}
+					names := sent(d)
+					require.NotContains(t, names, "secret", "%s from %d", to, from)
+					for _, name := range names[min(resumed, len(names)):] {
+						require.Contains(t, wanted, name, "%s from %d: %v", to, from, names)
+					}
+				}
+			}
 		})
 	}
 }

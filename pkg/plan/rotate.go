@@ -9,19 +9,12 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// DivergedRename is the new name of a diverged copy that is set aside.
-type DivergedRename struct {
-	As   string `json:"as"`
-	GUID uint64 `json:"guid,string"`
-	Why  string `json:"why"`
-}
-
 // rotateHint returns the hint to set a copy aside, or why that is not possible.
-func (p *planner) rotateHint(copied string) string {
-	if p.req.RenameLimited[copied] {
+func (v *view) rotateHint(copied string) string {
+	if v.req.RenameLimited[copied] {
 		return "it was set aside again and again: find out why, and destroy those of its former copies that nobody needs"
 	}
-	if others := p.state.NotOwned[copied]; len(others) > 0 {
+	if others := v.state.NotOwned[copied]; len(others) > 0 {
 		return "it is not set aside, as what is below it would go along and is not of this job: " + finding.Some(others, maxEvidence) + "; move that away"
 	}
 	return "to keep it under another name, and have it begun anew in full: {{rotate}}"
@@ -29,24 +22,33 @@ func (p *planner) rotateHint(copied string) string {
 
 // isKnownCopy reports whether a target dataset may be set aside even without a common snapshot:
 // Request.Copies lists it or is nil (zxfer send --rotate).
-func (p *planner) isKnownCopy(t *zfs.Dataset) bool {
-	return !p.req.Restore && (p.req.Copies == nil || p.req.Copies[t.Name])
+func (v *view) isKnownCopy(t *zfs.Dataset) bool {
+	return !v.req.Restore && (v.req.Copies == nil || v.req.Copies[t.Name])
+}
+
+// offerRotate extends the hint of a conflict by Rotate, if the target dataset is a known copy.
+func (f *findings) offerRotate(d, t *zfs.Dataset, hint string) string {
+	if !f.isKnownCopy(t) {
+		return hint
+	}
+	f.markDiverged(d, t)
+	return hint + "\n" + f.rotateHint(t.Name)
 }
 
 // markDiverged records a diverged copy, unless it may not be renamed. Copies that were only
 // written to do not count: undoing takes seconds, another full send perhaps days.
-func (p *planner) markDiverged(d, t *zfs.Dataset) {
-	if p.req.RenameLimited[t.Name] || len(p.state.NotOwned[t.Name]) > 0 {
+func (f *findings) markDiverged(d, t *zfs.Dataset) {
+	if f.req.RenameLimited[t.Name] || len(f.state.NotOwned[t.Name]) > 0 {
 		return
 	}
-	if p.plan.diverged == nil {
-		p.plan.diverged = map[string]string{}
+	if f.plan.diverged == nil {
+		f.plan.diverged = map[string]string{}
 	}
-	why := "it has nothing in common with " + p.onSource(d.Name)
+	why := "it has nothing in common with " + f.onSource(d.Name)
 	if _, _, ok := common(d, t, zfs.Version{CreateTXG: 1<<64 - 1}); ok {
-		why = "it has diverged from " + p.onSource(d.Name)
+		why = "it has diverged from " + f.onSource(d.Name)
 	}
-	p.plan.diverged[t.Name] = why
+	f.plan.diverged[t.Name] = why
 }
 
 // NeedBelow returns the diverged copies whose descendants Rotate must know.

@@ -1,12 +1,16 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/size"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/zfs"
 )
@@ -103,4 +107,134 @@ func poolFull(in *Input) []finding.Finding {
 func number(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	return n, err == nil
+}
+
+// demand is the data that a plan adds at and below one existing target dataset.
+type demand struct {
+	bytes uint64 // estimated size of the streams
+	// rough reports whether the size is only an upper bound: uncompressed blocks may be
+	// compressed on arrival, or a rollback frees space first.
+	rough bool
+}
+
+// space compares the estimates with the available space. The pool and the quotas of all
+// ancestors limit the space of a dataset, and it is shared with all descendants.
+func space(in *Input) []finding.Finding {
+	existing := in.TargetListing.ByName()
+	demands := map[string]*demand{}
+	for _, d := range in.Plan.Datasets {
+		addDemand(demands, existing, d)
+	}
+	var out []finding.Finding
+	for name, want := range demands {
+		available, ok := number(existing[name].Get("available"))
+		if !ok || want.bytes <= available || ancestorTooSmall(demands, existing, name) {
+			continue
+		}
+		f := finding.Finding{
+			Host: in.Target.Name, Severity: finding.Fail, Target: name,
+			Summary:  fmt.Sprintf("%s has %s available, and about %s will arrive", name, size.Text(available), size.Text(want.bytes)),
+			Evidence: fmt.Sprintf("zfs get available %s: %d; zfs send -nvP: %d", name, available, want.bytes),
+			Remedy:   "make room; what uses the space, and which quotas apply: " + command("zfs", "list", "-o", "space,quota,refquota", "-r", zfs.PoolOf(name)),
+		}
+		if want.rough {
+			f.Severity = finding.Warn
+			f.Summary += ", if it takes as much room there as on the way"
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b finding.Finding) int { return cmp.Compare(a.Summary, b.Summary) })
+	return out
+}
+
+// addDemand adds a dataset's streams to every existing dataset at or above its target.
+func addDemand(demands map[string]*demand, existing map[string]*zfs.Dataset, d *plan.Dataset) {
+	var need demand
+	for _, st := range d.Steps {
+		need.bytes += st.Bytes
+		need.rough = need.rough || !st.Send.Flags.Raw && !st.Send.Flags.Compressed
+	}
+	need.rough = need.rough || len(d.Loses) > 0 || d.Discard != ""
+	if need.bytes == 0 {
+		return
+	}
+	for name := d.Target; name != ""; name = zfs.ParentOf(name) {
+		if existing[name] == nil {
+			continue
+		}
+		total := demands[name]
+		if total == nil {
+			total = &demand{}
+			demands[name] = total
+		}
+		total.bytes += need.bytes
+		total.rough = total.rough || need.rough
+	}
+}
+
+// ancestorTooSmall reports whether an ancestor lacks space too. Its finding is then enough.
+func ancestorTooSmall(demands map[string]*demand, existing map[string]*zfs.Dataset, name string) bool {
+	for name = zfs.ParentOf(name); name != ""; name = zfs.ParentOf(name) {
+		want := demands[name]
+		if want == nil {
+			continue
+		}
+		if available, ok := number(existing[name].Get("available")); ok && want.bytes > available {
+			return true
+		}
+	}
+	return false
+}
+
+// feature is a pool feature that streams depend on.
+type feature struct {
+	name string
+	// refused reports whether zfs receive refuses a stream that uses the feature. Otherwise the
+	// data arrives in another form.
+	refused   bool
+	encrypted bool // only encrypted datasets use it
+	what      string
+}
+
+// streamFeatures returns the features that change or prevent a receive if the target's pool
+// lacks them. Package plan adds a conflict if a dataset is known to use one; here it is only
+// known that something in the source's pool does.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.0/module/zfs/dmu_recv.c (recv_begin_check_feature_flags_impl)
+func streamFeatures() []feature {
+	return []feature{
+		{"large_blocks", false, false, "blocks of more than 128 KiB are split on their way"},
+		{"embedded_data", false, false, "very small blocks take a block each on arrival"},
+		{"lz4_compress", false, false, "data is sent unpacked"},
+		{"zstd_compress", false, false, "data is sent unpacked, and compressed in another way on arrival"},
+		{zfs.ResumeFeature, false, false, "a stream that is cut off begins anew"},
+		{"large_dnode", true, false, "a dataset with large dnodes cannot be received"},
+		{"large_microzap", true, false, "a dataset with large directories in one block cannot be received"},
+		{"longname", true, false, "a dataset with file names of more than 255 bytes cannot be received"},
+		{"redacted_datasets", true, false, "a redacted dataset cannot be received"},
+		{"encryption", true, true, "an encrypted dataset cannot be received raw"},
+		{"bookmark_v2", true, true, "a bookmark of an encrypted dataset cannot be made there"},
+	}
+}
+
+// features compares the features in use on the source with those of the target's pool.
+func features(in *Input) []finding.Finding {
+	source, target := &in.SourceListing.Pool, &in.TargetListing.Pool
+	if in.Plan.Steps() == 0 || len(source.Features) == 0 || len(target.Features) == 0 {
+		return nil
+	}
+	var out []finding.Finding
+	for _, x := range streamFeatures() {
+		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !in.Plan.Encrypted() {
+			continue
+		}
+		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses the feature %s, pool %s lacks it: %s", source.Name, x.name, target.Name, x.what),
+			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, cmp.Or(target.Features[x.name], "unknown"), target.Name),
+			Remedy:   target.Enabling("there", x.name)}
+		if x.refused {
+			f.Severity = finding.Warn
+		}
+		out = append(out, f)
+	}
+	return out
 }

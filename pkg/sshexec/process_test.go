@@ -1,6 +1,7 @@
 package sshexec
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
@@ -138,4 +140,39 @@ func TestTail(t *testing.T) {
 	_, _ = tail.Write(long)
 	_ = tail.String()
 	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
+}
+
+// After a timeout, no started process is left.
+func TestAskEndsWhatItStarted(t *testing.T) {
+	t.Parallel()
+	pid := filepath.Join(t.TempDir(), "pid")
+	text, err := Ask(t.Context(), Options{}, "echo one; echo two")
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\n", text)
+	text, err = Ask(t.Context(), Options{}, "exec cat /dev/zero")
+	require.Error(t, err)
+	require.Len(t, text, maxAnswer)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(10 * time.Millisecond) {
+			if b, err := os.ReadFile(pid); err == nil && len(b) > 0 {
+				break
+			}
+		}
+		cancel()
+	}()
+	_, err = Ask(ctx, Options{}, "sleep 100000 & echo $! >"+pid+"; wait")
+	require.Error(t, err)
+	b, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return gone(n) }, testenv.Timeout(), 10*time.Millisecond)
+}
+
+// gone reports whether a process has ended, even if it was not waited for.
+func gone(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
 }

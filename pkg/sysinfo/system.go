@@ -1,3 +1,12 @@
+// Package sysinfo reads facts about a Linux host.
+//
+//   - Root: the host's file system as an fs.FS, live or captured.
+//   - Capture: a copy of the files and command output that facts are read from.
+//   - Fact: a property of the host. It is "", 0 or empty if it cannot be read.
+//   - System: all facts of a host.
+//   - Usage: processor time used so far.
+//
+// It does not measure rates or take captures: package probe does.
 package sysinfo
 
 import (
@@ -152,4 +161,128 @@ func parseMounts(s string) []Mount {
 		}
 	}
 	return out
+}
+
+// Tools lists programs that zxfer and its users can use.
+type Tools struct {
+	Paths map[string]string // by name, only installed programs
+	PyZFS string            // path of pyzfs, Missing, or "" if unknown
+	NC    string            // dialect of the first nc in PATH, or ""
+}
+
+// Dialects of nc.
+const (
+	OpenBSD     = "openbsd"
+	Traditional = "traditional"
+	Ncat        = "ncat"
+	BusyBox     = "busybox"
+	GNU         = "gnu"
+	UnknownNC   = "unknown"
+)
+
+func readTools(root fs.FS) Tools {
+	t := Tools{Paths: map[string]string{}, PyZFS: line(root, PyZFS)}
+	for l := range strings.Lines(text(root, Command("which"))) {
+		if name, where, ok := strings.Cut(strings.TrimSpace(l), "\t"); ok {
+			t.Paths[name] = where
+		}
+	}
+	if t.Paths["nc"] != "" {
+		t.NC = Dialect(text(root, Command("nc-help")))
+	}
+	return t
+}
+
+// Dialect returns the dialect of nc that printed a help text.
+func Dialect(help string) string {
+	low := strings.ToLower(help)
+	switch {
+	case strings.Contains(low, "busybox"):
+		return BusyBox
+	case strings.Contains(low, "openbsd"), strings.Contains(low, "shutdown the network socket after eof on stdin"): // FreeBSD's too
+		return OpenBSD
+	case strings.Contains(low, "ncat"):
+		return Ncat
+	case strings.Contains(low, "[v1.10"):
+		return Traditional
+	case strings.Contains(low, "gnu netcat"):
+		return GNU
+	}
+	return UnknownNC
+}
+
+// FindPyZFS returns the path of Python's libzfs_core, or Missing.
+func FindPyZFS(root fs.FS) string {
+	for _, dir := range []string{"usr", "usr/local"} {
+		for _, packages := range []string{"dist-packages", "site-packages"} {
+			found, err := fs.Glob(root, dir+"/lib/python3*/"+packages+"/libzfs_core")
+			if err == nil && len(found) > 0 {
+				return "/" + found[0]
+			}
+		}
+	}
+	return Missing
+}
+
+// Files of a capture that do not exist on Linux. zxfer creates them.
+const (
+	Platform = "zxfer/platform" // GOOS/GOARCH
+	DevZFS   = "zxfer/dev-zfs"  // "ok", or the error of opening /dev/zfs
+	PyZFS    = "zxfer/pyzfs"    // path of the Python module libzfs_core, or Missing
+)
+
+// Missing marks a module that is not installed.
+const Missing = "missing"
+
+// Symbols is the kernel's symbol table, by far the largest source.
+const Symbols = "proc/kallsyms"
+
+// Command returns the path of a command's output in a capture.
+func Command(name string) string { return "zxfer/command/" + name }
+
+// Sources returns the fs.Glob patterns of all files that facts are read from. A
+// capture contains no other system files. They hold no keys, passwords or
+// addresses.
+func Sources() []string {
+	return []string{
+		"etc/os-release",
+		"proc/sys/kernel/osrelease",
+		"proc/cpuinfo", "proc/meminfo", Symbols, "proc/self/mounts",
+		"proc/sys/net/ipv4/tcp_rmem", "proc/sys/net/ipv4/tcp_wmem",
+		"proc/sys/net/ipv4/tcp_congestion_control", "proc/sys/net/ipv4/tcp_window_scaling",
+		"proc/sys/net/core/rmem_max", "proc/sys/net/core/wmem_max",
+		"proc/spl/kstat/zfs/fletcher_4_bench", "proc/spl/kstat/zfs/simd",
+		"sys/module/zfs/version",
+		"sys/module/zfs/parameters/zfs_fletcher_4_impl", "sys/module/zcommon/parameters/zfs_fletcher_4_impl",
+		"sys/module/zfs/parameters/icp_aes_impl", "sys/module/icp/parameters/icp_aes_impl",
+		"sys/module/zfs/parameters/icp_gcm_impl", "sys/module/icp/parameters/icp_gcm_impl",
+		"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+		"sys/class/net/*/operstate", "sys/class/net/*/mtu", "sys/class/net/*/speed", "sys/class/net/*/duplex",
+		"sys/class/net/*/statistics/rx_errors", "sys/class/net/*/statistics/rx_packets",
+	}
+}
+
+// Programs returns the programs to look up in PATH. Command("which") holds the
+// result, with lines "name\tpath".
+func Programs() []string {
+	return []string{"nc", "ncat", "mbuffer", "zstd", "ssh", "zfs", "zpool", "python3"}
+}
+
+// PoolStatus is the command that reports data errors of pools. A capture keeps only
+// lines that start with one of PoolLines, because others contain serial numbers of
+// devices.
+const PoolStatus = "zpool-status"
+
+// PoolLines returns the first words of the lines of PoolStatus that are read.
+func PoolLines() []string { return []string{"pool:", "errors:"} }
+
+// Commands returns the commands to run, by name. A capture keeps their combined
+// output.
+func Commands() map[string][]string {
+	return map[string][]string{
+		"nc-help":     {"nc", "-h"},
+		"zfs-version": {"zfs", "version"},
+		"zpool-get":   {"zpool", "get", "-Hp", "-o", "name,property,value", "health,capacity,readonly,free,size,ashift"},
+		PoolStatus:    {"zpool", "status"},
+	}
 }

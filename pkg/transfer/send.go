@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zxfer/pkg/transport/tcp"
@@ -130,4 +132,176 @@ func (s *senderState) account(life time.Duration) (int64, []Stage) {
 		stages = append(stages, s.compress.meter.stage(life))
 	}
 	return s.out.Bytes(), append(stages, s.out.Stages(life)...)
+}
+
+// silenceTimeout is how long a sender waits for a frame from the receiver, which sends an Alive
+// frame every aliveInterval. TCP_USER_TIMEOUT cannot replace it: see unackedTimeout in package
+// tcp.
+const silenceTimeout = 30 * time.Second
+
+// explainTimeout is how long a broken connection waits for an Abort frame on another one.
+const explainTimeout = time.Second
+
+// Outgoing is the sender's end of a link. It writes frames, and reads the receiver's frames on
+// connection 0 until the receiver confirms.
+type Outgoing struct {
+	link    *tcp.Link
+	content string // "stream" or "device", for messages
+	// Have, if not nil, is called with the blocks that the receiver already holds.
+	Have func(position uint64, payload []byte) error
+	// Empty counts, per connection, the time without data to send.
+	Empty WaitTimers
+
+	limit   *Bandwidth
+	limited WaitTimers // by connection
+	meter   meter      // its waitOut is the network
+
+	life  *Life
+	ended atomic.Bool   // all End frames are written
+	alive atomic.Int64  // Alive frames read after that
+	done  chan struct{} // closed when listen ends
+	ack   []byte        // payload of the Ack; set before done is closed
+}
+
+// NewOutgoing returns the sending end of a link. The subject is "stream" or "device".
+func NewOutgoing(link *tcp.Link, subject string, opt Options) *Outgoing {
+	n := len(link.Conns())
+	o := &Outgoing{link: link, content: subject, done: make(chan struct{}), Empty: NewWaitTimers(n), limited: NewWaitTimers(n)}
+	o.limit = NewBandwidth(opt, o.limited)
+	var written WaitTimers
+	for _, c := range link.Conns() {
+		written = append(written, c.WriteWait())
+	}
+	o.meter.name, o.meter.waitIn, o.meter.waitOut = StageSend, sumWaits(o.Empty.mean, o.limited.mean), written.mean
+	return o
+}
+
+func (o *Outgoing) tcpLink() *tcp.Link { return o.link }
+
+func (o *Outgoing) start(l *Life) {
+	o.life = l
+	go o.listen()
+}
+
+func (o *Outgoing) interrupt() {
+	o.link.Interrupt()
+	<-o.done
+}
+
+func (o *Outgoing) end(err error) {
+	if err != nil {
+		o.life.notifyPeer(err)
+	}
+}
+
+// Write sends a block as one frame, within the bandwidth limit.
+func (o *Outgoing) Write(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.Block) error {
+	if err := o.limit.Wait(ctx, len(b.Payload()), o.limited[c.Stream()]); err != nil {
+		return err
+	}
+	if err := c.WriteFrame(h, b); err != nil {
+		return err
+	}
+	o.meter.bytes.Add(int64(h.Raw))
+	return nil
+}
+
+// listen reads the receiver's frames until it confirms, aborts or falls silent.
+func (o *Outgoing) listen() {
+	defer close(o.done)
+	c := o.link.Conns()[0]
+	c.SetSilence(silenceTimeout)
+	b := tcp.NewBlock(tcp.MaxControl, 0)
+	for {
+		head, err := c.ReadFrame(b)
+		if err != nil {
+			o.life.Fail(err)
+			return
+		}
+		switch {
+		case head.Kind == tcp.Alive:
+			if o.ended.Load() {
+				o.alive.Add(1)
+			}
+		case head.Kind == tcp.Have && o.Have != nil:
+			if err := o.Have(head.Position, b.Payload()); err != nil {
+				o.life.Fail(err)
+				return
+			}
+		case head.Kind == tcp.Ack:
+			if !o.ended.Load() {
+				o.life.Fail(fmt.Errorf("%w: the receiver confirmed a %s that has not ended", tcp.ErrTampered, o.content))
+			}
+			o.ack = b.Payload()
+			return
+		case head.Kind == tcp.Abort:
+			o.life.Fail(&PeerError{Text: string(b.Payload())})
+			return
+		default:
+			o.life.Fail(fmt.Errorf("%w: a frame of kind %d from the receiver", tcp.ErrTampered, head.Kind))
+			return
+		}
+	}
+}
+
+// Explain fails the transfer with the error of a connection. A receiver that aborts sends the
+// reason before it closes, so Explain waits for that first.
+func (o *Outgoing) Explain(ctx context.Context, err error) {
+	if errors.Is(err, tcp.ErrCut) {
+		timer := time.NewTimer(explainTimeout)
+		defer timer.Stop()
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	o.life.Fail(err)
+}
+
+// End writes End frames to all connections, waits for the receiver's Ack and returns its
+// payload.
+func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
+	o.ended.Store(true)
+	for _, c := range o.link.Conns() {
+		if err := c.WriteEnd(a); err != nil {
+			o.Explain(ctx, err)
+			return nil, err
+		}
+	}
+	for i, c := range o.link.Conns() { // from here on the sender only waits for the receiver
+		if o.Empty[i].Running() {
+			o.Empty[i].Stop()
+		}
+		c.WriteWait().Start()
+	}
+	select {
+	case <-o.done:
+		return o.ack, nil // nil if the transfer failed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Bytes returns the number of bytes sent.
+func (o *Outgoing) Bytes() int64 { return o.meter.bytes.Load() }
+
+// Stages returns the stages of sending and, if set, of the bandwidth limit.
+func (o *Outgoing) Stages(life time.Duration) []Stage {
+	return append(o.limit.Stages(life), o.meter.stage(life))
+}
+
+// Moved returns a counter that changes while the transfer makes progress. After the end, Alive
+// frames advance it.
+func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() }
+
+// Stalled implements Life.Stalled. read is the number of bytes read from the source so far.
+func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
+	switch {
+	case o.ended.Load():
+		return "the other end did not confirm the " + o.content, true
+	case read > o.meter.bytes.Load():
+		return "the network or the other end took nothing", true
+	}
+	return source + " gave nothing", false
 }

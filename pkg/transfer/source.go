@@ -2,8 +2,14 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"zxfer/pkg/transport/tcp"
 )
 
 // Source produces a stream.
@@ -57,3 +63,90 @@ type TailHolder interface {
 	// Withhold returns the number of those bytes.
 	Withhold() int
 }
+
+// readTimeout is how long a reader fills a block while the next stage is idle. A fast source
+// fills it sooner. A slow source sends a partial block after this time, or with its first bytes
+// if they take longer.
+const readTimeout = 5 * time.Millisecond
+
+// maxEmptyReads is the number of empty reads in a row after which a Source has failed.
+const maxEmptyReads = 100
+
+// reader reads a Source into a ring.
+type reader struct {
+	src   Source
+	ring  *ring
+	block int
+	meter meter
+	full  tcp.WaitTimer // counts the time without room in the ring
+	hash  *xxh3.Hasher128
+	// prepare is called for each piece before the ring gets it; may be nil.
+	prepare func(*piece)
+
+	pieces uint64
+}
+
+func newReader(src Source, r *ring, block int) *reader {
+	d := &reader{src: src, ring: r, block: block, hash: xxh3.New128()}
+	d.meter.name, d.meter.waitOut = StageRead, WaitTimers{&d.full}.mean
+	return d
+}
+
+// run reads until the end of the source and closes the ring. The ring passes on all pieces
+// before the source's error. Errors that run returns are the ring's own.
+func (d *reader) run() error {
+	for {
+		b := d.ring.get()
+		n, rerr := d.fill(b.Room()[:d.block])
+		if n > 0 {
+			b.SetLen(n)
+			_, _ = d.hash.Write(b.Payload()) // never fails
+			p := &piece{block: b, header: tcp.Header{Kind: tcp.Data, Position: d.pieces, Raw: uint32(n)}}
+			if d.prepare != nil {
+				d.prepare(p)
+			}
+			if err := d.ring.put(p, &d.full); err != nil {
+				return err
+			}
+			d.pieces++
+			d.meter.bytes.Add(int64(n))
+		}
+		if rerr != nil {
+			d.full.Start() // the reader now waits for the other stages
+			if errors.Is(rerr, io.EOF) {
+				rerr = nil
+			} else {
+				rerr = &sourceError{rerr}
+			}
+			return d.ring.close(d.pieces, rerr)
+		}
+	}
+}
+
+// fill reads until room is full, or until the next stage has idled for readTimeout.
+func (d *reader) fill(room []byte) (n int, err error) {
+	var began time.Time
+	empty := 0
+	for n < len(room) && err == nil {
+		idle := d.ring.starved()
+		if idle && began.IsZero() {
+			began = time.Now()
+		}
+		var k int
+		k, err = d.src.Read(room[n:])
+		n += k
+		switch {
+		case err != nil:
+		case k == 0:
+			if empty++; empty >= maxEmptyReads {
+				err = io.ErrNoProgress
+			}
+		case n < len(room) && idle && time.Since(began) >= readTimeout:
+			return n, nil
+		}
+	}
+	return n, err
+}
+
+// digest returns the xxh3-128 of all bytes read.
+func (d *reader) digest() [16]byte { return d.hash.Sum128().Bytes() }

@@ -62,29 +62,6 @@ func StatusArgs(pool string) []string { return []string{"status", "-v", pool} }
 // ScrubArgs returns the arguments of zpool(8) that start a scrub.
 func ScrubArgs(pool string) []string { return []string{"scrub", pool} }
 
-// Mount is the mountpoint (At) of a filesystem or snapshot (Of).
-type Mount struct{ At, Of string }
-
-// ParseMounts returns the mounts of a pool from the contents of a mountinfo(5) file. zpool
-// status prints paths by mounts, not by the mountpoint property.
-func ParseMounts(mountinfo, pool string) (all []Mount) {
-	for line := range strings.Lines(mountinfo) {
-		before, after, _ := strings.Cut(line, " - ")
-		place, of := strings.Fields(before), strings.Fields(after)
-		if len(place) < 5 || len(of) < 2 || of[0] != "zfs" {
-			continue
-		}
-		m := Mount{At: mountinfoEscapes.Replace(place[4]), Of: mountinfoEscapes.Replace(of[1])}
-		if dataset, _, _ := strings.Cut(m.Of, "@"); PoolOf(dataset) == pool {
-			all = append(all, m)
-		}
-	}
-	return all
-}
-
-// mountinfoEscapes decodes the kernel's escapes of separators in mountinfo.
-var mountinfoEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
-
 var unavailable = regexp.MustCompile(`(?m)^errors: List of errors unavailable: (.{1,200})$`)
 
 // UnlistedReason returns the reason from stderr of zpool status why it lists no errors, or "".

@@ -3,6 +3,7 @@ package zfs
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -67,4 +68,346 @@ func (e *Error) HintText() string { return e.Hint }
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Kind == e.Kind
+}
+
+// rule maps a phrase of a zfs(8) message to a kind. The phrase is in lower case with single
+// spaces. If op is set, the rule applies to this operation only.
+type rule struct {
+	kind   Kind
+	op     string
+	phrase string
+}
+
+// rules are tried in order, and the first match wins. Specific phrases come before general
+// ones ("resume token … does not exist" before "does not exist"). The texts are those of
+// libzfs 2.1 to 2.4. testdata/zfs-2.3.9/stderr.txt holds captured messages with their
+// commands.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one, zfs_send_one)
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_util.c (libzfs_error_description)
+var rules = []rule{
+	{NoZFS, "", "zfs modules cannot be auto-loaded"},
+	{NoZFS, "", "zfs modules are not loaded"},
+	{NoZFS, "", "/dev/zfs and /proc/self/mounts are required"},
+	{NoZFS, "", "failed to initialize the libzfs library"},
+
+	{IVSet, "", "iv set guid mismatch"},
+	{IVSet, "", "iv set guid missing"},
+
+	{BadToken, "", "resume token is corrupt"},
+	{BadToken, "", "used in the initial send no longer exists"},
+	{BadToken, "", "no longer the same snapshot used in the initial send"},
+	{BadToken, OpSend, "no longer exists"}, // the token's incremental source, by GUID
+	{BadToken, OpEstimate, "no longer exists"},
+	// The partially received state no longer exists on the target. The kernel returns ENOTSUP,
+	// which reads as if a module were too old.
+	{BadToken, OpReceive, "cannot receive resume stream: kernel modules must be upgraded"},
+	{BadToken, OpReceive, "resuming recv on existing dataset without force"},
+
+	{NoState, "", "does not have any resumable receive state"},
+	{PartialState, "", "contains partially-complete state"},
+
+	{Permission, "", "permission denied"},
+	{Permission, "", "operation not permitted"},
+	{Permission, "", "delegated permission is needed"},
+
+	{KeyMissing, "", "key must be loaded"},
+	{KeyMissing, "", "encryption key not loaded"},
+	{KeyMissing, "", "keys must be loaded"},
+
+	{NoSpace, "", "out of space"},
+	{NoSpace, "", "space quota exceeded"},
+	{NoSpace, "", "no space left on device"},
+	{NoSpace, "", "disk quota exceeded"},
+
+	{PoolFault, "", "pool is read-only"},
+	{PoolFault, "", "read-only file system"},
+	{PoolFault, "", "currently suspended"},
+	{PoolFault, "", "i/o error"},
+	{PoolFault, "", "input/output error"},
+
+	{Modified, "", "has been modified since most recent snapshot"},
+	{NoBase, "", "does not match incremental source"},
+	{NoBase, "", "not an earlier snapshot from the same fs"},
+	{NoBase, OpReceive, "local origin for clone"},
+	{NoBase, OpReceive, "specified origin fs"},
+
+	{Feature, "", "pool must be upgraded"},
+	{Feature, "", "must be upgraded to receive"},
+	{Feature, "", "feature not enabled"},
+	{Feature, "", "unsupported feature"},
+	{Feature, "", "deprecated feature"},
+	{Feature, "", "no longer supports deduplicated send streams"},
+	{Feature, "", "not compatible with"},
+	{Feature, "", "requires -l (--large-block)"},
+	{Feature, "", "need -l (--large-block)"},
+	{Feature, "", "software on the sending system must be updated"},
+
+	// The process was stopped for a while, for example because the host was suspended.
+	{Killed, OpSend, "signal received"},
+
+	{Incomplete, "", "incomplete stream"},
+	// A corrective receive whose stream ended early.
+	{Incomplete, OpReceive, "was not able to reconstruct the data"},
+	{Incomplete, "", "failed to read from stream"},
+	{BadStream, "", "checksum mismatch"},
+	{BadStream, "", "invalid stream"},
+	{BadStream, "", "invalid backup stream"},
+	{BadStream, "", "invalid record type"},
+
+	{Exists, "", "already exists"},
+	{Exists, "", "bookmark exists"},
+	{Exists, "", "to overwrite it"}, // "destination X exists must specify -F …", "… has snapshots must destroy them …"
+	{Exists, "", "on top of existing unencrypted dataset"},
+	{Exists, "", "cannot overwrite with a zvol"},
+	{Exists, "", "overwrite an unencrypted one with an encrypted one"},
+
+	{Busy, "", "it's being held"},
+	{Busy, "", "has dependent clones"},
+	{Busy, "", "is busy"},
+
+	{InvalidName, "", "is too long"},
+	{InvalidName, "", "name too long"},
+	{InvalidName, "", "tag too long"},
+	{InvalidName, "", "nesting depth exceeded"},
+	{InvalidName, "", "invalid character"},
+	{InvalidName, "", "empty component"},
+	{InvalidName, "", "trailing slash in name"},
+	{InvalidName, "", "leading slash in name"},
+	{InvalidName, "", "self reference"},
+	{InvalidName, "", "parent reference"},
+	{InvalidName, "", "delimiters in name"},
+
+	{NotSupported, "", "unrecognized command"},
+	{NotSupported, "", "invalid option"},
+	{NotSupported, "", "invalid property"}, // of the property list of zfs get or receive -o
+	{NotSupported, "", "operation not supported"},
+
+	{NotFound, OpEstimate, "no such process"}, // ESRCH: the incremental source is a bookmark
+	{NotFound, "", "does not exist"},
+	{NotFound, "", "no such pool"},
+	{NotFound, "", "no such tag"},
+	{NotFound, "", "could not find any snapshots to destroy"},
+	{NotFound, "", "not a zfs filesystem"},
+	{NotFound, "", "no such file or directory"},
+}
+
+// Classify returns the kind of a failure from the stderr of zfs(8) or zpool(8), run with
+// LC_ALL=C. It returns Unknown if no rule matches. Dataset names may contain any phrase, so
+// subjects must list the names that the command used.
+func Classify(op, stderr string, subjects ...string) Kind {
+	text := stderr
+	for _, s := range subjects {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "…")
+		}
+	}
+	if op == OpReceive {
+		if k := kindOf(op, withoutPropertyErrors(text)); k != Unknown {
+			return k
+		}
+	}
+	return kindOf(op, text)
+}
+
+func kindOf(op, text string) Kind {
+	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+	for _, r := range rules {
+		if (r.op == "" || r.op == op) && strings.Contains(text, r.phrase) {
+			return r.kind
+		}
+	}
+	return Unknown
+}
+
+// withoutPropertyErrors removes lines about properties that could not be set. zfs receive prints
+// them after a snapshot has arrived, and continues.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_one)
+func withoutPropertyErrors(stderr string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "cannot receive ") || !strings.Contains(line, " property on ") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
+}
+
+// Operations, the values of Error.Op.
+const (
+	OpSend     = "send"
+	OpReceive  = "receive"
+	OpEstimate = "estimate"
+	OpList     = "list"
+	OpGet      = "get"
+	OpPool     = "pool" // zpool get
+	OpSnapshot = "snapshot"
+	OpHold     = "hold"
+	OpRelease  = "release"
+	OpBookmark = "bookmark"
+	OpDestroy  = "destroy"
+	OpCreate   = "create"
+	OpDiscard  = "discard" // zfs receive -A
+	OpVersion  = "version"
+	OpMount    = "mount"
+	OpLoadKey  = "load-key"
+	OpUnload   = "unload-key"
+	OpSet      = "set"
+	OpInherit  = "inherit"
+	OpUnmount  = "unmount"
+	OpKey      = "change-key"
+	OpStatus   = "status" // zpool status
+	OpScrub    = "scrub"
+	OpClone    = "clone"
+	OpRollback = "rollback"
+	OpSync     = "sync" // zpool sync
+	OpRename   = "rename"
+)
+
+// Failure describes a failed operation.
+type Failure struct {
+	Op      string
+	Subject string // the dataset, snapshot, bookmark or pool
+	User    string // user that ran it, for the hint; "" if unknown
+	Argv    []string
+	Stderr  string
+	Signal  string // signal that ended the process, such as "killed"
+	// Properties are those that a receive or create sets. Rollback reports that a receive may
+	// roll back. Both need additional permissions.
+	Properties []string
+	Rollback   bool
+}
+
+// Err returns the failure as a classified error with a hint.
+func (f Failure) Err() *Error {
+	ds, _, _ := strings.Cut(f.Subject, "@")
+	ds, _, _ = strings.Cut(ds, "#")
+	e := &Error{
+		Kind: Classify(f.Op, f.Stderr, f.Subject, ds), Op: f.Op, Subject: f.Subject,
+		Argv: f.Argv, Detail: trimStderr(f.Stderr),
+	}
+	if e.Kind == Unknown && f.Signal != "" {
+		e.Kind = Killed
+	}
+	if e.Detail == "" && f.Signal != "" {
+		e.Detail = "ended by signal: " + f.Signal
+	}
+	e.Hint = f.Hint(e.Kind)
+	return e
+}
+
+// trimStderr removes the usage text after a message and the advice to resume by hand.
+func trimStderr(s string) string {
+	for _, noise := range []string{"\nusage:\n", "\nA resuming stream can be generated"} {
+		s, _, _ = strings.Cut(s, noise)
+	}
+	return strings.TrimSpace(s)
+}
+
+// Hint returns the remedy for a failure of kind k, "" if there is none.
+func (f Failure) Hint(k Kind) string {
+	ds, _, _ := strings.Cut(f.Subject, "@")
+	ds, _, _ = strings.Cut(ds, "#")
+	ds = cmp.Or(ds, "DATASET")
+	name := shellQuote(ds)
+	switch k {
+	case Permission:
+		return f.permissionHint(ds)
+	case KeyMissing:
+		if f.Op == OpReceive {
+			return "load the key of the encrypted parent: zfs load-key " + shellQuote(cmp.Or(ParentOf(ds), ds))
+		}
+		return "zfs load-key " + name + " (or its encryption root), or send raw, which needs no key"
+	case Modified:
+		return "keep it from happening again: zfs set readonly=on " + name
+	case PartialState:
+		return "the state of an interrupted receive is kept there; drop it: zfs receive -A " + name
+	case Busy:
+		switch f.Op {
+		case OpDestroy:
+			return "who holds it: zfs holds " + shellQuote(f.Subject)
+		case OpUnmount:
+			return "who uses it: fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+		case OpRollback:
+			return "who uses it: zfs holds " + shellQuote(f.Subject) + "; fuser -vm \"$(zfs get -H -o value mountpoint " + name + ")\""
+		case OpReceive, OpDiscard:
+			return "another receive into " + name + " is running, or it is mounted and in use"
+		}
+	case NoSpace:
+		return "make room, and give the same command again; what uses the space, and which quotas apply: zfs list -o space,quota,refquota -r " + shellQuote(PoolOf(ds))
+	case IVSet:
+		return "roll the target back to the last snapshot that was received raw, or send it in full to a new name (openzfs#8758)"
+	case Feature:
+		if strings.Contains(f.Stderr, "--large-block") {
+			return "" // the message has its own advice
+		}
+		if f.Op == OpReceive || f.Op == OpBookmark {
+			return "what is off: zpool get all " + shellQuote(PoolOf(ds)) + " | grep feature@; enable one: zpool set feature@NAME=enabled " + shellQuote(PoolOf(ds))
+		}
+	case BadToken:
+		if f.Op == OpReceive {
+			return "drop the interrupted receive's state and start again: zfs receive -A " + name
+		}
+	case PoolFault:
+		hint := "zpool status -v " + shellQuote(PoolOf(ds))
+		if f.Op == OpSend { // unreadable blocks of the source
+			hint += "; data errors that it lists a copy may mend: zxfer heal -n " + shellQuote(PoolOf(ds))
+		}
+		return hint
+	case NoZFS:
+		return "modprobe zfs; on Debian: apt install zfsutils-linux zfs-dkms"
+	case InvalidName:
+		return nameHint
+	}
+	return ""
+}
+
+// permissions returns the permissions that an operation needs, without those of its
+// properties.
+//
+// https://openzfs.github.io/openzfs-docs/man/v2.3/8/zfs-allow.8.html
+func permissions(op string) string {
+	switch op {
+	case OpSend:
+		return "send,snapshot,hold,release,bookmark"
+	case OpReceive:
+		return "receive,create,mount"
+	case OpSnapshot:
+		return "snapshot,mount"
+	case OpDestroy, OpDiscard:
+		return "destroy,mount"
+	case OpCreate:
+		return "create,mount"
+	case OpHold, OpRelease, OpBookmark, OpMount, OpKey, OpRollback:
+		return op
+	case OpUnmount:
+		return OpMount
+	}
+	return ""
+}
+
+func (f Failure) permissionHint(ds string) string {
+	perms := permissions(f.Op)
+	if perms == "" && len(f.Properties) == 0 {
+		return "run it as root, or let the user open /dev/zfs"
+	}
+	// The dataset does not exist yet, so its parent's permissions apply.
+	if f.Op == OpReceive || f.Op == OpCreate {
+		ds = cmp.Or(ParentOf(ds), ds)
+	}
+	if f.Rollback {
+		perms += ",rollback"
+	}
+	for _, p := range slices.Sorted(slices.Values(f.Properties)) {
+		if UserProperty(p) {
+			p = "userprop"
+		}
+		if !slices.Contains(strings.Split(perms, ","), p) {
+			perms += "," + p
+		}
+	}
+	user := cmp.Or(f.User, "USER")
+	perms = strings.TrimPrefix(perms, ",")
+	return "run it as root, or as root once: " + CommandLine([]string{"zfs", "allow", "-u", user, perms, ds})
 }

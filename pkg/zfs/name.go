@@ -168,3 +168,27 @@ func ParseGUID(s string) (uint64, error) {
 	}
 	return g, nil
 }
+
+// TagPrefix is the prefix of the hold tags and bookmark names of zxfer's jobs.
+const TagPrefix = "zxfer:"
+
+// IsJobTag reports whether a job of zxfer placed the hold: "zxfer:JOB:TARGET".
+func IsJobTag(tag string) bool {
+	rest, ours := strings.CutPrefix(tag, TagPrefix)
+	return ours && strings.Contains(rest, ":")
+}
+
+// CheckTag checks the tag of a hold. It must be valid as a name component and must not look
+// like an option.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/module/zfs/dsl_userhold.c (dsl_dataset_user_hold_check_one)
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zfs/zfs_main.c (zfs_do_hold_rele_impl)
+func CheckTag(tag string) error {
+	if err := CheckComponent(tag); err != nil {
+		return fmt.Errorf("tag of a hold: %w", err)
+	}
+	if tag[0] == '-' || tag[0] == '.' {
+		return fault.Usagef("", "tag of a hold %q: it begins with %q", tag, tag[:1])
+	}
+	return nil
+}

@@ -1,9 +1,14 @@
 package zfs
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+
+	"zxfer/pkg/printable"
 )
 
 // surveyProperties are read for every dataset. OpenZFS 2.1 knows all of them: it refuses a
@@ -83,3 +88,183 @@ func CheckProperty(name string) error {
 
 // UserProperty reports whether a property is a user property, which has a ":".
 func UserProperty(name string) bool { return strings.Contains(name, ":") }
+
+// parseSize parses a size of a property: bytes, or with a unit of 1024 (128K, 1m, 1.5GiB).
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_util.c (zfs_nicestrtonum)
+func parseSize(s string) (uint64, bool) {
+	digits := strings.TrimRight(s, "bBkKmMgGtTpPeEzZiI")
+	unit := strings.ToUpper(s[len(digits):])
+	shift := 0
+	if unit != "" && unit != "B" {
+		shift = 10 * (1 + strings.IndexByte("KMGTPEZ", unit[0]))
+		if rest := unit[1:]; shift == 0 || rest != "" && rest != "B" && rest != "IB" {
+			return 0, false
+		}
+	}
+	whole, fraction, point := strings.Cut(digits, ".")
+	if whole+fraction == "" || strings.Trim(whole+fraction, "0123456789") != "" {
+		return 0, false
+	}
+	if point {
+		f, err := strconv.ParseFloat(digits, 64)
+		f = math.Ldexp(f, shift)
+		return uint64(f), err == nil && f < 1<<64
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || shift >= 64 || n<<shift>>shift != n {
+		return 0, false
+	}
+	return n << shift, true
+}
+
+// maxValue is the largest length of a property value in bytes.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (ZAP_MAXVALUELEN)
+const maxValue = 8<<10 - 1
+
+// CheckValue returns an error if the value must not be set: no version of ZFS accepts it, or
+// it is not a printable line. "zfs list -H" prints values unescaped, so a line break would
+// look like the end of a row to other programs, such as zfs-mount-generator.
+func CheckValue(property, value string) error {
+	if want := wantValue(property, value); want != "" {
+		return fmt.Errorf("%s=%s: the value must be %s", property, cutValue(value), want)
+	}
+	return nil
+}
+
+// wantValue returns a description of the valid values, "" if value is valid.
+func wantValue(property, value string) string {
+	switch {
+	case len(value) > maxValue:
+		return fmt.Sprintf("at most %d bytes", maxValue)
+	case !printable.IsLine(value):
+		return "one printable line of text (UTF-8)"
+	}
+	if n := nativeOf(property); n != nil {
+		return n.requires(value)
+	}
+	return ""
+}
+
+// cutValue returns the start of a value, quoted if it is not printable.
+func cutValue(s string) string {
+	if len(s) > 40 {
+		s = s[:40] + "…"
+	}
+	if printable.IsLine(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// hasWord reports whether s is a word, alone or before a "-".
+func hasWord(s, word string) bool { return s == word || strings.HasPrefix(s, word+"-") }
+
+// Carry decides which property values another host may choose for a dataset that it sends. The
+// zero value permits properties that determine the form of the data. Plans, restricted keys
+// and ReceiveArgs use it.
+type Carry struct {
+	// All also permits harmless properties (class behaviour) and values that remove rights. It
+	// is set for -p and restores.
+	All bool `json:"all,omitempty"`
+	// Named lists properties that the receiving administrator named, such as
+	// "org.example:note". See CheckNamed.
+	Named []string `json:"named,omitempty"`
+}
+
+// Reasons for which Carry withholds a valid value.
+var (
+	// ErrNotRequested is for properties that were not requested, that the stream contains, or that
+	// zxfer sets itself.
+	ErrNotRequested = errors.New("it was not asked for")
+	ErrPlace        = errors.New("it belongs to the dataset's place")
+	ErrRights       = errors.New("it can grant rights to programs or devices")
+	ErrReserved     = errors.New("programs act on it: zxfer or systemd")
+	ErrNotNamed     = errors.New("nobody on the receiving side named it")
+	ErrUnknown      = errors.New("this version of zxfer does not know it")
+)
+
+// Check returns nil if a dataset of type t may have the value that another host chose.
+// Otherwise it returns the reason.
+func (c Carry) Check(t Type, name, value string) error {
+	if err := CheckProperty(name); err != nil {
+		return err
+	}
+	n, named := nativeOf(name), slices.Contains(c.Named, name)
+	switch {
+	case name == FlagsProperty || name == RestoreProperty:
+		return ErrNotRequested // zxfer sets its own
+	case ownNamespace(name) && (c.All || named):
+		return ErrReserved
+	case n == nil && !named && !c.All:
+		return ErrNotRequested
+	case n == nil && !UserProperty(name): // the other host's ZFS is newer than the table
+		return ErrUnknown
+	case n == nil && !named:
+		return ErrNotNamed
+	case n == nil:
+		return CheckValue(name, value)
+	case n.of == fixed || n.of == report || n.of == encryption || !n.fits(t):
+		return ErrNotRequested
+	case n.of != shape && !c.All && !named:
+		return ErrNotRequested
+	}
+	if err := CheckValue(name, value); err != nil {
+		return err
+	}
+	switch passes := slices.Contains(n.foreign, value); {
+	case passes, n.of == shape && n.foreign == nil, n.of == behaviour:
+		return nil
+	case n.of == place:
+		return ErrPlace
+	case n.of == rights:
+		return ErrRights
+	case !named: // shape or resources
+		return ErrNotNamed
+	}
+	return nil
+}
+
+// CheckNamed returns an error if a property has no effect in Carry.Named, because its value
+// never comes from another host.
+func CheckNamed(name string) error {
+	if err := CheckProperty(name); err != nil {
+		return err
+	}
+	n := nativeOf(name)
+	var why error
+	switch {
+	case ownNamespace(name):
+		why = ErrReserved
+	case UserProperty(name):
+	case n == nil:
+		return fmt.Errorf("%s: there is no such property", name)
+	case n.of == place:
+		why = ErrPlace
+	case n.of == rights:
+		why = ErrRights
+	case n.of == fixed || n.of == report || n.of == encryption:
+		why = errors.New("it comes with the stream, or cannot be set")
+	}
+	if why != nil {
+		return fmt.Errorf("%s cannot be carried: %w", name, why)
+	}
+	return nil
+}
+
+// ownNamespace reports whether programs on the host act on a user property: zxfer on its
+// records, systemd's mount generator on units. Another host must not choose these.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/man/man8/zfs-mount-generator.8.in (PROPERTIES)
+func ownNamespace(name string) bool {
+	return strings.HasPrefix(name, "zxfer:") || strings.HasPrefix(name, "org.openzfs.systemd:")
+}
+
+// PropertyChange changes properties of a dataset.
+type PropertyChange struct {
+	Dataset string            `json:"dataset"`
+	Set     map[string]string `json:"set,omitempty"`
+	// Revert lists properties to revert to the received, inherited or default value.
+	Revert []string `json:"revert,omitempty"`
+}

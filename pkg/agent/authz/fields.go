@@ -24,9 +24,9 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.ListQuery]():    fieldNames("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
 	reflect.TypeFor[zfs.StreamFlags]():    fieldNames("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():       fieldNames("Dataset From Through To Flags Token", ""),
-	reflect.TypeFor[hosts.ContentQuery](): fieldNames("SendSpec KeyFile", "Within"),
+	reflect.TypeFor[hosts.ContentQuery](): fieldNames("SendSpec KeyFile", "Within Seed"),
 	reflect.TypeFor[zfs.Within]():         fieldNames("", "Object From To"),
-	reflect.TypeFor[files.Query]():        fieldNames("Snapshot KeyFile", "Path Sample Seed Within"),
+	reflect.TypeFor[files.Query]():        fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Within"),
 	// A zfs.Gate compares every received stream with this.
 	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fieldNames("", "Name GUID"),

@@ -62,8 +62,11 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	wait(t, moved)
 	cancel()
 	o := ended()
-	require.ErrorIs(t, o.sendErr, context.Canceled)
-	require.ErrorIs(t, o.receiveErr, context.Canceled)
+	// One end may see the other's connection close before its own cancellation arrives.
+	for _, err := range []error{o.sendErr, o.receiveErr} {
+		require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, tcp.ErrCut), err)
+	}
+	require.True(t, errors.Is(o.sendErr, context.Canceled) || errors.Is(o.receiveErr, context.Canceled))
 	require.NotErrorIs(t, o.receiveErr, hosts.ErrLost)
 	requireEnded(t, p)
 	requireClosed(t, o.ticket.Address)

@@ -150,7 +150,7 @@ func (c *drillCopy) stream(ctx context.Context) error {
 		target, source, err = readBoth(ctx, c, c.rec.Target+"@"+c.rec.Snapshot, keyFile, progress,
 			func(ctx context.Context, s *side, snapshot, keyFile string, progress func(transfer.Progress)) (d hosts.Digest, err error) {
 				dataset, name, _ := strings.Cut(snapshot, "@")
-				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, KeyFile: keyFile}
+				q := hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: name, Flags: zfs.StreamFlags{Raw: raw, LargeBlocks: !raw}}, Seed: c.Seed, KeyFile: keyFile}
 				err = s.do(ctx, hosts.WithRole(func(st hosts.Digester) (err error) { d, err = st.Digest(ctx, q, progress); return err }))
 				return d, err
 			})

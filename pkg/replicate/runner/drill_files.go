@@ -20,7 +20,7 @@ const (
 
 // files reads the clone's files and compares them with the source's snapshot.
 func (c *drillCopy) files(ctx context.Context) error {
-	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed}
+	q := files.Query{Sample: float64(cmp.Or(c.Sample, c.as.Sample, 1)), Seed: c.Seed, Seeded: true}
 	var target, source files.Digest
 	read := func() error {
 		return c.withProgress(ctx, "logicalreferenced", q.Sample, func(progress func(transfer.Progress)) (_ uint64, err error) {

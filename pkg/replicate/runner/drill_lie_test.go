@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -111,5 +112,35 @@ func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 	for _, c := range d.Copies {
 		require.Equal(t, outcome.Failed, c.Outcome)
 		require.Equal(t, 1.0, c.Sample)
+	}
+}
+
+// TestDrillOfACopyThatKeptOnlyDigests uses a copy that remembers each answer and then loses its
+// files. A drill chooses a new seed, so the old answers do not fit.
+func TestDrillOfACopyThatKeptOnlyDigests(t *testing.T) {
+	t.Parallel()
+	r, _, there := drilled(t, &replicate.Drill{})
+	var mu sync.Mutex
+	kept := map[int]files.Digest{} // by part; both copies have the same files
+	r.lie = func(q files.Query, d files.Digest) (files.Digest, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if old, ok := kept[q.Within]; ok {
+			return old, nil
+		}
+		kept[q.Within] = d
+		return d, nil
+	}
+	_, err := r.drill(t, DrillOptions{Sample: 1, Seed: 7})
+	require.NoError(t, err)
+	for _, f := range []string{"a", "b", "c"} {
+		require.NoError(t, os.Remove(filepath.Join(there, f)))
+	}
+	_, err = r.drill(t, DrillOptions{Sample: 1, Seed: 7})
+	require.NoError(t, err, "with a repeated seed, the copy can repeat its answer")
+	d, err := r.drill(t, DrillOptions{Sample: 1})
+	require.ErrorContains(t, err, "its files are not those of")
+	for _, c := range d.Copies {
+		require.Equal(t, outcome.Failed, c.Outcome)
 	}
 }

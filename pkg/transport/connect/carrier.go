@@ -2,8 +2,16 @@ package connect
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 )
@@ -53,4 +61,271 @@ func (localCarrier) run(ctx context.Context, m *session) error {
 		m.account(res)
 		return err
 	}))
+}
+
+// tcpCarrier moves data over authenticated connections: one host offers a listener, the other
+// one dials, and each runs its half.
+type tcpCarrier struct{}
+
+func (tcpCarrier) choose(l *Link, source, target Side) error {
+	listener, dialer := l.chooseDialer(source, target)
+	l.chooseStreams(listener, dialer)
+	for _, s := range []Side{listener, dialer} {
+		if err := s.Facts.Takes(l.Socket); err != nil {
+			return fmt.Errorf("%s: %w", s.Label(), err)
+		}
+	}
+	switch l.Wire {
+	case transport.Auto:
+		l.why = "signed for raw streams of encrypted data, tls for the rest"
+	case string(tcp.Plain):
+		l.why = "{{trusted-link}}: bytes are neither secret nor protected against changes on the way"
+	default:
+		l.why = "asked for"
+	}
+	return l.chooseAddress(listener, dialer)
+}
+
+func (tcpCarrier) mode(l *Link) tcp.Mode { return tcp.Mode(l.Wire) }
+
+func (tcpCarrier) limit(_ *session, limit string) string { return limit }
+
+func (tcpCarrier) run(ctx context.Context, m *session) error {
+	ticket, err := m.offer(ctx)
+	if err != nil {
+		return err
+	}
+	return m.runBothEnds(ctx, ticket)
+}
+
+// offer opens the listener on its host.
+func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
+	err = m.link.listener.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
+		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
+		return err
+	}))
+	return ticket, err
+}
+
+// peerEnd returns the end that connects a host's half to the other half.
+func (m *session) peerEnd(h Host, ticket tcp.Ticket) interface {
+	hosts.From
+	hosts.To
+} {
+	if h == m.link.dialer {
+		return hosts.Dial{Ticket: ticket}
+	}
+	return hosts.Accept{Session: ticket.Session}
+}
+
+const (
+	// windDown is how long one end may take to finish after the other failed. An interrupted
+	// receive saves its state in that time.
+	windDown = 30 * time.Second
+	// peerLossGrace is how long after a failed dial the loss of the peer may show. The kernel
+	// refuses connections to a dead listener at once, while ssh needs longer.
+	peerLossGrace = time.Second
+)
+
+// runBothEnds runs both halves and returns the root cause of a failure.
+func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sendErr, receiveErr error
+	var wg sync.WaitGroup
+	runEnd := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
+		defer wg.Done()
+		*errp = h.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
+			*res, err = st.Transfer(ctx, t, progress)
+			return err
+		}))
+		if *errp == nil {
+			return
+		}
+		timeout := windDown
+		switch _, tried := m.from.What.(hosts.Nothing); {
+		case tried: // a probe has nothing to save
+			timeout = peerLossGrace / 4
+		case errors.Is(*errp, tcp.ErrDial):
+			// Nobody will connect, so the listener need not wait. But the listener's host may
+			// be lost, which explains the failure.
+			timeout = peerLossGrace
+		case fault.ClassOf(*errp) == fault.Refused:
+			// This end never started, so the other one has nothing to save.
+			timeout = peerLossGrace
+		}
+		time.AfterFunc(timeout, cancel)
+	}
+	wg.Add(2)
+	go runEnd(m.from.Host, hosts.Task{From: m.from.What, To: m.peerEnd(m.from.Host, ticket)}, &m.sent, &sendErr, m.monitor.sent)
+	go runEnd(m.to.Host, hosts.Task{From: m.peerEnd(m.to.Host, ticket), To: m.to.What}, &m.received, &receiveErr, func(p transfer.Progress) {
+		if p.Bytes > 0 {
+			m.link.used.Store(true)
+		}
+		m.monitor.received(p)
+	})
+	wg.Wait()
+	err := rootCause(sendErr, receiveErr)
+	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNobody)) {
+		// Data has passed this link before, so a retry may succeed.
+		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
+	}
+	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
+		err = fault.Failf("", "%w: its digest is %s at the source and %s at the target", transfer.ErrMiscounted, a, b)
+	}
+	return err
+}
+
+// sshCarrier moves data through the ssh connection. The local host dials a relay on its
+// loopback, which leads to the remote loopback.
+type sshCarrier struct{}
+
+func (sshCarrier) choose(l *Link, source, target Side) error {
+	listener, dialer := l.chooseDialer(source, target)
+	l.chooseStreams(listener, dialer)
+	l.why = "slower: all data passes ssh's own cipher, on one processor at each end (zxfer doctor tells the rate)"
+	l.address = "127.0.0.1"
+	return nil
+}
+
+// mode returns signed. ssh encrypts the bytes; the tags bind them to this job.
+func (sshCarrier) mode(*Link) tcp.Mode { return tcp.Signed }
+
+// LimitShell replaces a network bottleneck for transfers through ssh, because meters cannot
+// distinguish the two.
+const LimitShell = "ssh or network"
+
+func (sshCarrier) limit(_ *session, limit string) string {
+	if strings.HasPrefix(limit, transfer.LimitNetwork) {
+		return LimitShell
+	}
+	return limit
+}
+
+func (sshCarrier) run(ctx context.Context, m *session) error {
+	ticket, err := m.offer(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var refusal atomic.Pointer[error]
+	refused := func(err error) { refusal.Store(&err); stop(err) }
+	if ticket.Address, err = m.link.listener.Relay(ctx, ticket.Address, refused); err != nil {
+		return err
+	}
+	err = m.runBothEnds(ctx, ticket)
+	if why := refusal.Load(); err != nil && why != nil {
+		return *why
+	}
+	return err
+}
+
+// ncCarrier moves data to or from a host without zxfer. The host's nc dials the local host, and
+// this process moves the bytes that its tools read or write.
+type ncCarrier struct{}
+
+// ncHost has the operations of such a host. The offer describes the local listener. buffer
+// bounds the memory of the host's tools in bytes.
+type ncHost interface {
+	OpenFrom(ctx context.Context, what hosts.From, offer tcp.Offer, buffer int64) (transfer.Source, error)
+	OpenTo(ctx context.Context, what hosts.To, offer tcp.Offer, buffer int64) (transfer.Sink, error)
+}
+
+// localHost has the operations of the local host.
+type localHost interface {
+	OpenFrom(ctx context.Context, what hosts.From) (transfer.Source, error)
+	OpenTo(ctx context.Context, what hosts.To) (transfer.Sink, error)
+}
+
+func (ncCarrier) choose(l *Link, source, target Side) error {
+	local, remote := source, target
+	l.dial = "target"
+	if !local.Local() {
+		local, remote = target, source
+		l.dial = "source"
+	}
+	l.listener, l.dialer, l.Streams = local.Host, remote.Host, 1
+	l.why = "{{trusted-link}}: through the other host's nc; bytes are neither secret nor protected against changes on the way"
+	return l.chooseAddress(local, remote)
+}
+
+// mode returns plain. Only the listener's options matter.
+func (ncCarrier) mode(*Link) tcp.Mode { return tcp.Plain }
+
+// limit joins the network and the remote end, which has no meters.
+func (ncCarrier) limit(m *session, limit string) string {
+	switch {
+	case limit == transfer.LimitTarget && m.link.dialer == m.to.Host:
+		return "network or target"
+	case limit == transfer.LimitSource && m.link.dialer == m.from.Host:
+		return "source or network"
+	}
+	return limit
+}
+
+func (ncCarrier) run(ctx context.Context, m *session) error {
+	var local localHost
+	err := m.link.listener.Do(ctx, func(st hosts.Host) error {
+		local, _ = st.(localHost)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	options := hosts.OptionsOf(m.from.What)
+	buffer := options.Buffer
+	if buffer <= 0 {
+		buffer = transfer.DefaultBuffer
+	}
+	return m.link.dialer.Do(ctx, func(st hosts.Host) (err error) {
+		remote, ok := st.(ncHost)
+		if !ok || local == nil {
+			return fmt.Errorf("%s: it was not reached for wire %s", m.link.dialer.Label(), transport.NC)
+		}
+		src, sink, err := m.open(ctx, local, remote, buffer)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		res, err := transfer.Copy(ctx, src, sink, options, m.monitor.both)
+		m.account(hosts.Result{Result: res})
+		if _, ok := m.from.What.(hosts.Noise); ok {
+			m.setPace(res.Busy())
+		}
+		_ = src.Close() // if it failed, Copy has closed it
+		return hosts.CauseOf(src, err)
+	})
+}
+
+// setPace sets the pace of noise. busy is the number of busy processors of the local host; that
+// of the remote host is unknown.
+func (m *session) setPace(busy float64) {
+	pace := transfer.Pace{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
+	local, remote := pace, pace
+	local.CPU = busy
+	m.sent.Pace, m.received.Pace = &local, &remote
+	if m.link.dialer == m.from.Host {
+		m.sent.Pace, m.received.Pace = &remote, &local
+	}
+}
+
+// open opens the remote end first. The local end opens once the remote nc has connected.
+func (m *session) open(ctx context.Context, local localHost, remote ncHost, buffer int64) (src transfer.Source, sink transfer.Sink, err error) {
+	if m.link.dialer == m.to.Host {
+		if sink, err = remote.OpenTo(ctx, m.to.What, m.link.offer(0), buffer); err != nil {
+			return nil, nil, err
+		}
+		if src, err = local.OpenFrom(ctx, m.from.What); err != nil {
+			return nil, nil, errors.Join(err, sink.Abort(err))
+		}
+		return src, sink, nil
+	}
+	if src, err = remote.OpenFrom(ctx, m.from.What, m.link.offer(0), buffer); err != nil {
+		return nil, nil, err
+	}
+	if sink, err = local.OpenTo(ctx, m.to.What); err != nil {
+		return nil, nil, errors.Join(err, src.Close())
+	}
+	return src, sink, nil
 }

@@ -1,14 +1,25 @@
 package connect
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/testenv"
+	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/tcp"
 )
 
 func TestChoose(t *testing.T) {
@@ -100,5 +111,282 @@ func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 		remote.Boot = "1"
 		_, err = Choose(transport.Settings{}, local, side("beta", remote))
 		require.NoError(t, err, "another container of this machine")
+	}
+}
+
+// fakeNetwork has two hosts. Some directions between them are blocked.
+type fakeNetwork struct {
+	near, far fakeHost
+	log       []string
+}
+
+// fakeHost is a host that records its calls.
+type fakeHost struct {
+	host
+	hosts.FullHost
+	says   error   // error of a direct connection from this host
+	relays error   // error of a connection through a relay
+	slow   int     // number of direct connections that time out first
+	busy   []error // errors of the first offers
+	offers []tcp.Offer
+}
+
+const relay = "127.0.0.1:9"
+
+var errShut = fmt.Errorf("%w to 10.0.0.2:4 (tcp): timeout", tcp.ErrDial)
+
+func (d *fakeHost) Do(_ context.Context, f func(hosts.Host) error) error { return f(d) }
+
+func (d *fakeHost) Relay(context.Context, string, func(error)) (string, error) {
+	return relay, nil
+}
+
+func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
+	if len(d.busy) > 0 {
+		err := d.busy[0]
+		d.busy = d.busy[1:]
+		return tcp.Ticket{}, err
+	}
+	d.offers = append(d.offers, o)
+	return tcp.Ticket{}, nil
+}
+
+func (d *fakeHost) RTT() time.Duration { return 0 }
+
+func (d *fakeHost) Transfer(ctx context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+	_, sends := task.From.(hosts.Nothing)
+	_, receives := task.To.(hosts.Nothing)
+	dial, dials := task.To.(hosts.Dial)
+	if from, ok := task.From.(hosts.Dial); ok {
+		dial, dials = from, true
+	}
+	switch {
+	case !sends && !receives:
+		return hosts.Result{}, errors.New("it carries something")
+	case dials && dial.Ticket.Address != relay:
+		if d.slow > 0 {
+			d.slow--
+			time.Sleep(probeTimeout)
+			return hosts.Result{}, errShut
+		}
+		return hosts.Result{}, d.says
+	case dials:
+		return hosts.Result{}, d.relays
+	}
+	select {
+	case <-ctx.Done():
+		return hosts.Result{}, ctx.Err()
+	case <-time.After(time.Millisecond):
+		return hosts.Result{}, nil
+	}
+}
+
+func newFakeNetwork(local, remote string) (d *fakeNetwork, source, target Side) {
+	d = &fakeNetwork{near: fakeHost{host: host{label: local}}, far: fakeHost{host: host{label: remote}}}
+	facts := hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"}
+	return d, Side{Host: &d.near, Facts: facts}, Side{Host: &d.far, Facts: facts}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	closedPaths := errShut
+	inUse := fault.Failf("widen {{port-range}}", "cannot listen on 10.0.0.2, ports 9000-9000: all are in use")
+	kernel := fmt.Errorf("%w to 10.0.0.2:4 (tcp): %w", tcp.ErrDial, fault.Refusef("", "no bbr here"))
+	older := errors.New(`beta: malformed arguments: from: there is no end "nothing"`)
+	lost := fmt.Errorf("beta: %w", hosts.ErrLost)
+	for _, tt := range []struct {
+		name      string
+		near, far string
+		says      [2]error // error of a direct connection from near, from far
+		way       transport.Settings
+		err       error
+		wire      string
+		dial      string
+		closed    bool
+		tries     int // number of connections that fail
+		untried   string
+		relays    error        // error of a connection through ssh
+		busy      []error      // errors of far's first offers
+		addresses []netip.Addr // of near
+		told      string       // log lines
+	}{
+		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
+		{name: "the other direction", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "between others", near: "a", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "a key that may not connect", far: "b", says: [2]error{closedPaths, fault.Refusef("", "%w: no", hosts.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
+		{name: "only ssh", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "ssh", dial: "source", tries: 2},
+		{name: "which has no use for all options", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
+			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
+		{name: "not even ssh", far: "b", says: [2]error{closedPaths, closedPaths}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
+		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
+			wire: "ssh", dial: "source", tries: 2, told: "NAT: which address leads from there to this host is unknown; trying through ssh"},
+		{name: "nothing between others", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
+		{name: "the direction is obeyed", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
+			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
+		{name: "so is an address", far: "b", says: [2]error{closedPaths}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
+			untried: "the same command without {{data-address}}"},
+		{name: "and the wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
+		{name: "whose direction is free", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
+		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
+		{name: "an earlier build cannot say", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an earlier zxfer: whether data passes was not tried"},
+		{name: "a lost host closes nothing", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
+		{name: "nor do taken ports", far: "b", busy: []error{inUse, inUse}, err: inUse},
+		{name: "which may be free a moment later", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},
+		{name: "nor does what a kernel does not have", far: "b", says: [2]error{kernel}, err: kernel},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d, source, target := newFakeNetwork(tt.near, tt.far)
+			d.near.says, d.far.says, d.near.relays, d.far.busy = tt.says[0], tt.says[1], tt.relays, tt.busy
+			source.Addresses = tt.addresses
+			if tt.addresses != nil {
+				target.Facts.SSHPeer = "10.0.0.9"
+			}
+			l, err := Choose(tt.way, source, target)
+			require.NoError(t, err)
+			require.Zero(t, l.Search(), "nothing was tried")
+			l, err = l.Open(t.Context(), func(text string) { d.log = append(d.log, text) })
+			require.ErrorIs(t, err, tt.err)
+			if err != nil {
+				require.Empty(t, l.rejected)
+				return
+			}
+			s := l.Search()
+			require.Equal(t, []string{tt.wire, tt.dial}, []string{l.Wire, l.dial})
+			require.Equal(t, tt.closed, s.NoPath)
+			require.Len(t, s.Rejected, tt.tries, "%v", s.Rejected)
+			require.Equal(t, tt.untried, strings.Join(s.Untried, " | "))
+			told := strings.Join(d.log, "\n")
+			require.Contains(t, told, tt.told)
+			for _, why := range s.Rejected[:max(0, len(s.Rejected)-1)] {
+				require.Contains(t, told, why)
+			}
+			if !tt.closed && tt.tries > 0 {
+				require.Contains(t, told, s.Rejected[tt.tries-1], "each change of the way is told")
+			}
+			for _, o := range append(d.near.offers, d.far.offers...) {
+				require.Equal(t, 1, o.Streams)
+				if o.Address != "127.0.0.1" { // ssh has to log in
+					require.Equal(t, probeTimeout, o.Deadline)
+				}
+			}
+			require.Equal(t, linkDeadline, l.deadline, "what data waits for is as ever")
+		})
+	}
+}
+
+// A timeout may be temporary, so that path is tried again before ssh. A refused one is not.
+func TestASlowWayIsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		slow  int
+		says  error
+		wire  string
+		shut  int
+		tries int // number of offers made
+	}{
+		{"it answers then", 1, nil, "auto", 0, 3},
+		{"it does not", 2, errShut, "ssh", 2, 4},
+		{"it was refused", 0, errShut, "ssh", 2, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, source, target := newFakeNetwork("", "b")
+			d.near.slow, d.near.says, d.far.says = tt.slow, tt.says, errShut
+			l, err := Choose(transport.Settings{}, source, target)
+			require.NoError(t, err)
+			l, err = l.Open(t.Context(), func(text string) { d.log = append(d.log, text) })
+			require.NoError(t, err)
+			require.Equal(t, tt.wire, l.Wire, tt.name)
+			require.Len(t, l.Search().Rejected, tt.shut, tt.name)
+			require.Len(t, append(d.near.offers, d.far.offers...), tt.tries, "%s: %v", tt.name, d.log)
+		})
+	}
+}
+
+// After a lost connection, the search continues at the same path.
+func TestOpenGoesOn(t *testing.T) {
+	t.Parallel()
+	d, source, target := newFakeNetwork("", "b")
+	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", hosts.ErrLost)
+	l, err := Choose(transport.Settings{}, source, target)
+	require.NoError(t, err)
+	l, err = l.Open(t.Context(), func(string) {})
+	require.ErrorIs(t, err, hosts.ErrLost)
+	d.far.says = nil
+	l, err = l.Open(t.Context(), func(string) {})
+	require.NoError(t, err)
+	require.Equal(t, "target", l.dial)
+	require.Len(t, d.far.offers, 1, "the first way was tried once")
+	require.Len(t, l.Search().Rejected, 1)
+}
+
+// Listen names the listening host of the requested path.
+func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	_, source, target := newFakeNetwork("a", "b")
+	l, err := Choose(transport.Settings{Dial: "target"}, source, target)
+	require.NoError(t, err)
+	l, err = l.Open(t.Context(), func(string) {})
+	require.NoError(t, err)
+	require.Equal(t, "a", l.Search().Listen)
+}
+
+// freePort returns a port outside the kernel's ephemeral range.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		if port := 20000 + rand.IntN(10000); !used(t, port) {
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+// used reports whether a loopback port has a listener or a connection.
+func used(t *testing.T, port int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/tcp")
+	require.NoError(t, err)
+	at := fmt.Sprintf("0100007F:%04X", port)
+	for line := range strings.Lines(string(text)) {
+		// local and remote address, and the state: 06 (TIME_WAIT) is left by a closed
+		// connection
+		if f := strings.Fields(line); len(f) > 3 && (f[1] == at || f[2] == at) && f[3] != "06" {
+			return true
+		}
+	}
+	return false
+}
+
+// A probe between real hosts leaves no connection and no listener, and uses up no slot that
+// data needs.
+func TestATryLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, w := range []string{"", "signed", "tls", "plain"} {
+		port := freePort(t)
+		local, remote, l := pair(t, transport.Settings{Wire: w, Streams: 2, Ports: transport.Ports{Low: port, High: port}})
+		choices := l.Resolve(false)
+		other := choices.offer(0)
+		other.PortLow, other.PortHigh = 0, 0
+		ticket, err := remote.site.(hosts.Mover).Offer(t.Context(), other)
+		require.NoError(t, err)
+		l, err = l.Open(t.Context(), func(text string) { t.Error(text) })
+		require.NoError(t, err)
+		require.False(t, l.Search().NoPath)
+		require.True(t, l.used.Load())
+		require.Zero(t, l.Search().Rejected)
+		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
+		done := make(chan error, 1)
+		go func() {
+			_, err := remote.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}}, nil)
+			done <- err
+		}()
+		_, err = local.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}}, nil)
+		require.NoError(t, err, "an offer that was there before")
+		require.NoError(t, <-done)
+		_, err = Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
+		require.NoError(t, err)
 	}
 }

@@ -1,11 +1,16 @@
 package tcp
 
 import (
+	"bufio"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"sync"
+	"unsafe"
 )
 
 // Kind is the type of a frame.
@@ -185,4 +190,140 @@ func (t *tagger) open(frame, tag []byte, n uint64) bool {
 	binary.BigEndian.PutUint64(t.nonce[4:], n)
 	_, err := t.gcm.Open(t.out[:0], t.nonce[:], tag, frame)
 	return err == nil
+}
+
+// frameBufferSize is the buffer in bytes for reads and writes of TLS records. Reads start with
+// initialReadSize: most streams of many small ones end before it is full, and a sender receives
+// little.
+const (
+	frameBufferSize = 256 << 10
+	initialReadSize = 16 << 10
+)
+
+// frameBuffer sits between crypto/tls and its connection. crypto/tls reads and writes each
+// record of 16 KiB separately. frameBuffer combines many of them in one system call.
+type frameBuffer struct {
+	*net.TCPConn
+	in        *bufio.Reader
+	outgrown  bool // a read has filled the initial buffer
+	readWait  *WaitTimer
+	writeWait *WaitTimer
+
+	mu   sync.Mutex // crypto/tls writes alerts while it reads records
+	held bool
+	out  []byte
+}
+
+func newFrameBuffer(c *net.TCPConn) *frameBuffer {
+	k := &frameBuffer{TCPConn: c, readWait: new(WaitTimer), writeWait: new(WaitTimer)}
+	k.in = bufio.NewReaderSize(meteredReader{k}, initialReadSize)
+	return k
+}
+
+// meteredReader reads from the connection and counts the wait.
+type meteredReader struct{ k *frameBuffer }
+
+func (r meteredReader) Read(p []byte) (int, error) {
+	r.k.readWait.Start()
+	defer r.k.readWait.Stop()
+	n, err := r.k.TCPConn.Read(p)
+	r.k.outgrown = r.k.outgrown || n >= initialReadSize
+	return n, err
+}
+
+func (k *frameBuffer) Read(p []byte) (int, error) {
+	if k.outgrown && k.in.Size() < frameBufferSize && k.in.Buffered() == 0 {
+		k.in = bufio.NewReaderSize(meteredReader{k}, frameBufferSize)
+	}
+	return k.in.Read(p)
+}
+
+// hold buffers writes, up to frameBufferSize, until flush.
+func (k *frameBuffer) hold() {
+	k.mu.Lock()
+	k.held = true
+	k.mu.Unlock()
+}
+
+func (k *frameBuffer) flush() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = false
+	return k.push()
+}
+
+func (k *frameBuffer) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.out)+len(p) > frameBufferSize {
+		if err := k.push(); err != nil {
+			return 0, err
+		}
+	}
+	k.out = append(k.out, p...)
+	if !k.held {
+		return len(p), k.push()
+	}
+	return len(p), nil
+}
+
+func (k *frameBuffer) push() error {
+	if len(k.out) == 0 {
+		return nil
+	}
+	k.writeWait.Start()
+	_, err := k.TCPConn.Write(k.out)
+	k.writeWait.Stop()
+	k.out = k.out[:0]
+	return err
+}
+
+// Block is the buffer of one frame. It has room for the header before the payload and the tag
+// after it. So a frame is one system call, without copies.
+type Block struct {
+	buf []byte
+	off int // offset of the payload, at least HeaderSize
+	n   int // bytes of payload
+	cap int
+}
+
+// NewBlock returns an empty Block for payloads of up to size bytes, with room for front bytes
+// before them (see Prepend).
+func NewBlock(size, front int) *Block {
+	off := max(front, HeaderSize)
+	// After the tag there is room for the next header, which is often read along (see
+	// Conn.ReadPayload).
+	return &Block{buf: make([]byte, off+size+TagSize+HeaderSize), off: off, cap: size}
+}
+
+// Alignment returns the alignment in bytes that O_DIRECT needs for memory, offsets and lengths.
+// The page size suffices for all known devices and file systems; arm64 kernels have pages of up
+// to 64 KiB.
+func Alignment() int { return max(4096, os.Getpagesize()) }
+
+// NewAlignedBlock returns a Block whose payload is aligned for O_DIRECT.
+func NewAlignedBlock(size int) *Block {
+	buf := make([]byte, Alignment()+HeaderSize+size+TagSize+HeaderSize)
+	off := HeaderSize
+	if rest := int((uintptr(unsafe.Pointer(&buf[0])) + uintptr(off)) % uintptr(Alignment())); rest != 0 {
+		off += Alignment() - rest
+	}
+	return &Block{buf: buf, off: off, cap: size}
+}
+
+// Room returns the whole payload buffer for the caller to fill, and then call SetLen.
+func (b *Block) Room() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
+
+// SetLen makes the first n bytes of Room the payload.
+func (b *Block) SetLen(n int) { b.n = n }
+
+// Payload returns the payload.
+func (b *Block) Payload() []byte { return b.buf[b.off : b.off+b.n : b.off+b.cap] }
+
+// Prepend copies p directly before the payload and returns both as one slice. p must fit into
+// the front given to NewBlock. It overwrites the frame's header, so set a new payload before
+// the Block is sent.
+func (b *Block) Prepend(p []byte) []byte {
+	copy(b.buf[b.off-len(p):], p)
+	return b.buf[b.off-len(p) : b.off+b.n]
 }

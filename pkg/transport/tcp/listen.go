@@ -3,11 +3,15 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -193,4 +197,187 @@ func (l *Listener) finish(err error) {
 		closeAll(l.conns)
 	}
 	close(l.complete)
+}
+
+// serve accepts connections until the listener closes. Handshakes run concurrently, so a silent
+// client delays nobody.
+func (l *Listener) serve() {
+	for {
+		c, err := l.tcp.AcceptTCP()
+		if err != nil {
+			select {
+			case <-l.complete:
+				return
+			case <-time.After(50 * time.Millisecond): // out of file descriptors
+				continue
+			}
+		}
+		l.admit(c)
+	}
+}
+
+// admit starts a handshake, unless only another address may connect.
+func (l *Listener) admit(c *net.TCPConn) {
+	if from, ok := c.RemoteAddr().(*net.TCPAddr); l.peer.IsValid() && (!ok || from.AddrPort().Addr().Unmap().WithZone("") != l.peer) {
+		l.drop(c, fmt.Sprintf("only %s may connect", l.peer))
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = c.Close()
+		return
+	}
+	l.unnamed.add(c)
+	l.handshakes.Go(func() { l.handle(c) })
+}
+
+// handle runs one handshake and stores the connection.
+func (l *Listener) handle(c *net.TCPConn) {
+	conn, err := l.authenticate(c)
+	l.mu.Lock()
+	l.unnamed.remove(c)
+	l.named.remove(c)
+	switch {
+	case err != nil:
+	case l.closed:
+		err = errors.New("all connections are there")
+	case l.conns[conn.stream] != nil:
+		err = fmt.Errorf("stream %d is there already", conn.stream)
+	default:
+		l.conns[conn.stream] = conn
+		l.accepted++
+	}
+	all := l.accepted == len(l.conns)
+	l.mu.Unlock()
+	if err != nil {
+		l.drop(c, err.Error())
+	} else if all {
+		l.finish(nil)
+	}
+}
+
+func (l *Listener) authenticate(c *net.TCPConn) (*Conn, error) {
+	if err := c.SetDeadline(time.Now().Add(l.handshakeLimit)); err != nil {
+		return nil, err
+	}
+	if l.unauthenticated {
+		conn, err := l.checkSecret(c)
+		if err != nil {
+			return nil, err
+		}
+		return conn, c.SetDeadline(time.Time{})
+	}
+	var rw net.Conn = c
+	if l.config != nil {
+		t := tls.Server(newFrameBuffer(c), l.config)
+		if err := t.Handshake(); err != nil {
+			return nil, err
+		}
+		rw = t
+	}
+	stream, send, receive, err := l.session.acceptHandshake(rw, func() { l.sessionNamed(c) })
+	if err != nil {
+		return nil, err
+	}
+	return newConn(stream, l.ticket.Mode, c, rw, send, receive), c.SetDeadline(time.Time{})
+}
+
+// sessionNamed moves a connection to the pending ones that have named the session.
+func (l *Listener) sessionNamed(c *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unnamed.remove(c) { // false if it was just dropped
+		l.named.add(c)
+		_ = c.SetDeadline(time.Now().Add(l.handshakeLimit)) // if this fails, so does the next read
+	}
+}
+
+// drop closes an unauthenticated connection and logs the reason.
+func (l *Listener) drop(c *net.TCPConn, why string) {
+	_ = c.Close()
+	l.mu.Lock()
+	l.dropped++
+	n := l.dropped
+	l.mu.Unlock()
+	switch {
+	case n < maxLogged:
+		l.log(fmt.Sprintf("%s: dropped a connection from %s: %s", l.ticket.Address, c.RemoteAddr(), why))
+	case n == maxLogged:
+		l.log(fmt.Sprintf("%s: dropped %d connections so far; further ones are not logged", l.ticket.Address, n))
+	}
+}
+
+// pending holds connections whose handshakes run, oldest first.
+type pending []*net.TCPConn
+
+// add adds a connection. If there are maxPending already, it drops the oldest.
+func (p *pending) add(c *net.TCPConn) {
+	if len(*p) >= maxPending {
+		_ = (*p)[0].Close() // its handshake then fails and is logged
+		*p = (*p)[1:]
+	}
+	*p = append(*p, c)
+}
+
+// remove removes a connection and reports whether it was pending.
+func (p *pending) remove(c *net.TCPConn) bool {
+	i := slices.Index(*p, c)
+	if i >= 0 {
+		*p = slices.Delete(*p, i, i+1)
+	}
+	return i >= 0
+}
+
+// Unauthenticated is a Listener for one peer without the protocol, such as nc. The peer sends a
+// secret, once and in the clear, which authenticates only the connection. The bytes that follow
+// are raw data without any protection.
+type Unauthenticated struct{ l *Listener }
+
+// ListenUnauthenticated opens a listener for one such connection. It ignores Mode and Streams
+// of the offer, and otherwise works like Listen.
+func ListenUnauthenticated(ctx context.Context, o Offer, log func(msg string)) (*Unauthenticated, error) {
+	o.Mode, o.Streams = Plain, 1
+	l, err := listenFor(ctx, o, log, true, handshakeTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Unauthenticated{l}, nil
+}
+
+// Address returns the address to connect to, "ADDRESS:PORT".
+func (b *Unauthenticated) Address() string { return b.l.ticket.Address }
+
+// Secret returns the secret that the peer sends first, followed by a line feed. Never print or
+// log it.
+func (b *Unauthenticated) Secret() string { return hex.EncodeToString(b.l.ticket.Secret) }
+
+// Accept returns the connection after its secret was read. It can succeed only once. If ctx
+// ends, the listener stays open.
+func (b *Unauthenticated) Accept(ctx context.Context) (*net.TCPConn, error) {
+	link, err := b.l.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return link.conns[0].tcp, nil
+}
+
+// Close closes the listener, and the connection unless it was accepted.
+func (b *Unauthenticated) Close() error { return b.l.Close() }
+
+// errSecret means that a client sent a wrong secret.
+var errSecret = errors.New("it does not begin with the secret")
+
+// checkSecret reads the secret and nothing after it.
+func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
+	want := hex.AppendEncode(nil, l.ticket.Secret)
+	want = append(want, '\n')
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare(got, want) != 1 {
+		return nil, errSecret
+	}
+	return newConn(0, l.ticket.Mode, c, c, nil, nil), nil
 }

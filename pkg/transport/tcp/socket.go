@@ -1,13 +1,20 @@
 package tcp
 
 import (
+	"cmp"
 	"errors"
+	"io/fs"
 	"net"
+	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zxfer/pkg/fault"
+	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport"
 )
 
@@ -58,4 +65,175 @@ func control(c syscall.RawConn, f func(fd int) error) error {
 		return err
 	}
 	return ferr
+}
+
+// cubic and reno take a lost segment for congestion. If a link loses segments for other
+// reasons, that costs most of the rate over a long round trip. bbr uses the delivery rate
+// instead: https://queue.acm.org/detail.cfm?id=3022184. Without losses it is no faster.
+const (
+	lossCongestion = "bbr"
+	minLossyRTT    = 5 * time.Millisecond // longer than in any LAN
+	lossRatio      = 300                  // one retransmission in this many segments is lossy
+	minSegments    = 4096                 // least number of segments between checks
+)
+
+// WatchLosses switches the connections of a sender to bbr if losses call for it. It does
+// nothing if the user chose an algorithm or the kernel lacks bbr. One goroutine calls it
+// periodically.
+func (l *Link) WatchLosses() {
+	if l.congestionFixed {
+		return
+	}
+	now, previous := l.Network(), l.lastChecked
+	if now.Segments < previous.Segments+minSegments {
+		return
+	}
+	l.lastChecked = now
+	if !now.lossy(previous) {
+		return
+	}
+	l.congestionFixed = true
+	for _, c := range l.conns {
+		if raw, err := c.tcp.SyscallConn(); err == nil {
+			_ = control(raw, func(fd int) error { return setCongestion(fd, transport.Socket{Congestion: lossCongestion}) }) // on failure, the algorithm stays
+		}
+	}
+}
+
+// lossy reports whether the link has lost too much since the previous check. The first check
+// never counts: slow start causes losses of its own.
+func (n Network) lossy(previous Network) bool {
+	return previous.Segments > 0 && n.MinRTT > minLossyRTT && (n.Congestion == "cubic" || n.Congestion == "reno") &&
+		(n.Retransmits-previous.Retransmits)*lossRatio >= n.Segments-previous.Segments
+}
+
+// TCP lists what a host's kernel offers to sockets. A zero field is unknown.
+type TCP struct {
+	TCPReadMax  int64 `json:"tcp_read_max"`  // net.ipv4.tcp_rmem[2]: largest autotuned receive window, bytes
+	TCPWriteMax int64 `json:"tcp_write_max"` // net.ipv4.tcp_wmem[2], bytes
+	// Congestion lists the algorithms that a socket may request. An earlier zxfer reports nil.
+	Congestion []string `json:"congestion"`
+}
+
+// ReadTCP reads the TCP settings from a host's root file system.
+func ReadTCP(root fs.FS) TCP {
+	words := func(name string) []string { // nil if it cannot be read
+		text, _ := fs.ReadFile(root, "proc/sys/net/ipv4/"+name)
+		return strings.Fields(string(text))
+	}
+	list := "tcp_allowed_congestion_control"
+	if administersNetwork() {
+		list = "tcp_available_congestion_control"
+	}
+	return TCP{TCPReadMax: sysinfo.TCPReadMax(root), TCPWriteMax: sysinfo.TCPWriteMax(root), Congestion: append([]string{}, words(list)...)}
+}
+
+// administersNetwork reports whether this process has CAP_NET_ADMIN. Root lacks it in most
+// containers and in the units that zxfer writes.
+func administersNetwork() bool {
+	var data [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+	return err == nil && data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
+}
+
+// Takes returns an error if the host does not support the options of s. It does not check the
+// window: the kernel grants as much as net.core.rmem_max and wmem_max allow.
+func (t *TCP) Takes(s transport.Socket) error {
+	name := s.Congestion
+	switch {
+	case name == "" || slices.Contains(t.Congestion, name):
+		return nil
+	case t.Congestion == nil:
+		return fault.Refusef("install this zxfer there, or leave {{congestion}} out", "{{congestion %s}}: the zxfer there is older and does not know of it", name)
+	}
+	return fault.Refusef("choose one of these, or as root there: modprobe tcp_"+name+"; without CAP_NET_ADMIN it has to be in net.ipv4.tcp_allowed_congestion_control, too",
+		"{{congestion %s}}: the kernel offers %s", name, cmp.Or(strings.Join(t.Congestion, ", "), "none by name"))
+}
+
+// setCongestion sets the congestion control of a socket. It checks the name first, so that the
+// kernel does not load a module for an unknown one.
+func setCongestion(fd int, s transport.Socket) error {
+	if s.Congestion == "" {
+		return nil
+	}
+	local := ReadTCP(os.DirFS("/"))
+	if err := local.Takes(s); err != nil {
+		return err
+	}
+	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
+}
+
+// Network holds the kernel's figures for the connections of a link (TCP_INFO). Counts and times
+// are sums; round trip and buffers are those of the largest connection.
+//
+// https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (struct tcp_info)
+type Network struct {
+	Streams       int           `json:"streams"`
+	RTT           time.Duration `json:"rtt_ns"`
+	MinRTT        time.Duration `json:"min_rtt_ns,omitempty"` // of the connection with the longest one
+	Segments      uint64        `json:"segments,omitempty"`   // data segments sent, including retransmissions
+	Retransmits   uint64        `json:"retransmits"`
+	DeliveryRate  uint64        `json:"delivery_rate"`      // bytes per second
+	Acked         uint64        `json:"acked,omitempty"`    // bytes acknowledged by the other end
+	Received      uint64        `json:"received,omitempty"` // bytes received, in or out of order
+	BusyTime      time.Duration `json:"busy_ns"`            // time with data to send
+	RwndLimited   time.Duration `json:"rwnd_limited_ns"`    // part of BusyTime, limited by the receive window
+	SndbufLimited time.Duration `json:"sndbuf_limited_ns"`  // part of BusyTime, limited by the send buffer
+	SendBuffer    int           `json:"send_buffer"`        // granted, bytes
+	ReceiveBuffer int           `json:"receive_buffer"`
+	Congestion    string        `json:"congestion,omitempty"` // congestion control algorithm
+	PathMTU       int           `json:"path_mtu,omitempty"`   // smallest path MTU of the connections, bytes
+	Interface     string        `json:"interface,omitempty"`  // interface of the local address, if looked up
+	InterfaceMTU  int           `json:"interface_mtu,omitempty"`
+}
+
+// Network returns the kernel's figures for all connections. After the link is closed, it
+// returns the last ones.
+func (l *Link) Network() Network {
+	var n Network
+	for _, c := range l.conns {
+		raw, err := c.tcp.SyscallConn()
+		if err != nil {
+			continue
+		}
+		_ = control(raw, n.add) // n.Streams shows whether it failed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.Streams == len(l.conns) {
+		l.last = n
+	}
+	return l.last
+}
+
+// add adds the figures of one connection.
+func (n *Network) add(fd int) error {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return err
+	}
+	n.Streams++
+	n.RTT = max(n.RTT, time.Duration(info.Rtt)*time.Microsecond)
+	n.MinRTT = max(n.MinRTT, time.Duration(info.Min_rtt)*time.Microsecond)
+	n.Segments += uint64(info.Data_segs_out)
+	n.Retransmits += uint64(info.Total_retrans)
+	if p := int(info.Pmtu); p > 0 && (n.PathMTU == 0 || p < n.PathMTU) {
+		n.PathMTU = p
+	}
+	n.DeliveryRate += info.Delivery_rate
+	n.Acked += info.Bytes_acked
+	n.Received += info.Bytes_received
+	n.BusyTime += time.Duration(info.Busy_time) * time.Microsecond
+	n.RwndLimited += time.Duration(info.Rwnd_limited) * time.Microsecond
+	n.SndbufLimited += time.Duration(info.Sndbuf_limited) * time.Microsecond
+	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
+		n.SendBuffer = max(n.SendBuffer, v)
+	}
+	if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
+		n.ReceiveBuffer = max(n.ReceiveBuffer, v)
+	}
+	if v, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
+		n.Congestion = v
+	}
+	return nil
 }

@@ -2,11 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/files"
 	"zxfer/pkg/zfs"
 )
 
@@ -120,4 +125,68 @@ func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
 func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
 	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
 		Detail: "to make it an encryption root as it is takes libzfs_core", Hint: "apt install python3-pyzfs, there"}
+}
+
+// Mount mounts a filesystem. It ignores a mounted one.
+func (c *CLI) Mount(ctx context.Context, dataset string) error {
+	return c.setMounted(ctx, dataset, "yes", zfs.OpMount)
+}
+
+// Unmount unmounts a filesystem and all mounts below it. It ignores an unmounted one.
+func (c *CLI) Unmount(ctx context.Context, dataset string) error {
+	return c.setMounted(ctx, dataset, "no", zfs.OpUnmount)
+}
+
+func (c *CLI) setMounted(ctx context.Context, dataset, want, op string) error {
+	found, err := c.Properties(ctx, []string{dataset}, []string{"mounted"})
+	if err != nil || found[dataset]["mounted"].Value == want {
+		return err
+	}
+	return c.change(ctx, op, dataset, op)
+}
+
+// MountFiles mounts a snapshot or filesystem for this process alone.
+func (c *CLI) MountFiles(source string) (*os.File, error) {
+	root, err := files.Mount(source)
+	if err == nil {
+		return root, nil
+	}
+	e := &zfs.Error{Kind: zfs.Unknown, Op: zfs.OpMount, Subject: source, Detail: err.Error()}
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		e.Kind, e.Detail = zfs.NotFound, "there is no such filesystem or snapshot"
+	case errors.Is(err, syscall.EACCES):
+		e.Kind, e.Detail = zfs.KeyMissing, "its key is not loaded"
+	case errors.Is(err, syscall.EPERM):
+		e.Kind, e.Detail, e.Hint = zfs.Permission, "only root may mount", "log in as root there"
+	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENODEV):
+		return nil, files.NotSupported(err)
+	case errors.Is(err, syscall.EIO):
+		e.Kind = zfs.PoolFault
+	}
+	return nil, e
+}
+
+// RunDirectory returns the directory that systemd's RuntimeDirectory= creates.
+func (c *CLI) RunDirectory() string { return "/run/zxfer" }
+
+// mountedAt returns the mountpoint of a filesystem or snapshot and a process that can see it. Both
+// are "" if it is mounted in no process's namespace.
+func mountedAt(name string) (at, process string) {
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo") // a valid pattern never fails
+	seen := map[string]bool{}
+	for _, table := range tables {
+		namespace, _ := os.Readlink(filepath.Join(filepath.Dir(table), "ns/mnt"))
+		if seen[namespace] && namespace != "" {
+			continue
+		}
+		seen[namespace] = true
+		text, _ := os.ReadFile(table) // empty if the process ended
+		for _, m := range zfs.ParseMounts(string(text), zfs.PoolOf(name)) {
+			if m.Of == name {
+				return m.At, filepath.Base(filepath.Dir(table))
+			}
+		}
+	}
+	return "", ""
 }

@@ -247,7 +247,7 @@ func (c *CLI) checkCorrective(ctx context.Context, r zfs.ReceiveSpec) error {
 			"%s has snapdev=visible: a corrective receive into a snapshot whose device is open crashes the kernel (OpenZFS 2.2 to 2.4)", r.Target)
 	}
 	snapshot := r.Target + "@" + r.Arrival.Snapshots[0].Name
-	if at := mountedAt(snapshot); at != "" {
+	if at, _ := mountedAt(snapshot); at != "" {
 		return &zfs.Error{Kind: zfs.Busy, Op: zfs.OpReceive, Subject: snapshot, Detail: "is mounted at " + at,
 			Hint: "umount " + zfs.CommandLine([]string{at})}
 	}

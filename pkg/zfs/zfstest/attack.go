@@ -1,7 +1,10 @@
 package zfstest
 
 import (
+	"bytes"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"zxfer/pkg/zfs"
@@ -224,4 +227,171 @@ func changedBlock(s Stream) Stream {
 	c := s.Clone()
 	c.Last(zfs.RecordWrite).SetBlock(1 << 32)
 	return c
+}
+
+// AgainstFull returns streams to send instead of Full.
+func (f Forger) AgainstFull() []Attack {
+	return slices.Concat(f.packagesAgainstFull(), f.singlesAgainstFull(), f.namesAgainstFull())
+}
+
+// packagesAgainstFull returns packages, which could bring datasets, properties and holds.
+func (f Forger) packagesAgainstFull() []Attack {
+	src, _, shorter := f.source()
+	full, guid := f.Full, f.Full.Begin(0).ToGUID()
+	child := full.As(src+"/x@a", forgedGUID)
+	one := func(more ...Pair) List { return packageList(false, nil, member(src, "a", guid, 0, more...)) }
+	pack := func(l List, s ...Stream) []byte { return Package(src+"@a", l, 0, s...).Bytes() }
+	claim := func(bytes uint32) []byte {
+		return Package(src+"@a", nil, 0, full).Changed(func(r *Record) { r.SetClaim(bytes) }).Bytes()
+	}
+	garbled := Package(src+"@a", one(), 0, full)
+	copy(garbled.Begin(0).Payload[16:], bytes.Repeat([]byte{0xff}, 32))
+	all := []Attack{
+		{Name: "head with a shorter name, sibling of the target", Everywhere: true, Says: saysPackage,
+			Stream: Package(shorter+"@a", nil, 0, full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()},
+		{Name: "head with a shorter name and a list", Says: saysHead, Stream: Package(shorter+"@a",
+			packageList(true, nil, member(shorter, "a", guid, 0), member(shorter+"0/evil", "a", forgedGUID, 0)), 0,
+			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()},
+		{Name: "child with a mountpoint", Everywhere: true, Says: saysHead, Stream: pack(
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forgedGUID, guid, properties(
+				Pair{Name: "mountpoint", Value: f.Mountpoint}, Pair{Name: "canmount", Value: uint64(1)}))), full, child)},
+		{Name: "child whose parent is another dataset by GUID", Says: saysHead, Stream: pack(
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/none/x", "a", forgedGUID, f.ForeignGUID)),
+			full, full.As(src+"/none/x@a", forgedGUID))},
+		{Name: "package without a list", Says: saysPackage, Stream: pack(nil, full)},
+		{Name: "package in a package", Says: saysPackage, Stream: pack(nil,
+			Package(src+"@a", one(properties(f.harmful()[0])), 0, full))},
+		{Name: "package in the other byte order", Says: saysHead, Stream: Package(src+"@a",
+			packageList(true, nil, member(src, "a", guid, 0), member(src+"/x", "a", forgedGUID, guid)), 0, full, child).Swapped()},
+		{Name: "properties of the snapshot", Says: saysHead, Stream: pack(one(snapshotProperties()), full)},
+		{Name: "permanent hold", Says: saysHead, Stream: Package(src+"@a", one(Pair{Name: "snapholds",
+			Value: List{{Name: "a", Value: List{{Name: "permanent", Value: uint64(1)}}}}}), FeatureHolds, full).Bytes()},
+		{Name: "list nested a thousand times", Says: saysHead, Stream: pack(nested(1000), full)},
+		{Name: "garbled list", Says: saysHead, Stream: garbled.Bytes()},
+		{Name: "list of two gigabytes", Says: saysClaims, Stream: claim(1<<31 - 8)},
+		{Name: "list of minus one byte", Says: saysClaims, Stream: claim(1<<32 - 1)},
+	}
+	for _, p := range f.harmful() {
+		all = append(all, Attack{Name: fmt.Sprintf("property %s=%v", p.Name, p.Value), Says: saysHead, Stream: pack(one(properties(p)), full)})
+	}
+	return all
+}
+
+// singlesAgainstFull returns single streams, and bytes that are no stream.
+func (f Forger) singlesAgainstFull() []Attack {
+	src, _, shorter := f.source()
+	full, guid := f.Full, f.Full.Begin(0).ToGUID()
+	changed := func(change func(*Record)) []byte { return full.Changed(change).Bytes() }
+	feature := func(bits uint64) []byte { return changed(func(r *Record) { r.AddFeatures(bits) }) }
+	return []Attack{
+		{Name: "clone of another dataset's snapshot", Everywhere: true, Says: saysBase, Stream: changed(func(r *Record) { r.SetClone(f.ForeignGUID) })},
+		{Name: "clone without a base", Says: "clone", Stream: changed(func(r *Record) { r.SetClone(0) })},
+		{Name: "increment of another dataset's snapshot", Says: saysBase, Stream: changed(func(r *Record) { r.SetFromGUID(f.ForeignGUID) })},
+		{Name: "increment", Says: saysNotPlanned, Stream: f.Increment.Streams()[0].Bytes()},
+		{Name: "increments", Says: saysPackage, Stream: f.Increment.Bytes()},
+		{Name: "another dataset with the planned name", Says: saysNotPlanned, Stream: f.Other.Named(src + "@a").Bytes()},
+		{Name: "another dataset", Says: saysNotPlanned, Stream: f.Other.Bytes()},
+		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: full.As(src+"@a", forgedGUID).Bytes()},
+		{Name: "another snapshot's name", Says: saysName, Stream: full.Named(src + "@z").Bytes()},
+		{Name: "raw", Says: "it is raw", Stream: f.Raw.As(src+"@a", guid).Bytes()},
+		{Name: "rest of another stream", Says: "rest of another stream", Stream: feature(FeatureResuming)},
+		{Name: "redacted", Says: saysFeatures, Stream: feature(FeatureRedacted)},
+		{Name: "holds", Says: saysFeatures, Stream: feature(FeatureHolds)},
+		{Name: "unknown feature", Says: saysFeatures, Stream: feature(1 << 40)},
+		{Name: "deduplicated", Says: saysFeatures, Stream: insert(full, len(full)-1,
+			ByRef(2, 0, 4096, guid, f.ForeignGUID, 2, 0)).Changed(func(r *Record) { r.AddFeatures(FeatureDedup) }).Bytes()},
+		{Name: "head of four gigabytes", Says: saysClaims, Stream: changed(func(r *Record) { r.SetClaim(1<<32 - 8) })},
+		{Name: "volume", Says: "of objects of type 3", Stream: changed(func(r *Record) { r.SetObjset(3) })},
+		{Name: "neither filesystem nor volume", Says: "of objects of type 1", Stream: changed(func(r *Record) { r.SetObjset(1) })},
+		{Name: "bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 1000)...)},
+		{Name: "many bytes after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), make([]byte, 8<<20)...)},
+		{Name: "second stream after the end", Begins: true, Says: saysEnd, Stream: append(full.Bytes(), full.As(src+"/x@a", forgedGUID).Bytes()...)},
+		{Name: "package after the end", Everywhere: true, Begins: true, Says: saysEnd, Stream: append(full.Bytes(), Package(shorter+"@a", nil, 0,
+			full.Named(shorter+"@a"), full.As(shorter+"0/evil@a", forgedGUID)).Bytes()...)},
+		{Name: "no stream", Says: "BEGIN", Stream: bytes.Repeat([]byte("#!/bin/sh\n"), 1000)},
+		{Name: "nothing", Cut: true},
+		{Name: "half a record", Cut: true, Stream: full.Bytes()[:100]},
+	}
+}
+
+// namesAgainstFull returns streams with names that are illegal, or that fill the field.
+func (f Forger) namesAgainstFull() []Attack {
+	src, parent, _ := f.source()
+	named := func(name, says string) Attack {
+		return Attack{Name: fmt.Sprintf("name %.40q", name), Says: says, Stream: f.Full.Named(name).Bytes()}
+	}
+	var all []Attack
+	for _, name := range []string{
+		src, "@a", src + "@", src + "@a@a", src + "#a", src + "%recv@a", parent + "/%recv@a", parent + "/../web@a",
+		parent + "//web@a", "-o@a", src + "@a/x", src + "@a\n", src + "@%", strings.Repeat("x/", 60) + "x@a",
+	} {
+		all = append(all, named(name, "zfs name "))
+	}
+	return append(all, named(src+"@"+strings.Repeat("a", 256), saysNoEnd), named(strings.Repeat("x", 256), saysNoEnd))
+}
+
+// RecordsAgainstFull returns copies of Full with added records that zfs send does not make. The
+// kernel does not check most of them: never pass these streams to zfs receive directly.
+func (f Forger) RecordsAgainstFull() []Attack {
+	const (
+		order   = "objects are not in ascending order"
+		written = "was written"
+		unknown = "no OBJECT record in its block of slots"
+		object  = "there is no such object"
+	)
+	full := f.Full
+	guid, last := full.Begin(0).ToGUID(), *full.Last(zfs.RecordWrite)
+	behind := last.Object() + 1000 // an object that Full does not have
+	at := 0                        // the index after the last WRITE record
+	for i := range full {
+		if full[i].Type() == zfs.RecordWrite {
+			at = i + 1
+		}
+	}
+	with := func(r ...Record) []byte { return slices.Insert(full.Clone(), at, r...).Bytes() }
+	attack := func(name, says string, r ...Record) Attack {
+		return Attack{Name: name, Says: says, Begins: true, Stream: with(r...)}
+	}
+	large := Object(behind, 512, guid, false)
+	large.SetBonus(16000)
+	large.Payload = make([]byte, 16000)
+	spill := record(zfs.RecordSpill, behind, 512, guid)
+	spill.Put(40, 64<<10)
+	spill.Payload = make([]byte, 64<<10)
+	embedded := record(zfs.RecordWriteEmbedded, behind, 0, 512, guid)
+	embedded.Put(48, 512|4096<<32)
+	embedded.Payload = make([]byte, 4096)
+	next := Write(last.Object(), last.u64(24), guid)
+	next.SetBlock(last.u64(32))
+	beyond := Write(behind, math.MaxUint64-511, guid)
+	beyond.SetBlock(1024)
+	beyond.Payload = make([]byte, 1024)
+	next.Payload = make([]byte, last.u64(32))
+	sector := make([]byte, 512)
+	filled := func(r Record) Record { r.Payload = sector; return r }
+	first := Object(behind, 1024, guid, false)
+	frees := attack("frees an object that it wrote", order, FreeObjects(last.Object(), 1, guid))
+	frees.Everywhere = true
+	return []Attack{
+		frees,
+		attack("frees all objects after it wrote them", order, FreeObjects(0, 1<<48, guid)),
+		attack("recreates an object that it wrote", order, Object(last.Object(), 512, guid, false)),
+		attack("frees a range that it wrote", written, Free(last.Object(), 0, math.MaxUint64, guid)),
+		attack("writes a block twice", written, next),
+		attack("writes an object that it did not create", unknown, filled(Write(behind, 0, guid))),
+		attack("writes the table of objects", object, filled(Write(0, 0, guid))),
+		attack("writes the space accounting", object, filled(Write(math.MaxUint64, 0, guid))),
+		attack("frees the space accounting", object, Free(math.MaxUint64, 0, math.MaxUint64, guid)),
+		attack("frees more objects than there are", "and there are", FreeObjects(behind, math.MaxUint64-behind, guid)),
+		attack("writes beyond the largest offset", "too large", first, beyond),
+		attack("writes half a block past its start", "is not that of a block", first, filled(Write(behind, 512, guid))),
+		attack("bonus larger than its slots", "have room for", large),
+		attack("spill block larger than it claims", "for a block of", first, spill),
+		attack("embedded block larger than a pointer", "a block pointer has room", first, embedded),
+		attack("record of another snapshot", "GUID 4242", FreeObjects(behind, 1, forgedGUID)),
+		attack("redaction", "cannot have this type", first, record(zfs.RecordRedact, behind, 0, 512, guid)),
+		attack("copy of another dataset's block", "cannot have this type", first, ByRef(behind, 0, 512, guid, f.ForeignGUID, 1, 0)),
+		attack("range of raw objects", "not raw", record(zfs.RecordObjectRange, (behind+31)&^31, 32, guid)),
+		attack("unknown type", "type 99", record(99, behind)),
+	}
 }

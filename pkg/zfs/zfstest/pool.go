@@ -1,3 +1,11 @@
+// Package zfstest gives tests pools on real ZFS, and forged streams.
+//
+//   - Pool: a pool with a random name on a file in its own tmpfs. It is destroyed when its test
+//     ends. No other pool is touched.
+//   - Stream, Record: a send stream that a test can modify.
+//   - Attack: a stream of a hostile sender. A Forger builds attacks.
+//
+// It does not install ZFS: without it, tests skip.
 package zfstest
 
 import (
@@ -12,8 +20,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"zxfer/pkg/testenv"
 )
 
 // Require skips the test unless it runs as root with /dev/zfs, in the test guest or on a host
@@ -139,4 +152,53 @@ func (p *Pool) Snapshot(dataset, name string) string {
 	p.t.Helper()
 	p.ZFS("snapshot", dataset+"@"+name)
 	return dataset + "@" + name
+}
+
+// blkZName is the ioctl that returns the volume's name (256 bytes) of a device.
+//
+// https://github.com/openzfs/zfs/blob/zfs-2.3.9/include/sys/fs/zfs.h (BLKZNAME)
+const blkZName = 0x8100127d
+
+// Device opens the block device of a volume. It searches /dev/zd*, because only udev creates
+// the links under /dev/zvol.
+func Device(t testing.TB, volume string) *os.File {
+	t.Helper()
+	var found *os.File
+	require.Eventually(t, func() bool {
+		all, err := filepath.Glob("/dev/zd*")
+		require.NoError(t, err)
+		for _, path := range all {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil { // it is read-only
+				f, err = os.Open(path)
+			}
+			if err != nil {
+				continue // deleted
+			}
+			if deviceName(f) == volume {
+				found = f
+				return true
+			}
+			_ = f.Close()
+		}
+		return false
+	}, testenv.Timeout(), 20*time.Millisecond, "no device of %s", volume)
+	return found
+}
+
+func deviceName(f *os.File) string {
+	name, err := ioctlName(int(f.Fd()))
+	if err != nil {
+		return ""
+	}
+	s, _, _ := bytes.Cut(name[:], []byte{0})
+	return string(s)
+}
+
+func ioctlName(fd int) (name [256]byte, err error) {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), blkZName, uintptr(unsafe.Pointer(&name)))
+	if errno != 0 {
+		err = errno
+	}
+	return name, err
 }

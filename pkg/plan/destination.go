@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
+	"zxfer/pkg/zfs"
+)
+
+// destination determines the target of a dataset, and refuses names that the target cannot have.
+type destination struct {
+	*findings
+	*arrivals
+}
+
+// check refuses a target inside the source or below a volume.
+func (at destination) check() bool {
+	source, target := at.req.Source, at.targetRoot
+	if at.state.SameHost && source == target {
+		at.conflict(SameDataset, source, target, "name another target", "source and target are both %s", at.onSource(source))
+		return false
+	}
+	if at.state.SameHost && at.req.Recursive && strings.HasPrefix(target, source+"/") {
+		at.conflict(SameDataset, source, target, "name a target outside of "+source+", or leave {{recursive}} out",
+			"target %s lies inside of %s, which is sent with all that is below it", at.onTarget(target), at.onSource(source))
+		return false
+	}
+	for _, a := range at.state.Target.Ancestors {
+		if a.Type == zfs.Volume {
+			at.conflict(TypeMismatch, source, target, "name another target", "%s cannot be: %s is a volume", at.onTarget(target), a.Name)
+			return false
+		}
+	}
+	return true
+}
+
+// parentMissing reports whether ancestors of the target must be created.
+func (at destination) parentMissing(target string) bool {
+	parent := zfs.ParentOf(target)
+	return parent != "" && at.target[parent] == nil && at.byTarget[parent] == nil
+}
+
+// checkNames refuses names that are too long or invalid on the target.
+func (at destination) checkNames(d *zfs.Dataset, out *Dataset) bool {
+	longest := out.Arrive.Name
+	for _, v := range at.req.carried(d, out.Arrive) {
+		if len(v.Name) > len(longest) {
+			longest = v.Name
+		}
+	}
+	if _, _, err := zfs.ParseSnapshot(out.Target + "@" + longest); err != nil {
+		at.conflict(BadName, d.Name, out.Target, "name a target that is shorter", "%s cannot arrive: %s", at.onSource(d.Name), err)
+		return false
+	}
+	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // the snapshot is not taken yet
+		at.conflict(BadName, d.Name, out.Target, "choose a shorter name", "%s cannot be taken: %s", at.onSource(out.Arrive.In(d.Name)), err)
+		return false
+	}
+	return true
+}
+
+// noteExtra notes target datasets that are missing or excluded on the source.
+func (at destination) noteExtra() {
+	if !at.req.Recursive {
+		return
+	}
+	var extra, unchosen []string
+	for _, t := range at.state.Target.Datasets {
+		source := at.req.Source + strings.TrimPrefix(t.Name, at.targetRoot)
+		switch d := at.req.ExcludedDatasets[source]; {
+		case at.source[source] != nil || at.req.UpToDate[source] || zfs.IsDiverged(t.Name):
+		case d == nil:
+			extra = append(extra, t.Name)
+		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
+			unchosen = append(unchosen, t.Name)
+		}
+	}
+	if len(unchosen) > 0 {
+		at.note("left as they are, as their originals are not chosen: %s", finding.Some(unchosen, maxEvidence))
+	}
+	if len(extra) > 0 {
+		at.note("left as they are, as the source has no such datasets: %s", finding.Some(extra, maxEvidence))
+	}
+}
+
+// TargetName returns the target for a source dataset. If the typed name is a pool or ends in
+// "/", the source's path below its pool is appended. Errors have class fault.Usage.
+func TargetName(source, typed string) (string, error) {
+	name := strings.TrimSuffix(typed, "/")
+	if name == "" {
+		return "", fault.Usagef("name a pool or dataset", "the target %q names no dataset", typed)
+	}
+	if strings.HasSuffix(typed, "/") || !strings.Contains(typed, "/") {
+		if _, below, ok := strings.Cut(source, "/"); ok {
+			name += "/" + below
+		}
+	}
+	return zfs.ParseDataset(name)
+}
+
+// targetOf maps the source root or a descendant to its target.
+func targetOf(source, root, targetRoot string) string {
+	return targetRoot + strings.TrimPrefix(source, root)
+}
+
+// relocate applies the renaming from source to target to name. It strips their common last
+// components and exchanges the remaining prefix.
+func relocate(source, target, name string) (string, bool) {
+	for {
+		i, j := strings.LastIndexByte(source, '/'), strings.LastIndexByte(target, '/')
+		if i < 0 || j < 0 || source[i:] != target[j:] {
+			break
+		}
+		source, target = source[:i], target[:j]
+	}
+	rest, ok := strings.CutPrefix(name, source)
+	if !ok || rest != "" && rest[0] != '/' && rest[0] != '@' {
+		return "", false
+	}
+	return target + rest, true
+}

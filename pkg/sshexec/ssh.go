@@ -1,0 +1,270 @@
+package sshexec
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+
+	"zxfer/pkg/fault"
+)
+
+// Options configure how to reach a host.
+type Options struct {
+	Host      string // as typed, may contain "user@"
+	Command   string // remote shell with arguments, in shell syntax; "" = ssh
+	Bootstrap bool   // copy this binary if the host lacks it
+	// Release is this zxfer's VERSION/PROTOCOL. A different build of the same release is accepted.
+	// "" accepts only the same build, as for development builds.
+	Release string
+	// ConnectTimeout limits how long the other host may be silent before its agent answers; 0 =
+	// defaultConnectTimeout.
+	ConnectTimeout time.Duration
+	Log            func(string) // receives messages of the remote shell and the other host; may be nil
+	// Activity shows a progress text until done is called; may be nil.
+	Activity func(what func() string) (done func())
+
+	binaryDirs []string // directories with binaries for other architectures; nil = default
+	ownBuild   *build   // build for hosts of the same architecture; nil = the running binary
+	batch      bool     // never ask for a password
+	mux        []string // ssh options for a shared connection, see StartMaster
+}
+
+// defaultConnectTimeout is longer than sshd waits for a login (120 seconds, LoginGraceTime in
+// sshd_config(5)), so that users have time to type a password.
+const defaultConnectTimeout = 150 * time.Second
+
+func (o *Options) connectTimeout() time.Duration {
+	if o.ConnectTimeout <= 0 {
+		return defaultConnectTimeout
+	}
+	return o.ConnectTimeout
+}
+
+func (o *Options) log(text string) {
+	if o.Log != nil {
+		o.Log(o.Host + ": " + text)
+	}
+}
+
+// words returns the remote shell command as words.
+func (o *Options) words() ([]string, error) {
+	if o.Command == "" {
+		return []string{"ssh"}, nil
+	}
+	words, err := shellquote.Split(o.Command)
+	if err != nil || len(words) == 0 {
+		return nil, fault.Usagef("write it as in a shell, such as: ssh -p 2222", "remote shell %q cannot be read", o.Command)
+	}
+	return words, nil
+}
+
+// argv returns the remote shell's command line for a remote command.
+func (o *Options) argv(remote string) ([]string, error) {
+	words, err := o.words()
+	if err != nil {
+		return nil, err
+	}
+	if o.Host == "" || strings.HasPrefix(o.Host, "-") {
+		// A remote shell would read it as an option, such as ssh's -oProxyCommand, which runs a
+		// command.
+		return nil, fault.Usagef("", "%q is not the name of a host", o.Host)
+	}
+	if isSSH(words[0]) {
+		// The user's options come first, because ssh uses the first value. BatchMode is not set:
+		// on a terminal, ssh may ask for a password.
+		words = append(words, o.mux...)
+		if o.batch {
+			words = append(words, "-o", "BatchMode=yes")
+		}
+		words = append(words, "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+			"-o", "ConnectTimeout=20", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes", "-e", "none", "--")
+	}
+	return append(words, o.Host, remote), nil
+}
+
+func isSSH(program string) bool { return filepath.Base(program) == "ssh" }
+
+const (
+	maxConfig     = 1 << 20                // bytes of each ssh file
+	lookupTimeout = 500 * time.Millisecond // for the resolver
+)
+
+// IsKnownHost reports whether KnownHosts or the resolver knows a name. It does not connect to the
+// host.
+func IsKnownHost(ctx context.Context, command, name string) bool {
+	if slices.Contains(KnownHosts(command), name) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupHost(ctx, name)
+	return err == nil && len(addresses) > 0
+}
+
+// KnownHosts returns the sorted host names in ssh's configuration (or in the file that command
+// names with -F) and the unhashed ones in the known hosts files. It omits patterns.
+func KnownHosts(command string) []string {
+	home, _ := os.UserHomeDir()
+	user, system := filepath.Join(home, ".ssh"), "/etc/ssh"
+	c := &config{home: home, seen: map[string]bool{}}
+	if file := configFile(command); file != "" {
+		c.read(file, user)
+	} else {
+		c.read(filepath.Join(user, "config"), user)
+		c.read(filepath.Join(system, "ssh_config"), system)
+	}
+	out := slices.Concat(c.hosts, readKnownHosts(filepath.Join(user, "known_hosts")), readKnownHosts(filepath.Join(system, "ssh_known_hosts")))
+	out = slices.DeleteFunc(out, func(h string) bool { return strings.ContainsAny(h, "*?!|[]:%") })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// configFile returns the configuration file that a remote shell command names with -F, or "".
+func configFile(command string) string {
+	words, err := shellquote.Split(command)
+	if i := slices.Index(words, "-F"); err == nil && i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
+
+// config collects host names from ssh's configuration.
+type config struct {
+	home  string
+	seen  map[string]bool // files already read
+	hosts []string        // arguments of Host
+}
+
+// read reads a configuration file and those that it includes. Relative includes are in dir.
+//
+// https://man.openbsd.org/ssh_config
+func (c *config) read(file, dir string) {
+	if c.seen[file] {
+		return
+	}
+	c.seen[file] = true
+	for _, words := range readLines(file) {
+		switch strings.ToLower(words[0]) {
+		case "host":
+			c.hosts = append(c.hosts, words[1:]...)
+		case "include":
+			for _, pattern := range words[1:] {
+				if strings.HasPrefix(pattern, "~/") {
+					pattern = c.home + pattern[1:]
+				}
+				if !filepath.IsAbs(pattern) {
+					pattern = filepath.Join(dir, pattern)
+				}
+				files, _ := filepath.Glob(pattern) // an invalid pattern matches nothing
+				for _, f := range files {
+					c.read(f, dir)
+				}
+			}
+		}
+	}
+}
+
+// readKnownHosts returns the unhashed names in a known hosts file.
+//
+// https://man.openbsd.org/sshd#SSH_KNOWN_HOSTS_FILE_FORMAT
+func readKnownHosts(file string) (out []string) {
+	for _, words := range readLines(file) {
+		if !strings.HasPrefix(words[0], "@") { // markers are @cert-authority and @revoked
+			out = append(out, strings.Split(words[0], ",")...)
+		}
+	}
+	return out
+}
+
+// readLines returns the words of each line of a file, without comments. It returns nil if the file
+// cannot be read.
+func readLines(file string) (out [][]string) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(io.LimitReader(f, maxConfig)); lines.Scan(); {
+		line := strings.ReplaceAll(lines.Text(), `"`, "")
+		if key, value, ok := strings.Cut(line, "="); ok && !strings.ContainsAny(strings.TrimSpace(key), " \t,|") {
+			line = key + " " + value
+		}
+		if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(words[0], "#") {
+			out = append(out, words)
+		}
+	}
+	return out
+}
+
+// maxSocketPath limits the path of a socket. The kernel permits 108 bytes, and ssh needs some for a
+// temporary name.
+const maxSocketPath = 85
+
+// Master is an ssh connection that scripts share (ControlMaster in ssh_config(5)). It saves each
+// script a few hundred milliseconds and a password prompt. Remote shells other than ssh have no
+// shared connection.
+type Master struct {
+	// Options are for scripts that use the connection. If sshd refuses another session
+	// (MaxSessions), ssh opens a separate connection.
+	Options Options
+
+	socket string // "" if no connection is shared
+	script *Script
+}
+
+// StartMaster connects to a host. ssh may ask for a password.
+func StartMaster(ctx context.Context, o Options) (*Master, error) {
+	h := &Master{Options: o}
+	words, err := o.words()
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(os.TempDir(), "zxfer-ssh-"+rand.Text())
+	if !isSSH(words[0]) || len(socket) > maxSocketPath {
+		return h, nil
+	}
+	// ssh creates the socket for this user alone and removes it at its end.
+	h.socket = socket
+	o.mux = []string{"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ControlPath=" + socket}
+	h.Options.mux = []string{"-o", "ControlMaster=no", "-o", "ControlPath=" + socket}
+	if h.script, err = run(context.WithoutCancel(ctx), o, "while read -r beat; do :; done"); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(o.connectTimeout())
+	defer timer.Stop()
+	select {
+	case <-h.script.out.ran:
+		return h, nil
+	case <-h.script.Done():
+		_, _, _, err = h.script.Result()
+	case <-ctx.Done():
+		err = fmt.Errorf("%s: %w", o.Host, context.Cause(ctx))
+	case <-timer.C:
+		err = fmt.Errorf("%s: no shell answered within %s", o.Host, o.connectTimeout())
+	}
+	_ = h.Close() // err has the cause
+	if err == nil {
+		err = fmt.Errorf("%s: the remote shell ended", o.Host)
+	}
+	return nil, err
+}
+
+// Close closes the connection, which ends the scripts that use it.
+func (h *Master) Close() error {
+	if h.socket == "" {
+		return nil
+	}
+	h.script.End(quitTimeout)
+	_ = os.Remove(h.socket) // exists if ssh was killed
+	return nil
+}
