@@ -21,7 +21,7 @@ func newAgent(a *app) *cobra.Command {
 	var relay string
 	var r restriction
 	cmd := &cobra.Command{
-		Use:   "agent",
+		Use:   "agent [FLAGS]",
 		Short: "Serve zxfer on another host",
 		Long: `Serve zxfer on another host, on standard input and output. zxfer starts an
 agent through ssh on each remote host. In authorized_keys, --allow restricts a
@@ -63,9 +63,10 @@ func serveAgent(ctx context.Context, a *app, r *restriction) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// If the account always starts its agent, sshd passes the client's command here.
 	s := &agent.Server{Version: buildVersion(), Note: buildNote(os.Getenv("SSH_ORIGINAL_COMMAND"))}
-	s.Site = hosts.NewLocal(buildVersion(), s.Log)
+	local := hosts.NewLocal(buildVersion(), s.Log)
+	s.Site = local
 	if !r.given() {
 		return s.Serve(ctx, a.stdin, a.stdout)
 	}
-	return r.serve(ctx, s, a)
+	return r.serve(ctx, s, local, a)
 }

@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/agent"
 	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
 )
 
@@ -62,7 +63,7 @@ func (r *restriction) given() bool { return r.set() }
 
 // serve serves under the policy. It does not run the client's command, which sshd leaves in
 // SSH_ORIGINAL_COMMAND.
-func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error {
+func (r *restriction) serve(ctx context.Context, s *agent.Server, local *hosts.Local, a *app) error {
 	client := strings.Fields(os.Getenv("SSH_CONNECTION"))
 	peers := r.peers
 	if len(peers) == 0 && len(client) == 4 {
@@ -82,7 +83,7 @@ func (r *restriction) serve(ctx context.Context, s *agent.Server, a *app) error 
 	}
 	defer audit.Close()
 	audit.log("session begins: " + p.String())
-	s.Guard = authz.NewGuard(p, s.Site, audit.log)
+	s.Guard = authz.NewGuard(p, local, audit.log)
 	err = s.Serve(ctx, a.stdin, a.stdout)
 	if err != nil {
 		audit.log("session ends: refused: " + err.Error())

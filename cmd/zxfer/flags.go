@@ -19,7 +19,7 @@ import (
 const (
 	dryRunHelp    = "show what would be done, and change nothing"
 	measureHelp   = "first measure, and estimate the transfer rate"
-	skipCheckHelp = "skip preflight check `ID`; repeatable"
+	skipCheckHelp = "skip check `ID` (zxfer help checks); repeatable"
 	retriesHelp   = "retry `N` times after a lost connection"
 	recursiveHelp = "include descendants"
 	decryptHelp   = "decrypt data (default raw); needs loaded keys"

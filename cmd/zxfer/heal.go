@@ -119,7 +119,7 @@ func (o *healOptions) request(a *app, args []string, named bool) error {
 	}
 	o.req.Lock = func(ctx context.Context, name string) (func(), error) {
 		r, _ := o.config.runner(a)
-		unlock, err := r.Hold(ctx, f.Find(name))
+		unlock, err := r.LockJob(ctx, f.Find(name))
 		if err != nil {
 			_ = r.Close()
 			return nil, err

@@ -24,7 +24,7 @@ source. Each run does the same at its end.`,
       prune the source and the targets of one job
   zxfer replicate prune --all
       prune all jobs`,
-		Annotations: map[string]string{exitTitle: `  3  prune_limit or mirror.limit would be exceeded; nothing was destroyed`},
+		Annotations: map[string]string{exitTitle: `  3  a side would exceed prune_limit or mirror.limit, and was not pruned`},
 		Args:        requireJobs(&all),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, jobs, err := o.jobs(args)

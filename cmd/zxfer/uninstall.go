@@ -73,9 +73,8 @@ need for incremental sends. Copies, snapshots, units and keys remain.`,
 
 // inspectedHost is a host that uninstall inspects.
 type inspectedHost struct {
-	hosts.Datasets
+	hosts.Host
 	shell sshexec.Options
-	Close func() error
 }
 
 func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err error) {
@@ -100,11 +99,11 @@ func (o *uninstallOptions) run(ctx context.Context, a *app, host string) (err er
 	}
 	if o.holds {
 		for _, tag := range slices.Sorted(maps.Keys(left.tags)) {
-			if err := at.Release(ctx, tag, left.tags[tag]); err != nil {
+			if err := hosts.Run(ctx, at, hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: left.tags[tag]}); err != nil {
 				return err
 			}
 		}
-		if err := at.Destroy(ctx, left.bookmarks); err != nil {
+		if err := hosts.Run(ctx, at, hosts.OpDestroy, left.bookmarks); err != nil {
 			return err
 		}
 	}
@@ -128,7 +127,7 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*ins
 	log := func(line string) { _, _ = fmt.Fprintln(a.stderr, report.Line(line)) }
 	if host == "" {
 		here := hosts.NewLocal(buildVersion(), log)
-		return &inspectedHost{here, sshexec.Options{}, here.Close}, nil
+		return &inspectedHost{here, sshexec.Options{}}, nil
 	}
 	if e, err := endpoint.Parse(host + ":x"); err != nil || e.Host != host {
 		return nil, fault.Usagef("write it as for ssh: [user@]HOST", "%q is not the name of a host", host)
@@ -137,7 +136,7 @@ func (o *uninstallOptions) visit(ctx context.Context, a *app, host string) (*ins
 	if err != nil {
 		return nil, err
 	}
-	return &inspectedHost{there, there.Shell(), there.Close}, nil
+	return &inspectedHost{there, there.Shell()}, nil
 }
 
 // confirm asks whether to remove what show listed.
@@ -201,11 +200,11 @@ func (at *inspectedHost) inspect(ctx context.Context) (*residue, error) {
 }
 
 // pool finds the holds and bookmarks of jobs in a pool.
-func (left *residue) pool(ctx context.Context, at hosts.Lister, pool string) error {
+func (left *residue) pool(ctx context.Context, at hosts.Host, pool string) error {
 	if _, err := zfs.ParseDataset(pool); err != nil {
 		return err
 	}
-	l, err := at.List(ctx, hosts.ListQuery{Dataset: pool, Recursive: true, Versions: true})
+	l, err := hosts.Call(ctx, at, hosts.OpList, hosts.ListQuery{Dataset: pool, Recursive: true, Versions: true})
 	if err != nil {
 		return err
 	}
@@ -223,7 +222,7 @@ func (left *residue) pool(ctx context.Context, at hosts.Lister, pool string) err
 			}
 		}
 	}
-	held, err := at.Holds(ctx, l.SnapshotNames())
+	held, err := hosts.Call(ctx, at, hosts.OpHolds, l.SnapshotNames())
 	if err != nil {
 		return err
 	}

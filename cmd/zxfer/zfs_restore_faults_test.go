@@ -50,13 +50,21 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	ballast := mountpoint(t, "tight/other") + "/f"
 	kept := run(t, "sha256sum", ballast)
 	args := []string{"restore", "beta:" + dst, "tight/back"}
-	p := start(t, append(args, "--bwlimit", "2MiB")...)
-	received(t, p, alphaPool, isZFS("receive"), 4<<20) // of @two
+	p := start(t, append(args, "--bwlimit", "1MiB")...)
+	received(t, p, alphaPool, isZFS("receive"), 2<<20) // of @two
+	receives := pidsOn(t, alphaPool, isZFS("receive"))
+	signal := func(s syscall.Signal) {
+		for _, pid := range receives {
+			_ = syscall.Kill(pid, s)
+		}
+	}
+	signal(syscall.SIGSTOP) // it cannot complete before the pool is full
 	// Data that arrives between the two commands is no longer available.
 	require.Eventually(t, func() bool {
 		available, err := strconv.ParseInt(value(t, "tight", "available"), 10, 64)
 		return err == nil && exec.Command("zfs", "set", fmt.Sprintf("reservation=%d", available), "tight/other").Run() == nil
 	}, testenv.Timeout(), 10*time.Millisecond)
+	signal(syscall.SIGCONT)
 	o := p.wait(t)
 	t.Log(o)
 	require.Contains(t, []int{1, 4}, o.code, o)

@@ -33,6 +33,9 @@ type wording struct {
 	Hint string `json:"hint,omitempty"`
 }
 
+// ErrUnknownOperation is returned for an operation that the agent does not have.
+var ErrUnknownOperation = errors.New("unknown operation")
+
 // sentinel is an error that errors.Is recognizes on other hosts.
 type sentinel struct {
 	name string

@@ -16,6 +16,7 @@ import (
 
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/tcp"
@@ -24,7 +25,7 @@ import (
 
 // host is a host in memory that records its last request.
 type host struct {
-	hosts.FullHost
+	*hosts.Local
 	zfs *zfsmem.Host
 	do  func(context.Context) error // replaces the requested action
 
@@ -42,24 +43,31 @@ func newHost(do func(context.Context) error) *host {
 		_ = h.zfs.Snapshot(context.Background(), []string{name})
 	}
 	_ = h.zfs.Bookmark(context.Background(), map[string]string{"tank/vm/x#b": "tank/vm/x@x"})
-	h.FullHost = hosts.On(h.zfs, "1.0 test", func(string) {})
+	h.Local = hosts.On(h.zfs, "1.0 test", func(string) {})
 	h.zfs.Around = func(ctx context.Context, op string, names []string, do func() error) error {
 		return h.note(ctx, do, op, names)
 	}
 	return h
 }
 
+// Run notes the operations that the ZFS in memory does not note.
+func (h *host) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, h.Local, r, hoststest.With(hosts.OpCapture, h.Capture), hoststest.With(hosts.OpMeasure, h.Measure),
+		hoststest.With(hosts.OpSnapshotFrozen, h.SnapshotFrozen), hoststest.With(hosts.OpRelease, h.release),
+		hoststest.With(hosts.OpOffer, h.Offer), hoststest.Watched(hosts.OpTransfer, h.Transfer))
+}
+
 func (h *host) Capture(ctx context.Context, brief bool) ([]byte, error) {
-	return []byte("-- a --\n"), h.note(ctx, func() error { return nil }, opCapture.name, brief)
+	return []byte("-- a --\n"), h.note(ctx, func() error { return nil }, hosts.OpCapture.Name(), brief)
 }
 
 func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, error) {
-	return probe.Ceiling{ID: req.ID, Title: "measured there", BytesPerSecond: 7}, h.note(ctx, func() error { return nil }, opMeasure.name, req)
+	return probe.Ceiling{ID: req.ID, Title: "measured there", BytesPerSecond: 7}, h.note(ctx, func() error { return nil }, hosts.OpMeasure.Name(), req)
 }
 
 // SnapshotFrozen starts no watchdog.
 func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error) {
-	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, opSnapshotFrozen.name, q)
+	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, hosts.OpSnapshotFrozen.Name(), q)
 }
 
 // moving returns a host whose transfers a test carries out.
@@ -79,14 +87,14 @@ func (h *host) note(ctx context.Context, do func() error, asked ...any) error {
 	return do()
 }
 
-func (h *host) Close() error { h.closed.Store(true); return h.FullHost.Close() }
+func (h *host) Close() error { h.closed.Store(true); return h.Local.Close() }
 
-func (h *host) Release(ctx context.Context, tag string, snapshots []string) error {
-	return h.note(ctx, func() error { return h.FullHost.Release(ctx, tag, snapshots) }, opRelease.name, snapshots, tag)
+func (h *host) release(ctx context.Context, q hosts.Tagged) (none hosts.None, err error) {
+	return none, h.note(ctx, func() error { return h.Local.Release(ctx, q.Tag, q.Snapshots) }, hosts.OpRelease.Name(), q.Snapshots, q.Tag)
 }
 
 func (h *host) Offer(ctx context.Context, o tcp.Offer) (tcp.Ticket, error) {
-	return ticketFor(o), h.note(ctx, func() error { return nil }, opOffer.name, o)
+	return ticketFor(o), h.note(ctx, func() error { return nil }, hosts.OpOffer.Name(), o)
 }
 
 func ticketFor(o tcp.Offer) tcp.Ticket {
@@ -100,7 +108,7 @@ func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfe
 			res, err = h.transfer(ctx, t, progress)
 		}
 		return err
-	}, opTransfer.name, t)
+	}, hosts.OpTransfer.Name(), t)
 	return res, err
 }
 

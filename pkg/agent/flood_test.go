@@ -71,7 +71,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	go func() {
 		defer close(answered)
 		for {
-			m, err := readMessage(out, maxAnswer, free)
+			m, err := readMessage(out, hosts.MaxAnswer, free)
 			if err != nil {
 				return
 			}
@@ -84,11 +84,11 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		times int
 		body  string
 	}{
-		{opEstimate.name, 3, fill(`[`, `{}`, `]`)},
-		{opEstimate.name, 2, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
-		{opBookmark.name, 1, fill(`{`, `"":""`, `}`)},
-		{opFacts.name, 1, fill(`[`, `{}`, `]`)},
-		{opSnapshot.name, 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
+		{hosts.OpEstimate.Name(), 3, fill(`[`, `{}`, `]`)},
+		{hosts.OpEstimate.Name(), 2, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
+		{hosts.OpBookmark.Name(), 1, fill(`{`, `"":""`, `}`)},
+		{hosts.OpFacts.Name(), 1, fill(`[`, `{}`, `]`)},
+		{hosts.OpSnapshot.Name(), 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
 	} {
 		for range q.times {
 			id++
@@ -132,7 +132,7 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 		c := newSession(t.Context(), s, authz.NewGuard(p, newHost(nil), func(string) {}))
 		go c.write(io.Discard)
 		for id := range uint64(100) {
-			require.NoError(t, c.start(&message{ID: id, Op: opList.name, Body: json.RawMessage(`{"dataset":"vault"}`)}))
+			require.NoError(t, c.start(&message{ID: id, Op: hosts.OpList.Name(), Body: json.RawMessage(`{"dataset":"vault"}`)}))
 		}
 		c.calls.Wait()
 		require.EqualValues(t, maxShort, most.Load())
@@ -148,7 +148,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		c := newSession(t.Context(), newHost(nil), authz.NewGuard(p, newHost(nil), func(string) {}))
 		for id := range uint64(10 * maxCalls) {
-			if err = c.start(&message{ID: id, Op: opTransfer.name, Body: json.RawMessage(`{}`)}); err != nil {
+			if err = c.start(&message{ID: id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(`{}`)}); err != nil {
 				break
 			}
 			synctest.Wait()
@@ -173,12 +173,12 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 			audit += line + "\n"
 		}))
 		go c.write(io.Discard)
-		require.NoError(t, c.start(&message{ID: 1, Op: opList.name, rejected: &oversize{1 << 30, budget.Small}}))
-		require.NoError(t, c.start(&message{ID: 2, Op: opList.name, cost: maxInFlight, Body: json.RawMessage(`{"dataset":"vault"}`)}))
-		require.NoError(t, c.start(&message{ID: 3, Op: opHolds.name, cost: 1}))
+		require.NoError(t, c.start(&message{ID: 1, Op: hosts.OpList.Name(), rejected: &oversize{1 << 30, budget.Small}}))
+		require.NoError(t, c.start(&message{ID: 2, Op: hosts.OpList.Name(), cost: maxInFlight, Body: json.RawMessage(`{"dataset":"vault"}`)}))
+		require.NoError(t, c.start(&message{ID: 3, Op: hosts.OpHolds.Name(), cost: 1}))
 		synctest.Wait()
 		for id := range uint64(maxLong + 1) {
-			require.NoError(t, c.start(&message{ID: 10 + id, Op: opTransfer.name, Body: json.RawMessage(intoText("vault/a"))}))
+			require.NoError(t, c.start(&message{ID: 10 + id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(intoText("vault/a"))}))
 		}
 		synctest.Wait()
 		c.end(nil)
@@ -221,11 +221,11 @@ func FuzzARestrictedAgent(f *testing.F) {
 		f.Add(asked.Op, []byte(asked.Body), false)
 	}
 	for op, body := range map[string]string{
-		opTransfer.name:   intoText(`vault/a","target":"tank`),
-		opDestroy.name:    `["vault/a@x","vault/a@x%y","vault2@x"]`,
-		opProperties.name: `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
-		opOffer.name:      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
-		opHold.name:       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
+		hosts.OpTransfer.Name():   intoText(`vault/a","target":"tank`),
+		hosts.OpDestroy.Name():    `["vault/a@x","vault/a@x%y","vault2@x"]`,
+		hosts.OpProperties.Name(): `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
+		hosts.OpOffer.Name():      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
+		hosts.OpHold.Name():       `{"tag":"zxfer:x","snapshots":["vault@x"]}`,
 	} {
 		f.Add(op, []byte(body), true)
 	}
@@ -237,11 +237,7 @@ func FuzzARestrictedAgent(f *testing.F) {
 			require.Less(t, len(line), 1<<10)
 			require.NotContains(t, line, "\n")
 		}))
-		c.site = struct { // the others panic
-			*host
-			hosts.Devices
-			hosts.Measurer
-		}{host: s}
+		c.site = noDevices{s}
 		var m message
 		raw := c.answer(t.Context(), &message{ID: 1, Op: op, Body: body})
 		require.NoError(t, json.Unmarshal(raw[4:], &m))
@@ -250,6 +246,17 @@ func FuzzARestrictedAgent(f *testing.F) {
 		}
 		requireGranted(t, s.asked, appendOnly)
 	})
+}
+
+// noDevices is a host on which a request for devices or measurements panics.
+type noDevices struct{ *host }
+
+func (h noDevices) Run(ctx context.Context, r *hosts.Request) error {
+	switch r.Op.Name() {
+	case hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name(), hosts.OpCapture.Name(), hosts.OpMeasure.Name():
+		panic(r.Op.Name())
+	}
+	return h.host.Run(ctx, r)
 }
 
 // requireGranted checks independently what package authz permits.
@@ -294,10 +301,10 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 		}
 	case zfs.OpRelease:
 		require.True(t, !appendOnly || strings.HasPrefix(args[1].(string), "zxfer:"))
-	case opOffer.name:
+	case hosts.OpOffer.Name():
 		o := args[0].(tcp.Offer)
 		require.True(t, o.Peer == "" || o.Peer == "192.0.2.1", o.Peer)
-	case opTransfer.name:
+	case hosts.OpTransfer.Name():
 		task := args[0].(hosts.Task)
 		require.NotContains(t, []string{"device", "noise"}, task.Moves())
 		if from, ok := task.From.(hosts.SendStream); ok {

@@ -43,19 +43,20 @@ func put(t *testing.T, c *session, op, body string) *failure {
 func TestGateKnowsEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
-		opList.name: `{"dataset":"tank/b"}`, opDatasetOf.name: `"/tank/a"`, opProperties.name: `{"names":["tank/b"],"properties":["used"]}`,
-		opEstimate.name: `[{"dataset":"tank/b","to":"x","flags":{}}]`, opSnapshot.name: `["tank/b@x"]`,
-		opHold.name: `{"tag":"t","snapshots":["tank/b@x"]}`, opRelease.name: `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
-		opHolds.name: `["tank/b@x"]`, opBookmark.name: `{"tank/b#x":"tank/b@x"}`, opDestroy.name: `["tank/b@x"]`,
-		opCreateParents.name: `"tank/b/x"`, opDiscard.name: `"tank/b"`, opDigest.name: `{"dataset":"tank/b","to":"x","flags":{}}`,
-		opOffer.name: `{"mode":"tls","streams":1,"address":"::","deadline":1}`, opTransfer.name: intoText("tank/b"),
+		hosts.OpList.Name(): `{"dataset":"tank/b"}`, hosts.OpDatasetOf.Name(): `"/tank/a"`, hosts.OpProperties.Name(): `{"names":["tank/b"],"properties":["used"]}`,
+		hosts.OpEstimate.Name(): `[{"dataset":"tank/b","to":"x","flags":{}}]`, hosts.OpSnapshot.Name(): `["tank/b@x"]`,
+		hosts.OpHold.Name(): `{"tag":"t","snapshots":["tank/b@x"]}`, hosts.OpRelease.Name(): `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
+		hosts.OpHolds.Name(): `["tank/b@x"]`, hosts.OpBookmark.Name(): `{"tank/b#x":"tank/b@x"}`, hosts.OpDestroy.Name(): `["tank/b@x"]`,
+		hosts.OpCreateParents.Name(): `"tank/b/x"`, hosts.OpDiscardPartial.Name(): `"tank/b"`, hosts.OpDigest.Name(): `{"dataset":"tank/b","to":"x","flags":{}}`,
+		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): intoText("tank/b"),
 	}
-	for op := range operations() {
-		if op == opFacts.name || op == opHostFacts.name {
+	for _, o := range hosts.Operations() {
+		op := o.Name()
+		if op == hosts.OpFacts.Name() || op == hosts.OpHostFacts.Name() {
 			continue
 		}
 		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
-		c.site = struct{ hosts.FullHost }{} // panics if it is called
+		c.site = struct{ hosts.Host }{} // panics if it is called
 		body, known := outside[op]
 		if !known {
 			body = `{}` // a later operation, which has no rule
@@ -72,10 +73,10 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
-		opInheritKeyAsserted.name: "of a key that is no passphrase a restricted key is not believed", opSnapshotFrozen.name: "a restricted key freezes nothing", opRunInDrillClone.name: "a restricted key runs no command",
+		hosts.OpInheritKeyAsserted.Name(): "of a key that is no passphrase a restricted key is not believed", hosts.OpSnapshotFrozen.Name(): "a restricted key freezes nothing", hosts.OpRunInDrillClone.Name(): "a restricted key runs no command",
 	} {
 		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
-		c.site = struct{ hosts.FullHost }{} // panics if it is called
+		c.site = struct{ hosts.Host }{} // panics if it is called
 		f := put(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
@@ -88,20 +89,20 @@ func TestGateNever(t *testing.T) {
 func TestGateAdmits(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ op, body string }{
-		{opFacts.name, `{}`},
-		{opHostFacts.name, `{}`},
-		{opList.name, `{"dataset":"vault/a","recursive":true}`},
-		{opProperties.name, `{"names":["vault/a@x","tank"],"properties":["guid"]}`},
-		{opEstimate.name, `[{"dataset":"tank/vm/x","from":"#b","to":"x","flags":{"raw":true}}]`},
-		{opSnapshot.name, `["tank/vm@y"]`},
-		{opHold.name, `{"tag":"t","snapshots":["vault/a@x"]}`},
-		{opRelease.name, `{"tag":"zxfer:j:t","snapshots":["vault/a@x"]}`},
-		{opBookmark.name, `{"tank/vm#x":"tank/vm@x"}`},
-		{opDigest.name, `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
-		{opDiscard.name, `"vault/a"`},
-		{opOffer.name, `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
-		{opTransfer.name, `{"from":{"files":{"archive":{"snapshot":"tank/vm@x","paths":["a"]}}},"to":{"accept":{"session":"ab"}}}`},
-		{opTransfer.name, `{"from":{"stream":{"spec":{"dataset":"tank/vm","to":"x","flags":{"raw":true}}}},"to":{"accept":{"session":"ab"}}}`},
+		{hosts.OpFacts.Name(), `{}`},
+		{hosts.OpHostFacts.Name(), `{}`},
+		{hosts.OpList.Name(), `{"dataset":"vault/a","recursive":true}`},
+		{hosts.OpProperties.Name(), `{"names":["vault/a@x","tank"],"properties":["guid"]}`},
+		{hosts.OpEstimate.Name(), `[{"dataset":"tank/vm/x","from":"#b","to":"x","flags":{"raw":true}}]`},
+		{hosts.OpSnapshot.Name(), `["tank/vm@y"]`},
+		{hosts.OpHold.Name(), `{"tag":"t","snapshots":["vault/a@x"]}`},
+		{hosts.OpRelease.Name(), `{"tag":"zxfer:j:t","snapshots":["vault/a@x"]}`},
+		{hosts.OpBookmark.Name(), `{"tank/vm#x":"tank/vm@x"}`},
+		{hosts.OpDigest.Name(), `{"dataset":"vault/a","from":"@w","to":"x","flags":{"raw":true}}`},
+		{hosts.OpDiscardPartial.Name(), `"vault/a"`},
+		{hosts.OpOffer.Name(), `{"mode":"tls","streams":4,"address":"10.0.0.1","peer":"192.0.2.1","deadline":30000000000}`},
+		{hosts.OpTransfer.Name(), `{"from":{"files":{"archive":{"snapshot":"tank/vm@x","paths":["a"]}}},"to":{"accept":{"session":"ab"}}}`},
+		{hosts.OpTransfer.Name(), `{"from":{"stream":{"spec":{"dataset":"tank/vm","to":"x","flags":{"raw":true}}}},"to":{"accept":{"session":"ab"}}}`},
 	}
 	for _, tt := range tests {
 		c, _, _ := gated(t, true, "receive=vault", "send=tank/vm")
@@ -130,7 +131,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 	}
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
-	require.Nil(t, put(t, c, opTransfer.name, string(body)))
+	require.Nil(t, put(t, c, hosts.OpTransfer.Name(), string(body)))
 	got := s.asked[1].(hosts.Task)
 	set := got.To.(hosts.ReceiveStream).Spec.Set
 	require.Equal(t, "noauto", set["canmount"], "a new dataset is not mounted")
@@ -143,20 +144,20 @@ func TestGateKnowsEveryField(t *testing.T) {
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
-	judged := func(o registrable, args reflect.Value) string {
+	judged := func(o hosts.Operation, args reflect.Value) string {
 		body, err := json.Marshal(args.Interface())
 		require.NoError(t, err)
-		_, err = o.served().execute(t.Context(), newHost(nil), guard, body, nil)
+		_, err = guard.Admit(t.Context(), authz.Request{Op: o.Name(), Body: body})
 		_, field, _ := strings.Cut(fmt.Sprint(err), "no rule is for the field ")
 		return field
 	}
-	for _, o := range allOperations() {
-		args := reflect.New(reflect.TypeOf(o).Field(1).Type.In(2)).Elem()
+	for _, o := range hosts.Operations() {
+		args := arguments(o)
 		if args.Type() == reflect.TypeFor[hosts.Task]() {
 			continue
 		}
 		fill(args)
-		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.served().name)
+		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.Name())
 	}
 	send, receive, dial := hosts.SendStream{}, hosts.ReceiveStream{}, hosts.Dial{}
 	device, noise, reads, writes := hosts.WriteDevice{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
@@ -165,11 +166,17 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	}
 	accept := hosts.Accept{Session: "s"}
 	for _, task := range []hosts.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
-		require.Empty(t, judged(opTransfer, reflect.ValueOf(task)), "decide about it in package policy")
+		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "decide about it in package policy")
 	}
-	require.Equal(t, "hosts.WriteDevice.Task", judged(opTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "devices are not for restricted keys")
-	require.Equal(t, "hosts.ReceiveFiles.Into", judged(opTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "nor is bringing files into a directory")
-	require.Equal(t, "hosts.Noise.Time", judged(opTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
+	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "devices are not for restricted keys")
+	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "nor is bringing files into a directory")
+	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
+}
+
+// arguments returns zero arguments of an operation, to fill.
+func arguments(o hosts.Operation) reflect.Value {
+	check, _ := reflect.TypeOf(o).FieldByName("check")
+	return reflect.New(check.Type.In(0)).Elem()
 }
 
 // fill sets every field that is encoded.
@@ -209,7 +216,7 @@ func TestGateAudit(t *testing.T) {
 	t.Parallel()
 	c, _, audit := gated(t, true, "receive=vault")
 	require.NotNil(t, put(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
-	require.NotNil(t, put(t, c, opTransfer.name, `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
+	require.NotNil(t, put(t, c, hosts.OpTransfer.Name(), `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
 	for _, line := range *audit {
 		require.NotContains(t, line, "\n")
 		require.NotContains(t, line, "U0VDUkVU")

@@ -59,12 +59,6 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("zxfer there is %s and speaks protocol %d, this one speaks %d", m.version, m.protocol, Protocol)
 }
 
-// Limits of one message in bytes of JSON. Package budget limits the memory to decode it.
-const (
-	maxRequest = 16 << 20 // to the agent: names of about 100,000 snapshots
-	maxAnswer  = 64 << 20 // to the client: a listing of about 200,000 versions
-)
-
 // kind is the kind of a message.
 type kind string
 

@@ -9,13 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"zxfer/pkg/agent/authz"
 	"zxfer/pkg/hosts"
 )
 
 func TestReadMessage(t *testing.T) {
 	t.Parallel()
-	good, err := encode(&message{Kind: call, ID: 7, Op: opList.name, Body: json.RawMessage(`{"dataset":"tank"}`)}, 100)
+	good, err := encode(&message{Kind: call, ID: 7, Op: hosts.OpList.Name(), Body: json.RawMessage(`{"dataset":"tank"}`)}, 100)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		in   []byte
@@ -41,7 +40,7 @@ func TestReadMessage(t *testing.T) {
 			}
 			require.NoError(t, err)
 			m.cost = 0
-			require.Equal(t, &message{Kind: call, ID: 7, Op: opList.name, Body: json.RawMessage(`{"dataset":"tank"}`)}, m)
+			require.Equal(t, &message{Kind: call, ID: 7, Op: hosts.OpList.Name(), Body: json.RawMessage(`{"dataset":"tank"}`)}, m)
 		})
 	}
 	_, err = encode(&message{Kind: logged, Text: strings.Repeat("x", 100)}, 100)
@@ -53,12 +52,12 @@ func free(*message) int { return 1 << 40 }
 
 func FuzzReadMessage(f *testing.F) {
 	for _, m := range []*message{
-		{Kind: call, ID: 1, Op: opList.name, Body: json.RawMessage(`{}`)},
+		{Kind: call, ID: 1, Op: hosts.OpList.Name(), Body: json.RawMessage(`{}`)},
 		{Kind: ping, ID: 1<<64 - 1},
 		{Kind: result, ID: 1, Error: &failure{Text: "x", Is: []string{"cut"}}},
 		{Kind: logged, Text: "\x00\"<>"},
 	} {
-		raw, err := encode(m, maxAnswer)
+		raw, err := encode(m, hosts.MaxAnswer)
 		require.NoError(f, err)
 		f.Add(raw)
 		f.Add(raw[:len(raw)-1])
@@ -71,11 +70,11 @@ func FuzzReadMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		raw, err := encode(m, maxAnswer)
+		raw, err := encode(m, hosts.MaxAnswer)
 		require.NoError(t, err)
-		again, err := readMessage(bytes.NewReader(raw), maxAnswer, free)
+		again, err := readMessage(bytes.NewReader(raw), hosts.MaxAnswer, free)
 		require.NoError(t, err)
-		second, err := encode(again, maxAnswer)
+		second, err := encode(again, hosts.MaxAnswer)
 		require.NoError(t, err)
 		require.Equal(t, raw, second)
 		if m.Error != nil {
@@ -90,12 +89,12 @@ func TestDecodeStrictly(t *testing.T) {
 		`{"tag":"t"}`:              "",
 		`{"tag":"t","force":true}`: `json: unknown field "force"`,
 		`{"tag":"t"} {}`:           "more than one value",
-		`[]`:                       "json: cannot unmarshal array into Go value of type authz.Tagged",
+		`[]`:                       "json: cannot unmarshal array into Go value of type hosts.Tagged",
 		``:                         "EOF",
 	} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
-			var a authz.Tagged
+			var a hosts.Tagged
 			err := hosts.Decode([]byte(in), &a)
 			if want == "" {
 				require.NoError(t, err)

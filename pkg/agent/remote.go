@@ -165,7 +165,7 @@ func (r *Remote) read(in io.Reader) {
 	defer watchdog.Stop()
 	in = activityReader{in, func() { watchdog.Reset(silenceTimeout) }}
 	for {
-		m, err := readMessage(in, maxAnswer, r.maxCost)
+		m, err := readMessage(in, hosts.MaxAnswer, r.maxCost)
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("the agent ended")
@@ -258,6 +258,30 @@ func (r *Remote) keepAlive() {
 	}
 }
 
+var _ hosts.Host = (*Remote)(nil)
+
+// Name returns the host as the user typed it.
+func (r *Remote) Name() string { return r.host }
+
+// RTT returns the shortest round-trip time of the control connection so far.
+func (r *Remote) RTT() time.Duration { return time.Duration(r.rtt.Load()) }
+
+// Supports returns true. An agent of an older zxfer may still refuse an operation.
+func (r *Remote) Supports(hosts.Operation) bool { return true }
+
+// Run runs a request on the host and checks its answer.
+func (r *Remote) Run(ctx context.Context, q *hosts.Request) error {
+	body, err := json.Marshal(q.Args)
+	if err != nil {
+		return err
+	}
+	err = r.call(ctx, q.Op.Name(), body, q.Op.MaxAnswer(q.Args, len(body)), q.Answer, q.Progress)
+	if err == nil {
+		err = r.checkAnswer(q.Op.Name(), q.CheckAnswer())
+	}
+	return err
+}
+
 // call sends a request and waits for its answer, which may have the given cost.
 func (r *Remote) call(ctx context.Context, op string, body []byte, cost int, into any, report func(transfer.Progress)) error {
 	if err := ctx.Err(); err != nil {
@@ -309,7 +333,7 @@ func (r *Remote) call(ctx context.Context, op string, body []byte, cost int, int
 }
 
 func (r *Remote) send(ctx context.Context, m *message) error {
-	raw, err := encode(m, maxRequest)
+	raw, err := encode(m, hosts.MaxRequest)
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", r.host, m.Op, err)
 	}

@@ -25,7 +25,7 @@ import (
 // Remote errors carry the host's name. A call that is cancelled before it
 // starts is not sent.
 func TestErrorsOfEveryOperationComeBack(t *testing.T) {
-	own := []string{opFacts.name, opHostFacts.name, opInspectDevice.name, opDeviceState.name, opDigestDevice.name} // methods of the host, not of its ZFS
+	own := []string{hosts.OpFacts.Name(), hosts.OpHostFacts.Name(), hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name()} // methods of the host, not of its ZFS
 	for _, q := range questions() {
 		t.Run(q.op, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -53,24 +53,24 @@ func TestWhatToMoveCrosses(t *testing.T) {
 		g := start(t, newHost(nil))
 		task := hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"},
 			Options: transfer.Options{Buffer: 5, Stall: time.Second}}, To: hosts.Dial{Ticket: tcp.Ticket{Secret: []byte{1, 2}}}}
-		_, err := g.Transfer(t.Context(), task, nil)
+		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, task)
 		require.NoError(t, err)
-		require.Equal(t, []any{opTransfer.name, task}, g.site.asked)
+		require.Equal(t, []any{hosts.OpTransfer.Name(), task}, g.site.asked)
 		offer := tcp.Offer{Mode: tcp.TLS, Streams: 2, Address: "192.0.2.1", Deadline: time.Minute}
-		ticket, err := g.Offer(t.Context(), offer)
+		ticket, err := hosts.Call(t.Context(), g, hosts.OpOffer, offer)
 		require.NoError(t, err)
-		require.Equal(t, []any{opOffer.name, offer}, g.site.asked)
+		require.Equal(t, []any{hosts.OpOffer.Name(), offer}, g.site.asked)
 		require.Equal(t, ticketFor(offer), ticket)
 		for _, brief := range []bool{true, false} {
-			text, err := g.Capture(t.Context(), brief)
+			text, err := hosts.Call(t.Context(), g, hosts.OpCapture, brief)
 			require.NoError(t, err)
 			require.Equal(t, "-- a --\n", string(text))
-			require.Equal(t, []any{opCapture.name, brief}, g.site.asked)
+			require.Equal(t, []any{hosts.OpCapture.Name(), brief}, g.site.asked)
 		}
 		req := probe.Request{ID: probe.Memory, Time: time.Second}
-		c, err := g.Measure(t.Context(), req)
+		c, err := hosts.Call(t.Context(), g, hosts.OpMeasure, req)
 		require.NoError(t, err)
-		require.Equal(t, []any{opMeasure.name, req}, g.site.asked)
+		require.Equal(t, []any{hosts.OpMeasure.Name(), req}, g.site.asked)
 		require.EqualValues(t, 7, c.BytesPerSecond)
 	})
 }
@@ -80,8 +80,8 @@ func TestWhatToMoveCrosses(t *testing.T) {
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
-		opList.name:      `{"root":"tank/a","datasets":[{"name":"tank/elsewhere","type":"volume"}]}`,
-		opDatasetOf.name: `"tank/elsewhere@x"`, opProperties.name: `{"tank/elsewhere@x":{}}`, opEstimate.name: `[1]`, opHolds.name: `{"tank/elsewhere@x":["t"]}`,
+		hosts.OpList.Name():      `{"root":"tank/a","datasets":[{"name":"tank/elsewhere","type":"volume"}]}`,
+		hosts.OpDatasetOf.Name(): `"tank/elsewhere@x"`, hosts.OpProperties.Name(): `{"tank/elsewhere@x":{}}`, hosts.OpEstimate.Name(): `[1]`, hosts.OpHolds.Name(): `{"tank/elsewhere@x":["t"]}`,
 	}
 	for _, q := range questions() {
 		if body, ok := elsewhere[q.op]; ok {
@@ -115,7 +115,7 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				res, err := g.Transfer(t.Context(), receiving(strconv.Itoa(i)), nil)
+				res, err := hosts.Call(t.Context(), g, hosts.OpTransfer, receiving(strconv.Itoa(i)))
 				if err != nil || res.Frames != int64(i) {
 					t.Errorf("call %d got the answer of call %d: %v", i, res.Frames, err)
 				}
@@ -135,7 +135,7 @@ func TestProgressComesInOrder(t *testing.T) {
 			return hosts.Result{}, nil
 		}))
 		var got []int64
-		_, err := g.Transfer(t.Context(), receiving("s"), func(p transfer.Progress) { got = append(got, p.Bytes) })
+		_, err := hosts.Watch(t.Context(), g, hosts.OpTransfer, receiving("s"), func(p transfer.Progress) { got = append(got, p.Bytes) })
 		require.NoError(t, err)
 		require.Equal(t, []int64{0, 1, 2, 3, 4}, got)
 	})
@@ -153,13 +153,13 @@ func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
 		transferred := make(chan error, 1)
 		var once sync.Once
 		go func() {
-			_, err := g.Transfer(t.Context(), receiving("s"), func(transfer.Progress) {
+			_, err := hosts.Watch(t.Context(), g, hosts.OpTransfer, receiving("s"), func(transfer.Progress) {
 				once.Do(func() { close(blocked); <-release })
 			})
 			transferred <- err
 		}()
 		<-blocked
-		_, err := g.Facts(t.Context())
+		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
 		require.NoError(t, err, "other calls go on")
 		close(release)
 		require.NoError(t, <-transferred)
@@ -191,7 +191,7 @@ func TestCancelReachesTheAgentAndItsAnswerIsAwaited(t *testing.T) {
 				}))
 				ctx, cancel := c.limit(t.Context())
 				defer cancel()
-				err := g.Snapshot(ctx, []string{"tank@a"})
+				err := hosts.Run(ctx, g, hosts.OpSnapshot, []string{"tank@a"})
 				require.ErrorIs(t, err, c.want)
 				require.ErrorContains(t, err, "beta")
 				require.True(t, wound.Load(), "the answer comes after the operation has ended")
@@ -207,7 +207,7 @@ func TestAnOperationThatIgnoresItsCancelIsNotAwaitedForEver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		err := g.Snapshot(ctx, nil)
+		err := hosts.Run(ctx, g, hosts.OpSnapshot, nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second+cancelGrace, time.Since(began))
 		close(stuck)
@@ -223,7 +223,7 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 			return ctx.Err()
 		}))
 		lost := make(chan error, 1)
-		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		go func() { lost <- hosts.Run(t.Context(), g, hosts.OpSnapshot, nil) }()
 		time.Sleep(time.Minute) // pings keep an idle connection alive
 		require.Empty(t, lost)
 		g.line.cut.Store(true)
@@ -234,7 +234,7 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		require.ErrorContains(t, <-g.served, "heard nothing for 30s")
 		require.LessOrEqual(t, time.Since(began), silenceTimeout+pingEvery)
 
-		_, err := g.Facts(t.Context())
+		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
 		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
 		require.ErrorContains(t, err, "beta: connection to the host was lost: it said nothing for 30s")
 	})
@@ -247,7 +247,7 @@ func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
 		g.site.zfs.Set("tank/a", "org.example:long", long)
 		g.line.slow.Store(true)
 		began := time.Now()
-		got, err := g.Properties(t.Context(), []string{"tank/a"}, nil)
+		got, err := hosts.Call(t.Context(), g, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"tank/a"}, Properties: nil})
 		require.NoError(t, err)
 		require.Equal(t, long, got["tank/a"]["org.example:long"].Value)
 		require.Greater(t, time.Since(began), silenceTimeout)
@@ -261,7 +261,7 @@ func TestTheTransportsLastWordsExplainALoss(t *testing.T) {
 		inner := g.line.closing
 		g.line.closing = func() error { _ = inner(); return errors.New("ssh: broken pipe") }
 		lost := make(chan error, 1)
-		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		go func() { lost <- hosts.Run(t.Context(), g, hosts.OpSnapshot, nil) }()
 		synctest.Wait()
 		g.server.session.Load().end(errors.New("killed"))
 		close(block)
@@ -275,7 +275,7 @@ func TestCallsDoNotWaitForATransportThatIsSlowToClose(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(func(ctx context.Context) error { <-ctx.Done(); time.Sleep(15 * time.Second); return nil }))
 		lost := make(chan error, 1)
-		go func() { lost <- g.Snapshot(t.Context(), nil) }()
+		go func() { lost <- hosts.Run(t.Context(), g, hosts.OpSnapshot, nil) }()
 		synctest.Wait()
 		began := time.Now()
 		require.NoError(t, g.Close())
@@ -305,7 +305,7 @@ func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
 			<-g.logs
 		}
 		require.Equal(t, "beta: this one waits", <-g.logs)
-		_, err := g.Facts(t.Context())
+		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
 		require.NoError(t, err)
 	})
 }
@@ -330,7 +330,7 @@ func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
 		fault.Refusef("what the account of this key may do is in its authorized_keys: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
 		r := liar(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
-		_, err := r.Facts(t.Context())
+		_, err := hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 		require.ErrorContains(t, err, `unknown field "window"`)
 		require.Equal(t, fault.ClassOf(refused), fault.ClassOf(err))
 		require.Contains(t, fault.HintOf(err), "zxfer there is 1.0")

@@ -47,11 +47,11 @@ type Server struct {
 // Limits of a session with a Guard. An honest client has a few calls per running stream and one
 // large request.
 const (
-	maxCalls     = 256       // calls, most of them waiting
-	maxShort     = 4         // running calls that are not long; each runs processes
-	maxLong      = 64        // calls that last as long as a stream
-	maxInFlight  = 40 << 20  // cost of unanswered requests; one alone may cost more
-	maxUnwritten = maxAnswer // bytes of answers waiting to be written
+	maxCalls     = 256             // calls, most of them waiting
+	maxShort     = 4               // running calls that are not long; each runs processes
+	maxLong      = 64              // calls that last as long as a stream
+	maxInFlight  = 40 << 20        // cost of unanswered requests; one alone may cost more
+	maxUnwritten = hosts.MaxAnswer // bytes of answers waiting to be written
 )
 
 // Serve answers calls until the input ends, the client is silent for too long, or ctx ends.
@@ -95,7 +95,7 @@ func (s *Server) Log(text string) {
 type session struct {
 	site     hosts.Host
 	guard    *authz.Guard
-	ops      map[string]serverOperation
+	ops      map[string]hosts.Operation // by name
 	watchdog *time.Timer
 	queue    chan []byte // outgoing messages, buffered so that a client that does not read can still cancel
 
@@ -117,8 +117,11 @@ type session struct {
 }
 
 func newSession(ctx context.Context, s hosts.Host, guard *authz.Guard) *session {
-	c := &session{site: s, guard: guard, ops: operations(), queue: make(chan []byte, 64), ended: make(chan struct{}),
+	c := &session{site: s, guard: guard, ops: map[string]hosts.Operation{}, queue: make(chan []byte, 64), ended: make(chan struct{}),
 		running: map[uint64]context.CancelFunc{}}
+	for _, op := range hosts.Operations() {
+		c.ops[op.Name()] = op
+	}
 	if guard != nil {
 		c.short, c.unwritten = semaphore.NewWeighted(maxShort), semaphore.NewWeighted(maxUnwritten)
 	}
@@ -154,7 +157,7 @@ func (c *session) shutdown() {
 func (c *session) read(in io.Reader, timeout time.Duration) error {
 	in = activityReader{in, func() { c.watchdog.Reset(timeout) }}
 	for {
-		m, err := readMessage(in, maxRequest, c.maxCost)
+		m, err := readMessage(in, hosts.MaxRequest, c.maxCost)
 		if err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return errors.New("the input ended within a message")
@@ -198,12 +201,12 @@ func (c *session) start(m *message) error {
 		stop()
 		return fmt.Errorf("more than %d calls at once", maxCalls)
 	}
-	refused := m.rejected
+	refused, long := m.rejected, c.ops[m.Op] != nil && c.ops[m.Op].Long()
 	switch {
 	case c.guard == nil || refused != nil:
 	case c.cost > 0 && c.cost+m.cost > maxInFlight:
 		refused = fault.Failf("ask for less at once", "%s: requests of more than %d bytes at once", m.Op, maxInFlight)
-	case c.ops[m.Op].long && c.streams >= maxLong:
+	case long && c.streams >= maxLong:
 		refused = fault.Failf("ask for less at once", "%s: more than %d streams at once", m.Op, maxLong)
 	}
 	if refused != nil {
@@ -211,7 +214,7 @@ func (c *session) start(m *message) error {
 	}
 	c.running[m.ID] = stop
 	c.cost += m.cost
-	if c.ops[m.Op].long {
+	if long {
 		c.streams++
 	}
 	c.calls.Go(func() {
@@ -222,7 +225,7 @@ func (c *session) start(m *message) error {
 				c.guard.RefusedUnread(m.Op, refused)
 			}
 			answer = encodeError(m, refused)
-		} else if c.short != nil && !c.ops[m.Op].long {
+		} else if c.short != nil && !long {
 			// A turn ends when the answer is queued; maxUnwritten limits queued answers.
 			if err := c.short.Acquire(ctx, 1); err != nil {
 				answer = encodeError(m, err)
@@ -237,7 +240,7 @@ func (c *session) start(m *message) error {
 		c.mu.Lock()
 		delete(c.running, m.ID)
 		c.cost -= m.cost
-		if c.ops[m.Op].long {
+		if long {
 			c.streams--
 		}
 		c.mu.Unlock()
@@ -273,7 +276,7 @@ func (c *session) answer(ctx context.Context, m *message) []byte {
 		answer.Body, err = json.Marshal(value)
 	}
 	if err == nil {
-		raw, tooLong := encode(answer, maxAnswer)
+		raw, tooLong := encode(answer, hosts.MaxAnswer)
 		if tooLong == nil {
 			return raw
 		}
@@ -282,19 +285,31 @@ func (c *session) answer(ctx context.Context, m *message) []byte {
 	return encodeError(m, err)
 }
 
-func (c *session) execute(ctx context.Context, m *message) (any, error) {
-	o, ok := c.ops[m.Op]
+// execute runs the operation with the arguments that the guard, if any, has checked.
+func (c *session) execute(ctx context.Context, m *message) (answer any, err error) {
+	op := c.ops[m.Op]
+	q := authz.Request{Op: m.Op, Body: m.Body, Secret: op != nil && op.Secret()}
+	var args any
 	switch {
-	case ok:
-		return o.execute(ctx, c.site, c.guard, m.Body, func(p transfer.Progress) {
-			if body, err := json.Marshal(p); err == nil {
-				c.trySend(&message{Kind: progress, ID: m.ID, Body: body})
-			}
-		})
-	case c.guard != nil: // the audit logs unknown operations too
-		return nil, c.guard.Unknown(authz.Request{Op: m.Op, Body: m.Body})
+	case c.guard != nil: // it also logs unknown operations
+		args, err = c.guard.Admit(ctx, q)
+	case op != nil:
+		args, err = op.Decode(m.Body)
+	default:
+		err = fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
 	}
-	return nil, fmt.Errorf("%w %q", ErrUnknownOperation, m.Op)
+	if err != nil {
+		return nil, err
+	}
+	r := op.Request(args, func(p transfer.Progress) {
+		if body, err := json.Marshal(p); err == nil {
+			c.trySend(&message{Kind: progress, ID: m.ID, Body: body})
+		}
+	})
+	if err = c.site.Run(ctx, r); err != nil && c.guard != nil {
+		c.guard.Failed(q, args, err)
+	}
+	return r.Answer, err
 }
 
 // maxCost returns the maximum cost of a message.
@@ -302,7 +317,10 @@ func (c *session) maxCost(m *message) int {
 	if m.Kind != call {
 		return budget.Small
 	}
-	return max(c.ops[m.Op].request, budget.Small)
+	if op := c.ops[m.Op]; op != nil {
+		return op.MaxRequest()
+	}
+	return budget.Small
 }
 
 // encodeError returns the encoded result of a failed call.

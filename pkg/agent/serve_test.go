@@ -45,20 +45,20 @@ func (r *raw) hello() {
 }
 
 func (r *raw) send(m *message) {
-	b, err := encode(m, maxRequest)
+	b, err := encode(m, hosts.MaxRequest)
 	require.NoError(r.t, err)
 	_, err = r.in.Write(b)
 	require.NoError(r.t, err)
 }
 
 func (r *raw) receive() *message {
-	m, err := readMessage(r.out, maxAnswer, free)
+	m, err := readMessage(r.out, hosts.MaxAnswer, free)
 	require.NoError(r.t, err)
 	return m
 }
 
 func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
-	call1, err := encode(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)}, maxRequest)
+	call1, err := encode(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)}, hosts.MaxRequest)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
 		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, at most 16777216 are allowed"},
@@ -98,10 +98,10 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
 		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
-		"unknown argument":    {opTransfer.name, `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
-		"unknown nested":      {opTransfer.name, `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
-		"argument of no type": {opSnapshot.name, `{"a":1}`, "malformed arguments"},
-		"no arguments":        {opSnapshot.name, ``, "malformed arguments"},
+		"unknown argument":    {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":      {hosts.OpTransfer.Name(), `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
+		"argument of no type": {hosts.OpSnapshot.Name(), `{"a":1}`, "malformed arguments"},
+		"no arguments":        {hosts.OpSnapshot.Name(), ``, "malformed arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 				require.NotNil(t, m.Error)
 				require.Contains(t, m.Error.Text, c.want)
 				require.Nil(t, r.site.asked, "nothing was done")
-				r.send(&message{Kind: call, ID: 6, Op: opFacts.name, Body: json.RawMessage(`{}`)})
+				r.send(&message{Kind: call, ID: 6, Op: hosts.OpFacts.Name(), Body: json.RawMessage(`{}`)})
 				require.Nil(t, r.receive().Error)
 				_ = r.in.Close()
 				require.NoError(t, <-r.served)
@@ -129,18 +129,18 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		g := start(t, moving(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
-			return hosts.Result{Result: transfer.Result{Digest: strings.Repeat("x", maxAnswer)}}, nil
+			return hosts.Result{Result: transfer.Result{Digest: strings.Repeat("x", hosts.MaxAnswer)}}, nil
 		}))
-		_, err := g.Transfer(t.Context(), receiving("s"), nil)
+		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, receiving("s"))
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
-		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", maxAnswer)) }
-		err = g.Snapshot(t.Context(), nil)
+		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
+		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, nil)
 		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
 		require.Less(t, len(err.Error()), budget.Small)
-		err = g.Snapshot(t.Context(), []string{strings.Repeat("x", maxRequest)})
+		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, []string{strings.Repeat("x", hosts.MaxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
 		g.site.do = nil
-		require.NoError(t, g.Snapshot(t.Context(), nil), "the connection is as it was")
+		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection is as it was")
 	})
 }
 
@@ -154,7 +154,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 			return ctx.Err()
 		}))
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		<-started
 		for i := range 1000 { // far more than the queue takes
 			r.send(&message{Kind: ping, ID: uint64(i)})
@@ -191,14 +191,14 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := serveRaw(ctx, t, newHost(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-r.served)
 		// "Cancelled" would look like a cancellation by the client.
 		_ = r.in.Close()
 		got := make(chan error, 1)
-		go func() { _, err := readMessage(r.out, maxAnswer, free); got <- err }()
+		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, free); got <- err }()
 		synctest.Wait()
 		require.Empty(t, got)
 	})
@@ -209,7 +209,7 @@ func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
 		stuck := make(chan struct{})
 		r := serveRaw(t.Context(), t, newHost(func(context.Context) error { <-stuck; return nil }))
 		r.hello()
-		r.send(&message{Kind: call, ID: 1, Op: opSnapshot.name, Body: json.RawMessage(`[]`)})
+		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		synctest.Wait()
 		began := time.Now()
 		_ = r.in.Close()
@@ -263,7 +263,7 @@ func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
 			t.Parallel()
 			r, err := NewRemote(t.Context(), "beta", &deaf{strings.NewReader(hello("v") + says), nil}, func(string) {})
 			require.NoError(t, err)
-			_, err = r.Facts(t.Context())
+			_, err = hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 			require.ErrorIs(t, err, hosts.ErrLost)
 			require.ErrorContains(t, err, "message")
 			require.NoError(t, r.Close())

@@ -25,7 +25,8 @@ type direct interface {
 	InUse(ctx context.Context, paths []string) (map[string]string, error)
 	DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error
 	Mark(ctx context.Context, property, value string, snapshots []string) error
-	Retention
+	RenameDiverged(ctx context.Context, all []zfs.DivergedCopy) error
+	DestroyOrphans(ctx context.Context, all []zfs.Orphan) error
 	cli.Pools // Local adds Damage, Scrub and Sync by dataset
 }
 
@@ -49,10 +50,10 @@ type Tools interface {
 	RunInDrillClone(ctx context.Context, a zfs.DrillCommand) (zfs.DrillResult, error)
 }
 
-// On returns the Host of this computer with other tools, for tests.
+// On returns the Host of this computer with the given tools, which are also its back end.
 func On(tools Tools, version string, log func(string)) *Local {
-	l := newLocal(version, log)
-	l.direct, l.tools, l.module = tools, tools, "2.3.9-1"
+	l := &Local{direct: tools, tools: tools, module: "2.3.9-1", version: version, log: log, offers: map[string]*tcp.Listener{}}
+	l.life, l.cancel = context.WithCancel(context.Background())
 	l.backend = func() (cli.Backend, string) { return tools, l.module }
 	l.started.Store(true)
 	l.scratch = func(context.Context, string) (*cli.Scratch, error) { return nil, errors.ErrUnsupported }
@@ -62,17 +63,12 @@ func On(tools Tools, version string, log func(string)) *Local {
 // NewLocal returns the Host of this computer. version is zxfer's version. log receives problems
 // that do not fail an operation, such as unauthenticated clients at a listener.
 func NewLocal(version string, log func(string)) *Local {
-	l := newLocal(version, log)
 	commandLine := cli.New(log)
-	l.direct, l.tools, l.scratch, l.module = commandLine.Under(l.life), commandLine, commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
+	l := On(commandLine, version, log)
+	l.direct, l.scratch, l.module = commandLine.Under(l.life), commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
 	// The helper starts slower than a small job runs, so it starts on first use.
+	l.started.Store(false)
 	l.backend = sync.OnceValues(func() (cli.Backend, string) { return l.startBackend(commandLine) })
-	return l
-}
-
-func newLocal(version string, log func(string)) *Local {
-	l := &Local{version: version, log: log, offers: map[string]*tcp.Listener{}}
-	l.life, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 

@@ -73,7 +73,7 @@ func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
 		return *known, nil
 	}
 	var of Host
-	err = h.Retry(ctx, func(st Host) error { of = st; f, err = st.Facts(ctx); return err })
+	err = h.Retry(ctx, func(st Host) error { of = st; f, err = Call(ctx, st, OpFacts, None{}); return err })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && h.host == of {
@@ -85,7 +85,7 @@ func (h *Conn) Facts(ctx context.Context) (f Facts, err error) {
 // System returns what the host's system files report. It returns nil if the host does not permit or
 // support the request.
 func (h *Conn) System(ctx context.Context) *sysinfo.System {
-	text, err := Call(ctx, h.Retry, Measurer.Capture, true)
+	text, err := Call(ctx, By(h.Retry), OpCapture, true)
 	if err != nil {
 		return nil
 	}
@@ -99,18 +99,18 @@ func (h *Conn) System(ctx context.Context) *sysinfo.System {
 
 // List lists datasets.
 func (h *Conn) List(ctx context.Context, q ListQuery) (zfs.Listing, error) {
-	return Call(ctx, h.Retry, Lister.List, q)
+	return Call(ctx, By(h.Retry), OpList, q)
 }
 
 // Sync writes out the open transaction group of the dataset's pool, so that "written" includes the
 // latest changes. Errors are ignored: the value is then a few seconds old.
 func (h *Conn) Sync(ctx context.Context, dataset string) {
-	_ = h.Do(ctx, WithRole(func(p Healer) error { return p.Sync(ctx, dataset) }))
+	_ = Run(ctx, h, OpSync, dataset)
 }
 
 // Holds returns the hold tags of snapshots, by snapshot name.
 func (h *Conn) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	return Call(ctx, h.Retry, Lister.Holds, snapshots)
+	return Call(ctx, By(h.Retry), OpHolds, snapshots)
 }
 
 // Created returns the creation times of the snapshots that exist, by name.
@@ -131,9 +131,21 @@ func (h *Conn) Created(ctx context.Context, snapshots []string) (map[string]time
 }
 
 // Properties returns properties by dataset or version name.
-func (h *Conn) Properties(ctx context.Context, names, properties []string) (m map[string]map[string]zfs.Property, err error) {
-	err = h.Retry(ctx, func(st Host) error { m, err = st.Properties(ctx, names, properties); return err })
-	return m, err
+func (h *Conn) Properties(ctx context.Context, names, properties []string) (PropertiesByName, error) {
+	return Call(ctx, By(h.Retry), OpProperties, PropertyQuery{Names: names, Properties: properties})
+}
+
+// Run runs a request without a retry.
+func (h *Conn) Run(ctx context.Context, r *Request) error { return By(h.Do).Run(ctx, r) }
+
+// Require connects and returns a refusal if the host cannot run an operation.
+func (h *Conn) Require(ctx context.Context, op Operation) error {
+	return h.Do(ctx, func(st Host) error {
+		if !st.Supports(op) {
+			return Unsupported(st.Name(), op)
+		}
+		return nil
+	})
 }
 
 // Do calls f with the open Host. If the connection is lost, the next call connects again.
@@ -191,7 +203,7 @@ func (h *Conn) alive(ctx context.Context) Host {
 	if st == nil || !ask {
 		return st
 	}
-	_, err := st.HostFacts(ctx)
+	_, err := Call(ctx, st, OpHostFacts, None{})
 	h.noteResult(ctx, st, err)
 	if errors.Is(err, ErrLost) {
 		return nil

@@ -17,7 +17,7 @@ import (
 
 // beta is a host that works until its connection is cut.
 type beta struct {
-	FullHost
+	Host
 	cut     error
 	text    string // reply of Capture
 	facts   int    // number of calls
@@ -26,6 +26,18 @@ type beta struct {
 	closed  int
 	mute    bool          // it never replies
 	slow    time.Duration // duration of Close
+}
+
+func (b *beta) Run(ctx context.Context, r *Request) (err error) {
+	switch r.Op.Name() {
+	case OpFacts.Name():
+		*r.Answer.(*Facts), err = b.Facts(ctx)
+	case OpHostFacts.Name():
+		*r.Answer.(*Facts), err = b.HostFacts(ctx)
+	case OpCapture.Name():
+		*r.Answer.(*[]byte), err = b.Capture(ctx, r.Args.(bool))
+	}
+	return err
 }
 
 func (b *beta) Facts(context.Context) (Facts, error) {

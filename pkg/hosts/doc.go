@@ -2,11 +2,12 @@
 // order.
 //
 // Nouns:
-//   - Host: the operations that zxfer needs on any host. They are requests such as "receive into
-//     this dataset", not commands, so that a remote host can enforce a policy.
-//   - Role: an interface with further operations, such as Devices or Healer, see RoleOf.
-//   - Local: the Host of this computer. The agent package has its remote counterpart, which
-//     forwards each operation to a Local there.
+//   - Op: an operation on a host, such as "receive this stream into that dataset". It is not a
+//     command, so that a remote host can enforce a policy. operations.go has the table of all Ops.
+//   - Request: one run of an Op with its arguments and its answer.
+//   - Host: runs Requests. Call, Watch and Run make one and run it.
+//   - Local: the Host of this computer. Package agent has its remote counterpart, which forwards each
+//     Request to a Local there. Package netcat has a host without zxfer, which runs the plain Ops.
 //   - Task: a host's part of a transfer, between a source end (From) and a target end (To).
 //   - Back end: the program that a Local changes ZFS with, libzfs_core or zfs(8).
 //   - Opener: connects to the host at an Address.

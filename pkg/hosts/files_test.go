@@ -35,7 +35,7 @@ func TestReadFilesLoadsAKeyForATime(t *testing.T) {
 	d, err := s.ReadFiles(t.Context(), q, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, d.Files)
-	require.NoError(t, hosts.CheckFiles(q, &d))
+	require.NoError(t, (&hosts.Request{Op: hosts.OpReadFiles, Args: q, Answer: &d}).CheckAnswer())
 	require.Equal(t, "unavailable", h.Get("vault/e", "keystatus"))
 
 	q.Path = "nope"

@@ -18,7 +18,10 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-var _ FullHost = (*Local)(nil)
+var (
+	_ Host  = (*Local)(nil)
+	_ Plain = (*Local)(nil)
+)
 
 // Local is the Host of this computer.
 type Local struct {
@@ -47,6 +50,12 @@ func (l *Local) SetStandard(std device.Streams) { l.std = std }
 
 // Name returns "local".
 func (l *Local) Name() string { return "local" }
+
+// Supports returns true.
+func (l *Local) Supports(Operation) bool { return true }
+
+// Run runs a request in this process.
+func (l *Local) Run(ctx context.Context, r *Request) error { return r.On(ctx, l) }
 
 // RTT returns 0.
 func (l *Local) RTT() time.Duration { return 0 }
@@ -97,19 +106,6 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 		f.SSHPeer, f.SSHLocal = c[0], c[2]
 	}
 	return f, nil
-}
-
-// Estimate returns the sizes of streams in bytes. For a single stream, the command line is faster
-// than the start of the helper.
-func (l *Local) Estimate(ctx context.Context, streams []zfs.SendSpec) (sizes []uint64, err error) {
-	if len(streams) == 1 && !l.started.Load() {
-		return l.direct.Estimate(ctx, streams)
-	}
-	err = l.with(ctx, func(ctx context.Context, b cli.Backend) error {
-		sizes, err = b.Estimate(ctx, streams)
-		return err
-	})
-	return sizes, err
 }
 
 func (l *Local) Snapshot(ctx context.Context, snapshots []string) error {

@@ -34,8 +34,8 @@ func CheckFacts(f *Facts) error {
 	return plausible(f, shown)
 }
 
-// CheckDevice returns an error if the facts are not those of the device at path name.
-func CheckDevice(name string, f *device.Facts) error {
+// checkDevice returns an error if the facts are not those of the device at path name.
+func checkDevice(name string, f *device.Facts) error {
 	kinds := []string{device.KindDisk, device.KindPartition, device.KindLoop, device.KindLVM, device.KindDM,
 		device.KindMD, device.KindZvol, device.KindNBD, device.KindFile, device.KindMissing}
 	switch {
@@ -49,8 +49,8 @@ func CheckDevice(name string, f *device.Facts) error {
 	return plausible(f, verbatim)
 }
 
-// CheckDeviceState returns an error if more is stored than the device has.
-func CheckDeviceState(t device.Task, s *device.State) error {
+// checkDeviceState returns an error if more is stored than the device has.
+func checkDeviceState(t device.Task, s *device.State) error {
 	if s.Stored < 0 || s.Stored > t.Source.Size {
 		return fmt.Errorf("%d bytes of %d are said to be stored", s.Stored, t.Source.Size)
 	}
@@ -60,8 +60,8 @@ func CheckDeviceState(t device.Task, s *device.State) error {
 	return plausible(s, shown)
 }
 
-// CheckDigest returns an error if d is not the digest of a stream.
-func CheckDigest(d *Digest) error {
+// checkDigest returns an error if d is not the digest of a stream.
+func checkDigest(d *Digest) error {
 	if !isHex(d.Sum, 16) {
 		return fmt.Errorf("%q is no digest", cut(d.Sum))
 	}
@@ -71,8 +71,8 @@ func CheckDigest(d *Digest) error {
 	return plausible(d, shown)
 }
 
-// CheckDeviceDigest returns an error if d does not answer q.
-func CheckDeviceDigest(q device.DigestQuery, d *device.Digest) error {
+// checkDeviceDigest returns an error if d does not answer q.
+func checkDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 	size := q.Device.Size
 	if q.Size > 0 {
 		size = min(size, q.Size)
@@ -92,8 +92,8 @@ func CheckDeviceDigest(q device.DigestQuery, d *device.Digest) error {
 	return plausible(d, shown)
 }
 
-// CheckFiles returns an error if d does not answer q.
-func CheckFiles(q files.Query, d *files.Digest) error {
+// checkFiles returns an error if d does not answer q.
+func checkFiles(q files.Query, d *files.Digest) error {
 	if len(d.Parts) != files.Parts {
 		return fmt.Errorf("a digest of %d parts, and %d were asked for", len(d.Parts), files.Parts)
 	}
@@ -111,9 +111,9 @@ func CheckFiles(q files.Query, d *files.Digest) error {
 	return plausible(d, shown)
 }
 
-// CheckTicket returns an error if the ticket is not for the requested listener. The other end
+// checkTicket returns an error if the ticket is not for the requested listener. The other end
 // connects to the ticket's address.
-func CheckTicket(o tcp.Offer, t *tcp.Ticket) error {
+func checkTicket(o tcp.Offer, t *tcp.Ticket) error {
 	host, port, err := net.SplitHostPort(t.Address)
 	if err != nil {
 		return errors.New("the ticket has no address")
@@ -149,8 +149,8 @@ func sameAddress(a, b string) bool {
 // CheckProgress checks a progress report.
 func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
-// CheckResult returns an error if the result does not fit the task.
-func CheckResult(t Task, r *Result) error {
+// checkResult returns an error if the result does not fit the task.
+func checkResult(t Task, r *Result) error {
 	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.Pace != nil) {
 		return errors.New("it is the account of another task")
 	}
@@ -172,8 +172,8 @@ func CheckResult(t Task, r *Result) error {
 	return plausible(r, shown)
 }
 
-// CheckCeiling returns an error if c is not the requested measurement.
-func CheckCeiling(q probe.Request, c *probe.Ceiling) error {
+// checkCeiling returns an error if c is not the requested measurement.
+func checkCeiling(q probe.Request, c *probe.Ceiling) error {
 	if c.ID != q.ID {
 		return fmt.Errorf("%q was measured, and %s was asked for", cut(c.ID), q.ID)
 	}

@@ -19,9 +19,9 @@ import (
 // resume tokens are shorter.
 const maxValue = 64 << 10
 
-// CheckListing returns an error if a listing does not answer q. It removes properties that no
+// checkListing returns an error if a listing does not answer q. It removes properties that no
 // listing asks for.
-func CheckListing(q ListQuery, l *zfs.Listing) error {
+func checkListing(q ListQuery, l *zfs.Listing) error {
 	if l.Root != q.Dataset {
 		return fmt.Errorf("it is about %q, and %s was asked for", cut(l.Root), q.Dataset)
 	}
@@ -112,9 +112,9 @@ func checkDataset(d *zfs.Dataset, surveyed []string) error {
 	return checkValues(d.Name, d.Properties, surveyed)
 }
 
-// CheckProperties returns an error if the reply has names that were not requested. It removes
+// checkProperties returns an error if the reply has names that were not requested. It removes
 // properties that were not requested.
-func CheckProperties(names, properties []string, answer map[string]map[string]zfs.Property) error {
+func checkProperties(names, properties []string, answer map[string]map[string]zfs.Property) error {
 	if err := checkAbout(names, answer); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func checkValues(of string, m map[string]zfs.Property, asked []string) error {
 	return nil
 }
 
-// CheckHolds returns an error if the reply has snapshots that were not requested, or invalid tags.
-func CheckHolds(snapshots []string, answer map[string][]string) error {
+// checkHolds returns an error if the reply has snapshots that were not requested, or invalid tags.
+func checkHolds(snapshots []string, answer map[string][]string) error {
 	if err := checkAbout(snapshots, answer); err != nil {
 		return err
 	}
@@ -169,8 +169,8 @@ func checkAbout[V any](names []string, answer map[string]V) error {
 	return nil
 }
 
-// CheckDamage returns an error if d is not a valid list of errors of the dataset.
-func CheckDamage(dataset string, d *zfs.Damage) error {
+// checkDamage returns an error if d is not a valid list of errors of the dataset.
+func checkDamage(dataset string, d *zfs.Damage) error {
 	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.OfPool < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
 		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
 		return fmt.Errorf("what it tells of the damage of %s is out of bounds", dataset)
@@ -200,9 +200,9 @@ func CheckDamage(dataset string, d *zfs.Damage) error {
 	return nil
 }
 
-// CheckDrillClone returns an error if clone is not the name of a drill clone in the snapshot's
+// checkDrillClone returns an error if clone is not the name of a drill clone in the snapshot's
 // pool.
-func CheckDrillClone(a zfs.DrillClone, clone *string) error {
+func checkDrillClone(a zfs.DrillClone, clone *string) error {
 	if _, err := zfs.ParseDataset(*clone); err != nil {
 		return err
 	}
@@ -212,8 +212,8 @@ func CheckDrillClone(a zfs.DrillClone, clone *string) error {
 	return nil
 }
 
-// CheckDrillResult returns an error if the output is longer than a command may write.
-func CheckDrillResult(_ zfs.DrillCommand, r *zfs.DrillResult) error {
+// checkDrillResult returns an error if the output is longer than a command may write.
+func checkDrillResult(_ zfs.DrillCommand, r *zfs.DrillResult) error {
 	if len(r.Output) > zfs.MaxDrillOutput || len(r.Failure) > zfs.MaxDrillOutput {
 		return fmt.Errorf("a command said %d bytes", len(r.Output)+len(r.Failure))
 	}

@@ -59,7 +59,7 @@ func TestCheckListing(t *testing.T) {
 		"range of versions":   {a, versions(zfs.Version{Kind: "@", Name: "x%y"}), "%"},
 	} {
 		c.l.Root = c.q.Dataset
-		err := CheckListing(c.q, &c.l)
+		err := checkListing(c.q, &c.l)
 		if c.says == "" {
 			require.NoError(t, err, name)
 			continue

@@ -114,18 +114,16 @@ func (d *deviceJob) survey(ctx context.Context) error {
 		}
 	}
 	var from, to device.Facts
-	look := func(ctx context.Context, e *end, name string, into *device.Facts) error {
-		return e.Do(ctx, hosts.WithRole(func(st hosts.FullHost) (err error) {
-			if e.facts, err = st.HostFacts(ctx); err == nil && name == device.Standard {
-				*into = device.Facts{Path: name, Kind: device.KindStream}
-			} else if err == nil {
-				*into, err = st.InspectDevice(ctx, path.Clean(name))
-			}
-			if err != nil && e.Local() { // remote hosts add their name
-				err = fmt.Errorf("local: %w", err)
-			}
-			return err
-		}))
+	look := func(ctx context.Context, e *end, name string, into *device.Facts) (err error) {
+		if e.facts, err = hosts.Call(ctx, e.Conn, hosts.OpHostFacts, hosts.None{}); err == nil && name == device.Standard {
+			*into = device.Facts{Path: name, Kind: device.KindStream}
+		} else if err == nil {
+			*into, err = hosts.Call(ctx, e.Conn, hosts.OpInspectDevice, path.Clean(name))
+		}
+		if err != nil && e.Local() { // remote hosts add their name
+			err = fmt.Errorf("local: %w", err)
+		}
+		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return look(gctx, &d.source, d.req.Source.Name, &from) })
@@ -181,18 +179,15 @@ func (d *deviceJob) checkCopy(ctx context.Context) error {
 		d.report.Problems = append(d.report.Problems, d.task.CheckSource()...)
 		return nil
 	}
-	err := d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
-		if d.hasStream() {
-			return nil // a stream has no stored state
-		}
-		d.state, err = st.DeviceState(ctx, d.task)
-		if o := &d.task.Options; err == nil && d.state.Digest != "" && d.req.Digest == "" && !d.req.NoResume && !o.Delta && !o.NoVerify {
-			o.Quick = d.state.Digest == device.XXH3
-			d.report.Digest = o.Digest()
-			d.state, err = st.DeviceState(ctx, d.task)
-		}
-		return err
-	}))
+	var err error
+	if !d.hasStream() { // a stream has no stored state
+		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+	}
+	if o := &d.task.Options; err == nil && d.state.Digest != "" && d.req.Digest == "" && !d.req.NoResume && !o.Delta && !o.NoVerify {
+		o.Quick = d.state.Digest == device.XXH3
+		d.report.Digest = o.Digest()
+		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+	}
 	if err != nil {
 		return err
 	}
@@ -240,11 +235,9 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	var a, b device.Digest
 	g, gctx := errgroup.WithContext(ctx)
 	digest := func(e *end, f device.Facts, into *device.Digest, progress func(transfer.Progress)) {
-		g.Go(func() error {
-			return e.Do(gctx, hosts.WithRole(func(st hosts.Devices) (err error) {
-				*into, err = st.DigestDevice(gctx, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
-				return err
-			}))
+		g.Go(func() (err error) {
+			*into, err = hosts.Watch(gctx, e.Conn, hosts.OpDigestDevice, device.DigestQuery{Device: f, Size: size, Options: d.task.Options}, progress)
+			return err
 		})
 	}
 	digest(&d.source, d.task.Source, &a, onSource)

@@ -56,8 +56,8 @@ func (d *deviceJob) copyStream(ctx context.Context, name string) error {
 
 // inspectDevices inspects both ends before a retry: device names may change when a host restarts.
 func (d *deviceJob) inspectDevices(ctx context.Context) error {
-	same := func(st hosts.Devices, planned *device.Facts, end endpoint.Endpoint) error {
-		now, err := st.InspectDevice(ctx, planned.Path)
+	same := func(at *hosts.Conn, planned *device.Facts, end endpoint.Endpoint) error {
+		now, err := hosts.Call(ctx, at, hosts.OpInspectDevice, planned.Path)
 		switch {
 		case err != nil:
 			return err
@@ -73,18 +73,16 @@ func (d *deviceJob) inspectDevices(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := d.source.Do(ctx, hosts.WithRole(func(st hosts.Devices) error { return same(st, &d.task.Source, d.req.Source) }))
+	err := same(d.source.Conn, &d.task.Source, d.req.Source)
 	if err != nil {
 		return err
 	}
-	return d.target.Do(ctx, hosts.WithRole(func(st hosts.Devices) (err error) {
-		// Any state comes from this job.
-		d.task.NoResume = false
-		if err = same(st, &d.task.Target, d.req.Target); err == nil {
-			d.state, err = st.DeviceState(ctx, d.task)
-		}
-		return err
-	}))
+	// Any state comes from this job.
+	d.task.NoResume = false
+	if err = same(d.target.Conn, &d.task.Target, d.req.Target); err == nil {
+		d.state, err = hosts.Call(ctx, d.target.Conn, hosts.OpDeviceState, d.task)
+	}
+	return err
 }
 
 // checkBadRanges returns an error if parts of the source were unreadable.

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
@@ -22,7 +23,7 @@ import (
 
 // renamingHost is a host on which a path names another device after every interruption.
 type renamingHost struct {
-	hosts.FullHost
+	hosts.Host
 	mu    sync.Mutex                // both ends are inspected concurrently
 	looks map[string][]device.Facts // by path, in order
 	held  int                       // number of tries refused after the interruption
@@ -36,6 +37,11 @@ func (h *renamingHost) Relay(context.Context, hosts.Address, string, func(error)
 }
 
 func (h *renamingHost) Close() error { return nil }
+
+func (h *renamingHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, h.Host, r, hoststest.With(hosts.OpInspectDevice, h.InspectDevice),
+		hoststest.With(hosts.OpDeviceState, h.DeviceState), hoststest.Watched(hosts.OpTransfer, h.Transfer))
+}
 
 func (h *renamingHost) InspectDevice(_ context.Context, path string) (device.Facts, error) {
 	h.mu.Lock()
@@ -188,9 +194,16 @@ func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
 type resumableHost struct{ renamingHost }
 
 func (h *resumableHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
-func (h *resumableHost) HostFacts(context.Context) (hosts.Facts, error)          { return hosts.Facts{}, nil }
-func (h *resumableHost) Capture(context.Context, bool) ([]byte, error)           { return nil, errors.New("no") }
 func (h *resumableHost) RTT() time.Duration                                      { return 0 }
+
+func (h *resumableHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, &h.renamingHost, r, hoststest.With(hosts.OpHostFacts, noFacts), hoststest.With(hosts.OpCapture, noCapture),
+		hoststest.With(hosts.OpDeviceState, h.DeviceState))
+}
+
+func noFacts(context.Context, hosts.None) (f hosts.Facts, err error) { return f, nil }
+
+func noCapture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
 func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.State, error) {
 	if t.Options.Cut().Name() == device.BLAKE3 {
@@ -204,12 +217,15 @@ type slowHost struct{ renamingHost }
 
 func (h *slowHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return h, nil }
 
-func (h *slowHost) HostFacts(context.Context) (hosts.Facts, error) {
+func (h *slowHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, &h.renamingHost, r, hoststest.With(hosts.OpHostFacts, h.HostFacts), hoststest.With(hosts.OpCapture, noCapture),
+		hoststest.Watched(hosts.OpDigestDevice, h.DigestDevice))
+}
+
+func (h *slowHost) HostFacts(context.Context, hosts.None) (hosts.Facts, error) {
 	time.Sleep(time.Hour)
 	return hosts.Facts{}, nil
 }
-
-func (h *slowHost) Capture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
 func (h *slowHost) DigestDevice(context.Context, device.DigestQuery, func(transfer.Progress)) (device.Digest, error) {
 	time.Sleep(2 * time.Second)

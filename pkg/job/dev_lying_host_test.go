@@ -14,13 +14,14 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
 )
 
 // lyingDeviceHost is a remote host that reports false device facts.
 type lyingDeviceHost struct {
-	hosts.FullHost
+	hosts.Host
 	t      *testing.T
 	facts  hosts.Facts
 	device device.Facts
@@ -37,11 +38,12 @@ func (h *lyingDeviceHost) Relay(context.Context, hosts.Address, string, func(err
 	return "", nil
 }
 
-func (h *lyingDeviceHost) Close() error                                   { return nil }
-func (h *lyingDeviceHost) HostFacts(context.Context) (hosts.Facts, error) { return h.facts, nil }
+func (h *lyingDeviceHost) Close() error { return nil }
 
-func (h *lyingDeviceHost) Capture(context.Context, bool) ([]byte, error) {
-	return nil, errors.New("no")
+func (h *lyingDeviceHost) Run(ctx context.Context, r *hosts.Request) error {
+	facts := func(context.Context, hosts.None) (hosts.Facts, error) { return h.facts, nil }
+	return hoststest.Run(ctx, h.Host, r, hoststest.With(hosts.OpHostFacts, facts), hoststest.With(hosts.OpCapture, noCapture),
+		hoststest.With(hosts.OpInspectDevice, h.InspectDevice), hoststest.With(hosts.OpOffer, h.Offer))
 }
 
 func (h *lyingDeviceHost) InspectDevice(_ context.Context, path string) (device.Facts, error) {

@@ -133,9 +133,9 @@ func (d *doctor) capture(ctx context.Context) error {
 			var text []byte
 			err := e.Do(gctx, func(st hosts.Host) (err error) {
 				// The checks report a host without ZFS.
-				e.facts, err = st.HostFacts(gctx)
-				if p, ok := st.(hosts.Measurer); ok && err == nil {
-					text, err = p.Capture(gctx, false)
+				e.facts, err = hosts.Call(gctx, st, hosts.OpHostFacts, hosts.None{})
+				if err == nil && st.Supports(hosts.OpCapture) {
+					text, err = hosts.Call(gctx, st, hosts.OpCapture, false)
 				}
 				if errors.Is(err, hosts.ErrForbidden) { // each affected check reports it
 					e.denied, e.grant, err = err.Error(), fault.HintOf(err), nil

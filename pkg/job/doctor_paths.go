@@ -19,10 +19,7 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 	if !src.Path() {
 		return false, nil
 	}
-	err := d.source.Do(ctx, func(st hosts.Host) error {
-		_, err := st.DatasetOf(ctx, src.Name)
-		return err
-	})
+	_, err := hosts.Call(ctx, d.source.Conn, hosts.OpDatasetOf, src.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) || errors.Is(err, &zfs.Error{Kind: zfs.NoZFS}) {
 		return true, nil
 	}

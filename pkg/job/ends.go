@@ -91,10 +91,7 @@ func (e *ends) warm(ctx context.Context, req *Send) (done func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = e.source.Do(ctx, func(st hosts.Host) error {
-			_, err := st.Estimate(ctx, nil)
-			return err
-		})
+		_, _ = hosts.Estimate(ctx, e.source.Conn, nil)
 	}()
 	return func() { cancel(); <-over }
 }
@@ -142,7 +139,11 @@ func (e *ends) all() []*end {
 func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
 
 // sameMachine reports whether both ends run on one kernel, and therefore have the same pools,
-// although the user may have given the host two names. It needs the facts of both hosts.
-func (e *ends) sameMachine() bool {
-	return e.sameHost() || e.source.facts.Boot != "" && e.source.facts.Boot == e.target.facts.Boot
+// although the user may have given the host two names. Containers on one machine have different
+// names and addresses, but one kernel. known is false if a host did not report its boot id. It needs
+// the facts of both hosts.
+func (e *ends) sameMachine() (same, known bool) {
+	a, b := e.source.facts.Boot, e.target.facts.Boot
+	same = e.sameHost() || a != "" && a == b
+	return same, same || a != "" && b != ""
 }

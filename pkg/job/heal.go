@@ -240,7 +240,7 @@ func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
 // damage lists the damaged objects of a dataset and its descendants. Damage in heal snapshots is
 // left out, because they are destroyed.
 func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
-	d, err = hosts.Call(ctx, at.Retry, hosts.Healer.Damage, dataset)
+	d, err = hosts.Call(ctx, hosts.By(at.Retry), hosts.OpDamage, dataset)
 	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return isHealSnapshot(t.Snapshot) })
 	return d, err
 }

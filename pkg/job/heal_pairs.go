@@ -161,7 +161,7 @@ func (h *healJob) checkPair(ctx context.Context, out *HealedDataset) error {
 	if out.Note, err = h.damageNote(ctx, p); err != nil && target == p.good {
 		return err // without this permission the snapshot there cannot be destroyed either
 	}
-	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream("", out.common)})
+	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream("", out.common)})
 	if err == nil && len(sizes) == 1 {
 		out.Bytes = sizes[0]
 	}

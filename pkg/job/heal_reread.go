@@ -146,7 +146,7 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 		return ctx.Err()
 	}
 	p := d.pair
-	sizes, err := hosts.Call(ctx, h.at.Get(p.good.Host, &p.Settings).Retry, hosts.Lister.Estimate, []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
+	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
 		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}
@@ -170,12 +170,8 @@ func (h *healJob) readFile(ctx context.Context, of, path string, left *uint64) (
 	return err != nil && (d.Failed > 0 || strings.Contains(err.Error(), syscall.EIO.Error())), err
 }
 
-func (h *healJob) digest(ctx context.Context, q files.Query) (d files.Digest, err error) {
-	err = h.host.Retry(ctx, hosts.WithRole(func(s hosts.FileReader) error {
-		d, err = s.ReadFiles(ctx, q, nil)
-		return err
-	}))
-	return d, err
+func (h *healJob) digest(ctx context.Context, q files.Query) (files.Digest, error) {
+	return hosts.Call(ctx, hosts.By(h.host.Retry), hosts.OpReadFiles, q)
 }
 
 // healNewer heals the data after the block that the good dataset cannot read, with the longest

@@ -71,7 +71,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 	if d, err := h.damage(ctx); err != nil || d.Scan.Paused {
 		return cmp.Or(err, paused)
 	}
-	if err := h.host.Do(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Scrub(ctx, h.req.At.Name) })); err != nil {
+	if err := hosts.Run(ctx, h.host, hosts.OpScrub, h.req.At.Name); err != nil {
 		return err
 	}
 	defer h.rep.Activity("scrubbing " + zfs.PoolOf(h.req.At.Name))()

@@ -196,18 +196,18 @@ func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
 		if e == source || base == "" {
 			older, newer = slices.Concat(older, newer), nil
 		}
-		byHand := ""
+		byHand, at := "", hosts.By(h.at.Get(e.Host, &p.Settings).Retry)
 		if e == target && isReceivingHealSnapshot(d) {
 			byHand = "zfs receive -A " + zfs.CommandLine([]string{e.Name})
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.DiscardPartial(ctx, e.Name) })
+			err = hosts.Run(ctx, at, hosts.OpDiscardPartial, e.Name)
 		}
 		if len(older) > 0 && err == nil {
 			byHand = "zfs destroy " + zfs.CommandLine(older)
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, func(s hosts.Host) error { return s.Destroy(ctx, older) })
+			err = hosts.Run(ctx, at, hosts.OpDestroy, older)
 		}
 		if len(newer) > 0 && err == nil {
 			byHand = "zfs rollback -r " + zfs.CommandLine([]string{base})
-			err = h.at.Get(e.Host, &p.Settings).Retry(ctx, hosts.WithRole(func(s hosts.Healer) error { return s.Revert(ctx, base) }))
+			err = hosts.Run(ctx, at, hosts.OpRevert, base)
 		}
 		if err != nil {
 			return fault.Failf("remove what is left, there: "+byHand, "%s: the snapshot that was healed through cannot be removed: %w", e, err)

@@ -19,8 +19,7 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
 	}
 	var done bool
-	place := func(at *end, f func(hosts.Host) error) error {
-		err := at.Retry(ctx, f)
+	placed := func(err error) error {
 		if done {
 			err = changed(err)
 		}
@@ -28,28 +27,28 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 		return err
 	}
 	if tag := req.Hold; tag != "" {
-		if err := place(&e.source, func(st hosts.Host) error { return st.Hold(ctx, tag, source) }); err != nil {
+		if err := placed(hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: source})); err != nil {
 			return err
 		}
-		if err := place(&e.target, func(st hosts.Host) error { return st.Hold(ctx, tag, target) }); err != nil {
+		if err := placed(hosts.Run(ctx, hosts.By(e.target.Retry), hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: target})); err != nil {
 			return err
 		}
 	}
 	if !req.Bookmark {
 		return nil
 	}
-	return place(&e.source, func(st hosts.Host) error { return st.Bookmark(ctx, bookmarks) })
+	return placed(hosts.Run(ctx, hosts.By(e.source.Retry), hosts.OpBookmark, bookmarks))
 }
 
 // moveHolds moves holds of zxfer's jobs off snapshots that are about to be destroyed. It places
 // the new hold first: after an interruption both exist, and the same command continues. It is
 // idempotent.
-func moveHolds(ctx context.Context, st hosts.Host, moves []plan.MovedHold) error {
+func moveHolds(ctx context.Context, target hosts.Runner, moves []plan.MovedHold) error {
 	for _, m := range moves {
-		if err := st.Hold(ctx, m.Tag, []string{m.To}); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpHold, hosts.Tagged{Tag: m.Tag, Snapshots: []string{m.To}}); err != nil {
 			return err
 		}
-		if err := st.Release(ctx, m.Tag, m.From); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpRelease, hosts.Tagged{Tag: m.Tag, Snapshots: m.From}); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step 
 // dataset gets the new key from its own stream, because it is locked only until that arrives.
 func (m *mover) makeEncryptionRoots(ctx context.Context, d *plan.Dataset, names []string) error {
 	for _, name := range names {
-		err := m.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error { return o.MakeEncryptionRoot(ctx, name) }))
+		err := hosts.Run(ctx, hosts.By(m.target.Retry), hosts.OpMakeEncryptionRoot, name)
 		switch {
 		case err == nil:
 			m.newRoots.Store(name, true)
@@ -89,13 +89,12 @@ func (t *sendJob) joinKeys(ctx context.Context, failed map[string]error) {
 		}
 		root, asserted := cmp.Or(d.Joins, d.AssertedRoot()), d.AssertedRoot() != ""
 		err := repeatedErr
-		if err == nil {
-			err = t.target.Retry(ctx, hosts.WithRole(func(o hosts.Restorer) error {
-				if asserted {
-					return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: root})
-				}
-				return o.InheritKey(ctx, d.Target)
-			}))
+		switch {
+		case err != nil:
+		case asserted:
+			err = hosts.Run(ctx, hosts.By(t.target.Retry), hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: root})
+		default:
+			err = hosts.Run(ctx, hosts.By(t.target.Retry), hosts.OpInheritKey, d.Target)
 		}
 		if err != nil {
 			if failures++; failures == 3 && len(joined) == 0 {

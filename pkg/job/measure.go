@@ -115,11 +115,8 @@ func (m *measurer) measureOtherLoad(ctx context.Context) error {
 	for i, e := range m.all() {
 		g.Go(func() error {
 			// A host that does not answer counts as idle.
-			_ = e.Do(gctx, hosts.WithRole(func(st hosts.Measurer) error {
-				c, err := st.Measure(gctx, probe.Request{ID: probe.Idle, Time: idleTime})
-				busy[i] = c.CPU
-				return err
-			}))
+			c, _ := hosts.Call(gctx, e.Conn, hosts.OpMeasure, probe.Request{ID: probe.Idle, Time: idleTime})
+			busy[i] = c.CPU
 			return gctx.Err()
 		})
 	}
@@ -157,8 +154,7 @@ func (m *measurer) measureHost(ctx context.Context, e *end, r probe.Request) (*p
 		return e.skipped(r.ID, "no zxfer runs there"), nil
 	}
 	r.Time = m.time
-	var c probe.Ceiling
-	err := e.Do(ctx, hosts.WithRole(func(st hosts.Measurer) (err error) { c, err = st.Measure(ctx, r); return err }))
+	c, err := hosts.Call(ctx, e.Conn, hosts.OpMeasure, r)
 	if ctx.Err() != nil {
 		return nil, unchanged(context.Cause(ctx))
 	}

@@ -79,7 +79,7 @@ func (m *measurer) machines() machines {
 	source, target := m.source.facts, m.target.facts
 	s := &machine{host: m.source.Label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, otherLoad: m.otherLoad[m.source.Label()]}
 	t := &machine{host: m.target.Label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, otherLoad: m.otherLoad[m.target.Label()]}
-	if m.sameMachine() {
+	if same, _ := m.sameMachine(); same {
 		t = s
 	}
 	return machines{m.source.Label(): s, m.target.Label(): t}

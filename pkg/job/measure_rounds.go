@@ -63,18 +63,11 @@ type rounds [][]measurement
 // addPair adds a measurement of each end. They run concurrently only on separate machines,
 // because otherwise they would disturb each other.
 func (m *measurer) addPair(r *rounds, source, target measurement) {
-	if m.separateMachines() {
+	if same, known := m.sameMachine(); known && !same {
 		*r = append(*r, []measurement{source, target})
 		return
 	}
 	r.add(source, target)
-}
-
-// separateMachines reports whether the ends certainly run on two kernels. Containers on one
-// machine have different names and addresses, but one kernel.
-func (e *ends) separateMachines() bool {
-	a, b := e.source.facts.Boot, e.target.facts.Boot
-	return a != "" && b != "" && a != b
 }
 
 // add adds measurements as separate rounds.

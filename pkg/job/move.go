@@ -144,9 +144,10 @@ func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset)
 
 // steps prepares the target dataset and moves its streams in order.
 func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
+	target := hosts.By(m.change)
 	if a := d.Aside; a != nil {
 		set := []zfs.DivergedCopy{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
-		if err := m.change(ctx, hosts.WithRole(func(st hosts.Retention) error { return st.RenameDiverged(ctx, set) })); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpRenameDiverged, set); err != nil {
 			return err
 		}
 		m.rep.Log(fmt.Sprintf("%s is set aside as %s, and begun anew: %s; to give it up, once you do not need it: %s",
@@ -154,23 +155,23 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 	}
 	if d.Discard != "" {
 		m.rep.Log(fmt.Sprintf("%s: discarding the state of an interrupted receive: %s", d.Target, d.Discard))
-		if err := m.change(ctx, func(st hosts.Host) error { return st.DiscardPartial(ctx, d.Target) }); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpDiscardPartial, d.Target); err != nil {
 			return err
 		}
 	}
 	if d.CreateParents {
-		if err := m.change(ctx, func(st hosts.Host) error { return st.CreateParents(ctx, d.Target) }); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpCreateParents, d.Target); err != nil {
 			return err
 		}
 	}
 	if len(d.Clears) > 0 {
 		m.rep.Log(fmt.Sprintf("%s: destroying what has the name of a snapshot that arrives: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := m.change(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Clears) }); err != nil {
+		if err := hosts.Run(ctx, target, hosts.OpDestroy, d.Clears); err != nil {
 			return err
 		}
 	}
 	if len(d.Moves) > 0 {
-		if err := m.change(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := moveHolds(ctx, target, d.Moves); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if removeRefused == nil {
 		removeRefused = func(*plan.Plan) {}
 	}
-	state.SameHost = e.sameMachine()
+	state.SameHost, _ = e.sameMachine()
 	p := plan.Make(req, *state)
 	more, err := lookUpHistories(ctx, e, &p, state)
 	if err != nil {

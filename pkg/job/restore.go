@@ -77,7 +77,7 @@ func (t *restoreJob) restore(ctx context.Context) error {
 
 // survey surveys like a send and adds mount states and the point in time.
 func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
-	if err := t.asRestorer(ctx, func(hosts.Restorer) error { return nil }); err != nil {
+	if err := t.target.Require(ctx, hosts.OpSetProperties); err != nil {
 		return state, err
 	}
 	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
@@ -184,7 +184,7 @@ func (t *restoreJob) review(ctx context.Context, p *plan.Plan) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	found, err := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths)
+	found, err := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths)
 	if errors.Is(err, hosts.ErrForbidden) {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (t *restoreJob) refuseInUse(ctx context.Context, p *plan.Plan) {
 		return
 	}
 	paths := slices.Sorted(maps.Keys(at))
-	found, _ := hosts.Call(ctx, t.target.Do, hosts.Restorer.InUse, paths) // it may be unable to tell
+	found, _ := hosts.Call(ctx, t.target.Conn, hosts.OpInUse, paths) // it may be unable to tell
 	for _, path := range paths {
 		if d, why := at[path], found[path]; why != "" {
 			p.Refuse(finding.Finding{ID: plan.Mounted, Source: d.Source, Target: d.Target,
@@ -249,7 +249,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 			continue
 		}
 		t.rep.Log("unmounting " + strings.Join(d.Restore.Unmount, ", "))
-		if err := t.asRestorer(ctx, func(o hosts.Restorer) error { return o.Unmount(ctx, d.Target) }); err != nil {
+		if err := hosts.Run(ctx, t.target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
 		t.changed = true
@@ -270,10 +270,10 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed = true
-		if err := t.target.Do(ctx, func(st hosts.Host) error { return moveHolds(ctx, st, d.Moves) }); err != nil {
+		if err := moveHolds(ctx, t.target.Conn, d.Moves); err != nil {
 			return err
 		}
-		if err := t.asRestorer(ctx, func(o hosts.Restorer) error { return o.Rollback(ctx, to) }); err != nil {
+		if err := hosts.Run(ctx, t.target.Conn, hosts.OpRollback, to); err != nil {
 			return err
 		}
 	}
@@ -331,8 +331,4 @@ func (t *restoreJob) resyncCommand() string {
 	from, to := t.req.Target, t.req.Source
 	from.Name, to.Name = t.state.Target.Root, t.req.Plan.Source
 	return zfs.CommandLine(append(words, from.String(), to.String()))
-}
-
-func (t *restoreJob) asRestorer(ctx context.Context, f func(hosts.Restorer) error) error {
-	return t.target.Do(ctx, hosts.WithRole(f))
 }

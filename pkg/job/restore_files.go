@@ -131,8 +131,9 @@ func (f *filesJob) run(ctx context.Context) error {
 func (f *filesJob) survey(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { f.source.facts, err = f.source.Facts(gctx); return })
-	g.Go(func() error { // the target may have no ZFS
-		return f.target.Do(gctx, func(st hosts.Host) (err error) { f.target.facts, err = st.HostFacts(gctx); return })
+	g.Go(func() (err error) { // the target may have no ZFS
+		f.target.facts, err = hosts.Call(gctx, f.target.Conn, hosts.OpHostFacts, hosts.None{})
+		return
 	})
 	g.Go(func() error { f.source.system = f.source.System(gctx); return nil })
 	g.Go(func() error { f.target.system = f.target.System(gctx); return nil })

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
@@ -101,6 +102,10 @@ type cuttingHost struct {
 }
 
 func (c *cuttingHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
+
+func (c *cuttingHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, c.world, r, hoststest.Watched(hosts.OpTransfer, c.Transfer))
+}
 
 func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 	to, ok := t.To.(hosts.ReceiveFiles)

@@ -60,7 +60,7 @@ func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *z
 		}
 	}
 	h.changed = true
-	return h.asRestorer(ctx, func(o hosts.Restorer) error { return o.SetProperties(ctx, a) })
+	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, a)
 }
 
 // joinKey makes a dataset inherit its key again, if both keys are provably equal, or if the copy
@@ -70,7 +70,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 	switch {
 	case !d.Restore.Due || !d.Encrypted || above == nil || at.Get("keyformat") != above.Get("keyformat"):
 	case zfs.KeyIsProved(at, above) && (above.KeyLoaded() || !at.KeyLoaded()):
-		err := h.asRestorer(ctx, func(o hosts.Restorer) error { return o.InheritKey(ctx, d.Target) })
+		err := hosts.Run(ctx, h.target.Conn, hosts.OpInheritKey, d.Target)
 		if errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) {
 			h.joins = append(h.joins, joinByHand(d, above)) // zfs(8) needs both keys loaded
 			return nil
@@ -82,9 +82,7 @@ func (h *handover) joinKey(ctx context.Context, d *plan.Dataset, at *zfs.Dataset
 		at.Properties["encryptionroot"] = zfs.Property{Value: above.Name, Source: "-"}
 		at.Properties["keystatus"] = above.Properties["keystatus"]
 	case d.Restore.AssertedRoot == above.Name && zfs.KeyIsUnknown(at, above) && at.Prompts() && above.Prompts():
-		err := h.asRestorer(ctx, func(o hosts.Restorer) error {
-			return o.InheritKeyAsserted(ctx, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
-		})
+		err := hosts.Run(ctx, h.target.Conn, hosts.OpInheritKeyAsserted, zfs.AssertedKey{Dataset: d.Target, Root: above.Name})
 		if errors.Is(err, &zfs.Error{Kind: zfs.NotSupported}) || errors.Is(err, &zfs.Error{Kind: zfs.KeyMissing}) || errors.Is(err, hosts.ErrForbidden) {
 			h.joins = append(h.joins, joinByHand(d, above))
 			return nil
@@ -173,7 +171,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
 		h.mounts = append(h.mounts, zfs.CommandLine([]string{"zfs", "mount", at.Name}))
 		return nil
 	}
-	if err := h.asRestorer(ctx, func(o hosts.Restorer) error { return o.Mount(ctx, at.Name) }); err != nil {
+	if err := hosts.Run(ctx, h.target.Conn, hosts.OpMount, at.Name); err != nil {
 		return err
 	}
 	h.changed = true
@@ -197,7 +195,5 @@ func (h *handover) unmark(ctx context.Context, d *plan.Dataset, _ *zfs.Dataset) 
 	if !d.Restore.Due {
 		return nil
 	}
-	return h.asRestorer(ctx, func(o hosts.Restorer) error {
-		return o.SetProperties(ctx, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
-	})
+	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, zfs.PropertyChange{Dataset: d.Target, Revert: []string{zfs.FlagsProperty, zfs.RestoreProperty}})
 }

@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
@@ -374,8 +375,12 @@ type timelessHost struct {
 
 func (c timelessHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return c, nil }
 
-func (c timelessHost) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	found, err := c.world.Properties(ctx, names, properties)
+func (c timelessHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, c.world, r, hoststest.With(hosts.OpProperties, c.properties))
+}
+
+func (c timelessHost) properties(ctx context.Context, q hosts.PropertyQuery) (hosts.PropertiesByName, error) {
+	found, err := hosts.Call(ctx, c.world, hosts.OpProperties, q)
 	if of := found[c.snapshot]; of["creation"].Value != "" {
 		of["creation"] = zfs.Property{Value: c.says}
 		if c.says == "" {
@@ -389,7 +394,7 @@ func TestRestoreAsOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "skip", "y"}, "src/a/b": {"y"}, "dst": nil})
 	when := func(name string) time.Time {
-		found, err := w.Properties(t.Context(), []string{name}, []string{"creation"})
+		found, err := hosts.Call(t.Context(), w, hosts.OpProperties, hosts.PropertyQuery{Names: []string{name}, Properties: []string{"creation"}})
 		require.NoError(t, err)
 		seconds, err := strconv.ParseInt(found[name]["creation"].Value, 10, 64)
 		require.NoError(t, err)
@@ -423,7 +428,7 @@ func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
 	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
 	require.NoError(t, err)
-	l, err := w.List(t.Context(), hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
+	l, err := hosts.Call(t.Context(), w, hosts.OpList, hosts.ListQuery{Dataset: "dst", Recursive: true, Versions: true})
 	require.NoError(t, err)
 	var names []string
 	for _, d := range l.Datasets {
@@ -443,7 +448,11 @@ type busyHost struct {
 
 func (o *busyHost) Open(context.Context, hosts.Address) (hosts.Host, error) { return o, nil }
 
-func (o *busyHost) InUse(_ context.Context, paths []string) (map[string]string, error) {
+func (o *busyHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, o.world, r, hoststest.With(hosts.OpInUse, o.inUse))
+}
+
+func (o *busyHost) inUse(_ context.Context, paths []string) (map[string]string, error) {
 	o.asked = append(o.asked, paths)
 	return o.by, nil
 }

@@ -117,7 +117,7 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 		}
 	}
 	taken := t.rep.Activity("taking snapshots of " + english.Plural(len(names), "dataset", ""))
-	err := t.source.Do(ctx, func(st hosts.Host) error { return st.Snapshot(ctx, names) })
+	err := hosts.Run(ctx, t.source.Conn, hosts.OpSnapshot, names)
 	taken()
 	if err != nil {
 		return fmt.Errorf("take snapshot @%s: %w", t.req.TakeSnapshot, err)

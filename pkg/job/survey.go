@@ -109,7 +109,7 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	if !req.Source.Path() || req.Plan.Source != req.Source.Name {
 		return nil
 	}
-	dataset, err := hosts.Call(ctx, e.source.Do, hosts.Lister.DatasetOf, req.Source.Name)
+	dataset, err := hosts.Call(ctx, e.source.Conn, hosts.OpDatasetOf, req.Source.Name)
 	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return fault.Refusef("name a dataset, or a path on a mounted ZFS filesystem; zxfer dev copies devices and image files",
 			"%s is not on a ZFS filesystem", req.Source)

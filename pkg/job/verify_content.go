@@ -219,11 +219,9 @@ func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uin
 func (c *contentComparison) digests(ctx context.Context, p streamPair, within zfs.Within) (source, target hosts.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(e *end, of zfs.SendSpec, into *hosts.Digest) func() error {
-		return func() error {
-			return e.Do(ctx, hosts.WithRole(func(st hosts.Digester) (err error) {
-				*into, err = st.Digest(ctx, hosts.ContentQuery{SendSpec: of, Within: within}, nil)
-				return err
-			}))
+		return func() (err error) {
+			*into, err = hosts.Call(ctx, e.Conn, hosts.OpDigest, hosts.ContentQuery{SendSpec: of, Within: within})
+			return err
 		}
 	}
 	g.Go(ask(&c.source, p.source, &source))

@@ -31,7 +31,6 @@ import (
 
 // Host is a host without zxfer, used through its remote shell.
 type Host struct {
-	hosts.Datasets
 	cli   *cli.CLI
 	name  string
 	held  *sshexec.Master
@@ -65,7 +64,6 @@ func Reach(ctx context.Context, o sshexec.Options) (*Host, error) {
 		h.log = func(string) {}
 	}
 	h.cli = cli.NewRemote(remoteRunner{h}, h.log)
-	h.Datasets = h.cli
 	var err error
 	if h.held, err = sshexec.StartMaster(ctx, o); err != nil {
 		return nil, err
@@ -145,46 +143,34 @@ func (h *Host) RTT() time.Duration { return 0 }
 // Close ends everything that the Host started.
 func (h *Host) Close() error { return errors.Join(h.cli.Close(), h.held.Close()) }
 
+// Supports reports whether zfs(8) suffices for an operation.
+func (h *Host) Supports(op hosts.Operation) bool { return op.Plain() }
+
+// Run runs a request with zfs(8) on the host and checks its answer.
+func (h *Host) Run(ctx context.Context, r *hosts.Request) error {
+	if !h.Supports(r.Op) {
+		return hosts.Unsupported(h.name, r.Op)
+	}
+	if err := r.On(ctx, plain{h.cli, h.facts}); err != nil {
+		return err
+	}
+	if err := r.CheckAnswer(); err != nil {
+		return fault.Failf("", "%s: answer of %s: %w", h.name, r.Op.Name(), err)
+	}
+	return nil
+}
+
+// plain has the operations of a Host.
+type plain struct {
+	*cli.CLI
+	facts hosts.Facts
+}
+
 // Facts returns the facts read by Open or Reach.
-func (h *Host) Facts(context.Context) (hosts.Facts, error) { return h.facts, nil }
+func (p plain) Facts(context.Context) (hosts.Facts, error) { return p.facts, nil }
 
 // HostFacts returns the same as Facts.
-func (h *Host) HostFacts(ctx context.Context) (hosts.Facts, error) { return h.Facts(ctx) }
-
-// List lists a dataset.
-func (h *Host) List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error) {
-	l, err := h.cli.List(ctx, q)
-	if err == nil {
-		err = h.checkReply("list", hosts.CheckListing(q, &l))
-	}
-	return l, err
-}
-
-// Properties reads properties by name.
-func (h *Host) Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error) {
-	m, err := h.cli.Properties(ctx, names, properties)
-	if err == nil {
-		err = h.checkReply("get", hosts.CheckProperties(names, properties, m))
-	}
-	return m, err
-}
-
-// Holds lists the hold tags of snapshots.
-func (h *Host) Holds(ctx context.Context, snapshots []string) (map[string][]string, error) {
-	m, err := h.cli.Holds(ctx, snapshots)
-	if err == nil {
-		err = h.checkReply("holds", hosts.CheckHolds(snapshots, m))
-	}
-	return m, err
-}
-
-// checkReply adds host and operation to the error of an invalid reply of zfs.
-func (h *Host) checkReply(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fault.Failf("", "%s: output of zfs %s: %w", h.name, op, err)
-}
+func (p plain) HostFacts(context.Context) (hosts.Facts, error) { return p.facts, nil }
 
 // surveyScript prints a host's facts: lines "WORD VALUE", and after each line "help NAME" the
 // help text of the nc of that name.

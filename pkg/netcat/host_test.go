@@ -70,16 +70,14 @@ func TestHostsThatLackSomething(t *testing.T) {
 	h.tools.nc = "false"
 	_, err = h.openReceive(t.Context(), zfs.ReceiveSpec{Target: "pool/a"}, offer(), 0)
 	require.ErrorContains(t, err, "beta: false did not reach 127.0.0.1:")
-	_, digests := hosts.RoleOf[hosts.Digester](h)
-	_, devices := hosts.RoleOf[hosts.Devices](h)
-	_, moves := hosts.RoleOf[hosts.Mover](h)
-	_, tells := hosts.RoleOf[hosts.Measurer](h)
+	digests, devices := h.Run(t.Context(), &hosts.Request{Op: hosts.OpDigest}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpInspectDevice})
+	moves, tells := h.Run(t.Context(), &hosts.Request{Op: hosts.OpOffer}), h.Run(t.Context(), &hosts.Request{Op: hosts.OpCapture})
 	for _, err := range []error{digests, devices, moves, tells} {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.ErrorContains(t, err, "beta: without zxfer there it cannot ")
 	}
 
-	_, err = h.Properties(t.Context(), []string{"pool/a b"}, []string{"guid"})
+	_, err = hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a b"}, Properties: []string{"guid"}})
 	require.NoError(t, err, "a command without output")
 	o.Command = "false"
 	_, err = Open(t.Context(), o)
@@ -96,9 +94,9 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 get*) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
 holds*) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
 esac`)
-	_, list := h.List(t.Context(), hosts.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
-	_, properties := h.Properties(t.Context(), []string{"pool/a"}, nil)
-	_, holds := h.Holds(t.Context(), []string{"pool/a@x"})
+	_, list := hosts.Call(t.Context(), h, hosts.OpList, hosts.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
+	_, properties := hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a"}, Properties: nil})
+	_, holds := hosts.Call(t.Context(), h, hosts.OpHolds, []string{"pool/a@x"})
 	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {
 		require.ErrorContains(t, err, "pool/b", name)
 		require.ErrorContains(t, err, "asked", name)

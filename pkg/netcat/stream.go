@@ -47,8 +47,7 @@ func (h *Host) OpenTo(ctx context.Context, dst hosts.To, offer tcp.Offer, buffer
 		}
 		return &nullSink{s}, nil
 	}
-	_, err := hosts.RoleOf[hosts.Devices](h)
-	return nil, err
+	return nil, hosts.Unsupported(h.name, hosts.OpInspectDevice)
 }
 
 func (h *Host) openReceive(ctx context.Context, r zfs.ReceiveSpec, offer tcp.Offer, buffer int64) (transfer.Sink, error) {
@@ -178,8 +177,7 @@ func (h *Host) OpenFrom(ctx context.Context, src hosts.From, offer tcp.Offer, bu
 		}
 		return &zeroSource{s, time.Now().Add(from.Time)}, nil
 	}
-	_, err := hosts.RoleOf[hosts.Devices](h)
-	return nil, err
+	return nil, hosts.Unsupported(h.name, hosts.OpInspectDevice)
 }
 
 func (h *Host) openSend(ctx context.Context, spec zfs.SendSpec, offer tcp.Offer, buffer int64) (transfer.Source, error) {

@@ -40,8 +40,8 @@ const maxClockAhead = time.Hour
 // its run, and another tool may take a snapshot in between.
 const maxBackdating = 10 * time.Minute
 
-// Removed records that a run completed its pruning.
-func (h *History) Removed() { h.Kept, h.Left = h.Seen, h.pending }
+// Complete records that a run completed its pruning.
+func (h *History) Complete() { h.Kept, h.Left = h.Seen, h.pending }
 
 // ForDataset returns h, or a new history if h is nil or of another dataset.
 func (h *History) ForDataset(dataset uint64) *History {
@@ -51,8 +51,8 @@ func (h *History) ForDataset(dataset uint64) *History {
 	return h
 }
 
-// Doubts returns the number of snapshots with untrusted dates.
-func (h *History) Doubts() int {
+// CountUntrusted returns the number of snapshots with untrusted dates.
+func (h *History) CountUntrusted() int {
 	if h == nil {
 		return 0
 	}

@@ -305,7 +305,7 @@ func TestThisHostsClockGoesWrong(t *testing.T) {
 	v.receive(now.AddDate(4, 0, 0), true) // taken by the job with a wrong clock
 	v.prune(now.AddDate(4, 0, 1))
 	v.receiveHonest(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
-	require.Zero(t, v.history.Doubts(), "the right dates behind it are believed")
+	require.Zero(t, v.history.CountUntrusted(), "the right dates behind it are believed")
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
@@ -349,5 +349,5 @@ func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
 			Point{Name: fmt.Sprint("own", i), Time: at, Order: uint64(2*i + 2)})
 		h.trustedPoints(points, at.Add(time.Minute))
 	}
-	require.Zero(t, h.Doubts())
+	require.Zero(t, h.CountUntrusted())
 }

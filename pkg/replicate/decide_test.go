@@ -66,8 +66,8 @@ func newRunState(t *testing.T, source *zfs.Listing, settings string) *RunState {
 	require.NoError(t, err)
 	scope, err := f.Jobs[0].Scope()
 	require.NoError(t, err)
-	return &RunState{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source,
-		Started: hour(99), Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
+	survey := &Survey{Job: &f.Jobs[0], Scope: scope, State: &State{Datasets: map[string]*DatasetState{}}, Root: "tank", Source: source, Started: hour(99)}
+	return &RunState{Survey: survey, Now: hour(99), Created: map[string]map[string]map[string]time.Time{SourceSide: snapshotTimes(source)}}
 }
 
 const near = "[[job.target]]\nname = \"near\"\nto = \"vault/t\"\n"
@@ -82,11 +82,11 @@ func (v *RunState) withCopy(a CopyState) *RunState {
 // most recent snapshot have arrived.
 func (v *RunState) withTarget(target *zfs.Listing) *RunState {
 	s := &TargetState{Target: &v.Job.Targets[len(v.Targets)], Listing: target, Failed: target == nil}
-	for _, d := range v.Source.Datasets {
-		if c := s.Dataset(s.CopyOf(v.Root, d.Name)); c != nil {
+	for _, p := range v.pairs(s) {
+		if d, c := p.source, p.copied; c != nil {
 			latest, _ := d.Latest()
 			if base, ok := CommonSnapshot(d, c); ok && base.GUID == latest.GUID {
-				s.Arrived = append(s.Arrived, SentDataset{Source: d.Name, Target: c.Name, Newest: latest, There: base.Name})
+				s.Arrived = append(s.Arrived, SentDataset{Source: d.Name, Target: c.Name, Newest: latest, NewestOnTarget: base.Name})
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func TestDecideSnapshots(t *testing.T) {
 			if tt.change != nil {
 				tt.change(a)
 			}
-			require.Equal(t, tt.want, Decide(v).Snapshots)
+			require.Equal(t, tt.want, v.DueSnapshots().Names)
 		})
 	}
 }
@@ -155,14 +155,14 @@ func TestDecideHoldings(t *testing.T) {
 			d := Decide(v.withTarget(parseListing("vault/t@1 @2")))
 			require.Len(t, d.HoldChanges, 1)
 			h := d.HoldChanges[0]
-			require.Equal(t, []HoldMove{tt.source, tt.there}, []HoldMove{h.Source, h.There})
+			require.Equal(t, []HoldMove{tt.source, tt.there}, []HoldMove{h.OnSource, h.OnTarget})
 			require.Equal(t, tt.bookmarks, h.Bookmarks)
-			a := h.Arrivals["tank"]
+			a := h.Copies["tank"]
 			require.Equal(t, tt.held, a.Held)
 			require.True(t, a.Moving)
 
 			// A repeated decision has no more changes.
-			h.Placed(h.Source.Drop, h.There.Drop, true)
+			h.Placed(h.OnSource.Drop, h.OnTarget.Drop, true)
 			require.LessOrEqual(t, len(a.Held), 1)
 			require.Empty(t, Decide(v.withCopy(*a)).HoldChanges)
 		})
@@ -240,7 +240,7 @@ func TestDecideWaits(t *testing.T) {
 	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "it is to be looked at again")
 
 	v.Created, v.QueryErrors = created, nil
-	v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+	v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
 	p := Decide(v).Prunings[0]
 	require.True(t, p.Refused)
 	require.ErrorContains(t, p.Failed(), "prune_limit")
@@ -291,7 +291,7 @@ func TestDecideIsPure(t *testing.T) {
 		}
 		v := newRunState(t, some("tank"), fmt.Sprintf("[job.retention]\nlast = %d\nhourly = 3\n", 1+r.IntN(4))+near+"[job.target.retention]\nlast = 2\n")
 		v.withCopy(CopyState{BaseGUID: uint64(r.IntN(9)), Sending: uint64(r.IntN(9)), Held: []Held{{"tank@1", "vault/t@1"}}})
-		v.State.Dataset("tank").Past = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
+		v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: uint64(r.IntN(9)), Kept: uint64(r.IntN(9)), Dates: map[uint64]int64{3: 0}}}
 		v.withTarget(some("vault/t"))
 		text := func(x any) string {
 			out, err := json.Marshal(x)
@@ -303,4 +303,17 @@ func TestDecideIsPure(t *testing.T) {
 		require.Equal(t, before, text(v.State)+text(v.Source)+text(v.Targets))
 		require.Equal(t, first, text(Decide(v)))
 	}
+}
+
+func TestBase(t *testing.T) {
+	t.Parallel()
+	v := func(kind zfs.VersionKind, guid uint64) zfs.Version {
+		return zfs.Version{Kind: kind, Name: fmt.Sprint(guid), GUID: guid, CreateTXG: guid}
+	}
+	source := &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("#", 2), v("@", 3), v("@", 5)}}
+	base, ok := CommonSnapshot(source, &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("@", 2), v("#", 3), v("@", 4)}})
+	require.True(t, ok)
+	require.Equal(t, uint64(2), base.GUID, "a bookmark of the source is a base, one of the target is none")
+	_, ok = CommonSnapshot(source, &zfs.Dataset{})
+	require.False(t, ok)
 }

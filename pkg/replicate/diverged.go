@@ -19,12 +19,12 @@ type DivergedCopy struct {
 	Since   time.Time `json:"since"`
 }
 
-// Diverged records a diverged copy, before the run renames it with its descendants. Their holds
+// AddDiverged records a diverged copy, before the run renames it with its descendants. Their holds
 // move with them and are stale.
-func (s *State) Diverged(a DivergedCopy) {
+func (s *State) AddDiverged(a DivergedCopy) {
 	same := func(b DivergedCopy) bool { return a.Target == b.Target && a.As == b.As }
-	if !slices.ContainsFunc(s.Aside, same) {
-		s.Aside = append(s.Aside, a)
+	if !slices.ContainsFunc(s.Diverged, same) {
+		s.Diverged = append(s.Diverged, a)
 	}
 	for _, known := range s.Datasets {
 		at := known.Targets[a.Target]
@@ -32,8 +32,8 @@ func (s *State) Diverged(a DivergedCopy) {
 			continue
 		}
 		for _, h := range slices.Clone(at.Held) {
-			if below, ok := strings.CutPrefix(h.There, a.Dataset); ok && (below[0] == '@' || below[0] == '/') {
-				at.Held, at.Moving = append(at.Held, Held{There: a.As + below}), true
+			if below, ok := strings.CutPrefix(h.Target, a.Dataset); ok && (below[0] == '@' || below[0] == '/') {
+				at.Held, at.Moving = append(at.Held, Held{Target: a.As + below}), true
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func (s *State) Diverged(a DivergedCopy) {
 
 // DivergedAt returns the names of the diverged copies on a target.
 func (s *State) DivergedAt(target string) (names []string) {
-	for _, a := range s.Aside {
+	for _, a := range s.Diverged {
 		if a.Target == target {
 			names = append(names, a.As)
 		}
@@ -51,15 +51,15 @@ func (s *State) DivergedAt(target string) (names []string) {
 
 // UpdateDiverged drops diverged copies of a target that no longer exist or were recreated.
 func (s *State) UpdateDiverged(target string, guidOf func(name string) (guid uint64)) {
-	s.Aside = slices.DeleteFunc(s.Aside, func(a DivergedCopy) bool { return a.Target == target && guidOf(a.As) != a.GUID })
+	s.Diverged = slices.DeleteFunc(s.Diverged, func(a DivergedCopy) bool { return a.Target == target && guidOf(a.As) != a.GUID })
 }
 
 // maxDiverged limits the diverged copies of a dataset. If it diverges more often, renaming does not
 // solve the cause (for example two sources of one copy) and would fill the pool.
 const maxDiverged = 3
 
-// Rotation makes a request rename diverged copies, if the target is configured for that.
-func (v *RunState) Rotation(t *Target, r *plan.Request) {
+// AllowRename makes a request rename diverged copies, if the target is configured for that.
+func (v *Survey) AllowRename(t *Target, r *plan.Request) {
 	v.addRenamed(t, r)
 	if t.OnDivergence != "rotate" {
 		return
@@ -84,7 +84,7 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 		}
 	}
 	times := map[string]int{}
-	for _, a := range v.State.Aside {
+	for _, a := range v.State.Diverged {
 		if a.Target == t.Name {
 			times[a.Dataset]++
 			r.RenameLimited[a.Dataset] = times[a.Dataset] >= maxDiverged
@@ -93,14 +93,14 @@ func (v *RunState) Rotation(t *Target, r *plan.Request) {
 }
 
 // addRenamed adds the copies that were renamed and not yet replaced to a request.
-func (v *RunState) addRenamed(t *Target, r *plan.Request) {
+func (v *Survey) addRenamed(t *Target, r *plan.Request) {
 	r.RenamedBefore = map[string]bool{}
 	for _, d := range v.To(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
 		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
 			arrived = known.Targets[t.Name].Success
 		}
-		for _, a := range v.State.Aside {
+		for _, a := range v.State.Diverged {
 			along := strings.HasPrefix(copied, a.Dataset+"/") && !arrived.IsZero() // newer datasets were not renamed
 			if a.Target == t.Name && (along || copied == a.Dataset) && arrived.Before(a.Since) {
 				r.RenamedBefore[copied] = true
@@ -109,8 +109,8 @@ func (v *RunState) addRenamed(t *Target, r *plan.Request) {
 	}
 }
 
-// Known adds the source datasets that the target does not get to a request.
-func (v *RunState) Known(t *Target, r *plan.Request) {
+// AddExcluded adds the source datasets that the target does not get to a request.
+func (v *Survey) AddExcluded(t *Target, r *plan.Request) {
 	r.ExcludedDatasets, r.UpToDate = map[string]*zfs.Dataset{}, map[string]bool{}
 	for _, d := range v.All {
 		r.ExcludedDatasets[d.Name] = d
@@ -124,9 +124,9 @@ func (v *RunState) Known(t *Target, r *plan.Request) {
 	}
 }
 
-// TookAlong reports whether this run renamed the copy of a dataset together with a parent.
-func (v *RunState) TookAlong(t *Target, source string) bool {
-	return slices.ContainsFunc(v.State.Aside, func(a DivergedCopy) bool {
+// RenamedWithParent reports whether this run renamed the copy of a dataset together with a parent.
+func (v *Survey) RenamedWithParent(t *Target, source string) bool {
+	return slices.ContainsFunc(v.State.Diverged, func(a DivergedCopy) bool {
 		return a.Target == t.Name && a.Since.Equal(v.Started) && strings.HasPrefix(t.CopyOf(v.Root, source), a.Dataset+"/")
 	})
 }

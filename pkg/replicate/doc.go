@@ -10,7 +10,9 @@
 //   - An orphan is a copy whose original no longer exists on the source.
 //   - A diverged copy is one that a run renamed, to replace it with a new full send.
 //   - The inventory is a job file that several hosts share. A part is one host's view of it.
-//   - The state is the knowledge of earlier runs; the run state adds the listings of this run.
+//   - The state is the knowledge of earlier runs. The survey adds the source's listing, the run
+//     state the targets after the transfers.
+//   - A pair is a source dataset with its copy on one target.
 //
 // The package does no I/O and reads no clock. Package runner runs jobs, package statedir stores
 // their state, package unit writes systemd units, package calendar parses schedules.

@@ -3,14 +3,12 @@ package replicate
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"zxfer/pkg/freeze"
-	"zxfer/pkg/zfs"
 )
 
 // Freeze is an application to freeze on the source's host while snapshots of its datasets are
@@ -39,26 +37,6 @@ func (z *Freeze) covers(source, dataset string) bool {
 	return len(z.Datasets) == 0 || matchesAny(z.Datasets, below)
 }
 
-// freezesFor returns the freezes for snapshots, given by full name, and the freezes with unmatched
-// patterns.
-func (v *RunState) freezesFor(snapshots []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
-	for i := range v.Job.Freeze {
-		z := &v.Job.Freeze[i]
-		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
-		for _, full := range snapshots {
-			if dataset, _, _ := strings.Cut(full, "@"); z.covers(v.Root, dataset) {
-				w.Datasets = append(w.Datasets, dataset)
-			}
-		}
-		if why := v.unmatchedPatterns(z); why != "" {
-			unmatched = append(unmatched, UnmatchedFreeze{w, why})
-		} else if len(w.Datasets) > 0 {
-			out = append(out, w)
-		}
-	}
-	return out, unmatched
-}
-
 // UnmatchedFreeze is a freeze with a pattern that matches no dataset. To freeze the rest would
 // freeze only a part of the application.
 type UnmatchedFreeze struct {
@@ -66,46 +44,60 @@ type UnmatchedFreeze struct {
 	Error string
 }
 
-// unmatchedPatterns returns an error text that lists the patterns without a matching dataset, or
-// "".
-func (v *RunState) unmatchedPatterns(z *Freeze) (why string) {
-	var lost []string
-	for _, pattern := range z.Datasets {
-		alone := Freeze{Datasets: []string{pattern}}
-		covers := func(dataset string) bool { return alone.covers(v.Root, dataset) }
-		idle := slices.Collect(maps.Keys(v.Unchanged))
-		if !slices.ContainsFunc(idle, covers) && !slices.ContainsFunc(v.Source.Datasets, func(d *zfs.Dataset) bool { return covers(d.Name) }) {
-			lost = append(lost, strconv.Quote(pattern))
-		}
-	}
-	if len(lost) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(lost, ", "))
+// freezeSet holds the freezes of a job whose source is root.
+type freezeSet struct {
+	all  []Freeze
+	root string
 }
 
-// addFreezePartners adds the other datasets of an application if one of them changed. The freeze
-// may flush changes to them, and the snapshots are consistent only as a set.
-func (v *RunState) addFreezePartners(changed map[string]bool) {
+// addPartners marks the other datasets of an application as changed if one of them changed. The
+// freeze may flush changes to them, and the snapshots are consistent only as a set.
+func (f freezeSet) addPartners(changed map[string]bool) {
 	for again := true; again; {
 		again = false
-		for i := range v.Job.Freeze {
-			z := &v.Job.Freeze[i]
-			if !slices.ContainsFunc(v.Source.Datasets, func(d *zfs.Dataset) bool { return changed[d.Name] && z.covers(v.Root, d.Name) }) {
-				continue
-			}
-			for _, d := range v.Source.Datasets {
-				if !changed[d.Name] && z.covers(v.Root, d.Name) {
-					changed[d.Name], again = true, true
+		for i := range f.all {
+			var unchanged []string
+			any := false
+			for name, is := range changed {
+				if f.all[i].covers(f.root, name) && is {
+					any = true
+				} else if f.all[i].covers(f.root, name) {
+					unchanged = append(unchanged, name)
 				}
+			}
+			for _, name := range unchanged {
+				changed[name], again = changed[name] || any, again || any
 			}
 		}
 	}
 }
 
-// freezes reports whether any application covers a dataset.
-func (v *RunState) freezes(dataset string) bool {
-	return slices.ContainsFunc(v.Job.Freeze, func(z Freeze) bool { return z.covers(v.Root, dataset) })
+// of returns the freezes for snapshots, given by full name, and the freezes with a pattern that
+// matches none of the job's datasets.
+func (f freezeSet) of(snapshots, datasets []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
+	for i := range f.all {
+		z := &f.all[i]
+		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
+		for _, full := range snapshots {
+			if dataset, _, _ := strings.Cut(full, "@"); z.covers(f.root, dataset) {
+				w.Datasets = append(w.Datasets, dataset)
+			}
+		}
+		var without []string
+		for _, pattern := range z.Datasets {
+			alone := Freeze{Datasets: []string{pattern}}
+			if !slices.ContainsFunc(datasets, func(name string) bool { return alone.covers(f.root, name) }) {
+				without = append(without, strconv.Quote(pattern))
+			}
+		}
+		if len(without) > 0 {
+			why := fmt.Sprintf("datasets: %s matches none of the job's datasets", strings.Join(without, ", "))
+			unmatched = append(unmatched, UnmatchedFreeze{w, why})
+		} else if len(w.Datasets) > 0 {
+			out = append(out, w)
+		}
+	}
+	return out, unmatched
 }
 
 // freezeFaults adds the errors in the job's freezes.

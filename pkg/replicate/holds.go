@@ -17,13 +17,13 @@ func JobOfTag(tag string) (string, bool) {
 	return job, ours && found
 }
 
-// HoldChange moves the holds of a target to its new bases. The caller must save Arrivals, keyed by
+// HoldChange moves the holds of a target to its new bases. The caller must save Copies, keyed by
 // source dataset, before it places holds. Otherwise a crash leaves holds that the next run does
 // not know.
 type HoldChange struct {
-	Target        string
-	Arrivals      map[string]*CopyState
-	Source, There HoldMove
+	Target             string
+	Copies             map[string]*CopyState
+	OnSource, OnTarget HoldMove
 	// Bookmarks maps full names of bookmarks to create to the full names of their snapshots.
 	Bookmarks map[string]string
 }
@@ -32,33 +32,29 @@ type HoldChange struct {
 // are independent: if placing fails on one, the other still releases its old holds.
 type HoldMove struct{ Place, Drop []string }
 
-// holdChange returns the changes for a target, or nil if there are none.
-func (v *RunState) holdChange(t *TargetState) *HoldChange {
-	if t.Failed {
-		return nil
+// moveHolds returns the changes for the copies on a target, or nil if there are none.
+func moveHolds(j *Job, t *TargetState, copies []*pair) *HoldChange {
+	h := &HoldChange{Target: t.Name, Copies: map[string]*CopyState{}, Bookmarks: map[string]string{}}
+	for _, p := range copies {
+		if p.sent != nil && !t.Failed {
+			h.add(j, p)
+		}
 	}
-	h := &HoldChange{Target: t.Name, Arrivals: map[string]*CopyState{}, Bookmarks: map[string]string{}}
-	for _, at := range t.Arrived {
-		h.add(v, at)
-	}
-	if len(h.Arrivals) == 0 {
+	if len(h.Copies) == 0 {
 		return nil
 	}
 	return h
 }
 
-// add adds the changes for one dataset.
-func (h *HoldChange) add(v *RunState, at SentDataset) {
-	var a CopyState
-	if known := v.State.Datasets[at.Source]; known != nil && known.Targets[h.Target] != nil {
-		a = *known.Targets[h.Target]
-	}
+// add adds the changes for one copy.
+func (h *HoldChange) add(j *Job, p *pair) {
+	a, at := *p.known, p.sent
 	var base Held
-	if v.Job.Holds != "none" && v.Job.Holds != "target" {
+	if j.Holds != "none" && j.Holds != "target" {
 		base.Source = at.Newest.In(at.Source)
 	}
-	if v.Job.Holds != "none" && v.Job.Holds != "source" {
-		base.There = at.Target + "@" + at.There
+	if j.Holds != "none" && j.Holds != "source" {
+		base.Target = at.Target + "@" + at.NewestOnTarget
 	}
 	var now []Held // at most one
 	if base != (Held{}) {
@@ -70,54 +66,45 @@ func (h *HoldChange) add(v *RunState, at SentDataset) {
 	held := slices.Clone(a.Held)
 	for _, was := range a.Held {
 		// If the copy was renamed, its holds have the new name.
-		if _, snapshot, ok := strings.Cut(was.There, "@"); ok && was.There != at.Target+"@"+snapshot {
-			held = append(held, Held{There: at.Target + "@" + snapshot})
+		if _, snapshot, ok := strings.Cut(was.Target, "@"); ok && was.Target != at.Target+"@"+snapshot {
+			held = append(held, Held{Target: at.Target + "@" + snapshot})
 		}
 	}
-	if base != (Held{}) && v.isRolledBack(at.Source, a.BaseGUID) {
-		held = append(held, v.possibleHolds(at, base)...)
+	// If the base no longer exists, the source was rolled back, and zxfer restore --rollback has moved
+	// the holds to an older snapshot.
+	if _, exists := p.source.SnapshotOf(a.BaseGUID); !exists && a.BaseGUID != 0 && base != (Held{}) {
+		held = append(held, p.possibleHolds(base)...)
 	}
 	for _, was := range held {
-		h.Source.drop(was.Source, base.Source)
-		h.There.drop(was.There, base.There)
+		h.OnSource.drop(was.Source, base.Source)
+		h.OnTarget.drop(was.Target, base.Target)
 	}
-	h.Source.place(base.Source)
-	h.There.place(base.There)
+	h.OnSource.place(base.Source)
+	h.OnTarget.place(base.Target)
 	a.Held = append(slices.DeleteFunc(held, func(h Held) bool { return h == base }), now...)
-	a.Base, a.There, a.BaseGUID, a.Moving = at.Newest.Name, at.There, at.Newest.GUID, true
-	if b := bookmarkOf(v.Job.Name, at.Source, at.Newest.Name); b != "" && v.Job.Bookmarks != "none" {
+	a.Base, a.BaseOnTarget, a.BaseGUID, a.Moving = at.Newest.Name, at.NewestOnTarget, at.Newest.GUID, true
+	if b := bookmarkOf(j.Name, at.Source, at.Newest.Name); b != "" && j.Bookmarks != "none" {
 		h.Bookmarks[b] = at.Newest.In(at.Source)
 	}
-	h.Arrivals[at.Source] = &a
-}
-
-// isRolledBack reports whether the base of a target no longer exists on the source. Then the
-// source was rolled back, and zxfer restore --rollback has moved the holds to an older snapshot.
-func (v *RunState) isRolledBack(source string, base uint64) bool {
-	d := v.Source.Find(source)
-	if d == nil || base == 0 {
-		return false
-	}
-	_, exists := d.SnapshotOf(base)
-	return !exists
+	h.Copies[at.Source] = &a
 }
 
 // maxReleased limits the result of possibleHolds.
 const maxReleased = 1000
 
-// possibleHolds returns the snapshots of a dataset, other than the base, that may have a hold of
-// the job. If there are more than maxReleased, it returns the newest.
-func (v *RunState) possibleHolds(at SentDataset, base Held) (out []Held) {
-	all := v.Source.Find(at.Source).Snapshots()
+// possibleHolds returns the snapshots of the source dataset, other than the base, that may have a
+// hold of the job. If there are more than maxReleased, it returns the newest.
+func (p *pair) possibleHolds(base Held) (out []Held) {
+	all := p.source.Snapshots()
 	for _, s := range all[max(0, len(all)-maxReleased):] {
 		var h Held
 		if base.Source != "" {
-			h.Source = s.In(at.Source)
+			h.Source = s.In(p.source.Name)
 		}
-		if base.There != "" {
-			h.There = at.Target + "@" + s.Name
+		if base.Target != "" {
+			h.Target = p.sent.Target + "@" + s.Name
 		}
-		if s.GUID != at.Newest.GUID {
+		if s.GUID != p.sent.Newest.GUID {
 			out = append(out, h)
 		}
 	}
@@ -157,13 +144,13 @@ func (h *HoldChange) Placed(source, target []string, whole bool) {
 		return set
 	}
 	noHoldSource, noHoldTarget := setOf(source), setOf(target)
-	for _, a := range h.Arrivals {
+	for _, a := range h.Copies {
 		for i := range a.Held {
 			if noHoldSource[a.Held[i].Source] {
 				a.Held[i].Source = ""
 			}
-			if noHoldTarget[a.Held[i].There] {
-				a.Held[i].There = ""
+			if noHoldTarget[a.Held[i].Target] {
+				a.Held[i].Target = ""
 			}
 		}
 		a.Held = slices.Compact(slices.DeleteFunc(a.Held, func(h Held) bool { return h == Held{} }))

@@ -1,69 +1,41 @@
 package replicate
 
 import (
+	"cmp"
+	"maps"
 	"strings"
 
 	"zxfer/pkg/zfs"
 )
 
-// incrementalSources finds the incremental sources of the next run, after this run's hold changes.
-type incrementalSources struct {
-	*RunState
-	moved map[string]*HoldChange // by target
-}
+// needs holds, by the name of a source dataset, the versions that each of its targets needs: by GUID,
+// with the reason.
+type needs map[string][]map[uint64]string
 
-// staleBookmarks returns bookmarks of the job that are older than the base of some target and are
-// not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
-func (b *incrementalSources) staleBookmarks() []string {
-	var stale []string
-	for _, d := range b.Source.Datasets {
-		own, newest, known := map[uint64]bool{}, uint64(0), len(b.Targets) > 0
-		for _, t := range b.Targets {
-			if b.Excluded[t.Name][d.Name] {
-				continue
-			}
-			of, at := map[uint64]string{}, uint64(0)
-			b.addTarget(of, t, d)
-			for _, v := range d.Versions {
-				if of[v.GUID] != "" {
-					own[v.GUID], at = true, max(at, v.CreateTXG)
-				}
-			}
-			known, newest = known && at != 0, max(newest, at)
-		}
-		for _, v := range d.Versions {
-			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+b.Job.Name+":") {
-				stale = append(stale, v.In(d.Name))
-			}
-		}
+// neededBy returns the needs of the targets after the holds were moved.
+func neededBy(pairs []*pair, moved []*HoldChange) needs {
+	after, out := map[string]map[string]*CopyState{}, needs{}
+	for _, h := range moved {
+		after[h.Target] = h.Copies
 	}
-	return stale
-}
-
-// needed returns the versions of a source dataset that retention must keep, by GUID, with the
-// reason: bases of the targets, and snapshots that interrupted transfers still need.
-func (b *incrementalSources) needed(d *zfs.Dataset) map[uint64]string {
-	out := map[uint64]string{}
-	for _, t := range b.Targets {
-		b.addTarget(out, t, d)
+	for _, p := range pairs {
+		name := p.source.Name
+		out[name] = append(out[name], p.needed(cmp.Or(after[p.target.Name][name], p.known)))
 	}
 	return out
 }
 
-// addTarget adds the versions that one target needs. If the target was not reached, it uses the
-// state of the last run.
-func (b *incrementalSources) addTarget(out map[uint64]string, t *TargetState, d *zfs.Dataset) {
-	if b.Excluded[t.Name][d.Name] {
-		return
-	}
-	a := b.arrival(d.Name, t.Name)
+// needed returns the base of the copy, and the snapshots that an interrupted transfer still needs.
+// If the target was not reached, it uses a, the state of the copy.
+func (p *pair) needed(a *CopyState) map[uint64]string {
+	out, t := map[uint64]string{}, p.target
 	if a.BaseGUID != 0 {
 		out[a.BaseGUID] = "base of " + t.Name
 	}
-	if t.Listing == nil || t.Failed || t.Cut[d.Name] {
+	if t.Listing == nil || t.Failed || t.Cut[p.source.Name] {
 		// Any snapshot of the stream may be the target's most recent one.
-		for _, v := range d.Snapshots() {
-			if v.CreateTXG > txgOf(d, a.BaseGUID) && v.CreateTXG <= a.Sending {
+		for _, v := range p.source.Snapshots() {
+			if v.CreateTXG > txgOf(p.source, a.BaseGUID) && v.CreateTXG <= a.Sending {
 				out[v.GUID] = "on its way to " + t.Name
 			}
 		}
@@ -71,22 +43,60 @@ func (b *incrementalSources) addTarget(out map[uint64]string, t *TargetState, d 
 	for guid := range t.Partial {
 		out[guid] = "on its way to " + t.Name
 	}
-	if td := t.Dataset(t.CopyOf(b.Root, d.Name)); td != nil {
-		if base, ok := CommonSnapshot(d, td); ok {
+	if p.copied != nil {
+		if base, ok := CommonSnapshot(p.source, p.copied); ok {
 			out[base.GUID] = "base of " + t.Name
 		}
 	}
+	return out
 }
 
-// arrival returns the state of a copy after this run. It never returns nil.
-func (b *incrementalSources) arrival(source, target string) *CopyState {
-	if h := b.moved[target]; h != nil && h.Arrivals[source] != nil {
-		return h.Arrivals[source]
+// protected returns the versions of the copy that pruning must keep, by GUID, with the reason.
+func (p *pair) protected() map[uint64]string {
+	out := map[uint64]string{}
+	for guid := range p.target.Partial {
+		out[guid] = "an interrupted receive needs it"
 	}
-	if known := b.State.Datasets[source]; known != nil && known.Targets[target] != nil {
-		return known.Targets[target]
+	if base, ok := CommonSnapshot(p.source, p.copied); ok {
+		out[base.GUID] = "base of the next increment"
+		return out
 	}
-	return &CopyState{}
+	for _, v := range p.copied.Versions { // a dataset that zxfer did not copy
+		out[v.GUID] = "the source has none of these"
+	}
+	return out
+}
+
+// of returns the versions of a source dataset that any target needs.
+func (n needs) of(dataset string) map[uint64]string {
+	out := map[uint64]string{}
+	for _, versions := range n[dataset] {
+		maps.Copy(out, versions)
+	}
+	return out
+}
+
+// staleBookmarks returns bookmarks of the job that are older than the base of some target and are
+// not themselves the base of any. An absent target therefore keeps one bookmark, not one per run.
+func (n needs) staleBookmarks(job string, datasets []*zfs.Dataset) (stale []string) {
+	for _, d := range datasets {
+		own, newest, known := map[uint64]bool{}, uint64(0), true
+		for _, versions := range n[d.Name] {
+			at := uint64(0)
+			for _, v := range d.Versions {
+				if versions[v.GUID] != "" {
+					own[v.GUID], at = true, max(at, v.CreateTXG)
+				}
+			}
+			known, newest = known && at != 0, max(newest, at)
+		}
+		for _, v := range d.Versions {
+			if known && v.Kind == zfs.Bookmark && v.CreateTXG < newest && !own[v.GUID] && strings.HasPrefix(v.Name, zfs.TagPrefix+job+":") {
+				stale = append(stale, v.In(d.Name))
+			}
+		}
+	}
+	return stale
 }
 
 // txgOf returns the createtxg of a version, or 0 if the dataset has no such GUID.

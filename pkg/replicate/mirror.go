@@ -1,9 +1,6 @@
 package replicate
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/dustin/go-humanize/english"
 
 	"zxfer/pkg/zfs"
@@ -19,12 +16,7 @@ type Mirror struct {
 }
 
 // AtMost returns Limit or its default.
-func (m *Mirror) AtMost() int {
-	if m.Limit == nil {
-		return defaultPruneLimit
-	}
-	return *m.Limit
-}
+func (m *Mirror) AtMost() int { return valueOr(m.Limit, defaultPruneLimit) }
 
 // MirrorsSnapshots reports whether the mirror destroys snapshots. A retention grid replaces that.
 func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention == nil }
@@ -32,70 +24,59 @@ func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention
 // MirrorsDatasets reports whether the mirror destroys orphans.
 func (t *Target) MirrorsDatasets() bool { return t.Mirror != nil && t.Mirror.Gone != 0 }
 
-// mirror adds the snapshots that were deleted on the source to p.
-func (v *RunState) mirror(p *Pruning, t *TargetState) {
-	has := map[uint64]bool{} // in any dataset: a promotion moves snapshots
-	for _, d := range slices.Concat(v.All, v.Source.Datasets) {
-		for _, s := range d.Snapshots() {
-			has[s.GUID] = true
+// mirrorSnapshots adds to p the snapshots that were deleted on the source. If a source dataset is
+// partially received, or has no snapshot in the scope, it keeps all. It also keeps snapshots newer
+// than the most recent common one, because they are a divergence.
+func (s *side) mirrorSnapshots(p *Pruning) {
+	for i := range s.candidates {
+		c := &s.candidates[i]
+		p.Kept += s.scope.Count(c.dataset)
+		base, _ := CommonSnapshot(c.source, c.dataset)
+		var deleted []zfs.Version
+		for _, have := range c.dataset.Snapshots() {
+			switch why := c.protected[have.GUID]; {
+			case s.exists[have.GUID] || !s.scope.Has(have.Name):
+			case c.source.Inconsistent() || s.scope.Count(c.source) == 0:
+				p.KeepReasons[have.In(c.dataset.Name)] = "the source tells of no snapshot"
+			case why != "":
+				p.Protected++
+				p.KeepReasons[have.In(c.dataset.Name)] = why
+			case have.CreateTXG > base.CreateTXG:
+				p.KeepReasons[have.In(c.dataset.Name)] = "newer than the newest common snapshot"
+			default:
+				deleted = append(deleted, have)
+			}
 		}
-	}
-	for _, s := range v.To(t.Name) {
-		if dst := t.Dataset(t.CopyOf(v.Root, s.Name)); dst != nil {
-			v.mirrorOne(p, t, s, dst, has)
+		p.Results[c.source.Name] = s.checkMirror(p, c, len(deleted))
+		p.Kept -= len(deleted)
+		for _, have := range deleted {
+			p.Remove = append(p.Remove, have.In(c.dataset.Name))
 		}
 	}
 }
 
-// mirrorOne adds the deleted snapshots of one dataset. If the source is partially received, or has
-// no snapshot in the scope, it keeps all. It also keeps snapshots newer than the most recent
-// common one, because they are a divergence.
-func (v *RunState) mirrorOne(p *Pruning, t *TargetState, source, dst *zfs.Dataset, has map[uint64]bool) {
-	p.Kept += v.Scope.Count(dst)
-	base, _ := CommonSnapshot(source, dst)
-	protected := t.protected(source, dst)
-	var deleted []zfs.Version
-	for _, s := range dst.Snapshots() {
-		switch why := protected[s.GUID]; {
-		case has[s.GUID] || !v.Scope.Has(s.Name):
-		case source.Inconsistent() || v.Scope.Count(source) == 0:
-			p.KeepReasons[s.In(dst.Name)] = "the source tells of no snapshot"
-		case why != "":
-			p.Protected++
-			p.KeepReasons[s.In(dst.Name)] = why
-		case s.CreateTXG > base.CreateTXG:
-			p.KeepReasons[s.In(dst.Name)] = "newer than the newest common snapshot"
-		default:
-			deleted = append(deleted, s)
-		}
-	}
-	result := &PruneResult{Original: source.GUID}
-	if len(deleted) == 0 {
+// checkMirror refuses to destroy snapshots if the source dataset is not the one that was copied, or
+// if there are more than the limit. It returns what the run learned about the dataset.
+func (s *side) checkMirror(p *Pruning, c *candidate, deleted int) *PruneResult {
+	result, count := &PruneResult{Original: c.source.GUID}, english.Plural(deleted, "snapshot", "")
+	if deleted == 0 {
 		result.Fingerprint = "mirror"
+		return result
 	}
-	p.Results[source.Name] = result
 	of := uint64(0)
-	if known := v.State.Datasets[source.Name]; known != nil && known.Targets[t.Name] != nil {
-		of = known.Targets[t.Name].Of
+	if a := c.state.Targets[s.name]; a != nil {
+		of = a.OriginalGUID
 	}
 	switch {
-	case len(deleted) == 0 || v.NoLimit:
+	case s.noLimit:
 	case of == 0:
 		result.Original = 0
-		p.refuseMirror("nothing was removed: %s lacks %s that its copy has, and no run saw it before: it may have been restored", source.Name, english.Plural(len(deleted), "snapshot", ""))
-	case of != source.GUID:
+		p.refuse("%s lacks %s that its copy has, and no run saw it before: it may have been restored", c.source.Name, count)
+	case of != c.source.GUID:
 		result.Original = 0
-		p.refuseMirror("nothing was removed: %s was created anew, or restored, and lacks %s that its copy has", source.Name, english.Plural(len(deleted), "snapshot", ""))
-	case len(deleted) > t.Mirror.AtMost():
-		p.refuseMirror("nothing was removed: %s of %s are gone from the source, and mirror.limit allows one run %d", english.Plural(len(deleted), "snapshot", ""), dst.Name, t.Mirror.AtMost())
+		p.refuse("%s was created anew, or restored, and lacks %s that its copy has", c.source.Name, count)
+	case deleted > s.mirror.AtMost():
+		p.refuse("%s of %s are gone from the source, and mirror.limit allows one run %d", count, c.dataset.Name, s.mirror.AtMost())
 	}
-	p.Kept -= len(deleted)
-	for _, s := range deleted {
-		p.Remove = append(p.Remove, s.In(dst.Name))
-	}
-}
-
-// refuseMirror sets the error of p, which then destroys nothing.
-func (p *Pruning) refuseMirror(format string, args ...any) {
-	p.Refused, p.Error = true, fmt.Sprintf(format, args...)
+	return result
 }

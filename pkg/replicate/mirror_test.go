@@ -43,7 +43,7 @@ func TestMirror(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(CopyState{Of: tt.of}).withTarget(parseListing(tt.there...))
+			v := newRunState(t, parseListing(tt.source...), near+fmt.Sprintf("mirror = { limit = %d }\n", tt.limit)).withCopy(CopyState{OriginalGUID: tt.of}).withTarget(parseListing(tt.there...))
 			v.NoLimit = tt.beyond
 			if tt.partial {
 				v.Source.Datasets[0].Properties["inconsistent"] = zfs.Property{Value: "1"}

@@ -47,7 +47,7 @@ func (g *Orphan) Wait(now time.Time, grace time.Duration) {
 
 // NoteOrphans updates the state: it adds copies whose original is missing and drops those whose
 // original returned. v.All must be a complete listing of the source.
-func (v *RunState) NoteOrphans() {
+func (v *Survey) NoteOrphans() {
 	names, guids, root := map[string]bool{}, map[uint64]bool{}, uint64(0)
 	for _, d := range v.All {
 		names[d.Name], guids[d.GUID] = true, true
@@ -57,7 +57,7 @@ func (v *RunState) NoteOrphans() {
 	}
 	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		if names[g.Source] {
-			v.noteReturned(g)
+			v.State.noteReturned(g)
 		}
 		return names[g.Source]
 	})
@@ -84,8 +84,8 @@ func (v *RunState) NoteOrphans() {
 			}
 			g := &Orphan{Target: target, Dataset: a.Target, Source: source, Since: v.Started, Seen: v.Started, SourceReplaced: replaced}
 			for _, h := range a.Held {
-				if h.There != "" {
-					g.Held = append(g.Held, h.There)
+				if h.Target != "" {
+					g.Held = append(g.Held, h.Target)
 				}
 			}
 			v.State.Orphans = append(v.State.Orphans, g)
@@ -96,10 +96,10 @@ func (v *RunState) NoteOrphans() {
 
 // noteReturned adds the holds of an orphan to the state of its dataset again, because the source
 // has that dataset again.
-func (v *RunState) noteReturned(g *Orphan) {
-	a := v.State.Arrival(g.Source, g.Target)
+func (s *State) noteReturned(g *Orphan) {
+	a := s.Copy(g.Source, g.Target)
 	for _, snapshot := range g.Held {
-		if h := (Held{There: snapshot}); !slices.Contains(a.Held, h) {
+		if h := (Held{Target: snapshot}); !slices.Contains(a.Held, h) {
 			a.Held, a.Moving = append(a.Held, h), true
 		}
 	}
@@ -107,7 +107,7 @@ func (v *RunState) noteReturned(g *Orphan) {
 
 // UpdateOrphans drops orphans of a target that no longer exist or were recreated, and advances the
 // grace period of the others.
-func (v *RunState) UpdateOrphans(t *Target, guidOf func(name string) (guid uint64)) {
+func (v *Survey) UpdateOrphans(t *Target, guidOf func(name string) (guid uint64)) {
 	v.State.Orphans = slices.DeleteFunc(v.State.Orphans, func(g *Orphan) bool {
 		guid := guidOf(g.Dataset)
 		if g.Target != t.Name {
@@ -126,35 +126,34 @@ func (v *RunState) UpdateOrphans(t *Target, guidOf func(name string) (guid uint6
 
 // destroyOrphans adds overdue orphans to p, descendants first. It spares copies that have data
 // other than the job's snapshots.
-func (v *RunState) destroyOrphans(p *Pruning, t *TargetState) {
-	listing := v.DueOrphans[t.Name]
-	if listing == nil {
+func (s *side) destroyOrphans(p *Pruning) {
+	if s.orphans == nil {
 		return
 	}
-	found, planned := listing.ByName(), map[string]bool{}
-	for _, g := range slices.Backward(v.Overdue(t.Target)) { // by name
-		d := found[g.Dataset]
-		if d == nil || d.GUID != g.GUID {
+	found, planned := s.orphans.ByName(), map[string]bool{}
+	for _, o := range slices.Backward(s.overdue) { // by name
+		d := found[o.Dataset]
+		if d == nil || d.GUID != o.GUID {
 			continue
 		}
-		if why := v.keepReason(d, listing, planned); why != "" {
+		if why := s.keepReason(d, planned); why != "" {
 			p.KeepReasons[d.Name] = why
 			continue
 		}
 		planned[d.Name] = true
-		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: Tag(v.Job.Name, t.Name)}
-		for _, s := range d.Snapshots() {
-			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: s.Name, GUID: s.GUID})
+		remove := zfs.Orphan{Dataset: d.Name, GUID: d.GUID, Tag: Tag(s.job.Name, s.name)}
+		for _, have := range d.Snapshots() {
+			remove.Snapshots = append(remove.Snapshots, zfs.SnapshotID{Name: have.Name, GUID: have.GUID})
 		}
-		p.Datasets, p.Gone = append(p.Datasets, d.Name), append(p.Gone, remove)
+		p.Datasets, p.OrphanRequests = append(p.Datasets, d.Name), append(p.OrphanRequests, remove)
 	}
-	if n := len(p.Datasets); n > t.Mirror.AtMost() && !v.NoLimit {
-		p.refuseMirror("nothing was removed: %s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), t.Mirror.AtMost())
+	if n := len(p.Datasets); n > s.mirror.AtMost() && !s.noLimit {
+		p.refuse("%s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), s.mirror.AtMost())
 	}
 }
 
 // Overdue returns the orphans of a target whose grace period is over.
-func (v *RunState) Overdue(t *Target) (all []*Orphan) {
+func (v *Survey) Overdue(t *Target) (all []*Orphan) {
 	for _, g := range v.State.OrphansAt(t.Name) {
 		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
 			all = append(all, g)
@@ -174,15 +173,15 @@ func (s *State) OrphansAt(target string) (all []*Orphan) {
 }
 
 // keepReason returns why an orphan must be kept, or "" if it may be destroyed.
-func (v *RunState) keepReason(d *zfs.Dataset, listing *zfs.Listing, planned map[string]bool) string {
-	for _, below := range listing.Datasets {
+func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
+	for _, below := range s.orphans.Datasets {
 		if strings.HasPrefix(below.Name, d.Name+"/") && !planned[below.Name] {
 			return below.Name + " is below it, and stays"
 		}
 	}
-	for _, s := range d.Snapshots() {
-		if !v.Scope.Has(s.Name) {
-			return "@" + s.Name + " is none of the job's"
+	for _, have := range d.Snapshots() {
+		if !s.scope.Has(have.Name) {
+			return "@" + have.Name + " is none of the job's"
 		}
 	}
 	switch {
@@ -194,7 +193,7 @@ func (v *RunState) keepReason(d *zfs.Dataset, listing *zfs.Listing, planned map[
 	return ""
 }
 
-// Removed drops an orphan that was destroyed.
-func (s *State) Removed(target, dataset string) {
+// DropOrphan drops an orphan that was destroyed.
+func (s *State) DropOrphan(target, dataset string) {
 	s.Orphans = slices.DeleteFunc(s.Orphans, func(g *Orphan) bool { return g.Target == target && g.Dataset == dataset })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // A copy is an orphan if its dataset was on the source before and no longer is, by name and GUID.
-func TestMiss(t *testing.T) {
+func TestNoteOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*RunState)
@@ -41,7 +41,7 @@ func TestMiss(t *testing.T) {
 			v.State.Root, v.State.Orphans = 7, []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1)}}
 		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Since: hour(1), Seen: hour(1), SourceReplaced: true}}},
 		"with a hold": {func(v *RunState) {
-			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {There: "vault/t/a@1"}}
+			v.State.Datasets["tank/a"].Targets["near"].Held = []Held{{Source: "tank/a@1"}, {Target: "vault/t/a@1"}}
 		}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a", Held: []string{"vault/t/a@1"}}}},
 	} {
 		v := newRunState(t, parseListing("tank"), near+"mirror = { gone = \"4d\" }\n")
@@ -65,7 +65,7 @@ func TestMiss(t *testing.T) {
 }
 
 // The time between two runs counts up to a quarter of the grace period, and never backwards.
-func TestGoneWaits(t *testing.T) {
+func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 4 * 24 * time.Hour
 	g := &Orphan{Seen: hour(0)}
@@ -87,7 +87,7 @@ func TestGoneWaits(t *testing.T) {
 }
 
 // The grace period advances only while the same copy exists.
-func TestKeepGone(t *testing.T) {
+func TestUpdateOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		gone    Orphan
@@ -119,13 +119,13 @@ func TestKeepGone(t *testing.T) {
 		require.Equal(t, tt.overdue, len(v.Overdue(target)) == 1, name)
 		v.Job.Recursive = false
 		require.Empty(t, v.Overdue(target), name)
-		v.State.Removed("near", "vault/t/a")
+		v.State.DropOrphan("near", "vault/t/a")
 		require.Equal(t, []*Orphan{other}, v.State.Orphans, name)
 	}
 }
 
 // An orphan is destroyed, with its descendants, if only the job has used it.
-func TestRemoveGone(t *testing.T) {
+func TestDestroyOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		there   []string
@@ -170,14 +170,14 @@ func TestRemoveGone(t *testing.T) {
 			}
 			p := Decide(v).Prunings[0]
 			require.Equal(t, tt.remove, p.Datasets)
-			require.Len(t, p.Gone, len(tt.remove))
+			require.Len(t, p.OrphanRequests, len(tt.remove))
 			require.Equal(t, tt.refused, p.Refused)
 			if tt.stays == nil {
 				tt.stays = map[string]string{}
 			}
 			require.Equal(t, tt.stays, p.KeepReasons)
-			if len(p.Gone) > 0 {
-				last := p.Gone[len(p.Gone)-1]
+			if len(p.OrphanRequests) > 0 {
+				last := p.OrphanRequests[len(p.OrphanRequests)-1]
 				require.Equal(t, Tag("j", "near"), last.Tag)
 				require.Len(t, last.Snapshots, len(there.Datasets[0].Snapshots()))
 				require.NoError(t, last.Check())

@@ -22,7 +22,7 @@ func TestPruningCounts(t *testing.T) {
 	require.Equal(t, 4, p.Kept, "tank@2 and @4, tank/a@5 and @6")
 	require.Equal(t, 2, p.Protected, "the bases tank@2 and tank/a@5")
 	require.Empty(t, p.Held)
-	require.Empty(t, p.Doubted)
+	require.Empty(t, p.Untrusted)
 	require.Equal(t, "retention", p.Rule())
 	p.Keep("tank@1")
 	require.Equal(t, []string{"tank@1"}, p.Held)
@@ -33,7 +33,7 @@ func TestPruningCounts(t *testing.T) {
 	// A snapshot dated later than this host's clock is untrusted, and kept.
 	v = newRunState(t, parseListing("tank@1 @2 @200"), "[job.retention]\nlast = 1\n")
 	p = Decide(v).Prunings[0]
-	require.Equal(t, []string{"tank@200"}, p.Doubted)
+	require.Equal(t, []string{"tank@200"}, p.Untrusted)
 	require.NotContains(t, p.Remove, "tank@200")
 }
 
@@ -70,14 +70,16 @@ func TestPruneLooksAgain(t *testing.T) {
 		change func(*RunState)
 		looks  bool
 	}{
-		"nothing":             {func(*RunState) {}, false},
-		"a bookmark":          {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
-		"another snapshot":    {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
-		"one snapshot less":   {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
-		"another base":        {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
-		"another grid":        {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
-		"doubted dates":       {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: untrusted} }, true},
-		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Past[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
+		"nothing":           {func(*RunState) {}, false},
+		"a bookmark":        {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
+		"another snapshot":  {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
+		"one snapshot less": {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"another base":      {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
+		"another grid":      {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"doubted dates": {func(v *RunState) {
+			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: untrusted}
+		}, true},
+		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
 	} {
 		v := newRunState(t, parseListing("tank@1 @2"), settings).withTarget(parseListing("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
@@ -113,12 +115,12 @@ func TestLearn(t *testing.T) {
 	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
 	s.Learn(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
 	known := s.Datasets["tank"]
-	require.Equal(t, map[string]*History{"near": past}, known.Past)
+	require.Equal(t, map[string]*History{"near": past}, known.Histories)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
-	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
 	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
-	require.EqualValues(t, 5, s.Arrival("tank", "near").Of)
+	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
 	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
@@ -127,7 +129,7 @@ func TestLearn(t *testing.T) {
 func TestDone(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
-	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Done()
+	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Complete()
 	require.EqualValues(t, 9, done.Kept)
 	require.Equal(t, []uint64{4}, done.Left)
 	require.Zero(t, waiting.Kept)
@@ -143,4 +145,16 @@ func TestFailedPruning(t *testing.T) {
 	v := newRunState(t, parseListing("tank@1"), "[job.retention]\nlast = 1\n")
 	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
 	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
+}
+
+// A run may reach the limit, but not exceed it.
+func TestPruneLimit(t *testing.T) {
+	t.Parallel()
+	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {
+		v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = "+limit+"\n[job.retention]\nlast = 1\n")
+		v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
+		p := Decide(v).Prunings[0]
+		require.Equal(t, refused, p.Refused, limit)
+		require.Equal(t, refused, fault.ClassOf(p.Failed()) == fault.Refused, limit)
+	}
 }

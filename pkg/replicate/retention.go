@@ -2,45 +2,10 @@ package replicate
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 	"time"
 
-	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
-
-// Grid is a retention policy. It keeps the newest Last snapshots, and the newest snapshot of each
-// of the newest N hours, days … (ISO weeks) that have one. A snapshot is kept if any rule keeps
-// it.
-type Grid struct {
-	// Timezone determines where hours, days … start.
-	Timezone Zone `toml:"timezone,omitempty"`
-
-	Last    int `toml:"last,omitempty"`
-	Hourly  int `toml:"hourly,omitempty"`
-	Daily   int `toml:"daily,omitempty"`
-	Weekly  int `toml:"weekly,omitempty"`
-	Monthly int `toml:"monthly,omitempty"`
-	Yearly  int `toml:"yearly,omitempty"`
-	// Also keeps more snapshots, by name, for example those of another tool.
-	Also []Also `toml:"also,omitempty,inline"`
-}
-
-// Also keeps snapshots by name: the newest Last, and all that are at most Age older than the most
-// recent snapshot in the scope.
-type Also struct {
-	Names []string `toml:"names"` // patterns
-	Last  int      `toml:"last,omitempty"`
-	Age   Duration `toml:"age,omitempty"`
-	// Before excludes snapshots from that time on; zero excludes none.
-	Before time.Time `toml:"before,omitempty"`
-}
-
-// Empty reports whether the grid has no rule.
-func (g *Grid) Empty() bool {
-	return len(g.Also) == 0 && g.Last|g.Hourly|g.Daily|g.Weekly|g.Monthly|g.Yearly == 0
-}
 
 // Removal is the retention decision for a dataset.
 type Removal struct {
@@ -119,96 +84,28 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	return out
 }
 
-// Point is a snapshot, as input of a grid.
-type Point struct {
-	Name string
-	Time time.Time
-	// Order is the createtxg; higher is newer. Clocks may be wrong, so Time decides only if Order
-	// is equal.
-	Order uint64
-}
-
-// Keep returns the points that the grid keeps, by name, with the rules ("daily, monthly"). A nil
-// grid keeps all.
-//
-// Keep is stable: a point that it keeps now was kept at all earlier times, so frequent pruning has
-// the same result as a single one. The newest snapshot represents a period, so a period that has
-// started always has one.
-func (g *Grid) Keep(points []Point) map[string]string {
-	kept := make(map[string]string, len(points))
-	if g == nil {
-		for _, p := range points {
-			kept[p.Name] = "no retention is set"
-		}
-		return kept
-	}
-	newestFirst := slices.Clone(points)
-	slices.SortFunc(newestFirst, func(a, b Point) int {
-		return cmp.Or(cmp.Compare(b.Order, a.Order), b.Time.Compare(a.Time), cmp.Compare(b.Name, a.Name))
-	})
-	for _, r := range g.rules() {
-		seen, left := map[int64]bool{}, r.count
-		for i, p := range newestFirst {
-			if left == 0 {
-				break
-			}
-			period := int64(i)
-			if r.period != nil {
-				period = r.period(p.Time.In(g.Timezone.Location()))
-			}
-			if seen[period] {
-				continue
-			}
-			seen[period], left = true, left-1
-			kept[p.Name] = appendRule(kept[p.Name], r.name)
+// overLimit counts the points to destroy that an earlier run kept (order at most last) and that
+// are not superseded: the grid destroys them even without newer snapshots, or would keep them
+// regardless of newer ones.
+func (g *Grid) overLimit(trusted []Point, destroy map[string]bool, last uint64, now time.Time) int {
+	var before []Point
+	for _, p := range trusted {
+		if p.Order <= last {
+			before = append(before, p)
 		}
 	}
-	for i := range g.Also {
-		g.Also[i].keep(newestFirst, kept)
+	if len(destroy) == 0 || len(before) == 0 {
+		return 0
 	}
-	return kept
-}
-
-// keep adds the points that the rule keeps to kept.
-func (a *Also) keep(newestFirst []Point, kept map[string]string) {
-	left, names := a.Last, plan.ParsePatterns(a.Names)
-	for _, p := range newestFirst {
-		if !names.Match(p.Name) || !a.Before.IsZero() && !p.Time.Before(a.Before) {
-			continue
+	kept := g.Keep(before)
+	byTime := *g
+	byTime.Last = 0
+	always := byTime.Keep(append(byTime.filled(before[len(before)-1].Time, now), before...))
+	n := 0
+	for _, p := range before {
+		if destroy[p.Name] && (kept[p.Name] == "" || always[p.Name] != "") {
+			n++
 		}
-		if age := newestFirst[0].Time.Sub(p.Time); left <= 0 && (a.Age == 0 || age > time.Duration(a.Age)) {
-			continue
-		}
-		left--
-		kept[p.Name] = appendRule(kept[p.Name], "also")
 	}
-}
-
-func appendRule(rules, rule string) string { return strings.TrimPrefix(rules+", "+rule, ", ") }
-
-// rule is a line of a grid. It keeps the newest snapshot of each of count periods.
-type rule struct {
-	name   string
-	count  int
-	period func(time.Time) int64 // returns the number of the period of a time in the grid's zone
-	step   time.Duration         // at most a period, at least a third of one
-}
-
-// rules returns the lines of the grid.
-//
-// A local day has 22 to 26 hours, and a clock change may leave half an hour of an hour. Therefore
-// dates identify periods, and start times identify hours: an hour that the clock shows twice
-// counts as two.
-func (g *Grid) rules() []rule {
-	return []rule{
-		{"last", g.Last, nil, time.Hour},
-		{"hourly", g.Hourly, func(t time.Time) int64 { return t.Unix() - int64(t.Minute()*60+t.Second()) }, time.Hour / 2},
-		{"daily", g.Daily, func(t time.Time) int64 { return int64(t.Year()*1000 + t.YearDay()) }, day / 2},
-		{"weekly", g.Weekly, func(t time.Time) int64 {
-			year, week := t.ISOWeek()
-			return int64(year*100 + week)
-		}, 6 * day},
-		{"monthly", g.Monthly, func(t time.Time) int64 { return int64(t.Year()*12) + int64(t.Month()) }, 27 * day},
-		{"yearly", g.Yearly, func(t time.Time) int64 { return int64(t.Year()) }, 364 * day},
-	}
+	return n
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/zfs"
 )
@@ -124,8 +125,6 @@ func TestKeepSaysWhy(t *testing.T) {
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	points := []Point{{Name: "old", Time: at.AddDate(0, 0, -3)}, {Name: "new", Time: at}}
 	require.Equal(t, map[string]string{"new": "last, daily", "old": "daily"}, (&Grid{Last: 1, Daily: 2}).Keep(points))
-	var none *Grid
-	require.Len(t, none.Keep(points), 2)
 }
 
 // If the clock was years ahead for a day, or was set back, later snapshots are still kept. The
@@ -184,7 +183,6 @@ func TestKeepAlso(t *testing.T) {
 		}
 	}
 	require.Equal(t, "last, also", (&Grid{Last: 1, Also: []Also{{Names: []string{"b*"}, Last: 1}}}).Keep(points)["b5"])
-	require.Equal(t, "no retention is set", (*Grid)(nil).Keep(points)["a0"])
 	require.Empty(t, (&Grid{Last: 3, Also: []Also{{Names: a, Last: 1}}}).Keep(nil))
 }
 
@@ -301,4 +299,38 @@ func TestPrunableWithoutGrid(t *testing.T) {
 	d := &zfs.Dataset{Name: "a", Versions: []zfs.Version{{Kind: zfs.Snapshot, Name: "x", GUID: 1}}}
 	var none *Grid
 	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
+}
+
+// Snapshots that are kept because of holds do not count towards the limit of later runs.
+func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: plan.ParsePatterns([]string{"*"})}, &History{}
+	d, created := &zfs.Dataset{Name: "vault/a"}, map[string]time.Time{}
+	take := func(i int) {
+		name := fmt.Sprint("s", i)
+		d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: uint64(i + 1), CreateTXG: uint64(i + 1)})
+		created[name] = begin.Add(time.Duration(i) * time.Hour)
+	}
+	for i := range 200 {
+		take(i)
+	}
+	for run := range 3 {
+		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
+		require.Len(t, r.Remove, 176+run, "nothing could be destroyed, as all are held")
+		require.Zero(t, r.OverLimit, "run %d", run)
+		h.Complete()
+		take(200 + run)
+	}
+}
+
+// A changed grid destroys snapshots that are not superseded.
+func TestBeyond(t *testing.T) {
+	t.Parallel()
+	v := newVault(t, &Grid{Hourly: 200})
+	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	now := v.receiveHonest(rand.New(rand.NewPCG(1, 15)), begin, begin.Add(20*day), time.Hour, time.Hour)
+	require.Zero(t, v.limit)
+	v.grid = &Grid{Hourly: 20}
+	require.Equal(t, 180, v.grid.Prunable(v.d, v.scope, v.created, nil, v.history, now).OverLimit)
 }

@@ -20,7 +20,7 @@ const (
 // Review completes the plan of a transfer to a target: it explains conflicts with the job's state
 // and adds conflicts that the planner cannot find. It changes no dataset; hints name the commands.
 // It returns additional notes.
-func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
+func (v *Survey) Review(t *Target, p *plan.Plan, st *plan.State) (news []string) {
 	sources := st.Source.ByName()
 	for i := range p.Conflicts {
 		c := &p.Conflicts[i]
@@ -64,7 +64,7 @@ func (v *RunState) Review(t *Target, p *plan.Plan, st *plan.State) (news []strin
 }
 
 // recreated changes a conflict about missing common snapshots if the source dataset was recreated.
-func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
+func (v *Survey) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st *plan.State) {
 	known := v.State.Datasets[c.Source]
 	if c.ID != plan.NoCommon || known == nil || now == nil || known.GUID == 0 || known.GUID == now.GUID {
 		return
@@ -86,7 +86,7 @@ func (v *RunState) recreated(t *Target, c *finding.Finding, now *zfs.Dataset, st
 
 // orphans returns the datasets of the target whose name has no dataset on the source, by GUID of
 // their snapshots.
-func (v *RunState) orphans(t *Target, st *plan.State) map[uint64]string {
+func (v *Survey) orphans(t *Target, st *plan.State) map[uint64]string {
 	named := map[string]bool{}
 	for _, d := range v.All {
 		named[t.CopyOf(v.Root, d.Name)] = true

@@ -15,8 +15,8 @@ import (
 type State struct {
 	// Datasets are datasets of the source, by name.
 	Datasets map[string]*DatasetState `json:"datasets"`
-	// Aside are existing diverged copies.
-	Aside []DivergedCopy `json:"set_aside,omitempty"`
+	// Diverged are existing diverged copies.
+	Diverged []DivergedCopy `json:"set_aside,omitempty"`
 	// Root is the GUID of the source's root at the last call of NoteOrphans.
 	Root uint64 `json:"root_guid,string,omitempty"`
 	// Orphans are copies of datasets that no longer exist on the source.
@@ -33,12 +33,12 @@ type DatasetState struct {
 	// Consistent reports, by snapshot name, whether all applications of the dataset were frozen
 	// for it. It has the most recent snapshot and the bases of the targets.
 	Consistent map[string]bool `json:"consistent,omitempty"`
-	// Past holds the retention history, by side.
-	Past map[string]*History `json:"past,omitempty"`
+	// Histories holds the retention history, by side.
+	Histories map[string]*History `json:"past,omitempty"`
 	// Targets holds the state of the copies, by target name.
 	Targets map[string]*CopyState `json:"targets"`
-	// Alone is set if the job has no target.
-	Alone *LocalState `json:"alone,omitempty"`
+	// Local is set if the job has no target.
+	Local *LocalState `json:"alone,omitempty"`
 }
 
 // Identify records the identity of the dataset.
@@ -46,8 +46,8 @@ func (k *DatasetState) Identify(d *zfs.Dataset) {
 	k.GUID, k.EncryptionRoot = d.GUID, d.Get("encryptionroot")
 }
 
-// Froze records whether one application was frozen for a snapshot.
-func (k *DatasetState) Froze(snapshot string, proved bool) {
+// RecordFreeze records whether one application was frozen for a snapshot.
+func (k *DatasetState) RecordFreeze(snapshot string, proved bool) {
 	if k.Consistent == nil {
 		k.Consistent = map[string]bool{}
 	}
@@ -75,8 +75,8 @@ type Attempt struct {
 	Hint    string    `json:"hint,omitempty"`
 }
 
-// Ended records the result of the run that started at began.
-func (a *Attempt) Ended(began time.Time, err error) {
+// Record records the result of the run that started at began.
+func (a *Attempt) Record(began time.Time, err error) {
 	if a.Failing.IsZero() && a.Tried.After(a.Success) { // state of an older version
 		a.Failing = a.Tried
 	}
@@ -96,12 +96,12 @@ type CopyState struct {
 	Target         string `json:"target"`                    // name of the copy
 	EncryptionRoot string `json:"encryption_root,omitempty"` // of the copy
 	Base           string `json:"base,omitempty"`            // most recent common snapshot, as on the source
-	There          string `json:"there,omitempty"`           // its name on the target
+	BaseOnTarget   string `json:"there,omitempty"`           // its name on the target
 	BaseGUID       uint64 `json:"base_guid,string,omitempty"`
-	// Of is the GUID of the original of a mirror's copy; 0 = not yet seen.
-	Of     uint64 `json:"of,string,omitempty"`
-	Held   []Held `json:"held,omitempty"`   // may have the job's hold: the base and, after a crash, others
-	Moving bool   `json:"moving,omitempty"` // the holds may differ from the base
+	// OriginalGUID is the GUID of the original of a mirror's copy; 0 = not yet seen.
+	OriginalGUID uint64 `json:"of,string,omitempty"`
+	Held         []Held `json:"held,omitempty"`   // may have the job's hold: the base and, after a crash, others
+	Moving       bool   `json:"moving,omitempty"` // the holds may differ from the base
 	// Sending is the createtxg, on the source, of the newest snapshot in active or interrupted
 	// streams; 0 = none.
 	Sending uint64  `json:"sending,omitempty"`
@@ -113,11 +113,11 @@ type CopyState struct {
 // Held is a snapshot with a hold of the job, by its full name on each side; "" = no hold there.
 type Held struct {
 	Source string `json:"source"`
-	There  string `json:"there"`
+	Target string `json:"there"`
 }
 
-// Arrival returns the state of a copy, and creates it if it is missing.
-func (s *State) Arrival(source, target string) *CopyState {
+// Copy returns the state of a copy, and creates it if it is missing.
+func (s *State) Copy(source, target string) *CopyState {
 	d := s.Dataset(source)
 	if d.Targets[target] == nil {
 		d.Targets[target] = &CopyState{}
@@ -125,13 +125,13 @@ func (s *State) Arrival(source, target string) *CopyState {
 	return d.Targets[target]
 }
 
-// Alone returns the state of a dataset without a target, and creates it if it is missing.
-func (s *State) Alone(source string) *LocalState {
+// Local returns the state of a dataset without a target, and creates it if it is missing.
+func (s *State) Local(source string) *LocalState {
 	d := s.Dataset(source)
-	if d.Alone == nil {
-		d.Alone = &LocalState{}
+	if d.Local == nil {
+		d.Local = &LocalState{}
 	}
-	return d.Alone
+	return d.Local
 }
 
 // Dataset returns the state of a dataset, and creates it if it is missing.
@@ -147,8 +147,8 @@ func (s *State) Dataset(source string) *DatasetState {
 	return d
 }
 
-// Follow copies the state of renamed datasets to their new names. Bases and holds are the same.
-func (s *State) Follow(datasets []*zfs.Dataset) {
+// FollowRenames copies the state of renamed datasets to their new names. Bases and holds are the same.
+func (s *State) FollowRenames(datasets []*zfs.Dataset) {
 	var byGUID map[uint64]string
 	for _, d := range datasets {
 		if known := s.Datasets[d.Name]; known != nil && known.GUID != 0 {
@@ -165,7 +165,7 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 			continue
 		}
 		now := s.Dataset(d.Name)
-		now.GUID, now.Past = d.GUID, s.Datasets[before].Past
+		now.GUID, now.Histories = d.GUID, s.Datasets[before].Histories
 		for target, was := range s.Datasets[before].Targets {
 			a := *was
 			a.EncryptionRoot = "" // contains a dataset name
@@ -183,13 +183,13 @@ func (s *State) Follow(datasets []*zfs.Dataset) {
 
 // EndLocal records the result of a run without targets. missed holds the errors of snapshots, by
 // dataset, failed is the error of pruning.
-func (v *RunState) EndLocal(missed map[string]error, failed error) {
+func (v *Survey) EndLocal(missed map[string]error, failed error) {
 	for name := range v.Unchanged {
-		v.State.Alone(name).Ended(v.Started, nil)
+		v.State.Local(name).Record(v.Started, nil)
 	}
 	for _, d := range v.Source.Datasets {
 		v.State.Dataset(d.Name).Identify(d)
-		a := v.State.Alone(d.Name)
+		a := v.State.Local(d.Name)
 		a.Snapshot = ""
 		for _, s := range d.Snapshots() {
 			if v.Scope.Has(s.Name) {
@@ -205,13 +205,13 @@ func (v *RunState) EndLocal(missed map[string]error, failed error) {
 			err = fault.Refusef("resume the receive, or abort it: "+zfs.CommandLine([]string{"zfs", "receive", "-A", d.Name}),
 				"a receive into it is under way, or was interrupted: no snapshot can be taken of it")
 		}
-		a.Ended(v.Started, err)
+		a.Record(v.Started, err)
 	}
 }
 
 // Forget drops state that is outside the job now, so that status does not report it as late. Its
 // holds become stale (see holds --gc).
-func (v *RunState) Forget() {
+func (v *Survey) Forget() {
 	concerned := map[string]bool{}
 	maps.Copy(concerned, v.Unchanged)
 	for _, d := range v.Source.Datasets {
@@ -244,7 +244,7 @@ func (v *RunState) Forget() {
 			return v.Excluded[name][source] || !slices.ContainsFunc(v.Job.Targets, func(t Target) bool { return t.Name == name })
 		})
 		if len(v.Job.Targets) > 0 {
-			d.Alone = nil
+			d.Local = nil
 		}
 	}
 }

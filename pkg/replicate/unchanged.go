@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"fmt"
+	"slices"
 
 	"zxfer/pkg/zfs"
 )
@@ -27,9 +28,9 @@ type UnchangedCache struct {
 	Targets map[string]string `json:"targets"` // of the copies, by target name
 }
 
-// Unmoved returns the source datasets that have not changed and need no snapshot. It does not
+// UnchangedSources returns the source datasets that have not changed and need no snapshot. It does not
 // check the copies.
-func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
+func UnchangedSources(v *Survey, before map[string]*UnchangedCache) []string {
 	var out []string
 	for _, d := range v.Source.Datasets {
 		if s, known := before[d.Name], v.State.Datasets[d.Name]; s != nil && known != nil && v.isUnchanged(d, s, known) {
@@ -39,8 +40,9 @@ func Unmoved(v *RunState, before map[string]*UnchangedCache) []string {
 	return out
 }
 
-func (v *RunState) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
-	if v.freezes(d.Name) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
+func (v *Survey) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *DatasetState) bool {
+	frozen := func(z Freeze) bool { return z.covers(v.Root, d.Name) }
+	if slices.ContainsFunc(v.Job.Freeze, frozen) || d.SnapshotsChanged() == 0 || d.Inconsistent() || s.Source != fingerprint(d, 0) {
 		return false
 	}
 	for i := range v.Job.Targets {
@@ -55,23 +57,29 @@ func (v *RunState) isUnchanged(d *zfs.Dataset, s *UnchangedCache, known *Dataset
 	return v.Scope.Naming() == nil || s.Own && d.Get("written") == "0"
 }
 
-// CopyMoved reports whether a copy has changed.
-func (s *UnchangedCache) CopyMoved(target string, dst *zfs.Dataset, a *CopyState) bool {
+// CopyChanged reports whether a copy has changed.
+func (s *UnchangedCache) CopyChanged(target string, dst *zfs.Dataset, a *CopyState) bool {
 	return dst.ResumeToken() != "" || s.Targets[target] != fingerprint(dst, a.BaseGUID)
 }
 
-// CopyProperties returns the properties that CopyMoved needs.
+// CopyProperties returns the properties that CopyChanged needs.
 func CopyProperties() []string {
 	return []string{"guid", zfs.ChangedProperty, "origin", "encryptionroot", "receive_resume_token"}
 }
 
-// Settle returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
+// CacheUnchanged returns the new cache, by dataset, after all actions of the run. Skipped datasets keep
 // their entry.
-func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
+func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache) map[string]*UnchangedCache {
 	open := map[string]bool{} // datasets that pruning must check again
 	for _, p := range prunings {
 		for source, l := range p.Results {
 			open[source] = open[source] || l.Fingerprint == ""
+		}
+	}
+	copies := map[string][]*pair{}
+	for _, t := range v.Targets {
+		for _, p := range v.pairs(t) {
+			copies[p.source.Name] = append(copies[p.source.Name], p)
 		}
 	}
 	out := map[string]*UnchangedCache{}
@@ -86,7 +94,7 @@ func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache)
 		if latest, any := d.Latest(); any {
 			_, s.Own = v.Scope.Own(latest.Name)
 		}
-		if v.addCopies(d, s) {
+		if s.addCopies(copies[d.Name]) {
 			out[d.Name] = s
 		}
 	}
@@ -95,20 +103,13 @@ func Settle(v *RunState, prunings []*Pruning, before map[string]*UnchangedCache)
 
 // addCopies adds the fingerprints of the copies to s. It returns false if a copy is not up to
 // date, was sent in this run, or may have an invisible change.
-func (v *RunState) addCopies(d *zfs.Dataset, s *UnchangedCache) bool {
-	for _, t := range v.Targets {
-		if v.Excluded[t.Name][d.Name] {
-			continue
-		}
-		dst, at, known := t.Dataset(t.CopyOf(v.Root, d.Name)), t.arrival(d.Name), v.State.Datasets[d.Name]
-		if t.Failed || dst == nil || at == nil || at.Sent || known == nil {
+func (s *UnchangedCache) addCopies(copies []*pair) bool {
+	for _, p := range copies {
+		if p.target.Failed || p.copied == nil || p.sent == nil || p.sent.Sent || p.known.Moving ||
+			p.known.BaseGUID != p.sent.Newest.GUID || p.copied.ResumeToken() != "" || !showsChanges(p.copied, p.target.Listing.Began) {
 			return false
 		}
-		a := known.Targets[t.Name]
-		if a == nil || a.BaseGUID != at.Newest.GUID || a.Moving || dst.ResumeToken() != "" || !showsChanges(dst, t.Listing.Began) {
-			return false
-		}
-		s.Targets[t.Name] = fingerprint(dst, a.BaseGUID)
+		s.Targets[p.target.Name] = fingerprint(p.copied, p.known.BaseGUID)
 	}
 	return true
 }

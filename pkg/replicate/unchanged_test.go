@@ -10,7 +10,7 @@ import (
 
 // A listing in the second of a change, or in the next one, is not trusted: another change in that
 // second would be invisible.
-func TestSettledWithinASecond(t *testing.T) {
+func TestUnchangedWithinASecond(t *testing.T) {
 	t.Parallel()
 	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {
 		d := &zfs.Dataset{Properties: map[string]zfs.Property{zfs.ChangedProperty: {Value: "1000"}}}

@@ -17,7 +17,6 @@ import (
 func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	jobs, copies, well := 0, 0, 0
 	for _, h := range f.Hosts {
 		host := oneLine(h.Host)
 		if h.State == fleet.Unreachable {
@@ -28,7 +27,6 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 			fmt.Fprintf(tw, "%s\t-\t%s\tno job\n", host, h.State)
 		}
 		for _, j := range h.Jobs {
-			jobs, copies, well = jobs+1, copies+j.Copies, well+j.Well
 			if !short || j.State != runner.OK {
 				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", host, oneLine(j.Job), hostState(j), strings.Join(hostFacts(j), ", "))
 			}
@@ -40,7 +38,7 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 			writePrefixed(&b, "  hint: "+oneLine(h.Host)+": ", h.Hint)
 		}
 	}
-	fmt.Fprintln(&b, hostsSum(f, jobs, copies, well))
+	fmt.Fprintln(&b, hostsSum(f))
 	for _, p := range f.NotAsked {
 		fmt.Fprintf(&b, "not asked, as the job file does not name them: hosts like %s\n", oneLine(p))
 	}
@@ -48,8 +46,9 @@ func HostsText(w io.Writer, f *fleet.Fleet, short bool) error {
 }
 
 // hostsSum counts hosts, jobs and copies, and the hosts in each bad state.
-func hostsSum(f *fleet.Fleet, jobs, copies, well int) string {
+func hostsSum(f *fleet.Fleet) string {
 	states, count := f.Counts()
+	sum := f.Summary()
 	var parts []string
 	for _, s := range states {
 		if s != runner.OK {
@@ -59,7 +58,8 @@ func hostsSum(f *fleet.Fleet, jobs, copies, well int) string {
 	if len(parts) == 0 {
 		parts = []string{"all well"}
 	}
-	return fmt.Sprintf("%s, %s, %d of %s well: %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(jobs, "job", ""), well, english.Plural(copies, "copy", "copies"), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s, %s, %d of %s well: %s", english.Plural(len(f.Hosts), "host", ""),
+		english.Plural(sum.Jobs, "job", ""), sum.Well, english.Plural(sum.Copies, "copy", "copies"), strings.Join(parts, ", "))
 }
 
 // hostState returns the state of a job, in capitals if it needs attention.
@@ -73,32 +73,26 @@ func hostState(j *fleet.Job) string {
 
 // hostFacts describes a job, its problems first.
 func hostFacts(j *fleet.Job) (facts []string) {
-	if len(j.Problems) > 0 {
-		facts = append(facts, Problem(j.Problems[0]))
-	}
-	if more := len(j.Problems) - 1; more > 0 {
-		facts = append(facts, fmt.Sprintf("%d more", more))
-	}
-	facts = append(facts, InProgress(j.JobStatus)...)
+	facts = append(firstProblem(j.JobStatus), InProgress(j.JobStatus)...)
 	if j.Late && j.Lag > 0 {
 		facts = append(facts, "late by "+Seconds(j.Lag))
 	}
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s well", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
-	facts = append(facts, LeftCopies(j.JobStatus)...)
+	facts = append(facts, LeftCopies(fleet.Summarize(j))...)
 	if !j.LastRun.IsZero() {
 		facts = append(facts, "last run "+stamp(j.LastRun))
 	}
 	return facts
 }
 
-// LeftCopies counts the diverged copies and the orphans of a job.
-func LeftCopies(j *runner.JobStatus) (facts []string) {
-	if n := len(j.Aside); n > 0 {
+// LeftCopies counts the diverged copies and the orphans of jobs.
+func LeftCopies(s *runner.Summary) (facts []string) {
+	if n := s.Diverged; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d set aside", n))
 	}
-	if n := len(j.Gone); n > 0 {
+	if n := s.Orphans; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d gone from the source", n))
 	}
 	return facts

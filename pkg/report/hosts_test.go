@@ -23,7 +23,7 @@ func hostsAsTheyAre() *fleet.Fleet {
 	late.Lag = 7200
 	late.Datasets = []*runner.DatasetStatus{{Source: "tank/pg", To: "vault", Late: true, Lag: 7200, State: runner.Late}}
 	well := job("home", runner.OK, 3, 3)
-	well.Aside, well.Gone = []replicate.DivergedCopy{{As: "vault/a.zxfer-2026-11-22T18-17-44Z"}}, []runner.OrphanStatus{{}, {}}
+	well.Diverged, well.Orphans = []replicate.DivergedCopy{{As: "vault/a.zxfer-2026-11-22T18-17-44Z"}}, []runner.OrphanStatus{{}, {}}
 	return &fleet.Fleet{Schema: fleet.Schema, Late: true, Failed: true, Unreachable: 1, NotAsked: []string{"re:x-.*"}, Hosts: []*fleet.Host{
 		{Host: "web2", State: outcome.Failed, Jobs: []*fleet.Job{failed, job("pg", runner.OK, 1, 1)}},
 		{Host: "web9\x1b[2J", State: fleet.Unreachable, Error: "ssh: connect to host\nConnection refused", Hint: "try it by hand: ssh web9 true"},

@@ -40,18 +40,15 @@ const (
 // Nagios writes the status of all jobs as a monitoring plugin does, worst first: one line,
 // performance data after "|", and more lines.
 func Nagios(w io.Writer, s *runner.Status) (Level, error) {
+	sum := runner.Summarize(s.Jobs...)
 	var perf []string
-	datasets := 0
+	var jobs []summarizedJob
 	for _, j := range s.Jobs { // performance data has the same order in each run
-		perf = append(perf, performance(j)...)
-		datasets += len(j.Datasets)
+		jobs = append(jobs, summarizedJob{j, runner.Summarize(j)})
+		perf = append(perf, performance(jobs[len(jobs)-1])...)
 	}
-	well := english.Plural(len(s.Jobs), "job", "") + ", " + english.Plural(datasets, "dataset", "") + ", none late or failed"
-	var jobs []jobCopies
-	for _, j := range s.Jobs {
-		jobs = append(jobs, jobCopies{j, len(j.Datasets)})
-	}
-	return nagios(w, jobs, well, func(bad int) string { return countBad(bad, len(s.Jobs)) }, perf)
+	well := english.Plural(sum.Jobs, "job", "") + ", " + english.Plural(sum.Copies, "dataset", "") + ", none late or failed"
+	return nagios(w, jobs, well, func(bad int) string { return countBad(bad, sum.Jobs) }, perf)
 }
 
 // countBad formats how many of all jobs have a bad state.
@@ -59,41 +56,37 @@ func countBad(bad, all int) string {
 	return fmt.Sprintf("%d of %s", bad, english.Plural(all, "job", ""))
 }
 
-// jobCopies is a job and its number of copies. Its Datasets may have only the copies in a bad state.
-type jobCopies struct {
+// summarizedJob is a job and its summary. Its Datasets may have only the copies in a bad state.
+type summarizedJob struct {
 	*runner.JobStatus
-	copies int
+	sum *runner.Summary
 }
 
 // NagiosHosts is Nagios for many hosts. It shows an unreachable host as a job in state unknown,
 // and counts it separately.
 func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
-	var jobs []jobCopies
-	all, copies, late, failed, aside, gone := 0, 0, 0, 0, 0, 0
+	var jobs []summarizedJob
+	sum := f.Summary()
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable {
-			jobs = append(jobs, jobCopies{&runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0), Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}, 0})
+			unknown := &runner.JobStatus{Job: oneLine(h.Host), State: runner.Unknown, Failed: true, LastRun: time.Unix(0, 0),
+				Problems: []*runner.Problem{{State: h.State, Error: h.Error}}}
+			jobs = append(jobs, summarizedJob{unknown, runner.Summarize(unknown)})
 		}
 		for _, j := range h.Jobs {
 			of := *j.JobStatus
 			of.Job = oneLine(h.Host) + " " + of.Job
-			all, copies, aside, gone = all+1, copies+j.Copies, aside+len(j.Aside), gone+len(j.Gone)
-			if jobs = append(jobs, jobCopies{&of, j.Copies}); of.Late {
-				late++
-			}
-			if of.Failed {
-				failed++
-			}
+			jobs = append(jobs, summarizedJob{&of, fleet.Summarize(j)})
 		}
 	}
 	hosts := english.Plural(len(f.Hosts), "host", "")
-	well := fmt.Sprintf("%s, %s, %s, none late or failed", hosts, english.Plural(all, "job", ""), english.Plural(copies, "copy", "copies"))
-	perf := []string{fmt.Sprintf("hosts=%d;;;0", len(f.Hosts)), fmt.Sprintf("unreachable=%d;;;0", f.Unreachable), fmt.Sprintf("late=%d;;;0", late),
-		fmt.Sprintf("failed=%d;;;0", failed), fmt.Sprintf("copies=%d;;;0", copies), fmt.Sprintf("aside=%d;;;0", aside), fmt.Sprintf("gone=%d;;;0", gone)}
+	well := fmt.Sprintf("%s, %s, %s, none late or failed", hosts, english.Plural(sum.Jobs, "job", ""), english.Plural(sum.Copies, "copy", "copies"))
+	perf := []string{fmt.Sprintf("hosts=%d;;;0", len(f.Hosts)), fmt.Sprintf("unreachable=%d;;;0", f.Unreachable), fmt.Sprintf("late=%d;;;0", sum.LateJobs),
+		fmt.Sprintf("failed=%d;;;0", sum.FailedJobs), fmt.Sprintf("copies=%d;;;0", sum.Copies), fmt.Sprintf("aside=%d;;;0", sum.Diverged), fmt.Sprintf("gone=%d;;;0", sum.Orphans)}
 	return nagios(w, jobs, well, func(bad int) string {
 		var parts []string
 		if bad -= f.Unreachable; bad > 0 {
-			parts = append(parts, countBad(bad, all)+" on "+hosts)
+			parts = append(parts, countBad(bad, sum.Jobs)+" on "+hosts)
 		}
 		if n := f.Unreachable; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d of %s without an answer", n, hosts))
@@ -103,8 +96,8 @@ func NagiosHosts(w io.Writer, f *fleet.Fleet) (Level, error) {
 }
 
 // nagios writes jobs. well is the text if all are OK; otherwise sum describes how many are not.
-func nagios(w io.Writer, jobs []jobCopies, well string, sum func(bad int) string, perf []string) (Level, error) {
-	slices.SortStableFunc(jobs, func(a, b jobCopies) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
+func nagios(w io.Writer, jobs []summarizedJob, well string, sum func(bad int) string, perf []string) (Level, error) {
+	slices.SortStableFunc(jobs, func(a, b summarizedJob) int { return levelOf(b.JobStatus).rank() - levelOf(a.JobStatus).rank() })
 	var said, more []string
 	worst := LevelOK
 	for _, j := range jobs {
@@ -183,20 +176,15 @@ func levelOf(j *runner.JobStatus) Level {
 }
 
 // jobSummary describes what is wrong with a job.
-func jobSummary(j jobCopies) string {
+func jobSummary(j summarizedJob) string {
 	var parts []string
 	if j.LastRun.IsZero() {
 		parts = InProgress(j.JobStatus)
 	}
-	if len(j.Problems) > 0 {
-		parts = append(parts, Problem(j.Problems[0]))
-	}
-	if n := len(j.Problems) - 1; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", n))
-	}
-	if late := count(j.JobStatus, func(d *runner.DatasetStatus) bool { return d.Late }); late > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.copies, "dataset", ""))+lateBy(j.Lag))
-	} else if j.Late && j.copies == 0 && j.State == runner.Late {
+	parts = append(parts, firstProblem(j.JobStatus)...)
+	if late := j.sum.Late; late > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s late", late, english.Plural(j.sum.Copies, "dataset", ""))+lateBy(j.Lag))
+	} else if j.Late && j.sum.Copies == 0 && j.State == runner.Late {
 		parts = append(parts, "late"+lateBy(j.Lag))
 	}
 	return strings.Join(parts, ", ")
@@ -226,33 +214,24 @@ func lateBy(lag float64) string {
 	return " by " + Seconds(lag)
 }
 
-func count(j *runner.JobStatus, is func(*runner.DatasetStatus) bool) (n int) {
-	for _, d := range j.Datasets {
-		if is(d) {
-			n++
-		}
-	}
-	return n
-}
-
 // performance returns the performance data of a job. Job names need no quotes. The metric precedes
 // the name, because RRD distinguishes labels by their first 19 characters.
-func performance(j *runner.JobStatus) []string {
+func performance(j summarizedJob) []string {
 	if j.State == runner.Unknown {
 		return nil
 	}
-	failed := count(j, func(d *runner.DatasetStatus) bool { return d.Outcome == outcome.Failed || d.Outcome == outcome.Refused })
+	failed := j.sum.Failed
 	if failed == 0 && (j.Outcome == outcome.Failed || j.Outcome == outcome.Refused) {
 		failed = 1 // a failure of the whole run
 	}
-	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, len(j.Datasets))}
+	out := []string{fmt.Sprintf("failed_%s=%d;;0;0", j.Job, failed), fmt.Sprintf("datasets_%s=%d;;;0", j.Job, j.sum.Copies)}
 	if d := j.Drill; d != nil && d.Warning > 0 {
 		out = append(out, fmt.Sprintf("drill_%s=%.0fs;%.0f;%.0f;0", j.Job, d.Age, d.Warning, d.Critical))
 	}
-	if n := len(j.Aside); n > 0 {
+	if n := j.sum.Diverged; n > 0 {
 		out = append(out, fmt.Sprintf("aside_%s=%d;;;0", j.Job, n))
 	}
-	if n := len(j.Gone); n > 0 {
+	if n := j.sum.Orphans; n > 0 {
 		out = append(out, fmt.Sprintf("gone_%s=%d;;;0", j.Job, n))
 	}
 	if j.LagWarning == 0 {

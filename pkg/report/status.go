@@ -29,8 +29,8 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 			writePrefixed(&b, "    hint: ", p.Hint)
 		}
 		leftCopiesText(&b, j)
-		if j.Doubted > 0 {
-			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Doubted, "snapshot", ""))
+		if j.Untrusted > 0 {
+			fmt.Fprintf(&b, "  retention does not believe the dates of %s\n", english.Plural(j.Untrusted, "snapshot", ""))
 			writePrefixed(&b, "    hint: ", "look who sends them: zxfer replicate prune -n "+j.Job+flags)
 		}
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -44,11 +44,11 @@ func StatusText(w io.Writer, s *runner.Status, flags string) error {
 
 // leftCopiesText lists diverged copies and orphans.
 func leftCopiesText(b *strings.Builder, j *runner.JobStatus) {
-	for _, a := range j.Aside {
+	for _, a := range j.Diverged {
 		fmt.Fprintf(b, "  set aside on %s since %s: %s\n", oneLine(a.Target), stamp(a.Since), oneLine(a.As))
 		writePrefixed(b, "    hint: ", "to give it up, there: "+zfs.CommandLine([]string{"zfs", "destroy", "-r", a.As}))
 	}
-	for _, g := range j.Gone {
+	for _, g := range j.Orphans {
 		fate := "stays"
 		if !g.Due.IsZero() {
 			fate = "may go at " + stamp(g.Due)
@@ -150,6 +150,17 @@ func Problem(p *runner.Problem) string {
 		what = strings.TrimSpace(oneLine(what)) + ": "
 	}
 	return oneLine(p.State) + ": " + what + joinLines(p.Error)
+}
+
+// firstProblem returns the first problem of a job and the number of others.
+func firstProblem(j *runner.JobStatus) (facts []string) {
+	if len(j.Problems) > 0 {
+		facts = append(facts, Problem(j.Problems[0]))
+	}
+	if more := len(j.Problems) - 1; more > 0 {
+		facts = append(facts, fmt.Sprintf("%d more", more))
+	}
+	return facts
 }
 
 // capitals returns a state in capitals, for attention.

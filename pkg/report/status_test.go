@@ -131,7 +131,7 @@ func TestNagiosLevels(t *testing.T) {
 	slow.Lag = slow.LagCritical
 	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
 	slow.Lag = 0
-	require.Equal(t, "lag_slow=U;900;4500;0", performance(slow)[0], "nobody can tell by how much")
+	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "nobody can tell by how much")
 }
 
 // perfDatum matches the performance data that zxfer prints, in the format of the convention.

@@ -208,7 +208,7 @@ func copiesOften(t *testing.T) {
 // requireWorks requires a reply from an agent.
 func requireWorks(t *testing.T, r *agent.Remote) {
 	t.Helper()
-	_, err := r.DatasetOf(t.Context(), "relative path")
+	_, err := hosts.Call(t.Context(), r, hosts.OpDatasetOf, "relative path")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, hosts.ErrLost)
 }

@@ -20,13 +20,13 @@ import (
 )
 
 // waitingCall starts a call that waits for a connection.
-func waitingCall(t *testing.T, s hosts.FullHost) <-chan error {
+func waitingCall(t *testing.T, s hosts.Host) <-chan error {
 	t.Helper()
-	ticket, err := s.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 10 * time.Minute})
+	ticket, err := hosts.Call(t.Context(), s, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 10 * time.Minute})
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "none/none"}}}, nil)
+		_, err := hosts.Call(t.Context(), s, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "none/none"}}})
 		ended <- err
 	}()
 	return ended

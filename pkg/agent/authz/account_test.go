@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,32 +20,32 @@ func TestAccounts(t *testing.T) {
 	t.Parallel()
 	accept := hosts.Accept{Session: "s"}
 	for name, tt := range map[string]struct {
-		got  Account
+		got  account
 		of   string
 		each []string
 	}{
-		"names":      {Names(&[]string{"tank@a", "tank@\n"}), "", []string{`"tank@a"`, `"tank@\n"`}},
-		"name":       {Name(new("tank")), "", []string{`"tank"`}},
-		"bookmarks":  {BookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
-		"holds":      {HoldNames(&Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
-		"set aside":  {DivergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
-		"removed":    {OrphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
-		"drill":      {DrillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
-		"drill ends": {DrillDatasetNames(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
-		"adjustment": {PropertyNames(&zfs.PropertyChange{Dataset: "v", Set: map[string]string{"b": "2", "a": "1"}, Revert: []string{"c"}}), `"v"`,
+		"names":      {nameList(&[]string{"tank@a", "tank@\n"}), "", []string{`"tank@a"`, `"tank@\n"`}},
+		"name":       {singleName(new("tank")), "", []string{`"tank"`}},
+		"bookmarks":  {bookmarkNames(&map[string]string{"t#b": "t@b", "t#a": "t@a"}), "", []string{`"t#a" of "t@a"`, `"t#b" of "t@b"`}},
+		"holds":      {holdNames(&hosts.Tagged{Tag: "t", Snapshots: []string{"tank@a"}}), `"t"`, []string{`"tank@a"`}},
+		"set aside":  {divergedNames(&[]zfs.DivergedCopy{{Dataset: "v/a", As: "v/b"}}), "", []string{`"v/a" as "v/b"`}},
+		"removed":    {orphanNames(&[]zfs.Orphan{{Dataset: "v/a", Tag: "t"}}), "", []string{`"v/a" of "t"`}},
+		"drill":      {drillSnapshotName(&zfs.DrillClone{Snapshot: "v@a"}), "", []string{`"v@a"`}},
+		"drill ends": {drillDatasetNames(&zfs.DrillClones{Datasets: []string{"v/a"}}), "", []string{`"v/a"`}},
+		"adjustment": {propertyNames(&zfs.PropertyChange{Dataset: "v", Set: map[string]string{"b": "2", "a": "1"}, Revert: []string{"c"}}), `"v"`,
 			[]string{`set "a=1"`, `set "b=2"`, `revert "c"`}},
-		"a send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", To: "b"}}, To: accept}), "", []string{`send "t"`, `to "b"`}},
-		"a raw send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", From: "@a", To: "b", Flags: zfs.StreamFlags{Raw: true}}}, To: accept}), "",
+		"a send": {transferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", To: "b"}}, To: accept}), "", []string{`send "t"`, `to "b"`}},
+		"a raw send": {transferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", From: "@a", To: "b", Flags: zfs.StreamFlags{Raw: true}}}, To: accept}), "",
 			[]string{`send "t"`, `from "@a"`, `to "b"`, "raw"}},
-		"a resumed send": {TransferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", Token: "1-2"}}, To: accept}), "",
+		"a resumed send": {transferNames(&hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "t", Token: "1-2"}}, To: accept}), "",
 			[]string{`send "t"`, `to ""`, "the rest of an interrupted stream"}},
-		"a receive": {TransferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v"}}}), "", []string{`receive "v"`}},
-		"a corrective receive": {TransferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v", Corrective: true, Rollback: true}}}), "",
+		"a receive": {transferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v"}}}), "", []string{`receive "v"`}},
+		"a corrective receive": {transferNames(&hosts.Task{From: accept, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v", Corrective: true, Rollback: true}}}), "",
 			[]string{`receive "v"`, "corrective", "rollback"}},
-		"files": {TransferNames(&hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: "t@a", Paths: []string{"x"}}}, To: accept}), "",
+		"files": {transferNames(&hosts.Task{From: hosts.SendFiles{Archive: files.Archive{Snapshot: "t@a", Paths: []string{"x"}}}, To: accept}), "",
 			[]string{`send files of "t@a"`, `"x"`}},
 	} {
-		require.Equal(t, Account{prefix: tt.of, items: tt.each}, tt.got, name)
+		require.Equal(t, account{prefix: tt.of, items: tt.each}, tt.got, name)
 	}
 }
 
@@ -69,7 +68,7 @@ func TestLinesOfTheAudit(t *testing.T) {
 		"long":         {[]string{strings.Repeat("c", room) + "d"}, []string{" (1/2): " + strings.Repeat("c", room), " (2/2): d"}},
 	} {
 		var lines []string
-		NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, strings.TrimPrefix(l, head)) }).logAdmitted("op", Account{items: tt.each})
+		NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, strings.TrimPrefix(l, head)) }).logAdmitted("op", account{items: tt.each})
 		require.Equal(t, tt.want, lines, name)
 	}
 }
@@ -78,11 +77,11 @@ func TestLinesOfTheAudit(t *testing.T) {
 func TestRefusalsInTheAudit(t *testing.T) {
 	t.Parallel()
 	zero := func(g *Guard, q Request) error {
-		_, err := Admit(t.Context(), g, q, Rule[string]{})
+		_, err := rule[string]{}.admit(t.Context(), g, q)
 		return err
 	}
 	names := func(g *Guard, q Request) error {
-		_, err := Admit(t.Context(), g, q, Changes(Destroy, Names))
+		_, err := changes(mayDestroy, nameList).admit(t.Context(), g, q)
 		return err
 	}
 	long := `["` + strings.Repeat("x", 2*maxRefused) + `"]`
@@ -94,7 +93,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 		"no rule":   {zero, Request{Op: "new", Body: json.RawMessage("{}")}, `refused "new": no rule allows the operation \"new\": {}`},
 		"long name": {zero, Request{Op: strings.Repeat("o", 65)}, `refused "` + strings.Repeat("o", 64) + `": no rule allows the operation \"` + strings.Repeat("o", 64) + `\": `},
 		"never": {func(g *Guard, q Request) error {
-			_, err := Admit(t.Context(), g, q, Never[string]("not for this key"))
+			_, err := never[string]("not for this key").admit(t.Context(), g, q)
 			return err
 		}, Request{Op: "key", Body: json.RawMessage(`"k"`)}, `refused "key": not for this key: \"k\"`},
 		"secret": {zero, Request{Op: "key", Body: json.RawMessage("hush"), Secret: true}, `refused "key": no rule allows the operation \"key\": (not shown)`},
@@ -150,10 +149,10 @@ func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })
 	task := hosts.Task{From: hosts.Accept{}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v/a"}}}
 	gate := fmt.Errorf("beta: %w", &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "v/a", Detail: "the stream is not what was planned: a\npackage"})
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, gate)
-	Failed(g, Request{Op: "transfer"}, Changes(Transfer, TransferNames), task, errors.New("the link\x1b ended"))
-	Failed(g, Request{Op: "destroy"}, Changes(Destroy, Names), []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
-	Failed(g, Request{Op: "list"}, Reads(func(context.Context, *Guard, *string) error { return nil }), "v", errors.New("no such dataset"))
+	g.Failed(Request{Op: "transfer"}, task, gate)
+	g.Failed(Request{Op: "transfer"}, task, errors.New("the link\x1b ended"))
+	g.Failed(Request{Op: "destroy"}, []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
+	g.Failed(Request{Op: "list"}, hosts.ListQuery{}, errors.New("no such dataset"))
 	require.Len(t, lines, 3, "the last one changes nothing")
 	require.Regexp(t, `^refused transfer after it was admitted: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
 	require.Equal(t, `failed transfer: the link\x1b ended: receive "v/a"`, lines[1])

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Account describes what a request changes, in printable text for the audit.
-type Account struct {
+// account describes what a request changes, in printable text for the audit.
+type account struct {
 	prefix string   // on every line
 	items  []string // all are logged
 }
@@ -28,7 +28,7 @@ const (
 
 // logAdmitted logs everything that a request changes, on several lines if needed: "destroy
 // (2/5): …".
-func (g *Guard) logAdmitted(op string, a Account) {
+func (g *Guard) logAdmitted(op string, a account) {
 	head := "admitted " + op
 	if a.prefix != "" {
 		head += " " + a.prefix
@@ -59,19 +59,19 @@ func (g *Guard) logAdmitted(op string, a Account) {
 	}
 }
 
-// Failed logs that an admitted request failed. A stream that is not the planned one is refused
+// logFailed logs that an admitted request failed. A stream that is not the planned one is refused
 // only on arrival.
-func Failed[A any](g *Guard, q Request, rule Rule[A], args A, err error) {
-	if rule.account == nil {
+func (r rule[A]) logFailed(g *Guard, q Request, args any, err error) {
+	if r.account == nil {
 		return
 	}
-	how := "failed " + q.Op + ": "
+	admitted, how := args.(A), "failed "+q.Op+": "
 	if errors.Is(err, &zfs.Error{Kind: zfs.Unplanned}) {
 		how = "refused " + q.Op + " after it was admitted: "
 	}
 	g.lines.Lock()
 	defer g.lines.Unlock()
-	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(rule.account(&args).items, " "), maxRefused))
+	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(r.account(&admitted).items, " "), maxRefused))
 }
 
 // RefusedUnread logs a request that was refused without decoding its arguments, because it
@@ -84,28 +84,28 @@ func (g *Guard) logRefused(op, why string) {
 	g.audit("refused " + strconv.QuoteToASCII(op[:min(len(op), 64)]) + ": " + why)
 }
 
-// Names returns the Account of a list of names.
-func Names(names *[]string) Account { return Account{items: quoted(*names)} }
+// nameList returns the account of a list of names.
+func nameList(names *[]string) account { return account{items: quoted(*names)} }
 
-// Name returns the Account of one name.
-func Name(name *string) Account { return Account{items: []string{quote(*name)}} }
+// singleName returns the account of one name.
+func singleName(name *string) account { return account{items: []string{quote(*name)}} }
 
-// BookmarkNames returns the Account of bookmarks and their snapshots.
-func BookmarkNames(marks *map[string]string) (a Account) {
+// bookmarkNames returns the account of bookmarks and their snapshots.
+func bookmarkNames(marks *map[string]string) (a account) {
 	for _, b := range slices.Sorted(maps.Keys(*marks)) {
 		a.items = append(a.items, quote(b)+" of "+quote((*marks)[b]))
 	}
 	return a
 }
 
-// HoldNames returns the Account of holds.
-func HoldNames(h *Tagged) Account {
-	return Account{prefix: quote(h.Tag), items: quoted(h.Snapshots)}
+// holdNames returns the account of holds.
+func holdNames(h *hosts.Tagged) account {
+	return account{prefix: quote(h.Tag), items: quoted(h.Snapshots)}
 }
 
-// TransferNames returns the Account of a task, the receive first. It omits the ticket, which is
+// transferNames returns the account of a task, the receive first. It omits the ticket, which is
 // secret.
-func TransferNames(t *hosts.Task) (a Account) {
+func transferNames(t *hosts.Task) (a account) {
 	add := func(words ...string) { a.items = append(a.items, strings.Join(words, " ")) }
 	if t.Moves() == "nothing" {
 		add("a connection, with nothing on it")

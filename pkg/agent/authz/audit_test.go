@@ -40,8 +40,8 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 	}{
 		{"snapshot", versions, quoted(versions)},
 		{"destroy", versions, quoted(versions)},
-		{"hold", Tagged{Tag: strings.Repeat("t", 255), Snapshots: tagged}, quoted(tagged)},
-		{"release", Tagged{Tag: "zxfer:j", Snapshots: tagged}, quoted(tagged)},
+		{"hold", hosts.Tagged{Tag: strings.Repeat("t", 255), Snapshots: tagged}, quoted(tagged)},
+		{"release", hosts.Tagged{Tag: "zxfer:j", Snapshots: tagged}, quoted(tagged)},
 		{"bookmark", marks, quoted(versions)},
 		{"create-parents", "vault/a/b", []string{`"vault/a/b"`}},
 		{"discard-partial", "vault/a/b", []string{`"vault/a/b"`}},
@@ -66,7 +66,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 			if len(lines) > 1 {
 				require.Contains(t, line, fmt.Sprintf(" (%d/%d): ", i+1, len(lines)))
 			}
-			if h, ok := c.args.(Tagged); ok {
+			if h, ok := c.args.(hosts.Tagged); ok {
 				require.Contains(t, line, quote(h.Tag), "of which tag, each line tells")
 			}
 		}
@@ -74,7 +74,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 }
 
 // vault is a host with a dataset.
-func vault() hosts.Host { return hosts.On(zfsmem.New("vault/a"), "test", func(string) {}) }
+func vault() *hosts.Local { return hosts.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
 // A tag is repeated on every line, so its length is limited.
 func TestATagIsBounded(t *testing.T) {
@@ -82,7 +82,7 @@ func TestATagIsBounded(t *testing.T) {
 	g := NewGuard(&Policy{Send: []string{"vault"}}, nil, func(l string) { require.Less(t, len(l), maxLine) })
 	for _, tag := range []string{"", strings.Repeat("t", 256), strings.Repeat("\x01", 200), strings.Repeat("t", 1<<20)} {
 		for _, op := range []string{"hold", "release"} {
-			body, err := json.Marshal(Tagged{Tag: tag, Snapshots: []string{"vault@x"}})
+			body, err := json.Marshal(hosts.Tagged{Tag: tag, Snapshots: []string{"vault@x"}})
 			require.NoError(t, err)
 			_, err = admit(t, g, op, string(body))
 			require.Equal(t, fault.Refused, fault.ClassOf(err))

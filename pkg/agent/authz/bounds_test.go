@@ -43,7 +43,7 @@ func TestOptionsAreBounded(t *testing.T) {
 		} {
 			t.Run(name+" "+end, func(t *testing.T) {
 				t.Parallel()
-				err := Transfer(t.Context(), NewGuard(p, vault(), func(string) {}), &task)
+				err := mayTransfer(t.Context(), NewGuard(p, vault(), func(string) {}), &task)
 				if tt.refused != "" {
 					require.ErrorContains(t, err, tt.refused)
 					return
@@ -95,7 +95,7 @@ func TestOffersAreBounded(t *testing.T) {
 			g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}, nil, func(string) {})
 			o := tcp.Offer{Mode: tcp.TLS, Streams: 1, Address: "192.0.2.9", PortLow: 5000, PortHigh: 5009, Peer: "192.0.2.1", Deadline: time.Second}
 			tt.change(&o)
-			err := Offer(t.Context(), g, &o)
+			err := mayOffer(t.Context(), g, &o)
 			if tt.refused == "" {
 				require.NoError(t, err)
 			} else {
@@ -124,7 +124,7 @@ func TestTicketsAreBounded(t *testing.T) {
 	} {
 		end := hosts.Dial{Ticket: tcp.Ticket{Address: tt.address, Socket: transport.Socket{Window: tt.window}, Deadline: tt.deadline}}
 		task := hosts.Task{From: end, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
-		err := Transfer(t.Context(), g, &task)
+		err := mayTransfer(t.Context(), g, &task)
 		if tt.refused == "" {
 			require.NoError(t, err, name)
 		} else {

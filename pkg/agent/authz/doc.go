@@ -3,8 +3,8 @@
 //   - Policy: what a key may do, as its agent's flags say.
 //   - grant: a verb and a dataset that it applies to, with all descendants.
 //   - Guard: applies a Policy to the requests of one session.
-//   - Rule: the check of one operation's arguments.
-//   - Account: the text by which the audit shows what a request changes.
+//   - rule: the check of one operation's arguments.
+//   - account: the text by which the audit shows what a request changes.
 //   - audit: the log of refusals, admitted changes and their failures.
 //
 // A Guard checks each request before the operation runs. It refuses unknown operations and

@@ -7,9 +7,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CreateDrillClone permits read-only clones of datasets granted for drills. The host limits
+// mayCreateDrillClone permits read-only clones of datasets granted for drills. The host limits
 // their number.
-func CreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
+func mayCreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
 	if a.Writable {
 		return errors.New("a clone for this key is only read")
 	}
@@ -20,9 +20,9 @@ func CreateDrillClone(_ context.Context, g *Guard, a *zfs.DrillClone) error {
 	return g.checkSnapshots([]string{a.Snapshot}, g.policy.Drilled, "drill")
 }
 
-// DestroyDrillClones permits destroying the drill clones of granted datasets. The host
+// mayDestroyDrillClones permits destroying the drill clones of granted datasets. The host
 // determines which clones these are.
-func DestroyDrillClones(_ context.Context, g *Guard, a *zfs.DrillClones) error {
+func mayDestroyDrillClones(_ context.Context, g *Guard, a *zfs.DrillClones) error {
 	if len(a.Datasets) == 0 {
 		return errors.New("it names no dataset")
 	}
@@ -51,8 +51,8 @@ func (g *Guard) drillOrigin(ctx context.Context, clone string) (string, error) {
 	return dataset, nil
 }
 
-// DrillSnapshotName returns the Account of a drill clone.
-func DrillSnapshotName(a *zfs.DrillClone) Account { return Account{items: []string{quote(a.Snapshot)}} }
+// drillSnapshotName returns the account of a drill clone.
+func drillSnapshotName(a *zfs.DrillClone) account { return account{items: []string{quote(a.Snapshot)}} }
 
-// DrillDatasetNames returns the Account of datasets whose drill clones are destroyed.
-func DrillDatasetNames(a *zfs.DrillClones) Account { return Account{items: quoted(a.Datasets)} }
+// drillDatasetNames returns the account of datasets whose drill clones are destroyed.
+func drillDatasetNames(a *zfs.DrillClones) account { return account{items: quoted(a.Datasets)} }

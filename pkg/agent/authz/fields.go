@@ -17,16 +17,16 @@ import (
 // rule checks, and fields that are harmless with any value. A request with another field, such
 // as a new one, is refused.
 var checkedFields = map[reflect.Type][]string{
-	reflect.TypeFor[struct{}]():           fieldNames("", ""),
-	reflect.TypeFor[Tagged]():             fieldNames("Tag Snapshots", ""),
-	reflect.TypeFor[PropertyQuery]():      fieldNames("Names Properties", ""),
-	reflect.TypeFor[zfs.PropertyChange](): fieldNames("Dataset Set Revert", ""),
-	reflect.TypeFor[hosts.ListQuery]():    fieldNames("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
-	reflect.TypeFor[zfs.StreamFlags]():    fieldNames("Raw", "LargeBlocks Embedded Compressed"),
-	reflect.TypeFor[zfs.SendSpec]():       fieldNames("Dataset From Through To Flags Token", ""),
-	reflect.TypeFor[hosts.ContentQuery](): fieldNames("SendSpec KeyFile", "Within Seed"),
-	reflect.TypeFor[zfs.Within]():         fieldNames("", "Object From To"),
-	reflect.TypeFor[files.Query]():        fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Within"),
+	reflect.TypeFor[struct{}]():            fieldNames("", ""),
+	reflect.TypeFor[hosts.Tagged]():        fieldNames("Tag Snapshots", ""),
+	reflect.TypeFor[hosts.PropertyQuery](): fieldNames("Names Properties", ""),
+	reflect.TypeFor[zfs.PropertyChange]():  fieldNames("Dataset Set Revert", ""),
+	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
+	reflect.TypeFor[zfs.StreamFlags]():     fieldNames("Raw", "LargeBlocks Embedded Compressed"),
+	reflect.TypeFor[zfs.SendSpec]():        fieldNames("Dataset From Through To Flags Token", ""),
+	reflect.TypeFor[hosts.ContentQuery]():  fieldNames("SendSpec KeyFile", "Within Seed"),
+	reflect.TypeFor[zfs.Within]():          fieldNames("", "Object From To"),
+	reflect.TypeFor[files.Query]():         fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Within"),
 	// A zfs.Gate compares every received stream with this.
 	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fieldNames("", "Name GUID"),

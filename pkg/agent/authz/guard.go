@@ -11,12 +11,14 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
 )
 
 // Guard checks the requests of one session. It may be used by several goroutines.
 type Guard struct {
 	policy *Policy
-	host   hosts.Host
+	rules  map[string]anyRule // by operation
+	host   Host
 	audit  func(string)
 	lines  sync.Mutex // keeps the lines of a request together
 
@@ -24,36 +26,44 @@ type Guard struct {
 	bufferBytes int64 // reserved for running streams
 }
 
-// NewGuard returns a Guard. Its rules query s and never change anything through it. audit gets
-// printable lines: every refusal (except errHostFacts, which every job causes), everything that
-// an admitted request changes, and every admitted request that failed. It is called from
-// several goroutines, but does not mix the lines of two requests.
-func NewGuard(p *Policy, s hosts.Host, audit func(string)) *Guard {
-	return &Guard{policy: p, host: s, audit: audit}
+// Host has the operations that rules run on the host. None of them changes it.
+type Host interface {
+	List(ctx context.Context, q hosts.ListQuery) (zfs.Listing, error)
+	DatasetOf(ctx context.Context, path string) (string, error)
+	Properties(ctx context.Context, names, properties []string) (map[string]map[string]zfs.Property, error)
+	InUse(ctx context.Context, paths []string) (map[string]string, error)
 }
 
-// Rule checks one operation with arguments A. The zero Rule refuses it.
-type Rule[A any] struct {
+// NewGuard returns a Guard for the host h. audit gets printable lines: every refusal (except
+// errHostFacts, which every job causes), everything that an admitted request changes, and every
+// admitted request that failed. It is called from several goroutines, but the lines of two
+// requests are not mixed.
+func NewGuard(p *Policy, h Host, audit func(string)) *Guard {
+	return &Guard{policy: p, rules: rules(), host: h, audit: audit}
+}
+
+// rule checks one operation with arguments A. The zero rule refuses it.
+type rule[A any] struct {
 	judge func(ctx context.Context, g *Guard, args *A) error
 	// account returns the audit text of admitted arguments; nil if they change nothing.
-	account func(args *A) Account
+	account func(args *A) account
 	// refusal explains to the client why no policy permits the operation. "" and no judge means
 	// that the operation has no rule.
 	refusal string
 }
 
-// Reads returns the Rule of an operation that changes nothing.
-func Reads[A any](judge func(context.Context, *Guard, *A) error) Rule[A] {
-	return Rule[A]{judge: judge}
+// reads returns the rule of an operation that changes nothing.
+func reads[A any](judge func(context.Context, *Guard, *A) error) rule[A] {
+	return rule[A]{judge: judge}
 }
 
-// Changes returns the Rule of an operation that changes what its Account describes.
-func Changes[A any](judge func(context.Context, *Guard, *A) error, account func(*A) Account) Rule[A] {
-	return Rule[A]{judge: judge, account: account}
+// changes returns the rule of an operation that changes what its account describes.
+func changes[A any](judge func(context.Context, *Guard, *A) error, account func(*A) account) rule[A] {
+	return rule[A]{judge: judge, account: account}
 }
 
-// Never returns a Rule that always refuses, with the reason.
-func Never[A any](why string) Rule[A] { return Rule[A]{refusal: why} }
+// never returns a rule that always refuses, with the reason.
+func never[A any](why string) rule[A] { return rule[A]{refusal: why} }
 
 // Request is a request to an agent.
 type Request struct {
@@ -62,38 +72,56 @@ type Request struct {
 	Secret bool            // keep the arguments out of logs
 }
 
+// anyRule is a rule with any type of arguments.
+type anyRule interface {
+	admit(ctx context.Context, g *Guard, q Request) (args any, err error)
+	logFailed(g *Guard, q Request, args any, err error)
+}
+
 // Admit decodes and checks the arguments of a request. It returns the checked arguments, which
 // the operation must use, or a refusal (fault.Refused) with the reason.
-func Admit[A any](ctx context.Context, g *Guard, q Request, rule Rule[A]) (args A, err error) {
-	switch {
-	case rule.refusal != "":
-		return args, g.refuse(q, errors.New(rule.refusal))
-	case rule.judge == nil:
-		return args, g.Unknown(q)
+func (g *Guard) Admit(ctx context.Context, q Request) (args any, err error) {
+	if rule := g.rules[q.Op]; rule != nil {
+		return rule.admit(ctx, g, q)
 	}
-	if err := hosts.Decode(q.Body, &args); err != nil {
-		return args, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
+	return nil, g.refuseUnknown(q)
+}
+
+// Failed logs that an admitted request failed.
+func (g *Guard) Failed(q Request, args any, err error) { g.rules[q.Op].logFailed(g, q, args, err) }
+
+func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
+	var args A
+	switch {
+	case r.refusal != "":
+		return nil, g.refuse(q, errors.New(r.refusal))
+	case r.judge == nil:
+		return nil, g.refuseUnknown(q)
+	}
+	err := hosts.Decode(q.Body, &args)
+	if err != nil {
+		return nil, g.refuse(q, fmt.Errorf("malformed arguments, or some that no rule is for: %w", err))
 	}
 	if field := uncheckedField(reflect.ValueOf(args)); field != "" {
 		err = fmt.Errorf("no rule is for the field %s", field)
 	} else {
-		err = rule.judge(ctx, g, &args)
+		err = r.judge(ctx, g, &args)
 	}
 	switch {
 	case errors.Is(err, errHostFacts):
-		return args, g.refusal(err)
-	case err != nil && rule.account != nil:
-		return args, g.refuseWith(q, err, clip(strings.Join(rule.account(&args).items, " "), maxRefused))
+		return nil, g.refusal(err)
+	case err != nil && r.account != nil:
+		return nil, g.refuseWith(q, err, clip(strings.Join(r.account(&args).items, " "), maxRefused))
 	case err != nil:
-		return args, g.refuse(q, err)
-	case rule.account != nil:
-		g.logAdmitted(q.Op, rule.account(&args))
+		return nil, g.refuse(q, err)
+	case r.account != nil:
+		g.logAdmitted(q.Op, r.account(&args))
 	}
 	return args, nil
 }
 
-// Unknown refuses an operation that has no rule.
-func (g *Guard) Unknown(q Request) error {
+// refuseUnknown refuses an operation that has no rule.
+func (g *Guard) refuseUnknown(q Request) error {
 	return g.refuse(q, fmt.Errorf("no rule allows the operation %q", q.Op[:min(len(q.Op), 64)]))
 }
 

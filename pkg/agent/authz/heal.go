@@ -9,30 +9,30 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Damage permits listing the damage of datasets that may be healed. Every run of a job asks, so
+// mayDamage permits listing the damage of datasets that may be healed. Every run of a job asks, so
 // the refusal is not logged.
-func Damage(_ context.Context, g *Guard, dataset *string) error {
+func mayDamage(_ context.Context, g *Guard, dataset *string) error {
 	if err := g.checkHealable(*dataset); err != nil {
 		return fmt.Errorf("%w: %w", errHostFacts, err)
 	}
 	return nil
 }
 
-// Scrub permits scrubbing the pool of a dataset that may be healed.
-func Scrub(_ context.Context, g *Guard, dataset *string) error { return g.checkHealable(*dataset) }
+// mayScrub permits scrubbing the pool of a dataset that may be healed.
+func mayScrub(_ context.Context, g *Guard, dataset *string) error { return g.checkHealable(*dataset) }
 
-// Sync permits a sync of the pool of a readable dataset. It changes no data, and every snapshot
+// maySync permits a sync of the pool of a readable dataset. It changes no data, and every snapshot
 // and receive does the same.
-func Sync(_ context.Context, g *Guard, dataset *string) error {
+func maySync(_ context.Context, g *Guard, dataset *string) error {
 	if !g.policy.readable(*dataset) {
 		return errOutside(*dataset)
 	}
 	return nil
 }
 
-// Revert permits removing a snapshot used for healing. The host ensures that nobody writes to
+// mayRevert permits removing a snapshot used for healing. The host ensures that nobody writes to
 // the copy and that nothing else is lost.
-func Revert(_ context.Context, g *Guard, snapshot *string) error {
+func mayRevert(_ context.Context, g *Guard, snapshot *string) error {
 	dataset, _, err := zfs.ParseSnapshot(*snapshot)
 	if err != nil {
 		return err

@@ -29,40 +29,40 @@ func TestHealing(t *testing.T) {
 	own, dataset := []string{"vault/a/b@zxfer-heal-x"}, "vault/a"
 	ctx := t.Context()
 	healer := guard("heal=vault/a")
-	require.NoError(t, Damage(ctx, healer, &dataset))
-	require.ErrorIs(t, Damage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
-	require.NoError(t, Scrub(ctx, healer, &dataset))
-	require.NoError(t, Transfer(ctx, healer, corrective("vault/a/b", nil)))
-	require.NoError(t, Snapshot(ctx, healer, &own))
-	require.NoError(t, Destroy(ctx, healer, &own))
+	require.NoError(t, mayDamage(ctx, healer, &dataset))
+	require.ErrorIs(t, mayDamage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
+	require.NoError(t, mayScrub(ctx, healer, &dataset))
+	require.NoError(t, mayTransfer(ctx, healer, corrective("vault/a/b", nil)))
+	require.NoError(t, maySnapshot(ctx, healer, &own))
+	require.NoError(t, mayDestroy(ctx, healer, &own))
 	base, other := "vault/a/b@daily", "vault/c@daily"
-	require.NoError(t, Revert(ctx, healer, &base))
-	require.Error(t, Revert(ctx, healer, &other))
-	require.NoError(t, List(ctx, healer, &hosts.ListQuery{Dataset: dataset}))
-	require.NoError(t, Sync(ctx, healer, &dataset))
-	require.NoError(t, Sync(ctx, guard("receive=vault/a"), &dataset))
-	require.Error(t, Sync(ctx, guard("receive=vault/c"), &dataset))
+	require.NoError(t, mayRevert(ctx, healer, &base))
+	require.Error(t, mayRevert(ctx, healer, &other))
+	require.NoError(t, mayList(ctx, healer, &hosts.ListQuery{Dataset: dataset}))
+	require.NoError(t, maySync(ctx, healer, &dataset))
+	require.NoError(t, maySync(ctx, guard("receive=vault/a"), &dataset))
+	require.Error(t, maySync(ctx, guard("receive=vault/c"), &dataset))
 
 	for name, err := range map[string]error{
-		"other":      Transfer(ctx, healer, corrective("vault/ab", nil)),
-		"rollback":   Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
-		"origin":     Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
-		"properties": Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
-		"plain":      Transfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
-		"send":       Estimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
-		"snapshot":   Snapshot(ctx, healer, &[]string{"vault/a@mine"}),
-		"destroy":    Destroy(ctx, healer, &[]string{"vault/a@daily"}),
-		"elsewhere":  Destroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
+		"other":      mayTransfer(ctx, healer, corrective("vault/ab", nil)),
+		"rollback":   mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
+		"origin":     mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
+		"properties": mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
+		"plain":      mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
+		"send":       mayEstimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
+		"snapshot":   maySnapshot(ctx, healer, &[]string{"vault/a@mine"}),
+		"destroy":    mayDestroy(ctx, healer, &[]string{"vault/a@daily"}),
+		"elsewhere":  mayDestroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
 	} {
 		require.Error(t, err, name)
 	}
 	pool := "vault"
-	require.Error(t, Damage(ctx, healer, &pool), "of the whole pool")
+	require.Error(t, mayDamage(ctx, healer, &pool), "of the whole pool")
 
 	receiver := guard("receive=vault/a")
-	require.Error(t, Damage(ctx, receiver, &dataset))
-	require.Error(t, Scrub(ctx, receiver, &dataset))
-	require.Error(t, Transfer(ctx, receiver, corrective("vault/a", nil)))
-	require.Error(t, Destroy(ctx, receiver, &own))
-	require.Error(t, Revert(ctx, receiver, &base))
+	require.Error(t, mayDamage(ctx, receiver, &dataset))
+	require.Error(t, mayScrub(ctx, receiver, &dataset))
+	require.Error(t, mayTransfer(ctx, receiver, corrective("vault/a", nil)))
+	require.Error(t, mayDestroy(ctx, receiver, &own))
+	require.Error(t, mayRevert(ctx, receiver, &base))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,40 +50,35 @@ func TestParse(t *testing.T) {
 	require.Error(t, err)
 }
 
-// rules returns the rules of the operations, by the names of package agent.
-func rules() map[string]func(context.Context, *Guard, Request) (any, error) {
-	return map[string]func(context.Context, *Guard, Request) (any, error){
-		"list": by(Reads(List)), "properties": by(Reads(Properties)), "estimate": by(Reads(Estimate)), "digest": by(Reads(Digest)), "read-files": by(Reads(ReadFiles)),
-		"holds": by(Reads(Holds)), "offer": by(Reads(Offer)), "capture": by(Reads(DenyHostFacts[bool])),
-		"snapshot": by(Changes(Snapshot, Names)), "destroy": by(Changes(Destroy, Names)), "bookmark": by(Changes(Bookmark, BookmarkNames)),
-		"hold": by(Changes(Hold, HoldNames)), "release": by(Changes(Release, HoldNames)), "transfer": by(Changes(Transfer, TransferNames)),
-		"create-parents": by(Changes(CreateParents, Name)), "discard-partial": by(Changes(DiscardPartial, Name)),
-		"adjust": by(Changes(SetProperties, PropertyNames)), "mount": by(Changes(Mount, Name)), "join-key": by(Changes(InheritKey, Name)), "part-key": by(Changes(MakeEncryptionRoot, Name)),
-	}
-}
-
-func by[A any](r Rule[A]) func(context.Context, *Guard, Request) (any, error) {
-	return func(ctx context.Context, g *Guard, q Request) (any, error) { return Admit(ctx, g, q, r) }
-}
-
 func admit(t *testing.T, g *Guard, op, body string) (any, error) {
 	t.Helper()
-	return rules()[op](t.Context(), g, Request{Op: op, Body: json.RawMessage(body)})
+	return g.Admit(t.Context(), Request{Op: op, Body: json.RawMessage(body)})
 }
 
 // The zero policy permits nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
-	g := NewGuard(&Policy{}, nil, func(string) {})
+	g := NewGuard(&Policy{}, vault(), func(string) {})
 	for op := range rules() {
 		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
-			if op == "offer" || body == `null` && op != "transfer" {
+			if slices.Contains([]string{"offer", "facts", "host-facts"}, op) || body == `null` && op != "transfer" {
 				continue // an empty list names nothing
 			}
 			_, err := admit(t, g, op, body)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
 		}
 	}
+}
+
+// Each operation has an explicit rule, which may be the zero rule.
+func TestEveryOperationHasARule(t *testing.T) {
+	t.Parallel()
+	have := rules()
+	for _, op := range hosts.Operations() {
+		require.NotNil(t, have[op.Name()], op.Name())
+		delete(have, op.Name())
+	}
+	require.Empty(t, have)
 }
 
 // A field that is not in checkedFields is refused.
@@ -94,10 +90,10 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 		require.NotEmpty(t, uncheckedField(reflect.ValueOf(nested)))
 	}
 	require.Empty(t, uncheckedField(reflect.ValueOf(later{})))
-	_, err := Admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)}, Reads(AllowAll[later]))
+	_, err := reads(allowAll[later]).admit(t.Context(), g, Request{Op: "later", Body: json.RawMessage(`{"Added":"x"}`)})
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.ErrorContains(t, err, "later.Added")
-	_, err = Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)}, Reads(AllowAll[hosts.Task]))
+	_, err = reads(allowAll[hosts.Task]).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(`{"from":{"noise":{"time":1}},"to":{"accept":{"session":"x"}}}`)})
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
@@ -170,8 +166,9 @@ func TestListAbove(t *testing.T) {
 	}
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, hosts.On(h, "test", func(string) {}), func(string) {})
 	for _, body := range []string{`{"dataset":"tank/vm/a","recursive":true}`, `{"dataset":"tank/vm/a","brief":false,"changed":true}`, `{"dataset":"tank/vm/a","newest":true}`} {
-		q, err := Admit(t.Context(), g, Request{Op: "list", Body: []byte(body)}, Reads(List))
+		args, err := reads(mayList).admit(t.Context(), g, Request{Op: "list", Body: []byte(body)})
 		require.NoError(t, err)
+		q := args.(hosts.ListQuery)
 		l, err := h.List(t.Context(), q)
 		require.NoError(t, err)
 		require.Len(t, l.Ancestors, 2)
@@ -196,16 +193,17 @@ func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(`{"from":{"accept":{"session":"x"}},"to":{"nothing":{}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		g := NewGuard(&Policy{Receive: []string{"vault"}}, nil, func(line string) { require.NotContains(t, line, "\n") })
-		got, err := Admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true}, Changes(Transfer, TransferNames))
+		got, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: body, Secret: true})
 		if err != nil {
 			return
 		}
-		require.NotContains(t, []string{"device", "noise"}, got.Moves())
-		if got.Moves() == "nothing" {
+		task := got.(hosts.Task)
+		require.NotContains(t, []string{"device", "noise"}, task.Moves())
+		if task.Moves() == "nothing" {
 			return
 		}
-		require.IsType(t, hosts.ReceiveStream{}, got.To, "nothing may be sent")
-		r := got.To.(hosts.ReceiveStream).Spec
+		require.IsType(t, hosts.ReceiveStream{}, task.To, "nothing may be sent")
+		r := task.To.(hosts.ReceiveStream).Spec
 		require.True(t, within(r.Target, []string{"vault"}))
 		require.False(t, r.Rollback)
 		require.NotContains(t, r.Set, "mountpoint")
@@ -234,7 +232,7 @@ func TestAWayMayBeTried(t *testing.T) {
 	} {
 		var audited []string
 		g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, nil, func(l string) { audited = append(audited, l) })
-		_, err := Admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true}, Changes(Transfer, TransferNames))
+		_, err := changes(mayTransfer, transferNames).admit(t.Context(), g, Request{Op: "transfer", Body: json.RawMessage(body), Secret: true})
 		require.Equal(t, ok, err == nil, "%s: %v", body, err)
 		require.Len(t, audited, 1)
 		if ok {
@@ -266,7 +264,7 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	given := func(asked int64) int64 {
 		task := hosts.Task{From: hosts.Accept{Session: "x"}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}, Options: transfer.Options{Buffer: asked}}}
-		require.NoError(t, Transfer(ctx, g, &task))
+		require.NoError(t, mayTransfer(ctx, g, &task))
 		return task.To.(hosts.ReceiveStream).Options.Buffer
 	}
 	require.EqualValues(t, 1<<20, given(1<<20), "as asked")

@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/zfs"
 )
 
-// BeingRestored permits an action on a dataset only while a restore is bringing it.
-func BeingRestored(ctx context.Context, g *Guard, dataset *string) error {
+// beingRestored permits an action on a dataset only while a restore is bringing it.
+func beingRestored(ctx context.Context, g *Guard, dataset *string) error {
 	if !within(*dataset, g.policy.Restored) {
 		return fmt.Errorf("%q is not below a dataset that may be restored; --allow restore=DATASET in authorized_keys allows it", clipName(*dataset))
 	}
@@ -26,11 +25,11 @@ func BeingRestored(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// InheritKey permits restored datasets, and copies whose key is not loaded, to inherit a key.
+// mayInheritKey permits restored datasets, and copies whose key is not loaded, to inherit a key.
 // Without a loaded key nothing is wrapped again, so old and future streams keep their key. The
 // host proves that both keys are the same.
-func InheritKey(ctx context.Context, g *Guard, dataset *string) error {
-	if err := BeingRestored(ctx, g, dataset); err == nil || !within(*dataset, g.policy.Receive) {
+func mayInheritKey(ctx context.Context, g *Guard, dataset *string) error {
+	if err := beingRestored(ctx, g, dataset); err == nil || !within(*dataset, g.policy.Receive) {
 		return err
 	}
 	have, err := g.host.Properties(ctx, []string{*dataset}, []string{"keystatus", "keylocation"})
@@ -43,9 +42,9 @@ func InheritKey(ctx context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// MakeEncryptionRoot permits this for copies whose key may be replaced; it happens just before
+// mayMakeEncryptionRoot permits this for copies whose key may be replaced; it happens just before
 // that.
-func MakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
+func mayMakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
 	if err := g.checkReceivable(*dataset); err != nil {
 		return err
 	}
@@ -55,10 +54,10 @@ func MakeEncryptionRoot(_ context.Context, g *Guard, dataset *string) error {
 	return nil
 }
 
-// Mount permits mounting a restored dataset on a directory in which it hides nothing. The
+// mayMount permits mounting a restored dataset on a directory in which it hides nothing. The
 // refusal does not show what it would hide.
-func Mount(ctx context.Context, g *Guard, dataset *string) error {
-	if err := BeingRestored(ctx, g, dataset); err != nil {
+func mayMount(ctx context.Context, g *Guard, dataset *string) error {
+	if err := beingRestored(ctx, g, dataset); err != nil {
 		return err
 	}
 	have, err := g.host.Properties(ctx, []string{*dataset}, []string{"mountpoint", "mounted"})
@@ -69,19 +68,15 @@ func Mount(ctx context.Context, g *Guard, dataset *string) error {
 	if have[*dataset]["mounted"].Value == "yes" || !strings.HasPrefix(path, "/") {
 		return nil
 	}
-	owner, err := hosts.RoleOf[hosts.Restorer](g.host)
-	if err != nil {
-		return err
-	}
-	found, err := owner.InUse(ctx, []string{path})
+	found, err := g.host.InUse(ctx, []string{path})
 	if err == nil && found[path] != "" {
 		err = fmt.Errorf("mounting %s would hide what is in its directory: look there, and mount it by hand", *dataset)
 	}
 	return err
 }
 
-// SetProperties permits undoing the precautions on a restored dataset.
-func SetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
+// maySetProperties permits undoing the precautions on a restored dataset.
+func maySetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 	for name, value := range a.Set {
 		if name != "readonly" && name != "canmount" || zfs.CheckValue(name, value) != nil {
 			return fmt.Errorf("the property %q may not be set to %q", clipName(name), clipName(value))
@@ -92,12 +87,12 @@ func SetProperties(ctx context.Context, g *Guard, a *zfs.PropertyChange) error {
 			return fmt.Errorf("the property %q may not be changed", clipName(name))
 		}
 	}
-	return BeingRestored(ctx, g, &a.Dataset)
+	return beingRestored(ctx, g, &a.Dataset)
 }
 
-// PropertyNames returns the Account of a change of properties.
-func PropertyNames(a *zfs.PropertyChange) Account {
-	out := Account{prefix: quote(clipName(a.Dataset))}
+// propertyNames returns the account of a change of properties.
+func propertyNames(a *zfs.PropertyChange) account {
+	out := account{prefix: quote(clipName(a.Dataset))}
 	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
 		out.items = append(out.items, "set "+quote(name+"="+a.Set[name]))
 	}

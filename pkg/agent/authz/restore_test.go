@@ -149,7 +149,7 @@ func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 
 // full is a host whose directories contain files, except one.
 type full struct {
-	hosts.FullHost
+	*hosts.Local
 	empty string
 }
 

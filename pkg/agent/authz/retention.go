@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// RenameDiverged permits setting copies aside under names that mark them as such. It destroys
+// mayRenameDiverged permits setting copies aside under names that mark them as such. It destroys
 // nothing, so append-only permits it too.
-func RenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
+func mayRenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error {
 	if len(g.policy.Rotated) == 0 {
 		return errors.New("no copy may be set aside; --allow rotate=DATASET in authorized_keys allows it")
 	}
@@ -27,8 +27,8 @@ func RenameDiverged(_ context.Context, g *Guard, all *[]zfs.DivergedCopy) error 
 	return nil
 }
 
-// DivergedNames returns the Account of copies that are set aside.
-func DivergedNames(all *[]zfs.DivergedCopy) (account Account) {
+// divergedNames returns the account of copies that are set aside.
+func divergedNames(all *[]zfs.DivergedCopy) (account account) {
 	for _, a := range *all {
 		account.items = append(account.items, quote(clipName(a.Dataset))+" as "+quote(clipName(a.As)))
 	}
@@ -48,9 +48,9 @@ func (g *Guard) nameBefore(dataset string) string {
 	return dataset
 }
 
-// DestroyOrphans permits destroying copies, never with append-only. The host ensures that they
+// mayDestroyOrphans permits destroying copies, never with append-only. The host ensures that they
 // belong to one job only.
-func DestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
+func mayDestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
 	if g.policy.AppendOnly {
 		return errAppendOnly
 	}
@@ -71,8 +71,8 @@ func DestroyOrphans(_ context.Context, g *Guard, all *[]zfs.Orphan) error {
 	return nil
 }
 
-// OrphanNames returns the Account of copies that are destroyed.
-func OrphanNames(all *[]zfs.Orphan) (account Account) {
+// orphanNames returns the account of copies that are destroyed.
+func orphanNames(all *[]zfs.Orphan) (account account) {
 	for _, a := range *all {
 		account.items = append(account.items, quote(clipName(a.Dataset))+" of "+quote(a.Tag))
 	}

@@ -23,7 +23,7 @@ func TestRotateGrant(t *testing.T) {
 	require.Equal(t, "--allow receive=vault/a --allow receive=vault/b --allow rotate=vault/a --append-only", p.String())
 	g := NewGuard(p, s, func(string) {})
 	aside := func(dataset, as string) error {
-		return RenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: dataset, GUID: 1, As: as}})
+		return mayRenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: dataset, GUID: 1, As: as}})
 	}
 	require.NoError(t, aside("vault/a", "vault/a"+ending))
 	require.NoError(t, aside("vault/a/x", "vault/a/x"+ending))
@@ -38,24 +38,24 @@ func TestRotateGrant(t *testing.T) {
 		require.Error(t, aside(dataset, as), dataset)
 	}
 	none := []zfs.DivergedCopy{}
-	require.NoError(t, RenameDiverged(t.Context(), g, &none))
+	require.NoError(t, mayRenameDiverged(t.Context(), g, &none))
 
 	// The holds of a renamed copy may be released, and its existence queried.
 	old := "vault/a" + ending
-	require.NoError(t, Release(t.Context(), g, &Tagged{Tag: "zxfer:j:t", Snapshots: []string{old + "@x", old + "/x@x"}}))
-	require.Error(t, Release(t.Context(), g, &Tagged{Tag: "mine", Snapshots: []string{old + "@x"}}))
-	require.Error(t, Release(t.Context(), g, &Tagged{Tag: "zxfer:j:t", Snapshots: []string{"vault/c" + ending + "@x"}}))
-	require.NoError(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{"vault/b" + ending}, Properties: []string{"guid"}}))
-	require.Error(t, Destroy(t.Context(), g, &[]string{old + "@x"}))
-	require.Error(t, List(t.Context(), g, &hosts.ListQuery{Dataset: old}))
+	require.NoError(t, mayRelease(t.Context(), g, &hosts.Tagged{Tag: "zxfer:j:t", Snapshots: []string{old + "@x", old + "/x@x"}}))
+	require.Error(t, mayRelease(t.Context(), g, &hosts.Tagged{Tag: "mine", Snapshots: []string{old + "@x"}}))
+	require.Error(t, mayRelease(t.Context(), g, &hosts.Tagged{Tag: "zxfer:j:t", Snapshots: []string{"vault/c" + ending + "@x"}}))
+	require.NoError(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
+	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{"vault/b" + ending}, Properties: []string{"guid"}}))
+	require.Error(t, mayDestroy(t.Context(), g, &[]string{old + "@x"}))
+	require.Error(t, mayList(t.Context(), g, &hosts.ListQuery{Dataset: old}))
 
 	p, err = Parse([]string{"receive=vault/a"}, nil, false)
 	require.NoError(t, err)
 	g = NewGuard(p, s, func(string) {})
-	require.ErrorContains(t, RenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
+	require.ErrorContains(t, mayRenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
 	require.Error(t, aside("vault/a", "vault/a"+ending))
-	require.Error(t, Properties(t.Context(), g, &PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
+	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
 
 // A remove grant applies to copies below it that belong to a job, and never
@@ -70,12 +70,12 @@ func TestRemoveGrant(t *testing.T) {
 		return NewGuard(p, s, func(string) {})
 	}
 	remove := func(g *Guard, dataset, tag string) error {
-		return DestroyOrphans(t.Context(), g, &[]zfs.Orphan{{Dataset: dataset, GUID: 1, Tag: tag}})
+		return mayDestroyOrphans(t.Context(), g, &[]zfs.Orphan{{Dataset: dataset, GUID: 1, Tag: tag}})
 	}
 	none := []zfs.Orphan{}
 	g := guard(false, "receive=vault/a", "receive=vault/b", "remove=vault/a")
 	require.NoError(t, remove(g, "vault/a/x", "zxfer:j:t"))
-	require.NoError(t, DestroyOrphans(t.Context(), g, &none))
+	require.NoError(t, mayDestroyOrphans(t.Context(), g, &none))
 	for dataset, tag := range map[string]string{
 		"vault/a":                   "zxfer:j:t", // the root of all
 		"vault/b/x":                 "zxfer:j:t",
@@ -88,11 +88,11 @@ func TestRemoveGrant(t *testing.T) {
 	only := &Policy{AppendOnly: true, Receive: []string{"vault/a"}, Removed: []string{"vault/a"}}
 	for _, g := range []*Guard{NewGuard(only, s, func(string) {}), guard(false, "receive=vault/a")} {
 		require.Error(t, remove(g, "vault/a/x", "zxfer:j:t"))
-		require.Error(t, DestroyOrphans(t.Context(), g, &none), "who asks is told")
+		require.Error(t, mayDestroyOrphans(t.Context(), g, &none), "who asks is told")
 	}
 	ask := []string{}
-	require.NoError(t, Destroy(t.Context(), g, &ask))
-	require.ErrorContains(t, Destroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
+	require.NoError(t, mayDestroy(t.Context(), g, &ask))
+	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
 }
 
 // Grants without effect are refused when a line is written and when it is read.
@@ -132,7 +132,7 @@ func TestSetAsideStaysBeside(t *testing.T) {
 		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1":                            "",
 		"vault/hosts.zxfer-2026-11-23T10-15-00Z/web1.zxfer-2026-11-23T10-15-00Z": "",
 	} {
-		err := RenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: "vault/hosts/web1", GUID: 1, As: as}})
+		err := mayRenameDiverged(t.Context(), g, &[]zfs.DivergedCopy{{Dataset: "vault/hosts/web1", GUID: 1, As: as}})
 		if former == "" {
 			former = as
 			require.Error(t, err, as)

@@ -7,44 +7,103 @@ import (
 	"slices"
 	"strings"
 
+	"zxfer/pkg/device"
+	"zxfer/pkg/freeze"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
 )
 
-// Arguments of operations with more than one value.
-type (
-	PropertyQuery struct {
-		Names      []string `json:"names"`
-		Properties []string `json:"properties"`
-	}
-	// Tagged lists snapshots and the tag of a hold on each.
-	Tagged struct {
-		Tag       string   `json:"tag"`
-		Snapshots []string `json:"snapshots"`
-	}
-)
+// rules returns the rule of each operation.
+func rules() map[string]anyRule {
+	all := map[string]anyRule{}
+	for _, entry := range []ruling{
+		of(hosts.OpFacts, reads(allowAll[hosts.None])),
+		of(hosts.OpHostFacts, reads(allowAll[hosts.None])), // reveals less than OpFacts
+		of(hosts.OpCapture, reads(denyHostFacts[bool])),
+		of(hosts.OpInUse, reads(denyHostFacts[[]string])),
 
-// check limits the tag.
-func (h *Tagged) check() error {
+		of(hosts.OpList, reads(mayList)),
+		of(hosts.OpDatasetOf, reads(mayDatasetOf)),
+		of(hosts.OpProperties, reads(mayProperties)),
+		of(hosts.OpEstimate, reads(mayEstimate)),
+		of(hosts.OpHolds, reads(mayHolds)),
+		of(hosts.OpSnapshot, changes(maySnapshot, nameList)),
+		of(hosts.OpHold, changes(mayHold, holdNames)),
+		of(hosts.OpRelease, changes(mayRelease, holdNames)),
+		of(hosts.OpBookmark, changes(mayBookmark, bookmarkNames)),
+		of(hosts.OpDestroy, changes(mayDestroy, nameList)),
+		of(hosts.OpCreateParents, changes(mayCreateParents, singleName)),
+		of(hosts.OpDiscardPartial, changes(mayDiscardPartial, singleName)),
+
+		of(hosts.OpDigest, reads(mayDigest)),
+		of(hosts.OpReadFiles, reads(mayReadFiles)),
+		of(hosts.OpOffer, reads(mayOffer)),
+		of(hosts.OpTransfer, changes(mayTransfer, transferNames)),
+
+		of(hosts.OpSetProperties, changes(maySetProperties, propertyNames)),
+		of(hosts.OpMount, changes(mayMount, singleName)),
+		of(hosts.OpInheritKey, changes(mayInheritKey, singleName)),
+		of(hosts.OpMakeEncryptionRoot, changes(mayMakeEncryptionRoot, singleName)),
+
+		of(hosts.OpDamage, reads(mayDamage)),
+		of(hosts.OpScrub, changes(mayScrub, singleName)),
+		of(hosts.OpSync, reads(maySync)),
+		of(hosts.OpRevert, changes(mayRevert, singleName)),
+
+		of(hosts.OpCreateDrillClone, changes(mayCreateDrillClone, drillSnapshotName)),
+		of(hosts.OpDestroyDrillClones, changes(mayDestroyDrillClones, drillDatasetNames)),
+
+		of(hosts.OpRenameDiverged, changes(mayRenameDiverged, divergedNames)),
+		of(hosts.OpDestroyOrphans, changes(mayDestroyOrphans, orphanNames)),
+
+		of(hosts.OpSnapshotFrozen, never[freeze.Request]("a restricted key freezes nothing, as that runs programs")),
+		of(hosts.OpRunInDrillClone, never[zfs.DrillCommand]("a restricted key runs no command")),
+		of(hosts.OpRollback, never[zfs.Rollback]("the newest data of an original may exist nowhere else: a restricted key does not roll it back")),
+		of(hosts.OpInheritKeyAsserted, never[zfs.AssertedKey]("of a key that is no passphrase a restricted key is not believed")),
+
+		// The zero rule refuses these like unknown operations.
+		of(hosts.OpUnmount, rule[string]{}),
+		of(hosts.OpMeasure, rule[probe.Request]{}),
+		of(hosts.OpInspectDevice, rule[string]{}),
+		of(hosts.OpDeviceState, rule[device.Task]{}),
+		of(hosts.OpDigestDevice, rule[device.DigestQuery]{}),
+	} {
+		all[entry.op] = entry.rule
+	}
+	return all
+}
+
+// of pairs an operation with a rule for its type of arguments.
+func of[A, R any](op hosts.Op[A, R], rule rule[A]) ruling { return ruling{op.Name(), rule} }
+
+// ruling is the name of an operation with its rule.
+type ruling struct {
+	op   string
+	rule anyRule
+}
+
+// checkTag limits the tag of a hold.
+func checkTag(h *hosts.Tagged) error {
 	if h.Tag == "" || len(quote(clipName(h.Tag))) > maxTag || len(h.Tag) > zfs.MaxName {
 		return fmt.Errorf("a hold's tag of %d bytes is none of zxfer's", len(h.Tag))
 	}
 	return nil
 }
 
-// AllowAll permits an operation that reveals nothing about datasets.
-func AllowAll[A any](context.Context, *Guard, *A) error { return nil }
+// allowAll permits an operation that reveals nothing about datasets.
+func allowAll[A any](context.Context, *Guard, *A) error { return nil }
 
-// DenyHostFacts refuses an operation that reveals only facts of the whole host.
-func DenyHostFacts[A any](context.Context, *Guard, *A) error { return errHostFacts }
+// denyHostFacts refuses an operation that reveals only facts of the whole host.
+func denyHostFacts[A any](context.Context, *Guard, *A) error { return errHostFacts }
 
 // errHostFacts refuses facts of the whole host: mounts, pools, interfaces. Jobs work without
 // them.
 var errHostFacts = errors.New("facts of the whole host are not for this key")
 
-// Properties permits reading the properties of readable datasets and their versions. For
+// mayProperties permits reading the properties of readable datasets and their versions. For
 // ancestors it permits zfs.AncestorProperties (type, space, encryption).
-func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
+func mayProperties(ctx context.Context, g *Guard, q *hosts.PropertyQuery) error {
 	short := zfs.AncestorProperties()
 	other := func(p string) bool { return !slices.Contains(short, p) }
 	for _, n := range q.Names {
@@ -74,8 +133,8 @@ func Properties(ctx context.Context, g *Guard, q *PropertyQuery) error {
 	return nil
 }
 
-// List permits listing readable datasets. For ancestors it shows as much as Properties.
-func List(_ context.Context, g *Guard, q *hosts.ListQuery) error {
+// mayList permits listing readable datasets. For ancestors it shows as much as Properties.
+func mayList(_ context.Context, g *Guard, q *hosts.ListQuery) error {
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if !g.policy.readable(n) {
 			return errOutside(n)
@@ -85,9 +144,9 @@ func List(_ context.Context, g *Guard, q *hosts.ListQuery) error {
 	return q.CheckUser()
 }
 
-// DatasetOf permits resolving paths on datasets that may be sent. For other paths, the refusal
+// mayDatasetOf permits resolving paths on datasets that may be sent. For other paths, the refusal
 // does not show whether a dataset exists.
-func DatasetOf(ctx context.Context, g *Guard, path *string) error {
+func mayDatasetOf(ctx context.Context, g *Guard, path *string) error {
 	dataset, err := g.host.DatasetOf(ctx, *path)
 	if err != nil || !within(dataset, g.policy.Send) {
 		return errors.New("the path is not on a dataset that may be sent")
@@ -95,14 +154,14 @@ func DatasetOf(ctx context.Context, g *Guard, path *string) error {
 	return nil
 }
 
-// Snapshot permits snapshots of datasets that may be sent or healed.
-func Snapshot(_ context.Context, g *Guard, names *[]string) error {
+// maySnapshot permits snapshots of datasets that may be sent or healed.
+func maySnapshot(_ context.Context, g *Guard, names *[]string) error {
 	others := slices.DeleteFunc(slices.Clone(*names), g.isHealSnapshot)
 	return g.checkSnapshots(others, g.policy.Send, "snapshot")
 }
 
-// Bookmark permits bookmarks in the same dataset as their snapshot.
-func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
+// mayBookmark permits bookmarks in the same dataset as their snapshot.
+func mayBookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 	for b, s := range *marks {
 		of, _, err := zfs.ParseBookmark(b)
 		if err != nil {
@@ -119,17 +178,17 @@ func Bookmark(_ context.Context, g *Guard, marks *map[string]string) error {
 	return nil
 }
 
-// Hold permits holds on granted datasets.
-func Hold(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
+// mayHold permits holds on granted datasets.
+func mayHold(_ context.Context, g *Guard, h *hosts.Tagged) error {
+	if err := checkTag(h); err != nil {
 		return err
 	}
 	return g.checkSnapshots(h.Snapshots, g.sendOrReceive(), "hold")
 }
 
-// Release permits releasing holds; only zxfer's own if keepsVersions.
-func Release(_ context.Context, g *Guard, h *Tagged) error {
-	if err := h.check(); err != nil {
+// mayRelease permits releasing holds; only zxfer's own if keepsVersions.
+func mayRelease(_ context.Context, g *Guard, h *hosts.Tagged) error {
+	if err := checkTag(h); err != nil {
 		return err
 	}
 	names := make([]string, len(h.Snapshots))
@@ -148,13 +207,13 @@ func Release(_ context.Context, g *Guard, h *Tagged) error {
 	return nil
 }
 
-// Holds permits listing holds.
-func Holds(_ context.Context, g *Guard, names *[]string) error {
+// mayHolds permits listing holds.
+func mayHolds(_ context.Context, g *Guard, names *[]string) error {
 	return g.checkSnapshots(*names, g.sendOrReceive(), "holds")
 }
 
-// Destroy permits destroying versions of granted datasets unless keepsVersions.
-func Destroy(_ context.Context, g *Guard, versions *[]string) error {
+// mayDestroy permits destroying versions of granted datasets unless keepsVersions.
+func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
 	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
 		return errAppendOnly
 	}
@@ -181,13 +240,13 @@ func Destroy(_ context.Context, g *Guard, versions *[]string) error {
 
 var errAppendOnly = errors.New("append-only: nothing is destroyed")
 
-// DiscardPartial permits discarding a partially received state.
-func DiscardPartial(_ context.Context, g *Guard, dataset *string) error {
+// mayDiscardPartial permits discarding a partially received state.
+func mayDiscardPartial(_ context.Context, g *Guard, dataset *string) error {
 	return g.checkReceivable(*dataset)
 }
 
-// CreateParents permits creating datasets below an existing granted one, never above.
-func CreateParents(ctx context.Context, g *Guard, dataset *string) error {
+// mayCreateParents permits creating datasets below an existing granted one, never above.
+func mayCreateParents(ctx context.Context, g *Guard, dataset *string) error {
 	if err := g.checkReceivable(*dataset); err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Estimate permits estimating streams that may be sent.
-func Estimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
+// mayEstimate permits estimating streams that may be sent.
+func mayEstimate(ctx context.Context, g *Guard, streams *[]zfs.SendSpec) error {
 	tokens := 0
 	for _, s := range *streams {
 		if s.Token != "" {
@@ -43,11 +43,11 @@ func (g *Guard) checkSend(ctx context.Context, streams ...zfs.SendSpec) error {
 	return g.checkPlaintext(ctx, plain, "only a raw stream of it may leave", nil)
 }
 
-// Digest permits hashing streams instead of sending them, also to verify received data. A
+// mayDigest permits hashing streams instead of sending them, also to verify received data. A
 // digest of plain text confirms guesses, so encrypted content needs a raw stream. One
 // exception: plain text received into a dataset that inherits this host's key is known to the
 // sender already.
-func Digest(ctx context.Context, g *Guard, q *hosts.ContentQuery) error {
+func mayDigest(ctx context.Context, g *Guard, q *hosts.ContentQuery) error {
 	if q.KeyFile != "" {
 		return errKeyFile
 	}
@@ -65,8 +65,8 @@ func Digest(ctx context.Context, g *Guard, q *hosts.ContentQuery) error {
 	})
 }
 
-// ReadFiles permits reading files of datasets that may be sent, as plain text.
-func ReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
+// mayReadFiles permits reading files of datasets that may be sent, as plain text.
+func mayReadFiles(ctx context.Context, g *Guard, q *files.Query) error {
 	return g.checkFiles(ctx, q.Snapshot, q.KeyFile)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // encrypted returns a host with datasets and their encryption roots: "-" if not
 // encrypted, "" if unknown. It counts queries.
-func encrypted(roots map[string]string) (host hosts.Host, looks *int) {
+func encrypted(roots map[string]string) (host *hosts.Local, looks *int) {
 	h, looks := zfsmem.New(), new(int)
 	for name, root := range roots {
 		algorithm := "aes-256-gcm"

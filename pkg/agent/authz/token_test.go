@@ -82,7 +82,7 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 			require.NoError(t, err)
 			spec := zfs.SendSpec{Dataset: "tank/vm", Flags: zfs.StreamFlags{Raw: true}, // the token decides
 				Token: zfstest.Token(tt.toName, guids[tt.to], guids[tt.from], tt.flags...)}
-			err = Estimate(t.Context(), NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {}), &[]zfs.SendSpec{spec})
+			err = mayEstimate(t.Context(), NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {}), &[]zfs.SendSpec{spec})
 			if tt.refused == "" {
 				require.NoError(t, err)
 			} else {
@@ -134,11 +134,11 @@ func TestFailedQueryIsRefused(t *testing.T) {
 		fails string // operation
 		do    func(context.Context, *Guard) error
 	}{
-		"versions of a token": {zfs.OpList, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
-		"origin of a token":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{token}) }},
-		"encryption":          {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Estimate(ctx, g, &[]zfs.SendSpec{plain}) }},
-		"mark of a restore":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return Mount(ctx, g, &dataset) }},
-		"root of a grant":     {zfs.OpGet, func(ctx context.Context, g *Guard) error { return CreateParents(ctx, g, &parent) }},
+		"versions of a token": {zfs.OpList, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{token}) }},
+		"origin of a token":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{token}) }},
+		"encryption":          {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayEstimate(ctx, g, &[]zfs.SendSpec{plain}) }},
+		"mark of a restore":   {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayMount(ctx, g, &dataset) }},
+		"root of a grant":     {zfs.OpGet, func(ctx context.Context, g *Guard) error { return mayCreateParents(ctx, g, &parent) }},
 		"target of a restore": {zfs.OpGet, func(ctx context.Context, g *Guard) error {
 			return g.checkReceive(ctx, &zfs.ReceiveSpec{Target: dataset})
 		}},
@@ -168,7 +168,7 @@ func TestTokensOfARequestAreBounded(t *testing.T) {
 	g := NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {})
 	token := zfs.SendSpec{Dataset: "tank/vm", Token: zfstest.Token("tank/vm@c", guids["tank/vm@c"], 0, "rawok")}
 	all := append(slices.Repeat([]zfs.SendSpec{{Dataset: "tank/vm", To: "c"}}, 10), slices.Repeat([]zfs.SendSpec{token}, maxTokens)...)
-	require.NoError(t, Estimate(t.Context(), g, &all))
+	require.NoError(t, mayEstimate(t.Context(), g, &all))
 	all = append(all, token)
-	require.ErrorContains(t, Estimate(t.Context(), g, &all), "1001 resume tokens at once")
+	require.ErrorContains(t, mayEstimate(t.Context(), g, &all), "1001 resume tokens at once")
 }

@@ -29,8 +29,8 @@ const (
 	minBuffer  = 16 << 20
 )
 
-// Transfer checks both ends of a transfer.
-func Transfer(ctx context.Context, g *Guard, t *hosts.Task) error {
+// mayTransfer checks both ends of a transfer.
+func mayTransfer(ctx context.Context, g *Guard, t *hosts.Task) error {
 	var err error
 	switch from := t.From.(type) {
 	case hosts.SendStream:
@@ -108,8 +108,8 @@ func (g *Guard) reserveBuffer(ctx context.Context, asked int64) int64 {
 	return n
 }
 
-// Offer checks the address, port and peer of a listener.
-func Offer(_ context.Context, g *Guard, o *tcp.Offer) error {
+// mayOffer checks the address, port and peer of a listener.
+func mayOffer(_ context.Context, g *Guard, o *tcp.Offer) error {
 	a, err := netip.ParseAddr(o.Address)
 	switch {
 	case err != nil || a.IsUnspecified() || a.IsMulticast():

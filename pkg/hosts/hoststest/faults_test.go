@@ -74,7 +74,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	// Received data is not sent again.
 	st.receiving, st.options = nil, transfer.Options{}
 	st.send.Token = requireResumable(t, p, st.receive.Target, st.send.To)
-	rest, err := s.source.Estimate(t.Context(), []zfs.SendSpec{st.send})
+	rest, err := hosts.Estimate(t.Context(), s.source, []zfs.SendSpec{st.send})
 	require.NoError(t, err)
 	require.Less(t, rest[0], uint64(15<<20))
 	o = s.move(t, st)
@@ -91,7 +91,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 		for _, mode := range []tcp.Mode{tcp.Signed, tcp.Plain} {
 			target := p.Dataset(end + string(mode))
 			ctx, cancel := context.WithCancel(t.Context())
-			ticket, err := s.target.Offer(t.Context(), tcp.Offer{Mode: mode, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
+			ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: mode, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 			require.NoError(t, err)
 			sending, receiving := t.Context(), t.Context()
 			if end == "source" {
@@ -104,11 +104,11 @@ func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 			sent, received := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(sent)
-				_, sendErr = s.source.Transfer(sending, hosts.Task{From: hosts.SendStream{Spec: st.send, Options: st.options}, To: hosts.Dial{Ticket: ticket}}, nil)
+				_, sendErr = hosts.Call(sending, s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: st.send, Options: st.options}, To: hosts.Dial{Ticket: ticket}})
 			}()
 			go func() {
 				defer close(received)
-				_, receiveErr = s.target.Transfer(receiving, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: s.into(t, st.send, target), Options: st.options}}, progress)
+				_, receiveErr = hosts.Watch(receiving, s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: s.into(t, st.send, target), Options: st.options}}, progress)
 			}()
 			wait(t, moved)
 			cancel()
@@ -129,11 +129,11 @@ func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 
 func (s *suite) testCancelAlone(t *testing.T, p ground) {
 	ctx, cancel := context.WithCancel(t.Context())
-	ticket, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.TLS, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
+	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.TLS, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.target.Transfer(ctx, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
+		_, err := hosts.Call(ctx, s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}})
 		ended <- err
 	}()
 	time.Sleep(100 * time.Millisecond)
@@ -174,11 +174,11 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 	for _, closes := range []string{"source", "target"} {
 		before := children(t)
 		source, target := s.open(t), s.open(t)
-		for _, each := range []hosts.FullHost{source, target} {
-			_, err := each.Facts(t.Context()) // starts the permanent processes of a host
+		for _, each := range []hosts.Host{source, target} {
+			_, err := hosts.Call(t.Context(), each, hosts.OpFacts, hosts.None{}) // starts the permanent processes of a host
 			require.NoError(t, err)
 		}
-		idle, err := target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
+		idle, err := hosts.Call(t.Context(), target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 		require.NoError(t, err)
 		st.receive.Target = p.Dataset(closes)
 		var moved <-chan struct{}
@@ -199,7 +199,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 		require.Empty(t, running(t, st.receive.Target))
 		requireClosed(t, idle.Address)
 		requireResumable(t, p, st.receive.Target, st.send.To)
-		_, err = target.List(t.Context(), hosts.ListQuery{Dataset: p.Name})
+		_, err = hosts.Call(t.Context(), target, hosts.OpList, hosts.ListQuery{Dataset: p.Name})
 		require.Error(t, err, "a Site that was closed does nothing")
 	}
 }
@@ -245,7 +245,7 @@ func (s *suite) testSourceKilled(t *testing.T, pool *zfstest.Pool) {
 		progress, moved := after(enough)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: st.send, Options: st.options}, To: hosts.ReceiveStream{Spec: s.into(t, st.send, target)}}, progress)
+			_, err := hosts.Watch(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: st.send, Options: st.options}, To: hosts.ReceiveStream{Spec: s.into(t, st.send, target)}}, progress)
 			ended <- err
 		}()
 		wait(t, moved)
@@ -298,7 +298,7 @@ func (s *suite) testNoSpace(t *testing.T, p ground) {
 	require.False(t, exists(t, p, full+"/b@x"))
 	requireEnded(t, p)
 
-	_, err := s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: hosts.ReceiveStream{Spec: s.into(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}}, nil)
+	_, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: hosts.ReceiveStream{Spec: s.into(t, zfs.SendSpec{Dataset: ds, To: "x"}, full+"/c")}})
 	requireKind(t, err, zfs.NoSpace)
 	requireEnded(t, p)
 }

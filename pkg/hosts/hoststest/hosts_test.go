@@ -17,7 +17,7 @@ import (
 )
 
 func TestLocalIsASite(t *testing.T) {
-	conforms(t, func(t *testing.T) hosts.FullHost { return hosts.NewLocal("test", func(line string) { t.Log(line) }) })
+	conforms(t, func(t *testing.T) hosts.Host { return hosts.NewLocal("test", func(line string) { t.Log(line) }) })
 }
 
 // pipes is a Transport to an agent in this process, over real pipes.
@@ -36,7 +36,7 @@ func (p *pipes) Close() error {
 }
 
 func TestRemoteIsASite(t *testing.T) {
-	conforms(t, func(t *testing.T) hosts.FullHost {
+	conforms(t, func(t *testing.T) hosts.Host {
 		requests, requestsW, err := os.Pipe()
 		require.NoError(t, err)
 		answers, answersW, err := os.Pipe()

@@ -82,14 +82,14 @@ func (g memory) ZFS(args ...string) string {
 	return ""
 }
 
-func on(t *testing.T, h *zfsmem.Host) hosts.FullHost {
+func on(t *testing.T, h *zfsmem.Host) hosts.Host {
 	l := hosts.On(h, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
 
 // beyond returns a host as its agent serves it.
-func beyond(t *testing.T, h *zfsmem.Host) hosts.FullHost {
+func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 	here, there := net.Pipe()
 	go func() {
 		_ = (&agent.Server{Site: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
@@ -103,11 +103,11 @@ func beyond(t *testing.T, h *zfsmem.Host) hosts.FullHost {
 
 func TestAHostInMemoryIsASite(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.FullHost{"itself": on, "beyond an agent": beyond} {
+	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"itself": on, "beyond an agent": beyond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()
-			s := newSuite(t, func(t *testing.T) hosts.FullHost { return open(t, h) })
+			s := newSuite(t, func(t *testing.T) hosts.Host { return open(t, h) })
 			pools := 0
 			pool := func(t *testing.T) ground {
 				pools++
@@ -122,16 +122,16 @@ func TestAHostInMemoryIsASite(t *testing.T) {
 }
 
 // move sends a stream from one host to another.
-func move(ctx context.Context, t *testing.T, from, to hosts.FullHost, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent hosts.Result, sendErr, receiveErr error) {
+func move(ctx context.Context, t *testing.T, from, to hosts.Host, send zfs.SendSpec, receive zfs.ReceiveSpec, options transfer.Options, progress func(transfer.Progress)) (sent hosts.Result, sendErr, receiveErr error) {
 	t.Helper()
-	ticket, err := to.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
+	ticket, err := hosts.Call(t.Context(), to, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 2, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
 	var ends sync.WaitGroup
 	ends.Go(func() {
-		sent, sendErr = from.Transfer(ctx, hosts.Task{From: hosts.SendStream{Spec: send, Options: options}, To: hosts.Dial{Ticket: ticket}}, nil)
+		sent, sendErr = hosts.Call(ctx, from, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: send, Options: options}, To: hosts.Dial{Ticket: ticket}})
 	})
 	ends.Go(func() {
-		_, receiveErr = to.Transfer(ctx, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: receive, Options: options}}, progress)
+		_, receiveErr = hosts.Watch(ctx, to, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: receive, Options: options}}, progress)
 	})
 	ends.Wait()
 	return sent, sendErr, receiveErr
@@ -198,9 +198,9 @@ func TestStreamsBetweenHostsInMemory(t *testing.T) {
 
 	for source, copied := range map[string]string{"tank/a": "pool/b", "tank/clone": "pool/clone"} {
 		newest := a.Versions(source)[len(a.Versions(source))-1].Name
-		want, err := from.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: source, To: newest}}, nil)
+		want, err := hosts.Call(t.Context(), from, hosts.OpDigest, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: source, To: newest}})
 		require.NoError(t, err)
-		got, err := to.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: copied, To: newest}}, nil)
+		got, err := hosts.Call(t.Context(), to, hosts.OpDigest, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: copied, To: newest}})
 		require.NoError(t, err)
 		require.Equal(t, want.Sum, got.Sum, source)
 	}

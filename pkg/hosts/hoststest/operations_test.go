@@ -14,8 +14,24 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
+// datasets are the tests for every host.
+func datasets() []test[ground] {
+	return []test[ground]{
+		{"list", (*suite).testList},
+		{"list of what is not there", (*suite).testListMissing},
+		{"dataset of a path", (*suite).testDatasetOf},
+		{"properties", (*suite).testProperties},
+		{"estimate", (*suite).testEstimate},
+		{"snapshots come all or none", (*suite).testSnapshot},
+		{"holds", (*suite).testHold},
+		{"bookmarks", (*suite).testBookmark},
+		{"destroy", (*suite).testDestroy},
+		{"parents", (*suite).testCreateParents},
+	}
+}
+
 func (s *suite) testFacts(t *testing.T, _ *zfstest.Pool) {
-	f, err := s.source.Facts(t.Context())
+	f, err := hosts.Call(t.Context(), s.source, hosts.OpFacts, hosts.None{})
 	require.NoError(t, err)
 	require.NotEmpty(t, f.ZFS)
 	require.NotEmpty(t, f.Kernel)
@@ -32,7 +48,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	p.Snapshot(ds, "one")
 	p.ZFS("bookmark", ds+"@one", ds+"#one")
 	p.Snapshot(ds, "two")
-	l, err := s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Recursive: true, Versions: true})
+	l, err := hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Versions: true})
 	require.NoError(t, err)
 	require.Equal(t, ds, l.Root)
 	require.Equal(t, p.Root(), l.Pool.Name)
@@ -49,7 +65,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	// dataset.
 	clone := p.Dataset("a/clone")
 	p.ZFS("clone", ds+"@one", clone)
-	short, err := s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
+	short, err := hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Recursive: true, Newest: true})
 	require.NoError(t, err)
 	require.Len(t, short.Datasets, 3)
 	two := l.Datasets[0].Versions[2]
@@ -60,20 +76,20 @@ func (s *suite) testList(t *testing.T, p ground) {
 	}
 	require.False(t, l.Datasets[0].NewestOnly)
 
-	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds})
+	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Datasets[0].Versions)
 	require.NotEmpty(t, l.Pool.Name)
 	require.NotEmpty(t, l.Ancestors)
 
-	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Alone: true})
+	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Alone: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Pool.Name)
 	require.Empty(t, l.Ancestors)
 
-	l, err = s.site.List(t.Context(), hosts.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
+	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Only: []string{below, below + "/none"}, Versions: true, Changed: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Equal(t, below, l.Datasets[0].Name)
@@ -82,12 +98,12 @@ func (s *suite) testList(t *testing.T, p ground) {
 
 func (s *suite) testListMissing(t *testing.T, p ground) {
 	q := hosts.ListQuery{Dataset: p.Dataset("none/at all"), Recursive: true, Versions: true}
-	l, err := s.site.List(t.Context(), q)
+	l, err := hosts.Call(t.Context(), s.site, hosts.OpList, q)
 	require.NoError(t, err)
 	require.Empty(t, l.Datasets)
 	require.Len(t, l.Ancestors, 1)
 	q.Dataset = "zxt-no-pool/a"
-	_, err = s.site.List(t.Context(), q)
+	_, err = hosts.Call(t.Context(), s.site, hosts.OpList, q)
 	requireKind(t, err, zfs.NotFound)
 }
 
@@ -98,12 +114,12 @@ func (s *suite) testDatasetOf(t *testing.T, p ground) {
 	ds := p.Create("a b")
 	p.Write(ds, "file", 1, 1)
 	for _, path := range []string{p.Path(ds, ""), p.Path(ds, "file")} {
-		got, err := s.site.DatasetOf(t.Context(), path)
+		got, err := hosts.Call(t.Context(), s.site, hosts.OpDatasetOf, path)
 		require.NoError(t, err)
 		require.Equal(t, ds, got)
 	}
 	for _, path := range []string{"/proc", p.Path(ds, "no such file")} {
-		_, err := s.site.DatasetOf(t.Context(), path)
+		_, err := hosts.Call(t.Context(), s.site, hosts.OpDatasetOf, path)
 		requireKind(t, err, zfs.NotFound)
 	}
 }
@@ -112,13 +128,13 @@ func (s *suite) testProperties(t *testing.T, p ground) {
 	ds := p.Create("a", "-o", "compression=lz4", "-o", "zxt:note=two words")
 	snap := p.Snapshot(ds, "x")
 	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
-	got, err := s.site.Properties(t.Context(), names, []string{"compression", "guid"})
+	got, err := hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"compression", "guid"}})
 	require.NoError(t, err)
 	require.Len(t, got, 2, "names that do not exist are left out")
 	require.Equal(t, zfs.Property{Value: "lz4", Source: "local"}, got[ds]["compression"])
 	require.Equal(t, p.Get(snap, "guid"), got[snap]["guid"].Value)
 
-	got, err = s.site.Properties(t.Context(), []string{ds}, nil)
+	got, err = hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: []string{ds}, Properties: nil})
 	require.NoError(t, err)
 	require.Equal(t, map[string]zfs.Property{
 		"compression": {Value: "lz4", Source: "local"}, "zxt:note": {Value: "two words", Source: "local"},
@@ -131,7 +147,7 @@ func (s *suite) testEstimate(t *testing.T, p ground) {
 		p.Write(ds, snap, int64(i+1)<<20, uint64(i))
 		p.Snapshot(ds, snap)
 	}
-	sizes, err := s.site.Estimate(t.Context(), []zfs.SendSpec{
+	sizes, err := hosts.Estimate(t.Context(), s.site, []zfs.SendSpec{
 		{Dataset: ds, To: "one"},
 		{Dataset: ds, From: "@one", To: "two"},
 		{Dataset: ds, From: "@one", Through: []string{"two"}, To: "three"},
@@ -140,41 +156,41 @@ func (s *suite) testEstimate(t *testing.T, p ground) {
 	for i, want := range []uint64{1 << 20, 2 << 20, 5 << 20} {
 		require.InDelta(t, want, sizes[i], float64(want)/4+100<<10, "stream %d", i)
 	}
-	_, err = s.site.Estimate(t.Context(), []zfs.SendSpec{{Dataset: ds, To: "none"}})
+	_, err = hosts.Estimate(t.Context(), s.site, []zfs.SendSpec{{Dataset: ds, To: "none"}})
 	requireKind(t, err, zfs.NotFound)
 }
 
 func (s *suite) testSnapshot(t *testing.T, p ground) {
 	a, b := p.Create("a"), p.Create("b")
-	require.NoError(t, s.site.Snapshot(t.Context(), []string{a + "@x", b + "@x"}))
+	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpSnapshot, []string{a + "@x", b + "@x"}))
 	require.True(t, exists(t, p, a+"@x"))
 	require.True(t, exists(t, p, b+"@x"))
-	require.NoError(t, s.site.Destroy(t.Context(), []string{a + "@x"}))
-	requireKind(t, s.site.Snapshot(t.Context(), []string{a + "@x", b + "@x"}), zfs.Exists)
+	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{a + "@x"}))
+	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpSnapshot, []string{a + "@x", b + "@x"}), zfs.Exists)
 	require.False(t, exists(t, p, a+"@x"))
 }
 
 func (s *suite) testHold(t *testing.T, p ground) {
 	snap := p.Snapshot(p.Create("a"), "x")
 	for range 2 {
-		require.NoError(t, s.site.Hold(t.Context(), "keep", []string{snap}))
+		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
 	}
-	requireKind(t, s.site.Destroy(t.Context(), []string{snap}), zfs.Busy)
-	requireKind(t, s.site.Hold(t.Context(), "keep", []string{p.Dataset("a@none")}), zfs.NotFound)
+	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{snap}), zfs.Busy)
+	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{p.Dataset("a@none")}}), zfs.NotFound)
 	for range 2 {
-		require.NoError(t, s.site.Release(t.Context(), "keep", []string{snap, p.Dataset("a@none")}))
+		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpRelease, hosts.Tagged{Tag: "keep", Snapshots: []string{snap, p.Dataset("a@none")}}))
 	}
-	require.NoError(t, s.site.Destroy(t.Context(), []string{snap}))
+	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{snap}))
 }
 
 func (s *suite) testBookmark(t *testing.T, p ground) {
 	ds := p.Create("a")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	for range 2 {
-		require.NoError(t, s.site.Bookmark(t.Context(), map[string]string{ds + "#x": one}))
+		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpBookmark, map[string]string{ds + "#x": one}))
 	}
 	require.Equal(t, p.Get(one, "guid"), p.Get(ds+"#x", "guid"))
-	requireKind(t, s.site.Bookmark(t.Context(), map[string]string{ds + "#x": two}), zfs.Exists)
+	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpBookmark, map[string]string{ds + "#x": two}), zfs.Exists)
 }
 
 func (s *suite) testDestroy(t *testing.T, p ground) {
@@ -183,43 +199,43 @@ func (s *suite) testDestroy(t *testing.T, p ground) {
 	two := p.Snapshot(ds, "two")
 	p.ZFS("bookmark", one, ds+"#one")
 	for range 2 {
-		require.NoError(t, s.site.Destroy(t.Context(), []string{one, ds + "#one", p.Dataset("none@x")}))
+		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{one, ds + "#one", p.Dataset("none@x")}))
 	}
 	require.False(t, exists(t, p, one))
 	require.False(t, exists(t, p, ds+"#one"))
-	require.Error(t, s.site.Destroy(t.Context(), []string{two, ds}), "a dataset is never destroyed")
+	require.Error(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{two, ds}), "a dataset is never destroyed")
 	require.True(t, exists(t, p, two))
 }
 
 func (s *suite) testCreateParents(t *testing.T, p ground) {
 	for range 2 {
-		require.NoError(t, s.site.CreateParents(t.Context(), p.Dataset("a/b c/d")))
+		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, p.Dataset("a/b c/d")))
 	}
 	for _, parent := range []string{p.Dataset("a"), p.Dataset("a/b c")} {
 		require.Equal(t, "off", p.Get(parent, "canmount"))
 	}
 	require.False(t, exists(t, p, p.Dataset("a/b c/d")))
-	requireKind(t, s.site.CreateParents(t.Context(), "zxt-no-pool/a/b"), zfs.NotFound)
+	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, "zxt-no-pool/a/b"), zfs.NotFound)
 }
 
 func (s *suite) testErrors(t *testing.T, p ground) {
-	err := s.source.Snapshot(t.Context(), []string{p.Dataset("none@x")})
+	err := hosts.Run(t.Context(), s.source, hosts.OpSnapshot, []string{p.Dataset("none@x")})
 	requireKind(t, err, zfs.NotFound)
 	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
 	require.NotErrorIs(t, err, hosts.ErrLost)
-	_, err = s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}}, nil)
+	_, err = hosts.Call(t.Context(), s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "none"}})
 	requireKind(t, err, zfs.NotFound)
-	err = s.source.Hold(t.Context(), "x", []string{"not a name"})
+	err = hosts.Run(t.Context(), s.source, hosts.OpHold, hosts.Tagged{Tag: "x", Snapshots: []string{"not a name"}})
 	requireKind(t, err, zfs.InvalidName)
 }
 
 func (s *suite) testEndedContext(t *testing.T, p ground) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.source.List(ctx, hosts.ListQuery{Dataset: p.Root()})
+	_, err := hosts.Call(ctx, s.source, hosts.OpList, hosts.ListQuery{Dataset: p.Root()})
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, s.source.Snapshot(ctx, []string{p.Root() + "@x"}), context.Canceled)
-	_, err = s.source.Digest(ctx, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}}, nil)
+	require.ErrorIs(t, hosts.Run(ctx, s.source, hosts.OpSnapshot, []string{p.Root() + "@x"}), context.Canceled)
+	_, err = hosts.Call(ctx, s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: p.Root(), To: "x"}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, exists(t, p, p.Root()+"@x"))
 }
@@ -227,23 +243,23 @@ func (s *suite) testEndedContext(t *testing.T, p ground) {
 // The hint of an error is as important as its text.
 func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
 	p := real{pool}
-	_, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})
+	_, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})
 	var e *fault.Error
 	require.ErrorAs(t, err, &e)
 	require.NotEmpty(t, e.Hint)
 	require.Equal(t, e.Hint, fault.HintOf(err))
 
 	snap := p.Snapshot(p.Create("a"), "x")
-	require.NoError(t, s.source.Hold(t.Context(), "keep", []string{snap}))
-	require.Contains(t, fault.HintOf(s.source.Destroy(t.Context(), []string{snap})), "zfs holds "+snap)
-	require.NoError(t, s.source.Release(t.Context(), "keep", []string{snap}))
+	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
+	require.Contains(t, fault.HintOf(hosts.Run(t.Context(), s.source, hosts.OpDestroy, []string{snap})), "zfs holds "+snap)
+	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpRelease, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
 
-	require.Equal(t, fault.Usage, fault.ClassOf(s.source.Destroy(t.Context(), []string{p.Dataset("a")})))
+	require.Equal(t, fault.Usage, fault.ClassOf(hosts.Run(t.Context(), s.source, hosts.OpDestroy, []string{p.Dataset("a")})))
 
 	enc, _ := p.CreateEncrypted("e")
 	p.Snapshot(enc, "x")
 	lock(p.Pool, enc)
-	_, err = s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}}, nil)
+	_, err = hosts.Call(t.Context(), s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: enc, To: "x"}})
 	requireKind(t, err, zfs.KeyMissing)
 	require.Contains(t, fault.HintOf(err), "zfs load-key "+enc)
 	require.ErrorContains(t, err, enc+"@x")
@@ -256,7 +272,7 @@ func (s *suite) testDigest(t *testing.T, p ground) {
 		p.Snapshot(ds, "x")
 	}
 	digest := func(spec zfs.SendSpec) string {
-		d, err := s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: spec}, nil)
+		d, err := hosts.Call(t.Context(), s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: spec})
 		require.NoError(t, err)
 		require.Len(t, d.Sum, 32)
 		require.Greater(t, d.Bytes, uint64(1<<20))

@@ -15,16 +15,16 @@ import (
 )
 
 func (s *suite) testNobody(t *testing.T, p ground) {
-	ticket, err := s.target.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
+	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
-	_, err = s.target.Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}}, nil)
+	_, err = hosts.Call(t.Context(), s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}})
 	require.ErrorIs(t, err, tcp.ErrNobody)
 	requireClosed(t, ticket.Address)
 	require.False(t, exists(t, p, p.Dataset("b")))
 
 	ds := p.Create("a")
 	p.Snapshot(ds, "x")
-	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: hosts.Dial{Ticket: ticket}}, nil)
+	_, err = hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: ds, To: "x"}}, To: hosts.Dial{Ticket: ticket}})
 	require.ErrorIs(t, err, tcp.ErrDial)
 	require.ErrorContains(t, err, ticket.Address)
 	requireEnded(t, p)
@@ -35,7 +35,7 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 	send, receive := hosts.SendStream{Spec: spec}, hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("b"))}
 	into := func(r zfs.ReceiveSpec) hosts.To { return hosts.ReceiveStream{Spec: r} }
 	offer := func() tcp.Ticket {
-		ticket, err := s.source.Offer(t.Context(), tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
+		ticket, err := hosts.Call(t.Context(), s.source, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: time.Second})
 		require.NoError(t, err)
 		return ticket
 	}
@@ -52,13 +52,13 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
 		"a token that is an -o": {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
 	} {
-		_, err := s.source.Transfer(t.Context(), task, nil)
+		_, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, task)
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, hosts.ErrLost, name)
 	}
 	require.Empty(t, running(t, p.Root()))
 	require.False(t, exists(t, p, p.Dataset("b")))
-	_, err := s.source.Offer(t.Context(), tcp.Offer{Mode: "loud", Streams: 1, Address: "127.0.0.1"})
+	_, err := hosts.Call(t.Context(), s.source, hosts.OpOffer, tcp.Offer{Mode: "loud", Streams: 1, Address: "127.0.0.1"})
 	require.Error(t, err)
 }
 
@@ -74,7 +74,7 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 	ended()
 	token := requireResumable(t, p, st.receive.Target, st.send.To)
 
-	l, err := s.target.List(t.Context(), hosts.ListQuery{Dataset: st.receive.Target, Versions: true})
+	l, err := hosts.Call(t.Context(), s.target, hosts.OpList, hosts.ListQuery{Dataset: st.receive.Target, Versions: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Equal(t, token, l.Datasets[0].ResumeToken())
@@ -83,10 +83,10 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 	st.receiving, st.options = nil, transfer.Options{}
 	o := s.start(t.Context(), t, st)()
 	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
-	require.NoError(t, s.target.DiscardPartial(t.Context(), st.receive.Target))
+	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target))
 	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")
-	requireKind(t, s.target.DiscardPartial(t.Context(), st.receive.Target), zfs.NotFound)
-	require.NoError(t, s.target.DiscardPartial(t.Context(), st.send.Dataset), "where there is none it is no error")
+	requireKind(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target), zfs.NotFound)
+	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.send.Dataset), "where there is none it is no error")
 	s.move(t, st)
 	s.requireSame(t, p, st.send, st.receive.Target)
 }

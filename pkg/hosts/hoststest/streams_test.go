@@ -37,10 +37,10 @@ func packed() zfs.StreamFlags {
 func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target string) {
 	t.Helper()
 	require.Equal(t, p.Get(of.Dataset+"@"+of.To, "guid"), p.Get(target+"@"+of.To, "guid"))
-	want, err := s.source.Digest(t.Context(), hosts.ContentQuery{SendSpec: of}, nil)
+	want, err := hosts.Call(t.Context(), s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: of})
 	require.NoError(t, err)
 	of.Dataset = target
-	got, err := s.target.Digest(t.Context(), hosts.ContentQuery{SendSpec: of}, nil)
+	got, err := hosts.Call(t.Context(), s.target, hosts.OpDigest, hosts.ContentQuery{SendSpec: of})
 	require.NoError(t, err)
 	require.Equal(t, want.Sum, got.Sum)
 }
@@ -86,7 +86,7 @@ func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
 			t.Run(fmt.Sprintf("%s/%d", mode, streams), func(t *testing.T) {
 				for ds, flags := range map[string]zfs.StreamFlags{open: packed(), secret: {Raw: true}} {
 					target := p.Dataset(fmt.Sprintf("to/%d-%d", i, j)) + "/" + ds[len(p.Name)+1:]
-					require.NoError(t, s.target.CreateParents(t.Context(), target))
+					require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpCreateParents, target))
 					for _, step := range []zfs.SendSpec{
 						{Dataset: ds, To: "one", Flags: flags},
 						{Dataset: ds, From: "@one", To: "two", Flags: flags},
@@ -117,8 +117,8 @@ func (s *suite) testLocalCopy(t *testing.T, p ground) {
 	p.Write(ds, "file", 2<<20, 1)
 	p.Snapshot(ds, "x")
 	spec := zfs.SendSpec{Dataset: ds, To: "x", Flags: packed()}
-	res, err := s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec},
-		To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: target, Set: map[string]string{"canmount": "noauto", "zxt:note": "a b"}, Arrival: arrival(t, s.source, spec)}}}, nil)
+	res, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec},
+		To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: target, Set: map[string]string{"canmount": "noauto", "zxt:note": "a b"}, Arrival: arrival(t, s.source, spec)}}})
 	require.NoError(t, err)
 	require.Greater(t, res.Bytes, int64(2<<20))
 	require.Zero(t, res.WireBytes)
@@ -127,10 +127,10 @@ func (s *suite) testLocalCopy(t *testing.T, p ground) {
 	require.Equal(t, "a b", p.Get(target, "zxt:note"))
 	requireFiles(t, p, ds, target, "file")
 
-	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, target)}}, nil)
+	_, err = hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, target)}})
 	requireKind(t, err, zfs.Exists)
 	spec.To = "none"
-	_, err = s.source.Transfer(t.Context(), hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("c"))}}, nil)
+	_, err = hosts.Call(t.Context(), s.source, hosts.OpTransfer, hosts.Task{From: hosts.SendStream{Spec: spec}, To: hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("c"))}})
 	requireKind(t, err, zfs.NotFound)
 	require.False(t, exists(t, p, p.Dataset("c")))
 }
@@ -168,8 +168,8 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 		s.move(t, stream{send: step.send, receive: step.receive})
 	}
 	// Only a bookmark of the incremental source is left.
-	require.NoError(t, s.source.Bookmark(t.Context(), map[string]string{ds + "#three": ds + "@three"}))
-	require.NoError(t, s.source.Destroy(t.Context(), []string{ds + "@three"}))
+	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpBookmark, map[string]string{ds + "#three": ds + "@three"}))
+	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpDestroy, []string{ds + "@three"}))
 	s.move(t, stream{send: zfs.SendSpec{Dataset: ds, From: "#three", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: target}})
 
 	s.requireSame(t, p, zfs.SendSpec{Dataset: ds, To: "four"}, target)

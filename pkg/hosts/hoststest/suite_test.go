@@ -1,7 +1,3 @@
-// Package hoststest runs the conformance suite of hosts.Host on every implementation, local and
-// remote. Jobs rely on these properties. The package has only tests.
-//
-// Without ZFS, only hosts in memory are tested.
 package hoststest
 
 import (
@@ -29,13 +25,13 @@ import (
 // supports.
 type suite struct {
 	site           hosts.Host
-	source, target hosts.FullHost
-	open           func(*testing.T) hosts.FullHost
+	source, target hosts.Host
+	open           func(*testing.T) hosts.Host
 }
 
 // newSuite opens two hosts and closes them when the test ends.
-func newSuite(t *testing.T, open func(t *testing.T) hosts.FullHost) *suite {
-	s := &suite{open: func(t *testing.T) hosts.FullHost {
+func newSuite(t *testing.T, open func(t *testing.T) hosts.Host) *suite {
+	s := &suite{open: func(t *testing.T) hosts.Host {
 		opened := open(t)
 		t.Cleanup(func() { require.NoError(t, opened.Close()) })
 		return opened
@@ -46,7 +42,7 @@ func newSuite(t *testing.T, open func(t *testing.T) hosts.FullHost) *suite {
 }
 
 // conforms runs the whole suite. open returns a new local host.
-func conforms(t *testing.T, open func(t *testing.T) hosts.FullHost) {
+func conforms(t *testing.T, open func(t *testing.T) hosts.Host) {
 	zfstest.Require(t)
 	s := newSuite(t, open)
 	run(t, s, datasets(), onPool)
@@ -71,22 +67,6 @@ type test[G any] struct {
 func run[G any](t *testing.T, s *suite, tests []test[G], open func(*testing.T) G) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(s, t, open(t)) })
-	}
-}
-
-// datasets are the tests for every host.
-func datasets() []test[ground] {
-	return []test[ground]{
-		{"list", (*suite).testList},
-		{"list of what is not there", (*suite).testListMissing},
-		{"dataset of a path", (*suite).testDatasetOf},
-		{"properties", (*suite).testProperties},
-		{"estimate", (*suite).testEstimate},
-		{"snapshots come all or none", (*suite).testSnapshot},
-		{"holds", (*suite).testHold},
-		{"bookmarks", (*suite).testBookmark},
-		{"destroy", (*suite).testDestroy},
-		{"parents", (*suite).testCreateParents},
 	}
 }
 
@@ -183,7 +163,7 @@ func arrival(t *testing.T, source hosts.Host, s zfs.SendSpec) zfs.Arrival {
 		}
 		asked = slices.Concat(names, []string{base})
 	}
-	all, err := source.Properties(t.Context(), asked, []string{"guid", "type", "encryption"})
+	all, err := hosts.Call(t.Context(), source, hosts.OpProperties, hosts.PropertyQuery{Names: asked, Properties: []string{"guid", "type", "encryption"}})
 	require.NoError(t, err)
 	guid := func(name string) uint64 {
 		n, err := strconv.ParseUint(all[name]["guid"].Value, 10, 64)
@@ -223,7 +203,7 @@ func (s *suite) start(ctx context.Context, t *testing.T, st stream) func() outco
 	return start(ctx, t, s.source, s.target, st)
 }
 
-func start(ctx context.Context, t *testing.T, source, target hosts.FullHost, st stream) func() outcome {
+func start(ctx context.Context, t *testing.T, source, target hosts.Host, st stream) func() outcome {
 	t.Helper()
 	if st.mode == "" {
 		st.mode = tcp.Signed
@@ -238,7 +218,7 @@ func start(ctx context.Context, t *testing.T, source, target hosts.FullHost, st 
 	if st.backwards {
 		listens = source
 	}
-	ticket, err := listens.Offer(ctx, tcp.Offer{Mode: st.mode, Streams: max(st.streams, 1), Address: "127.0.0.1", Deadline: testenv.Timeout()})
+	ticket, err := hosts.Call(ctx, listens, hosts.OpOffer, tcp.Offer{Mode: st.mode, Streams: max(st.streams, 1), Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
 	o := outcome{ticket: ticket}
 	dial := ticket
@@ -251,8 +231,8 @@ func start(ctx context.Context, t *testing.T, source, target hosts.FullHost, st 
 		sending.To, receiving.From = hosts.Accept{Session: ticket.Session}, hosts.Dial{Ticket: dial}
 	}
 	var ends sync.WaitGroup
-	ends.Go(func() { o.sent, o.sendErr = source.Transfer(ctx, sending, st.sending) })
-	ends.Go(func() { o.received, o.receiveErr = target.Transfer(ctx, receiving, st.receiving) })
+	ends.Go(func() { o.sent, o.sendErr = hosts.Watch(ctx, source, hosts.OpTransfer, sending, st.sending) })
+	ends.Go(func() { o.received, o.receiveErr = hosts.Watch(ctx, target, hosts.OpTransfer, receiving, st.receiving) })
 	return func() outcome {
 		ends.Wait()
 		return o

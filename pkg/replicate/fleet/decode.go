@@ -68,7 +68,7 @@ func decode(answer []byte) (*runner.Status, error) {
 		if !jobName.MatchString(j.Job) {
 			return nil, fmt.Errorf("its answer has a job with the name %q", j.Job)
 		}
-		j.Settle()
+		j.Normalize()
 	}
 	return s, nil
 }

@@ -80,12 +80,10 @@ const (
 
 // jobOf returns the status of a job, shortened to what is not ok.
 func jobOf(s *runner.JobStatus) *Job {
-	j := &Job{JobStatus: s, Copies: len(s.Datasets)}
+	sum := runner.Summarize(s)
+	j := &Job{JobStatus: s, Copies: sum.Copies, Well: sum.Well}
 	never := false
 	for _, d := range s.Datasets {
-		if d.State == runner.OK {
-			j.Well++
-		}
 		if never = never || d.Success.IsZero(); j.Oldest.IsZero() || d.Success.Before(j.Oldest) {
 			j.Oldest = d.Success
 		}
@@ -94,7 +92,7 @@ func jobOf(s *runner.JobStatus) *Job {
 		j.Oldest = time.Time{}
 	}
 	s.Datasets = first(slices.DeleteFunc(s.Datasets, func(d *runner.DatasetStatus) bool { return d.State == runner.OK }), maxDatasets)
-	s.Aside, s.Gone, s.Problems = first(s.Aside, maxDatasets), first(s.Gone, maxDatasets), first(s.Problems, maxProblems)
+	s.Diverged, s.Orphans, s.Problems = first(s.Diverged, maxDatasets), first(s.Orphans, maxDatasets), first(s.Problems, maxProblems)
 	for _, p := range s.Problems {
 		p.Datasets, p.To = first(p.Datasets, maxProblems), first(p.To, maxProblems)
 	}
@@ -118,6 +116,27 @@ func (f *Fleet) summarize() {
 			f.Late, f.Failed = f.Late || j.Late, f.Failed || j.Failed
 		}
 	}
+}
+
+// Summary returns the summary of the jobs of all hosts.
+func (f *Fleet) Summary() *runner.Summary {
+	var all []*Job
+	for _, h := range f.Hosts {
+		all = append(all, h.Jobs...)
+	}
+	return Summarize(all...)
+}
+
+// Summarize returns the summary of jobs. It includes copies that the jobs do not list.
+func Summarize(jobs ...*Job) *runner.Summary {
+	var all []*runner.JobStatus
+	copies, well := 0, 0
+	for _, j := range jobs {
+		all, copies, well = append(all, j.JobStatus), copies+j.Copies, well+j.Well
+	}
+	s := runner.Summarize(all...)
+	s.Copies, s.Well = copies, well
+	return s
 }
 
 // rank returns a higher number for a worse state.

@@ -121,7 +121,7 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, outcome.Failed, j.State, "a word that nobody knows is the worst")
 	require.Equal(t, outcome.Failed, f.Hosts[0].State)
 	require.Zero(t, j.Lag)
-	require.Zero(t, j.Doubted)
+	require.Zero(t, j.Untrusted)
 	require.InDelta(t, maxNumber, j.Seconds, 1)
 	require.True(t, strings.HasPrefix(j.Problems[0].Error, "a?b?cxx"))
 	require.LessOrEqual(t, len(j.Problems[0].Error), maxText+len("..."))

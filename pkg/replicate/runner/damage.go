@@ -47,7 +47,7 @@ func (w *jobRun) previousDamage(such func(*statedir.Damage) bool) []*statedir.Da
 func (w *jobRun) checkPool(ctx context.Context, s *side) error {
 	ctx, cancel := context.WithTimeout(ctx, damageTimeout)
 	defer cancel()
-	found, err := hosts.Call(ctx, s.host.Do, hosts.Healer.Damage, s.at.Name)
+	found, err := hosts.Call(ctx, s.host, hosts.OpDamage, s.at.Name)
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}

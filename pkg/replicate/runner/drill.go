@@ -145,15 +145,6 @@ func (d *drillRun) copies(t *side, root string, listing *zfs.Listing) (names []s
 	return names
 }
 
-// cloneTimeout limits the removal of clones, which continues after an interruption.
-const cloneTimeout = 2 * time.Minute
-
-func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
-	defer cancel()
-	return s.do(ctx, hosts.WithRole(func(st hosts.DrillHost) error { return st.DestroyDrillClones(ctx, a) }))
-}
-
 // alert runs the job's alert unless the drill succeeded.
 func (d *drillRun) alert(ctx context.Context) {
 	if d.job.Alert == nil || d.rec.Outcome == outcome.Done {

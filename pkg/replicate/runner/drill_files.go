@@ -70,11 +70,10 @@ func (c *drillCopy) files(ctx context.Context) error {
 // digests queries both sides concurrently.
 func (c *drillCopy) digests(ctx context.Context, q files.Query, progress func(transfer.Progress)) (target, source files.Digest, err error) {
 	return readBoth(ctx, c, c.clone, c.as.KeyFile, progress,
-		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (d files.Digest, err error) {
+		func(ctx context.Context, s *side, name, keyFile string, progress func(transfer.Progress)) (files.Digest, error) {
 			q := q
 			q.Snapshot, q.KeyFile = name, keyFile
-			err = s.do(ctx, hosts.WithRole(func(st hosts.FileReader) (err error) { d, err = st.ReadFiles(ctx, q, progress); return err }))
-			return d, err
+			return hosts.Watch(ctx, s, hosts.OpReadFiles, q, progress)
 		})
 }
 

@@ -54,10 +54,10 @@ func frozenIn(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 // snapshotAtOnce takes snapshots in one transaction with applications frozen.
 func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
 	if len(frozen) == 0 {
-		return w.source.host.Do(ctx, func(st hosts.Host) error { return st.Snapshot(ctx, names) })
+		return hosts.Run(ctx, w.source.host, hosts.OpSnapshot, names)
 	}
 	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
-	r, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, q)
+	r, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, q)
 	if err != nil {
 		return withKeyHint(err)
 	}
@@ -101,7 +101,7 @@ func (w *jobRun) deniedFreezes(ctx context.Context, unmatched []replicate.Unmatc
 		all = append(all, Denied{Target: replicate.SourceSide, Key: key, Error: err.Error(), Hint: fault.HintOf(err)})
 	}
 	if len(w.job.Freeze) > 0 { // an empty request freezes nothing
-		_, err := hosts.Call(ctx, w.source.host.Do, hosts.Freezer.SnapshotFrozen, freeze.Request{})
+		_, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, freeze.Request{})
 		if errors.Is(err, hosts.ErrForbidden) {
 			deny("freeze", withKeyHint(err))
 		}
@@ -139,7 +139,7 @@ func (w *jobRun) recordFreeze(z *freeze.Wanted, o freeze.Outcome, names []string
 	for _, full := range names {
 		dataset, snapshot, _ := strings.Cut(full, "@")
 		if slices.Contains(z.Datasets, dataset) {
-			w.state.Dataset(dataset).Froze(snapshot, o.Error == "")
+			w.state.Dataset(dataset).RecordFreeze(snapshot, o.Error == "")
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/freeze"
 	"zxfer/pkg/freeze/guard"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -264,6 +265,10 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 type keyed struct{ *replica }
 
 type bolted struct{ *hosts.Local }
+
+func (b bolted) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, b.Local, r, hoststest.With(hosts.OpSnapshotFrozen, b.SnapshotFrozen))
+}
 
 func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
 	return r, hosts.ErrForbidden

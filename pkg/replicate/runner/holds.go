@@ -172,7 +172,7 @@ func (r *Runner) neededHolds(f *replicate.File) (map[string]map[string]bool, err
 			for _, d := range st.Datasets {
 				if a := d.Targets[j.Targets[k].Name]; a != nil {
 					for _, h := range a.Held {
-						names[h.Source], names[h.There] = true, true
+						names[h.Source], names[h.Target] = true, true
 					}
 				}
 			}
@@ -222,10 +222,10 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	return out, nil
 }
 
-// hold moves a target's holds and creates bookmarks. It only notes errors, because the data
+// moveHolds moves a target's holds and creates bookmarks. It only notes errors, because the data
 // arrived.
-func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
-	for source, a := range h.Arrivals {
+func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
+	for source, a := range h.Copies {
 		w.state.Dataset(source).Targets[h.Target] = a
 	}
 	if err := w.store.Save(w.state); err != nil {
@@ -243,19 +243,19 @@ func (w *jobRun) hold(ctx context.Context, h *replicate.HoldChange) {
 	// Release the old holds only after the new ones are in place.
 	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
 	defer w.activity("holding and bookmarking what %s has", h.Target)()
-	source, err := w.source.place(ctx, tag, h.Source.Place)
+	source, err := w.source.place(ctx, tag, h.OnSource.Place)
 	placed := done(err)
-	onTarget, err := target.place(ctx, tag, h.There.Place)
+	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
 	placedThere := done(err)
 	if len(h.Bookmarks) > 0 {
-		done(wrap("bookmark", w.source.do(ctx, func(st hosts.Host) error { return st.Bookmark(ctx, h.Bookmarks) })))
+		done(wrap("bookmark", hosts.Run(ctx, w.source, hosts.OpBookmark, h.Bookmarks)))
 	}
 	if placed {
-		source, err = w.source.release(ctx, tag, h.Source.Drop)
+		source, err = w.source.release(ctx, tag, h.OnSource.Drop)
 		done(err)
 	}
 	if placedThere {
-		onTarget, err = target.release(ctx, tag, h.There.Drop)
+		onTarget, err = target.release(ctx, tag, h.OnTarget.Drop)
 		done(err)
 	}
 	h.Placed(source, onTarget, whole)

@@ -137,8 +137,8 @@ func TestACopyGoesInTime(t *testing.T) {
 	r.passDays(t, 10)
 	require.NotEmpty(t, r.Versions("dst/copy/a"))
 	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
-	require.Equal(t, "dst/copy/a", st.Jobs[0].Gone[0].Target)
-	require.Equal(t, r.now+24*3600, st.Jobs[0].Gone[0].Due.Unix())
+	require.Equal(t, "dst/copy/a", st.Jobs[0].Orphans[0].Target)
+	require.Equal(t, r.now+24*3600, st.Jobs[0].Orphans[0].Due.Unix())
 	require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
 	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 	require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 }
 
 // With retention, it decides which snapshots are kept. Orphans are destroyed anyway.
-func TestRetentionAndGone(t *testing.T) {
+func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}

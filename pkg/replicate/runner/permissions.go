@@ -93,22 +93,30 @@ type Denied struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
+// asking returns a function that runs an operation without a name, which only asks for permission.
+func asking[A any](op hosts.Op[A, hosts.None]) func(context.Context, hosts.Runner) error {
+	return func(ctx context.Context, on hosts.Runner) error {
+		var nothing A
+		return hosts.Run(ctx, on, op, nothing)
+	}
+}
+
 // denied queries whether the targets permit what the job requires.
 func (w *jobRun) denied(ctx context.Context) (all []Denied) {
 	for _, t := range w.targets {
 		for _, may := range []struct {
 			key, when string
 			set       bool
-			asks      func(hosts.Host) error
+			asks      func(context.Context, hosts.Runner) error
 		}{
-			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", hosts.WithRole(func(st hosts.Retention) error { return st.RenameDiverged(ctx, nil) })},
-			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), func(st hosts.Host) error { return st.Destroy(ctx, nil) }},
-			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), hosts.WithRole(func(st hosts.Retention) error { return st.DestroyOrphans(ctx, nil) })},
+			{`on_divergence = "rotate"`, "a copy has diverged", t.target.OnDivergence == "rotate", asking(hosts.OpRenameDiverged)},
+			{"mirror", "the source no longer has a snapshot of a copy", t.target.MirrorsSnapshots(), asking(hosts.OpDestroy)},
+			{"mirror.gone", "a copy is due to go", t.target.MirrorsDatasets(), asking(hosts.OpDestroyOrphans)},
 		} {
 			if !may.set {
 				continue
 			}
-			if err := t.do(ctx, may.asks); fault.ClassOf(err) == fault.Refused { // the preview reports unreachable targets
+			if err := may.asks(ctx, t); fault.ClassOf(err) == fault.Refused { // the preview reports unreachable targets
 				all = append(all, Denied{Target: t.name, Key: may.key, When: may.when, Error: err.Error(), Hint: fault.HintOf(err)})
 			}
 		}

@@ -23,7 +23,7 @@ type Preview struct {
 	Job       string   `json:"job"`
 	Source    string   `json:"source"`
 	Datasets  int      `json:"datasets"`
-	Alone     bool     `json:"alone,omitempty"` // the job has no target
+	Local     bool     `json:"alone,omitempty"` // the job has no target
 	Snapshots []string `json:"snapshots"`       // that the run would take
 	// Frozen lists the applications that the run would freeze.
 	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
@@ -77,18 +77,19 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 	if err != nil {
 		return nil, err
 	}
-	p := &Preview{Job: j.Name, Source: j.Source, Alone: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
+	p := &Preview{Job: j.Name, Source: j.Source, Local: len(j.Targets) == 0, Snapshots: []string{}, Targets: []*TargetPreview{}, Prunings: []*replicate.Pruning{}}
 	v, err := w.survey(ctx)
 	if err != nil {
 		p.Error, p.Hint = err.Error(), fault.HintOf(err)
 		return p, ctx.Err()
 	}
 	p.Datasets = len(v.Source.Datasets)
-	d := replicate.Decide(v)
-	p.Snapshots, p.Frozen = append(p.Snapshots, d.Snapshots...), d.Frozen
-	p.Denied = w.deniedFreezes(ctx, d.Unmatched)
+	due := v.DueSnapshots()
+	p.Snapshots, p.Frozen = append(p.Snapshots, due.Names...), due.Frozen
+	p.Denied = w.deniedFreezes(ctx, due.Unmatched)
 	taken := withSnapshots(*v.Source, p.Snapshots)
 	v.Source, w.expected = &taken, map[string]map[string]string{}
+	after := &replicate.RunState{Survey: v}
 	for _, t := range w.targets {
 		b := &batch{side: t, result: &job.BatchResult{Report: &job.Report{}}, err: checkExcluded(w, t, v)}
 		if b.err == nil {
@@ -99,22 +100,21 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 		p.Targets = append(p.Targets, b.preview())
 		p.Targets[len(p.Targets)-1].LeftOut = len(v.Excluded[t.name])
 		w.expected[t.name] = b.predict(&taken)
-		v.Targets = append(v.Targets, b.targetState())
+		after.Targets = append(after.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, v)
 	p.Denied = append(p.Denied, w.denied(ctx)...)
-	d = w.decide(ctx, v)
+	d := w.decide(ctx, after)
 	p.Prunings = append(p.Prunings, d.Prunings...)
 	for _, side := range p.Prunings {
 		w.showHeld(ctx, side, releasedHolds(side.Side, d.HoldChanges))
 	}
-	p.Drill = w.drillPreview(v)
+	p.Drill = w.drillPreview(after.Targets)
 	p.Delegations = delegations(ctx, w.job, w.source, w.targets)
 	return p, ctx.Err()
 }
 
 // drillPreview returns nil if the job has no drills.
-func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
+func (w *jobRun) drillPreview(targets []*replicate.TargetState) *DrillPreview {
 	if !w.job.Drills() {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (w *jobRun) drillPreview(v *replicate.RunState) *DrillPreview {
 	if e, err := calendar.Parse(d.Schedule); err == nil {
 		d.Next, _ = e.Next(w.Now())
 	}
-	for _, t := range v.Targets {
+	for _, t := range targets {
 		if w.job.DrillAt(t.Target).KeyFile != "" {
 			continue
 		}
@@ -170,9 +170,9 @@ func releasedHolds(side string, all []*replicate.HoldChange) map[string]uint64 {
 		var drop []string
 		switch side {
 		case replicate.SourceSide:
-			drop = h.Source.Drop
+			drop = h.OnSource.Drop
 		case h.Target:
-			drop = h.There.Drop
+			drop = h.OnTarget.Drop
 		}
 		for _, name := range drop {
 			out[name]++

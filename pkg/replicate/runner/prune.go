@@ -30,11 +30,11 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		return nil, err
 	}
 	defer unlock()
-	v, err := w.survey(ctx)
+	survey, err := w.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v.NoLimit = beyond
+	v := &replicate.RunState{Survey: survey, NoLimit: beyond}
 	var errs []error
 	for _, t := range w.targets {
 		b := batch{side: t, result: &job.BatchResult{}}
@@ -49,7 +49,6 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 		}
 		v.Targets = append(v.Targets, b.targetState())
 	}
-	w.checkLeftCopies(ctx, v)
 	all := w.decide(ctx, v).Prunings
 	refused := slices.ContainsFunc(all, func(p *replicate.Pruning) bool { return p.Refused })
 	for _, p := range all {
@@ -96,7 +95,7 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 	if len(d.Bookmarks) == 0 {
 		return failed
 	}
-	if err := w.source.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, d.Bookmarks) }); err != nil {
+	if err := hosts.Run(ctx, w.source, hosts.OpDestroy, d.Bookmarks); err != nil {
 		w.note("bookmarks: %v", err)
 		return failed
 	}
@@ -177,7 +176,7 @@ func (s *side) apply(ctx context.Context, p *replicate.Pruning) int {
 		p.Remove = destroyed
 	}
 	if p.Error == "" {
-		p.Done()
+		p.Complete()
 	}
 	return len(destroyed)
 }
@@ -189,7 +188,7 @@ func (s *side) destroy(ctx context.Context, names []string, p *replicate.Pruning
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := s.do(ctx, func(st hosts.Host) error { return st.Destroy(ctx, names) })
+	err := hosts.Run(ctx, s, hosts.OpDestroy, names)
 	if err == nil {
 		return names, nil
 	}
@@ -239,4 +238,31 @@ func busyOf(err error) map[string]bool {
 	}
 	walk(err)
 	return out
+}
+
+// destroyOrphans destroys the orphans that are due and returns how many it destroyed. It keeps and
+// notes the ones that the host refuses to destroy.
+func (w *jobRun) destroyOrphans(ctx context.Context, p *replicate.Pruning) (removed int) {
+	if len(p.OrphanRequests) == 0 || p.Error != "" {
+		return 0
+	}
+	defer w.activity("removing %s on %s", english.Plural(len(p.OrphanRequests), "copy", "copies"), p.Side)()
+	left := p.Datasets
+	p.Datasets = nil
+	for i, g := range p.OrphanRequests {
+		err := hosts.Run(ctx, w.side(p.Side), hosts.OpDestroyOrphans, []zfs.Orphan{g})
+		switch {
+		case err == nil:
+			removed++
+			p.Datasets = append(p.Datasets, left[i])
+			w.state.DropOrphan(p.Side, g.Dataset)
+			w.Log(w.job.Name + ": " + g.Dataset + " on " + p.Side + " is removed: its original is gone")
+		case fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden):
+			w.note("%s: gone from the source: %v", p.Side, err)
+		default:
+			p.Error, p.Hint = "gone from the source: "+err.Error(), fault.HintOf(err)
+			return removed
+		}
+	}
+	return removed
 }

@@ -22,11 +22,13 @@ import (
 const defaultParallel = 2
 
 // send sends the batches of all targets concurrently.
-func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
+func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	g := newGate(cmp.Or(w.job.Parallel, defaultParallel))
 	copies := map[string][]string{}
-	if len(v.Unchanged) > 0 {
-		copies = replicate.Decide(v).Copies // before the first batch starts and changes the state
+	for _, t := range w.targets { // before the first batch starts and changes the state
+		if len(v.Unchanged) > 0 {
+			copies[t.name] = v.CopiesToList(t.target)
+		}
 	}
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
@@ -45,7 +47,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.RunState) []*batch {
 }
 
 // checkExcluded returns an error if a target excludes all datasets of the job.
-func checkExcluded(w *jobRun, t *side, v *replicate.RunState) error {
+func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	all := len(v.Source.Datasets) + len(v.Unchanged)
 	if len(v.Excluded[t.name]) < all {
 		return nil
@@ -54,7 +56,7 @@ func checkExcluded(w *jobRun, t *side, v *replicate.RunState) error {
 }
 
 // request returns the batch for one target.
-func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
+func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 	survey, sent := *v.Source, w.job.SentTo(t.target)
 	survey.Datasets = v.To(t.name)
 	var since time.Time
@@ -90,8 +92,8 @@ func (w *jobRun) request(t *side, v *replicate.RunState) job.Batch {
 	}}
 	w.shared.Lock() // another target's batch may be writing the state
 	defer w.shared.Unlock()
-	v.Known(t.target, &b.Plan)
-	v.Rotation(t.target, &b.Plan)
+	v.AddExcluded(t.target, &b.Plan)
+	v.AllowRename(t.target, &b.Plan)
 	return b
 }
 
@@ -120,7 +122,7 @@ func (b *batch) targetState() *replicate.TargetState {
 		case d.Err != nil: // an interrupted receive may still be running on the target
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
 		case d.There != "":
-			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, There: d.There, Sent: d.Steps > 0})
+			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, NewestOnTarget: d.There, Sent: d.Steps > 0})
 		}
 	}
 	return s
@@ -170,56 +172,48 @@ func datasetRun(d *job.DatasetResult) statedir.DatasetRun {
 
 // updateState writes the result into the state. missed has the errors of datasets whose snapshot could
 // not be taken: older snapshots arrived, but the due one did not.
-func (b *batch) updateState(v *replicate.RunState, missed map[string]error) {
+func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 	st := v.State
 	for _, name := range v.UnchangedAt(b.name) {
-		if v.TookAlong(b.target, name) {
+		if v.RenamedWithParent(b.target, name) {
 			continue // the next run notices the missing copy and sends it
 		}
-		a := st.Arrival(name, b.name)
+		a := st.Copy(name, b.name)
 		a.Bytes, a.Seconds = 0, 0
-		a.Ended(v.Started, nil)
+		a.Record(v.Started, nil)
 	}
 	if b.err != nil {
 		for _, d := range v.To(b.name) {
-			a := st.Arrival(d.Name, b.name)
+			a := st.Copy(d.Name, b.name)
 			a.Bytes, a.Seconds = 0, 0
-			a.Ended(v.Started, b.err)
+			a.Record(v.Started, b.err)
 		}
 		return
 	}
-	seen, sources := replicate.TargetState{Listing: &b.result.Target}, v.Source.ByName()
+	copies, sources := b.result.Target.ByName(), v.Source.ByName()
 	for _, d := range b.result.Datasets {
-		a := st.Arrival(d.Source, b.name)
+		a := st.Copy(d.Source, b.name)
 		a.Target, a.Bytes, a.Seconds = d.Target, d.Bytes, d.Seconds
-		a.Ended(v.Started, cmp.Or(d.Err, missed[d.Source]))
+		a.Record(v.Started, cmp.Or(d.Err, missed[d.Source]))
 		if d.Err != nil {
 			continue
 		}
 		a.Sending = 0
-		if copied := seen.Dataset(d.Target); copied != nil {
+		if copied := copies[d.Target]; copied != nil {
 			a.EncryptionRoot = copied.Get("encryptionroot")
 		}
 		if source := sources[d.Source]; source != nil {
 			known := st.Dataset(d.Source)
 			switch {
 			case d.Full > 0:
-				a.Of = source.GUID
-			case a.Of == 0:
-				a.Of = known.GUID
+				a.OriginalGUID = source.GUID
+			case a.OriginalGUID == 0:
+				a.OriginalGUID = known.GUID
 			}
 			known.Identify(source)
 		}
 	}
 }
-
-// logReporter is a job.Reporter that reports only log messages.
-type logReporter struct {
-	job.Quiet
-	log func(string)
-}
-
-func (q logReporter) Log(message string) { q.log(message) }
 
 // sendReporter is a job.Reporter that saves what is being sent before the first stream starts. If the
 // target is unreachable after an interruption, the source must keep what the target may have
@@ -260,13 +254,81 @@ func (s *sendReporter) savePlan() {
 	s.saved = true
 	for _, d := range s.plan.Datasets {
 		if len(d.Steps) > 0 {
-			s.w.state.Arrival(d.Source, s.to).Sending = d.Arrive.CreateTXG
+			s.w.state.Copy(d.Source, s.to).Sending = d.Arrive.CreateTXG
 		}
 		if a := d.Aside; a != nil {
-			s.w.state.Diverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
+			s.w.state.AddDiverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
 		}
 	}
 	if err := s.w.store.Save(s.w.state); err != nil {
 		s.w.note("%s: what is being sent could not be written down: %v", s.to, err)
+	}
+}
+
+// gate limits how many datasets of a job are sent concurrently. The target with the fewest running
+// transfers gets the next turn, so a slow target does not delay the others.
+type gate struct {
+	mu      sync.Mutex
+	free    int
+	running map[string]int
+	waiting []*waiter // in order of arrival
+}
+
+type waiter struct {
+	target string
+	turn   chan struct{}
+}
+
+func newGate(limit int) *gate { return &gate{free: limit, running: map[string]int{}} }
+
+// of returns the function by which a target's batch acquires a turn. It returns the function that
+// releases it.
+func (g *gate) of(target string) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		w := &waiter{target: target, turn: make(chan struct{})}
+		g.mu.Lock()
+		g.waiting = append(g.waiting, w)
+		g.grant()
+		g.mu.Unlock()
+		select {
+		case <-w.turn:
+			return func() { g.done(target) }, nil
+		case <-ctx.Done():
+		}
+		g.mu.Lock()
+		i := slices.Index(g.waiting, w)
+		if i >= 0 {
+			g.waiting = slices.Delete(g.waiting, i, i+1)
+		}
+		g.mu.Unlock()
+		if i < 0 { // it was granted a turn at the same moment
+			g.done(target)
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func (g *gate) done(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.free++
+	g.running[target]--
+	g.grant()
+}
+
+// grant grants the free turns. The caller must hold mu.
+func (g *gate) grant() {
+	for g.free > 0 && len(g.waiting) > 0 {
+		next := 0
+		for i, w := range g.waiting {
+			if g.running[w.target] < g.running[g.waiting[next].target] {
+				next = i
+			}
+		}
+		w := g.waiting[next]
+		g.waiting = slices.Delete(g.waiting, next, next+1)
+		g.free--
+		g.running[w.target]++
+		close(w.turn)
 	}
 }

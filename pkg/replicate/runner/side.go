@@ -70,31 +70,31 @@ func (s *side) created(ctx context.Context, snapshots []string) (map[string]map[
 }
 
 // place places holds. After an error it returns the names that certainly have no hold.
-func (s *side) place(ctx context.Context, tag string, names []string) (bare []string, err error) {
+func (s *side) place(ctx context.Context, tag string, names []string) (unheld []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, func(st hosts.Host) error { return st.Hold(ctx, tag, names) })
+	err = hosts.Run(ctx, s, hosts.OpHold, hosts.Tagged{Tag: tag, Snapshots: names})
 	if errors.Is(err, &zfs.Error{Kind: zfs.Permission}) { // ZFS checks permissions before it places the first hold
-		bare = names
+		unheld = names
 	}
-	return bare, wrap("hold", err)
+	return unheld, wrap("hold", err)
 }
 
-// do calls f and retries it after a lost connection. f must be idempotent.
-func (s *side) do(ctx context.Context, f func(hosts.Host) error) error {
-	return replicate.InKeys(s.host.Retry(ctx, f))
+// Run runs an operation and retries it after a lost connection. The operation must be idempotent.
+func (s *side) Run(ctx context.Context, r *hosts.Request) error {
+	return replicate.InKeys(hosts.By(s.host.Retry).Run(ctx, r))
 }
 
 // release releases holds. It returns the names that certainly have no hold.
-func (s *side) release(ctx context.Context, tag string, names []string) (bare []string, err error) {
+func (s *side) release(ctx context.Context, tag string, names []string) (unheld []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	if err = s.do(ctx, func(st hosts.Host) error { return st.Release(ctx, tag, names) }); err == nil {
-		bare = names
+	if err = hosts.Run(ctx, s, hosts.OpRelease, hosts.Tagged{Tag: tag, Snapshots: names}); err == nil {
+		unheld = names
 	}
-	return bare, wrap("release", err)
+	return unheld, wrap("release", err)
 }
 
 func wrap(what string, err error) error {
@@ -102,4 +102,13 @@ func wrap(what string, err error) error {
 		err = fmt.Errorf("%s: %w", what, err)
 	}
 	return err
+}
+
+// cloneTimeout limits the removal of clones, which continues after an interruption.
+const cloneTimeout = 2 * time.Minute
+
+func (s *side) removeClones(ctx context.Context, a zfs.DrillClones) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cloneTimeout)
+	defer cancel()
+	return hosts.Run(ctx, s, hosts.OpDestroyDrillClones, a)
 }

@@ -19,21 +19,21 @@ import (
 // takeSnapshots takes all due snapshots in one transaction and lists them. If ZFS refuses, it uses
 // several transactions, as few as possible. missed has the errors of the datasets without a
 // snapshot.
-func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now *replicate.RunState, missed map[string]error, err error) {
-	d := replicate.Decide(v)
-	all := d.Snapshots
+func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.Survey) (now *replicate.Survey, missed map[string]error, err error) {
+	due := v.DueSnapshots()
+	all := due.Names
 	missed = map[string]error{}
 	if len(all) == 0 {
 		return v, missed, nil
 	}
-	if err := w.recordUnmatched(d.Unmatched, all); err != nil {
+	if err := w.recordUnmatched(due.Unmatched, all); err != nil {
 		return v, missed, err
 	}
 	names, restoring := excludeRestoring(v, all, missed)
 	var first error
 	if len(names) > 0 {
 		taken := w.activity("taking snapshots of %s", english.Plural(len(names), "dataset", ""))
-		first = w.snapshot(ctx, names, d.Frozen, missed)
+		first = w.snapshot(ctx, names, due.Frozen, missed)
 		taken()
 	}
 	if errors.Is(first, errNotFrozen) && len(missed) == len(all) {
@@ -63,7 +63,7 @@ func (w *jobRun) takeSnapshots(ctx context.Context, v *replicate.RunState) (now 
 
 // excludeRestoring excludes datasets that a restore is receiving, because a snapshot would block the
 // next stream.
-func excludeRestoring(v *replicate.RunState, names []string, missed map[string]error) (others []string, err error) {
+func excludeRestoring(v *replicate.Survey, names []string, missed map[string]error) (others []string, err error) {
 	arriving := map[string]bool{}
 	for _, d := range v.Source.Datasets {
 		arriving[d.Name] = d.Properties[zfs.RestoreProperty].Local()

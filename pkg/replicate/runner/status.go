@@ -18,35 +18,9 @@ import (
 // StatusSchema names the JSON format of the status. New versions only add fields.
 const StatusSchema = "zxfer.replicate.status/v1"
 
-// defaultGrace is how long after its due time a dataset may arrive.
-const defaultGrace = 15 * time.Minute
-
-// States of a job or dataset. Others are Interrupted, Refused and Failed of package outcome, which
-// the last run ended with, and statedir.Unproved.
-const (
-	OK      = "ok"      // the last run succeeded or none was due, and nothing is late
-	Unknown = "unknown" // no schedule and no run yet, or unreadable records
-	Late    = "late"
-	Damaged = "damaged" // a pool has data errors
-)
-
-// Rank returns a number that is higher for worse states. Unknown words, from records of other
-// versions, are the worst.
-func Rank(state string) int {
-	if at := slices.Index(ranks(), state); at >= 0 {
-		return at
-	}
-	return len(ranks()) - 1
-}
-
-// ranks returns all states, from best to worst.
-func ranks() []string {
-	return []string{OK, Unknown, outcome.Interrupted, statedir.Unproved, Damaged, Late, outcome.Refused, outcome.Failed}
-}
-
-// Settle makes the state, Late and Failed of a job consistent with its parts. A status from
+// Normalize makes the state, Late and Failed of a job consistent with its parts. A status from
 // another host may contradict itself or have unknown words.
-func (j *JobStatus) Settle() {
+func (j *JobStatus) Normalize() {
 	late := func(late bool) string {
 		if late {
 			return Late
@@ -72,23 +46,6 @@ func (j *JobStatus) Settle() {
 	}
 	j.State, j.Late = state, j.Late || state == Late
 	j.Failed = j.Failed || state != OK && state != Unknown && state != Late
-}
-
-// worst returns the worst of the states.
-func worst(parts ...string) string {
-	at := 0
-	for _, p := range parts {
-		at = max(at, Rank(p))
-	}
-	return ranks()[at]
-}
-
-// stateOf returns the state for the outcome of a run.
-func stateOf(ended string) string {
-	if ended == "" || ended == outcome.Done || ended == outcome.UpToDate {
-		return OK
-	}
-	return worst(ended)
 }
 
 // Status is the state of all jobs of a file.
@@ -129,12 +86,12 @@ type JobStatus struct {
 	Lag         float64 `json:"lag_seconds"`
 	LagWarning  float64 `json:"lag_warning_seconds,omitempty"`
 	LagCritical float64 `json:"lag_critical_seconds,omitempty"`
-	// Doubted counts the snapshots, on all sides, with dates that retention does not trust.
-	Doubted int `json:"doubted,omitempty"`
-	// Aside lists the diverged copies that were renamed and still exist.
-	Aside []replicate.DivergedCopy `json:"set_aside,omitempty"`
-	// Gone lists the copies of datasets that were deleted on the source.
-	Gone []OrphanStatus `json:"gone,omitempty"`
+	// Untrusted counts the snapshots, on all sides, with dates that retention does not trust.
+	Untrusted int `json:"doubted,omitempty"`
+	// Diverged lists the diverged copies that were renamed and still exist.
+	Diverged []replicate.DivergedCopy `json:"set_aside,omitempty"`
+	// Orphans lists the copies of datasets that were deleted on the source.
+	Orphans []OrphanStatus `json:"gone,omitempty"`
 	// Drill is nil if there was no drill and none is due.
 	Drill    *DrillStatus     `json:"drill,omitempty"`
 	Datasets []*DatasetStatus `json:"datasets"`
@@ -217,6 +174,40 @@ func (j *JobStatus) unreadable(err error) {
 	j.Problems = []*Problem{{State: Unknown, Error: j.Error, Hint: j.Hint}}
 }
 
+// Summary counts jobs and their copies, which are pairs of a dataset and a target. Every output of a
+// status uses it.
+type Summary struct {
+	Jobs, LateJobs, FailedJobs int
+	Copies, Well, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
+	Diverged, Orphans          int            // renamed copies, and copies of deleted datasets
+	States                     map[string]int // copies, and jobs without any, by state
+}
+
+// Summarize returns the summary of jobs.
+func Summarize(jobs ...*JobStatus) *Summary {
+	s := &Summary{Jobs: len(jobs), States: map[string]int{}}
+	count := func(n *int, is bool) {
+		if is {
+			*n++
+		}
+	}
+	for _, j := range jobs {
+		count(&s.LateJobs, j.Late)
+		count(&s.FailedJobs, j.Failed)
+		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Diverged), s.Orphans+len(j.Orphans)
+		for _, d := range j.Datasets {
+			count(&s.Well, d.State == OK)
+			count(&s.Late, d.Late)
+			count(&s.Failed, d.Outcome == outcome.Failed || d.Outcome == outcome.Refused)
+			s.States[d.State]++
+		}
+		if len(j.Datasets) == 0 {
+			s.States[j.State]++
+		}
+	}
+	return s
+}
+
 // Shorten removes the datasets that are neither late nor failed.
 func (s *Status) Shorten() {
 	for _, j := range s.Jobs {
@@ -268,10 +259,10 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 	}
 	for _, source := range slices.Sorted(maps.Keys(st.Datasets)) {
 		known := st.Datasets[source]
-		for _, h := range known.Past {
-			js.Doubted += h.Doubts()
+		for _, h := range known.Histories {
+			js.Untrusted += h.CountUntrusted()
 		}
-		if a := known.Alone; a != nil {
+		if a := known.Local; a != nil {
 			add(&DatasetStatus{Source: source, Snapshot: a.Snapshot}, &a.Attempt)
 		}
 		for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
@@ -279,14 +270,14 @@ func statusOf(j *replicate.Job, st *statedir.State, w statusTimes) *JobStatus {
 			add(&DatasetStatus{Source: source, To: target, Target: a.Target, Base: a.Base, Bytes: a.Bytes, Seconds: a.Seconds}, &a.Attempt)
 		}
 	}
-	js.Aside, js.Gone = st.Aside, orphansOf(j, st)
+	js.Diverged, js.Orphans = st.Diverged, orphansOf(j, st)
 	if len(js.Datasets) > 0 {
 		js.Late = slices.ContainsFunc(js.Datasets, func(d *DatasetStatus) bool { return d.Late })
 	}
 	js.Problems = problems(last, js.Datasets)
 	js.Failed = len(js.Problems) > 0
 	js.addDrills(drillStatusOf(j, st, w.now))
-	js.Settle()
+	js.Normalize()
 	return js
 }
 
@@ -327,77 +318,4 @@ func outcomeOf(a *replicate.Attempt, last *statedir.Run) (ended, why, hint strin
 		return outcome.Failed, a.Error, a.Hint
 	}
 	return a.Outcome, a.Error, a.Hint
-}
-
-// deadline computes when the datasets of a job are due. event is nil if the job has no schedule.
-type deadline struct {
-	event *calendar.Event
-	grace time.Duration
-	now   time.Time
-}
-
-// judge sets the lag of s by its last success, and returns the time from which the lag was
-// computed.
-func (d *deadline) judge(s *DatasetStatus, a *replicate.Attempt) (from time.Time) {
-	if d.event == nil {
-		return from
-	}
-	from = a.Success
-	if from.IsZero() || d.future(from) {
-		s.Late = true
-		if from = cmp.Or(a.Failing, a.Tried); !from.IsZero() && !d.future(from) {
-			s.Lag, s.LateAfter = max(0, d.now.Sub(from).Seconds()), from
-		}
-	} else if due, _, ok := d.after(from); ok {
-		s.LateAfter = due.Add(d.grace)
-		s.Lag = max(0, d.now.Sub(due).Seconds())
-		s.Late = d.now.After(s.LateAfter)
-	}
-	if s.Late {
-		s.State = worst(s.State, Late)
-	}
-	return from
-}
-
-// after returns the first two due times after t, in the time zone of now, because schedules mean
-// the host's local time.
-func (d *deadline) after(t time.Time) (due, next time.Time, ok bool) {
-	if d.event == nil {
-		return due, next, false
-	}
-	if due, ok = d.event.Next(t.In(d.now.Location())); ok {
-		next, _ = d.event.Next(due)
-	}
-	return due, next, ok
-}
-
-// neverRan judges a job that never ran as if it had last run when its schedule took effect.
-func (d *deadline) neverRan(js *JobStatus, since time.Time) {
-	if since.IsZero() || d.future(since) {
-		return
-	}
-	first, _, ok := d.after(since)
-	if !ok {
-		return
-	}
-	js.State, js.Lag = OK, max(0, d.now.Sub(first).Seconds())
-	js.Late = d.now.After(first.Add(d.grace))
-	js.LagWarning, js.LagCritical = d.levels(since)
-}
-
-// future reports whether t is in the future, because the clock is or was wrong.
-func (d *deadline) future(t time.Time) bool { return t.After(d.now.Add(d.grace)) }
-
-// levels returns how many seconds after its due time a dataset is late, and when it also missed a
-// second run.
-func (d *deadline) levels(success time.Time) (warning, critical float64) {
-	due, next, ok := d.after(success)
-	if !ok {
-		return 0, 0
-	}
-	warning = d.grace.Seconds()
-	if !next.IsZero() {
-		critical = (next.Sub(due) + d.grace).Seconds()
-	}
-	return warning, critical
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -61,16 +62,16 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for name, success := range map[string]time.Time{"never": {}, "in the future": eight.AddDate(4, 0, 0)} {
 		st := stateOfOne(replicate.Attempt{Success: success, Tried: success})
-		a := st.Arrival("tank/a", "near")
+		a := st.Copy("tank/a", "near")
 		for hour := range 3 {
-			a.Ended(eight.Add(time.Duration(hour)*time.Hour), context.Canceled)
+			a.Record(eight.Add(time.Duration(hour)*time.Hour), context.Canceled)
 		}
 		js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(150 * time.Minute)})
 		require.True(t, js.Late, name)
 		require.Equal(t, (150 * time.Minute).Seconds(), js.Lag, name)
 		require.Equal(t, []float64{900, 4500}, []float64{js.LagWarning, js.LagCritical}, name)
-		a.Ended(eight.Add(3*time.Hour), nil)
-		a.Ended(eight.Add(4*time.Hour), context.Canceled)
+		a.Record(eight.Add(3*time.Hour), nil)
+		a.Record(eight.Add(4*time.Hour), context.Canceled)
 		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(4*time.Hour + time.Minute)})
 		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
 	}
@@ -81,7 +82,7 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 
 func stateOfOne(a replicate.Attempt) *statedir.State {
 	s := &statedir.State{State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
-	s.Arrival("tank/a", "near").Attempt = a
+	s.Copy("tank/a", "near").Attempt = a
 	return s
 }
 
@@ -142,7 +143,7 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
 	st := stateOfOne(replicate.Attempt{Success: eight})
-	st.Arrival("tank/b", "near").Ended(eight, context.Canceled)
+	st.Copy("tank/b", "near").Record(eight, context.Canceled)
 	st.DrillSince = eight
 	store, err := statedir.Open(dir, "home")
 	require.NoError(t, err)
@@ -267,8 +268,10 @@ func (o older) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 
 type oldHost struct{ *hosts.Local }
 
-func (*oldHost) Facts(context.Context) (hosts.Facts, error) {
-	return hosts.Facts{ZFS: "2.1.11-1"}, nil
+func (o *oldHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, o.Local, r, hoststest.With(hosts.OpFacts, func(context.Context, hosts.None) (hosts.Facts, error) {
+		return hosts.Facts{ZFS: "2.1.11-1"}, nil
+	}))
 }
 
 // TestAJobThatNeverRanIsJudgedAsALateOne covers the time since the schedule took effect.

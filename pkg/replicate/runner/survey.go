@@ -25,7 +25,7 @@ const partialSurveyShare = 4
 
 // surveyChanged is survey without the snapshots of unchanged datasets. If few datasets are
 // unchanged, or that is unknown, it lists everything.
-func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (*replicate.RunState, error) {
+func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedCache) (*replicate.Survey, error) {
 	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
@@ -33,12 +33,12 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (
 	if err != nil {
 		return nil, err
 	}
-	may := replicate.Unmoved(v, settled.Datasets)
+	may := replicate.UnchangedSources(v, settled.Datasets)
 	if all := len(v.Source.Datasets); (all-len(may))*partialSurveyShare > all {
 		return w.survey(ctx)
 	}
 	looked := w.activity("looking at the copies of %s", english.Plural(len(may), "dataset", ""))
-	moved, err := movedCopies(ctx, w.targets, v, settled, may)
+	moved, err := changedCopies(ctx, w.targets, v, settled, may)
 	looked()
 	if err != nil {
 		return w.survey(ctx) // the batch of the target reports the error
@@ -51,7 +51,7 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.Settled) (
 	return w.relist(ctx, v)
 }
 
-func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.RunState, error) {
+func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.Survey, error) {
 	q.Dataset, q.Recursive, q.User = w.source.at.Name, w.job.Recursive, w.job.UserProperties()
 	defer w.activity("listing %s", w.source.at)()
 	known := w.state.Datasets[q.Dataset]
@@ -72,10 +72,10 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.RunSta
 	if len(l.Datasets) == 0 {
 		return nil, sourceMissing(ctx, w.source, w.targets, known, back)
 	}
-	v := &replicate.RunState{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started, Now: w.Now(),
+	v := &replicate.Survey{Job: w.job, Scope: w.scope, State: &w.state.State, Started: w.run.Started,
 		Root: q.Dataset, All: l.Datasets, Source: &l, Unchanged: map[string]bool{}}
 	v.Choose()
-	w.state.Follow(l.Datasets)
+	w.state.FollowRenames(l.Datasets)
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
 		return nil, errAllExcluded(&w.job.Choice, w.source, len(v.All))
 	}
@@ -96,12 +96,12 @@ func errAllExcluded(c *replicate.Choice, source *side, of int) error {
 }
 
 // survey lists the source with all its snapshots.
-func (w *jobRun) survey(ctx context.Context) (*replicate.RunState, error) {
+func (w *jobRun) survey(ctx context.Context) (*replicate.Survey, error) {
 	return w.list(ctx, hosts.ListQuery{Versions: true, Changed: true})
 }
 
-// movedCopies returns the datasets with a changed copy on any target.
-func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, settled *statedir.Settled, names []string) (map[string]bool, error) {
+// changedCopies returns the datasets with a changed copy on any target.
+func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, settled *statedir.UnchangedCache, names []string) (map[string]bool, error) {
 	found := make([]map[string]map[string]zfs.Property, len(targets))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
@@ -130,7 +130,7 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, se
 				continue
 			}
 			copied := &zfs.Dataset{Properties: found[i][t.target.CopyOf(v.Root, n)]}
-			if settled.Datasets[n].CopyMoved(t.name, copied, v.State.Arrival(n, t.name)) {
+			if settled.Datasets[n].CopyChanged(t.name, copied, v.State.Copy(n, t.name)) {
 				moved[n] = true
 			}
 		}
@@ -140,11 +140,11 @@ func movedCopies(ctx context.Context, targets []*side, v *replicate.RunState, se
 
 // relist lists the datasets that are not known to be unchanged again, with their snapshots. It
 // reuses the pool and ancestors of v if v has them.
-func (w *jobRun) relist(ctx context.Context, v *replicate.RunState) (*replicate.RunState, error) {
+func (w *jobRun) relist(ctx context.Context, v *replicate.Survey) (*replicate.Survey, error) {
 	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
 	now, err := *v, error(nil)
 	if len(v.Unchanged) == 0 {
-		var all *replicate.RunState
+		var all *replicate.Survey
 		if all, err = w.list(ctx, q); err != nil {
 			return nil, err
 		}

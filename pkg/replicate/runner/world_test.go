@@ -15,6 +15,7 @@ import (
 
 	"zxfer/pkg/files"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
@@ -97,6 +98,10 @@ func (r *replica) Open(context.Context, hosts.Address) (hosts.Host, error) {
 type captured struct {
 	*hosts.Local
 	r *replica
+}
+
+func (c captured) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, c.Local, r, hoststest.Watched(hosts.OpReadFiles, c.ReadFiles), hoststest.With(hosts.OpCapture, c.Capture))
 }
 
 // ReadFiles reads files. If lie is set, it changes the answer of a copy.

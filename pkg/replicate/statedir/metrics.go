@@ -44,7 +44,7 @@ func Metrics(states []*State) *Exposition {
 		for _, s := range states {
 			for _, source := range slices.Sorted(maps.Keys(s.Datasets)) {
 				at := s.Datasets[source].Targets
-				if a := s.Datasets[source].Alone; a != nil { // Prometheus treats an empty label as missing
+				if a := s.Datasets[source].Local; a != nil { // Prometheus treats an empty label as missing
 					at = maps.Clone(at)
 					if at == nil {
 						at = map[string]*replicate.CopyState{}
@@ -68,8 +68,8 @@ func Metrics(states []*State) *Exposition {
 					e.Sample(boolValue(proved), "job", s.Job, "source", source, "target", target)
 				}
 			}
-			if known.Alone != nil {
-				addSample("", known.Alone.Snapshot)
+			if known.Local != nil {
+				addSample("", known.Local.Snapshot)
 			}
 			for _, target := range slices.Sorted(maps.Keys(known.Targets)) {
 				addSample(target, known.Targets[target].Base)
@@ -113,7 +113,7 @@ func keptCopies(e *Exposition, states []*State) {
 		targets    func(*State) []string // one entry per copy
 	}{
 		{"zxfer_replicate_set_aside", "Diverged copies that were renamed and still exist.", func(s *State) (all []string) {
-			for _, a := range s.Aside {
+			for _, a := range s.Diverged {
 				all = append(all, a.Target)
 			}
 			return all

@@ -47,8 +47,8 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
-	st.Arrival("tank/a", "near").Success = at
-	st.Arrival("tank/b", "near").Error = "broken"
+	st.Copy("tank/a", "near").Success = at
+	st.Copy("tank/b", "near").Error = "broken"
 	text := string(Metrics([]*State{st}).Bytes())
 	for _, want := range []string{
 		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",

@@ -78,12 +78,12 @@ func (s *Store) State() (*State, error) {
 // Save replaces the state of the job.
 func (s *Store) Save(st *State) error { return s.save("state.json", st) }
 
-// cacheVersion changes with the meaning of Settled. Other versions are ignored.
+// cacheVersion changes with the meaning of UnchangedCache. Other versions are ignored.
 const cacheVersion = 1
 
-// Settled is the cache. It only saves work: if it is missing or damaged, the next run checks all
+// UnchangedCache is the cache. It only saves work: if it is missing or damaged, the next run checks all
 // datasets.
-type Settled struct {
+type UnchangedCache struct {
 	Version int `json:"version"`
 	// Job is a hash of the job's settings.
 	Job string `json:"job"`
@@ -91,15 +91,15 @@ type Settled struct {
 	Datasets map[string]*replicate.UnchangedCache `json:"datasets"`
 }
 
-// Settled reads the cache. If it is missing, damaged, or has other job settings, it is empty.
-func (s *Store) Settled(j *replicate.Job) *Settled {
+// UnchangedCache reads the cache. If it is missing, damaged, or has other job settings, it is empty.
+func (s *Store) UnchangedCache(j *replicate.Job) *UnchangedCache {
 	text, err := json.Marshal(j)
 	if err != nil {
-		return &Settled{} // no cache without a hash
+		return &UnchangedCache{} // no cache without a hash
 	}
 	sum := sha256.Sum256(text)
-	st := &Settled{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
-	var found Settled
+	st := &UnchangedCache{Version: cacheVersion, Job: hex.EncodeToString(sum[:]), Datasets: map[string]*replicate.UnchangedCache{}}
+	var found UnchangedCache
 	text, err = s.read("settled.json")
 	if err == nil && json.Unmarshal(text, &found) == nil && found.Version == st.Version && found.Job == st.Job {
 		maps.Copy(st.Datasets, found.Datasets)
@@ -108,8 +108,8 @@ func (s *Store) Settled(j *replicate.Job) *Settled {
 	return st
 }
 
-// SaveSettled replaces the cache.
-func (s *Store) SaveSettled(st *Settled) error { return s.save("settled.json", st) }
+// SaveUnchangedCache replaces the cache.
+func (s *Store) SaveUnchangedCache(st *UnchangedCache) error { return s.save("settled.json", st) }
 
 // Drills reads the knowledge about the job's drills. It is empty before the first drill.
 func (s *Store) Drills() (*Drills, error) {

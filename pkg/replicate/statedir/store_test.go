@@ -79,7 +79,7 @@ func TestState(t *testing.T) {
 	st, err := s.State()
 	require.NoError(t, err)
 	require.Equal(t, "home", st.Job)
-	a := st.Arrival("tank/a", "near")
+	a := st.Copy("tank/a", "near")
 	a.Success, a.BaseGUID = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), 1<<63+1
 	require.NoError(t, s.Save(st))
 	again, err := s.State()

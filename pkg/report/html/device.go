@@ -31,8 +31,8 @@ func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
 	}
 	p.expect(r.Ceilings, r.Expected, r.Seconds > 0)
 	p.deviceFigures(r, last)
-	if p.Way = wayOf(all, name(r.Source), name(r.Target), limitedBy, true); p.Way == nil {
-		p.Way = p.expectedWay(r.Ceilings, r.Expected)
+	if p.DataPath = dataPathOf(all, name(r.Source), name(r.Target), limitedBy, true); p.DataPath == nil {
+		p.DataPath = p.expectedPath(r.Ceilings, r.Expected)
 	}
 	p.findings("Checks", slices.Concat(r.Problems, r.Findings))
 	p.add(devicesTable(r))

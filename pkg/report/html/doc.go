@@ -2,9 +2,9 @@
 //
 // Its nouns:
 //
-//	page    the input of the template: figures, course, way, tables
+//	page    the input of the template: figures, course, path, tables
 //	course  rates, bottlenecks and events over a time axis
-//	way     the parts of the path from source to target, drawn as a pipe
+//	path    the stages of the data from source to target, drawn as a pipe
 //	limit   a bottleneck
 //	badge   a colored word for a state
 //	figure  a number at the top of the page

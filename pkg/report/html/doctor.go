@@ -19,7 +19,7 @@ import (
 func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
 	p := &page{About: about, Verb: "doctor", Times: times(&history.Course{}, about.Made),
 		Bars: barsOf(about, r.Ceilings)}
-	p.Way = p.expectedWay(r.Ceilings, r.Expected)
+	p.DataPath = p.expectedPath(r.Ceilings, r.Expected)
 	for _, n := range of {
 		p.Title = append(p.Title, name(n))
 	}

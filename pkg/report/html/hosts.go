@@ -33,14 +33,13 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 			p.Outcome = badge{strings.Join(not, ", "), hostBadge(states[0]).Class}
 		}
 	}
-	jobs, copies, well, left := 0, 0, 0, 0
+	sum, left := f.Summary(), 0
 	room := maxCells / 2
 	for _, h := range f.Hosts {
 		if h.State == fleet.Unreachable && len(p.Errors) < maxHostJobs {
 			p.Errors = append(p.Errors, problem{name(h.Host) + " did not say how its jobs stand: " + text(h.Error), hints(h.Hint)})
 		}
 		for _, j := range h.Jobs {
-			jobs, copies, well = jobs+1, copies+j.Copies, well+j.Well
 			if j.State == runner.OK {
 				continue
 			}
@@ -63,9 +62,9 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 		p.Notes = append(p.Notes, "Hosts like "+name(pattern)+" were not asked: the job file does not name them.")
 	}
 	p.Jobs = append(p.Jobs, hostsTable(f, about.Made))
-	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(jobs, "job", ""))}
+	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(sum.Jobs, "job", ""))}
 	p.Figures = []figure{{"Hosts that are well", fmt.Sprintf("%d of %d", count[runner.OK], len(f.Hosts)), strings.Join(not, ", ")},
-		{"Jobs", fmt.Sprint(jobs), ""}, {"Copies that are well", fmt.Sprintf("%d of %d", well, copies), ""}}
+		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies that are well", fmt.Sprintf("%d of %d", sum.Well, sum.Copies), ""}}
 	return render(p)
 }
 
@@ -158,7 +157,7 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))
 	}
-	c.Note = strings.Join(append(notes, report.LeftCopies(j.JobStatus)...), ", ")
+	c.Note = strings.Join(append(notes, report.LeftCopies(fleet.Summarize(j))...), ", ")
 	return c
 }
 

@@ -35,21 +35,21 @@ func (a About) host(label string) string {
 // page is the input of the template. Empty parts are omitted.
 type page struct {
 	About
-	Verb    string
-	Title   []string // joined by arrows
-	Times   string
-	Outcome badge
-	Figures []figure
-	Limit   *limit // the bottleneck and its meaning
-	Advice  string // the recommended change
-	Errors  []problem
-	Course  *course
-	Way     *way
-	Bars    *bars
-	Jobs    []jobTable
-	Notes   []string
-	Tables  []table
-	Said    *messageLog
+	Verb     string
+	Title    []string // joined by arrows
+	Times    string
+	Outcome  badge
+	Figures  []figure
+	Limit    *limit // the bottleneck and its meaning
+	Advice   string // the recommended change
+	Errors   []problem
+	Course   *course
+	DataPath *dataPath
+	Bars     *bars
+	Jobs     []jobTable
+	Notes    []string
+	Tables   []table
+	Said     *messageLog
 	Commands
 }
 

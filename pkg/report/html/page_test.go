@@ -252,20 +252,20 @@ func TestCourse(t *testing.T) {
 // The narrow part is the bottleneck, and the others wait for it.
 func TestWay(t *testing.T) {
 	t.Parallel()
-	w := wayOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
+	w := dataPathOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
 	var parts []string
 	for _, p := range w.Parts {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s@%s %s %v", p.Name, p.Host, p.Value, p.Narrow)))
 	}
 	require.Equal(t, []string{"zfs send@alpha busy 29 % false", "sending (CPU)@alpha busy 12 % false", "network@ busy 83 % true",
 		"receiving (CPU)@beta busy 9 % false", "zfs receive@beta busy 46 % false"}, parts)
-	require.Nil(t, wayOf(nil, "alpha", "beta", "", false), "nothing ran")
-	require.Nil(t, sampleAbout().expectedWay(nil, nil))
-	w = wayOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", connect.LimitShell, false)
+	require.Nil(t, dataPathOf(nil, "alpha", "beta", "", false), "nothing ran")
+	require.Nil(t, sampleAbout().expectedPath(nil, nil))
+	w = dataPathOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}}, "alpha", "beta", connect.LimitShell, false)
 	require.True(t, w.Parts[2].Narrow)
 	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", connect.LimitShell: "the link, source to target", transfer.LimitReceiverCPU: "processors",
 		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
-		w := sampleAbout().expectedWay(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
+		w := sampleAbout().expectedPath(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
 		for _, p := range w.Parts {
 			require.Equal(t, p.Name == narrow, p.Narrow, "%s: %s", limit, p.Name)
 		}
@@ -296,9 +296,9 @@ func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()
 	for i := range 6 {
-		s.Jobs[1].Aside = append(s.Jobs[1].Aside, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
+		s.Jobs[1].Diverged = append(s.Jobs[1].Diverged, replicate.DivergedCopy{Target: "vault", As: fmt.Sprintf("vault/a%d.zxfer-2024-05-01T00-00-00Z", i)})
 	}
-	s.Jobs[1].Gone = []runner.OrphanStatus{{Source: "rpool/lost"}}
+	s.Jobs[1].Orphans = []runner.OrphanStatus{{Source: "rpool/lost"}}
 	html, err := Status(sampleAbout(), s)
 	require.NoError(t, err)
 	for _, want := range []string{"vault/a4.zxfer-2024", "rpool/lost", "in all 6 set aside, 1 gone from the source"} {

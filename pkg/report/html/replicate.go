@@ -105,21 +105,14 @@ func (p *page) runTables(r *statedir.Run) {
 
 // addStatus adds the status of jobs at a time.
 func (p *page) addStatus(s *runner.Status, now time.Time) {
-	copies, states := 0, map[string]int{}
+	sum := runner.Summarize(s.Jobs...)
 	room := maxCells
 	for _, j := range s.Jobs {
 		p.Jobs = append(p.Jobs, jobTableOf(j, now, &room))
-		copies += len(j.Datasets)
-		for _, d := range j.Datasets {
-			states[d.State]++
-		}
-		if len(j.Datasets) == 0 {
-			states[j.State]++
-		}
 	}
 	var not []string
 	for _, state := range []string{outcome.Failed, outcome.Refused, runner.Late, outcome.Interrupted, runner.Unknown} {
-		if n := states[state]; n > 0 {
+		if n := sum.States[state]; n > 0 {
 			not = append(not, fmt.Sprintf("%d %s", n, state))
 		}
 	}
@@ -132,8 +125,8 @@ func (p *page) addStatus(s *runner.Status, now time.Time) {
 	case len(not) > 0:
 		p.Outcome = badge{strings.Join(not, ", "), "plain"}
 	}
-	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(len(s.Jobs)), ""},
-		figure{"Copies that are well", fmt.Sprintf("%d of %d", states[runner.OK], copies), strings.Join(not, ", ")})
+	p.Figures = append(p.Figures, figure{"Jobs", fmt.Sprint(sum.Jobs), ""},
+		figure{"Copies that are well", fmt.Sprintf("%d of %d", sum.States[runner.OK], sum.Copies), strings.Join(not, ", ")})
 }
 
 // jobTableOf lists datasets in a bad state first, limited by room.
@@ -212,17 +205,17 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 	if j.Drill != nil {
 		facts = append(facts, "drill: "+strings.Join(report.DrillFacts(j.Drill, func(t time.Time) string { return stamp(t.In(now.Location())) }), ", "))
 	}
-	for _, a := range j.Aside[:min(len(j.Aside), maxLeftCopies)] {
+	for _, a := range j.Diverged[:min(len(j.Diverged), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("set aside on %s since %s: %s", name(a.Target), stamp(a.Since.In(now.Location())), name(a.As)))
 	}
-	for _, g := range j.Gone[:min(len(j.Gone), maxLeftCopies)] {
+	for _, g := range j.Orphans[:min(len(j.Orphans), maxLeftCopies)] {
 		facts = append(facts, fmt.Sprintf("gone from the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
-	if len(j.Aside) > maxLeftCopies || len(j.Gone) > maxLeftCopies {
-		facts = append(facts, "in all "+strings.Join(report.LeftCopies(j), ", "))
+	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
+		facts = append(facts, "in all "+strings.Join(report.LeftCopies(runner.Summarize(j)), ", "))
 	}
-	if j.Doubted > 0 {
-		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Doubted, "snapshot", ""))
+	if j.Untrusted > 0 {
+		facts = append(facts, "retention does not believe the dates of "+english.Plural(j.Untrusted, "snapshot", ""))
 	}
 	return facts
 }

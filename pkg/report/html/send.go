@@ -51,8 +51,8 @@ func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
 		all = append(all, measurements{s.Stages, s.Network})
 	}
 	source, target := hostNames(r.Hosts)
-	if p.Way = wayOf(all, p.host(source), p.host(target), limitedBy, false); p.Way == nil {
-		p.Way = p.expectedWay(r.Ceilings, r.Expected)
+	if p.DataPath = dataPathOf(all, p.host(source), p.host(target), limitedBy, false); p.DataPath == nil {
+		p.DataPath = p.expectedPath(r.Ceilings, r.Expected)
 	}
 	var conflicts []finding.Finding
 	if r.Plan != nil {

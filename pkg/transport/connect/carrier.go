@@ -56,11 +56,9 @@ func (localCarrier) mode(*Link) tcp.Mode { return "" }
 func (localCarrier) limit(_ *session, limit string) string { return limit }
 
 func (localCarrier) run(ctx context.Context, m *session) error {
-	return m.from.Host.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
-		res, err := st.Transfer(ctx, hosts.Task{From: m.from.What, To: m.to.What}, m.monitor.both)
-		m.account(res)
-		return err
-	}))
+	res, err := hosts.Watch(ctx, hosts.By(m.from.Host.Do), hosts.OpTransfer, hosts.Task{From: m.from.What, To: m.to.What}, m.monitor.both)
+	m.account(res)
+	return err
 }
 
 // tcpCarrier moves data over authenticated connections: one host offers a listener, the other
@@ -99,12 +97,8 @@ func (tcpCarrier) run(ctx context.Context, m *session) error {
 }
 
 // offer opens the listener on its host.
-func (m *session) offer(ctx context.Context) (ticket tcp.Ticket, err error) {
-	err = m.link.listener.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
-		ticket, err = st.Offer(ctx, m.link.offer(m.bytes))
-		return err
-	}))
-	return ticket, err
+func (m *session) offer(ctx context.Context) (tcp.Ticket, error) {
+	return hosts.Call(ctx, hosts.By(m.link.listener.Do), hosts.OpOffer, m.link.offer(m.bytes))
 }
 
 // peerEnd returns the end that connects a host's half to the other half.
@@ -135,10 +129,7 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 	var wg sync.WaitGroup
 	runEnd := func(h Host, t hosts.Task, res *hosts.Result, errp *error, progress func(transfer.Progress)) {
 		defer wg.Done()
-		*errp = h.Do(ctx, hosts.WithRole(func(st hosts.Mover) (err error) {
-			*res, err = st.Transfer(ctx, t, progress)
-			return err
-		}))
+		*res, *errp = hosts.Watch(ctx, hosts.By(h.Do), hosts.OpTransfer, t, progress)
 		if *errp == nil {
 			return
 		}

@@ -16,6 +16,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
@@ -123,7 +124,7 @@ type fakeNetwork struct {
 // fakeHost is a host that records its calls.
 type fakeHost struct {
 	host
-	hosts.FullHost
+	hosts.Host
 	says   error   // error of a direct connection from this host
 	relays error   // error of a connection through a relay
 	slow   int     // number of direct connections that time out first
@@ -139,6 +140,10 @@ func (d *fakeHost) Do(_ context.Context, f func(hosts.Host) error) error { retur
 
 func (d *fakeHost) Relay(context.Context, string, func(error)) (string, error) {
 	return relay, nil
+}
+
+func (d *fakeHost) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, d.Host, r, hoststest.With(hosts.OpOffer, d.Offer), hoststest.Watched(hosts.OpTransfer, d.Transfer))
 }
 
 func (d *fakeHost) Offer(_ context.Context, o tcp.Offer) (tcp.Ticket, error) {
@@ -370,7 +375,7 @@ func TestATryLeavesNothing(t *testing.T) {
 		choices := l.Resolve(false)
 		other := choices.offer(0)
 		other.PortLow, other.PortHigh = 0, 0
-		ticket, err := remote.site.(hosts.Mover).Offer(t.Context(), other)
+		ticket, err := hosts.Call(t.Context(), remote.site, hosts.OpOffer, other)
 		require.NoError(t, err)
 		l, err = l.Open(t.Context(), func(text string) { t.Error(text) })
 		require.NoError(t, err)
@@ -380,10 +385,10 @@ func TestATryLeavesNothing(t *testing.T) {
 		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {
-			_, err := remote.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}}, nil)
+			_, err := hosts.Call(t.Context(), remote.site, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})
 			done <- err
 		}()
-		_, err = local.site.(hosts.Mover).Transfer(t.Context(), hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}}, nil)
+		_, err = hosts.Call(t.Context(), local.site, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
 		require.NoError(t, err, "an offer that was there before")
 		require.NoError(t, <-done)
 		_, err = Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)

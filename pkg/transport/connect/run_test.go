@@ -18,6 +18,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/hosts/hoststest"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
@@ -176,10 +177,14 @@ func requireFile(t *testing.T, want []byte, name string) {
 	require.True(t, string(want) == string(got), "%s is something else", name)
 }
 
-// plain has only the operations of a Mover.
+// plain only moves data.
 type plain struct {
-	hosts.FullHost
+	hosts.Host
 	transfer func(context.Context, hosts.Task) (hosts.Result, error)
+}
+
+func (p plain) Run(ctx context.Context, r *hosts.Request) error {
+	return hoststest.Run(ctx, p.Host, r, hoststest.With(hosts.OpOffer, p.Offer), hoststest.Watched(hosts.OpTransfer, p.Transfer))
 }
 
 func (p plain) Offer(context.Context, tcp.Offer) (tcp.Ticket, error) { return tcp.Ticket{}, nil }

@@ -1,0 +1,345 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
+)
+
+// rotating returns a replica with copies of @s1 of both datasets, for a job that renames diverged
+// copies.
+func rotating(t *testing.T) *replica {
+	t.Helper()
+	r := newReplica(t, adopting())
+	r.job.Targets[0].OnDivergence, r.job.Targets[0].Retention = "rotate", nil
+	r.take("s1")
+	r.run(t)
+	return r
+}
+
+// take takes snapshots of both datasets, some time later.
+func (r *replica) take(name string) {
+	r.now += 100
+	r.snapshot("src", name)
+	r.snapshot("src/a", name)
+}
+
+// asides returns the renamed copies without their descendants.
+func (r *replica) asides() (names []string) {
+	for _, n := range r.datasets("dst") {
+		if zfs.IsDiverged(n) && !zfs.IsDiverged(zfs.ParentOf(n)) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func (r *replica) stateOf(t *testing.T) *statedir.State {
+	t.Helper()
+	st, err := statedir.Peek(r.dir, "j").State()
+	require.NoError(t, err)
+	return st
+}
+
+// A diverged copy is kept with all its snapshots, and a new one is started. Others are not
+// affected.
+func TestDivergedCopyIsRenamed(t *testing.T) {
+	t.Parallel()
+	for name, diverge := range map[string]func(r *replica){
+		"snapshots of others": func(r *replica) { r.snapshot("dst/copy/a", "other") },
+		"created anew": func(r *replica) {
+			r.Remove("src/a")
+			r.Create("src/a", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			diverge(r)
+			had := r.names("dst/copy/a")
+			r.take("s2")
+			before := r.state()
+
+			p, err := r.runner(t).Preview(t.Context(), r.job)
+			require.NoError(t, err)
+			require.NoError(t, p.Err())
+			require.Equal(t, before, r.state(), "a look changes nothing")
+			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Aside != nil })
+			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
+			require.Empty(t, r.stateOf(t).Diverged, "what is only looked at is not written down")
+
+			run, _ := r.run(t)
+			require.Equal(t, outcome.Done, run.Outcome, "%v", run.Targets)
+			require.Equal(t, 2, run.Targets[0].Sent)
+			aside := r.asides()
+			require.Len(t, aside, 1)
+			require.True(t, strings.HasPrefix(aside[0], "dst/copy/a.zxfer-2026-11-01T08-"), aside[0])
+			require.Equal(t, had, r.names(aside[0]))
+			require.Equal(t, r.names("src/a"), r.names("dst/copy/a"))
+			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the one above did not diverge")
+			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was set aside")
+
+			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
+			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
+			require.False(t, st.Failed)
+			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
+
+			r.take("s3") // it is followed, and what was set aside is left alone
+			run, _ = r.run(t)
+			require.Equal(t, outcome.Done, run.Outcome)
+			require.Equal(t, aside, r.asides())
+			require.Equal(t, had, r.names(aside[0]))
+
+			r.Remove(aside[0]) // whoever does not need it
+			r.take("s4")
+			r.run(t)
+			require.Empty(t, r.stateOf(t).Diverged)
+			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
+		})
+	}
+}
+
+// Descendants of a diverged copy are renamed with it and sent again.
+func TestDescendantsAreRenamedWithIt(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.snapshot("dst/copy", "other")
+	r.take("s2")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	aside := r.asides()
+	require.Len(t, aside, 1)
+	require.Equal(t, []string{"s1"}, r.names(aside[0]+"/a"))
+	require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+	require.Equal(t, []string{"dst/copy@s2", "dst/copy/a@s2"}, r.heldBy(t, "dst/copy", "dst/copy/a", aside[0], aside[0]+"/a"))
+	r.take("s3")
+	run, _ = r.run(t)
+	require.Equal(t, 2, run.Targets[0].Sent)
+	require.Len(t, r.asides(), 1)
+}
+
+// Repeated divergence does not fill the pool.
+func TestRenamesAreLimited(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	diverge := func(i int) *statedir.Run {
+		r.snapshot("dst/copy/a", fmt.Sprint("other", i))
+		r.take(fmt.Sprint("s1", i))
+		run, _ := r.run(t)
+		return run
+	}
+	for i := range 3 {
+		require.Equal(t, outcome.Done, diverge(i).Outcome)
+	}
+	refused := diverge(3).Targets[0].Datasets[0]
+	require.Equal(t, plan.Diverged, refused.Conflict)
+	require.Contains(t, refused.Hint, "again and again")
+	aside := r.asides()
+	require.Len(t, aside, 3)
+	r.Remove(aside[0])
+	diverge(4) // it sees that there is room
+	require.Equal(t, outcome.Done, diverge(5).Outcome)
+	require.Len(t, r.asides(), 3)
+}
+
+// A target dataset counts as a copy only if a run sent it or it has a common snapshot. A copy that
+// was only written to is not renamed.
+func TestCopiesThatAreNotRenamed(t *testing.T) {
+	t.Parallel()
+	t.Run("of others", func(t *testing.T) {
+		t.Parallel()
+		r := newReplica(t, adopting())
+		r.job.Targets[0].OnDivergence = "rotate"
+		r.Create("dst/copy", nil)
+		r.snapshot("dst/copy", "mine")
+		r.take("s1")
+		run, _ := r.run(t)
+		require.Equal(t, plan.NoCommon, run.Targets[0].Datasets[0].Conflict)
+		require.Empty(t, r.asides())
+	})
+	t.Run("modified", func(t *testing.T) {
+		t.Parallel()
+		r := rotating(t)
+		r.Write("dst/copy/a", []byte("x"))
+		r.take("s2")
+		run, _ := r.run(t)
+		require.Equal(t, plan.Modified, run.Targets[0].Datasets[0].Conflict)
+		require.Empty(t, r.asides())
+		r.snapshot("dst/copy/a", "keep") // who wants to keep it says so
+		r.now += 100
+		run, _ = r.run(t)
+		require.Equal(t, outcome.Done, run.Outcome)
+		require.Len(t, r.asides(), 1)
+	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		r := rotating(t)
+		r.job.Targets[0].OnDivergence = ""
+		r.snapshot("dst/copy/a", "other")
+		r.take("s2")
+		run, _ := r.run(t)
+		require.Equal(t, plan.Diverged, run.Targets[0].Datasets[0].Conflict)
+		require.Contains(t, run.Targets[0].Datasets[0].Hint, `on_divergence = "rotate"`)
+		require.Empty(t, r.asides())
+	})
+}
+
+// If a run is interrupted at any point, the next continues and renames nothing twice.
+func TestRenamingContinues(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			r.snapshot("dst/copy/a", "other")
+			r.take("s2")
+			r.fail(op, "dst/copy/a", errors.New("the line was cut"))
+			if op == zfs.OpRelease {
+				r.before = func(asked string, names []string) error {
+					if asked == op && strings.HasPrefix(names[0], "dst/") {
+						return errors.New("the line was cut")
+					}
+					return nil
+				}
+			}
+			r.run(t)
+			r.fail("", "", nil)
+			r.now += 100
+			run, _ := r.run(t)
+			require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
+			aside := r.asides()
+			require.Len(t, aside, 1)
+			require.Equal(t, aside, r.stateOf(t).DivergedAt("t"))
+			require.Equal(t, []string{"s1", "other"}, r.names(aside[0]))
+			require.Equal(t, []string{"dst/copy/a@s2"}, r.heldBy(t, "dst/copy/a", aside[0]))
+		})
+	}
+}
+
+// first = "fail" does not refuse a copy that the job renamed itself, even after an interrupted
+// run, nor its unchanged descendants. A copy that disappears after it arrived again is refused.
+func TestRenamedCopyIsSentInFull(t *testing.T) {
+	t.Parallel()
+	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			r.job.First = plan.FirstFail
+			r.snapshot(diverged, "other")
+			r.take("s2")
+			r.fail(zfs.OpReceive, diverged, errors.New("the line was cut"))
+			run, _ := r.run(t)
+			require.Equal(t, outcome.Failed, run.Outcome)
+			require.Len(t, r.asides(), 1)
+			r.fail("", "", nil)
+			r.now += 100
+			r.Create("src/new", nil)
+			r.snapshot("src/new", "s2")
+			run, _ = r.run(t)
+			require.Equal(t, []string{"src/new"}, refusedOf(run), "what is new is no copy that was set aside")
+			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+			r.unhold("dst/copy/a")
+			r.Remove("dst/copy/a")
+			r.take("s3")
+			run, _ = r.run(t)
+			require.Equal(t, []string{"src/a", "src/new"}, refusedOf(run))
+		})
+	}
+}
+
+// refusedOf returns the datasets whose copy a run refused to start.
+func refusedOf(run *statedir.Run) (names []string) {
+	for _, d := range run.Targets[0].Datasets {
+		if d.Conflict == plan.FirstRefused {
+			names = append(names, d.Source)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A connection lost within the run is retried, whatever first is.
+func TestRenamingIsRetried(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.job.First = plan.FirstFail
+	r.snapshot("dst/copy/a", "other")
+	r.take("s2")
+	cut := false
+	r.before = func(op string, names []string) error {
+		if op == zfs.OpReceive && names[0] == "dst/copy/a" && !cut {
+			cut = true
+			return &zfs.Error{Kind: zfs.Killed}
+		}
+		return nil
+	}
+	run, _ := r.run(t)
+	require.True(t, cut)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+}
+
+// Unchanged descendants are renamed with their parent and sent again.
+func TestUnchangedDescendantsAreRenamed(t *testing.T) {
+	t.Parallel()
+	r := settledReplica(t, adopting())
+	r.job.Targets[0].OnDivergence, r.job.First = "rotate", plan.FirstFail
+	r.settle(t)
+	r.snapshot("dst/copy", "other")
+	r.now += 100
+	r.snapshot("src", "s3")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Empty(t, refusedOf(run))
+	r.now += 100
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Equal(t, r.names("src/h"), r.names("dst/copy/h"))
+}
+
+// A copy with descendants of others is not renamed.
+func TestForeignDescendantsPreventRenaming(t *testing.T) {
+	t.Parallel()
+	r := rotating(t)
+	r.Create("dst/copy/a/mine", nil)
+	r.snapshot("dst/copy/a", "other")
+	r.take("s2")
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Outcome)
+	d := run.Targets[0].Datasets
+	at := slices.IndexFunc(d, func(d statedir.DatasetRun) bool { return d.Source == "src/a" })
+	require.Equal(t, plan.Diverged, d[at].Conflict)
+	require.Contains(t, d[at].Hint, "not of this job: dst/copy/a/mine; move that away")
+	require.Empty(t, r.asides())
+	r.Remove("dst/copy/a/mine")
+	r.now += 100
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
+	require.Len(t, r.asides(), 1)
+}
+
+// The renaming is reported after it happened.
+func TestRenamingIsReported(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{true, false} {
+		r := rotating(t)
+		r.snapshot("dst/copy/a", "other")
+		r.take("s2")
+		if fails {
+			r.fail(zfs.OpRename, "dst/copy/a", errors.New("forbidden"))
+		}
+		var reported []string
+		_, _ = New(r.dir, r, r.runner(t).Now, func(s string) { reported = append(reported, s) }).Run(t.Context(), r.job, true)
+		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "dst/copy/a is set aside as"), "%v", reported)
+		require.Equal(t, !fails, strings.Contains(strings.Join(reported, "\n"), "zfs destroy -r dst/copy/a.zxfer-"), "%v", reported)
+	}
+}

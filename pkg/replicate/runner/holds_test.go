@@ -1,0 +1,298 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
+)
+
+// heldBy returns the full names of snapshots with the job's hold for its target.
+func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
+	t.Helper()
+	out := []string{}
+	for _, n := range datasets {
+		for _, name := range r.names(n) {
+			if slices.Contains(r.held(n+"@"+name), replicate.Tag("j", "t")) {
+				out = append(out, n+"@"+name)
+			}
+		}
+	}
+	return out
+}
+
+func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
+	t.Helper()
+	st, err := statedir.Peek(r.dir, "j").State()
+	require.NoError(t, err)
+	return st.Copy(source, "t")
+}
+
+// The next run places a hold that failed, or was not tried because the run was killed, even if it
+// sends nothing.
+func TestHoldIsPlacedLater(t *testing.T) {
+	t.Parallel()
+	for _, pool := range []string{"src", "dst"} {
+		t.Run(pool, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.snapshot("src", "s1")
+			r.snapshot("src/a", "s1")
+			r.fail(zfs.OpHold, pool, errors.New("the line was cut"))
+			r.run(t)
+			require.Len(t, r.heldBy(t, "src/a", "dst/copy/a"), 1)
+			r.fail("", "", nil)
+			r.now += 10
+			run, _ := r.run(t)
+			require.Zero(t, run.Targets[0].Sent)
+			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldBy(t, "src/a", "dst/copy/a"))
+			r.settle(t)
+		})
+	}
+}
+
+// A connection that is lost after the streams prevents no hold, bookmark, release or retention. If
+// it is lost again, that is reported, and the next run catches up.
+func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
+		for lost := range 3 {
+			t.Run(fmt.Sprint(operation, lost), func(t *testing.T) {
+				t.Parallel()
+				r, want := newReplica(t, adopting()), newReplica(t, adopting())
+				for i := range 5 {
+					last := i == 4
+					for _, w := range []*replica{r, want} {
+						w.snapshot("src", fmt.Sprint("s", i))
+						w.snapshot("src/a", fmt.Sprint("s", i))
+					}
+					left := lost
+					if last {
+						r.before = func(op string, _ []string) error {
+							if op != operation || left == 0 {
+								return nil
+							}
+							left--
+							return hosts.ErrLost
+						}
+					}
+					run, _ := r.run(t)
+					want.run(t)
+					require.Equal(t, last && lost > 1, run.Notes != nil, run.Notes)
+					require.True(t, !last || left == 0)
+					r.now, want.now = r.now+10, want.now+10
+				}
+				require.Equal(t, lost < 2, fmt.Sprint(want.state()) == fmt.Sprint(r.state()))
+				r.run(t)
+				want.run(t)
+				require.Equal(t, want.state(), r.state())
+			})
+		}
+	}
+}
+
+// If one side cannot hold, the holds of the other still move. Otherwise they would accumulate and
+// block retention.
+func TestHoldsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	for _, pool := range []string{"src", "dst"} {
+		t.Run(pool, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, adopting())
+			r.fail(zfs.OpHold, pool, &zfs.Error{Kind: zfs.Permission, Op: zfs.OpHold})
+			for i := range 9 {
+				r.snapshot("src", fmt.Sprint("s", i))
+				r.snapshot("src/a", fmt.Sprint("s", i))
+				r.run(t)
+				r.now += 10
+			}
+			other := map[string]string{"src": "dst/copy/a@s8", "dst": "src/a@s8"}[pool]
+			require.Equal(t, []string{other}, r.heldBy(t, "src/a", "dst/copy/a"))
+			require.Len(t, r.arrival(t, "src/a").Held, 1)
+			require.Len(t, r.names("src/a"), 3)
+			require.Len(t, r.names("dst/copy/a"), 2)
+		})
+	}
+}
+
+// Holds follow the job's setting even if the incremental source stays the same.
+func TestHoldsFollowTheSetting(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	for _, step := range []struct {
+		holds string
+		want  []string
+	}{
+		{"", []string{"src/a@s1", "dst/copy/a@s1"}},
+		{"source", []string{"src/a@s1"}},
+		{"target", []string{"dst/copy/a@s1"}},
+		{"both", []string{"src/a@s1", "dst/copy/a@s1"}},
+		{"none", []string{}},
+		{"none", []string{}},
+		{"source", []string{"src/a@s1"}},
+	} {
+		r.job.Holds = step.holds
+		r.now += 10
+		r.run(t)
+		require.Equal(t, step.want, r.heldBy(t, "src/a", "dst/copy/a"), step.holds)
+
+	}
+	r.job.Holds = "none"
+	r.job.Retention = &replicate.Grid{Last: 1}
+	r.snapshot("src/a", "s2")
+	r.now += 10
+	r.run(t)
+	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
+}
+
+// A renamed dataset keeps its incremental source: through its hold even if holds --gc runs before
+// the copy is renamed, and without holds through the state.
+func TestRenamedKeepsItsBase(t *testing.T) {
+	t.Parallel()
+	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
+		for _, away := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", target away"}[away], func(t *testing.T) {
+				t.Parallel()
+				r := newReplica(t, adopting())
+				none := 0
+				r.job.Retries, r.job.Holds, r.job.Bookmarks = &none, holds, "none"
+				r.snapshot("src", "s1")
+				r.snapshot("src/a", "s1")
+				r.run(t)
+				success := r.arrival(t, "src/a").Success
+				r.rename("src/a", "src/b")
+				if away {
+					r.away = "dst"
+				}
+				for _, s := range []string{"s2", "s3", "s4", "s5", "s6"} {
+					r.snapshot("src/b", s)
+					r.now += 10
+					run, _ := r.run(t)
+					if !away {
+						require.Equal(t, replicate.Renamed, run.Targets[0].Datasets[0].Conflict)
+						_, err := r.gc(t)
+						require.NoError(t, err)
+					}
+				}
+				require.Equal(t, []string{"s1", "s4", "s5", "s6"}, r.names("src/b"))
+				require.Equal(t, success, r.arrival(t, "src/b").Success, "it is late, and not new")
+				r.away = ""
+				r.rename("dst/copy/a", "dst/copy/b")
+				r.now += 10
+				run, _ := r.run(t)
+				require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+				require.Zero(t, run.Targets[0].Datasets[0].Full)
+				require.Equal(t, []string{"s4", "s5", "s6"}, r.names("src/b"))
+				held, err := r.gc(t)
+				require.NoError(t, err)
+				for _, h := range held {
+					require.False(t, h.Stale, h.Snapshot)
+				}
+			})
+		}
+	}
+}
+
+// Bookmarks are kept if a target's next incremental send may need them, however long the target is
+// unreachable. Others are destroyed, or each run would add one.
+func TestBookmarksThatStay(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
+	r.job.Targets = []replicate.Target{{Name: "t", To: "dst/copy"}, {Name: "u", To: "dst/other"}}
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.away = "dst/other"
+	for i := range 20 {
+		r.snapshot("src", fmt.Sprint("s", i+2))
+		r.now += 10
+		r.run(t)
+	}
+	r.destroy("src@s1") // by hand
+	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, r.names("src", zfs.Bookmark))
+	r.away = ""
+	r.Set("dst/copy", "written", "100") // which stops t
+	r.snapshot("src", "s22")
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, 1, run.Targets[1].Sent, run.FirstError())
+	require.Zero(t, run.Targets[1].Datasets[0].Full)
+	require.Equal(t, []string{"s21", "s22"}, r.names("src"))
+	r.destroy("src@s21")
+	r.Set("dst/copy", "written", "0")
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
+}
+
+// The source keeps what an interrupted receive needs until the receive is complete.
+func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	none := 0
+	r.job.Retries, r.job.Retention = &none, &replicate.Grid{Last: 1}
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.Write("src", []byte("what comes of it is kept"))
+	r.snapshot("src", "s2")
+	r.fail(zfs.OpReceive, "dst/copy@s2", &zfs.Error{Kind: zfs.Incomplete})
+	r.run(t)
+	require.NotEqual(t, "-", r.Get("dst/copy", "receive_resume_token"))
+	r.snapshot("src", "s3")
+	r.now += 10
+	r.fail(zfs.OpSend, "src", &zfs.Error{Kind: zfs.NoBase})
+	run, _ := r.run(t)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("src"))
+	require.Equal(t, []string{"zxfer:j:s1"}, r.names("src", zfs.Bookmark))
+
+	r.fail("", "", nil)
+	r.now += 10
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
+	require.Equal(t, []string{"s3"}, r.names("src"))
+	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
+}
+
+// A job that runs during holds --gc keeps its holds.
+func TestGCBesideARun(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	r.snapshot("src", "s2")
+	r.now += 10
+	r.before = func(string, []string) error {
+		r.before = nil
+		r.run(t)
+		return nil
+	}
+	_, err := r.gc(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
+}
+
+// Patterns that select nothing by mistake do not delete records.
+func TestPatternsThatSelectNothing(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.run(t)
+	known := r.arrival(t, "src")
+	require.NotZero(t, known.BaseGUID)
+	r.job.Include = []string{"typo"}
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Outcome)
+	require.Equal(t, known, r.arrival(t, "src"))
+}

@@ -1,0 +1,124 @@
+package runner
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/zfs"
+)
+
+// TestCopyOfRecreatedSourceIsRenamed renames the copy of a source that was destroyed and recreated,
+// whatever happened in between.
+func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		job  func(*replicate.Job)
+		anew func(*testing.T, *replica)
+	}{
+		"child":                  {anew: func(t *testing.T, r *replica) { r.Remove("src/a"); r.Create("src/a", nil) }},
+		"root":                   {anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil); r.Create("src/a", nil) }},
+		"alone":                  {job: func(j *replicate.Job) { j.Recursive = false }, anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil); r.Create("src/a", nil) }},
+		"root without its child": {anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil) }},
+		"root missing meanwhile": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src")
+			r.Create("src2", nil)
+			r.now += 100
+			r.run(t)
+			r.now += 100
+			r.Create("src", nil)
+			r.Create("src/a", nil)
+		}},
+		"root missing, then without child": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src")
+			r.now += 100
+			r.run(t)
+			r.now += 100
+			r.Create("src", nil)
+		}},
+		"root anew, cut off": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src")
+			r.Create("src", nil)
+			r.now += 100
+			r.snapshot("src", "s2")
+			r.fail(zfs.OpRename, "dst/copy", errors.New("cut"))
+			r.run(t)
+			r.fail("", "", nil)
+		}},
+		"volume": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src/a")
+			r.Create("src/a", map[string]string{"type": "volume"})
+		}},
+		"run meanwhile": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src/a")
+			r.now += 100
+			r.snapshot("src", "m")
+			r.run(t)
+			r.now += 100
+			r.Create("src/a", nil)
+		}},
+		"run meanwhile, cut off": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src/a")
+			r.now += 100
+			r.snapshot("src", "m")
+			r.run(t)
+			r.now += 100
+			r.Create("src/a", nil)
+			r.snapshot("src/a", "s2")
+			r.fail(zfs.OpRename, "dst/copy/a", errors.New("cut"))
+			r.run(t)
+			r.fail("", "", nil)
+		}},
+		"run before a snapshot": {anew: func(t *testing.T, r *replica) {
+			r.Remove("src/a")
+			r.Create("src/a", nil)
+			r.now += 100
+			r.snapshot("src", "m")
+			r.run(t)
+			r.now += 100
+		}},
+		"target anew": {anew: func(t *testing.T, r *replica) {
+			r.Remove("dst/copy/a")
+			r.Create("dst/copy/a", nil)
+		}},
+		"target anew with snapshot": {anew: func(t *testing.T, r *replica) {
+			r.Remove("dst/copy/a")
+			r.Create("dst/copy/a", nil)
+			r.snapshot("dst/copy/a", "x")
+		}},
+		"renamed and anew": {anew: func(t *testing.T, r *replica) {
+			r.Edit(func(all map[string]*zfs.Dataset) {
+				d := all["src/a"]
+				d.Name = "src/b"
+				all["src/b"] = d
+				delete(all, "src/a")
+			})
+			r.Create("src/a", nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rotating(t)
+			if c.job != nil {
+				c.job(r.job)
+			}
+			c.anew(t, r)
+			r.now += 100
+			for _, d := range []string{"src", "src/a"} {
+				if r.Versions(d) != nil || r.Get(d, "type") != "" {
+					r.snapshot(d, "s2")
+				}
+			}
+			run, _ := r.run(t)
+			t.Log(run.Outcome, run.Error)
+			for _, d := range run.Targets[0].Datasets {
+				t.Log(d.Source, d.Outcome, d.Conflict, d.Error, d.Aside)
+			}
+			require.Equal(t, outcome.Done, run.Outcome)
+			require.Len(t, r.asides(), 1)
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+)
+
+// Run runs a job once and appends its record to the log. It returns the record even with an error.
+// If the job is already running, Run waits or, unless wait is set, fails with statedir.ErrRunning
+// (fault.Refused).
+func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedir.Run, error) {
+	w, unlock, err := r.lockRun(ctx, j, wait, "wait for its end: "+r.command("run --wait "+j.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err = w.hooksBefore(ctx); err == nil {
+		err = w.execute(ctx)
+	}
+	if err == nil && ctx.Err() == nil {
+		w.checkDamage(ctx)
+	} else {
+		w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
+	}
+	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
+	w.state.LastRun = w.run.Brief()
+	switch {
+	case w.job.DrillSchedule() == "":
+		w.state.DrillSince = time.Time{}
+	case w.state.DrillSince.IsZero():
+		w.state.DrillSince = w.run.Started
+	}
+	if stored := errors.Join(w.store.Append(w.run), w.store.Save(w.state)); stored != nil {
+		err = errors.Join(err, fmt.Errorf("job %q: its record could not be stored: %w", j.Name, stored))
+	}
+	w.hooksAfter(ctx)
+	return w.run, w.run.Verdict(err)
+}
+
+// execute does the work between the hooks. Its error concerns the whole run.
+func (w *jobRun) execute(ctx context.Context) error {
+	defer w.connectTargets(ctx)()
+	settled := w.store.UnchangedCache(w.job)
+	v, err := w.surveyChanged(ctx, settled)
+	if err != nil {
+		return err
+	}
+	defer func() { v.Forget() }() // v is reassigned below
+	v, missed, snapErr := w.takeSnapshots(ctx, v)
+	if errors.Is(snapErr, errNotFrozen) && w.run.Snapshots == 0 {
+		return snapErr
+	}
+	// A failure to take some snapshots does not stop the transfer.
+	after := &replicate.RunState{Survey: v}
+	for i, b := range w.send(ctx, v) {
+		w.run.Targets[i] = b.record(len(v.UnchangedAt(b.name)))
+		b.updateState(v, missed)
+		after.Targets = append(after.Targets, b.targetState())
+	}
+	d := w.decide(ctx, after)
+	for _, h := range d.HoldChanges { // arrived snapshots need their holds even if the run was interrupted
+		w.moveHolds(context.WithoutCancel(ctx), h)
+	}
+	var pruneErr error
+	if ctx.Err() == nil {
+		pruneErr = w.prune(ctx, d)
+	}
+	if len(w.targets) == 0 {
+		v.EndLocal(missed, cmp.Or(pruneErr, ctx.Err()))
+	}
+	if ctx.Err() == nil && snapErr == nil {
+		settled.Datasets = replicate.CacheUnchanged(after, d.Prunings, settled.Datasets)
+		if err := w.store.SaveUnchangedCache(settled); err != nil {
+			w.note("what is up to date could not be remembered: %v", err)
+		}
+	}
+	return errors.Join(snapErr, pruneErr, w.freezeErr)
+}
+
+// connectTargets connects to the targets while the source is listed. It ignores errors, because the first
+// user of a connection reports them.
+func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for _, t := range w.targets {
+		all.Go(func() { _, _ = t.host.Facts(ctx) })
+	}
+	return func() { cancel(); all.Wait() }
+}

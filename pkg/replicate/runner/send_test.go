@@ -1,0 +1,292 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
+)
+
+// After an interrupted stream the target has some of its snapshots, and while it is unreachable
+// nobody knows which. Retention on the source keeps all of them, or the most recent common
+// snapshot could be lost.
+func TestCutAndThenAway(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	none := 0
+	r.job.Retries, r.job.Retention, r.job.Targets[0].Retention = &none, &replicate.Grid{Last: 2}, nil
+	take := func(from, to int) {
+		for i := from; i <= to; i++ {
+			r.snapshot("src", fmt.Sprint("s", i))
+		}
+	}
+	take(1, 1)
+	r.run(t)
+	take(2, 6)
+	r.now += 10
+	r.before = func(op string, names []string) error { // the third of the stream
+		if op != zfs.OpReceive || names[0] != "dst/copy@s4" {
+			return nil
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.away = "dst/copy"
+		return hosts.ErrLost
+	}
+	run, _ := r.run(t)
+	require.NotEmpty(t, run.Targets[0].Error)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy"))
+	for i := 7; i < 12; i++ {
+		take(i, i)
+		r.now += 10
+		r.run(t)
+	}
+	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("src"))
+	r.before, r.away, r.now = nil, "", r.now+10
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
+	require.Equal(t, []string{"s10", "s11"}, r.names("src"))
+	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s5", "s6", "s10", "s11"}, r.names("dst/copy"))
+	require.Zero(t, r.arrival(t, "src").Sending)
+}
+
+// After a signal before the first stream, the next run sends everything.
+func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	ctx, stop := context.WithCancel(t.Context())
+	r.before = func(string, []string) error { stop(); return nil }
+	run, err := r.runner(t).Run(ctx, r.job, true)
+	require.Equal(t, outcome.Interrupted, run.Outcome)
+	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
+	require.Contains(t, fault.HintOf(err), "the same command, resumes")
+}
+
+// Commands in hints name this job file and state directory.
+func TestHintsNameTheJobFile(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	store, err := statedir.Open(r.dir, r.job.Name)
+	require.NoError(t, err)
+	unlock, err := store.Lock(t.Context(), false)
+	require.NoError(t, err)
+	defer unlock()
+	run := r.runner(t)
+	run.Flags = " --config 'my jobs.toml' --state-dir state"
+	_, err = run.Run(t.Context(), r.job, false)
+	require.ErrorIs(t, err, statedir.ErrRunning)
+	require.Equal(t, "wait for its end: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
+}
+
+// Without retention on a target, its snapshots are not listed, except for datasets whose most
+// recent snapshot the source lacks: an older common snapshot may exist.
+func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
+	r.job.Targets[0].Retention = nil
+	run := func(outcome string, copies ...string) *statedir.TargetRun {
+		t.Helper()
+		got, names := r.run(t)
+		require.Equal(t, outcome, got.Targets[0].Outcome, "%+v", got.Targets[0])
+		require.Equal(t, append(copies, "src", "src/a"), names)
+		r.now += 60
+		return got.Targets[0]
+	}
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	run(outcome.Done)
+	r.snapshot("src/a", "s2")
+	require.Equal(t, 1, run(outcome.Done).Sent)
+	require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
+
+	r.snapshot("src/a", "s3")
+	r.snapshot("dst/copy/a", "own")
+	require.Equal(t, 1, run(outcome.Refused, "dst/copy/a").Failed)
+	require.Equal(t, []string{"s1", "s2", "own"}, r.names("dst/copy/a"))
+	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the base stays")
+
+	r.destroy("dst/copy/a@own")
+	require.Equal(t, 1, run(outcome.Done).Sent)
+	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/a"))
+}
+
+// told records the calls of a Reporter except progress.
+type told struct {
+	name string
+	mu   *sync.Mutex
+	all  *[]string
+}
+
+func (r told) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*r.all = append(*r.all, r.name+": "+fmt.Sprintf(format, args...))
+}
+
+func (r told) Log(message string) { r.note("log %s", message) }
+
+func (r told) Activity(string) func() { return func() {} }
+
+func (r told) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
+
+func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
+
+func (told) Progress(int, connect.Progress) {}
+
+func (r told) Finished(_ int, result *job.StepResult) {
+	r.note("finished %s%s", result.Source, result.Snapshot)
+}
+
+func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
+
+// A run reports its transfers to a target like a transfer of its own.
+func TestARunTellsOfItsTransfers(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	run := r.runner(t)
+	var all []string
+	var mu sync.Mutex
+	run.Reporter = func(name, target string) job.Reporter {
+		if target == "" {
+			return nil // only the log is told
+		}
+		return told{name + " to " + target, &mu, &all}
+	}
+	_, err := run.Run(t.Context(), r.job, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
+}
+
+// If the result of a batch could not be inspected, earlier errors are still reported.
+func TestRecordOfABatchThatWasStopped(t *testing.T) {
+	t.Parallel()
+	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
+		{Source: "a", Err: errors.New("no space")}, {Source: "b", Err: fault.Interrupt("", context.Canceled)}, {Source: "c"},
+	}}}
+	r := b.record(0)
+	require.Equal(t, outcome.Interrupted, r.Outcome)
+	require.Len(t, r.Datasets, 1)
+	require.Equal(t, "a", r.Datasets[0].Source)
+	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
+}
+
+// If the target has no space for one dataset, the others and retention continue, and retention may
+// free space.
+func TestNoRoomForOne(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.Create("src/b", nil)
+	for _, s := range []string{"s1", "s2"} {
+		for _, n := range []string{"src", "src/a", "src/b"} {
+			r.snapshot(n, s)
+		}
+		r.run(t)
+		r.now += 10
+	}
+	r.Set("dst", "available", "1000")
+	for n, size := range map[string]int{"src": 1, "src/a": 10000, "src/b": 100} {
+		r.Write(n, make([]byte, size))
+	}
+	for _, n := range []string{"src", "src/a", "src/b"} {
+		r.snapshot(n, "s3")
+	}
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Refused, run.Targets[0].Outcome)
+	require.Empty(t, run.Targets[0].Error)
+	require.Equal(t, 2, run.Targets[0].Sent)
+	require.Equal(t, 1, run.Targets[0].Failed)
+	require.Equal(t, 2, run.Targets[0].Pruned)
+	for _, d := range run.Targets[0].Datasets {
+		require.Equal(t, d.Source == "src/a", d.Conflict == string(plan.NoRoom), d.Source)
+	}
+	require.Equal(t, []string{"s2", "s3"}, r.names("dst/copy/b"))
+}
+
+// A target with much to send does not delay one with little.
+func TestGateIsFair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(1)
+		release, err := g.of("busy")(t.Context())
+		require.NoError(t, err)
+		var order []string
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		want := func(target string) {
+			wg.Go(func() {
+				done, err := g.of(target)(t.Context())
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				order = append(order, target)
+				mu.Unlock()
+				done()
+			})
+			synctest.Wait()
+		}
+		for range 3 {
+			want("busy")
+		}
+		want("small")
+		g.mu.Lock()
+		g.running["busy"]++ // as if another of its datasets moved
+		g.mu.Unlock()
+		release()
+		wg.Wait()
+		require.Equal(t, []string{"small", "busy", "busy", "busy"}, order)
+	})
+}
+
+func TestGateBounds(t *testing.T) {
+	t.Parallel()
+	g := newGate(3)
+	var now, most atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			done, err := g.of([]string{"a", "b"}[i%2])(t.Context())
+			if err != nil {
+				return
+			}
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			now.Add(-1)
+			done()
+		})
+	}
+	wg.Wait()
+	require.LessOrEqual(t, most.Load(), int32(3))
+	require.Equal(t, 3, g.free)
+}
+
+func TestGateGivesUp(t *testing.T) {
+	t.Parallel()
+	g := newGate(1)
+	done, err := g.of("a")(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = g.of("b")(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, g.waiting)
+	done()
+	require.Equal(t, 1, g.free)
+}

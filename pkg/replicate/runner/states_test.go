@@ -1,0 +1,184 @@
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/outcome"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/zfs"
+)
+
+// ran returns the state of a job with a run at eight o'clock.
+func ran(ended string, targets ...*statedir.TargetRun) *statedir.State {
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	return &statedir.State{LastRun: &statedir.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
+		State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
+}
+
+// tried records the result of a dataset in that run.
+func tried(st *statedir.State, source, to string, err error) {
+	a := st.Copy(source, to)
+	a.Target = "vault/" + source
+	a.Record(st.LastRun.Started.Add(-time.Hour), nil)
+	a.Record(st.LastRun.Started, err)
+}
+
+func standing(st *statedir.State) *JobStatus {
+	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: st.LastRun.Started.Add(10 * time.Minute)})
+}
+
+func states(j *JobStatus) (out []string) {
+	for _, d := range j.Datasets {
+		out = append(out, d.State)
+	}
+	return out
+}
+
+// A dataset that failed in the last run is failed, even if it is not late yet.
+func TestStatusFailed(t *testing.T) {
+	t.Parallel()
+	for ended, err := range map[string]error{
+		outcome.Failed:      fault.Failf("make room", "no space"),
+		outcome.Refused:     fault.Refusef("make room", "no space"),
+		outcome.Interrupted: fault.Interrupt("make room", fault.Failf("", "no space")),
+	} {
+		st := ran(ended, &statedir.TargetRun{Target: "near", Outcome: ended})
+		tried(st, "tank", "near", nil)
+		tried(st, "tank/a", "near", err)
+		js := standing(st)
+		require.Equal(t, []string{OK, ended}, states(js))
+		require.Equal(t, ended, js.State)
+		require.True(t, js.Failed)
+		require.False(t, js.Late)
+		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "make room", mergeKey: js.Problems[0].mergeKey}}, js.Problems)
+	}
+	st := ran(outcome.Done)
+	tried(st, "tank", "near", nil)
+	js := standing(st)
+	require.Equal(t, OK, js.State)
+	require.False(t, js.Failed)
+	st.Copy("tank", "near").Error = "no space" // as an older version wrote it
+	require.Equal(t, outcome.Failed, standing(st).State)
+}
+
+// An unreachable host is one problem: of a target, of two targets, or of many datasets.
+func TestProblemsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	names := []string{"tank", "tank/a", "tank/b"}
+	away := fault.Failf("is it up? ssh beta", "beta: no route to host")
+	st := ran(outcome.Failed,
+		&statedir.TargetRun{Target: "far", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)},
+		&statedir.TargetRun{Target: "near", Outcome: outcome.Done},
+		&statedir.TargetRun{Target: "other", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)})
+	for _, n := range names {
+		tried(st, n, "far", away)
+		tried(st, n, "near", nil)
+		tried(st, n, "other", away)
+	}
+	js := standing(st)
+	require.Len(t, js.Problems, 1)
+	require.Equal(t, []string{"far", "other"}, js.Problems[0].To)
+	require.Empty(t, js.Problems[0].Datasets, "all of them")
+	require.Equal(t, "is it up? ssh beta", js.Problems[0].Hint)
+	require.Equal(t, []string{"failed", "ok", "failed", "failed", "ok", "failed", "failed", "ok", "failed"}, states(js))
+
+	st = ran(outcome.Interrupted, &statedir.TargetRun{Target: "far", Outcome: outcome.Interrupted})
+	for _, n := range names {
+		tried(st, n, "far", fault.Interrupt("the next run resumes", fault.Failf("", "%s: vault/%s: connection lost", n, n)))
+	}
+	tried(st, "tank/c", "far", fault.Refusef("zfs rollback vault/tank/c@1", "tank/c was modified"))
+	js = standing(st)
+	require.Len(t, js.Problems, 2)
+	require.Equal(t, names, js.Problems[0].Datasets)
+	require.Equal(t, "vault/tank: connection lost", js.Problems[0].Error)
+	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
+}
+
+// An error that ended a run early applies to all datasets. A dataset that a run skips did not fail
+// in it.
+func TestStatusOfWhatWasNotTried(t *testing.T) {
+	t.Parallel()
+	before := func(st *statedir.State) {
+		for _, n := range []string{"tank", "tank/a"} {
+			st.Copy(n, "near").Record(st.LastRun.Started.Add(-time.Hour), nil)
+		}
+		st.Copy("tank/a", "near").Record(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
+	}
+	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near"})
+	st.LastRun.Error = "beta: no route to host"
+	before(st)
+	js := standing(st)
+	require.Equal(t, []string{outcome.Failed, outcome.Failed}, states(js))
+	require.Len(t, js.Problems, 1)
+	require.Equal(t, st.LastRun.Error, js.Problems[0].Error)
+
+	st = ran(outcome.Done, &statedir.TargetRun{Target: "near", Outcome: outcome.UpToDate})
+	before(st)
+	js = standing(st)
+	require.Equal(t, OK, js.State)
+	require.Empty(t, js.Problems)
+}
+
+// A failure of retention concerns the target and no dataset.
+func TestStatusOfRetention(t *testing.T) {
+	t.Parallel()
+	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
+	tried(st, "tank", "near", nil)
+	js := standing(st)
+	require.Equal(t, []string{OK}, states(js))
+	require.Equal(t, outcome.Failed, js.State)
+	require.Equal(t, "retention: too many", js.Problems[0].Error)
+}
+
+// The warning level is grace plus jitter, the critical level one more run.
+func TestLagLevels(t *testing.T) {
+	t.Parallel()
+	st := ran(outcome.Done)
+	tried(st, "tank", "near", nil)
+	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, statusTimes{now: st.LastRun.Started.Add(3 * time.Hour)})
+	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
+	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
+	require.Equal(t, 76*time.Minute.Seconds(), js.LagCritical)
+	require.Equal(t, Late, js.State)
+	require.False(t, js.Failed)
+	js = statusOf(&replicate.Job{}, st, statusTimes{now: st.LastRun.Started})
+	require.Zero(t, js.LagWarning+js.LagCritical)
+}
+
+// Hints can be pasted: for a modified copy they name its snapshot, for a renamed source both names
+// of its copy.
+func TestHintsNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, adopting())
+	r.snapshot("src", "s1")
+	r.snapshot("src/a", "s1")
+	r.run(t)
+	r.snapshot("src/a", "s2")
+	r.fail(zfs.OpReceive, "dst/copy/a", zfs.Failure{Op: zfs.OpReceive, Subject: "dst/copy/a", Stderr: "cannot receive incremental stream: destination dst/copy/a has been modified since most recent snapshot"}.Err())
+	run, _ := r.run(t)
+	require.Equal(t, outcome.Failed, run.Outcome)
+	ps := r.status(t).Problems
+	require.Len(t, ps, 1)
+	require.Equal(t, []string{"src/a"}, ps[0].Datasets)
+	require.Contains(t, ps[0].Hint, "zfs rollback dst/copy/a@s1")
+	require.Contains(t, ps[0].Hint, "zfs set readonly=on dst/copy/a")
+	require.NotContains(t, ps[0].Hint, "SNAPSHOT")
+	r.fail("", "", nil)
+
+	r = newReplica(t, adopting())
+	r.job.Source, r.job.Recursive, r.job.Targets[0].To = "src/a", false, "dst"
+	r.snapshot("src/a", "s1")
+	run, _ = r.run(t)
+	require.Equal(t, outcome.Done, run.Outcome, "%+v", run)
+	r.rename("src/a", "src/b")
+	r.run(t)
+	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy, on local: zfs rename dst/a dst/b", r.status(t).Hint)
+	r.job.Targets[0].To = "dst/a"
+	r.run(t)
+	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the copy's name is its own")
+}

@@ -1,0 +1,130 @@
+package replicate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/freeze"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/zfs"
+)
+
+// Survey is the knowledge of a run before it sends: the job, the state of earlier runs, and the
+// listing of the source.
+type Survey struct {
+	Job   *Job
+	Scope *Scope
+	State *State
+	// Started names the run's snapshots.
+	Started time.Time
+	// Root is the source's root dataset. All are the datasets found there, Source the selected
+	// ones except Unchanged. For Unchanged datasets, by name, an earlier run found nothing to do.
+	Root      string
+	All       []*zfs.Dataset
+	Source    *zfs.Listing
+	Unchanged map[string]bool
+	// Excluded holds, by target name, the source datasets that the target does not take.
+	Excluded map[string]map[string]bool
+}
+
+// Choose sets Source to the datasets in All that the job takes, and fills Excluded.
+func (v *Survey) Choose() {
+	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Takes(v.Root, d) })
+	v.Excluded = map[string]map[string]bool{}
+	for i := range v.Job.Targets {
+		t := &v.Job.Targets[i]
+		v.Excluded[t.Name] = map[string]bool{}
+		for _, d := range v.Source.Datasets {
+			if !t.Takes(v.Root, d) {
+				v.Excluded[t.Name][d.Name] = true
+			}
+		}
+	}
+}
+
+// To returns the datasets of Source that a target takes.
+func (v *Survey) To(target string) []*zfs.Dataset {
+	without := v.Excluded[target]
+	if len(without) == 0 {
+		return v.Source.Datasets
+	}
+	return slices.DeleteFunc(slices.Clone(v.Source.Datasets), func(d *zfs.Dataset) bool { return without[d.Name] })
+}
+
+// UnchangedAt returns the names in Unchanged that a target takes.
+func (v *Survey) UnchangedAt(target string) (names []string) {
+	for name := range v.Unchanged {
+		if !v.Excluded[target][name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// CopyOf returns the name of the copy of a source dataset at or below root, or "" if the target
+// cannot have one.
+func (t *Target) CopyOf(root, source string) string {
+	e, err := endpoint.Parse(t.To)
+	if err != nil {
+		return ""
+	}
+	name, err := plan.TargetName(root, e.Name)
+	if err != nil {
+		return ""
+	}
+	return name + strings.TrimPrefix(source, root)
+}
+
+// CopiesToList returns the copies of all datasets that the run may send to a target. If one is
+// new, it returns nil: then the complete target must be listed, because the dataset may have a
+// copy under another name.
+func (v *Survey) CopiesToList(t *Target) []string {
+	var out []string
+	for _, d := range v.To(t.Name) {
+		if v.Scope.Count(d) == 0 {
+			continue
+		}
+		if known := v.State.Datasets[d.Name]; known == nil || known.Targets[t.Name] == nil || known.Targets[t.Name].BaseGUID == 0 {
+			return nil
+		}
+		out = append(out, t.CopyOf(v.Root, d.Name))
+	}
+	if len(out) == 0 { // nothing to send
+		out = append(out, t.CopyOf(v.Root, v.Root))
+	}
+	return out
+}
+
+// DueSnapshots are the snapshots that a run takes.
+type DueSnapshots struct {
+	Names  []string        // full names
+	Frozen []freeze.Wanted // applications to freeze for them
+	// Unmatched are applications that cannot be frozen, because a pattern matches no dataset.
+	Unmatched []UnmatchedFreeze
+}
+
+// DueSnapshots returns the snapshots to take.
+func (v *Survey) DueSnapshots() *DueSnapshots {
+	due, freezes := &DueSnapshots{}, freezeSet{v.Job.Freeze, v.Root}
+	all, changed := slices.Collect(maps.Keys(v.Unchanged)), map[string]bool{}
+	for _, d := range v.Source.Datasets {
+		latest, any := d.Latest()
+		_, own := v.Scope.Own(latest.Name)
+		all, changed[d.Name] = append(all, d.Name), !v.Job.Snapshots.SkipUnchanged || !any || !own || d.Get("written") != "0"
+	}
+	if naming := v.Scope.Naming(); naming != nil {
+		freezes.addPartners(changed)
+		name := naming.At(v.Started)
+		for _, d := range v.Source.Datasets {
+			taken := slices.ContainsFunc(d.Versions, func(v zfs.Version) bool { return v.Kind == zfs.Snapshot && v.Name == name })
+			if !d.Inconsistent() && changed[d.Name] && !taken {
+				due.Names = append(due.Names, d.Name+"@"+name)
+			}
+		}
+	}
+	due.Frozen, due.Unmatched = freezes.of(due.Names, all)
+	return due
+}

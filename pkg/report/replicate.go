@@ -1,0 +1,229 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/freeze"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/size"
+)
+
+// PreviewText writes a preview for people. verbose lists every stream, and every snapshot with the
+// reason why it is kept.
+func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
+	var b strings.Builder
+	alone := ""
+	if p.Local {
+		alone = ", no target: nothing is sent"
+	}
+	fmt.Fprintf(&b, "%s: %s, %s%s\n", p.Job, oneLine(p.Source), english.Plural(p.Datasets, "dataset", ""), alone)
+	errorText(&b, "  error: ", p.Error, p.Hint)
+	if len(p.Snapshots) > 0 {
+		fmt.Fprintf(&b, "  would take %s: %s\n", english.Plural(len(p.Snapshots), "snapshot", ""), firstOrAll(p.Snapshots, "    ", verbose))
+	}
+	for i := range p.Frozen {
+		b.WriteString("  " + frozenText(&p.Frozen[i]) + "\n")
+	}
+	for _, t := range p.Targets {
+		head := fmt.Sprintf("  %s (%s): ", t.Target, oneLine(t.To))
+		if t.Error != "" {
+			errorText(&b, head, t.Error, t.Hint)
+			continue
+		}
+		b.WriteString(head)
+		targetText(&b, t, verbose)
+	}
+	for _, s := range p.Prunings {
+		fmt.Fprintf(&b, "  %s on %s: would remove %s%s and keep %s\n", s.Rule(), oneLine(s.Side), english.Plural(len(s.Remove), "snapshot", ""), datasetsOf(s), humanize.Comma(int64(s.Kept)))
+		if verbose {
+			pruningDetails(&b, s)
+		}
+		untrustedText(&b, "    ", s, verbose)
+		errorText(&b, "    error: ", s.Error, s.Hint)
+	}
+	for _, d := range p.Denied {
+		errorText(&b, fmt.Sprintf("  %s: %s: a run would fail as soon as %s: ", oneLine(d.Target), d.Key, d.When), d.Error, d.Hint)
+	}
+	drillPreviewText(&b, p.Drill, verbose)
+	for _, d := range p.Delegations {
+		fmt.Fprintf(&b, "  %s is not root on %s and needs, once, from root there: %s\n", oneLine(d.User), cmp.Or(oneLine(d.Host), "this host"), oneLine(d.Command))
+	}
+	return writeString(w, b.String())
+}
+
+// frozenText describes an application that the run would freeze.
+func frozenText(z *freeze.Wanted) string {
+	how := map[string]string{freeze.PostgreSQL: "checkpoint, of the PostgreSQL server", freeze.MySQL: "locked, the MySQL or MariaDB server",
+		freeze.GuestAgent: "frozen by the guest agent, the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
+	if z.Host != "" {
+		how += " at " + z.Host
+	}
+	otherwise := "else none is taken"
+	if !z.Required {
+		otherwise = "else they are taken all the same"
+	}
+	return oneLine(fmt.Sprintf("for %s of them %s: %s, for %s at most; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
+}
+
+// errorText writes an error and its hint, unless err is empty.
+func errorText(b *strings.Builder, head, err, hint string) {
+	if err == "" {
+		return
+	}
+	fmt.Fprintf(b, "%s%s\n", head, joinLines(err))
+	indent := head[:len(head)-len(strings.TrimLeft(head, " "))]
+	writePrefixed(b, indent+"  hint: ", hint)
+}
+
+// firstOrAll returns all names, one per line, or only the first.
+func firstOrAll(names []string, indent string, all bool) string {
+	if !all && len(names) > 1 {
+		return oneLine(names[0]) + " ..."
+	}
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, oneLine(name))
+	}
+	return strings.Join(lines, "\n"+indent)
+}
+
+// datasetsOf describes the orphans that a pruning destroys.
+func datasetsOf(p *replicate.Pruning) string {
+	if len(p.Datasets) == 0 {
+		return ""
+	}
+	return ", " + english.Plural(len(p.Datasets), "dataset", "") + " that the source no longer has (" + oneLine(strings.Join(p.Datasets, ", ")) + ")"
+}
+
+func pruningDetails(b *strings.Builder, p *replicate.Pruning) {
+	for _, name := range p.Remove {
+		fmt.Fprintf(b, "    %s\n", oneLine(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.KeepReasons)) {
+		fmt.Fprintf(b, "    %s stays: %s\n", oneLine(name), oneLine(p.KeepReasons[name]))
+	}
+}
+
+// untrustedText lists snapshots with dates that retention does not trust.
+func untrustedText(b *strings.Builder, indent string, p *replicate.Pruning, all bool) {
+	if len(p.Untrusted) > 0 {
+		fmt.Fprintf(b, "%s%s with dates that are not believed count for no other: %s\n",
+			indent, english.Plural(len(p.Untrusted), "snapshot", ""), firstOrAll(p.Untrusted, "  "+indent, all))
+	}
+}
+
+// targetText describes what a run would send to a target.
+func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
+	unchanged, full := 0, 0
+	for _, d := range t.Plan.Datasets {
+		if len(d.Steps) == 0 {
+			unchanged++
+		}
+	}
+	for _, s := range t.Plan.Streams() {
+		if s.Kind == plan.Full {
+			full++
+		}
+	}
+	fmt.Fprintf(b, "%s to send in %s (%d of them in full), %d up to date, %d refused, wire %s",
+		english.Plural(len(t.Plan.Datasets)-unchanged, "dataset", ""), english.Plural(t.Plan.Steps(), "stream", ""), full, unchanged, len(t.Refused), oneLine(t.Wire.Mode))
+	if bytes := t.Plan.Bytes(); bytes > 0 {
+		fmt.Fprintf(b, ", about %s", size.Text(bytes))
+	}
+	if t.LeftOut > 0 {
+		fmt.Fprintf(b, ", %d left out", t.LeftOut)
+	}
+	b.WriteByte('\n')
+	for _, d := range t.Plan.Datasets {
+		if a := asideText(d); a != "" {
+			b.WriteString("  " + a)
+		}
+	}
+	if verbose {
+		for d, s := range t.Plan.Streams() {
+			fmt.Fprintf(b, "    %s to %s: %s to @%s: %s\n", oneLine(d.Source), oneLine(d.Target), s.Kind, oneLine(s.Send.To), Line(s.Why))
+		}
+		writePrefixed(b, "    ", strings.Join(t.Plan.Notes, "\n"))
+	}
+	for _, d := range t.Refused {
+		errorText(b, "    "+oneLine(d.Source)+": ", d.Error, d.Hint)
+	}
+}
+
+// PruningText writes a pruning, or its dry run, for people.
+func PruningText(w io.Writer, job string, p *replicate.Pruning, dryRun bool) error {
+	var b strings.Builder
+	verb := "removed"
+	if dryRun || p.Refused {
+		verb = "would remove"
+	}
+	fmt.Fprintf(&b, "%s on %s: %s %s%s, %s kept, %s of them only because they are held or have clones\n", job, oneLine(p.Side), verb, english.Plural(len(p.Remove), "snapshot", ""), datasetsOf(p),
+		humanize.Comma(int64(p.Kept)), humanize.Comma(int64(len(p.Held))))
+	for i := 0; dryRun && i < len(p.Remove); i++ {
+		fmt.Fprintf(&b, "  %s\n", oneLine(p.Remove[i]))
+	}
+	untrustedText(&b, "  ", p, dryRun)
+	return writeString(w, b.String())
+}
+
+// RunText writes the result of a run for people.
+func RunText(w io.Writer, r *statedir.Run) error {
+	var b strings.Builder
+	runText(&b, r)
+	return writeString(w, b.String())
+}
+
+// RunLine summarizes a run on one line.
+func RunLine(r *statedir.Run) string {
+	line := fmt.Sprintf("%s: %s in %s", oneLine(r.Job), oneLine(r.Outcome), Seconds(r.Ended.Sub(r.Started).Seconds()))
+	if r.Snapshots > 0 {
+		line += fmt.Sprintf(", %s taken", english.Plural(r.Snapshots, "snapshot", ""))
+	}
+	if r.Pruned > 0 {
+		line += fmt.Sprintf(", %d removed on the source, bookmarks included", r.Pruned)
+	}
+	return line
+}
+
+func runText(b *strings.Builder, r *statedir.Run) {
+	b.WriteString(RunLine(r) + "\n")
+	for _, t := range r.Targets {
+		if t.Outcome == "" {
+			continue // the run ended before it reached this target
+		}
+		fmt.Fprintf(b, "  %s (%s): %s: %d sent (%s), %d unchanged, %d failed, %d removed\n",
+			oneLine(t.Target), oneLine(t.To), oneLine(t.Outcome), t.Sent, size.Text(t.Bytes), t.Unchanged, t.Failed, t.Pruned)
+	}
+}
+
+// LogText writes the record of a past run for people.
+func LogText(w io.Writer, r *statedir.Run) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s ", stamp(r.Started))
+	runText(&b, r)
+	if r.Error != "" {
+		fmt.Fprintf(&b, "  error: %s\n", joinLines(r.Error))
+	}
+	for _, f := range r.Failures() {
+		of := f.Target
+		if f.Source != "" {
+			of += ": " + f.Source
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", oneLine(of), joinLines(f.Error))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "  note: %s\n", joinLines(n))
+	}
+	return writeString(w, b.String())
+}

@@ -1,0 +1,72 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"zxfer/pkg/plan"
+	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/runner"
+	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
+)
+
+// check -v lists every snapshot, without -v it counts them.
+func TestPreviewListsSnapshots(t *testing.T) {
+	t.Parallel()
+	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
+		Prunings: []*replicate.Pruning{{Side: "source", Remove: []string{"tank@old"}, Kept: 2, KeepReasons: map[string]string{"tank@b": "base of near", "tank@a": "daily"}}}}
+	var short, long strings.Builder
+	require.NoError(t, PreviewText(&short, p, false))
+	require.NoError(t, PreviewText(&long, p, true))
+	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now ...\n"+
+		"  retention on source: would remove 1 snapshot and keep 2\n", short.String())
+	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now\n    tank/a@now\n"+
+		"  retention on source: would remove 1 snapshot and keep 2\n    tank@old\n    tank@a stays: daily\n    tank@b stays: base of near\n", long.String())
+}
+
+// Text from other hosts or records moves no cursor and adds no line.
+func TestPreviewAndStatusAreClean(t *testing.T) {
+	t.Parallel()
+	const evil = "x\x1b[2J\ny"
+	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]string{evil: evil}, Untrusted: []string{evil, evil}, Error: evil, Hint: evil}
+	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*replicate.Pruning{pruning},
+		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
+		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []statedir.DatasetRun{{Source: evil, Error: evil, Hint: evil}},
+			Plan: &plan.Plan{Notes: []string{"x\x1b[2J"}, Datasets: []*plan.Dataset{{Source: evil, Target: evil, Steps: []plan.Step{{Kind: plan.Full, Why: evil, Send: zfs.SendSpec{To: evil}}}}}}}}}
+	late := &runner.DatasetStatus{Source: evil, To: evil, Late: true, Outcome: evil, Error: evil}
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: evil, State: runner.Late, Late: true, Outcome: evil, Datasets: []*runner.DatasetStatus{late},
+		Problems: []*runner.Problem{{State: evil, Error: evil, Hint: evil, Datasets: []string{evil}, To: []string{evil}}}}}}
+	for _, verbose := range []bool{false, true} {
+		var b strings.Builder
+		require.NoError(t, PreviewText(&b, p, verbose))
+		require.NoError(t, PruningText(&b, "home", pruning, verbose))
+		require.NoError(t, StatusText(&b, s, ""))
+		_, err := Nagios(&b, s)
+		require.NoError(t, err)
+		require.NotContains(t, b.String(), "\x1b")
+		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text began")
+	}
+}
+
+// A missing permission fails no run that does not need it.
+func TestDeniedPreview(t *testing.T) {
+	t.Parallel()
+	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "mirror", When: "the source no longer has a snapshot of a copy", Error: "append-only"}}}
+	var b strings.Builder
+	require.NoError(t, PreviewText(&b, p, false))
+	require.Contains(t, b.String(), "  near: mirror: a run would fail as soon as the source no longer has a snapshot of a copy: append-only\n")
+	require.EqualError(t, p.Err(), `job "home": a later run would fail: see above`)
+}
+
+// The hint shows how to destroy a diverged copy.
+func TestAsideHint(t *testing.T) {
+	t.Parallel()
+	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
+	var b strings.Builder
+	require.NoError(t, StatusText(&b, s, ""))
+	require.Contains(t, b.String(), "\n    hint: to give it up, there: zfs destroy -r 'v/b c.zxfer-2026-11-23T10-15-00Z'\n")
+}
