@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/agent"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/freeze/guard"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/sshexec"
 )
@@ -69,4 +70,15 @@ func serveAgent(ctx context.Context, a *app, r *restriction) error {
 		return s.Serve(ctx, a.stdin, a.stdout)
 	}
 	return r.serve(ctx, s, local, a)
+}
+
+func newFreezeGuard(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    guard.Verb,
+		Short:  "Hold applications still while a snapshot is taken",
+		Long:   guard.Verb + " is the watchdog that zxfer starts for the freezes of a job. It is not for typing.",
+		Args:   noArgs,
+		Hidden: true,
+		RunE:   func(*cobra.Command, []string) error { return guard.Serve(a.stdin, a.stdout) },
+	}
 }

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/transport"
 )
@@ -48,7 +49,7 @@ that only one side has, and whether both sides diverged.`,
 			if err := o.request(args); err != nil {
 				return err
 			}
-			return o.run(cmd, a)
+			return o.run(cmd.Context(), a)
 		},
 	}
 	flagGroup(cmd, "Compare", func(f *pflag.FlagSet) {
@@ -65,9 +66,6 @@ that only one side has, and whether both sides diverged.`,
 
 // request fills in the job's request.
 func (o *compareOptions) request(args []string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	for i, into := range []*endpoint.Endpoint{&o.req.A, &o.req.B} {
 		e, err := parseEndpoint(args[i])
 		if err != nil {
@@ -81,18 +79,14 @@ func (o *compareOptions) request(args []string) error {
 	return checkTransport(&o.req.Settings, transport.Query, o.req.A, o.req.B)
 }
 
-func (o *compareOptions) run(cmd *cobra.Command, a *app) error {
-	rep := o.reporter(a, a.stdout)
-	defer startLive(rep)()
-	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
-	r, err := job.RunCompare(cmd.Context(), o.req, at, rep)
-	_ = at.Close() // the report is complete; agents end with their stdin
-	if err = suggestHost(cmd.Context(), err, o.req.RSH); err != nil {
-		r.Hint = fault.HintOf(err)
+func (o *compareOptions) run(ctx context.Context, a *app) error {
+	j, err := o.start(a, a.stdout, device.Streams{})
+	if err != nil {
+		return err
 	}
-	untold := rep.CompareDone(r, err)
-	if err == nil && untold == nil && r.Outcome == job.Differ {
+	r, err := job.RunCompare(ctx, o.req, j.at, j.rep)
+	if err = j.finish(ctx, r, err, jobEnd{shell: o.req.RSH}); err == nil && r.Outcome == job.Differ {
 		return &reportedError{fault.Failf("", "%s and %s differ", r.A, r.B)}
 	}
-	return o.finish(err, untold, "")
+	return err
 }

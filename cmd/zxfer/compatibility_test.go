@@ -47,7 +47,7 @@ func TestRecordsOfTheLastRelease(t *testing.T) {
 		var out, stderr bytes.Buffer
 		a := &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: func() time.Time { return time.Date(2026, 11, 25, 23, 15, 0, 0, time.UTC) }}
 		args = append([]string{"replicate"}, append(args, "-c", testenv.Data(t, lastRelease, "job.toml"), "--state-dir", state)...)
-		code := executeApp(t.Context(), a, args)
+		code := execute(t.Context(), a, args)
 		require.Contains(t, []int{0, 1}, code, "%s", &stderr) // 1: status of a job without a timer
 		return out.Bytes()
 	}

@@ -229,31 +229,3 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	// The flag exists, so registering cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
-
-// completeJobs completes the jobs of the file, or hosts for status --hosts.
-func (o *replicateOptions) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	if hosts, err := cmd.Flags().GetBool("hosts"); err == nil && hosts {
-		return o.completeHosts(true, args)
-	}
-	if f, err := o.load(); err == nil {
-		for _, j := range f.Jobs {
-			if !slices.Contains(args, j.Name) {
-				names = append(names, j.Name)
-			}
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeHosts completes the hosts of the file and, if groups is set, its groups.
-func (o *replicateOptions) completeHosts(groups bool, args []string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	if inv, err := o.inventory(); err == nil {
-		if names = inv.Names(); groups {
-			names = append(names, inv.Groups()...)
-		}
-	}
-	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
-	return slices.Compact(slices.Sorted(slices.Values(names))), cobra.ShellCompDirectiveNoFileComp
-}

@@ -13,10 +13,10 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/replicate/statedir"
+	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/size"
 	"zxfer/pkg/transport"
@@ -70,29 +70,26 @@ digests. It refuses a target that is in use, is too small, or contains data.`,
 
 // runDev runs the job and reports it.
 func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
-	if err := cmp.Or(o.checkMap(), o.check()); err != nil {
+	if err := o.checkMap(); err != nil {
 		return err
 	}
 	stdout := a.stdout
 	if req.Target.Local() && req.Target.Name == device.Standard {
 		stdout = a.stderr // standard output carries the copy
 	}
-	rep := o.reporter(a, stdout)
-	defer startLive(rep)()
-	course := o.page.recorder(a)
-	told := course.Device(rep)
-	if o.note != "" {
-		told.Log(o.note)
+	j, err := o.start(a, stdout, device.Streams{In: a.stdin, Out: a.stdout})
+	if err != nil {
+		return err
 	}
-	at := hosts.New(&opener{log: told.Log, activity: rep.ActivityState, std: device.Streams{In: a.stdin, Out: a.stdout}})
-	r, err := job.RunDev(ctx, req, at, told)
-	_ = at.Close() // the result is complete; agents end with their stdin
-
+	if o.note != "" {
+		j.log(o.note)
+	}
+	r, err := job.RunDev(ctx, req, j.at, j.recorder.Device(j.rep))
 	if mapErr := o.writeMap(r); mapErr != nil {
 		err = errors.Join(err, fmt.Errorf("the map was not written: %w", mapErr))
 	}
-	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Device(about, r, course.Course()) })
-	return o.finish(err, rep.DeviceDone(r, err), "the copy is complete, but its report could not be written: ")
+	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, done: "the copy is complete, but its report could not be written: ",
+		page: func(about html.About, course history.Course) ([]byte, error) { return html.Device(about, r, course) }})
 }
 
 // request checks flags that depend on each other and returns the job's request.

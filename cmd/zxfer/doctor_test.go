@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 func runMain(t *testing.T, args ...string) ending {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := execute(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
+	code := execute(t.Context(), &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, now: time.Now}, args)
 	return ending{code, stdout.String(), stderr.String()}
 }
 

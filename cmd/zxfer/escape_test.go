@@ -50,7 +50,7 @@ to = "gamma:pool"
 		{"replicate", "log", "--state-dir", state, "a"},
 	} {
 		var out, stderr bytes.Buffer
-		executeApp(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now}, args)
+		execute(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now}, args)
 		said := out.String() + stderr.String()
 		require.Contains(t, said, "evil", "%v: it was heard", args)
 		require.NotContains(t, said, "\x1b", args)

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -117,4 +122,27 @@ func readFile(name string) ([]byte, error) {
 		err = fault.Usagef("", "there is no file %s", name)
 	}
 	return text, err
+}
+
+// isDevice reports whether a device is named instead of a dataset.
+func isDevice(e endpoint.Endpoint) bool { return strings.HasPrefix(e.Name, "/dev/") }
+
+// timeOf parses a time as date(1) does.
+func timeOf(ctx context.Context, text string) (time.Time, error) {
+	out, err := exec.CommandContext(ctx, "date", "--date="+text, "+%s").Output()
+	var failed *exec.ExitError
+	switch {
+	case strings.TrimSpace(text) == "":
+		return time.Time{}, fault.Usagef("", "--at: it is empty")
+	case errors.As(err, &failed):
+		return time.Time{}, fault.Usagef("write it as date --date takes it: '2026-11-21 18:00', 'yesterday 18:00', '3 hours ago'",
+			"--at: %s", strings.TrimSpace(string(failed.Stderr)))
+	case err != nil:
+		return time.Time{}, fmt.Errorf("--at: %w", err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--at: date printed %q", out)
+	}
+	return time.Unix(seconds, 0), nil
 }

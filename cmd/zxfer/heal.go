@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
@@ -55,7 +55,7 @@ that only older snapshots contain.`,
 			if err := o.request(a, args, cmd.Flags().Changed("config")); err != nil {
 				return err
 			}
-			return o.run(cmd, a)
+			return o.run(cmd.Context(), a)
 		},
 	}
 	o.req.Retries = transport.Retries
@@ -152,14 +152,14 @@ func copiesOf(f *replicate.File) (all []job.Copy, err error) {
 	return all, nil
 }
 
-func (o *healOptions) run(cmd *cobra.Command, a *app) error {
-	rep := o.reporter(a, a.stdout)
-	defer startLive(rep)()
-	if o.lockErr != nil {
-		rep.Log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.lockErr.Error())
+func (o *healOptions) run(ctx context.Context, a *app) error {
+	j, err := o.start(a, a.stdout, device.Streams{})
+	if err != nil {
+		return err
 	}
-	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
-	r, err := job.RunHeal(cmd.Context(), o.req, at, rep)
-	_ = at.Close() // the results are complete; agents end with their stdin
-	return o.finish(err, rep.HealDone(r, err), "")
+	if o.lockErr != nil {
+		j.log("jobs of " + o.config.file + " are not kept from running meanwhile: " + o.lockErr.Error())
+	}
+	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
+	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH})
 }

@@ -1,3 +1,15 @@
+// Command zxfer copies ZFS datasets and block devices between hosts over authenticated TCP.
+//
+// Its nouns:
+//
+//	verb     a subcommand, one file each
+//	app      the streams and the clock that verbs use
+//	options  the flags of a verb, and the request made from them
+//	opener   connects to the hosts of a job
+//	page     an HTML report in a file
+//
+// Each verb turns its flags into a request, passes it to another package and turns the result into
+// an exit code. The package does no work on datasets itself.
 package main
 
 import (
@@ -13,17 +25,15 @@ import (
 )
 
 func main() {
-	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: time.Now}
+	ctx, stop := withSignals(context.Background())
+	code := execute(ctx, a, os.Args[1:])
+	stop()
+	os.Exit(code)
 }
 
 // execute runs one command line and returns its exit code.
-func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := withSignals(ctx)
-	defer stop()
-	return executeApp(ctx, &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}, args)
-}
-
-func executeApp(ctx context.Context, a *app, args []string) int {
+func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

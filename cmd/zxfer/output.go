@@ -1,16 +1,23 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/report"
+	"zxfer/pkg/report/history"
+	"zxfer/pkg/report/html"
+	"zxfer/pkg/sshexec"
 )
 
 // output holds the flags that control output.
@@ -44,11 +51,7 @@ type reporter interface {
 	presenter
 	// ActivityState is Activity with a description that changes.
 	ActivityState(what func() string) (done func())
-	Done(*job.Report, error) error
-	DeviceDone(*job.DevReport, error) error
-	FilesDone(*job.FilesReport, error) error
-	HealDone(*job.HealReport, error) error
-	CompareDone(*job.CompareReport, error) error
+	Done(job.Result, error) error
 }
 
 func (o *output) reporter(a *app, stdout io.Writer) reporter {
@@ -59,16 +62,65 @@ func (o *output) reporter(a *app, stdout io.Writer) reporter {
 	return report.NewText(opts)
 }
 
-// finish returns the error of a verb. err is the job's error, which --json has already printed.
-// untold is the error of printing the result; done is its prefix.
-func (o *output) finish(err, untold error, done string) error {
+// jobRun is a job that a verb runs: its reporter, its connections, and the recorder of its page.
+type jobRun struct {
+	app      *app
+	out      *output
+	rep      reporter
+	recorder *history.Recorder // nil without a page
+	at       *hosts.Set
+	stop     func() // of startLive
+}
+
+// start checks the flags and prepares a job that reports to stdout. std are the streams of a device
+// copy.
+func (o *output) start(a *app, stdout io.Writer, std device.Streams) (*jobRun, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	j := &jobRun{app: a, out: o, rep: o.reporter(a, stdout), recorder: o.page.recorder(a)}
+	j.at = hosts.New(&opener{log: j.log, activity: j.rep.ActivityState, std: std})
+	j.stop = startLive(j.rep)
+	return j, nil
+}
+
+func (j *jobRun) log(message string) {
+	j.recorder.Log(message)
+	j.rep.Log(message)
+}
+
+// jobEnd holds the differences between verbs at the end of a job.
+type jobEnd struct {
+	shell string                                           // remote shell asked for
+	page  func(html.About, history.Course) ([]byte, error) // nil if the verb has no page
+	done  string                                           // prefix of an error to print the result of a success
+}
+
+// finish reports the result of a job that ended with err, and returns the error of the verb.
+func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd) error {
+	defer j.stop()
+	_ = j.at.Close() // the results are complete; agents end with their stdin
+	if err = suggestHost(ctx, err, end.shell); err != nil {
+		r.Concluded().Hint = fault.HintOf(err)
+	}
+	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Course()) })
+	unprinted := j.rep.Done(r, err)
 	switch {
-	case err == nil && untold != nil:
-		return fault.Failf("", done+"%w", untold)
-	case err != nil && o.json:
+	case err == nil && unprinted != nil:
+		return fault.Failf("", end.done+"%w", unprinted)
+	case err != nil && j.out.json: // already printed
 		return &reportedError{err}
 	}
 	return err
+}
+
+// suggestHost adds a hint if a missing local pool has the name of a host.
+func suggestHost(ctx context.Context, err error, shell string) error {
+	var none *job.NoPool
+	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
+		return err
+	}
+	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
 }
 
 // terminalSize returns a function for the size of the terminal w. It returns nil if w is not a

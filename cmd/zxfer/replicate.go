@@ -30,29 +30,6 @@ type replicateOptions struct {
 	json           bool
 }
 
-func newReplicate(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "replicate VERB [FLAGS] ...",
-		Short: "Replicate datasets on a schedule",
-		Long: `Replicate datasets on a schedule, as a job file describes. Each run takes
-snapshots, sends new ones to the targets, and destroys snapshots that the
-retention policy does not keep. systemd timers or cron start the runs.`,
-		Example: `  zxfer replicate init
-      ask four questions and write a job file
-  zxfer replicate check
-      show what the next run of each job would do
-  zxfer replicate install
-      start a systemd timer for each job`,
-		Args:                       refuseUnknownVerb,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.requireVerb(cmd) },
-		SuggestionsMinimumDistance: 2,
-	}
-	addVerbs(cmd, "First steps", newReplicateInit(a), newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateInstall(a))
-	addVerbs(cmd, "More verbs", newReplicateAuthorize(a), newReplicateDrill(a), newReplicateHolds(a), newReplicateImport(a), newReplicateLog(a),
-		newReplicateMetrics(a), newReplicatePrune(a), newReplicateUninstall(a))
-	return cmd
-}
-
 // define declares the common flags.
 func (o *replicateOptions) define(cmd *cobra.Command, withState, withJSON bool) {
 	if strings.Contains(cmd.Use, "JOB") {
@@ -186,4 +163,32 @@ func configFlag(file string) string {
 		return ""
 	}
 	return " " + zfs.CommandLine([]string{"--config", file})
+}
+
+// completeJobs completes the jobs of the file, or hosts for status --hosts.
+func (o *replicateOptions) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if hosts, err := cmd.Flags().GetBool("hosts"); err == nil && hosts {
+		return o.completeHosts(true, args)
+	}
+	if f, err := o.load(); err == nil {
+		for _, j := range f.Jobs {
+			if !slices.Contains(args, j.Name) {
+				names = append(names, j.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeHosts completes the hosts of the file and, if groups is set, its groups.
+func (o *replicateOptions) completeHosts(groups bool, args []string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if inv, err := o.inventory(); err == nil {
+		if names = inv.Names(); groups {
+			names = append(names, inv.Groups()...)
+		}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) })
+	return slices.Compact(slices.Sorted(slices.Values(names))), cobra.ShellCompDirectiveNoFileComp
 }

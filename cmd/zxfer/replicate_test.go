@@ -81,7 +81,7 @@ func TestRunAsService(t *testing.T) {
 		}()
 		var stderr bytes.Buffer
 		a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr, now: time.Now}
-		require.Equal(t, tt.code, executeApp(ctx, a, []string{"replicate", "run", "--wait", tt.flag, "-c", config, "--state-dir", dir, "a"}), &stderr)
+		require.Equal(t, tt.code, execute(ctx, a, []string{"replicate", "run", "--wait", tt.flag, "-c", config, "--state-dir", dir, "a"}), &stderr)
 		unlock()
 	}
 }

@@ -1,19 +1,11 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os/exec"
-	"strconv"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 )
 
@@ -61,9 +53,12 @@ complete. zxfer destroys newer data on the target only with --rollback.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), a, req.RSH, func(ctx context.Context, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
-				return job.RunRestore(ctx, req, at, rep)
-			})
+			j, err := o.start(a, a.stdout, device.Streams{})
+			if err != nil {
+				return err
+			}
+			r, err := job.RunRestore(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
+			return j.finishSend(cmd.Context(), r, err, req.RSH)
 		},
 	}
 	flagGroup(cmd, "Copy", func(f *pflag.FlagSet) {
@@ -100,24 +95,4 @@ func (o *restoreOptions) request(cmd *cobra.Command, from, target string) (job.R
 		req.At, err = timeOf(cmd.Context(), o.at)
 	}
 	return req, err
-}
-
-// timeOf parses a time as date(1) does.
-func timeOf(ctx context.Context, text string) (time.Time, error) {
-	out, err := exec.CommandContext(ctx, "date", "--date="+text, "+%s").Output()
-	var failed *exec.ExitError
-	switch {
-	case strings.TrimSpace(text) == "":
-		return time.Time{}, fault.Usagef("", "--at: it is empty")
-	case errors.As(err, &failed):
-		return time.Time{}, fault.Usagef("write it as date --date takes it: '2026-11-21 18:00', 'yesterday 18:00', '3 hours ago'",
-			"--at: %s", strings.TrimSpace(string(failed.Stderr)))
-	case err != nil:
-		return time.Time{}, fmt.Errorf("--at: %w", err)
-	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("--at: date printed %q", out)
-	}
-	return time.Unix(seconds, 0), nil
 }

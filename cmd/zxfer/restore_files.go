@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/files"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/transport"
 )
@@ -74,13 +74,10 @@ func datasetFlags() []string {
 
 // runFiles runs the job and reports it.
 func (o *restoreOptions) runFiles(ctx context.Context, a *app, req job.Files) error {
-	if err := o.check(); err != nil {
+	j, err := o.start(a, a.stdout, device.Streams{})
+	if err != nil {
 		return err
 	}
-	rep := o.reporter(a, a.stdout)
-	defer startLive(rep)()
-	at := hosts.New(&opener{log: rep.Log, activity: rep.ActivityState})
-	r, err := job.RunFiles(ctx, req, at, rep)
-	_ = at.Close() // the result is complete; agents end with their stdin
-	return o.finish(err, rep.FilesDone(r, err), "the files are there, but this could not be told: ")
+	r, err := job.RunFiles(ctx, req, j.at, j.rep)
+	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, done: "the files are there, but this could not be told: "})
 }

@@ -1,17 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"zxfer/pkg/fault"
-	"zxfer/pkg/job"
-	"zxfer/pkg/sshexec"
 )
 
 func newRoot(a *app) *cobra.Command {
@@ -75,111 +65,25 @@ func finishCommand(cmd *cobra.Command) {
 	}
 }
 
-// requireVerb shows the help of a command that requires a verb.
-func (a *app) requireVerb(cmd *cobra.Command) error {
-	if err := writeHelp(a.stderr, cmd); err != nil {
-		return err
+func newReplicate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replicate VERB [FLAGS] ...",
+		Short: "Replicate datasets on a schedule",
+		Long: `Replicate datasets on a schedule, as a job file describes. Each run takes
+snapshots, sends new ones to the targets, and destroys snapshots that the
+retention policy does not keep. systemd timers or cron start the runs.`,
+		Example: `  zxfer replicate init
+      ask four questions and write a job file
+  zxfer replicate check
+      show what the next run of each job would do
+  zxfer replicate install
+      start a systemd timer for each job`,
+		Args:                       refuseUnknownVerb,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return a.requireVerb(cmd) },
+		SuggestionsMinimumDistance: 2,
 	}
-	return &reportedError{fault.Usagef("", "no verb")}
-}
-
-// refuseUnknownVerb refuses an argument that is not a verb.
-func refuseUnknownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return unknownVerb(cmd, args[0])
-	}
-	return nil
-}
-
-// unknownVerb returns the error for an unknown verb of parent.
-func unknownVerb(parent *cobra.Command, name string) error {
-	hint := didYouMean(parent.SuggestionsFor(name)) + helpOf(parent) + " lists the verbs"
-	return fault.Usagef(hint, "unknown verb %q for %q", name, parent.CommandPath())
-}
-
-// helpOf returns the command that shows the help of a verb.
-func helpOf(cmd *cobra.Command) string {
-	_, names, _ := strings.Cut(cmd.CommandPath(), " ")
-	return strings.TrimSpace("zxfer help " + names)
-}
-
-func newHelp(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [VERB ... | TOPIC]",
-		Short: "Show the help of a verb or topic",
-		Long:  "Show the help of a verb or topic.",
-		Example: `  zxfer help replicate run
-  zxfer help transport`,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			if of, err := find(cmd.Root(), args); err == nil {
-				for _, c := range of.Commands() {
-					if c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
-						names = append(names, c.Name())
-					}
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			of, err := find(cmd.Root(), args)
-			if err != nil {
-				return err
-			}
-			return writeHelp(a.stdout, of)
-		},
-	}
-}
-
-// find returns the subcommand with these names.
-func find(cmd *cobra.Command, names []string) (*cobra.Command, error) {
-	for _, name := range names {
-		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
-		if i < 0 {
-			return nil, unknownVerb(cmd, name)
-		}
-		cmd = cmd.Commands()[i]
-	}
-	return cmd, nil
-}
-
-// didYouMean returns the first line of a hint, or "" without suggestions.
-func didYouMean(near []string) string {
-	if len(near) == 0 {
-		return ""
-	}
-	return "did you mean " + strings.Join(near, " or ") + "?\n"
-}
-
-// similarFlags returns the flags that a misspelt flag may have meant.
-func similarFlags(cmd *cobra.Command, err error) (near []string) {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return nil
-	}
-	typed := unknown.GetSpecifiedName()
-	if letters := unknown.GetSpecifiedShortnames(); len(letters) > 1 {
-		typed = letters // -snapshot
-	}
-	typed, _, _ = strings.Cut(typed, "=")
-	// cobra suggests names only for verbs, so the flags become verbs.
-	names := &cobra.Command{SuggestionsMinimumDistance: 2}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && len(typed) > 1 {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		}
-	})
-	for _, name := range names.SuggestionsFor(typed) {
-		near = append(near, "--"+name)
-	}
-	return near
-}
-
-// suggestHost adds a hint if a missing local pool has the name of a host.
-func suggestHost(ctx context.Context, err error, shell string) error {
-	var none *job.NoPool
-	if !errors.As(err, &none) || !none.Local || !sshexec.IsKnownHost(ctx, remoteShell(shell), none.Pool) {
-		return err
-	}
-	return &fault.Error{Class: fault.ClassOf(err), Hint: didYouMean([]string{none.Pool + ":POOL"}) + fault.HintOf(err), Err: err}
+	addVerbs(cmd, "First steps", newReplicateInit(a), newReplicateCheck(a), newReplicateRun(a), newReplicateStatus(a), newReplicateInstall(a))
+	addVerbs(cmd, "More verbs", newReplicateAuthorize(a), newReplicateDrill(a), newReplicateHolds(a), newReplicateImport(a), newReplicateLog(a),
+		newReplicateMetrics(a), newReplicatePrune(a), newReplicateUninstall(a))
+	return cmd
 }

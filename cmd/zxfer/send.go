@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"zxfer/pkg/endpoint"
+	"zxfer/pkg/device"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/hosts"
 	"zxfer/pkg/job"
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/transport"
 )
@@ -68,33 +68,22 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 			if isDevice(req.Source) || isDevice(req.Target) {
 				return sendDevice(cmd.Context(), a, o, req, cmd.Flags())
 			}
-			return o.run(cmd.Context(), a, req.RSH, func(ctx context.Context, at *hosts.Set, rep job.Reporter) (*job.Report, error) {
-				return job.RunSend(ctx, req, at, rep)
-			})
+			j, err := o.start(a, a.stdout, device.Streams{})
+			if err != nil {
+				return err
+			}
+			r, err := job.RunSend(cmd.Context(), req, j.at, j.recorder.Send(j.rep, ""))
+			return j.finishSend(cmd.Context(), r, err, req.RSH)
 		},
 	}
 	o.define(cmd)
 	return cmd
 }
 
-// run runs a job that sends and reports it.
-func (o *sendOptions) run(ctx context.Context, a *app, shell string, run func(context.Context, *hosts.Set, job.Reporter) (*job.Report, error)) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	rep := o.reporter(a, a.stdout)
-	defer startLive(rep)()
-	course := o.page.recorder(a)
-	told := course.Send(rep, "")
-	at := hosts.New(&opener{log: told.Log, activity: rep.ActivityState})
-	r, err := run(ctx, at, told)
-	_ = at.Close() // the results are complete; agents end with their stdin
-	if err = suggestHost(ctx, err, shell); err != nil {
-		r.Hint = fault.HintOf(err)
-	}
-
-	err = o.page.write(a, err, func(about html.About) ([]byte, error) { return html.Send(about, r, course.Course()) })
-	return o.finish(err, rep.Done(r, err), "the transfer is complete, but its report could not be written: ")
+// finishSend finishes a send or restore.
+func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error, shell string) error {
+	return j.finish(ctx, r, err, jobEnd{shell: shell, done: "the transfer is complete, but its report could not be written: ",
+		page: func(about html.About, course history.Course) ([]byte, error) { return html.Send(about, r, course) }})
 }
 
 // define declares the flags.
@@ -195,19 +184,16 @@ func (o *sendOptions) defineRun(cmd *cobra.Command) {
 	completeChecks(cmd)
 }
 
-// isDevice reports whether a device is named instead of a dataset.
-func isDevice(e endpoint.Endpoint) bool { return strings.HasPrefix(e.Name, "/dev/") }
-
 // sendDevice copies a device for zxfer send, as zxfer dev does. It refuses flags that apply only
 // to datasets.
 func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags *pflag.FlagSet) error {
-	device := req.Source
-	if !isDevice(device) {
-		device = req.Target
+	named := req.Source
+	if !isDevice(named) {
+		named = req.Target
 	}
 	if !req.Source.Path() || !req.Target.Path() {
 		return fault.Usagef("zxfer dev copies a device to a device or image file; zxfer send a dataset to a dataset",
-			"%s is a device, and the other end is not", device)
+			"%s is a device, and the other end is not", named)
 	}
 	ours := newSet()
 	transportFlags(ours, &transport.Settings{}, transport.Dev)
@@ -215,14 +201,14 @@ func sendDevice(ctx context.Context, a *app, o *sendOptions, req job.Send, flags
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
 		if err == nil && ours.Lookup(f.Name) == nil {
-			err = fault.Usagef("zxfer help dev lists the flags for devices", "--%s is for datasets, %s is a device", f.Name, device)
+			err = fault.Usagef("zxfer help dev lists the flags for devices", "--%s is for datasets, %s is a device", f.Name, named)
 		}
 	})
 	if err != nil {
 		return err
 	}
 	d := &devOptions{output: o.output,
-		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", device)}
+		note: fmt.Sprintf("%s is a device: it is copied as zxfer dev does", named)}
 	return runDev(ctx, a, d, job.Dev{
 		Source: req.Source, Target: req.Target, DryRun: req.DryRun, Measure: req.Measure, SkipChecks: req.SkipChecks,
 		Settings: req.Settings,

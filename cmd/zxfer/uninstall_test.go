@@ -33,7 +33,7 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+home+"; PATH="+bin+":$PATH; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
 	uninstall := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		code = executeApp(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now},
+		code = execute(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now},
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
@@ -78,7 +78,7 @@ func TestUninstallFindsEveryLine(t *testing.T) {
 	} {
 		for _, program := range []string{"/usr/bin/zxfer", "/opt/my programs/zx-1.2"} {
 			var out, errs bytes.Buffer
-			code := executeApp(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now},
+			code := execute(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now},
 				append([]string{"replicate", "authorize", "--key", key, "--program", program}, args...))
 			require.Equal(t, 0, code, errs.String())
 			lines = append(lines, out.String(), `from="10.0.0.1",`+out.String())
@@ -112,7 +112,7 @@ func TestUninstallNamesUnits(t *testing.T) {
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+bin+"; PATH="+bin+":/usr/bin:/bin; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
 	look := func() string {
 		var out, errs bytes.Buffer
-		code := executeApp(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now}, []string{"uninstall", "-n", "-e", "sh " + shell, "beta"})
+		code := execute(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now}, []string{"uninstall", "-n", "-e", "sh " + shell, "beta"})
 		require.Equal(t, 0, code, errs.String())
 		return out.String()
 	}

@@ -77,7 +77,7 @@ func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("echo; echo zxfer-agent 1 0.8.0; cat >/dev/null\n"), 0o600))
 	var out, stderr bytes.Buffer
-	code := executeApp(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now},
+	code := execute(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now},
 		[]string{"dev", "-e", "sh " + shell, shell, "beta:/x"})
 	require.Equal(t, 3, code)
 	require.Contains(t, stderr.String(), fmt.Sprintf("beta: zxfer there is 0.8.0 and speaks protocol 1, this one speaks %d: it is zxfer %s\n", agent.Protocol, buildVersion()))

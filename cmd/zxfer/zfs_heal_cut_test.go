@@ -88,7 +88,7 @@ func TestZFSHealCut(t *testing.T) {
 	contents(dst+"@a", dst+"@b")
 
 	// A run of the job says that heal keeps it from running.
-	r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\n[[job.target]]\nto = %q\n", src, "beta:"+dst))
+	r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\nsnapshots = { adopt = [\"*\"] }\n[[job.target]]\nname = \"t\"\nto = %q\n", src, "beta:"+dst))
 	p = start(t, append(args, "--config", r.file, "--state-dir", r.state)...)
 	require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, corrects)) > 0 }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
 	refused := r.at(t, time.Now(), "run", "j")

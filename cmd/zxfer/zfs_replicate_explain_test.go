@@ -18,7 +18,7 @@ import (
 
 // datasetRecord is a dataset's part of the newest record, nil where it had
 // nothing to send.
-func datasetRecord(r *statedir.Run, source string) *statedir.DatasetRun {
+func datasetRecord(r *statedir.Run, source string) *outcome.Dataset {
 	for i := range r.Targets[0].Datasets {
 		if r.Targets[0].Datasets[i].Source == source {
 			return &r.Targets[0].Datasets[i]

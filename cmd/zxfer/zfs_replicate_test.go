@@ -29,7 +29,7 @@ func mainAt() {
 	ctx, stop := withSignals(context.Background())
 	began := time.Now()
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: func() time.Time { return time.Unix(at, 0).Add(time.Since(began)) }}
-	code := executeApp(ctx, a, os.Args[1:])
+	code := execute(ctx, a, os.Args[1:])
 	stop()
 	os.Exit(code)
 }

@@ -99,6 +99,13 @@ type Facts struct {
 	tcp.TCP
 }
 
+// SameKernel reports whether two hosts run on one kernel, although they may have two names.
+// Containers on one machine have different names and addresses, but one kernel. known is false if
+// a host did not report its boot ID.
+func SameKernel(a, b Facts) (same, known bool) {
+	return a.Boot != "" && a.Boot == b.Boot, a.Boot != "" && b.Boot != ""
+}
+
 // ErrLost means that the connection to a host broke. The host ends its running operations by
 // itself.
 var ErrLost = errors.New("connection to the host was lost")

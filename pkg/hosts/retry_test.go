@@ -91,15 +91,3 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 		require.Len(t, o.lines, 2, "who is told to stop does not wait")
 	})
 }
-
-// The pause grows up to half a minute.
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {
-		for range 100 {
-			d := Backoff(try)
-			require.LessOrEqual(t, d, most)
-			require.GreaterOrEqual(t, d, most/2)
-		}
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"zxfer/pkg/endpoint"
-	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
@@ -37,14 +36,12 @@ type CompareReport struct {
 	// Datasets are sorted by name relative to A.
 	Datasets []*plan.Pair `json:"datasets"`
 	// Relations counts the datasets by relation.
-	Relations map[string]int `json:"relations"`
-	Differing int            `json:"differing"`
-	BytesA    uint64         `json:"bytes_a"` // that A would have to send; unknown sizes are left out
-	BytesB    uint64         `json:"bytes_b"`
-	Notes     []string       `json:"notes"`
-	Outcome   string         `json:"outcome"` // equal, differ, failed, refused, interrupted
-	Error     string         `json:"error,omitempty"`
-	Hint      string         `json:"hint,omitempty"`
+	Relations          map[string]int `json:"relations"`
+	Differing          int            `json:"differing"`
+	BytesA             uint64         `json:"bytes_a"` // that A would have to send; unknown sizes are left out
+	BytesB             uint64         `json:"bytes_b"`
+	Notes              []string       `json:"notes"`
+	outcome.Conclusion                // equal, differ, failed, refused, interrupted
 }
 
 // RunCompare runs `zxfer compare`. A difference is not an error. It changes nothing on either
@@ -54,16 +51,12 @@ func RunCompare(ctx context.Context, req Compare, at *hosts.Set, rep Watcher) (*
 		Schema: "zxfer.compare/v1", A: req.A.String(), B: req.B.String(), Datasets: []*plan.Pair{}, Relations: map[string]int{}, Notes: []string{},
 	}}
 	err := unchanged(c.compare(ctx))
-	r := c.report
-	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	case r.Differing > 0:
-		r.Outcome = Differ
-	default:
-		r.Outcome = Equal
+	success := Equal
+	if c.report.Differing > 0 {
+		success = Differ
 	}
-	return r, err
+	c.report.Conclusion = outcome.Conclude(err, success)
+	return c.report, err
 }
 
 type compareJob struct {

@@ -13,10 +13,13 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -47,11 +50,11 @@ type Doctor struct {
 
 // DoctorReport is the JSON report of `zxfer doctor`. Later versions only add fields.
 type DoctorReport struct {
-	Schema   string            `json:"schema"` // "zxfer.doctor/v1"
-	Findings []finding.Finding `json:"findings"`
-	Ceilings []probe.Ceiling   `json:"ceilings"`
-	Expected *Expected         `json:"expected"` // null if nothing was measured
-	Advice   *Advice           `json:"advice,omitempty"`
+	Schema   string             `json:"schema"` // "zxfer.doctor/v1"
+	Findings []finding.Finding  `json:"findings"`
+	Ceilings []probe.Ceiling    `json:"ceilings"`
+	Expected *forecast.Expected `json:"expected"` // null if nothing was measured
+	Advice   *forecast.Advice   `json:"advice,omitempty"`
 	// Grants lists the checks that restricted keys permitted.
 	Grants []Grant `json:"grants,omitempty"`
 	// Allow lists the zfs allow commands that a user other than root needs.
@@ -93,7 +96,7 @@ type doctor struct {
 	input  preflight.Input
 	paths  bool // at least one end is a path, so nothing is planned
 	// machines holds the measured hosts.
-	machines machines
+	machines forecast.Machines
 	// state and planned belong to a planned transfer.
 	state   plan.State
 	planned plan.Plan
@@ -115,7 +118,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	if !d.req.Quick {
 		if err := d.measure(ctx); err != nil {
-			return err
+			return unchanged(err)
 		}
 	}
 	d.evaluate()
@@ -235,15 +238,15 @@ func (d *doctor) makePlan(ctx context.Context, req *Send) (p plan.Plan, err erro
 
 // measure measures each host, the link in both directions, and the parts of a planned transfer.
 func (d *doctor) measure(ctx context.Context) error {
-	m := &measurer{ends: d.ends, time: d.req.Time, activity: d.watch.Activity}
+	m := d.measurer(connect.Link{}, d.req.Time, d.watch.Activity)
 	defer func() {
-		d.report.Ceilings = append(d.report.Ceilings, m.ceilings...)
-		d.input.Links, d.machines = d.links, m.machines()
+		d.report.Ceilings = append(d.report.Ceilings, m.Ceilings...)
+		d.input.Links, d.machines = m.Links, m.Machines()
 	}()
-	if err := m.measureOtherLoad(ctx); err != nil {
+	if err := m.OtherLoad(ctx); err != nil {
 		return err
 	}
-	var all rounds
+	var all measure.Rounds
 	d.measureHosts(m, &all)
 	if err := d.measureLink(ctx, m, &all); err != nil {
 		return err
@@ -254,42 +257,42 @@ func (d *doctor) measure(ctx context.Context) error {
 			return err
 		}
 	case d.req.Planned:
-		m.addDatasets(&all, &d.planned, &d.state.Target, d.req.wants)
+		m.AddDatasets(&all, &d.planned, &d.state.Target, d.req.wants)
 	}
-	if err := m.run(ctx, all); err != nil {
+	if err := m.Run(ctx, all); err != nil {
 		return err
 	}
 	if d.input.Way.NoPath {
 		return nil
 	}
-	d.report.Expected = m.expectedRate(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
+	d.report.Expected = m.Expected(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
 	if d.localOnly() {
-		d.report.Expected = localExpected(m.ceilings)
+		d.report.Expected = forecast.Local(m.Ceilings)
 	}
 	return nil
 }
 
-func (d *doctor) measureHosts(m *measurer, all *rounds) {
+func (d *doctor) measureHosts(m *measure.Measurer, all *measure.Rounds) {
 	for _, id := range probe.Local() {
 		if !d.wantsExtra(id) && !(d.localOnly() && id == probe.LoopbackTLS && d.req.wants(id)) {
 			continue
 		}
-		var each []measurement
-		for _, e := range d.all() {
-			if canMeasure(d.req.Send.Wire, e) {
-				each = append(each, m.hostMeasurement(e, probe.Request{ID: id}))
+		var each []measure.Measurement
+		for _, e := range m.Hosts() {
+			if measure.CanMeasure(d.req.Send.Wire, e) {
+				each = append(each, m.OnHost(e, probe.Request{ID: id}))
 			}
 		}
 		if len(each) == 2 {
-			m.addPair(all, each[0], each[1])
+			m.AddPair(all, each[0], each[1])
 			continue
 		}
-		all.add(each...)
+		all.Add(each...)
 	}
 }
 
 // measureLink adds the measurements of the link in both directions.
-func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) error {
+func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *measure.Rounds) error {
 	if d.sameHost() {
 		return nil
 	}
@@ -305,12 +308,12 @@ func (d *doctor) measureLink(ctx context.Context, m *measurer, all *rounds) erro
 	if d.input.Way = d.link.Search(); d.input.Way.NoPath {
 		return nil
 	}
-	m.link = largestStreamLink(d.ends, &d.planned)
-	if d.req.wants(linkOut) {
-		all.add(m.linkMeasurement(linkOut, &d.source, &d.target))
+	m.Link = d.largestStreamLink(&d.planned)
+	if d.req.wants(forecast.Link) {
+		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
 	}
-	if d.wantsExtra(linkBack) {
-		all.add(m.linkMeasurement(linkBack, &d.target, &d.source))
+	if d.wantsExtra(measure.LinkBack) {
+		all.Add(m.OfLink(measure.LinkBack, &m.Target, &m.Source))
 	}
 	return nil
 }
@@ -329,8 +332,8 @@ func (d *doctor) evaluate() {
 func findings(in preflight.Input, req Doctor) []finding.Finding {
 	return preflight.Doctor(in, func(id string) bool {
 		switch id {
-		case linkOut:
-			return !req.wants(linkOut) && !req.wants(linkBack)
+		case forecast.Link:
+			return !req.wants(forecast.Link) && !req.wants(measure.LinkBack)
 		case preflight.WayID:
 			return !req.wantsPath()
 		}
@@ -371,6 +374,22 @@ func (d *doctor) grants() (all []Grant) {
 	return all
 }
 
+func (d *doctor) advise() *forecast.Advice {
+	a := &forecast.Adviser{Found: d.report.Findings, Ceilings: d.report.Ceilings, Expected: d.report.Expected, Machines: d.machines,
+		Transport: d.req.Send.Settings, Decrypt: d.req.Send.Plan.Decrypt, Pools: map[string]string{}}
+	for _, s := range d.state.Source.Datasets {
+		a.Sealable = a.Sealable || s.Encrypted()
+	}
+	if len(d.planned.Datasets) > 0 {
+		a.Pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
+		a.Pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
+	}
+	for _, g := range d.report.Grants {
+		a.Hidden = a.Hidden || slices.Contains(g.Unseen, forecast.Link)
+	}
+	return a.Advice()
+}
+
 // localOnly reports whether only the local host is checked.
 func (d *doctor) localOnly() bool { return !d.req.Target && !d.req.Path }
 
@@ -381,7 +400,7 @@ func (d *doctor) wantsExtra(id string) bool {
 
 // wantsPath reports whether a requested check or measurement needs a network path.
 func (d *Doctor) wantsPath() bool {
-	return d.wants(preflight.WayID) || d.wants(linkOut) || d.wants(linkBack)
+	return d.wants(preflight.WayID) || d.wants(forecast.Link) || d.wants(measure.LinkBack)
 }
 
 func (d *Doctor) wants(id string) bool {

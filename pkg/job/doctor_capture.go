@@ -7,6 +7,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"zxfer/pkg/fault"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/preflight"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/sysinfo"
@@ -55,7 +56,7 @@ func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
 		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
 	}
 	r.Findings = findings(in, req)
-	r.Advice = (&adviser{found: r.Findings}).advice()
+	r.Advice = (&forecast.Adviser{Found: r.Findings}).Advice()
 	return r, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/zfs"
 )
@@ -27,11 +28,11 @@ func (d *doctor) onPaths(ctx context.Context) (bool, error) {
 }
 
 // measurePaths adds reading at the source and writing at the target.
-func (d *doctor) measurePaths(ctx context.Context, m *measurer, all *rounds) error {
+func (d *doctor) measurePaths(ctx context.Context, m *measure.Measurer, all *measure.Rounds) error {
 	read, write := d.req.Send.Source, d.req.Send.Target
-	reader := &d.source
+	reader := &m.Source
 	if !d.req.Planned { // a single path is both source and target
-		read, reader = write, &d.target
+		read, reader = write, &m.Target
 	}
 	r, err := d.readRequest(ctx, read.Name)
 	if err != nil {
@@ -43,14 +44,14 @@ func (d *doctor) measurePaths(ctx context.Context, m *measurer, all *rounds) err
 	}
 	reads, writes := r.ID != "" && d.req.wants(r.ID), w.ID != "" && d.req.wants(w.ID)
 	switch {
-	case reads && writes && reader != &d.target:
-		m.addPair(all, m.hostMeasurement(reader, r), m.hostMeasurement(&d.target, w))
+	case reads && writes && reader != &m.Target:
+		m.AddPair(all, m.OnHost(reader, r), m.OnHost(&m.Target, w))
 		return nil
 	case reads:
-		all.add(m.hostMeasurement(reader, r))
+		all.Add(m.OnHost(reader, r))
 	}
 	if writes {
-		all.add(m.hostMeasurement(&d.target, w))
+		all.Add(m.OnHost(&m.Target, w))
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (d *doctor) writeRequest(ctx context.Context, name string) (probe.Request, 
 		return probe.Request{}, err
 	}
 	l.Ancestors = append(l.Ancestors, l.Datasets...)
-	if at := scratchParent(&l); at != "" {
+	if at := measure.ScratchParent(&l); at != "" {
 		return probe.Request{ID: probe.TargetWrite, Dataset: at}, nil
 	}
 	return probe.Request{}, nil

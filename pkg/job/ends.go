@@ -12,8 +12,10 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/measure"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/sysinfo"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
@@ -68,10 +70,14 @@ func (e *ends) choose(w transport.Settings) (err error) {
 // preflight checks report it.
 func (e *ends) open(ctx context.Context, rep Watcher) error {
 	defer rep.Activity("finding out which way data can take")()
-	link, err := e.link.Open(ctx, rep.Log)
-	if errors.Is(err, hosts.ErrLost) { // the host may be reachable again
-		link, err = link.Open(ctx, rep.Log)
+	link := e.link
+	twice := retry.Loop{
+		Try: func(ctx context.Context, _ int) (err error) { link, err = link.Open(ctx, rep.Log); return err },
+		// The host may be reachable again.
+		Curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
+		Pause:   retry.Once(0),
 	}
+	err := twice.Run(ctx)
 	if errors.Is(err, hosts.ErrLost) {
 		return fault.Interrupt("", err)
 	}
@@ -138,12 +144,23 @@ func (e *ends) all() []*end {
 
 func (e *ends) sameHost() bool { return e.source.Conn == e.target.Conn }
 
-// sameMachine reports whether both ends run on one kernel, and therefore have the same pools,
-// although the user may have given the host two names. Containers on one machine have different
-// names and addresses, but one kernel. known is false if a host did not report its boot id. It needs
-// the facts of both hosts.
-func (e *ends) sameMachine() (same, known bool) {
-	a, b := e.source.facts.Boot, e.target.facts.Boot
-	same = e.sameHost() || a != "" && a == b
-	return same, same || a != "" && b != ""
+// sameMachine reports whether both ends have the same pools, although the user may have given the
+// host two names. It needs the facts of both hosts.
+func (e *ends) sameMachine() bool {
+	same, _ := hosts.SameKernel(e.source.facts, e.target.facts)
+	return e.sameHost() || same
+}
+
+// measureTime is the duration of each measurement of --measure.
+const measureTime = time.Second
+
+// measurer returns a measurer of the parts of a transfer. link is as the streams use it.
+func (e *ends) measurer(link connect.Link, duration time.Duration, activity func(string) func()) *measure.Measurer {
+	return &measure.Measurer{Source: measure.Host{Conn: e.source.Conn, Facts: e.source.facts}, Target: measure.Host{Conn: e.target.Conn, Facts: e.target.facts},
+		Link: link, Time: duration, Activity: activity}
+}
+
+// largestStreamLink returns the link with the settings for the largest planned stream.
+func (e *ends) largestStreamLink(p *plan.Plan) connect.Link {
+	return e.link.Resolve(p.Encrypted()).ForSize(measure.LargestStep(p).Bytes)
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
-
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
@@ -45,9 +43,7 @@ type HealReport struct {
 	Things   []*HealedObject  `json:"things"`
 	More     int              `json:"more,omitempty"` // damaged objects that are not listed
 	Scrubbed bool             `json:"scrubbed"`
-	Outcome  string           `json:"outcome"`
-	Error    string           `json:"error,omitempty"`
-	Hint     string           `json:"hint,omitempty"`
+	outcome.Conclusion
 }
 
 // HealedDataset is a damaged dataset and its good copy.
@@ -111,17 +107,14 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 	if h.changed {
 		err = changed(err)
 	}
-	r := h.report
+	r, success := h.report, outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	case len(r.Datasets) == 0 && len(r.Things) == 0:
-		r.Outcome = outcome.UpToDate
+		success = outcome.UpToDate
 	case req.DryRun:
-		r.Outcome = outcome.Planned
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
 	}
+	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
 }
 
@@ -231,20 +224,6 @@ func (d *HealedDataset) useFull(rep Reporter) {
 	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0
 }
 
-// damage lists the damage of the requested pool or dataset.
-func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
-	defer h.rep.Activity("reading the list of errors of " + h.req.At.String())()
-	return damage(ctx, h.host, h.req.At.Name)
-}
-
-// damage lists the damaged objects of a dataset and its descendants. Damage in heal snapshots is
-// left out, because they are destroyed.
-func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
-	d, err = hosts.Call(ctx, hosts.By(at.Retry), hosts.OpDamage, dataset)
-	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return isHealSnapshot(t.Snapshot) })
-	return d, err
-}
-
 // plan chooses a good copy for each damaged dataset.
 func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error {
 	h.report.Scan, h.report.More = d.Scan.Text, d.More
@@ -288,50 +267,4 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		h.explain(t)
 	}
 	return nil
-}
-
-// lockedCandidates returns the datasets that may be damaged if ZFS does not list errors: the
-// encrypted ones without a loaded key. A pool as argument is refused, because zxfer would send
-// all of them on suspicion.
-func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
-	pool := zfs.PoolOf(h.req.At.Name)
-	if reason == zfs.DatasetDestroyed {
-		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
-			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
-	}
-	if reason != "" && reason != zfs.KeyNotLoaded {
-		return nil, fault.Refusef("as root\n"+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
-	}
-	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range l.Datasets {
-		if d.Encrypted() && d.Get("keystatus") == "unavailable" {
-			names = append(names, d.Name)
-		}
-	}
-	switch {
-	case len(names) == 0:
-		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
-			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
-	case h.req.At.Name == pool:
-		commands := ""
-		for _, name := range names[:min(len(names), 10)] {
-			commands += "\n" + h.command(name)
-		}
-		return nil, fault.Refusef("zfs load-key -a, there, and the same command; or, where it is one of them that is damaged:"+commands,
-			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset is without", "datasets are without"))
-	}
-	return names, nil
-}
-
-// command returns the command that heals a single dataset.
-func (h *healJob) command(dataset string) string {
-	args := append([]string{"zxfer", "heal"}, h.req.Flags...)
-	args = append(args, endpoint.Endpoint{Host: h.req.At.Host, Name: dataset}.String())
-	if h.req.Copy != nil {
-		args = append(args, h.req.pairs(dataset)[0].good.String())
-	}
-	return zfs.CommandLine(args)
 }

@@ -268,3 +268,39 @@ func (p *healPair) stream(from, to string) zfs.SendSpec {
 	}
 	return zfs.SendSpec{Dataset: p.good.Name, From: from, To: to, Flags: zfs.StreamFlags{Raw: p.raw, LargeBlocks: true, Compressed: true}}
 }
+
+func (h *healJob) getDataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
+	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	d := l.Find(e.Name)
+	if d == nil {
+		return nil, fault.Refusef("", "%s does not exist", e)
+	}
+	return d, nil
+}
+
+// healSnapshots returns the full names of a dataset's heal snapshots before and after base, its
+// most recent other snapshot.
+func healSnapshots(d *zfs.Dataset) (older, newer []string, base string) {
+	for _, v := range d.Snapshots() {
+		if isHealSnapshot(v.Name) {
+			newer = append(newer, v.In(d.Name))
+			continue
+		}
+		older, newer, base = append(older, newer...), nil, v.In(d.Name)
+	}
+	return older, newer, base
+}
+
+// isReceivingHealSnapshot reports whether an interrupted receive of a heal snapshot left
+// partially received state.
+func isReceivingHealSnapshot(d *zfs.Dataset) bool {
+	t, err := zfs.ParseToken(d.ResumeToken())
+	_, name, _ := strings.Cut(t.ToName, "@")
+	return err == nil && isHealSnapshot(name)
+}
+
+// isHealSnapshot reports whether name is the name of a heal snapshot.
+func isHealSnapshot(name string) bool { return strings.HasPrefix(name, zfs.HealPrefix) }

@@ -15,7 +15,6 @@ import (
 	"zxfer/pkg/files"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
 
@@ -172,16 +171,4 @@ func (h *healJob) readFile(ctx context.Context, of, path string, left *uint64) (
 
 func (h *healJob) digest(ctx context.Context, q files.Query) (files.Digest, error) {
 	return hosts.Call(ctx, hosts.By(h.host.Retry), hosts.OpReadFiles, q)
-}
-
-// healNewer heals the data after the block that the good dataset cannot read, with the longest
-// incremental stream that works.
-func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
-	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
-	rest := d.pair.shared[after:]
-	sort.Search(len(rest), func(i int) bool {
-		part := *d
-		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
-		return ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
-	})
 }

@@ -14,6 +14,7 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/zfs"
 )
 
@@ -90,7 +91,7 @@ func (h *healJob) scrub(ctx context.Context) error {
 			logged = d.Scan.Percent
 			h.rep.Log(fmt.Sprintf("scrubbing: %.0f%% done", logged))
 		}
-		if !hosts.Sleep(ctx, scrubPoll) {
+		if !retry.Sleep(ctx, scrubPoll) {
 			return errors.New("interrupted")
 		}
 	}
@@ -194,22 +195,4 @@ func (h *healJob) checkUnlisted(d zfs.Damage) error {
 			"%s: %s that ZFS does not list, in %s or elsewhere; another scrub clears those of deleted data", h.req.At, found, h.req.At.Name)
 	}
 	return nil
-}
-
-// poolCommands appends the damaged pool's name to commands and formats them.
-func (h *healJob) poolCommands(commands ...string) string {
-	for i := range commands {
-		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
-	}
-	return h.shellCommands(commands...)
-}
-
-// shellCommands formats commands for a shell on the damaged host, one per line.
-func (h *healJob) shellCommands(commands ...string) string {
-	if !h.req.At.Local() {
-		for i := range commands {
-			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
-		}
-	}
-	return strings.Join(commands, "\n")
 }

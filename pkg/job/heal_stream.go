@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/plan"
-	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
@@ -104,14 +104,24 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)
 	defer func() { h.streams = m.streams.Load() }()
-	return (&retrier{
-		name: p.bad.Name, retries: h.req.Retries, log: h.rep.Log,
-		try: func(ctx context.Context, tries int) error { return m.steps(ctx, d, d, tries) },
-		// Send everything again: the kernel skips healed blocks.
-		curable: func(err, _ error) bool {
-			return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
-		},
-	}).run(ctx)
+	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
+	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
+	l.Curable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
+		return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+	}
+	return l.Run(ctx)
+}
+
+// healNewer heals the data after the block that the good dataset cannot read, with the longest
+// incremental stream that works.
+func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Dataset) {
+	after := slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.good == d.Since }) + 1
+	rest := d.pair.shared[after:]
+	sort.Search(len(rest), func(i int) bool {
+		part := *d
+		part.Since, part.base, part.Bytes = rest[i].good, rest[i].guid, 0
+		return ctx.Err() != nil || h.sendCorrective(ctx, &part, of) == nil
+	})
 }
 
 // cleanUpAll destroys what interrupted heals left in datasets that are no longer damaged.
@@ -215,39 +225,3 @@ func (h *healJob) destroyHealSnapshots(ctx context.Context, p *healPair) error {
 	}
 	return nil
 }
-
-func (h *healJob) getDataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
-	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
-	if err != nil {
-		return nil, err
-	}
-	d := l.Find(e.Name)
-	if d == nil {
-		return nil, fault.Refusef("", "%s does not exist", e)
-	}
-	return d, nil
-}
-
-// healSnapshots returns the full names of a dataset's heal snapshots before and after base, its
-// most recent other snapshot.
-func healSnapshots(d *zfs.Dataset) (older, newer []string, base string) {
-	for _, v := range d.Snapshots() {
-		if isHealSnapshot(v.Name) {
-			newer = append(newer, v.In(d.Name))
-			continue
-		}
-		older, newer, base = append(older, newer...), nil, v.In(d.Name)
-	}
-	return older, newer, base
-}
-
-// isReceivingHealSnapshot reports whether an interrupted receive of a heal snapshot left
-// partially received state.
-func isReceivingHealSnapshot(d *zfs.Dataset) bool {
-	t, err := zfs.ParseToken(d.ResumeToken())
-	_, name, _ := strings.Cut(t.ToName, "@")
-	return err == nil && isHealSnapshot(name)
-}
-
-// isHealSnapshot reports whether name is the name of a heal snapshot.
-func isHealSnapshot(name string) bool { return strings.HasPrefix(name, zfs.HealPrefix) }

@@ -4,11 +4,16 @@ import (
 	"context"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
-	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
 )
+
+// Result is the report of any job but a doctor's.
+type Result interface{ Concluded() *outcome.Conclusion }
 
 // Watcher receives the events of any job. Its methods may be called concurrently.
 type Watcher interface {
@@ -53,22 +58,19 @@ func (Quiet) Ended(*plan.Dataset, error)      {}
 
 // StepResult is the result of one stream.
 type StepResult struct {
-	Source    string            `json:"source"`
-	Target    string            `json:"target"`
-	Snapshot  string            `json:"snapshot"` // sent snapshot, "@name"
-	Kind      plan.Kind         `json:"kind"`
-	Bytes     uint64            `json:"bytes"` // stream bytes moved by this command
-	Seconds   float64           `json:"seconds"`
-	Rate      uint64            `json:"bytes_per_second"`
-	Resumed   bool              `json:"resumed"`
-	Tries     int               `json:"tries"`
-	Wire      string            `json:"wire"` // "local" without a network
-	LimitedBy string            `json:"limited_by,omitempty"`
-	Stages    []transfer.Stage  `json:"stages,omitempty"`
-	Network   *transfer.Network `json:"network,omitempty"`
-	Verified  string            `json:"verified,omitempty"` // "guid", or "guid and content"
-	Digest    string            `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
-	Error     string            `json:"error,omitempty"`
+	Source   string    `json:"source"`
+	Target   string    `json:"target"`
+	Snapshot string    `json:"snapshot"` // sent snapshot, "@name"
+	Kind     plan.Kind `json:"kind"`
+	Bytes    uint64    `json:"bytes"` // stream bytes moved by this command
+	connect.Speed
+	Resumed bool   `json:"resumed"`
+	Tries   int    `json:"tries"`
+	Wire    string `json:"wire"` // "local" without a network
+	connect.Bottleneck
+	Verified string `json:"verified,omitempty"` // "guid", or "guid and content"
+	Digest   string `json:"digest,omitempty"`   // of the stream (xxh3-128) or, with --verify, of the content
+	Error    string `json:"error,omitempty"`
 }
 
 // Report is the JSON report of a send or restore, first with the plan, then with results.
@@ -83,21 +85,19 @@ type Report struct {
 	Findings []finding.Finding `json:"findings"`
 	Commands []string          `json:"commands"` // equivalent zfs commands
 	// PlanSeconds is the duration of survey, plan and estimates, without connecting.
-	PlanSeconds float64         `json:"plan_seconds,omitempty"`
-	Results     []*StepResult   `json:"results,omitempty"`
-	Bytes       uint64          `json:"bytes"`
-	Seconds     float64         `json:"seconds,omitempty"` // duration of all streams
-	LimitedBy   string          `json:"limited_by,omitempty"`
-	Ceilings    []probe.Ceiling `json:"ceilings,omitempty"` // of --measure
-	Expected    *Expected       `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
+	PlanSeconds float64            `json:"plan_seconds,omitempty"`
+	Results     []*StepResult      `json:"results,omitempty"`
+	Bytes       uint64             `json:"bytes"`
+	Seconds     float64            `json:"seconds,omitempty"` // duration of all streams
+	LimitedBy   string             `json:"limited_by,omitempty"`
+	Ceilings    []probe.Ceiling    `json:"ceilings,omitempty"` // of --measure
+	Expected    *forecast.Expected `json:"expected,omitempty"` // of --measure; nil if nothing could be measured
 	// Next lists the commands left to the user after a restore.
 	Next []string `json:"next,omitempty"`
 	// Diverged is the command that makes the copy follow again after a restore rolled the
 	// original back behind the copy, "" if it did not.
-	Diverged string `json:"diverged,omitempty"`
-	Outcome  string `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
-	Error    string `json:"error,omitempty"`
-	Hint     string `json:"hint,omitempty"`
+	Diverged           string `json:"diverged,omitempty"`
+	outcome.Conclusion        // planned, done, up-to-date, failed, refused, interrupted
 }
 
 // HostReport holds the facts of one end that a plan shows.
@@ -107,4 +107,26 @@ type HostReport struct {
 	ZFS     string `json:"zfs"`
 	Backend string `json:"backend"`
 	Version string `json:"version"`
+}
+
+// DatasetResult is the result of one dataset of a Batch.
+type DatasetResult struct {
+	outcome.Dataset
+	// Arrive is the snapshot that the target should have, named as on the source. There is its
+	// name on the target, "" if it is missing.
+	Arrive zfs.Version
+	There  string
+	Err    error
+}
+
+// resultOf returns the initial result of a planned dataset.
+func resultOf(d *plan.Dataset) *DatasetResult {
+	r := &DatasetResult{Arrive: d.Arrive, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: len(d.Steps)}}
+	if d.Aside != nil {
+		r.Aside = d.Aside.As
+	}
+	if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
+		r.Full = 1
+	}
+	return r
 }

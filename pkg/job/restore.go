@@ -44,28 +44,28 @@ func RunRestore(ctx context.Context, req Restore, at *hosts.Set, rep Reporter) (
 	return t.finish(outcome.Settle(ctx, t.restore(ctx)))
 }
 
-func (t *restoreJob) restore(ctx context.Context) error {
+func (t *restoreJob) restore(ctx context.Context) (err error) {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, &t.req)()
+	defer t.warm(ctx, t.req)()
 	if err := t.prepareMove(ctx, &jobRules{survey: t.survey, review: t.review}); err != nil || t.req.DryRun {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			t.report.Next = t.mountCommands()
+		}
+	}()
 	for _, stage := range []func(context.Context) error{t.unmount, t.rollBack} {
 		if err := t.retryLost(ctx, stage); err != nil {
-			t.report.Next = t.mountCommands()
 			return changed(err)
 		}
 	}
 	if err := t.deliver(ctx); err != nil {
-		t.report.Next = t.mountCommands()
 		return err
 	}
-	err := withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
-	if err != nil {
-		t.report.Next = t.mountCommands()
-	}
+	err = withActivity(ctx, t.rep, "giving back what the copy had changed", func(ctx context.Context) error { return t.retryLost(ctx, t.handOver) })
 	if err != nil && fault.ClassOf(err) != fault.Interrupted {
 		err = fmt.Errorf("the data arrived, but: %w", changed(err))
 	}
@@ -80,7 +80,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	if err := t.target.Require(ctx, hosts.OpSetProperties); err != nil {
 		return state, err
 	}
-	if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
+	if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 		return state, err
 	}
 	if target, err := plan.TargetName(t.req.Plan.Source, t.req.Plan.Target); err == nil { // otherwise survey returns the error
@@ -252,7 +252,7 @@ func (t *restoreJob) unmount(ctx context.Context) error {
 		if err := hosts.Run(ctx, t.target.Conn, hosts.OpUnmount, d.Target); err != nil {
 			return err
 		}
-		t.changed = true
+		t.changed.Store(true)
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 			return err
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
-		t.changed = true
+		t.changed.Store(true)
 		if err := moveHolds(ctx, t.target.Conn, d.Moves); err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func (h *handover) restoreProperties(ctx context.Context, d *plan.Dataset, at *z
 			a.Revert = append(a.Revert, name)
 		}
 	}
-	h.changed = true
+	h.changed.Store(true)
 	return hosts.Run(ctx, h.target.Conn, hosts.OpSetProperties, a)
 }
 
@@ -174,7 +174,7 @@ func (h *handover) mountOne(ctx context.Context, at *zfs.Dataset) error {
 	if err := hosts.Run(ctx, h.target.Conn, hosts.OpMount, at.Name); err != nil {
 		return err
 	}
-	h.changed = true
+	h.changed.Store(true)
 	at.Properties["mounted"] = zfs.Property{Value: "yes", Source: "-"}
 	h.rep.Log(fmt.Sprintf("mounted %s at %s", at.Name, at.Get("mountpoint")))
 	return nil

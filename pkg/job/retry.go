@@ -1,98 +1,54 @@
 package job
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/tcp"
 	"zxfer/pkg/zfs"
 )
 
-// retrier repeats an operation after interruptions, until retries consecutive tries made no
-// progress.
-type retrier struct {
-	name    string // prefix of messages; "" if they name the object themselves
-	retries int
-	log     func(string)
-	// try does the remaining work. tries counts the preceding tries without progress.
-	try func(ctx context.Context, tries int) error
-	// progress inspects what remains after a failed try, and reports whether the try advanced. It
-	// is nil if each try does everything. Unless its error is permanent, it counts as another
-	// failed try.
-	progress func(ctx context.Context) (advanced bool, err error)
-	// curable reports whether another try may succeed after err. previous is the error of the try
-	// before, nil if it advanced.
-	curable func(err, previous error) bool
-}
-
-func (e *retrier) run(ctx context.Context) error {
-	var previous error
-	for tries := 0; ; {
-		err := e.try(ctx, tries)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return e.interrupted()
-		case !e.curable(err, previous):
-			return e.wrap(err)
-		}
-		previous = err
-		for looked := false; !looked; {
-			if tries >= e.retries {
-				return fault.Interrupt(resumes, e.wrap(err))
-			}
-			tries++
-			pause := hosts.Backoff(tries)
-			e.log(fmt.Sprintf("%v; try %d of %d in %s", e.wrap(err), tries, e.retries, pause.Round(100*time.Millisecond)))
-			if !hosts.Sleep(ctx, pause) {
-				return e.interrupted()
-			}
-			var advanced bool
-			if advanced, err = e.inspect(ctx); advanced {
-				tries, previous = 0, nil
-			}
-			switch {
-			case err == nil:
-				looked = true
-			case errors.As(err, new(*permanentError)):
-				return e.wrap(err)
-			case ctx.Err() != nil:
-				return e.interrupted()
-			}
-		}
-	}
-}
-
-func (e *retrier) inspect(ctx context.Context) (advanced bool, err error) {
-	if e.progress == nil {
-		return false, nil
-	}
-	return e.progress(ctx)
-}
-
-func (e *retrier) interrupted() error {
-	return fault.Interrupt(resumes, e.wrap(errors.New("interrupted")))
-}
-
-func (e *retrier) wrap(err error) error {
-	if e.name == "" {
-		return err
-	}
-	return fmt.Errorf("%s: %w", e.name, err)
-}
-
 // resumes is the hint of an interrupted operation.
 const resumes = "the same command resumes"
 
-// permanentError is an error that retries cannot change.
-type permanentError struct{ error }
+// newLoop returns a loop that ends if that many consecutive tries made no progress. name prefixes
+// errors and messages; "" if they name the object themselves. The caller adds Try and Curable.
+func newLoop(name string, retries int, log func(string)) retry.Loop {
+	return retry.Loop{
+		Pause: func(err error, n int) (pause time.Duration, more bool) {
+			if n > retries {
+				return 0, false
+			}
+			pause = retry.Backoff(n)
+			log(fmt.Sprintf("%v; try %d of %d in %s", withName(name, err), n, retries, pause.Round(100*time.Millisecond)))
+			return pause, true
+		},
+		Fail: func(err error, end retry.End) error {
+			switch end {
+			case retry.Canceled:
+				return interrupted(name)
+			case retry.Exhausted:
+				err = fault.Interrupt(resumes, err)
+			}
+			return withName(name, err)
+		},
+	}
+}
 
-func (d *permanentError) Unwrap() error { return d.error }
+func interrupted(name string) error {
+	return fault.Interrupt(resumes, withName(name, errors.New("interrupted")))
+}
+
+func withName(name string, err error) error {
+	if name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
 
 // transient reports whether another try may succeed without the user's help.
 func transient(err error) bool {

@@ -27,96 +27,77 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// runRetrier runs a retrier with the given results of tries and progress checks. It returns the
-// number of tries and the log.
-func runRetrier(t *testing.T, e retrier, tries, looks []error, advance map[int]bool) (n int, said []string, err error) {
-	t.Helper()
-	next := func(all *[]error) (err error) {
-		if len(*all) > 0 {
-			err, *all = (*all)[0], (*all)[1:]
-		}
-		return err
-	}
-	e.log = func(s string) { said = append(said, s) }
-	e.try = func(context.Context, int) error { n++; return next(&tries) }
-	if advance != nil {
-		e.progress = func(context.Context) (bool, error) { return advance[n], next(&looks) }
-	}
-	if e.curable == nil {
-		e.curable = func(err, _ error) bool { return transient(err) }
-	}
-	synctest.Test(t, func(t *testing.T) { err = e.run(t.Context()) })
-	return n, said, err
-}
-
-// A retrier ends on success, on an incurable error, or after the maximum of tries without
-// progress.
-func TestEffort(t *testing.T) {
+// An operation ends with an error that names its object. If no try is left, its class and hint say that
+// the same command resumes.
+func TestLoop(t *testing.T) {
 	t.Parallel()
-	cut, away, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no route"), errors.New("no space")
+	cut, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no space")
 	for _, tt := range []struct {
-		name    string
-		retries int
-		tries   []error
-		looks   []error
-		advance map[int]bool
-		want    int // number of tries
-		class   fault.Class
-		says    string
+		name  string
+		tries []error
+		class fault.Class
+		says  string
+		log   []string
 	}{
-		{"done at once", 0, nil, nil, nil, 1, 0, ""},
-		{"cut once", 1, []error{cut}, nil, nil, 2, 0, ""},
-		{"cut, and no more tries", 0, []error{cut}, nil, nil, 1, fault.Interrupted, "pool/a: in the middle"},
-		{"cut for good", 2, []error{cut, cut, cut, cut}, nil, nil, 3, fault.Interrupted, "pool/a: in the middle"},
-		{"an error that no try cures", 5, []error{never}, nil, nil, 1, fault.Failed, "pool/a: no space"},
-		{"such an error after a cut", 5, []error{cut, never}, nil, nil, 2, fault.Failed, "pool/a: no space"},
-		{"each try brings something", 1, []error{cut, cut, cut, cut}, nil, map[int]bool{1: true, 2: true, 3: true, 4: true}, 5, 0, ""},
-		{"the second brings nothing", 1, []error{cut, cut, cut}, nil, map[int]bool{1: true}, 3, fault.Interrupted, ""},
-		{"the host is away for a while", 3, []error{cut}, []error{away, away}, map[int]bool{}, 2, 0, ""},
-		{"the host is away for good", 3, []error{cut}, []error{away, away, away, away}, map[int]bool{}, 1, fault.Interrupted, "pool/a: no route"},
-		{"what a look finds decides", 3, []error{cut}, []error{&permanentError{fault.Failf("", "another disk")}}, map[int]bool{}, 1, fault.Failed, "pool/a: another disk"},
+		{"done at once", nil, 0, "", nil},
+		{"cut once", []error{cut}, 0, "", []string{"try 1 of 2"}},
+		{"cut for good", []error{cut, cut, cut}, fault.Interrupted, "pool/a: in the middle", []string{"try 1 of 2", "try 2 of 2"}},
+		{"an error that no try cures", []error{cut, never}, fault.Failed, "pool/a: no space", []string{"try 1 of 2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			n, _, err := runRetrier(t, retrier{name: "pool/a", retries: tt.retries}, tt.tries, tt.looks, tt.advance)
-			require.Equal(t, tt.want, n)
-			if tt.class == 0 {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, tt.says)
-			require.Equal(t, tt.class, fault.ClassOf(err))
+			synctest.Test(t, func(t *testing.T) {
+				var said []string
+				l := newLoop("pool/a", 2, func(s string) { said = append(said, s) })
+				l.Try = func(context.Context, int) (err error) {
+					if len(tt.tries) > 0 {
+						err, tt.tries = tt.tries[0], tt.tries[1:]
+					}
+					return err
+				}
+				l.Curable = func(err, _ error) bool { return transient(err) }
+				err := l.Run(t.Context())
+				require.Len(t, said, len(tt.log))
+				for i, number := range tt.log {
+					require.Regexp(t, "^pool/a: in the middle: .*; "+number+" in ", said[i])
+				}
+				if tt.class == 0 {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, tt.says)
+				require.Equal(t, tt.class, fault.ClassOf(err))
+				require.Equal(t, tt.class == fault.Interrupted, fault.HintOf(err) == resumes)
+			})
 		})
 	}
-	_, said, _ := runRetrier(t, retrier{name: "pool/a", retries: 2}, []error{cut, cut, cut}, nil, nil)
-	require.Len(t, said, 2)
-	require.Regexp(t, "^pool/a: in the middle: .*; try 1 of 2 in ", said[0])
-	require.Regexp(t, "^pool/a: in the middle: .*; try 2 of 2 in ", said[1])
 }
 
-// A cancelled retrier makes no further try, and its error is resumable.
-func TestAnEffortIsInterrupted(t *testing.T) {
+// A cancelled operation makes no further try, and its error is resumable.
+func TestRetriesAreInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"try", "pause", "look"} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			e := retrier{name: "pool/a", retries: 9, curable: func(error, error) bool { return true }}
-			e.try = func(context.Context, int) error {
-				if at == "try" {
-					stop()
-				}
-				return tcp.ErrCut
-			}
-			e.log = func(string) {
+			tries := 0
+			log := func(string) {
 				if at == "pause" {
 					stop()
 				}
 			}
-			e.progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
-			err := e.run(ctx)
+			l := newLoop("pool/a", 9, log)
+			l.Try = func(context.Context, int) error {
+				if tries++; at == "try" {
+					stop()
+				}
+				return tcp.ErrCut
+			}
+			l.Curable = func(error, error) bool { return true }
+			l.Progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
+			err := l.Run(ctx)
 			require.EqualError(t, err, "pool/a: interrupted", at)
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err))
 			require.Equal(t, resumes, fault.HintOf(err))
+			require.Equal(t, 1, tries)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,9 +9,7 @@ import (
 
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
-	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
-	"zxfer/pkg/option"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transport"
@@ -56,10 +53,10 @@ func (t *sendJob) send(ctx context.Context) error {
 	if err := t.checkTarget(); err != nil {
 		return err
 	}
-	defer t.warm(ctx, &t.req)()
+	defer t.warm(ctx, t.req)()
 	takeNew := t.req.TakeSnapshot != ""
 	whole := jobRules{simulated: takeNew, survey: func(ctx context.Context) (plan.State, error) {
-		if err := resolve(ctx, t.ends, &t.req, t.rep.Log); err != nil {
+		if err := resolve(ctx, t.ends, t.req, t.rep.Log); err != nil {
 			return plan.State{}, err
 		}
 		state, err := survey(ctx, t.ends, t.req.Plan)
@@ -68,23 +65,25 @@ func (t *sendJob) send(ctx context.Context) error {
 		}
 		return state, err
 	}}
-	if err := t.prepareMove(ctx, &whole); err != nil || t.req.DryRun {
+	err := t.prepareMove(ctx, &whole)
+	if err != nil || t.req.DryRun {
 		return err
 	}
 	if takeNew {
 		if err := t.takeSnapshot(ctx); err != nil {
 			return err
 		}
-		t.changed, whole.simulated = true, false
-		if err := t.surveyAndPlan(ctx, &whole, whole.survey); err != nil {
-			return changed(err)
+		t.changed.Store(true)
+		whole.simulated = false
+		if err = t.surveyAndPlan(ctx, &whole, whole.survey); err == nil {
+			err = t.admit()
 		}
-		if err := t.admit(); err != nil {
-			return changed(err)
-		}
+		err = changed(err)
 	}
-	err := t.deliver(ctx)
-	if takeNew && fault.ClassOf(err) == fault.Interrupted {
+	if err == nil {
+		err = t.deliver(ctx)
+	}
+	if err = outcome.Settle(ctx, err); takeNew && fault.ClassOf(err) == fault.Interrupted {
 		err = fault.Interrupt("the same command resumes, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}", err)
 	}
 	return err
@@ -95,17 +94,6 @@ func (t *sendJob) checkTarget() error {
 		return fault.Usagef("name the target's pool or dataset, without a leading \"/\"", "target %s is a path, not a dataset", t.req.Target)
 	}
 	return nil
-}
-
-// checkFree refuses a snapshot name that one of the datasets already has.
-func (t *sendJob) checkFree() error {
-	existing := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
-	if len(existing) == 0 {
-		return nil
-	}
-	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
-		"to send what is there: the same command, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
 }
 
 // takeSnapshot takes the snapshot of --snapshot.
@@ -130,10 +118,6 @@ func (t *sendJob) takeSnapshot(ctx context.Context) error {
 	return nil
 }
 
-func (t *sendJob) snapshotSource() endpoint.Endpoint {
-	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
-}
-
 // deliver moves the planned datasets and verifies them.
 func (t *sendJob) deliver(ctx context.Context) error {
 	failed := t.move(ctx)
@@ -146,7 +130,7 @@ func (t *sendJob) deliver(ctx context.Context) error {
 	if err == nil {
 		err = t.retryLost(ctx, t.verifyAll)
 	}
-	if t.changed {
+	if t.changed.Load() {
 		err = changed(err)
 	}
 	return err
@@ -159,13 +143,13 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 	title := "looking at what arrived on " + t.target.Label()
 	// Both listings run concurrently. The second one's result is checked last.
 	waitUnexpected, stop := async(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, checkUnexpected(ctx, t.ends, &t.req, p, &t.state.Target)
+		return struct{}{}, checkUnexpected(ctx, t.ends, t.req, p, &t.state.Target)
 	})
 	defer stop()
 	if p.Steps() > 0 {
 		done := t.rep.Activity(title)
 		var err error
-		target, err = listArrived(ctx, t.ends, &t.req, p, &t.state)
+		target, err = listArrived(ctx, t.ends, t.req, p, &t.state)
 		done()
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
@@ -189,7 +173,7 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := placeHolds(ctx, t.ends, &t.req, results); err != nil {
+	if err := placeHolds(ctx, t.ends, t.req, results); err != nil {
 		return fmt.Errorf("the data arrived, but: %w", err)
 	}
 	defer t.rep.Activity(title)()
@@ -199,34 +183,14 @@ func (t *sendJob) verifyAll(ctx context.Context) error {
 
 // finish sets the outcome in the report.
 func (t *sendJob) finish(err error) (*Report, error) {
-	r := t.report
+	r, success := t.report, outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed:
-		r.Outcome = outcome.UpToDate
+	case r.Plan == nil: // there is an error
+	case r.Plan.Steps() == 0 && !r.Plan.RollsBack() && !t.changed.Load():
+		success = outcome.UpToDate
 	case t.req.DryRun:
-		r.Outcome = outcome.Planned
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
 	}
+	r.Conclusion = outcome.Conclude(err, success)
 	return r, err
-}
-
-// changed turns a refusal into a failure, because something was already changed.
-func changed(err error) error {
-	switch fault.ClassOf(err) {
-	case fault.Refused, fault.Usage:
-		return &fault.Error{Class: fault.Failed, Hint: fault.HintOf(err), Err: err}
-	}
-	return err
-}
-
-// unchanged classifies an error before any change. A failed query is still a failure (exit 1),
-// not a refusal.
-func unchanged(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return fault.Interrupt("nothing was changed", errors.New("interrupted"))
-	}
-	return err
 }

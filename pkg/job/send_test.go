@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"testing"
 
@@ -128,12 +129,28 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 // If a job with a new snapshot is interrupted, the hint resumes from that snapshot.
 func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
-	w.before = failOn("receive", tcp.ErrCut)
-	req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
-	_, err := RunSend(t.Context(), req, hosts.New(w), silent{})
-	require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
-	require.Equal(t, "the same command resumes, with src/a@new as its source and without {{snapshot}}", fault.HintOf(err))
+	for _, during := range []string{"transfer", "second survey"} {
+		w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
+		ctx, stop := context.WithCancel(t.Context())
+		taken := false
+		w.before = func(op string) error {
+			switch {
+			case strings.HasPrefix(op, "receive"):
+				return tcp.ErrCut
+			case taken && during == "second survey":
+				stop()
+				return ctx.Err()
+			}
+			taken = taken || op == "snapshot src/a@new"
+			return nil
+		}
+		req := sendRequest(func(s *Send) { s.TakeSnapshot, s.Plan.Snapshot = "new", "new" })
+		_, err := RunSend(ctx, req, hosts.New(w), silent{})
+		stop()
+		require.Equal(t, []string{"snapshot src/a@new"}, w.changes)
+		require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%s: %v", during, err)
+		require.Equal(t, "the same command resumes, with src/a@new as its source and without {{snapshot}}", fault.HintOf(err), during)
+	}
 }
 
 // A missing pool is refused like a missing dataset.

@@ -1,84 +1,61 @@
+// Package job runs the commands that move or compare data between two hosts: send, batch, restore,
+// heal, dev, compare and doctor. It is the only package that sees all parts of a transfer.
+//
+// Nouns:
+//   - request: the input of a command: Send, Batch, Restore, Files, Heal, Dev, Compare, Doctor
+//   - report: its result, which --json prints
+//   - reporter: receives the events of a running job, such as progress
+//   - end: a host of the job with its facts; ends: source, target and the link between them
+//   - stage: a step of a job: survey, plan, admit, open, measure, move, verify (see stages.go)
+//   - survey: the listings and facts of both hosts from which package plan plans
+//   - finding: a result of the preflight checks; some block the job
+//   - conflict: a reason of the planner to refuse a dataset or the request
+//   - try: one attempt of a stream or copy; after an interruption a loop of package retry starts another one
+//   - heal pair: a damaged dataset and a good one with common snapshots
+//   - heal snapshot: a temporary snapshot that is sent to heal the live data
+//
+// It decides order and retries only. Package plan decides the steps, preflight evaluates the checks,
+// transport/connect moves the bytes, job/measure and job/forecast measure and predict rates, and replicate
+// decides when jobs run.
 package job
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"sync"
-	"time"
+import "context"
 
-	"zxfer/pkg/hosts"
-	"zxfer/pkg/plan"
-	"zxfer/pkg/preflight"
-	"zxfer/pkg/transport/connect"
-	"zxfer/pkg/zfs"
-)
-
-// sendJob is a running send, restore or batch. It runs the stages in order: reach, survey, plan,
-// admit, move, verify.
-type sendJob struct {
-	*ends
-	req    Send
-	rep    Reporter
-	state  plan.State
-	report *Report
-	// changed means that either side may have changed.
-	changed  bool
-	newRoots *sync.Map // copies that became encryption roots, by name
+// stages are the parts of a job before its first change. ends.prepare runs them for every verb that
+// moves data: send, restore, batch, dev and files.
+type stages struct {
+	// survey queries both hosts, chooses the transport and plans.
+	survey func(ctx context.Context) error
+	// admit returns why the job must not run, as far as is known.
+	admit func() error
+	// moves reports whether data is to be moved, which needs a network path.
+	moves func() bool
+	// evaluate repeats the checks, now including the path.
+	evaluate func()
+	// measure, if not nil, does what needs the path before the move.
+	measure func(ctx context.Context) error
+	// planned shows the plan.
+	planned func()
 }
 
-func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
-	req.Plan.Bookmark = req.Bookmark
-	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
-	return &sendJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &Report{
-		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
-	}}
-}
-
-// jobRules holds the differences between jobs before the move: how to survey and how to treat
-// conflicts.
-type jobRules struct {
-	survey func(ctx context.Context) (plan.State, error)
-	// simulated means to plan as if the snapshot of --snapshot existed.
-	simulated bool
-	// review, if not nil, may add conflicts and notes to the plan.
-	review func(ctx context.Context, p *plan.Plan) error
-	// perDataset admits datasets one by one; nil admits all or none.
-	perDataset *admission
-}
-
-// prepareMove runs all stages before the first change. The survey starts in the background while
-// the hosts are reached.
-func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
-	survey, stop := async(ctx, rules.survey)
-	defer stop()
-	if err := withActivity(ctx, t.rep, "reaching "+t.remoteNames(), t.reach); err != nil {
-		return err
+// prepare runs all stages before the first change. A refused job needs no path and no measurement.
+func (e *ends) prepare(ctx context.Context, rep Watcher, s *stages) error {
+	if err := s.survey(ctx); err != nil {
+		return unchanged(err)
 	}
-	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
-	if err := t.choose(t.req.Settings); err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := t.surveyAndPlan(ctx, rules, survey); err != nil {
-		return err
-	}
-	t.report.PlanSeconds = time.Since(start).Seconds()
-	// A refused plan needs no path and no measurement.
-	if t.report.Plan.Steps() > 0 && t.admit() == nil {
-		if err := t.open(ctx, t.rep); err != nil {
+	if s.moves() && s.admit() == nil {
+		if err := e.open(ctx, rep); err != nil {
 			return err
 		}
-		t.evaluate()
-		if t.req.Measure && t.admit() == nil {
-			if err := t.measure(ctx, !rules.simulated); err != nil {
-				return err
+		s.evaluate()
+		if s.measure != nil && s.admit() == nil {
+			if err := s.measure(ctx); err != nil {
+				return unchanged(err)
 			}
 		}
 	}
-	t.rep.Planned(t.report)
-	return t.admit()
+	s.planned()
+	return s.admit()
 }
 
 // async runs f in the background. wait returns its results; stop cancels f and waits for its end.
@@ -92,120 +69,4 @@ func async[T any](ctx context.Context, f func(context.Context) (T, error)) (wait
 		got, err = f(ctx)
 	}()
 	return func(context.Context) (T, error) { <-done; return got, err }, func() { cancel(); <-done }
-}
-
-// surveyAndPlan surveys both sides, plans and runs the preflight checks.
-func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey func(context.Context) (plan.State, error)) (err error) {
-	listed := t.rep.Activity(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
-	t.state, err = survey(ctx)
-	listed()
-	if err != nil {
-		return unchanged(err)
-	}
-	if rules.simulated {
-		if err := t.checkFree(); err != nil {
-			return err
-		}
-		t.state.Source = plan.Simulate(t.state.Source, func(string) string { return t.req.TakeSnapshot })
-	}
-	var removeRefused func(*plan.Plan)
-	if rules.perDataset != nil {
-		removeRefused = rules.perDataset.removeRefused
-	}
-	defer t.rep.Activity("planning, and estimating sizes")()
-	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, removeRefused)
-	if err != nil {
-		return unchanged(err)
-	}
-	if rules.review != nil {
-		if err := rules.review(ctx, &p); err != nil {
-			return unchanged(err)
-		}
-	}
-	t.report.Plan = &p
-	if len(p.Conflicts) == 0 {
-		if err := estimate(ctx, &t.source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
-			return unchanged(err)
-		}
-	}
-	if rules.perDataset != nil {
-		t.report.Findings = rules.perDataset.refuseOversized(t.ends, &p, &t.state, t.req.SkipChecks)
-	} else {
-		t.report.Findings = preflight.Send(t.input(&t.state, &p))
-	}
-	t.report.Commands = commands(&p)
-	t.report.Wire = wireReport(t.link, &p)
-	return nil
-}
-
-// evaluate repeats the checks, now including the link.
-func (t *sendJob) evaluate() {
-	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
-	t.report.Wire = wireReport(t.link, t.report.Plan)
-}
-
-func (t *sendJob) admit() error { return admit(t.report.Plan, t.report.Findings, t.req.SkipChecks) }
-
-// wireReport describes the transport of a plan's streams.
-func wireReport(l connect.Link, p *plan.Plan) connect.Report {
-	var sealed, open, unknown bool
-	var largest uint64
-	for d, st := range p.Streams() {
-		sealed, open, unknown = sealed || d.Encrypted, open || !d.Encrypted, unknown || st.Bytes == 0
-		largest = max(largest, st.Bytes)
-	}
-	if unknown {
-		largest = 0
-	}
-	return l.ForSize(largest).Report(sealed, open)
-}
-
-// move moves the planned datasets and returns the errors by source dataset.
-func (t *sendJob) move(ctx context.Context) map[string]error {
-	m := &mover{ends: t.ends, req: &t.req, rep: t.rep}
-	t.newRoots = &m.newRoots
-	start := time.Now()
-	failed := m.moveAll(ctx, t.report.Plan)
-	if len(m.results) > 0 {
-		t.report.Seconds = time.Since(start).Seconds()
-	}
-	t.report.Results, t.changed = m.results, t.changed || m.changed.Load()
-	for _, r := range m.results {
-		t.report.Bytes += r.Bytes
-	}
-	t.report.LimitedBy = slowestLimit(m.results)
-	return failed
-}
-
-// retryLost retries f after a lost connection. f must be idempotent.
-func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
-	e := &retrier{
-		retries: t.req.Retries, log: t.rep.Log,
-		try:     func(ctx context.Context, _ int) error { return f(ctx) },
-		curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
-	}
-	return e.run(ctx)
-}
-
-// fillResults sets the result of each dataset and returns the first error. failed holds the
-// errors of the move by source dataset.
-func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, failed map[string]error) (first error) {
-	arrived, of := target.ByName(), make(map[string]*DatasetResult, len(results))
-	for i, d := range t.report.Plan.Datasets {
-		r := results[i]
-		of[d.Source] = r
-		r.There, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
-		if err := failed[d.Source]; err != nil {
-			r.Err = err
-		}
-		if first == nil {
-			first = r.Err
-		}
-	}
-	for _, step := range t.report.Results {
-		r := of[step.Source]
-		r.Bytes += step.Bytes
-		r.Seconds += step.Seconds
-	}
-	return first
 }

@@ -119,3 +119,8 @@ func (silent) Started(int, *plan.Dataset, int) {}
 func (silent) Progress(int, connect.Progress)  {}
 func (silent) Finished(int, *StepResult)       {}
 func (silent) Ended(*plan.Dataset, error)      {}
+
+// testEnds returns the local host and beta with these facts.
+func testEnds(a, b hosts.Facts) *ends {
+	return &ends{source: end{Conn: host(nil, ""), facts: a}, target: end{Conn: host(nil, "beta"), facts: b}}
+}

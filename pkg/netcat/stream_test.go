@@ -192,7 +192,7 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "not planned", Hint: "look"}
 	require.ErrorIs(t, hosts.CauseOf(src, cut), cut)
 	err = hosts.CauseOf(src, short)
-	require.EqualError(t, err, "beta: zfs send pool/a@c: warning: cannot send 'pool/a@b': signal received")
+	require.ErrorContains(t, err, "beta: zfs send pool/a@c: warning: cannot send 'pool/a@b': signal received") // nc may add its own
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})
 	err = hosts.CauseOf(src, gate)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.Killed})

@@ -1,3 +1,10 @@
+// Package outcome names the result of a job, run or part of one, and combines results.
+//
+// Nouns:
+//   - outcome: one word for a result, such as "done" or "refused"
+//   - part: a dataset or stage whose outcome contributes to the total
+//
+// It is pure. Package fault derives the exit code from an error's class.
 package outcome
 
 import (
@@ -57,6 +64,47 @@ func Join(errs ...error) error {
 		}
 	}
 	return &fault.Error{Class: fault.ClassOf(worst), Err: errors.Join(errs...)}
+}
+
+// Conclusion is the end of a job in its report.
+type Conclusion struct {
+	Outcome string `json:"outcome"`
+	Error   string `json:"error,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Conclude returns the conclusion of a job that ended with err. Without an error the outcome is success.
+func Conclude(err error, success string) Conclusion {
+	if err == nil {
+		return Conclusion{Outcome: success}
+	}
+	return Conclusion{Outcome: Of(err), Error: err.Error(), Hint: fault.HintOf(err)}
+}
+
+// Concluded returns c, for reports that embed it.
+func (c *Conclusion) Concluded() *Conclusion { return c }
+
+// Dataset is the result of the transfer of one dataset.
+type Dataset struct {
+	Source   string  `json:"source"`
+	Target   string  `json:"target"`
+	Snapshot string  `json:"snapshot,omitempty"` // last one sent, or to send
+	Streams  int     `json:"streams,omitempty"`  // planned
+	Full     int     `json:"full,omitempty"`     // number of full sends among Streams
+	Bytes    uint64  `json:"bytes,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"` // total duration of the streams
+	Outcome  string  `json:"outcome"`
+	Conflict string  `json:"conflict,omitempty"`  // ID of the plan's conflict that refused it
+	Aside    string  `json:"set_aside,omitempty"` // new name of the diverged copy
+	Error    string  `json:"error,omitempty"`
+	Hint     string  `json:"hint,omitempty"`
+}
+
+// Ended returns d with the outcome that belongs to err, which may be nil.
+func (d Dataset) Ended(err error) Dataset {
+	c := Conclude(err, Done)
+	d.Outcome, d.Error, d.Hint = c.Outcome, c.Error, c.Hint
+	return d
 }
 
 // Settle turns a cancellation error into an interrupted error if ctx has ended. Stored data is

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/size"
 )
@@ -15,7 +15,7 @@ import (
 const barWidth = 12
 
 // measuredText shows the result of --measure.
-func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
+func measuredText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 	if len(ceilings) == 0 {
 		return ""
 	}
@@ -26,7 +26,7 @@ func measuredText(ceilings []probe.Ceiling, e *job.Expected) string {
 }
 
 // expectedText shows the expected rate and its bottleneck on one line.
-func expectedText(e *job.Expected) string {
+func expectedText(e *forecast.Expected) string {
 	if e == nil {
 		return ""
 	}
@@ -46,16 +46,16 @@ func expectedText(e *job.Expected) string {
 
 // ceilingsText shows the ceilings of the parts of the network path in order, then the others,
 // fastest first. It marks the bottleneck.
-func ceilingsText(ceilings []probe.Ceiling, e *job.Expected) string {
+func ceilingsText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 	if len(ceilings) == 0 {
 		return ""
 	}
 	var way, others []probe.Ceiling
-	for _, part := range job.Parts() {
-		way = append(way, slices.DeleteFunc(slices.Clone(ceilings), func(c probe.Ceiling) bool { return job.PartOf(c) != part })...)
+	for _, part := range forecast.Parts() {
+		way = append(way, slices.DeleteFunc(slices.Clone(ceilings), func(c probe.Ceiling) bool { return forecast.PartOf(c) != part })...)
 	}
 	for _, c := range ceilings {
-		if job.PartOf(c) == "" {
+		if forecast.PartOf(c) == "" {
 			others = append(others, c)
 		}
 	}

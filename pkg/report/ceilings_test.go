@@ -9,6 +9,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -22,8 +23,8 @@ func measuredCeilings() []probe.Ceiling {
 	}
 }
 
-func expectation() *job.Expected {
-	return &job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link", Bytes: 5 << 30, Seconds: 46.5}
+func expectation() *forecast.Expected {
+	return &forecast.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link", Bytes: 5 << 30, Seconds: 46.5}
 }
 
 // The plan shows all measurements, the headline before a transfer one line.
@@ -56,7 +57,7 @@ func TestMeasuredDevice(t *testing.T) {
 	text.DevicePlanned(r)
 	require.Contains(t, errs.String(), "warning: local: eth0 runs in half duplex (nic)\nhint: ethtool eth0\nexpected: 110 MiB/s")
 	r.DryRun = true
-	require.NoError(t, text.DeviceDone(r, nil))
+	require.NoError(t, text.Done(r, nil))
 	require.Contains(t, out.String(), "warn: local: eth0 runs in half duplex (nic)")
 	require.Contains(t, out.String(), "ceilings\n")
 }

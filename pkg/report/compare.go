@@ -14,20 +14,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// CompareDone prints a comparison: a line for each dataset, and totals. With Verbose it also lists
-// each snapshot that only one side has.
-func (t *Text) CompareDone(r *job.CompareReport, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over()
-	if err != nil || t.quiet {
-		return nil
+// compareResult returns what Done prints for a comparison: a line for each dataset, and totals. verbose
+// also lists each snapshot that only one side has.
+func compareResult(r *job.CompareReport, err error, verbose bool) string {
+	if err != nil {
+		return ""
 	}
-	return writeString(t.opts.Stdout, compareText(r, t.opts.Verbose))
+	return compareText(r, verbose)
 }
-
-// CompareDone writes a comparison.
-func (j *JSON) CompareDone(r *job.CompareReport, err error) error { return j.done(r, err) }
 
 // relation is how two datasets relate: its name in JSON and its text.
 type relation struct{ name, text string }

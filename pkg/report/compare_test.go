@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/zfs"
 )
@@ -31,7 +32,7 @@ func comparison() *job.CompareReport {
 	a := tree("tank/home", map[string]string{"": "a1 a2", "docs": "b1 b2 b3", "new": "c1", "x\x1b[2J": "d1 d\x072"})
 	b := tree("vault/home", map[string]string{"": "a1 a2", "papers": "b1 b9", "old": "e1", "x\x1b[2J": "d1"})
 	r := &job.CompareReport{Schema: "zxfer.compare/v1", A: "tank/home", B: "backup1:vault/home", Datasets: plan.Compare(a, b),
-		Relations: map[string]int{}, Notes: []string{"what backup1:vault/home would have to send is not known: not for this key\x1b"}, Outcome: job.Differ}
+		Relations: map[string]int{}, Notes: []string{"what backup1:vault/home would have to send is not known: not for this key\x1b"}, Conclusion: outcome.Conclusion{Outcome: job.Differ}}
 	for _, p := range r.Datasets {
 		r.Relations[p.Relation]++
 		if p.Differs(false) {
@@ -47,13 +48,13 @@ func comparison() *job.CompareReport {
 func TestCompareDone(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Verbose: true}).CompareDone(comparison(), nil))
+	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Verbose: true}).Done(comparison(), nil))
 	golden(t, "compare.txt", out.String())
 	require.NotContains(t, out.String(), "\x1b")
 	require.NotContains(t, out.String(), "\x07")
 	out.Reset()
-	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Quiet: true}).CompareDone(comparison(), nil))
-	require.NoError(t, NewJSON(Options{Stdout: &errs, Stderr: &out}).CompareDone(comparison(), nil))
+	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Quiet: true}).Done(comparison(), nil))
+	require.NoError(t, NewJSON(Options{Stdout: &errs, Stderr: &out}).Done(comparison(), nil))
 	require.Empty(t, out.String())
 	golden(t, "compare.json", errs.String())
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // DevicePlanned shows the plan with Verbose, otherwise a headline. A dry run shows its plan in
-// DeviceDone.
+// Done.
 func (t *Text) DevicePlanned(r *job.DevReport) {
 	switch {
 	case t.quiet || r.DryRun:
@@ -56,25 +56,18 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.paint(text)
 }
 
-// DeviceDone prints the result of a device copy or comparison.
-func (t *Text) DeviceDone(r *job.DevReport, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over()
-	if r == nil || t.quiet {
-		return nil
-	}
+// deviceResult returns what Done prints for a device copy or comparison.
+func deviceResult(r *job.DevReport, err error) (stdout, stderr string) {
 	switch {
 	case r.DryRun && r.From != nil:
-		return writeString(t.opts.Stdout, devicePlanText(r)+dryRunText(err))
+		return devicePlanText(r) + dryRunText(err), ""
 	case err != nil:
-		t.print(deviceFailureText(r))
 		if n := len(r.Results); n > 0 && len(r.Results[n-1].BadRanges) > 0 && r.Results[n-1].Error == "" {
-			return writeString(t.opts.Stdout, deviceSummary(r)) // complete except for unreadable ranges
+			stdout = deviceSummary(r) // complete except for unreadable ranges
 		}
-		return nil
+		return stdout, deviceFailureText(r)
 	}
-	return writeString(t.opts.Stdout, deviceSummary(r))
+	return deviceSummary(r), ""
 }
 
 // deviceHeadline summarizes the job on one line.
@@ -252,6 +245,3 @@ func (j *JSON) DeviceFinished(_ *job.DevReport, res *job.DevResult) {
 		j.event(Event{Event: "finished", ID: deviceID, Device: res})
 	}
 }
-
-// DeviceDone writes the final object.
-func (j *JSON) DeviceDone(r *job.DevReport, err error) error { return j.done(r, err) }

@@ -9,16 +9,17 @@ import (
 
 	"zxfer/pkg/device"
 	"zxfer/pkg/job"
+	"zxfer/pkg/transport/connect"
 )
 
 func TestDeviceDone(t *testing.T) {
 	t.Parallel()
 	// A minute passed in all. The attempts took 4 s, and sent 40 MiB in the last 2 s.
 	copied := func() *job.DevReport {
-		last := &job.DevResult{Seconds: 2, Rate: 20 << 20, Wire: "local", Tries: 2}
+		last := &job.DevResult{Speed: connect.Speed{Seconds: 2, Rate: 20 << 20}, Wire: "local", Tries: 2}
 		last.TargetDigest, last.SourceDigest = "d1", "d1"
 		return &job.DevReport{Source: "/dev/a", Target: "/b", Size: 64 << 20, Seconds: 60, Digest: device.BLAKE3,
-			Results: []*job.DevResult{{Seconds: 2, Error: "cut"}, last}}
+			Results: []*job.DevResult{{Speed: connect.Speed{Seconds: 2}, Error: "cut"}, last}}
 	}
 	tests := []struct {
 		name           string
@@ -45,7 +46,7 @@ func TestDeviceDone(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			r := copied()
 			tt.change(r)
-			require.NoError(t, NewText(Options{Stdout: &stdout, Stderr: &stderr}).DeviceDone(r, tt.err))
+			require.NoError(t, NewText(Options{Stdout: &stdout, Stderr: &stderr}).Done(r, tt.err))
 			require.Equal(t, tt.stdout, stdout.String())
 			require.Equal(t, tt.stderr, stderr.String())
 		})

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/size"
 )
@@ -70,7 +71,7 @@ func selectFindings(r *job.DoctorReport, all bool) (shown []finding.Finding, not
 func visibleCeilings(r *job.DoctorReport) (shown []probe.Ceiling) {
 	for _, c := range r.Ceilings {
 		if hiddenByKey(r, c.ID, c.Host) || hiddenByKey(r, c.ID, c.Peer) {
-			if job.PartOf(c) == "" {
+			if forecast.PartOf(c) == "" {
 				continue
 			}
 			c.Skipped = "not for this key"
@@ -128,7 +129,7 @@ func answerText(r *job.DoctorReport) string {
 }
 
 // rateText returns the expected rate and lists what was not measured.
-func rateText(e *job.Expected) string {
+func rateText(e *forecast.Expected) string {
 	if e.Brief() {
 		return size.Text(e.Bytes) + " in less than a second"
 	}
@@ -146,7 +147,7 @@ func rateText(e *job.Expected) string {
 }
 
 // LimitText names the bottleneck, with the title of its ceiling.
-func LimitText(ceilings []probe.Ceiling, e *job.Expected) string {
+func LimitText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 	if e.Brief() {
 		return "none that matters"
 	}
@@ -163,7 +164,7 @@ func LimitText(ceilings []probe.Ceiling, e *job.Expected) string {
 
 // limitOf returns the ceiling that is the bottleneck: a measured one, or one for the limit that
 // all parts share.
-func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
+func limitOf(ceilings []probe.Ceiling, e *forecast.Expected) probe.Ceiling {
 	for _, c := range ceilings {
 		if e.Names(c) {
 			return c
@@ -177,7 +178,7 @@ func limitOf(ceilings []probe.Ceiling, e *job.Expected) probe.Ceiling {
 }
 
 // Advice returns the recommended change and the finding it comes from.
-func Advice(a *job.Advice) string {
+func Advice(a *forecast.Advice) string {
 	if a.Remedy == "" {
 		return "nothing: " + Line(a.Why)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
 )
@@ -24,7 +25,7 @@ func diagnosed() *job.DoctorReport {
 			Evidence: "/sys/module/zfs/parameters/zfs_fletcher_4_impl: fastest [scalar]", Remedy: "echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl"},
 	}}
 	r.Expected.Unmeasured = []string{"target"}
-	r.Advice = &job.Advice{Why: "it is the link"}
+	r.Advice = &forecast.Advice{Why: "it is the link"}
 	return r
 }
 
@@ -52,19 +53,19 @@ func TestDoctorText(t *testing.T) {
 func TestDoctorNamesOneLimit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		expected job.Expected
+		expected forecast.Expected
 		sentence string
 		arrow    string
 	}{
-		"a part": {job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link"},
+		"a part": {forecast.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link"},
 			"limit   network: link local to backup1, tls x 1\n", "link local to backup1, tls x 1"},
-		"the other end of the link": {job.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitReceiverCPU, Host: "backup1", Ceiling: "link"},
+		"the other end of the link": {forecast.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitReceiverCPU, Host: "backup1", Ceiling: "link"},
 			"limit   receiver cpu: link local to backup1, tls x 1\n", "link local to backup1, tls x 1"},
-		"a disk": {job.Expected{BytesPerSecond: 900 << 20, LimitedBy: transfer.LimitSource, Host: "local", Ceiling: probe.SourceRead},
+		"a disk": {forecast.Expected{BytesPerSecond: 900 << 20, LimitedBy: transfer.LimitSource, Host: "local", Ceiling: probe.SourceRead},
 			"limit   source: zfs send of the source on local\n", "zfs send of the source"},
-		"what all parts share": {job.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
+		"what all parts share": {forecast.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
 			"limit   sender cpu: processors for all parts on local\n", "processors for all parts"},
-		"what was asked for": {job.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
+		"what was asked for": {forecast.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
 			"limit   bandwidth limit: what was asked for\n", "what was asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,15 +89,15 @@ func TestDoctorNamesOneLimit(t *testing.T) {
 func TestDoctorAnswers(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
-	r.Advice = &job.Advice{ID: "fletcher", Host: "backup1", Remedy: r.Findings[2].Remedy, Why: r.Findings[2].Summary}
+	r.Advice = &forecast.Advice{ID: "fletcher", Host: "backup1", Remedy: r.Findings[2].Remedy, Why: r.Findings[2].Summary}
 	require.Contains(t, doctorText(t, r, DoctorOptions{}), "change  on backup1: echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl (fletcher, below)\n")
 	r.Findings[2].Severity = finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "a rate that will not be is no answer")
-	r.Expected, r.Findings[2].Severity = &job.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}, finding.OK
+	r.Expected, r.Findings[2].Severity = &forecast.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}, finding.OK
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none that matters\n"))
 	r.Expected, r.Findings[2].Severity = nil, finding.Fail
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed\nchange  on backup1"))
-	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &job.Advice{Why: "no check found fault"}}, DoctorOptions{}),
+	require.True(t, strings.HasPrefix(doctorText(t, &job.DoctorReport{Advice: &forecast.Advice{Why: "no check found fault"}}, DoctorOptions{}),
 		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
 }
 

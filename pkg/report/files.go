@@ -43,26 +43,20 @@ func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
 	t.paint(text)
 }
 
-// FilesDone prints the result of a restore of files.
-func (t *Text) FilesDone(r *job.FilesReport, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over()
+// filesResult returns what Done prints for a restore of files.
+func filesResult(r *job.FilesReport, err error) (stdout, stderr string) {
 	switch {
-	case r == nil || t.quiet:
-		return nil
 	case r.DryRun && r.Snapshot != "":
-		return writeString(t.opts.Stdout, filesPlanText(r)+dryRunText(err))
+		return filesPlanText(r) + dryRunText(err), ""
 	case r.Outcome == outcome.UpToDate:
-		return writeString(t.opts.Stdout, fmt.Sprintf("%s: up to date, %s there already, with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")))
+		return fmt.Sprintf("%s: up to date, %s there already, with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")), ""
 	case r.Result == nil:
-		return nil
+		return "", ""
 	}
-	t.print(problemsText(r.Result.Failures))
-	if err != nil && r.Outcome != outcome.Failed {
-		return nil
+	if err == nil || r.Outcome == outcome.Failed {
+		stdout = filesSummary(r)
 	}
-	return writeString(t.opts.Stdout, filesSummary(r))
+	return stdout, problemsText(r.Result.Failures)
 }
 
 // fileCount returns the number of files with a verb.
@@ -190,6 +184,3 @@ func (j *JSON) FilesFinished(r *job.FilesReport, bytes uint64, err error) {
 		j.event(Event{Event: "finished", ID: deviceID, Source: r.Source, Target: r.Target, Bytes: bytes})
 	}
 }
-
-// FilesDone writes the final object.
-func (j *JSON) FilesDone(r *job.FilesReport, err error) error { return j.done(r, err) }

@@ -10,6 +10,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
@@ -41,7 +42,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 func planned() *job.Report {
 	raw := zfs.StreamFlags{Raw: true}
 	return &job.Report{
-		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Outcome: "planned",
+		Schema: "zxfer.send/v1", Source: "tank/home@d", Target: "backup1:vault/", DryRun: true, Conclusion: outcome.Conclusion{Outcome: "planned"},
 		Hosts: []job.HostReport{
 			{Name: "local", Role: "source", ZFS: "2.3.9-1", Backend: "libzfs_core (pyzfs 1.0.0)", Version: "v0.1.0"},
 			{Name: "backup1", Role: "target", ZFS: "2.1.11-1", Backend: "zfs command line (no pyzfs)", Version: "v0.1.0"},
@@ -107,12 +108,12 @@ func finished() *job.Report {
 	r.DryRun, r.Outcome = false, "done"
 	r.Bytes, r.Seconds, r.LimitedBy = 4<<30, 20.5, "write on the target"
 	r.Results = []*job.StepResult{
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Full, Bytes: 1 << 30, Seconds: 5, Tries: 1, Wire: "signed", Error: "connection cut"},
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Resume, Bytes: 2 << 30, Seconds: 10, Rate: 2 << 30 / 10, Resumed: true, Tries: 2,
-			Wire: "signed", LimitedBy: "write on the target", Verified: "guid",
-			Stages:  []transfer.Stage{{Name: transfer.StageRead, Bytes: 2 << 30, Busy: time.Second, WaitOut: 9 * time.Second}, {Name: transfer.StageWrite, Bytes: 2 << 30, Busy: 10 * time.Second}},
-			Network: &transfer.Network{Streams: 2, RTT: 1200 * time.Microsecond, Retransmits: 3, SendBuffer: 4 << 20, ReceiveBuffer: 6 << 20, Congestion: "cubic"}},
-		{Source: "tank/home", Target: "vault/home", Snapshot: "@d", Kind: plan.Incremental, Bytes: 1 << 30, Seconds: 5, Rate: 1 << 30 / 5, Tries: 1, Wire: "signed", Verified: "guid and content", Digest: "00ff"},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Full, Bytes: 1 << 30, Speed: connect.Speed{Seconds: 5}, Tries: 1, Wire: "signed", Error: "connection cut"},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@a", Kind: plan.Resume, Bytes: 2 << 30, Speed: connect.Speed{Seconds: 10, Rate: 2 << 30 / 10}, Resumed: true, Tries: 2,
+			Wire: "signed", Verified: "guid", Bottleneck: connect.Bottleneck{LimitedBy: "write on the target",
+				Stages:  []transfer.Stage{{Name: transfer.StageRead, Bytes: 2 << 30, Busy: time.Second, WaitOut: 9 * time.Second}, {Name: transfer.StageWrite, Bytes: 2 << 30, Busy: 10 * time.Second}},
+				Network: &transfer.Network{Streams: 2, RTT: 1200 * time.Microsecond, Retransmits: 3, SendBuffer: 4 << 20, ReceiveBuffer: 6 << 20, Congestion: "cubic"}}},
+		{Source: "tank/home", Target: "vault/home", Snapshot: "@d", Kind: plan.Incremental, Bytes: 1 << 30, Speed: connect.Speed{Seconds: 5, Rate: 1 << 30 / 5}, Tries: 1, Wire: "signed", Verified: "guid and content", Digest: "00ff"},
 	}
 	return r
 }

@@ -8,19 +8,14 @@ import (
 	"zxfer/pkg/size"
 )
 
-// HealDone prints the plan, or the outcome for each damaged object and the remaining steps.
-func (t *Text) HealDone(r *job.HealReport, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over()
-	if len(r.Things) == 0 && (err != nil || t.quiet) {
-		return nil
+// healResult returns what Done prints for a heal: the plan, or the outcome for each damaged object and
+// the remaining steps.
+func healResult(r *job.HealReport, err error) string {
+	if len(r.Things) == 0 && err != nil {
+		return ""
 	}
-	return writeString(t.opts.Stdout, healText(r))
+	return healText(r)
 }
-
-// HealDone writes the final object.
-func (j *JSON) HealDone(r *job.HealReport, err error) error { return j.done(r, err) }
 
 func healText(r *job.HealReport) string {
 	var b strings.Builder

@@ -209,14 +209,15 @@ func (j *JSON) Status() {
 
 // Done writes err, if any, as events, and the report as one object to standard output. A job that
 // failed early also gets a report.
-func (j *JSON) Done(r *job.Report, err error) error { return j.done(withoutNulls(*r), err) }
-
-// done writes the final object.
-func (j *JSON) done(report any, err error) error {
+func (j *JSON) Done(r job.Result, err error) error {
+	if sent, ok := r.(*job.Report); ok {
+		complete := withoutNulls(*sent)
+		r = &complete
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.failed(err)
-	return Object(j.opts.Stdout, report)
+	return Object(j.opts.Stdout, r)
 }
 
 // failed writes error events.

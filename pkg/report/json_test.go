@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 )
 
@@ -54,8 +55,9 @@ func TestJSONRefused(t *testing.T) {
 func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	t.Parallel()
 	var out, errs, text bytes.Buffer
-	r := &job.Report{Source: "{{wire nc}}", Target: "host:{{dial}}", Hint: "see\n{{wire nc}}", Error: "/srv/{{wire nc}}: none",
-		Plan: &plan.Plan{Notes: []string{"a, \"b\"]", "{{dial}} is set"}}}
+	r := &job.Report{Source: "{{wire nc}}", Target: "host:{{dial}}",
+		Conclusion: outcome.Conclusion{Hint: "see\n{{wire nc}}", Error: "/srv/{{wire nc}}: none"},
+		Plan:       &plan.Plan{Notes: []string{"a, \"b\"]", "{{dial}} is set"}}}
 	err := fault.Refusef(r.Hint, "%s", r.Error)
 	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now}).Done(r, err))
 	var got job.Report

@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/runner"
-	"zxfer/pkg/replicate/statedir"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
@@ -35,7 +35,7 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 	pruning := &replicate.Pruning{Side: evil, Remove: []string{evil, evil}, KeepReasons: map[string]string{evil: evil}, Untrusted: []string{evil, evil}, Error: evil, Hint: evil}
 	p := &runner.Preview{Job: "home", Source: evil, Snapshots: []string{evil, evil}, Error: evil, Prunings: []*replicate.Pruning{pruning},
 		Delegations: []*runner.Delegation{{Host: evil, User: evil, Command: evil}},
-		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []statedir.DatasetRun{{Source: evil, Error: evil, Hint: evil}},
+		Targets: []*runner.TargetPreview{{Target: "near", To: evil, Wire: connect.Report{Mode: evil}, Refused: []outcome.Dataset{{Source: evil, Error: evil, Hint: evil}},
 			Plan: &plan.Plan{Notes: []string{"x\x1b[2J"}, Datasets: []*plan.Dataset{{Source: evil, Target: evil, Steps: []plan.Step{{Kind: plan.Full, Why: evil, Send: zfs.SendSpec{To: evil}}}}}}}}}
 	late := &runner.DatasetStatus{Source: evil, To: evil, Late: true, Outcome: evil, Error: evil}
 	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: evil, State: runner.Late, Late: true, Outcome: evil, Datasets: []*runner.DatasetStatus{late},

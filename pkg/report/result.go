@@ -81,6 +81,17 @@ func networkText(n *transfer.Network) string {
 	return "  network     " + strings.Join(parts, ", ") + "\n"
 }
 
+// sendResult returns what Done prints for a send or restore.
+func sendResult(r *job.Report, err error) (stdout, stderr string) {
+	switch {
+	case r.DryRun && r.Plan != nil:
+		return planText(r) + dryRunText(err), ""
+	case err != nil:
+		return "", failureText(r)
+	}
+	return summary(r) + nextText(r.Next) + rollbackText(r.Diverged), ""
+}
+
 // summary summarizes a successful job.
 func summary(r *job.Report) string {
 	if r.Outcome == "done" && len(r.Results) == 0 && r.Plan != nil && r.Plan.RollsBack() {

@@ -217,24 +217,31 @@ func (t *Text) Over() {
 	t.over()
 }
 
-// Done shows the result: the plan of a dry run or a summary on standard output. If err is not nil,
-// it shows details on standard error that [Error] does not print. It returns errors of writing to
-// standard output.
-func (t *Text) Done(r *job.Report, err error) error {
+// Done shows the result of a job, which may be nil: the plan of a dry run or a summary on standard
+// output. If err is not nil, it shows details on standard error that [Error] does not print. It
+// returns errors of writing to standard output.
+func (t *Text) Done(r job.Result, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()
-	if r == nil || t.quiet {
+	if heal, ok := r.(*job.HealReport); t.quiet && !(ok && len(heal.Things) > 0) {
 		return nil
 	}
-	switch {
-	case r.DryRun && r.Plan != nil:
-		return writeString(t.opts.Stdout, planText(r)+dryRunText(err))
-	case err != nil:
-		t.print(failureText(r))
-		return nil
+	var stdout, stderr string
+	switch r := r.(type) {
+	case *job.HealReport:
+		stdout = healResult(r, err)
+	case *job.Report:
+		stdout, stderr = sendResult(r, err)
+	case *job.DevReport:
+		stdout, stderr = deviceResult(r, err)
+	case *job.FilesReport:
+		stdout, stderr = filesResult(r, err)
+	case *job.CompareReport:
+		stdout = compareResult(r, err, t.opts.Verbose)
 	}
-	return writeString(t.opts.Stdout, summary(r)+nextText(r.Next)+rollbackText(r.Diverged))
+	t.print(stderr)
+	return writeString(t.opts.Stdout, stdout)
 }
 
 func (t *Text) over() {

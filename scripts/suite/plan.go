@@ -223,7 +223,7 @@ func (s *suite) raceTests() part {
 // of this list names the packages that it leaves out, and why.
 func racePackages() []string {
 	return []string{
-		"agent", "agent/authz", "device", "files", "freeze/guard", "hosts", "job", "netcat", "probe",
+		"agent", "agent/authz", "device", "files", "freeze/guard", "hosts", "job", "job/measure", "netcat", "probe",
 		"replicate/fleet", "replicate/runner", "report", "report/history", "sshexec", "transfer", "transport/connect", "transport/tcp",
 		"zfs/cli", "zfs/lzc", "zfs/zfsmem",
 	}

@@ -316,7 +316,7 @@ func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Refused, run.Outcome)
 	d := run.Targets[0].Datasets
-	at := slices.IndexFunc(d, func(d statedir.DatasetRun) bool { return d.Source == "src/a" })
+	at := slices.IndexFunc(d, func(d outcome.Dataset) bool { return d.Source == "src/a" })
 	require.Equal(t, plan.Diverged, d[at].Conflict)
 	require.Contains(t, d[at].Hint, "not of this job: dst/copy/a/mine; move that away")
 	require.Empty(t, r.asides())

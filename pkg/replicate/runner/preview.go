@@ -48,14 +48,14 @@ type DrillPreview struct {
 
 // TargetPreview is the part of a preview about one target.
 type TargetPreview struct {
-	Target  string                `json:"target"`
-	To      string                `json:"to"`
-	Plan    *plan.Plan            `json:"plan,omitempty"`
-	Wire    connect.Report        `json:"wire"`
-	LeftOut int                   `json:"left_out,omitempty"` // datasets of the job that the target excludes
-	Refused []statedir.DatasetRun `json:"refused,omitempty"`
-	Error   string                `json:"error,omitempty"`
-	Hint    string                `json:"hint,omitempty"`
+	Target  string            `json:"target"`
+	To      string            `json:"to"`
+	Plan    *plan.Plan        `json:"plan,omitempty"`
+	Wire    connect.Report    `json:"wire"`
+	LeftOut int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
+	Refused []outcome.Dataset `json:"refused,omitempty"`
+	Error   string            `json:"error,omitempty"`
+	Hint    string            `json:"hint,omitempty"`
 }
 
 // Err returns an error, for the exit code, if the next run or a later one would fail in any
@@ -190,7 +190,7 @@ func (b *batch) preview() *TargetPreview {
 	}
 	for _, d := range b.result.Datasets {
 		if d.Err != nil {
-			p.Refused = append(p.Refused, statedir.DatasetRun{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
+			p.Refused = append(p.Refused, outcome.Dataset{Source: d.Source, Target: d.Target, Outcome: outcome.Refused,
 				Error: d.Err.Error(), Hint: fault.HintOf(d.Err), Conflict: d.Conflict})
 		}
 	}

@@ -133,7 +133,7 @@ func reviewed(t *testing.T, n int) func() {
 		d := &zfs.Dataset{Name: fmt.Sprintf("src/%06d", i), GUID: uint64(i + 1)}
 		v.Source.Datasets = append(v.Source.Datasets, d)
 		p.Datasets = append(p.Datasets, &plan.Dataset{Source: d.Name, Target: "dst" + d.Name[3:]})
-		b.result.Datasets = append(b.result.Datasets, &job.DatasetResult{Source: d.Name, Target: "dst" + d.Name[3:]})
+		b.result.Datasets = append(b.result.Datasets, &job.DatasetResult{Dataset: outcome.Dataset{Source: d.Name, Target: "dst" + d.Name[3:]}})
 	}
 	v.All, st.Source = v.Source.Datasets, *v.Source
 	return func() {

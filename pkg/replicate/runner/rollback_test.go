@@ -12,7 +12,6 @@ import (
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
-	"zxfer/pkg/replicate/statedir"
 )
 
 // rollBack runs zxfer restore --rollback of a copy's snapshot over src/a, "" for its most recent
@@ -50,7 +49,7 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a"))
 				r.take("s3")
 				run, _ := r.run(t)
-				at := slices.IndexFunc(run.Targets[0].Datasets, func(d statedir.DatasetRun) bool { return d.Source == "src/a" })
+				at := slices.IndexFunc(run.Targets[0].Datasets, func(d outcome.Dataset) bool { return d.Source == "src/a" })
 				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not touched unasked")
 				require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
 				_, err := job.RunSend(t.Context(), job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/copy/a"},

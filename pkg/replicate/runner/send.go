@@ -122,7 +122,7 @@ func (b *batch) targetState() *replicate.TargetState {
 		case d.Err != nil: // an interrupted receive may still be running on the target
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
 		case d.There != "":
-			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, NewestOnTarget: d.There, Sent: d.Steps > 0})
+			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, NewestOnTarget: d.There, Sent: d.Streams > 0})
 		}
 	}
 	return s
@@ -135,7 +135,7 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
 		for _, d := range b.result.Datasets { // keep only errors of their own, not consequences of b.err
-			if dr := datasetRun(d); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
+			if dr := d.Ended(d.Err); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
 				r.Failed++
 				r.Datasets = append(r.Datasets, dr)
 			}
@@ -144,11 +144,11 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 	}
 	r.Outcome = outcome.UpToDate
 	for _, d := range b.result.Datasets {
-		if d.Err == nil && d.Steps == 0 {
+		if d.Err == nil && d.Streams == 0 {
 			r.Unchanged++
 			continue
 		}
-		dr := datasetRun(d)
+		dr := d.Ended(d.Err)
 		if d.Err == nil {
 			r.Sent++
 		} else {
@@ -157,15 +157,6 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 		r.Bytes += d.Bytes
 		r.Outcome = outcome.Worst(r.Outcome, dr.Outcome)
 		r.Datasets = append(r.Datasets, dr)
-	}
-	return r
-}
-
-func datasetRun(d *job.DatasetResult) statedir.DatasetRun {
-	r := statedir.DatasetRun{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: d.Steps, Full: d.Full,
-		Bytes: d.Bytes, Seconds: d.Seconds, Outcome: outcome.Done, Aside: d.Aside}
-	if d.Err != nil {
-		r.Outcome, r.Error, r.Hint, r.Conflict = outcome.Of(d.Err), d.Err.Error(), fault.HintOf(d.Err), d.Conflict
 	}
 	return r
 }

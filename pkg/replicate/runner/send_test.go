@@ -177,7 +177,7 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	t.Parallel()
 	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
-		{Source: "a", Err: errors.New("no space")}, {Source: "b", Err: fault.Interrupt("", context.Canceled)}, {Source: "c"},
+		{Dataset: outcome.Dataset{Source: "a"}, Err: errors.New("no space")}, {Dataset: outcome.Dataset{Source: "b"}, Err: fault.Interrupt("", context.Canceled)}, {Dataset: outcome.Dataset{Source: "c"}},
 	}}}
 	r := b.record(0)
 	require.Equal(t, outcome.Interrupted, r.Outcome)

@@ -50,35 +50,19 @@ type Damage struct {
 
 // TargetRun is the result of a run for one target.
 type TargetRun struct {
-	Target    string       `json:"target"` // name of the target
-	To        string       `json:"to"`
-	Outcome   string       `json:"outcome"`
-	Error     string       `json:"error,omitempty"`
-	Hint      string       `json:"hint,omitempty"`
-	Bytes     uint64       `json:"bytes"`
-	Seconds   float64      `json:"seconds"`
-	Sent      int          `json:"sent"`
-	Unchanged int          `json:"unchanged"`
-	Failed    int          `json:"failed"`
-	Pruned    int          `json:"pruned"`
-	Removed   int          `json:"removed_datasets,omitempty"` // destroyed orphans
-	Datasets  []DatasetRun `json:"datasets,omitempty"`         // without datasets that had nothing to send
-}
-
-// DatasetRun is the result of a run for one dataset.
-type DatasetRun struct {
-	Source   string  `json:"source"`
-	Target   string  `json:"target"`
-	Snapshot string  `json:"snapshot,omitempty"` // last one sent, or to send
-	Streams  int     `json:"streams,omitempty"`
-	Full     int     `json:"full,omitempty"` // number of full sends among Streams
-	Bytes    uint64  `json:"bytes,omitempty"`
-	Seconds  float64 `json:"seconds,omitempty"`
-	Outcome  string  `json:"outcome"`
-	Conflict string  `json:"conflict,omitempty"`  // ID of the plan's conflict
-	Aside    string  `json:"set_aside,omitempty"` // new name of the diverged copy
-	Error    string  `json:"error,omitempty"`
-	Hint     string  `json:"hint,omitempty"`
+	Target    string            `json:"target"` // name of the target
+	To        string            `json:"to"`
+	Outcome   string            `json:"outcome"`
+	Error     string            `json:"error,omitempty"`
+	Hint      string            `json:"hint,omitempty"`
+	Bytes     uint64            `json:"bytes"`
+	Seconds   float64           `json:"seconds"`
+	Sent      int               `json:"sent"`
+	Unchanged int               `json:"unchanged"`
+	Failed    int               `json:"failed"`
+	Pruned    int               `json:"pruned"`
+	Removed   int               `json:"removed_datasets,omitempty"` // destroyed orphans
+	Datasets  []outcome.Dataset `json:"datasets,omitempty"`         // without datasets that had nothing to send
 }
 
 // Brief returns a copy without datasets.

@@ -15,7 +15,7 @@ func TestConcludeOfAStoppedRun(t *testing.T) {
 	for dataset, want := range map[string]string{
 		outcome.Done: outcome.Interrupted, outcome.Interrupted: outcome.Interrupted, outcome.Refused: outcome.Refused, outcome.Failed: outcome.Failed,
 	} {
-		r := &Run{Targets: []*TargetRun{{Outcome: outcome.Failed, Datasets: []DatasetRun{{Outcome: dataset}}}}}
+		r := &Run{Targets: []*TargetRun{{Outcome: outcome.Failed, Datasets: []outcome.Dataset{{Outcome: dataset}}}}}
 		r.Conclude(time.Now(), nil, true)
 		require.Equal(t, want, r.Outcome)
 	}

@@ -74,7 +74,7 @@ func TestCourse(t *testing.T) {
 	at.to(15)
 	rep.Progress(2, connect.Progress{Bytes: 850, LimitedBy: transfer.LimitTarget})
 	at.to(16)
-	rep.Finished(2, &job.StepResult{Bytes: 550, LimitedBy: transfer.LimitTarget})
+	rep.Finished(2, &job.StepResult{Bytes: 550, Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget}})
 
 	c := r.Course()
 	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "what is kept is told on")

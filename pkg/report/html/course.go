@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/size"
@@ -84,7 +84,7 @@ type row struct {
 type span struct{ X, Width, Class, Text string }
 
 // courseOf returns the drawing of a course, or nil if nothing was moved.
-func courseOf(c *history.Course, expected *job.Expected) *course {
+func courseOf(c *history.Course, expected *forecast.Expected) *course {
 	if len(c.Moved.Slices) == 0 || c.Length <= 0 {
 		return nil
 	}

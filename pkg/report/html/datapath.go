@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
 	"zxfer/pkg/size"
@@ -132,7 +132,7 @@ func networkNote(n *transfer.Network) string {
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seconds()*1000) }
 
 // expectedPath shows the measured rate of each part, and the share that the expected rate takes.
-func (a About) expectedPath(ceilings []probe.Ceiling, e *job.Expected) *dataPath {
+func (a About) expectedPath(ceilings []probe.Ceiling, e *forecast.Expected) *dataPath {
 	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
 		return nil
 	}
@@ -235,7 +235,7 @@ func barsOf(a About, ceilings []probe.Ceiling) *bars {
 }
 
 // eta formats the duration of a planned transfer at the expected rate.
-func eta(e *job.Expected) string {
+func eta(e *forecast.Expected) string {
 	if e == nil || e.Bytes == 0 {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
@@ -61,7 +62,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 }
 
 // expectedLimit returns the expected bottleneck, or nil if the transfer is too short.
-func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
+func expectedLimit(ceilings []probe.Ceiling, e *forecast.Expected) *limit {
 	l := limitOf(e.LimitedBy)
 	if l == nil || e.Brief() {
 		return nil
@@ -71,7 +72,7 @@ func expectedLimit(ceilings []probe.Ceiling, e *job.Expected) *limit {
 }
 
 // expectedFigure shows the expected rate and what was not measured.
-func expectedFigure(ceilings []probe.Ceiling, e *job.Expected) figure {
+func expectedFigure(ceilings []probe.Ceiling, e *forecast.Expected) figure {
 	if e.Brief() {
 		return figure{"Expected", "below 1 s", "for " + size.Text(e.Bytes) + "; limit: " + report.LimitText(ceilings, e)}
 	}

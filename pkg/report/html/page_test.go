@@ -12,6 +12,7 @@ import (
 
 	"zxfer/pkg/fault"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/replicate"
@@ -138,7 +139,7 @@ func TestBounded(t *testing.T) {
 // A command that failed before it moved anything still has a page.
 func TestNothingMoved(t *testing.T) {
 	t.Parallel()
-	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}, history.Course{})
+	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Course{})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "beta: no route to host")
 	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)
@@ -195,7 +196,7 @@ func TestLimitBy(t *testing.T) {
 func TestDoctorAsText(t *testing.T) {
 	t.Parallel()
 	r := sampleDoctor()
-	r.Expected = &job.Expected{BytesPerSecond: 480 * mib, LimitedBy: probe.SourceRead, Ceiling: probe.SourceRead, Host: "alpha"}
+	r.Expected = &forecast.Expected{BytesPerSecond: 480 * mib, LimitedBy: probe.SourceRead, Ceiling: probe.SourceRead, Host: "alpha"}
 	html := func() string {
 		t.Helper()
 		html, err := Doctor(sampleAbout(), nil, r, nil)
@@ -203,7 +204,7 @@ func TestDoctorAsText(t *testing.T) {
 		return string(html)
 	}
 	require.Contains(t, html(), "Limited by <b>"+probe.Title(probe.SourceRead)+" on alpha</b>")
-	r.Expected = &job.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}
+	r.Expected = &forecast.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}
 	require.Contains(t, html(), "for 600 B; limit: none that matters")
 	require.NotContains(t, html(), "Limited by")
 	require.NotContains(t, html(), "the narrow part")
@@ -265,7 +266,7 @@ func TestWay(t *testing.T) {
 	require.True(t, w.Parts[2].Narrow)
 	for limit, narrow := range map[string]string{transfer.LimitNetwork: "the link, source to target", connect.LimitShell: "the link, source to target", transfer.LimitReceiverCPU: "processors",
 		transfer.LimitBandwidth: "bandwidth limit", transfer.LimitTarget: "write into the target's pool"} {
-		w := sampleAbout().expectedPath(sampleCeilings(), &job.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
+		w := sampleAbout().expectedPath(sampleCeilings(), &forecast.Expected{BytesPerSecond: 50 * mib, LimitedBy: limit})
 		for _, p := range w.Parts {
 			require.Equal(t, p.Name == narrow, p.Narrow, "%s: %s", limit, p.Name)
 		}

@@ -8,6 +8,7 @@ import (
 	"zxfer/pkg/device"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
@@ -72,7 +73,7 @@ func (t *tape) run(seconds int, rate uint64, limit string) {
 }
 
 func (t *tape) end(limit, failure string) {
-	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, LimitedBy: limit, Error: failure})
+	t.rep.Finished(t.id, &job.StepResult{Bytes: t.bytes - t.since, Bottleneck: connect.Bottleneck{LimitedBy: limit}, Error: failure})
 }
 
 func (t *tape) wait(seconds int, said string) {
@@ -114,7 +115,7 @@ func sampleStages(busy ...int) (out []transfer.Stage) {
 
 func sampleSend() *job.Report {
 	r := &job.Report{
-		Source: "tank/home@monday", Target: "beta:vault", Outcome: outcome.Done, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
+		Source: "tank/home@monday", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Bytes: 12_800 * mib, Seconds: 147.2, LimitedBy: transfer.LimitNetwork,
 		Hosts: []job.HostReport{{Name: "alpha", Role: "source", ZFS: "2.3.9", Backend: "libzfs_core"}, {Name: "beta", Role: "target", ZFS: "2.1.11", Backend: "zfs"}},
 		Wire:  connect.Report{Mode: "tls", Why: "the data is not encrypted by itself", Streams: 2, Dial: "source", Address: "10.0.0.2"},
 		Findings: []finding.Finding{
@@ -123,13 +124,13 @@ func sampleSend() *job.Report {
 				Remedy: "sysctl -w net.ipv4.tcp_rmem='4096 131072 67108864'"}},
 		Plan:     &plan.Plan{Notes: []string{"tank/home/tmp has no snapshot @monday: left out"}},
 		Commands: []string{"zfs send -Lce -I tank/home@sunday tank/home@monday | zfs receive -s -u vault/home"},
-		Expected: &job.Expected{BytesPerSecond: 100 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 120},
+		Expected: &forecast.Expected{BytesPerSecond: 100 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 120},
 	}
 	for _, name := range []string{"tank/home", "tank/home/ada", "tank/home/grace", "tank/mail"} {
 		r.Plan.Datasets = append(r.Plan.Datasets, &plan.Dataset{Source: name, Target: "vault/" + name,
 			Steps: []plan.Step{{Kind: plan.Incremental, Send: zfs.SendSpec{From: "@sunday", To: "monday"}, Bytes: 3_000 * mib}}})
-		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Stages: sampleStages(38, 12, 9, 61),
-			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}})
+		r.Results = append(r.Results, &job.StepResult{Source: name, Verified: "guid and content", Bottleneck: connect.Bottleneck{Stages: sampleStages(38, 12, 9, 61),
+			Network: &transfer.Network{Streams: 2, RTT: 12_345 * time.Microsecond, Retransmits: 31}}})
 	}
 	return r
 }
@@ -148,21 +149,21 @@ func sampleCeilings() []probe.Ceiling {
 
 func sampleDoctor() *job.DoctorReport {
 	return &job.DoctorReport{Findings: sampleSend().Findings, Ceilings: sampleCeilings(), Plan: sampleSend().Commands,
-		Expected: &job.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
+		Expected: &forecast.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
 }
 
 func sampleDevice() (*job.DevReport, history.Course) {
 	t := newTape()
 	rep := t.rec.Device(discardReporter{})
-	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Outcome: outcome.Done, Seconds: 24,
+	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Seconds: 24,
 		From: &device.Facts{Kind: device.KindLVM, Size: 2_000 * mib}, To: &device.Facts{Kind: device.KindMissing}}
 	rep.DeviceStarted(r, 200*mib)
 	for i := range 40 {
 		t.now = t.now.Add(500 * time.Millisecond)
 		rep.Progress(1, connect.Progress{Bytes: uint64(200+i*45) * mib, LimitedBy: transfer.LimitTarget})
 	}
-	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, LimitedBy: transfer.LimitTarget,
-		Wire: "tls", WireBytes: 1_500 * mib, Stages: sampleStages(20, 9, 8, 88)}
+	res := &job.DevResult{Account: device.Account{SourceDigest: "af1349b9", TargetDigest: "af1349b9", Zeros: 300 * mib}, Wire: "tls", WireBytes: 1_500 * mib,
+		Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget, Stages: sampleStages(20, 9, 8, 88)}}
 	rep.DeviceFinished(r, res)
 	r.Results = []*job.DevResult{res}
 	return r, t.rec.Course()

@@ -9,6 +9,7 @@ import (
 
 	"zxfer/pkg/finding"
 	"zxfer/pkg/job"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/report"
@@ -79,7 +80,7 @@ func (p *page) moved(what figure, bytes uint64, seconds float64) {
 }
 
 // expect adds the expected rate and, before a transfer, the expected bottleneck.
-func (p *page) expect(ceilings []probe.Ceiling, e *job.Expected, moved bool) {
+func (p *page) expect(ceilings []probe.Ceiling, e *forecast.Expected, moved bool) {
 	if e == nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/option"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
 )
@@ -187,16 +188,14 @@ func (l Link) probe(ctx context.Context) error {
 	}
 	m := &session{link: l, from: From{l.source.Host, hosts.Nothing{}}, to: To{l.target.Host, hosts.Nothing{}},
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
-	err := l.carrier.run(ctx, m)
-	if err == nil || l.blocksPath(err) || errors.Is(err, hosts.ErrLost) || hosts.UnsupportedByPeer(err) || fault.ClassOf(err) == fault.Refused {
-		return err
+	twice := retry.Loop{
+		Try: func(ctx context.Context, _ int) error { return l.carrier.run(ctx, m) },
+		Curable: func(err, _ error) bool {
+			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && !hosts.UnsupportedByPeer(err) && fault.ClassOf(err) != fault.Refused
+		},
+		Pause: retry.Once(probePause),
 	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(probePause):
-	}
-	return l.carrier.run(ctx, m)
+	return twice.Run(ctx)
 }
 
 // blocksPath reports whether an error means that the path is blocked. Other errors, such as

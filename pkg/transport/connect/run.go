@@ -48,17 +48,30 @@ type Result struct {
 	Sent, Received hosts.Result
 	Wire           string // Local, signed, tls, plain, ssh, nc
 	Bytes          uint64 // received, as far as known
-	Elapsed        time.Duration
-	Stages         []transfer.Stage // of both ends
-	LimitedBy      string
+	Speed
+	Bottleneck
 }
 
-// Rate returns bytes per second.
-func (r *Result) Rate() uint64 {
-	if r.Elapsed <= 0 {
-		return 0
+// Speed is the duration of a transfer and its mean rate.
+type Speed struct {
+	Seconds float64 `json:"seconds"`
+	Rate    uint64  `json:"bytes_per_second"`
+}
+
+// SpeedOf returns the speed of a transfer of that many bytes.
+func SpeedOf(bytes uint64, seconds float64) Speed {
+	s := Speed{Seconds: seconds}
+	if seconds > 0 {
+		s.Rate = uint64(float64(bytes) / seconds)
 	}
-	return uint64(float64(r.Bytes) / r.Elapsed.Seconds())
+	return s
+}
+
+// Bottleneck names what limited a transfer, and holds the measurements of its parts.
+type Bottleneck struct {
+	LimitedBy string            `json:"limited_by,omitempty"`
+	Stages    []transfer.Stage  `json:"stages,omitempty"`  // of both ends
+	Network   *transfer.Network `json:"network,omitempty"` // of the sender
 }
 
 // session is the state of one Run.
@@ -81,12 +94,13 @@ func Run(ctx context.Context, link Link, from From, to To, count Count, report f
 	m.monitor = &monitor{count: count, device: device, started: started, report: report,
 		limit: func(limit string) string { return m.link.carrier.limit(m, limit) }}
 	err := m.link.carrier.run(ctx, m)
-	r := Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes), Elapsed: time.Since(started)}
-	r.Stages = slices.Concat(m.sent.Stages, m.received.Stages)
-	r.LimitedBy = m.monitor.limitedBy(m.sent.Progress, m.received.Progress)
+	r := Result{Sent: m.sent, Received: m.received, Wire: m.link.Wire, Bytes: uint64(m.received.Bytes)}
 	if err != nil {
 		r.Bytes = m.monitor.arrived()
 	}
+	r.Speed = SpeedOf(r.Bytes, time.Since(started).Seconds())
+	r.Bottleneck = Bottleneck{LimitedBy: m.monitor.limitedBy(m.sent.Progress, m.received.Progress),
+		Stages: slices.Concat(m.sent.Stages, m.received.Stages), Network: m.sent.Network}
 	return r, err
 }
 

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if removeRefused == nil {
 		removeRefused = func(*plan.Plan) {}
 	}
-	state.SameHost, _ = e.sameMachine()
+	state.SameHost = e.sameMachine()
 	p := plan.Make(req, *state)
 	more, err := lookUpHistories(ctx, e, &p, state)
 	if err != nil {
@@ -140,15 +139,7 @@ func lookUpZPLVersions(ctx context.Context, e *ends, p *plan.Plan, state *plan.S
 		return nil
 	}
 	found, err := e.source.Properties(ctx, names, []string{"version"})
-	state.Source.Datasets = slices.Clone(state.Source.Datasets) // a batch shares the listing
-	for i, d := range state.Source.Datasets {
-		if v, ok := found[d.Name]["version"]; ok {
-			c := *d
-			c.Properties = maps.Clone(d.Properties)
-			c.Properties["version"] = v
-			state.Source.Datasets[i] = &c
-		}
-	}
+	state.Source = withProperties(state.Source, found)
 	return err
 }
 

@@ -38,24 +38,6 @@ type BatchResult struct {
 	Target zfs.Listing
 }
 
-// DatasetResult is the result of one dataset of a Batch.
-type DatasetResult struct {
-	Source, Target string
-	// Arrive is the snapshot that the target should have, named as on the source. There is its
-	// name on the target, "" if it is missing.
-	Arrive zfs.Version
-	There  string
-	Steps  int    // planned streams
-	Aside  string // new name of the diverged copy, "" if none was renamed
-	Full   int    // number of full streams among them
-	Bytes  uint64
-	// Seconds is the total duration of the dataset's streams.
-	Seconds float64
-	Err     error
-	// Conflict is the ID of the conflict that refused the dataset, "" without one.
-	Conflict string
-}
-
 // RunBatch runs a Batch, or only plans it with DryRun. An error concerns the whole target. Before
 // the move, it means that nothing was sent. Failures of single datasets appear only in their
 // results.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -93,15 +94,21 @@ func localProperties(ctx context.Context, source *end, l zfs.Listing) (zfs.Listi
 	if err != nil {
 		return l, err
 	}
-	copies := make([]*zfs.Dataset, len(l.Datasets)) // a batch shares the listing
+	return withProperties(l, m), nil
+}
+
+// withProperties returns a copy of a listing with more properties. A batch shares its listing.
+func withProperties(l zfs.Listing, more map[string]map[string]zfs.Property) zfs.Listing {
+	l.Datasets = slices.Clone(l.Datasets)
 	for i, d := range l.Datasets {
-		c := *d
-		c.Properties = maps.Clone(d.Properties)
-		maps.Copy(c.Properties, m[d.Name])
-		copies[i] = &c
+		if len(more[d.Name]) > 0 {
+			c := *d
+			c.Properties = maps.Clone(d.Properties)
+			maps.Copy(c.Properties, more[d.Name])
+			l.Datasets[i] = &c
+		}
 	}
-	l.Datasets = copies
-	return l, nil
+	return l
 }
 
 // resolve replaces a source that is a mounted path by its dataset.
@@ -121,25 +128,3 @@ func resolve(ctx context.Context, e *ends, req *Send, log func(string)) error {
 	req.Plan.Source = dataset
 	return nil
 }
-
-func noDataset(at *end, dataset string) error {
-	return fault.Refusef("list what there is: "+zfs.CommandLine([]string{"zfs", "list", "-r", zfs.PoolOf(dataset)}),
-		"%s: no such dataset: %s", at.Label(), dataset)
-}
-
-// MissingPool turns a listing's NotFound error into a refusal with a NoPool.
-func MissingPool(at *hosts.Conn, dataset string, err error) error {
-	if errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
-		return fault.Refusef("list the pools there: zpool list; and those that could be imported: zpool import", "%w", &NoPool{Host: at.Label(), Local: at.Local(), Pool: zfs.PoolOf(dataset)})
-	}
-	return err
-}
-
-// NoPool is the error for a pool that does not exist on a host.
-type NoPool struct {
-	Host  string // for messages
-	Local bool   // Host is the local host
-	Pool  string
-}
-
-func (e *NoPool) Error() string { return e.Host + ": no such pool: " + e.Pool }

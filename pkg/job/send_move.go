@@ -15,17 +15,19 @@ import (
 	"zxfer/pkg/hosts"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
+// mover moves datasets from source to target.
 type mover struct {
 	*ends
 	req     *Send
 	rep     Reporter
 	streams atomic.Int64 // number of started streams
-	changed atomic.Bool  // the target may have changed
+	changed atomic.Bool  // the source or the target may have changed
 	// newRoots holds the copies that became encryption roots, rekeyed those whose key changed,
 	// both by name.
 	newRoots, rekeyed sync.Map
@@ -34,24 +36,25 @@ type mover struct {
 	results []*StepResult // of all streams
 }
 
-// moveAll moves every dataset of a plan, up to Parallel concurrently, each after the datasets it
+// move moves every planned dataset, up to Parallel concurrently, each after the datasets it
 // needs. A failure stops only its dependents. It returns the errors by source dataset.
-func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
+func (t *sendJob) move(ctx context.Context) map[string]error {
 	type state struct {
 		done chan struct{}
 		err  error
 	}
+	start, p := time.Now(), t.report.Plan
 	states := make(map[string]*state, len(p.Datasets))
 	for _, d := range p.Datasets {
 		states[d.Source] = &state{done: make(chan struct{})}
 	}
-	gate := m.newGate()
+	gate := t.newGate()
 	var wg sync.WaitGroup
 	for _, d := range p.Datasets {
 		wg.Go(func() {
 			st := states[d.Source]
 			defer close(st.done)
-			defer func() { m.rep.Ended(d, st.err) }()
+			defer func() { t.rep.Ended(d, st.err) }()
 			for _, need := range d.Needs {
 				n := states[need]
 				<-n.done
@@ -63,14 +66,17 @@ func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
 			if len(d.Steps) == 0 && d.Discard == "" {
 				return
 			}
-			e := m.retrier(d)
 			release, err := gate(ctx)
 			if err != nil {
-				st.err = e.interrupted()
+				st.err = interrupted(d.Source)
 				return
 			}
 			defer release()
-			st.err = e.run(ctx)
+			one := &datasetMove{mover: t.mover, planned: d, left: d}
+			l := newLoop(d.Source, t.req.Retries, t.rep.Log)
+			l.Try, l.Progress = one.try, one.replan
+			l.Curable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
+			st.err = l.Run(ctx)
 		})
 	}
 	wg.Wait()
@@ -80,6 +86,13 @@ func (m *mover) moveAll(ctx context.Context, p *plan.Plan) map[string]error {
 			failed[name] = st.err
 		}
 	}
+	if len(t.results) > 0 {
+		t.report.Seconds = time.Since(start).Seconds()
+	}
+	for _, r := range t.results {
+		t.report.Bytes += r.Bytes
+	}
+	t.report.Results, t.report.LimitedBy = t.results, slowestLimit(t.results)
 	return failed
 }
 
@@ -95,37 +108,55 @@ func (m *mover) newGate() func(context.Context) (func(), error) {
 	}
 }
 
-// retrier returns a retrier that moves one dataset. It surveys and plans again after each
-// failure.
-func (m *mover) retrier(d *plan.Dataset) *retrier {
-	planned := d // later plans must not destroy more than this one
-	return &retrier{
-		name: d.Source, retries: m.req.Retries, log: m.rep.Log,
-		try: func(ctx context.Context, tries int) error {
-			if err := m.checkNewSnapshots(ctx, planned, d); err != nil {
-				return err
-			}
-			if err := m.makeEncryptionRoots(ctx, planned, planned.Parts); err != nil {
-				return err
-			}
-			return m.steps(ctx, planned, d, tries)
-		},
-		progress: func(ctx context.Context) (bool, error) {
-			replanned, err := replan(ctx, m.ends, m.req.Plan, d)
-			if err != nil {
-				return false, err
-			}
-			before := d
-			d = replanned
-			return advanced(before, d), nil
-		},
-		curable: func(err, before error) bool { return transient(err) && !repeated(before, err) },
+// datasetMove moves one dataset, which is planned again after each interruption.
+type datasetMove struct {
+	*mover
+	planned *plan.Dataset // at first; later plans must not destroy more
+	left    *plan.Dataset // what remains to be done
+}
+
+// try prepares the target dataset and moves the remaining streams in order.
+func (m *datasetMove) try(ctx context.Context, tries int) error {
+	if err := m.checkNewSnapshots(ctx); err != nil {
+		return err
 	}
+	if err := m.makeEncryptionRoots(ctx, m.planned, m.planned.Parts); err != nil {
+		return err
+	}
+	d := m.left
+	if err := m.prepareTarget(ctx, d); err != nil {
+		return err
+	}
+	for i := range d.Steps {
+		m.keepKey(&d.Steps[i])
+		r, err := m.stream(ctx, d, i, tries)
+		if err != nil {
+			if err = m.changeKey(ctx, &d.Steps[i], err); err == nil {
+				r, err = m.stream(ctx, d, i, tries)
+			}
+		}
+		if m.recordChange(err, r.Bytes) != nil {
+			return m.addUndoHint(ctx, d, err)
+		}
+	}
+	return nil
+}
+
+// replan surveys and plans the dataset again. It reports whether the last try advanced.
+func (m *datasetMove) replan(ctx context.Context) (bool, error) {
+	before := m.left
+	left, err := replan(ctx, m.ends, m.req.Plan, before)
+	if err != nil {
+		return false, err
+	}
+	m.left = left
+	return advanced(before, left), nil
 }
 
 // checkNewSnapshots refuses a rollback that would destroy a target snapshot taken after the plan,
 // because the user has not seen it.
-func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset) error {
+func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
+	d := m.left
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
@@ -134,7 +165,7 @@ func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset)
 		return err
 	}
 	if t := l.Find(d.Target); t != nil {
-		if v, ok := t.Latest(); ok && v.GUID != d.Steps[0].BaseGUID && !planned.MayLose(v) {
+		if v, ok := t.Latest(); ok && v.GUID != d.Steps[0].BaseGUID && !m.planned.MayLose(v) {
 			return fault.Refusef("the same command plans anew, and names it with what is lost; to keep it, do without {{rollback}}",
 				"%s was taken after this was planned, and would be destroyed", v.In(d.Target))
 		}
@@ -142,8 +173,8 @@ func (m *mover) checkNewSnapshots(ctx context.Context, planned, d *plan.Dataset)
 	return nil
 }
 
-// steps prepares the target dataset and moves its streams in order.
-func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) error {
+// prepareTarget makes the changes to the target that precede the streams of a dataset.
+func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 	target := hosts.By(m.change)
 	if a := d.Aside; a != nil {
 		set := []zfs.DivergedCopy{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
@@ -170,30 +201,16 @@ func (m *mover) steps(ctx context.Context, planned, d *plan.Dataset, tries int) 
 			return err
 		}
 	}
-	if len(d.Moves) > 0 {
-		if err := moveHolds(ctx, target, d.Moves); err != nil {
-			return err
-		}
+	if len(d.Moves) == 0 {
+		return nil
 	}
-	for i := range d.Steps {
-		r, err := m.moveWithKey(ctx, planned, d, &d.Steps[i], func() (*StepResult, error) {
-			id := int(m.streams.Add(1))
-			m.rep.Started(id, d, i)
-			r, err := m.stream(ctx, d, i, id)
-			r.Tries = tries + 1
-			m.rep.Finished(id, r)
-			m.addResult(r)
-			return r, err
-		})
-		if m.recordChange(err, r.Bytes) != nil {
-			return m.addUndoHint(ctx, d, err)
-		}
-	}
-	return nil
+	return moveHolds(ctx, target, d.Moves)
 }
 
-func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*StepResult, error) {
-	step := &d.Steps[i]
+// stream moves the stream of step i.
+func (m *mover) stream(ctx context.Context, d *plan.Dataset, i, tries int) (*StepResult, error) {
+	step, id := &d.Steps[i], int(m.streams.Add(1))
+	m.rep.Started(id, d, i)
 	count := connect.Count{Done: step.Done}
 	if step.Bytes > 0 {
 		count.Total = step.Done + step.Bytes
@@ -207,13 +224,15 @@ func (m *mover) stream(ctx context.Context, d *plan.Dataset, i int, id int) (*St
 		connect.To{Host: m.target.Conn, What: hosts.ReceiveStream{Spec: step.Receive, Options: options}},
 		count, func(p connect.Progress) { m.rep.Progress(id, p) })
 	r := &StepResult{
-		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind,
-		Bytes: res.Bytes, Seconds: res.Elapsed.Seconds(), Rate: res.Rate(), Resumed: step.Kind == plan.Resume,
-		Wire: res.Wire, Network: res.Sent.Network, Digest: res.Received.Digest, Stages: res.Stages, LimitedBy: res.LimitedBy,
+		Source: d.Source, Target: d.Target, Snapshot: "@" + step.Send.To, Kind: step.Kind, Tries: tries + 1,
+		Bytes: res.Bytes, Speed: res.Speed, Resumed: step.Kind == plan.Resume, Wire: res.Wire, Bottleneck: res.Bottleneck,
+		Digest: res.Received.Digest,
 	}
 	if err != nil {
 		r.Error = err.Error()
 	}
+	m.rep.Finished(id, r)
+	m.addResult(r)
 	return r, err
 }
 
@@ -259,7 +278,7 @@ func (m *mover) change(ctx context.Context, f func(hosts.Host) error) error {
 	return m.recordChange(m.target.Do(ctx, f), 0)
 }
 
-// recordChange records that the target may have changed, except after a refusal without any
+// recordChange records that a host may have changed, except after a refusal without any
 // bytes. It returns err.
 func (m *mover) recordChange(err error, bytes uint64) error {
 	if bytes > 0 || outcome.Of(err) != outcome.Refused {
@@ -310,12 +329,12 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		c := p.Conflicts[0]
 		err := fault.Failf(c.Remedy, "%s", c.Summary)
 		if c.ID != plan.HalfReceived {
-			err = &permanentError{err}
+			err = &retry.Permanent{Err: err}
 		}
 		return nil, err
 	}
 	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &permanentError{fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
+		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed while it was being sent", e.source.Label(), d.Arrive.In(d.Source))}
 	}
 	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err
@@ -345,17 +364,4 @@ func slowestLimit(all []*StepResult) string {
 		return ""
 	}
 	return longest.LimitedBy
-}
-
-// skippedError reports a dataset that was not sent because another one failed.
-type skippedError struct{ dataset, need string }
-
-func (e *skippedError) Error() string {
-	return fmt.Sprintf("%s was not sent: it needs %s, which failed", e.dataset, e.need)
-}
-
-// skippedCause returns a skippedError with the class of err: the command that resumes the other
-// dataset also sends this one.
-func skippedCause(dataset, need string, err error) error {
-	return &fault.Error{Class: fault.ClassOf(err), Err: &skippedError{dataset: dataset, need: need}}
 }

@@ -16,11 +16,86 @@ import (
 	"zxfer/pkg/fault"
 	"zxfer/pkg/finding"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/connect"
 )
+
+// Dev is a request for `zxfer dev`.
+type Dev struct {
+	Source endpoint.Endpoint // Name is an absolute path
+	Target endpoint.Endpoint
+	// Compare hashes both devices and copies nothing.
+	Compare bool
+	DryRun  bool
+	Measure bool // measure the bottleneck before the copy
+	// Digest is device.XXH3 or device.BLAKE3. "" uses XXH3, except for resumed copies and delta
+	// copies.
+	Digest string
+
+	transport.Settings
+	device.Request // its Options lack the transport settings
+
+	SkipChecks []string // IDs of findings to skip
+
+	Retries int // after interruptions, without progress in between
+}
+
+// DevReporter receives the events of a device copy.
+type DevReporter interface {
+	Watcher
+	// DevicePlanned is called once, before any change.
+	DevicePlanned(*DevReport)
+	// DeviceStarted is called for every try; done counts resumed bytes.
+	DeviceStarted(r *DevReport, done uint64)
+	// Progress is called about twice a second; id is 1.
+	Progress(id int, p connect.Progress)
+	// DeviceFinished is called after every started try.
+	DeviceFinished(r *DevReport, result *DevResult)
+}
+
+// DevReport is the JSON report of `zxfer dev`, first with the plan, then with results.
+type DevReport struct {
+	Schema             string             `json:"schema"` // "zxfer.dev/v1"
+	Source             string             `json:"source"`
+	Target             string             `json:"target"`
+	DryRun             bool               `json:"dry_run"`
+	Compare            bool               `json:"compare,omitempty"`
+	Wire               connect.Report     `json:"wire"`
+	From               *device.Facts      `json:"source_device,omitempty"`
+	To                 *device.Facts      `json:"target_device,omitempty"`
+	Problems           []finding.Finding  `json:"problems"`
+	Findings           []finding.Finding  `json:"findings"`           // on hosts and link
+	Ceilings           []probe.Ceiling    `json:"ceilings,omitempty"` // of --measure
+	Expected           *forecast.Expected `json:"expected,omitempty"`
+	Size               uint64             `json:"size"`
+	Block              int                `json:"block"`
+	Digest             string             `json:"digest,omitempty"` // algorithm: xxh3 or blake3
+	Delta              bool               `json:"delta,omitempty"`
+	Resumable          uint64             `json:"resumable,omitempty"` // bytes stored by an interrupted copy
+	Unusable           string             `json:"unusable,omitempty"`  // why it cannot be resumed
+	Results            []*DevResult       `json:"results"`             // one per try
+	Seconds            float64            `json:"seconds,omitempty"`   // duration of copying or comparing
+	Equal              *bool              `json:"equal,omitempty"`     // of a comparison
+	Differ             []device.Range     `json:"differ,omitempty"`    // of a comparison: approximate ranges
+	outcome.Conclusion                    // planned, done, equal, different, failed, refused, interrupted
+}
+
+// DevResult is the result of one try.
+type DevResult struct {
+	device.Account
+	connect.Speed        // of device bytes
+	WireBytes     int64  `json:"wire_bytes"`
+	Wire          string `json:"wire"`
+	Tries         int    `json:"tries"`
+	Resumes       bool   `json:"resumes"`
+	connect.Bottleneck
+	Error string `json:"error,omitempty"`
+}
 
 // RunDev runs `zxfer dev`. It returns the report also with an error. Errors are Refused if
 // nothing was changed, and Interrupted if the same command resumes.
@@ -30,10 +105,16 @@ func RunDev(ctx context.Context, req Dev, at *hosts.Set, rep DevReporter) (*DevR
 		DryRun: req.DryRun, Compare: req.Compare, Problems: []finding.Finding{}, Findings: []finding.Finding{}, Results: []*DevResult{},
 	}}
 	err := outcome.Settle(ctx, d.run(ctx))
-	r := d.report
-	r.Outcome = d.outcome(err)
-	if err != nil {
-		r.Error, r.Hint = err.Error(), fault.HintOf(err)
+	r, success := d.report, outcome.Done
+	switch {
+	case req.DryRun:
+		success = outcome.Planned
+	case req.Compare:
+		success = "equal"
+	}
+	r.Conclusion = outcome.Conclude(err, success)
+	if r.Equal != nil && !*r.Equal {
+		r.Outcome = "different"
 	}
 	return r, err
 }
@@ -47,50 +128,36 @@ type deviceJob struct {
 	state  device.State
 }
 
-func (d *deviceJob) outcome(err error) string {
-	switch {
-	case d.report.Equal != nil && !*d.report.Equal:
-		return "different"
-	case err != nil:
-		return outcome.Of(err)
-	case d.req.Compare && !d.req.DryRun:
-		return "equal"
-	case d.req.DryRun:
-		return outcome.Planned
-	}
-	return outcome.Done
-}
-
 func (d *deviceJob) run(ctx context.Context) error {
-	if err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey); err != nil {
-		return unchanged(err)
+	s := stages{
+		survey: func(ctx context.Context) error {
+			err := withActivity(ctx, d.rep, fmt.Sprintf("looking at %s and %s", d.req.Source, d.req.Target), d.survey)
+			if err == nil && !d.req.Compare {
+				err = d.checkCopy(ctx)
+			}
+			return err
+		},
+		admit:    d.admit,
+		moves:    func() bool { return !d.req.Compare },
+		evaluate: d.evaluate,
+		planned:  func() { d.rep.DevicePlanned(d.report) },
 	}
-	if d.req.Compare {
-		d.rep.DevicePlanned(d.report)
-		if d.req.DryRun {
-			return nil
-		}
+	if d.req.Measure {
+		s.measure = d.measure
+	}
+	err := d.prepare(ctx, d.rep, &s)
+	switch {
+	case err != nil || d.req.DryRun:
+		return err
+	case d.req.Compare:
 		return unchanged(d.timed(ctx, d.compare))
 	}
-	if err := d.checkCopy(ctx); err != nil {
-		return unchanged(err)
-	}
-	if d.refuse() == nil { // a refused copy needs no path and no measurement
-		if err := d.open(ctx, d.rep); err != nil {
-			return err
-		}
-		d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
-	}
-	if d.req.Measure && d.refuse() == nil {
-		if err := d.measure(ctx); err != nil {
-			return unchanged(err)
-		}
-	}
-	d.rep.DevicePlanned(d.report)
-	if err := d.refuse(); err != nil || d.req.DryRun {
-		return err
-	}
 	return d.timed(ctx, d.copy)
+}
+
+// evaluate describes the transport and evaluates the checks on the hosts and the link.
+func (d *deviceJob) evaluate() {
+	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
 }
 
 // timed runs f and records its duration in the report.
@@ -155,7 +222,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	if err := d.choose(d.req.Settings); err != nil {
 		return err
 	}
-	d.report.Wire, d.report.Findings = d.link.ForSize(d.report.Size).Report(false, true), d.findings()
+	d.evaluate()
 	return nil
 }
 
@@ -218,8 +285,8 @@ func notAPath(e endpoint.Endpoint) error {
 	return fault.Usagef("write a path, such as "+shellquote.Join(path)+"; datasets are for zxfer send", "%s is no path of a device or image file", e)
 }
 
-// refuse returns an error for problems at fail level, nil if there are none.
-func (d *deviceJob) refuse() error {
+// admit returns an error for problems at fail level, nil if there are none.
+func (d *deviceJob) admit() error {
 	return finding.Refusal(slices.Concat(finding.Failed(d.report.Problems), preflight.Blocking(d.report.Findings, d.req.SkipChecks)))
 }
 
@@ -245,11 +312,9 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	r := &DevResult{Account: a.Result.Device, Tries: 1, Stages: a.Result.Stages, Seconds: max(a.Result.Elapsed, b.Result.Elapsed).Seconds()}
+	r := &DevResult{Account: a.Result.Device, Tries: 1, Bottleneck: connect.Bottleneck{Stages: a.Result.Stages},
+		Speed: connect.SpeedOf(d.report.Size, max(a.Result.Elapsed, b.Result.Elapsed).Seconds())}
 	r.TargetDigest = b.Result.Device.SourceDigest
-	if r.Seconds > 0 {
-		r.Rate = uint64(float64(d.report.Size) / r.Seconds)
-	}
 	d.report.Results = append(d.report.Results, r)
 	equal := r.SourceDigest == r.TargetDigest
 	d.report.Equal = &equal

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -11,6 +12,10 @@ import (
 	"zxfer/pkg/endpoint"
 	"zxfer/pkg/fault"
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/measure"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/retry"
 	"zxfer/pkg/transport/connect"
 )
 
@@ -21,20 +26,19 @@ func (d *deviceJob) copy(ctx context.Context) error {
 	if d.hasStream() {
 		err = d.copyStream(ctx, name)
 	} else {
-		e := &retrier{
-			name: name, retries: d.req.Retries, log: d.rep.Log, try: d.try,
-			progress: func(ctx context.Context) (bool, error) {
-				before := d.state.Stored
-				err := d.inspectDevices(ctx)
-				return d.state.Stored > before, err
-			},
-			curable: func(err, _ error) bool {
-				// A refusal that the first try did not get comes most likely from the previous
-				// try, whose agent has not noticed the lost connection yet.
-				return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
-			},
+		l := newLoop(name, d.req.Retries, d.rep.Log)
+		l.Try = d.try
+		l.Progress = func(ctx context.Context) (bool, error) {
+			before := d.state.Stored
+			err := d.inspectDevices(ctx)
+			return d.state.Stored > before, err
 		}
-		err = e.run(ctx)
+		l.Curable = func(err, _ error) bool {
+			// A refusal that the first try did not get comes most likely from the previous
+			// try, whose agent has not noticed the lost connection yet.
+			return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
+		}
+		err = l.Run(ctx)
 	}
 	if err != nil {
 		return err
@@ -64,7 +68,7 @@ func (d *deviceJob) inspectDevices(ctx context.Context) error {
 		case now.Kind == device.KindMissing && !planned.IsFile(): // not yet present
 			return fmt.Errorf("%s is not there", end)
 		case !now.Same(*planned):
-			return &permanentError{fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
+			return &retry.Permanent{Err: fault.Failf("name it by what stays the same, as in /dev/disk/by-id",
 				"%s: it is not the device any more that the copy began with", end)}
 		}
 		// Keep the planned facts of a source file: they reveal later writes to it.
@@ -133,8 +137,7 @@ func (d *deviceJob) compareDigests(r *DevResult) error {
 // result merges the accounts of both ends.
 func (d *deviceJob) result(res connect.Result) *DevResult {
 	sent, received := res.Sent, res.Received
-	r := &DevResult{Seconds: res.Elapsed.Seconds(), Wire: res.Wire, Network: sent.Network,
-		WireBytes: max(sent.WireBytes, received.WireBytes), Stages: res.Stages, LimitedBy: res.LimitedBy}
+	r := &DevResult{Wire: res.Wire, WireBytes: max(sent.WireBytes, received.WireBytes), Bottleneck: res.Bottleneck}
 	if received.Device != nil {
 		r.Account = *received.Device
 	}
@@ -153,8 +156,32 @@ func (d *deviceJob) result(res connect.Result) *DevResult {
 		r.Size = d.task.Source.Size
 	}
 	r.Block = d.task.Options.Block
-	if r.Seconds > 0 {
-		r.Rate = uint64(float64(r.Data+r.Zeros+r.Present-r.Resumed) / r.Seconds)
-	}
+	r.Speed = connect.SpeedOf(uint64(max(0, r.Data+r.Zeros+r.Present-r.Resumed)), res.Seconds)
 	return r
+}
+
+// measure measures the parts of a device copy: the link, reading the source, and writing next to
+// an image file. It does not write to block devices.
+func (d *deviceJob) measure(ctx context.Context) error {
+	m := d.measurer(d.link.Resolve(false), measureTime, d.rep.Activity)
+	if err := m.OtherLoad(ctx); err != nil {
+		return err
+	}
+	var all measure.Rounds
+	if !d.sameHost() {
+		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
+	}
+	if !isStandard(d.req.Source) {
+		all.Add(m.OnHost(&m.Source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))
+	}
+	if !isStandard(d.req.Target) && d.task.Target.IsFile() {
+		all.Add(m.OnHost(&m.Target, probe.Request{ID: probe.PathWrite, Dataset: path.Dir(d.task.Target.Path)}))
+	}
+	if err := m.Run(ctx, all); err != nil {
+		return err
+	}
+	d.links = m.Links
+	d.report.Ceilings, d.report.Findings = m.Ceilings, d.findings()
+	d.report.Expected = m.Expected(d.report.Size, d.task.Options.BandLimit)
+	return nil
 }

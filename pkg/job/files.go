@@ -63,13 +63,11 @@ type FilesReport struct {
 	// Plan counts the files to restore, before any change.
 	Plan files.Account `json:"plan"`
 	// Result counts the files of all tries.
-	Result    *files.Account `json:"result,omitempty"`
-	Bytes     uint64         `json:"bytes"` // stream bytes
-	Seconds   float64        `json:"seconds,omitempty"`
-	LimitedBy string         `json:"limited_by,omitempty"`
-	Outcome   string         `json:"outcome"` // planned, done, up-to-date, failed, refused, interrupted
-	Error     string         `json:"error,omitempty"`
-	Hint      string         `json:"hint,omitempty"`
+	Result             *files.Account `json:"result,omitempty"`
+	Bytes              uint64         `json:"bytes"` // stream bytes
+	Seconds            float64        `json:"seconds,omitempty"`
+	LimitedBy          string         `json:"limited_by,omitempty"`
+	outcome.Conclusion                // planned, done, up-to-date, failed, refused, interrupted
 }
 
 // RunFiles runs `zxfer restore --files`. Errors are classified as in RunDev.
@@ -77,18 +75,15 @@ func RunFiles(ctx context.Context, req Files, at *hosts.Set, rep FilesReporter) 
 	f := &filesJob{req: req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings), report: &FilesReport{
 		Schema: "zxfer.files/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun, Findings: []finding.Finding{}}}
 	err := outcome.Settle(ctx, f.run(ctx))
-	r := f.report
+	success := outcome.Done
 	switch {
-	case err != nil:
-		r.Outcome, r.Error, r.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
 	case req.DryRun:
-		r.Outcome = outcome.Planned
-	case r.Result == nil:
-		r.Outcome = outcome.UpToDate
-	default:
-		r.Outcome = outcome.Done
+		success = outcome.Planned
+	case f.report.Result == nil:
+		success = outcome.UpToDate
 	}
-	return r, err
+	f.report.Conclusion = outcome.Conclude(err, success)
+	return f.report, err
 }
 
 type filesJob struct {
@@ -100,29 +95,31 @@ type filesJob struct {
 }
 
 func (f *filesJob) run(ctx context.Context) error {
-	if err := withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey); err != nil {
-		return unchanged(err)
-	}
-	if err := f.open(ctx, f.rep); err != nil {
+	err := f.prepare(ctx, f.rep, &stages{
+		survey: func(ctx context.Context) error {
+			return withActivity(ctx, f.rep, fmt.Sprintf("looking at %s and %s", f.req.Source, f.req.Target), f.survey)
+		},
+		admit:    f.admit,
+		moves:    func() bool { return true },
+		evaluate: func() { f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings() },
+		measure: func(ctx context.Context) error {
+			if err := withActivity(ctx, f.rep, "looking at what would come", f.preview); err != nil {
+				return err
+			}
+			f.report.Plan = f.pending
+			return nil
+		},
+		planned: func() {
+			if preflight.Blocking(f.report.Findings, nil) == nil { // otherwise there was no preview
+				f.rep.FilesPlanned(f.report)
+			}
+		},
+	})
+	if err != nil || f.req.DryRun || f.pending.New+f.pending.Replaced+f.pending.Failed == 0 && !f.pending.Unfinished {
 		return err
-	}
-	f.report.Wire, f.report.Findings = f.link.Report(false, true), f.findings()
-	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
-		return err
-	}
-	if err := withActivity(ctx, f.rep, "looking at what would come", f.preview); err != nil {
-		return unchanged(err)
-	}
-	f.report.Plan = f.pending
-	f.rep.FilesPlanned(f.report)
-	if err := f.refuse(); err != nil || f.req.DryRun {
-		return err
-	}
-	if f.pending.New+f.pending.Replaced+f.pending.Failed == 0 && !f.pending.Unfinished {
-		return nil
 	}
 	start := time.Now()
-	err := f.restoreFiles(ctx)
+	err = f.restoreFiles(ctx)
 	f.report.Seconds = time.Since(start).Seconds()
 	return err
 }
@@ -172,8 +169,11 @@ func (f *filesJob) survey(ctx context.Context) error {
 	return nil
 }
 
-// refuse returns an error if existing files conflict with the restore.
-func (f *filesJob) refuse() error {
+// admit returns an error if a check fails, or if existing files conflict with the restore.
+func (f *filesJob) admit() error {
+	if err := finding.Refusal(preflight.Blocking(f.report.Findings, nil)); err != nil {
+		return err
+	}
 	p := &f.pending
 	if n := len(p.Blocked); n > 0 {
 		return fault.Refusef("name another directory, or move what is there",
@@ -192,33 +192,31 @@ func (f *filesJob) refuse() error {
 func (f *filesJob) restoreFiles(ctx context.Context) error {
 	var total files.Account
 	var failed files.Failures // of all tries
-	e := &retrier{
-		name: fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), retries: f.req.Retries, log: f.rep.Log,
-		try: func(ctx context.Context, _ int) error {
-			f.rep.FilesStarted(f.report, f.pending.Rest)
-			r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
-				func(p connect.Progress) { f.rep.Progress(1, p) })
-			f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
-			f.report.Result, total = &total, a
-			// Add the results of earlier tries, which the last try does not count.
-			p := &f.report.Plan
-			total.New += p.New - min(p.New, f.pending.New)
-			total.Replaced += p.Replaced - min(p.Replaced, f.pending.Replaced)
-			total.Bytes += p.Bytes - min(p.Bytes, f.pending.Bytes)
-			total.Same = p.Same
-			failed = mergeFailures(failed, total.Failures)
-			total.Failures = failed
-			f.rep.FilesFinished(f.report, r.Bytes, err)
-			return err
-		},
-		progress: func(ctx context.Context) (bool, error) {
-			before := f.pending.New + f.pending.Replaced
-			err := f.preview(ctx)
-			return f.pending.New+f.pending.Replaced < before, err
-		},
-		curable: func(err, _ error) bool { return transient(err) },
+	l := newLoop(fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log)
+	l.Try = func(ctx context.Context, _ int) error {
+		f.rep.FilesStarted(f.report, f.pending.Rest)
+		r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
+			func(p connect.Progress) { f.rep.Progress(1, p) })
+		f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
+		f.report.Result, total = &total, a
+		// Add the results of earlier tries, which the last try does not count.
+		p := &f.report.Plan
+		total.New += p.New - min(p.New, f.pending.New)
+		total.Replaced += p.Replaced - min(p.Replaced, f.pending.Replaced)
+		total.Bytes += p.Bytes - min(p.Bytes, f.pending.Bytes)
+		total.Same = p.Same
+		failed = mergeFailures(failed, total.Failures)
+		total.Failures = failed
+		f.rep.FilesFinished(f.report, r.Bytes, err)
+		return err
 	}
-	if err := e.run(ctx); err != nil {
+	l.Progress = func(ctx context.Context) (bool, error) {
+		before := f.pending.New + f.pending.Replaced
+		err := f.preview(ctx)
+		return f.pending.New+f.pending.Replaced < before, err
+	}
+	l.Curable = func(err, _ error) bool { return transient(err) }
+	if err := l.Run(ctx); err != nil {
 		return changed(err)
 	}
 	if total.Failed == 0 {

@@ -6,14 +6,10 @@ import (
 	"strings"
 
 	"zxfer/pkg/finding"
+	"zxfer/pkg/outcome"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/preflight"
 )
-
-// admit refuses a plan with conflicts or blocking findings.
-func admit(p *plan.Plan, found []finding.Finding, skip []string) error {
-	return finding.Refusal(slices.Concat(p.Conflicts, preflight.Blocking(found, skip)))
-}
 
 // admission admits the datasets of a plan one by one: a conflict stops only its dataset and those
 // that need it.
@@ -94,7 +90,7 @@ func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	why := map[string]*DatasetResult{}
 	for _, c := range p.Conflicts {
 		if why[c.Source] == nil {
-			why[c.Source] = &DatasetResult{Source: c.Source, Target: c.Target, Conflict: c.ID, Err: c.Err()}
+			why[c.Source] = &DatasetResult{Dataset: outcome.Dataset{Source: c.Source, Target: c.Target, Conflict: c.ID}, Err: c.Err()}
 			refused = append(refused, why[c.Source])
 		}
 	}
@@ -102,12 +98,12 @@ func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 	for _, d := range p.Datasets { // Needs precede their dependents.
 		for _, need := range d.Needs {
 			if why[d.Source] == nil && why[need] != nil {
-				why[d.Source] = &DatasetResult{Source: d.Source, Target: d.Target, Err: skippedCause(d.Source, need, why[need].Err)}
+				why[d.Source] = &DatasetResult{Dataset: outcome.Dataset{Source: d.Source, Target: d.Target}, Err: skippedCause(d.Source, need, why[need].Err)}
 				refused = append(refused, why[d.Source])
 			}
 		}
 		if r := why[d.Source]; r != nil {
-			r.Arrive, r.Steps = d.Arrive, len(d.Steps)
+			r.Arrive, r.Snapshot, r.Streams = d.Arrive, d.Arrive.Name, len(d.Steps)
 			continue
 		}
 		rest = append(rest, d)

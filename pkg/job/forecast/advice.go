@@ -1,4 +1,4 @@
-package job
+package forecast
 
 import (
 	"cmp"
@@ -13,7 +13,6 @@ import (
 	"zxfer/pkg/transfer"
 	"zxfer/pkg/transport"
 	"zxfer/pkg/transport/tcp"
-	"zxfer/pkg/zfs"
 )
 
 // Advice names the most useful change.
@@ -24,55 +23,40 @@ type Advice struct {
 	Why    string `json:"why"`
 }
 
-// adviser derives advice from the findings and the bottleneck. It considers only findings that
+// Adviser derives advice from the findings and the bottleneck. It considers only findings that
 // affect the bottleneck: a slow checksum does not slow down a transfer that waits for disks.
-type adviser struct {
-	found    []finding.Finding
-	ceilings []probe.Ceiling
-	expected *Expected
-	machines machines
-	pools    map[string]string // pools of the transfer, by host
-	// way holds the requested transport settings. sealable means that the source's data is
+type Adviser struct {
+	Found    []finding.Finding
+	Ceilings []probe.Ceiling
+	Expected *Expected
+	Machines Machines
+	Pools    map[string]string // pools of the transfer, by host
+	// Transport holds the requested transport settings. Sealable means that the source's data is
 	// encrypted.
-	way      transport.Settings
-	sealable bool
-	decrypt  bool
-	hidden   bool // a restricted key hid measurements of the link
+	Transport transport.Settings
+	Sealable  bool
+	Decrypt   bool
+	Hidden    bool // a restricted key hid measurements of the link
 }
 
-func (d *doctor) advise() *Advice {
-	a := &adviser{found: d.report.Findings, ceilings: d.report.Ceilings, expected: d.report.Expected, machines: d.machines,
-		way: d.req.Send.Settings, decrypt: d.req.Send.Plan.Decrypt, pools: map[string]string{}}
-	for _, s := range d.state.Source.Datasets {
-		a.sealable = a.sealable || s.Encrypted()
-	}
-	if len(d.planned.Datasets) > 0 {
-		a.pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
-		a.pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
-	}
-	for _, g := range d.report.Grants {
-		a.hidden = a.hidden || slices.Contains(g.Unseen, linkOut)
-	}
-	return a.advice()
-}
-
-func (a *adviser) advice() *Advice {
+// Advice returns the most useful change.
+func (a *Adviser) Advice() *Advice {
 	advice := a.forLimit()
-	if a.expected.Brief() && advice.ID == "" {
+	if a.Expected.Brief() && advice.ID == "" {
 		return &Advice{Why: "so little is there at once"}
 	}
-	if a.hidden && advice.Remedy == "" {
+	if a.Hidden && advice.Remedy == "" {
 		return &Advice{Remedy: "use a key that is not restricted, to measure all of the way", Why: "this one does not allow it"}
 	}
 	return advice
 }
 
 // forLimit returns the advice for the measured bottleneck.
-func (a *adviser) forLimit() *Advice {
+func (a *Adviser) forLimit() *Advice {
 	if f := a.worst(finding.Fail, notPipelineOnly); f != nil {
 		return f
 	}
-	e := a.expected
+	e := a.Expected
 	if e == nil {
 		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "no check found a fault"})
 	}
@@ -83,27 +67,27 @@ func (a *adviser) forLimit() *Advice {
 		return &Advice{Remedy: "raise {{bwlimit}}, if more is wanted", Why: "it was asked for"}
 	case limit == transfer.LimitSenderCPU, limit == transfer.LimitReceiverCPU:
 		return a.processors(e.Ceiling == "")
-	case e.Ceiling == linkOut:
+	case e.Ceiling == Link:
 		return a.network()
 	case e.Ceiling == probe.LoopbackTLS:
 		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "this host alone was looked at; name a TARGET"})
 	case limit == transfer.LimitSource, limit == transfer.LimitTarget:
-		if i := slices.IndexFunc(a.ceilings, e.Names); i >= 0 {
-			return a.storage(a.ceilings[i])
+		if i := slices.IndexFunc(a.Ceilings, e.Names); i >= 0 {
+			return a.storage(a.Ceilings[i])
 		}
 	}
 	return &Advice{Why: "it is the " + e.LimitedBy}
 }
 
 // network returns the advice for a bottleneck in the link.
-func (a *adviser) network() *Advice {
+func (a *Adviser) network() *Advice {
 	why := "it is the link"
-	if a.way.Wire == transport.NC {
+	if a.Transport.Wire == transport.NC {
 		why = "{{wire nc}} does not tell more"
 	}
 	return cmp.Or(
 		a.port(),
-		a.worst(finding.Warn, checksOn(a.expected.Host, "link")),
+		a.worst(finding.Warn, checksOn(a.Expected.Host, "link")),
 		a.worst(finding.Warn, checksOn("", "tcp-scaling", "nic")),
 		a.saturated(),
 		&Advice{Why: why})
@@ -111,8 +95,8 @@ func (a *adviser) network() *Advice {
 
 // processors returns the advice for a CPU bottleneck. If all is true, every part of the transfer
 // shares the CPUs; otherwise only the link is limited.
-func (a *adviser) processors(all bool) *Advice {
-	host := a.expected.Host
+func (a *Adviser) processors(all bool) *Advice {
+	host := a.Expected.Host
 	bearing := []string{}
 	link := []string{"link"} // more CPUs allow more streams
 	port := a.port()
@@ -120,9 +104,9 @@ func (a *adviser) processors(all bool) *Advice {
 		bearing, link, port = a.kernel(), nil, nil
 	}
 	why := "it is the processors of " + host
-	if m := a.machines[host]; m != nil && m.cpus > 0 {
-		why = fmt.Sprintf("it is what %.0f processors of %s do", m.cpus, host)
-		if m.cpus == 1 {
+	if m := a.Machines[host]; m != nil && m.CPUs > 0 {
+		why = fmt.Sprintf("it is what %.0f processors of %s do", m.CPUs, host)
+		if m.CPUs == 1 {
 			why = "it is what the one processor of " + host + " does"
 		}
 	}
@@ -141,13 +125,13 @@ const busyThread = 0.7
 
 // storage returns the advice for a bottleneck in reading the source or writing the target: disks,
 // or one computing ZFS thread.
-func (a *adviser) storage(c probe.Ceiling) *Advice {
+func (a *Adviser) storage(c probe.Ceiling) *Advice {
 	if c.ID == probe.PathRead || c.ID == probe.PathWrite {
 		return &Advice{Why: "it is the disks or the share at the path"}
 	}
 	other := 0.0
-	if m := a.machines[c.Host]; m != nil {
-		other = m.otherLoad
+	if m := a.Machines[c.Host]; m != nil {
+		other = m.OtherLoad
 	}
 	if c.CPU-other >= busyThread && c.IOWait < busyThread {
 		return cmp.Or(
@@ -156,7 +140,7 @@ func (a *adviser) storage(c probe.Ceiling) *Advice {
 			a.worst(finding.Note, checksOn(c.Host, "governor")),
 			&Advice{Why: "it is ZFS on a processor of " + c.Host})
 	}
-	pool := a.pools[c.Host]
+	pool := a.Pools[c.Host]
 	its := func(f finding.Finding) bool {
 		return checksOn(c.Host, "pools", "pool-health", "pool-full")(f) && strings.Contains(f.Summary+" ", "pool "+pool+" ")
 	}
@@ -164,9 +148,9 @@ func (a *adviser) storage(c probe.Ceiling) *Advice {
 }
 
 // kernel returns the IDs of the checks on computation inside ZFS.
-func (a *adviser) kernel() []string {
+func (a *Adviser) kernel() []string {
 	ids := []string{"fpu", "fletcher"}
-	if a.decrypt {
+	if a.Decrypt {
 		ids = append(ids, "aes", "gcm")
 	}
 	return ids
@@ -174,21 +158,21 @@ func (a *adviser) kernel() []string {
 
 // signedRaw advises to send encrypted data raw: signing each frame costs less CPU than encrypting
 // it again.
-func (a *adviser) signedRaw() *Advice {
+func (a *Adviser) signedRaw() *Advice {
 	switch {
-	case !a.sealable:
+	case !a.Sealable:
 		return nil
-	case a.decrypt:
+	case a.Decrypt:
 		return &Advice{Remedy: "leave {{decrypt}} out", Why: "encrypted data goes raw and signed then, which costs processors less than TLS"}
-	case a.way.Wire == string(tcp.TLS):
+	case a.Transport.Wire == string(tcp.TLS):
 		return &Advice{Remedy: "leave {{wire tls}} out", Why: "raw streams of encrypted data go signed then, which costs processors less than TLS"}
 	}
 	return nil
 }
 
 // port advises to open a port instead of using ssh.
-func (a *adviser) port() *Advice {
-	if a.way.Wire != transport.SSH {
+func (a *Adviser) port() *Advice {
+	if a.Transport.Wire != transport.SSH {
 		return nil
 	}
 	return &Advice{Remedy: "leave {{wire ssh}} out, where a port can be opened", Why: "ssh moves it all by one processor at each end"}
@@ -196,9 +180,9 @@ func (a *adviser) port() *Advice {
 
 // saturated advises to stop other load if a host has almost no free CPU: then any part may wait
 // for it.
-func (a *adviser) saturated() *Advice {
-	for _, host := range slices.Sorted(maps.Keys(a.machines)) {
-		if m := a.machines[host]; m.cpus > 0 && m.cpus-m.otherLoad < leastFree {
+func (a *Adviser) saturated() *Advice {
+	for _, host := range slices.Sorted(maps.Keys(a.Machines)) {
+		if m := a.Machines[host]; m.CPUs > 0 && m.CPUs-m.OtherLoad < leastFree {
 			return a.otherLoad(host)
 		}
 	}
@@ -206,21 +190,21 @@ func (a *adviser) saturated() *Advice {
 }
 
 // otherLoad advises to stop other load on a host, nil if there is little.
-func (a *adviser) otherLoad(host string) *Advice {
-	m := a.machines[host]
-	if m == nil || m.otherLoad < 0.5 || m.otherLoad < m.cpus/4 {
+func (a *Adviser) otherLoad(host string) *Advice {
+	m := a.Machines[host]
+	if m == nil || m.OtherLoad < 0.5 || m.OtherLoad < m.CPUs/4 {
 		return nil
 	}
-	return &Advice{Host: host, Remedy: "end what else runs there, or wait for it", Why: fmt.Sprintf("%.1f of %.0f processors are busy with other things", m.otherLoad, m.cpus)}
+	return &Advice{Host: host, Remedy: "end what else runs there, or wait for it", Why: fmt.Sprintf("%.1f of %.0f processors are busy with other things", m.OtherLoad, m.CPUs)}
 }
 
 // worst returns advice from the most serious finding that is at least as severe as least and
 // satisfies bears, or nil.
-func (a *adviser) worst(least finding.Severity, bears func(finding.Finding) bool) *Advice {
+func (a *Adviser) worst(least finding.Severity, bears func(finding.Finding) bool) *Advice {
 	var most *finding.Finding
-	for i, f := range a.found {
+	for i, f := range a.Found {
 		if bears(f) && f.Severity.Compare(least) >= 0 && (most == nil || f.Severity.Compare(most.Severity) > 0) {
-			most = &a.found[i]
+			most = &a.Found[i]
 		}
 	}
 	if most == nil {

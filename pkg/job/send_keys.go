@@ -31,30 +31,34 @@ func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.S
 	return err
 }
 
-// moveWithKey runs move for a step whose stream may change the copy's key. ZFS reports a
-// different key only by failing, before anything is stored. Then the dependents become encryption
-// roots, and the step is repeated.
-func (m *mover) moveWithKey(ctx context.Context, planned, d *plan.Dataset, step *plan.Step, move func() (*StepResult, error)) (*StepResult, error) {
-	if len(planned.KeyDependents()) == 0 && d.RequiredKeyRoot() == "" {
-		return move()
+// keepKey makes a stream fail that would change the copy's key, unless that was prepared. ZFS reports
+// a different key only by failing, before anything is stored.
+func (m *datasetMove) keepKey(step *plan.Step) {
+	if len(m.planned.KeyDependents()) > 0 || m.left.RequiredKeyRoot() != "" {
+		_, rekeyed := m.rekeyed.Load(m.left.Target)
+		step.Receive.KeepKey = !rekeyed
 	}
-	_, rekeyed := m.rekeyed.Load(d.Target)
-	step.Receive.KeepKey = !rekeyed
-	r, err := move()
+}
+
+// changeKey prepares the copy for a stream that failed with err because it has another key: the
+// dependents of the copy's key become encryption roots. Then the stream can be repeated. It returns
+// an error if that is impossible, err if the stream failed for another reason.
+func (m *datasetMove) changeKey(ctx context.Context, step *plan.Step, err error) error {
+	d := m.left
 	switch {
-	case err == nil || rekeyed || !zfs.IsOtherKey(err):
-		return r, err
+	case !step.Receive.KeepKey || !zfs.IsOtherKey(err):
+		return err
 	case d.RequiredKeyRoot() != "":
-		return r, fault.Failf("send all of its tree at once, from "+d.RequiredKeyRoot()+" ({{recursive}})",
+		return fault.Failf("send all of its tree at once, from "+d.RequiredKeyRoot()+" ({{recursive}})",
 			"%s takes its key from above, and that of %s is another by now: %w", d.Target, d.RequiredKeyRoot(), err)
 	}
 	m.rep.Log(fmt.Sprintf("%s: the source has another key by now", d.Target))
-	if err := m.makeEncryptionRoots(ctx, planned, planned.KeyDependents()); err != nil {
-		return r, err
+	if err := m.makeEncryptionRoots(ctx, m.planned, m.planned.KeyDependents()); err != nil {
+		return err
 	}
 	m.rekeyed.Store(d.Target, true)
 	step.Receive.KeepKey = false
-	return move()
+	return nil
 }
 
 // makeEncryptionRoots turns datasets that inherit their key from d into encryption roots, so that

@@ -1,13 +1,20 @@
-package job
+// Package forecast predicts the rate of a transfer from measurements, and names its bottleneck and the
+// change that helps most.
+//
+//   - ceiling: the measured rate of one part of a transfer (package probe)
+//   - part: source, link or target
+//   - machine: the CPUs that the parts on one kernel share
+//   - advice: the most useful change, or why there is none
+//
+// It measures nothing: package job does.
+package forecast
 
 import (
 	"maps"
 	"slices"
 
-	"zxfer/pkg/plan"
 	"zxfer/pkg/probe"
 	"zxfer/pkg/transfer"
-	"zxfer/pkg/zfs"
 )
 
 // Expected is an expected transfer rate and its bottleneck.
@@ -37,17 +44,28 @@ func (e *Expected) Names(c probe.Ceiling) bool {
 	return e != nil && e.Ceiling == c.ID && (e.Host == c.Host || e.Host == c.Peer)
 }
 
-// machine holds the CPUs that stages of a transfer share: the CPUs of a host, or of several
+// Machine holds the CPUs that stages of a transfer share: the CPUs of a host, or of several
 // containers on one kernel.
-type machine struct {
-	cpus      float64
-	host      string  // label of its end; the source's if both ends are on it
+type Machine struct {
+	Host      string // label of its end; the source's if both ends are on it
+	CPUs      float64
+	OtherLoad float64 // CPUs busy with other work
 	limit     string  // meters' name of its CPU bottleneck
-	otherLoad float64 // CPUs busy with other work
 	cost      float64 // CPU seconds per byte of the transfer
 }
 
-type machines map[string]*machine
+// Machines holds the machines of a transfer by the label of its ends.
+type Machines map[string]*Machine
+
+// NewMachines returns the machines of two ends. one means that both run on one kernel.
+func NewMachines(source, target Machine, one bool) Machines {
+	source.limit, target.limit = transfer.LimitSenderCPU, transfer.LimitReceiverCPU
+	s, t := &source, &target
+	if one {
+		t = s
+	}
+	return Machines{source.Host: s, target.Host: t}
+}
 
 // leastFree is the number of CPUs that a transfer gets at least on a busy machine.
 const leastFree = 0.25
@@ -60,49 +78,24 @@ const linkLimitShare = 0.8
 // at its end, and for its properties. This matters for streams of a few seconds.
 const receiveWaits = 3
 
-// expectedRate predicts the transfer rate from the measurements, nil if there are none.
-func (m *measurer) expectedRate(bytes uint64, bandLimit int64) *Expected {
-	e := expectedRate(m.ceilings, bytes, bandLimit, m.machines())
-	if e == nil {
-		return nil
-	}
-	for _, part := range Parts() {
-		measured := func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && PartOf(c) == part }
-		if !slices.ContainsFunc(m.ceilings, measured) && (part != partLink || !m.sameHost()) {
-			e.Unmeasured = append(e.Unmeasured, part)
-		}
-	}
-	return e
-}
-
-func (m *measurer) machines() machines {
-	source, target := m.source.facts, m.target.facts
-	s := &machine{host: m.source.Label(), cpus: float64(source.CPUs), limit: transfer.LimitSenderCPU, otherLoad: m.otherLoad[m.source.Label()]}
-	t := &machine{host: m.target.Label(), cpus: float64(target.CPUs), limit: transfer.LimitReceiverCPU, otherLoad: m.otherLoad[m.target.Label()]}
-	if same, _ := m.sameMachine(); same {
-		t = s
-	}
-	return machines{m.source.Label(): s, m.target.Label(): t}
-}
-
-// expectedRate predicts the transfer rate: the slowest stage's rate, or the bandwidth limit.
+// Rate predicts the transfer rate, nil without measurements: the slowest stage's rate, or the bandwidth limit.
 // Stages on one machine share its CPUs. At rate r, a stage measured at rate R with C busy CPUs
 // needs C × r/R of them.
-func expectedRate(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on machines) *Expected {
+func Rate(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on Machines) *Expected {
 	var e *Expected
-	var runsOn map[*machine]float64 // of the slowest stage
+	var runsOn map[*Machine]float64 // of the slowest stage
 	var latency float64
 	for _, c := range ceilings {
 		if PartOf(c) == "" || c.BytesPerSecond == 0 {
 			continue
 		}
 		limit := limitName(c)
-		busy := map[*machine]float64{on[c.Host]: c.CPU}
+		busy := map[*Machine]float64{on[c.Host]: c.CPU}
 		if c.Peer != "" {
 			busy[on[c.Peer]] = max(c.PeerCPU, busy[on[c.Peer]])
 		}
 		for m, n := range busy {
-			m.cost += max(0, n-m.otherLoad) / float64(c.BytesPerSecond)
+			m.cost += max(0, n-m.OtherLoad) / float64(c.BytesPerSecond)
 		}
 		if c.ID == probe.TargetWrite {
 			latency = c.Latency
@@ -122,13 +115,13 @@ func expectedRate(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on ma
 	shared := float64(slowest)
 	for _, host := range slices.Sorted(maps.Keys(on)) {
 		m := on[host]
-		rate := max(leastFree, m.cpus-m.otherLoad) / m.cost
-		if m.cpus == 0 || rate >= shared {
+		rate := max(leastFree, m.CPUs-m.OtherLoad) / m.cost
+		if m.CPUs == 0 || rate >= shared {
 			continue
 		}
 		shared = rate
-		if _, its := runsOn[m]; !its || e.Ceiling != linkOut || rate < linkLimitShare*float64(slowest) {
-			e.LimitedBy, e.Host, e.Ceiling = m.limit, m.host, ""
+		if _, its := runsOn[m]; !its || e.Ceiling != Link || rate < linkLimitShare*float64(slowest) {
+			e.LimitedBy, e.Host, e.Ceiling = m.limit, m.Host, ""
 		}
 		e.BytesPerSecond = uint64(rate)
 	}
@@ -142,9 +135,9 @@ func expectedRate(ceilings []probe.Ceiling, bytes uint64, bandLimit int64, on ma
 	return e
 }
 
-// localExpected returns the upper bound for the local host: its loopback rate with the default
+// Local returns the upper bound for the local host: its loopback rate with the default
 // transport.
-func localExpected(ceilings []probe.Ceiling) *Expected {
+func Local(ceilings []probe.Ceiling) *Expected {
 	for _, c := range ceilings {
 		if c.ID == probe.LoopbackTLS && c.BytesPerSecond > 0 {
 			return &Expected{BytesPerSecond: c.BytesPerSecond, LimitedBy: c.ID, Host: c.Host, Ceiling: c.ID, Unmeasured: Parts()}
@@ -155,48 +148,31 @@ func localExpected(ceilings []probe.Ceiling) *Expected {
 
 // limitName returns the bottleneck that transfer meters report if the measured part is slowest.
 func limitName(c probe.Ceiling) string {
-	return map[string]string{partSource: transfer.LimitSource, partLink: c.Limit, partTarget: transfer.LimitTarget}[PartOf(c)]
+	return map[string]string{partSource: transfer.LimitSource, PartLink: c.Limit, partTarget: transfer.LimitTarget}[PartOf(c)]
 }
+
+// Link is the ID of the measurement of the network path from source to target.
+const Link = "link"
 
 // The parts of a transfer.
 const (
 	partSource = "source"
-	partLink   = "link"
+	PartLink   = "link"
 	partTarget = "target"
 )
 
 // Parts returns the parts of a transfer in order.
-func Parts() []string { return []string{partSource, partLink, partTarget} }
+func Parts() []string { return []string{partSource, PartLink, partTarget} }
 
 // PartOf returns the part that c measured, "" if it is none.
 func PartOf(c probe.Ceiling) string {
 	switch c.ID {
 	case probe.SourceRead, probe.PathRead:
 		return partSource
-	case linkOut:
-		return partLink
+	case Link:
+		return PartLink
 	case probe.TargetWrite, probe.PathWrite:
 		return partTarget
 	}
 	return ""
-}
-
-// scratchParent returns the closest existing ancestor of the target that can hold a scratch
-// dataset, "" if there is none.
-func scratchParent(l *zfs.Listing) string {
-	for i := len(l.Ancestors) - 1; i >= 0; i-- {
-		if l.Ancestors[i].Type == zfs.Filesystem && l.Ancestors[i].Get("encryption") == "off" {
-			return l.Ancestors[i].Name
-		}
-	}
-	return ""
-}
-
-func largestStep(p *plan.Plan) (most plan.Step) {
-	for _, st := range p.Streams() {
-		if st.Bytes >= most.Bytes {
-			most = *st
-		}
-	}
-	return most
 }

@@ -16,13 +16,7 @@ import (
 func expectedResults(p *plan.Plan) []*DatasetResult {
 	out := make([]*DatasetResult, len(p.Datasets))
 	for i, d := range p.Datasets {
-		out[i] = &DatasetResult{Source: d.Source, Target: d.Target, Arrive: d.Arrive, Steps: len(d.Steps)}
-		if d.Aside != nil {
-			out[i].Aside = d.Aside.As
-		}
-		if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
-			out[i].Full = 1
-		}
+		out[i] = resultOf(d)
 	}
 	return out
 }

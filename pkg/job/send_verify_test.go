@@ -12,6 +12,7 @@ import (
 	"zxfer/pkg/plan"
 	"zxfer/pkg/testenv"
 	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
 	"zxfer/pkg/zfs"
 )
 
@@ -55,7 +56,7 @@ func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it meas
 			arrive := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: uint64(i + 1)}
 			d := &plan.Dataset{Source: fmt.Sprintf("src/%06d", i), Target: fmt.Sprintf("dst/%06d", i), Arrive: arrive}
 			s.report.Plan.Datasets = append(s.report.Plan.Datasets, d)
-			s.report.Results = append(s.report.Results, &StepResult{Source: d.Source, Bytes: 5, Seconds: 1})
+			s.report.Results = append(s.report.Results, &StepResult{Source: d.Source, Bytes: 5, Speed: connect.Speed{Seconds: 1}})
 			there.Datasets = append(there.Datasets, &zfs.Dataset{Name: d.Target, Versions: []zfs.Version{arrive}})
 		}
 		results := expectedResults(s.report.Plan)

@@ -1,4 +1,4 @@
-package job
+package measure
 
 import (
 	"context"
@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
 	"zxfer/pkg/probe"
+	"zxfer/pkg/transport"
 )
 
 // Two machines are measured concurrently. Two hosts on one kernel, or on an unknown one, would
@@ -29,16 +31,16 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var told []string
-			m := &measurer{ends: testEnds(hosts.Facts{Boot: c.a}, hosts.Facts{Boot: c.b}),
-				activity: func(what string) func() {
+			m := measurerOf(hosts.Facts{Boot: c.a}, hosts.Facts{Boot: c.b},
+				func(what string) func() {
 					told = append(told, what)
 					return func() {}
-				}}
+				})
 			var mu sync.Mutex
 			running, most := 0, 0
 			barrier := make(chan struct{})
-			takes := func(id string) measurement {
-				return measurement{id, func(context.Context) (*probe.Ceiling, error) {
+			takes := func(id string) Measurement {
+				return Measurement{id, func(context.Context) (*probe.Ceiling, error) {
 					mu.Lock()
 					running++
 					most = max(most, running)
@@ -55,15 +57,30 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 					return &probe.Ceiling{ID: id}, nil
 				}}
 			}
-			var all rounds
-			m.addPair(&all, takes("a"), takes("b"))
-			all.add(takes("c"))
-			require.NoError(t, m.run(t.Context(), all))
+			var all Rounds
+			m.AddPair(&all, takes("a"), takes("b"))
+			all.Add(takes("c"))
+			require.NoError(t, m.Run(t.Context(), all))
 			for i, what := range c.want {
 				require.Equal(t, fmt.Sprintf("measuring %d of %d: %s", i+1, len(c.want), what), told[i])
 			}
 			require.Equal(t, 4-len(c.want), most)
-			require.True(t, slices.EqualFunc(m.ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.ceilings)
+			require.True(t, slices.EqualFunc(m.Ceilings, []string{"a", "b", "c"}, func(c probe.Ceiling, id string) bool { return c.ID == id }), "in order: %v", m.Ceilings)
 		})
 	}
+}
+
+// Parts without a Measurement are named: they may be slower.
+func TestUnmeasuredParts(t *testing.T) {
+	t.Parallel()
+	m := measurerOf(hosts.Facts{CPUs: 8, Boot: "1"}, hosts.Facts{CPUs: 8, Boot: "2"}, nil)
+	require.Nil(t, m.Expected(1, 0))
+	m.Ceilings = []probe.Ceiling{{ID: forecast.Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6}, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}
+	require.Equal(t, []string{"source", "target"}, m.Expected(1e9, 0).Unmeasured)
+}
+
+// measurerOf returns a measurer of the local host and beta with these facts.
+func measurerOf(a, b hosts.Facts, activity func(string) func()) *Measurer {
+	set, w := hosts.New(nil), &transport.Settings{}
+	return &Measurer{Source: Host{set.Get("", w), a}, Target: Host{set.Get("beta", w), b}, Activity: activity}
 }

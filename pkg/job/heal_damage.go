@@ -1,0 +1,92 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/zfs"
+)
+
+// damage lists the damage of the requested pool or dataset.
+func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
+	defer h.rep.Activity("reading the list of errors of " + h.req.At.String())()
+	return damage(ctx, h.host, h.req.At.Name)
+}
+
+// damage lists the damaged objects of a dataset and its descendants. Damage in heal snapshots is
+// left out, because they are destroyed.
+func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
+	d, err = hosts.Call(ctx, hosts.By(at.Retry), hosts.OpDamage, dataset)
+	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return isHealSnapshot(t.Snapshot) })
+	return d, err
+}
+
+// lockedCandidates returns the datasets that may be damaged if ZFS does not list errors: the
+// encrypted ones without a loaded key. A pool as argument is refused, because zxfer would send
+// all of them on suspicion.
+func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []string, err error) {
+	pool := zfs.PoolOf(h.req.At.Name)
+	if reason == zfs.DatasetDestroyed {
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
+			"%s: ZFS does not list the errors, as some are of a dataset that was destroyed meanwhile", h.req.At)
+	}
+	if reason != "" && reason != zfs.KeyNotLoaded {
+		return nil, fault.Refusef("as root\n"+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
+	}
+	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range l.Datasets {
+		if d.Encrypted() && d.Get("keystatus") == "unavailable" {
+			names = append(names, d.Name)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, fault.Refusef(h.poolCommands("zpool scrub -w")+"\nthen the same command",
+			"%s: there are errors, but ZFS does not list them; a scrub makes the list anew", h.req.At)
+	case h.req.At.Name == pool:
+		commands := ""
+		for _, name := range names[:min(len(names), 10)] {
+			commands += "\n" + h.command(name)
+		}
+		return nil, fault.Refusef("zfs load-key -a, there, and the same command; or, where it is one of them that is damaged:"+commands,
+			"%s: ZFS lists no errors while the key of a damaged dataset is not loaded; %s", h.req.At, english.Plural(len(names), "dataset is without", "datasets are without"))
+	}
+	return names, nil
+}
+
+// command returns the command that heals a single dataset.
+func (h *healJob) command(dataset string) string {
+	args := append([]string{"zxfer", "heal"}, h.req.Flags...)
+	args = append(args, endpoint.Endpoint{Host: h.req.At.Host, Name: dataset}.String())
+	if h.req.Copy != nil {
+		args = append(args, h.req.pairs(dataset)[0].good.String())
+	}
+	return zfs.CommandLine(args)
+}
+
+// poolCommands appends the damaged pool's name to commands and formats them.
+func (h *healJob) poolCommands(commands ...string) string {
+	for i := range commands {
+		commands[i] += " " + zfs.CommandLine([]string{zfs.PoolOf(h.req.At.Name)})
+	}
+	return h.shellCommands(commands...)
+}
+
+// shellCommands formats commands for a shell on the damaged host, one per line.
+func (h *healJob) shellCommands(commands ...string) string {
+	if !h.req.At.Local() {
+		for i := range commands {
+			commands[i] = "on " + h.req.At.HostName() + ": " + commands[i]
+		}
+	}
+	return strings.Join(commands, "\n")
+}

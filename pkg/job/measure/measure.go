@@ -1,0 +1,294 @@
+// Package measure measures the parts of a transfer between two hosts.
+//
+//   - measurement: one run of a part: reading the source, the link, or writing on the target
+//   - round: measurements that run concurrently, because they do not disturb each other
+//   - ceiling: the result of a measurement (package probe)
+//
+// It does not judge the results: packages preflight and job/forecast do.
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+	"golang.org/x/sync/errgroup"
+
+	"zxfer/pkg/fault"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transfer"
+	"zxfer/pkg/transport"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/transport/tcp"
+	"zxfer/pkg/zfs"
+)
+
+// LinkBack is the ID of the measurement of the network path from target to source.
+const LinkBack = "link-back"
+
+const (
+	// moreStreams is the factor for the number of streams in the next measurement of a link below
+	// its capacity, up to mostStreams.
+	moreStreams = 4
+	mostStreams = 64
+	// nothingToSend is the reason to skip measurements without a transfer.
+	nothingToSend = "there is nothing to send"
+	// linkGrace is the time that a link measurement may take in addition.
+	linkGrace = 30 * time.Second
+)
+
+// Host is one end of the transfer.
+type Host struct {
+	*hosts.Conn
+	Facts hosts.Facts
+}
+
+// Measurer measures the parts of a transfer between two hosts. If a host cannot measure, or its
+// policy refuses, the ceiling holds the reason and the other measurements continue.
+type Measurer struct {
+	Source, Target Host
+	Link           connect.Link // as the streams use it
+	Time           time.Duration
+	// Activity reports the current measurement, like job.Watcher.
+	Activity func(title string) (done func())
+
+	Ceilings  []probe.Ceiling
+	Links     []preflight.Measured // measurements of the link
+	otherLoad map[string]float64   // CPUs busy with other work, by host
+}
+
+func (m *Measurer) sameHost() bool { return m.Source.Conn == m.Target.Conn }
+
+// Hosts returns the distinct hosts.
+func (m *Measurer) Hosts() []*Host {
+	if m.sameHost() {
+		return []*Host{&m.Source}
+	}
+	return []*Host{&m.Source, &m.Target}
+}
+
+// idleTime is how long a host's load is sampled: at least ten ticks of the CPU time counters.
+const idleTime = 150 * time.Millisecond
+
+// OtherLoad samples the CPU load of the hosts before the measurements.
+func (m *Measurer) OtherLoad(ctx context.Context) error {
+	m.otherLoad = map[string]float64{}
+	var busy [2]float64
+	g, gctx := errgroup.WithContext(ctx)
+	for i, e := range m.Hosts() {
+		g.Go(func() error {
+			// A host that does not answer counts as idle.
+			c, _ := hosts.Call(gctx, e.Conn, hosts.OpMeasure, probe.Request{ID: probe.Idle, Time: idleTime})
+			busy[i] = c.CPU
+			return gctx.Err()
+		})
+	}
+	err := g.Wait()
+	for i, e := range m.Hosts() {
+		m.otherLoad[e.Label()] = busy[i]
+	}
+	return err
+}
+
+// AddDatasets adds reading the source's largest stream and writing on the target.
+func (m *Measurer) AddDatasets(all *Rounds, p *plan.Plan, target *zfs.Listing, wants func(id string) bool) {
+	spec := LargestStep(p).Send
+	read := m.OnHost(&m.Source, probe.Request{ID: probe.SourceRead, Send: &spec})
+	at := ScratchParent(target)
+	write := m.OnHost(&m.Target, probe.Request{ID: probe.TargetWrite, Dataset: at})
+	switch {
+	case p.Steps() == 0:
+		read, write = m.skippedMeasurement(&m.Source, probe.SourceRead, nothingToSend), m.skippedMeasurement(&m.Target, probe.TargetWrite, nothingToSend)
+	case at == "":
+		write = m.skippedMeasurement(&m.Target, probe.TargetWrite, "a scratch dataset needs one that is not encrypted above it")
+	}
+	switch r, w := wants(probe.SourceRead), wants(probe.TargetWrite); {
+	case r && w:
+		m.AddPair(all, read, write)
+	case r:
+		all.Add(read)
+	case w:
+		all.Add(write)
+	}
+}
+
+// OnHost returns a measurement of one host.
+func (m *Measurer) OnHost(e *Host, r probe.Request) Measurement {
+	return Measurement{probe.Title(r.ID) + " on " + e.Label(),
+		func(ctx context.Context) (*probe.Ceiling, error) { return m.measureHost(ctx, e, r) }}
+}
+
+// skippedMeasurement returns a measurement that is only reported as skipped.
+func (m *Measurer) skippedMeasurement(e *Host, id, why string) Measurement {
+	return Measurement{probe.Title(id) + " on " + e.Label(),
+		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
+}
+
+// OfLink returns a measurement of the link from one host to the other.
+func (m *Measurer) OfLink(id string, from, to *Host) Measurement {
+	return Measurement{"the link from " + from.Label() + " to " + to.Label(),
+		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
+}
+
+func (m *Measurer) measureHost(ctx context.Context, e *Host, r probe.Request) (*probe.Ceiling, error) {
+	if !CanMeasure(m.Link.Wire, e) {
+		return e.skipped(r.ID, "no zxfer runs there"), nil
+	}
+	r.Time = m.Time
+	c, err := hosts.Call(ctx, e.Conn, hosts.OpMeasure, r)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if fault.ClassOf(err) == fault.Refused && !errors.Is(err, hosts.ErrForbidden) {
+		return nil, err
+	}
+	if err != nil {
+		c = probe.Ceiling{ID: r.ID, Title: probe.Title(r.ID), Skipped: err.Error()}
+	}
+	c.Host = e.Label()
+	return &c, nil
+}
+
+// CanMeasure reports whether zxfer runs on the host.
+func CanMeasure(wire string, e *Host) bool { return wire != transport.NC || e.Local() }
+
+func (e *Host) skipped(id, why string) *probe.Ceiling {
+	return &probe.Ceiling{ID: id, Host: e.Label(), Title: probe.Title(id), Skipped: "not measured: " + why}
+}
+
+func (m *Measurer) measureLink(ctx context.Context, id string, from, to *Host) error {
+	link, err := m.measureStreams(ctx, m.Link, id, from, to)
+	if err != nil || link == nil {
+		return err
+	}
+	more, err := m.addStreams(ctx, id, from, to, *link)
+	if err != nil {
+		return err
+	}
+	m.Links = append(m.Links, preflight.Measured{Link: *link, More: more, Back: id == LinkBack})
+	return nil
+}
+
+// addStreams repeats the measurement with more streams until the rate no longer grows. This shows
+// whether something other than capacity limited the link.
+func (m *Measurer) addStreams(ctx context.Context, id string, from, to *Host, last preflight.Link) (more []preflight.Link, err error) {
+	for last.MayBeLimited() && last.Streams < mostStreams {
+		c := m.Link
+		c.Streams = min(last.Streams*moreStreams, mostStreams)
+		next, err := m.measureStreams(ctx, c, id+"-streams", from, to)
+		if err != nil || next == nil {
+			return more, err
+		}
+		more = append(more, *next)
+		if !next.ScaledFrom(last) {
+			break
+		}
+		last = *next
+	}
+	return more, nil
+}
+
+// measureStreams measures one direction. It returns nil if that failed.
+func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id string, from, to *Host) (*preflight.Link, error) {
+	c := probe.Ceiling{ID: id, Host: from.Label(), Peer: to.Label(),
+		Title: fmt.Sprintf("link %s to %s, %s x %d", from.Label(), to.Label(), choice.Wire, choice.Streams)}
+	if choice.Streams != m.Link.Streams {
+		defer m.Activity("the same with " + english.Plural(choice.Streams, "stream", ""))()
+	}
+	res, err := m.sendNoise(ctx, choice, from, to)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		c.Skipped = err.Error()
+	} else {
+		sent, received := res.Sent.Pace, res.Received.Pace
+		c.Seconds, c.CPU, c.PeerCPU = received.Seconds, sent.CPU, received.CPU
+		if received.Seconds > 0 {
+			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)
+		}
+		c.Network, c.Limit = res.Network, res.LimitedBy
+		if choice.Wire == transport.SSH {
+			c.Network = nil // it describes only the connection to the local ssh process
+		}
+	}
+	m.Ceilings = append(m.Ceilings, c)
+	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing about the link
+		m.Links = append(m.Links, preflight.Measured{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
+	}
+	if err != nil || c.Network == nil {
+		return nil, nil
+	}
+	n, peer := c.Network, res.Received.Network
+	if peer == nil {
+		peer = &tcp.Network{}
+	}
+	spare := float64(from.Facts.CPUs) - c.CPU
+	if c.Limit == transfer.LimitReceiverCPU || c.Limit == transfer.LimitTarget {
+		spare = float64(to.Facts.CPUs) - c.PeerCPU
+	}
+	return &preflight.Link{
+		Spare:   spare >= 1,
+		PathMTU: n.PathMTU, Interface: n.Interface, MTU: n.InterfaceMTU, PeerInterface: peer.Interface, PeerMTU: peer.InterfaceMTU,
+		From: from.Label(), To: to.Label(), BytesPerSecond: c.BytesPerSecond, Streams: choice.Streams, Seconds: c.Seconds, Limit: c.Limit,
+		Window: int(choice.Window), WriteMax: from.Facts.TCPWriteMax, ReadMax: to.Facts.TCPReadMax,
+		RTT: n.RTT, Busy: n.BusyTime, RwndLimited: n.RwndLimited, SndbufLimited: n.SndbufLimited, Retransmits: n.Retransmits, Congestion: n.Congestion,
+	}, nil
+}
+
+// sendNoise sends generated data over a link.
+func (m *Measurer) sendNoise(ctx context.Context, choice connect.Link, from, to *Host) (connect.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.Time+linkGrace)
+	defer cancel()
+	return connect.Run(ctx, choice, connect.From{Host: from.Conn, What: hosts.Noise{Time: m.Time}}, connect.To{Host: to.Conn, What: hosts.Nowhere{}}, connect.Count{}, nil)
+}
+
+// Expected predicts the transfer rate from the measurements, nil if there are none.
+func (m *Measurer) Expected(bytes uint64, bandLimit int64) *forecast.Expected {
+	e := forecast.Rate(m.Ceilings, bytes, bandLimit, m.Machines())
+	if e == nil {
+		return nil
+	}
+	for _, part := range forecast.Parts() {
+		measured := func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 && forecast.PartOf(c) == part }
+		if !slices.ContainsFunc(m.Ceilings, measured) && (part != forecast.PartLink || !m.sameHost()) {
+			e.Unmeasured = append(e.Unmeasured, part)
+		}
+	}
+	return e
+}
+
+func (m *Measurer) Machines() forecast.Machines {
+	of := func(e *Host) forecast.Machine {
+		return forecast.Machine{Host: e.Label(), CPUs: float64(e.Facts.CPUs), OtherLoad: m.otherLoad[e.Label()]}
+	}
+	return forecast.NewMachines(of(&m.Source), of(&m.Target), m.sameHost() || m.Source.Facts.Boot != "" && m.Source.Facts.Boot == m.Target.Facts.Boot)
+}
+
+// ScratchParent returns the closest existing ancestor of the target that can hold a scratch
+// dataset, "" if there is none.
+func ScratchParent(l *zfs.Listing) string {
+	for i := len(l.Ancestors) - 1; i >= 0; i-- {
+		if l.Ancestors[i].Type == zfs.Filesystem && l.Ancestors[i].Get("encryption") == "off" {
+			return l.Ancestors[i].Name
+		}
+	}
+	return ""
+}
+
+// LargestStep returns the step of a plan with the most bytes.
+func LargestStep(p *plan.Plan) (most plan.Step) {
+	for _, st := range p.Streams() {
+		if st.Bytes >= most.Bytes {
+			most = *st
+		}
+	}
+	return most
+}

@@ -1,0 +1,219 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"zxfer/pkg/endpoint"
+	"zxfer/pkg/fault"
+	"zxfer/pkg/finding"
+	"zxfer/pkg/hosts"
+	"zxfer/pkg/job/forecast"
+	"zxfer/pkg/job/measure"
+	"zxfer/pkg/option"
+	"zxfer/pkg/plan"
+	"zxfer/pkg/preflight"
+	"zxfer/pkg/probe"
+	"zxfer/pkg/transport/connect"
+	"zxfer/pkg/zfs"
+)
+
+// sendJob is a running send, restore or batch.
+type sendJob struct {
+	*mover
+	state  plan.State
+	report *Report
+}
+
+func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
+	req.Plan.Bookmark = req.Bookmark
+	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
+	return &sendJob{mover: &mover{req: &req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
+		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
+	}}
+}
+
+// jobRules holds the differences between jobs before the move: how to survey and how to treat
+// conflicts.
+type jobRules struct {
+	survey func(ctx context.Context) (plan.State, error)
+	// simulated means to plan as if the snapshot of --snapshot existed.
+	simulated bool
+	// review, if not nil, may add conflicts and notes to the plan.
+	review func(ctx context.Context, p *plan.Plan) error
+	// perDataset admits datasets one by one; nil admits all or none.
+	perDataset *admission
+}
+
+// prepareMove runs the stages before the first change.
+func (t *sendJob) prepareMove(ctx context.Context, rules *jobRules) error {
+	s := stages{
+		survey:   func(ctx context.Context) error { return t.reachAndPlan(ctx, rules) },
+		admit:    t.admit,
+		moves:    func() bool { return t.report.Plan.Steps() > 0 },
+		evaluate: t.evaluate,
+		planned:  func() { t.rep.Planned(t.report) },
+	}
+	if t.req.Measure {
+		s.measure = func(ctx context.Context) error { return t.measure(ctx, !rules.simulated) }
+	}
+	return t.prepare(ctx, t.rep, &s)
+}
+
+// reachAndPlan reaches the hosts, surveys them and plans. The survey starts in the background while
+// the hosts are reached.
+func (t *sendJob) reachAndPlan(ctx context.Context, rules *jobRules) error {
+	survey, stop := async(ctx, rules.survey)
+	defer stop()
+	if err := withActivity(ctx, t.rep, "reaching "+t.remoteNames(), t.reach); err != nil {
+		return err
+	}
+	t.report.Hosts = []HostReport{t.source.report("source"), t.target.report("target")}
+	if err := t.choose(t.req.Settings); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := t.surveyAndPlan(ctx, rules, survey); err != nil {
+		return err
+	}
+	t.report.PlanSeconds = time.Since(start).Seconds()
+	return nil
+}
+
+// surveyAndPlan surveys both sides, plans and runs the preflight checks.
+func (t *sendJob) surveyAndPlan(ctx context.Context, rules *jobRules, survey func(context.Context) (plan.State, error)) (err error) {
+	listed := t.rep.Activity(fmt.Sprintf("listing %s and %s", t.req.Source, t.req.Target))
+	t.state, err = survey(ctx)
+	listed()
+	if err != nil {
+		return err
+	}
+	if rules.simulated {
+		if err := t.checkFree(); err != nil {
+			return err
+		}
+		t.state.Source = plan.Simulate(t.state.Source, func(string) string { return t.req.TakeSnapshot })
+	}
+	var removeRefused func(*plan.Plan)
+	if rules.perDataset != nil {
+		removeRefused = rules.perDataset.removeRefused
+	}
+	defer t.rep.Activity("planning, and estimating sizes")()
+	p, err := makePlan(ctx, t.ends, t.req.Plan, &t.state, removeRefused)
+	if err != nil {
+		return err
+	}
+	if rules.review != nil {
+		if err := rules.review(ctx, &p); err != nil {
+			return err
+		}
+	}
+	t.report.Plan = &p
+	if len(p.Conflicts) == 0 {
+		if err := estimate(ctx, &t.source, &p, &t.state.Source, rules.perDataset != nil); err != nil {
+			return err
+		}
+	}
+	if rules.perDataset != nil {
+		t.report.Findings = rules.perDataset.refuseOversized(t.ends, &p, &t.state, t.req.SkipChecks)
+	} else {
+		t.report.Findings = preflight.Send(t.input(&t.state, &p))
+	}
+	t.report.Commands = commands(&p)
+	t.report.Wire = wireReport(t.link, &p)
+	return nil
+}
+
+// evaluate repeats the checks, now including the link.
+func (t *sendJob) evaluate() {
+	t.report.Findings = preflight.Send(t.input(&t.state, t.report.Plan))
+	t.report.Wire = wireReport(t.link, t.report.Plan)
+}
+
+// admit refuses a plan with conflicts or blocking findings.
+func (t *sendJob) admit() error {
+	return finding.Refusal(slices.Concat(t.report.Plan.Conflicts, preflight.Blocking(t.report.Findings, t.req.SkipChecks)))
+}
+
+// wireReport describes the transport of a plan's streams.
+func wireReport(l connect.Link, p *plan.Plan) connect.Report {
+	var sealed, open, unknown bool
+	var largest uint64
+	for d, st := range p.Streams() {
+		sealed, open, unknown = sealed || d.Encrypted, open || !d.Encrypted, unknown || st.Bytes == 0
+		largest = max(largest, st.Bytes)
+	}
+	if unknown {
+		largest = 0
+	}
+	return l.ForSize(largest).Report(sealed, open)
+}
+
+// measure measures the parts of a planned transfer: the link, zfs send on the source, and writing
+// on the target. The source is skipped if its snapshot is not taken yet.
+func (t *sendJob) measure(ctx context.Context, taken bool) error {
+	p := t.report.Plan
+	m := t.measurer(t.largestStreamLink(p), measureTime, t.rep.Activity)
+	if err := m.OtherLoad(ctx); err != nil {
+		return err
+	}
+	var all measure.Rounds
+	if !t.sameHost() {
+		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
+	}
+	m.AddDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
+	err := m.Run(ctx, all)
+	t.report.Ceilings, t.links = m.Ceilings, m.Links
+	t.evaluate()
+	t.report.Expected = m.Expected(p.Bytes(), streamOptions(t.req).BandLimit)
+	return err
+}
+
+// checkFree refuses a snapshot name that one of the datasets already has.
+func (t *sendJob) checkFree() error {
+	existing := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
+	if len(existing) == 0 {
+		return nil
+	}
+	return fault.Refusef("{{snapshot =}} takes one with a name of its own, made of the time\n"+
+		"to send what is there: the same command, with "+t.snapshotSource().String()+" as its source and without {{snapshot}}",
+		"%s: %s takes a new snapshot, but there is one of that name: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
+}
+
+func (t *sendJob) snapshotSource() endpoint.Endpoint {
+	return endpoint.Endpoint{Host: t.req.Source.Host, Name: t.req.Plan.Source + "@" + t.req.TakeSnapshot}
+}
+
+// retryLost retries f after a lost connection. f must be idempotent.
+func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
+	l := newLoop("", t.req.Retries, t.rep.Log)
+	l.Try = func(ctx context.Context, _ int) error { return f(ctx) }
+	l.Curable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
+	return l.Run(ctx)
+}
+
+// fillResults sets the result of each dataset and returns the first error. failed holds the
+// errors of the move by source dataset.
+func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, failed map[string]error) (first error) {
+	arrived, of := target.ByName(), make(map[string]*DatasetResult, len(results))
+	for i, d := range t.report.Plan.Datasets {
+		r := results[i]
+		of[d.Source] = r
+		r.There, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
+		if err := failed[d.Source]; err != nil {
+			r.Err = err
+		}
+		if first == nil {
+			first = r.Err
+		}
+	}
+	for _, step := range t.report.Results {
+		r := of[step.Source]
+		r.Bytes += step.Bytes
+		r.Seconds += step.Seconds
+	}
+	return first
+}
