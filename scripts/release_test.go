@@ -92,21 +92,23 @@ func TestReleaseRefuses(t *testing.T) {
 	}
 }
 
-// needsZstd skips a test that builds zxfer for two architectures and compresses it.
-func needsZstd(t *testing.T) {
+// needsTools skips a test that builds zxfer for two architectures and the documentation.
+func needsTools(t *testing.T, more ...string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not at the quick level: builds zxfer for two architectures")
 	}
-	if _, err := exec.LookPath("zstd"); err != nil {
-		t.Skip("needs zstd")
+	for _, name := range append(more, "zstd", "hugo") {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("needs " + name)
+		}
 	}
 }
 
 // TestReleaseTree checks the files that every package of this architecture installs.
 func TestReleaseTree(t *testing.T) {
 	t.Parallel()
-	needsZstd(t)
+	needsTools(t)
 	dir := t.TempDir()
 	mustRun(t, "..", "scripts/release", "--tree", "0.99.0", dir)
 	machines := map[string][2]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64}}
@@ -114,6 +116,36 @@ func TestReleaseTree(t *testing.T) {
 	holdsPages(t, dir+"/usr/share/man")
 	require.Contains(t, mustRun(t, "/", dir+"/usr/bin/zxfer", "version"), "zxfer 0.99.0")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/examples/replicate.toml")
+	require.FileExists(t, dir+"/usr/share/doc/zxfer/html/docs/tutorial.html")
+}
+
+// TestReleaseIsSigned signs files named like those of a release with a new key, and verifies them with gpg.
+func TestReleaseIsSigned(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("gpg"); err != nil {
+		t.Skip("needs gpg")
+	}
+	dir, home := t.TempDir(), t.TempDir()
+	gpg := func(args ...string) { mustRun(t, dir, append([]string{"env", "GNUPGHOME=" + home}, args...)...) }
+	t.Cleanup(func() { _, _ = run(t, dir, "gpgconf", "--homedir", home, "--kill", "all") })
+	gpg("gpg", "--batch", "--passphrase", "", "--quick-gen-key", "test@example.org", "default", "default", "never")
+	require.NoError(t, os.Mkdir(dir+"/repodata", 0o755))
+	for _, name := range []string{"Release", "SHA256SUMS", "repodata/repomd.xml"} {
+		require.NoError(t, os.WriteFile(dir+"/"+name, []byte(name+"\n"), 0o600))
+	}
+	script, err := filepath.Abs("release")
+	require.NoError(t, err)
+	gpg(script, "--sign", "test@example.org", dir)
+	gpg("gpg", "--output", "plain", "--decrypt", "InRelease")
+	plain, err := os.ReadFile(dir + "/plain")
+	require.NoError(t, err)
+	require.Equal(t, "Release\n", string(plain))
+	for _, name := range []string{"SHA256SUMS", "repodata/repomd.xml"} {
+		gpg("gpg", "--verify", name+".asc", name)
+	}
+	key, err := os.ReadFile(dir + "/zxfer.asc")
+	require.NoError(t, err)
+	require.Contains(t, string(key), "BEGIN PGP PUBLIC KEY BLOCK")
 }
 
 // TestRelease makes a release twice, the second time in another directory, with another
@@ -123,7 +155,7 @@ func TestRelease(t *testing.T) {
 	if !testenv.Long() {
 		t.Skip("only at the long level: builds zxfer four times, and the programs that make packages")
 	}
-	needsZstd(t)
+	needsTools(t, "apt-ftparchive", "createrepo_c")
 	one := repository(t)
 	mustRun(t, one, "scripts/release", "0.99.0")
 	dist := one + "/dist/0.99.0"
@@ -139,7 +171,8 @@ func TestRelease(t *testing.T) {
 	for _, name := range []string{
 		"zxfer_0.99.0_amd64.deb", "zxfer_0.99.0_arm64.deb", "zxfer-0.99.0-1.x86_64.rpm", "zxfer-0.99.0-1.aarch64.rpm",
 		"zxfer-0.99.0-linux-amd64.tar.gz", "zxfer-0.99.0-linux-arm64.tar.gz", "zxfer-0.99.0-linux-amd64.cdx.json",
-		"zxfer-0.99.0-linux-arm64.cdx.json", "zxfer-0.99.0-source.tar.gz", "zxfer-0.99.0-notes.md",
+		"zxfer-0.99.0-linux-arm64.cdx.json", "zxfer-0.99.0-source.tar.gz", "zxfer-0.99.0-notes.md", "Packages.gz", " Release\n",
+		"repodata/repomd.xml",
 	} {
 		require.Contains(t, string(sums), name)
 	}

@@ -119,3 +119,34 @@ trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh 
 		}, testenv.Timeout(), 10*time.Millisecond, "process %s still runs", pid)
 	}
 }
+
+// Vale finds words and clauses that the style rules out, in pages and in Go comments, and nothing in code.
+func TestProse(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("not at the quick level: builds Vale")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("needs gcc")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"page.md": "# Anew\n\nWhat was cut off is sent. The run `goes on` at once.\n\n```\nfor good\n```\n",
+		"code.go": "package code\n\n// Retry sends once more.\nvar Retry = \"at once\"\n",
+		"good.md": "A run resumes an interrupted transfer, and stores it permanently.\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	out, err := run(t, "..", "scripts/prose", dir)
+	require.Error(t, err)
+	var places []string
+	for line := range strings.Lines(out) {
+		if rest, found := strings.CutPrefix(line, dir+"/"); found {
+			fields := strings.SplitN(rest, ":", 5)
+			places = append(places, strings.Join([]string{fields[0], fields[1], fields[3]}, ":"))
+		}
+	}
+	require.ElementsMatch(t, []string{
+		"page.md:1:zxfer.Terms", "page.md:3:zxfer.Clauses", "page.md:3:zxfer.Terms", "page.md:3:zxfer.Terms", "code.go:3:zxfer.Terms",
+	}, places, "%s", out)
+}

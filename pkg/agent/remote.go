@@ -38,7 +38,7 @@ type Remote struct {
 	started time.Time     // pings carry the time since then
 	rtt     atomic.Int64  // shortest, in ns
 	pongs   atomic.Int64  // received so far
-	pingNow chan struct{} // requests the next ping at once
+	pingNow chan struct{} // requests the next ping immediately
 
 	out    chan []byte   // outgoing messages; only the writer may block
 	done   chan struct{} // closed when no more answers can arrive

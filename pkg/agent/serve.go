@@ -360,7 +360,7 @@ func (c *session) write(out io.Writer) {
 				batch, counted = append(batch, raw...), counted+c.unwrittenCost(raw)
 			}
 			if _, err := out.Write(batch); err != nil {
-				c.end(nil) // the client is gone
+				c.end(nil) // the client has disconnected
 				return
 			}
 			if counted > 0 {

@@ -13,7 +13,7 @@ import (
 // reset connection may be refused for a moment.
 const retryTimeout = 10 * time.Second
 
-// Retry is like Do, but calls f once more on a new connection if the connection is lost. f must be
+// Retry is like Do, but calls f again on a new connection if the connection is lost. f must be
 // idempotent. If the connection cannot be restored or is lost again, the error has class
 // fault.Interrupted.
 func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {

@@ -113,7 +113,7 @@ func receiveChunks(w io.Writer, r io.Reader) error {
 
 // ListenRelay opens a listener on the local loopback interface and returns its address. It relays
 // each connection to a loopback address of the other host ("127.0.0.1:PORT") through a separate
-// remote shell, at most 64 at once. The host needs zxfer, because an agent runs there. The listener
+// remote shell, at most 64 concurrently. The host needs zxfer, because an agent runs there. The listener
 // and its connections close when ctx ends. If the host does not support relays, refused is called
 // with a fault.Refused error.
 func ListenRelay(ctx context.Context, o Options, address string, refused func(error)) (string, error) {

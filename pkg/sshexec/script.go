@@ -78,7 +78,7 @@ func (o *output) Write(b []byte) (int, error) {
 
 // Run starts a script, which ends with ctx or with End. Its output is kept in memory. After the
 // script, its standard input has only empty lines, and ends when zxfer ends. Run never asks for a
-// password, because several scripts may run at once; see StartMaster.
+// password, because several scripts may run concurrently; see StartMaster.
 func Run(ctx context.Context, o Options, script string) (*Script, error) {
 	o.batch = true
 	return run(ctx, o, script)

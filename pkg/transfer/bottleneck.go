@@ -45,7 +45,7 @@ const (
 // slow source the sender does not. So the network's share is the lesser of the two, or the
 // sender's alone if the receiver's stages are missing.
 //
-// TCP_INFO tells which part of the network it is: a closed receive window (see windowThreshold)
+// TCP_INFO shows which part of the network it is: a closed receive window (see windowThreshold)
 // or a send buffer too small for the round trip (see shortBuffer).
 func LimitedBy(sender, receiver []Stage, n *Network) string {
 	stage := func(name string) Stage {

@@ -35,7 +35,7 @@ const (
 
 // Compressor compresses blocks. Encode may be called concurrently.
 type Compressor struct {
-	Threads  int             // how many goroutines may call Encode at once
+	Threads  int             // how many goroutines may call Encode concurrently
 	encoders []*zstd.Encoder // by level, fastest first; one if the level is fixed
 	adaptive bool
 	choice   levelChooser

@@ -41,7 +41,7 @@ type ring struct {
 	done      bool
 	err       error // returned after the last piece
 	truncated error // returned at the first missing piece
-	failure   error // returned at once
+	failure   error // returned immediately
 
 	takersWaiting atomic.Int32
 
@@ -232,7 +232,7 @@ func (r *ring) truncate(err error) {
 	r.ready.Broadcast()
 }
 
-// fail unblocks all callers. They get err at once.
+// fail unblocks all callers. They get err immediately.
 func (r *ring) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

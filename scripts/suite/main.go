@@ -3,7 +3,7 @@
 // describes the flags.
 //
 // A part is a command that writes the event stream of `go test -json`, a check that
-// prints nothing on success, or the preparation of a tool. A failed test is printed at once
+// prints nothing on success, or the preparation of a tool. A failed test is printed immediately
 // with its error. The account names the slowest tests, the time of each part, and every
 // failed test with its error and the command that runs it again. The last two lines are the
 // time of the run, such as "12 min 3 s, 23 CPU min", and "N passed, N failed, N skipped".

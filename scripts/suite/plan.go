@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -157,6 +158,11 @@ func (s *suite) checks() []part {
 		{name: "gofmt", lane: hostLane, quiet: true, command: []string{"gofmt", "-l", "cmd", "pkg", "scripts"}},
 		{name: "vet", lane: hostLane, env: static(), command: []string{"go", "vet", "./..."}},
 		{name: "staticcheck", lane: hostLane, env: static(), command: []string{"go", "tool", "staticcheck", "./..."}},
+	}
+	if _, err := exec.LookPath("gcc"); err == nil {
+		parts = append(parts, part{name: "prose", lane: hostLane, command: []string{"scripts/prose"}})
+	} else {
+		s.printf("   prose: not checked, because Vale needs gcc to build\n")
 	}
 	if s.quick {
 		return parts
@@ -327,7 +333,7 @@ func (s *suite) guestRun(version string) []string {
 	}
 	script, err := filepath.Abs("scripts/guest")
 	if err != nil {
-		panic(err) // the working directory is gone
+		panic(err) // the working directory was deleted
 	}
 	return []string{script, "run", "--zfs", version, "--timeout", fmt.Sprint(int(s.scale(partTimeout).Seconds()) + 120)}
 }

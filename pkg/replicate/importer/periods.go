@@ -47,8 +47,8 @@ func cutSchedule(line string) (times, spec, rest string, ok bool) {
 }
 
 // cron converts cron's fields minute, hour, day of month, month and day of week to a calendar
-// event. It returns false for both days at once, of which cron matches either, for names of
-// months, and for steps of weekdays.
+// event. It returns false if a line has both kinds of days, because cron matches either. It also returns false
+// for names of months and for steps of weekdays.
 func cron(line string) (spec string, ok bool) {
 	f := strings.Fields(line)
 	if len(f) != 5 || f[2] != "*" && f[4] != "*" {

@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// defaultParallel is how many datasets are sent at once. Few readers suit a pool of spinning disks
+// defaultParallel is how many datasets are sent concurrently. Few readers suit a pool of spinning disks
 // best.
 const defaultParallel = 2
 
@@ -256,7 +256,7 @@ func (s *sendReporter) savePlan() {
 	}
 }
 
-// gate limits how many datasets of a job are sent at once. The target with the fewest running
+// gate limits how many datasets of a job are sent concurrently. The target with the fewest running
 // transfers gets the next turn, so a slow target does not delay the others.
 type gate struct {
 	mu      sync.Mutex

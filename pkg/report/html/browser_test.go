@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,20 +16,6 @@ import (
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/testenv"
 )
-
-// browser returns the path of a headless browser. It skips the test if there is none.
-func browser(t *testing.T) string {
-	if testing.Short() {
-		t.Skip("not at the quick level: starts a browser")
-	}
-	for _, name := range []string{"chromium-headless-shell", "chromium"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skip("no chromium-headless-shell and no chromium in PATH")
-	return ""
-}
 
 // measure is a script that measures a loaded page. The page's policy forbids scripts, so the test
 // removes it from a copy.
@@ -62,24 +47,13 @@ func load(t *testing.T, html []byte, width int, dark bool) (dom, console string)
 	if dark {
 		scheme = "0"
 	}
-	cmd := exec.CommandContext(t.Context(), browser(t), "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
-		"--enable-logging=stderr", fmt.Sprintf("--window-size=%d,900", width), "--blink-settings=preferredColorScheme="+scheme, "--dump-dom", "file://"+file)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, testenv.Timeout()
-	require.NoError(t, cmd.Run(), "%s", &said)
-	for l := range strings.Lines(said.String()) {
-		if strings.Contains(l, ":CONSOLE") {
-			console += l
-		}
-	}
-	return out.String(), console
+	return testenv.Browse(t, file, fmt.Sprintf("--window-size=%d,900", width), "--blink-settings=preferredColorScheme="+scheme)
 }
 
 // Every kind of page loads in a browser without an error and without a request,
 // fits a telephone and a wide window, follows light and dark, and shows the curve.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	browser(t)
 	pages, err := samples()
 	require.NoError(t, err)
 	_, device := sampleDevice()
@@ -131,7 +105,6 @@ func requireCurve(t *testing.T, c history.Course, drawn string) {
 // What a page holds by another host's wish is text, to a browser too.
 func TestBrowserRunsNothing(t *testing.T) {
 	t.Parallel()
-	browser(t)
 	for name, html := range hostile(t) {
 		dom, console := load(t, html, 800, false)
 		require.Empty(t, console, name)

@@ -103,7 +103,7 @@ type Sinks struct {
 	Sink func(t *testing.T) (sink transfer.Sink, stored func() ([]byte, bool))
 	// Stream is a stream that the Sink accepts.
 	Stream []byte
-	// Final is set if written bytes take effect at once, without Commit.
+	// Final is set if written bytes take effect immediately, without Commit.
 	Final bool
 	// Full returns a Sink too small for Stream, and the error to match; nil if that is
 	// impossible.

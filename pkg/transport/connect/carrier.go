@@ -117,7 +117,7 @@ const (
 	// receive saves its state in that time.
 	windDown = 30 * time.Second
 	// peerLossGrace is how long after a failed dial the loss of the peer may show. The kernel
-	// refuses connections to a dead listener at once, while ssh needs longer.
+	// refuses connections to a dead listener immediately, while ssh needs longer.
 	peerLossGrace = time.Second
 )
 

@@ -266,7 +266,7 @@ func (c *Conn) read(p []byte, need int) (int, error) {
 	return n, nil
 }
 
-// maxLowat bounds the bytes that a read waits for at once. On a slow link each packet would
+// maxLowat bounds the bytes that one read waits for. On a slow link each packet would
 // otherwise wake the reader. The kernel wakes it earlier if its buffer is full.
 const maxLowat = 128 << 10
 

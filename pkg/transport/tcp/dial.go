@@ -107,7 +107,7 @@ func (d *dialer) open(ctx context.Context, stream int) (*Conn, error) {
 
 // authenticate runs the handshakes of a new connection.
 func (d *dialer) authenticate(ctx context.Context, tcp *net.TCPConn, stream int) (*Conn, error) {
-	// A relay accepts at once, and only then logs in to its remote host.
+	// A relay accepts immediately, and only then logs in to its remote host.
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(pastDeadline()) })
 	var rw net.Conn = tcp
 	if d.config != nil {

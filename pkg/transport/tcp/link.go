@@ -48,7 +48,7 @@ func (l *Link) Local() netip.Addr {
 // Conns returns the connections by stream number.
 func (l *Link) Conns() []*Conn { return l.conns }
 
-// Receiving marks this end as the receiver. The peer reads the receiver's small frames at once,
+// Receiving marks this end as the receiver. The peer reads the receiver's small frames immediately,
 // so unacknowledged bytes mean a dead network. Without this, only many minutes of
 // retransmissions would reveal it.
 func (l *Link) Receiving() {
@@ -73,7 +73,7 @@ func (l *Link) Interrupt() {
 	}
 }
 
-// Close closes all connections. Reads and writes of both ends fail at once. It may be called
+// Close closes all connections. Reads and writes of both ends fail immediately. It may be called
 // more than once.
 func (l *Link) Close() error {
 	l.Network() // keep the figures for later callers

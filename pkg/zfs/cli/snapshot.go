@@ -80,7 +80,7 @@ func CheckBookmarks(bookmarks map[string]string) error {
 	return nil
 }
 
-// Bookmark creates the bookmarks one by one, because zfs(8) cannot create several at once.
+// Bookmark creates the bookmarks one by one, because zfs(8) cannot create several in one call.
 func (c *CLI) Bookmark(ctx context.Context, bookmarks map[string]string) error {
 	if err := CheckBookmarks(bookmarks); err != nil {
 		return err
