@@ -30,7 +30,7 @@ func TestChoose(t *testing.T) {
 		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, tcp.MaxRaw, false, false},
 		"a source with one head":   {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
 		"a target with one head":   {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
-		"the requested limit":       {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},
+		"the requested limit":      {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},
 		"a file with holes":        {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 80 * mib}}, mib, false, true},
 		"a file with hardly any":   {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
 		"a device takes no holes":  {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},

@@ -33,7 +33,7 @@ func TestWhatIsHealedThrough(t *testing.T) {
 		"both live":                 {bad: true, want: "is not read-only"},
 		"typed, the copy is ahead":  {target: []string{"x"}, readonly: true, want: "is not read-only"},
 		"typed, both are live":      {source: []string{"x"}, want: "is not read-only"},
-		"they went diverged":   {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "diverged"},
+		"they went diverged":        {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "diverged"},
 		"typed the other way round": {sourceReadonly: true, bad: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWhatAScrubTells(t *testing.T) {
 		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
 		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
 		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
-		"in destroyed data":     {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
+		"in destroyed data":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
 		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list the remaining errors"},
 		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
 	} {

@@ -19,7 +19,7 @@ func TestKeys(t *testing.T) {
 		"{{streams 4}}":                        "transfer.streams = 4",
 		"{{trusted-link}}":                     "transfer.trusted_link = true",
 		"{{skip-check space}}":                 `transfer.skip_checks = ["space"]`,
-		"take one first: {{snapshot =}}":             "take one first: snapshots.take",
+		"take one first: {{snapshot =}}":       "take one first: snapshots.take",
 		"{{set}} used: no":                     "properties.set used: no",
 		"{{exclude}}":                          "properties.exclude",
 		"{{props}}":                            "properties.carry = true",

@@ -21,7 +21,7 @@ func TestNoteOrphans(t *testing.T) {
 		"renamed": {func(v *RunState) {
 			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
 		}, nil},
-		"never received":    {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
+		"never received":   {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].BaseGUID = 0 }, nil},
 		"without a target": {func(v *RunState) { v.State.Datasets["tank/a"].Targets["near"].Target = "" }, nil},
 		"permit": {func(v *RunState) {
 			v.State.Datasets["tank2/a"], v.State.Datasets["tank/a"] = v.State.Datasets["tank/a"], &DatasetState{}

@@ -40,7 +40,7 @@ func TestLimitedBy(t *testing.T) {
 		want             string
 	}{
 		"nothing known":  {nil, nil, nil, ""},
-		"not started":      {stages{stage(read, 0, 0, 0)}, stages{stage(write, 0, 0, 0)}, nil, ""},
+		"not started":    {stages{stage(read, 0, 0, 0)}, stages{stage(write, 0, 0, 0)}, nil, ""},
 		"source":         {stages{stage(read, 95, 0, 5), stage(send, 5, 90, 5)}, stages{stage(receive, 3, 97, 0), stage(write, 10, 90, 0)}, nil, transfer.LimitSource},
 		"target":         {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 2, 93), stage(write, 99, 1, 0)}, window, transfer.LimitTarget},
 		"network":        {stages{stage(read, 5, 0, 95), stage(send, 2, 1, 97)}, stages{stage(receive, 5, 95, 0), stage(write, 9, 91, 0)}, nil, transfer.LimitNetwork},

@@ -99,7 +99,7 @@ func TestRemoveGrant(t *testing.T) {
 func TestGrantsThatContradict(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
-		"remove=vault/a has no effect with --append-only":                 {"receive=vault/a", "remove=vault/a"},
+		"remove=vault/a has no effect with --append-only":                      {"receive=vault/a", "remove=vault/a"},
 		"rotate=vault/b has no effect without permission to receive there":     {"receive=vault/a", "rotate=vault/b"},
 		"rotate=tank has no effect without permission to receive there":        {"send=tank", "rotate=tank"},
 		"rotate=vault/a/b has no effect without permission to receive there":   {"receive=vault/a/c", "rotate=vault/a/b"},

@@ -57,7 +57,7 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 		"its digest":                      {"digest", "tank/enc", false, "only digests of raw streams"},
 		"its raw digest":                  {"digest", "tank/enc", true, ""},
 		"encryption that is not known":    {"transfer", "tank/odd", false, "tank/odd is encrypted"},
-		"a dataset that does not exist":     {"transfer", "tank/none", false, "tank/none does not exist"},
+		"a dataset that does not exist":   {"transfer", "tank/none", false, "tank/none does not exist"},
 		"granted plain text":              {"transfer", "tank/open/a", false, ""},
 		"granted digest":                  {"digest", "tank/open", false, ""},
 		"digest of what came in plain":    {"digest", "vault/web/came-plain", false, ""},

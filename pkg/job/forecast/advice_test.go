@@ -54,7 +54,7 @@ func TestAdvice(t *testing.T) {
 		"slow checksums":                {Adviser{Expected: target, Machines: idle, Ceilings: part(probe.TargetWrite, 1.1, 0), Found: []finding.Finding{warn("fletcher", "beta"), warn("aes", "beta")}}, "mend fletcher", ""},
 		"another host's":                {Adviser{Expected: target, Machines: idle, Ceilings: part(probe.TargetWrite, 1.1, 0), Found: []finding.Finding{warn("fletcher", "local")}}, "", "limited by ZFS on one processor core of beta"},
 		"a share":                       {Adviser{Expected: limit(transfer.LimitTarget, "beta", probe.PathWrite), Ceilings: part(probe.PathWrite, 1.1, 0)}, "", "limited by the disks or the network file system at the path"},
-		"the local host was":               {Adviser{Expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "only the local host was checked; name a TARGET"},
+		"the local host was":            {Adviser{Expected: limit(probe.LoopbackTLS, "local", probe.LoopbackTLS)}, "", "only the local host was checked; name a TARGET"},
 		"behind a restricted key":       {Adviser{Expected: limit(transfer.LimitSource, "local", probe.PathRead), Ceilings: part(probe.PathRead, 1, 0), Hidden: true}, "to measure the whole path, use an unrestricted key", "the key does not permit it"},
 		"a stream that is over at once": {Adviser{Expected: &Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 1000, Seconds: 0.001}}, "", "for so little data"},
 		"ssh by hand":                   {Adviser{Expected: limit("ssh or network", "local", Link), Transport: transport.Settings{Wire: "ssh"}}, "if a port can be opened, omit {{wire ssh}}", ""},
