@@ -51,7 +51,7 @@ func (r *restriction) check(relay bool) error {
 	case relay:
 		return fault.Usagef("", "a restricted agent does not relay connections")
 	case len(r.allow) == 0:
-		return fault.Usagef("zxfer replicate authorize --help"+authz.Grants, "--allow is missing: the restricted agent would permit nothing")
+		return fault.Usagef("zxfer replicate authorize --help", "--allow is missing: the restricted agent would permit nothing")
 	}
 	_, err := authz.Parse(r.allow, r.peers, r.appendOnly)
 	return err

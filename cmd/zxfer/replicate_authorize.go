@@ -36,7 +36,7 @@ Install the other host's version of zxfer on this host first.`,
       show the status of this host's jobs, and nothing else`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fault.Usagef("grant datasets: --allow VERB=DATASET\nonly jobs with a remote source or target need a key"+authz.Grants+"\na job whose source and targets are on this host, or that has no target, has nothing to authorize: no other host comes here",
+				return fault.Usagef("grant datasets: --allow VERB=DATASET\nonly jobs with a remote source or target need a key",
 					"authorize takes no arguments: %q", args[0])
 			}
 			return nil
@@ -44,7 +44,7 @@ Install the other host's version of zxfer on this host first.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(r.allow) == 0 {
-				return fault.Usagef("zxfer replicate authorize --help"+authz.Grants, "--allow is missing")
+				return fault.Usagef("zxfer replicate authorize --help", "--allow is missing")
 			}
 			public, err := readKey(interruptibleReader{cmd.Context(), a.stdin}, key)
 			if err != nil {

@@ -71,12 +71,12 @@ func (s *side) checkMirror(p *Pruning, c *candidate, deleted int) *PruneResult {
 	case s.noLimit:
 	case of == 0:
 		result.Original = 0
-		p.refuse("%s lacks %s that its copy has, and no run saw it before: it may have been restored", c.source.Name, count)
+		p.refuse("%s lacks %s that its copy has, and no earlier run saw it: it may have been restored", c.source.Name, count)
 	case of != c.source.GUID:
 		result.Original = 0
-		p.refuse("%s was created anew, or restored, and lacks %s that its copy has", c.source.Name, count)
+		p.refuse("%s was recreated or restored, and lacks %s that its copy has", c.source.Name, count)
 	case deleted > s.mirror.AtMost():
-		p.refuse("%s of %s are gone from the source, and mirror.limit allows one run %d", count, c.dataset.Name, s.mirror.AtMost())
+		p.refuse("%s of %s were deleted on the source, but mirror.limit is %d per run", count, c.dataset.Name, s.mirror.AtMost())
 	}
 	return result
 }

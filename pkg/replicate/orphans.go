@@ -148,7 +148,7 @@ func (s *side) destroyOrphans(p *Pruning) {
 		p.Datasets, p.OrphanRequests = append(p.Datasets, d.Name), append(p.OrphanRequests, remove)
 	}
 	if n := len(p.Datasets); n > s.mirror.AtMost() && !s.noLimit {
-		p.refuse("%s are gone from the source, and mirror.limit allows one run %d", english.Plural(n, "dataset", ""), s.mirror.AtMost())
+		p.refuse("%s were deleted on the source, but mirror.limit is %d per run", english.Plural(n, "dataset", ""), s.mirror.AtMost())
 	}
 }
 

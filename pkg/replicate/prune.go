@@ -126,7 +126,7 @@ func (s *side) pruneOne(p *Pruning, c *candidate) *PruneResult {
 	past, name := *c.state.Histories[s.name].ForDataset(c.dataset.GUID), c.dataset.Name
 	found := s.grid.Prunable(c.dataset, s.scope, s.created[name], c.protected, &past, s.now)
 	if limit := s.job.PruneAtMost(); found.OverLimit > limit && !s.noLimit {
-		p.refuse("%s of %s would go, although neither time nor newer ones explain it, and prune_limit allows one run %d",
+		p.refuse("retention would unexpectedly destroy %s of %s, but prune_limit is %d per run",
 			english.Plural(found.OverLimit, "snapshot", ""), name, limit)
 	}
 	for _, snapshot := range found.Untrusted {

@@ -109,5 +109,5 @@ func (s *State) Learn(p *Pruning) {
 
 // refuse sets the error of p, which then destroys nothing.
 func (p *Pruning) refuse(format string, args ...any) {
-	p.Refused, p.Error = true, "nothing was removed: "+fmt.Sprintf(format, args...)
+	p.Refused, p.Error = true, "nothing was destroyed: "+fmt.Sprintf(format, args...)
 }

@@ -25,7 +25,7 @@ func TestPreviewListsSnapshots(t *testing.T) {
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now ...\n"+
 		"  retention on source: would destroy 1 snapshot and keep 2\n", short.String())
 	require.Equal(t, "home: tank, 2 datasets\n  would take 2 snapshots: tank@now\n    tank/a@now\n"+
-		"  retention on source: would destroy 1 snapshot and keep 2\n    tank@old\n    tank@a is kept: daily\n    tank@b is kept: base of near\n", long.String())
+		"  retention on source: would destroy 1 snapshot and keep 2\n    tank@old\n    tank@a is kept: daily\n    tank@b is kept: incremental source for near\n", long.String())
 }
 
 // Text from other hosts or records moves no cursor and adds no line.

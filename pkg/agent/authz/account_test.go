@@ -121,7 +121,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 	require.Equal(t, "ab", clip("ab", 2))
 }
 
-// The syntax in messages names every grant.
+// TestVerbs lists the verbs of grants in the order of the help.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	var verbs []string
@@ -129,9 +129,6 @@ func TestVerbs(t *testing.T) {
 		verbs = append(verbs, g.Verb)
 	}
 	require.Equal(t, []string{"receive", "receive-rekey", "restore", "send", "send-decrypted", "heal", "drill", "rotate", "remove"}, verbs)
-	for _, verb := range verbs {
-		require.Contains(t, Grants, verb+"=DATASET")
-	}
 }
 
 // Admit returns the arguments that the rule has seen.

@@ -41,9 +41,6 @@ type Policy struct {
 	Peers []netip.Prefix
 }
 
-// Grants is the syntax of grants, for messages and help.
-const Grants = "receive=DATASET, receive-rekey=DATASET, restore=DATASET, send=DATASET, send-decrypted=DATASET, heal=DATASET, drill=DATASET, rotate=DATASET or remove=DATASET"
-
 // Grant describes a grant for help.
 type Grant struct{ Verb, Help string }
 
@@ -86,11 +83,11 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 	for _, g := range allow {
 		verb, dataset, _ := strings.Cut(g, "=")
 		if _, err := zfs.ParseDataset(dataset); err != nil {
-			return nil, fault.Usagef("write "+Grants, "--allow %s: %w", g, err)
+			return nil, fault.Usagef("zxfer help grants", "--allow %s: %w", g, err)
 		}
 		i := slices.IndexFunc(p.grants(), func(of grant) bool { return verb == of.Verb || verb == of.extra.Verb && of.extraDatasets != nil })
 		if i < 0 {
-			return nil, fault.Usagef("write "+Grants, "--allow %s: there is no grant %q", g, verb)
+			return nil, fault.Usagef("zxfer help grants", "--allow %s: there is no grant %q", g, verb)
 		}
 		of := p.grants()[i]
 		*of.datasets = append(*of.datasets, dataset)
@@ -116,7 +113,7 @@ func Parse(allow, peers []string, appendOnly bool) (*Policy, error) {
 		return nil, err
 	}
 	if len(allow) == 0 && (appendOnly || len(peers) > 0) {
-		return nil, fault.Usagef("add --allow VERB=DATASET"+Grants, "--allow is missing: the restricted agent would permit nothing")
+		return nil, fault.Usagef("add --allow VERB=DATASET; zxfer help grants lists the verbs", "--allow is missing: the restricted agent would permit nothing")
 	}
 	return p, nil
 }
