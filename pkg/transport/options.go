@@ -105,6 +105,12 @@ func Options(at Place) []Option {
 	return all
 }
 
+func init() {
+	for _, o := range Options(everywhere) {
+		option.Declare(o.ID)
+	}
+}
+
 // connectionOptions returns the options for making connections.
 func connectionOptions() []Option {
 	return []Option{
