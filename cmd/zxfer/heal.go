@@ -16,6 +16,7 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/report"
 	"zxfer/pkg/transport"
 )
 
@@ -161,5 +162,5 @@ func (o *healOptions) run(ctx context.Context, a *app) error {
 		j.log("jobs of " + o.config.file + " may run at the same time:  " + o.lockErr.Error())
 	}
 	r, err := job.RunHeal(ctx, o.req, j.at, j.rep)
-	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH})
+	return j.finish(ctx, r, err, jobEnd{shell: o.req.RSH, text: report.HealResult(r)})
 }

@@ -51,7 +51,7 @@ type reporter interface {
 	presenter
 	// ActivityState is Activity with a description that changes.
 	ActivityState(what func() string) (done func())
-	Done(job.Result, error) error
+	Done(job.Result, error, report.ResultText) error
 }
 
 func (o *output) reporter(a *app, stdout io.Writer) reporter {
@@ -92,6 +92,7 @@ func (j *jobRun) log(message string) {
 // jobEnd holds the differences between verbs at the end of a job.
 type jobEnd struct {
 	shell string                                           // remote shell asked for
+	text  report.ResultText                                // text of the result
 	page  func(html.About, history.Course) ([]byte, error) // nil if the verb has no page
 	done  string                                           // prefix of an error to print the result of a success
 }
@@ -104,7 +105,7 @@ func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd
 		r.Concluded().Hint = fault.HintOf(err)
 	}
 	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Course()) })
-	unprinted := j.rep.Done(r, err)
+	unprinted := j.rep.Done(r, err, end.text)
 	switch {
 	case err == nil && unprinted != nil:
 		return fault.Failf("", end.done+"%w", unprinted)

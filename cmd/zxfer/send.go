@@ -15,6 +15,7 @@ import (
 	"zxfer/pkg/option"
 	"zxfer/pkg/plan"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/report"
 	"zxfer/pkg/report/history"
 	"zxfer/pkg/report/html"
 	"zxfer/pkg/transport"
@@ -82,7 +83,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 
 // finishSend finishes a send or restore.
 func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error, shell string) error {
-	return j.finish(ctx, r, err, jobEnd{shell: shell, done: "the transfer is complete, but its report could not be written: ",
+	return j.finish(ctx, r, err, jobEnd{shell: shell, text: report.SendResult(r), done: "the transfer is complete, but its report could not be written: ",
 		page: func(about html.About, course history.Course) ([]byte, error) { return html.Send(about, r, course) }})
 }
 

@@ -21,11 +21,13 @@ const opening, closing = "{{", "}}"
 // noValue is the value of an option that is given without one: --snapshot=.
 const noValue = "="
 
-// ids lists the options that a text may name. Other names in braces are left
-// unchanged.
-const ids = "bookmark|bs|buffer|bwlimit|carry|compress|compress-threads|confirm|congestion|data-address|decrypt|delta|dial|digest|dry-run|" +
-	"exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|map|mount|no-bootstrap|no-resume|no-verify|overwrite|port-range|props|" +
-	"recursive|rollback|rotate|rsh|set|skip-check|skip-errors|snapshot|sparse|streams|trusted-link|verify|verify-only|window|wire"
+// ids lists the options that a text may name: these and those that Declare adds. Other
+// names in braces are left unchanged.
+var ids = "bookmark|bs|carry|confirm|decrypt|delta|digest|dry-run|exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|" +
+	"map|mount|no-resume|no-verify|overwrite|props|recursive|rollback|rotate|set|skip-check|skip-errors|snapshot|sparse|verify|verify-only"
+
+// Declare lets texts name another option. Only init functions call it.
+func Declare(id string) { ids += "|" + id }
 
 // namePattern matches the name of an option. It must start a word of prose, or of prose
 // in JSON.

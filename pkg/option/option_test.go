@@ -43,6 +43,11 @@ func TestValues(t *testing.T) {
 	require.Equal(t, size.Size(1<<20), bytes, "no more than counts")
 }
 
+func init() {
+	Declare("dial")
+	Declare("wire")
+}
+
 func TestExpand(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -34,7 +34,7 @@ func TestMeasured(t *testing.T) {
 	r.Ceilings, r.Expected = measuredCeilings(), expectation()
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs})
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, SendResult(r)))
 	golden(t, "measured.txt", out.String())
 	r.DryRun = false
 	text.Planned(r)
@@ -57,7 +57,7 @@ func TestMeasuredDevice(t *testing.T) {
 	text.DevicePlanned(r)
 	require.Contains(t, errs.String(), "warning: local: eth0 runs in half duplex (nic)\nhint: ethtool eth0\nexpected: 110 MiB/s")
 	r.DryRun = true
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, DeviceResult(r)))
 	require.Contains(t, out.String(), "warn: local: eth0 runs in half duplex (nic)")
 	require.Contains(t, out.String(), "ceilings\n")
 }

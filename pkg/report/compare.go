@@ -14,13 +14,15 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// compareResult returns what Done prints for a comparison: a line for each dataset, and totals. verbose
-// also lists each snapshot that only one side has.
-func compareResult(r *job.CompareReport, err error, verbose bool) string {
-	if err != nil {
-		return ""
+// CompareResult returns the text of a comparison: a line for each dataset, and totals. verbose also
+// lists each snapshot that only one side has.
+func CompareResult(r *job.CompareReport, verbose bool) ResultText {
+	return func(err error) (stdout, stderr string) {
+		if err == nil {
+			stdout = compareText(r, verbose)
+		}
+		return stdout, ""
 	}
-	return compareText(r, verbose)
 }
 
 // relation is how two datasets relate: its name in JSON and its text.

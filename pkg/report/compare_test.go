@@ -48,13 +48,13 @@ func comparison() *job.CompareReport {
 func TestCompareDone(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Verbose: true}).Done(comparison(), nil))
+	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Verbose: true}).Done(comparison(), nil, CompareResult(comparison(), true)))
 	golden(t, "compare.txt", out.String())
 	require.NotContains(t, out.String(), "\x1b")
 	require.NotContains(t, out.String(), "\x07")
 	out.Reset()
-	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Quiet: true}).Done(comparison(), nil))
-	require.NoError(t, NewJSON(Options{Stdout: &errs, Stderr: &out}).Done(comparison(), nil))
+	require.NoError(t, NewText(Options{Stdout: &out, Stderr: &errs, Quiet: true}).Done(comparison(), nil, CompareResult(comparison(), true)))
+	require.NoError(t, NewJSON(Options{Stdout: &errs, Stderr: &out}).Done(comparison(), nil, nil))
 	require.Empty(t, out.String())
 	golden(t, "compare.json", errs.String())
 }

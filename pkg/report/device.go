@@ -56,18 +56,20 @@ func (t *Text) DeviceFinished(r *job.DevReport, res *job.DevResult) {
 	t.paint(text)
 }
 
-// deviceResult returns what Done prints for a device copy or comparison.
-func deviceResult(r *job.DevReport, err error) (stdout, stderr string) {
-	switch {
-	case r.DryRun && r.From != nil:
-		return devicePlanText(r) + dryRunText(err), ""
-	case err != nil:
-		if n := len(r.Results); n > 0 && len(r.Results[n-1].BadRanges) > 0 && r.Results[n-1].Error == "" {
-			stdout = deviceSummary(r) // complete except for unreadable ranges
+// DeviceResult returns the text of a device copy or comparison.
+func DeviceResult(r *job.DevReport) ResultText {
+	return func(err error) (stdout, stderr string) {
+		switch {
+		case r.DryRun && r.From != nil:
+			return devicePlanText(r) + dryRunText(err), ""
+		case err != nil:
+			if n := len(r.Results); n > 0 && len(r.Results[n-1].BadRanges) > 0 && r.Results[n-1].Error == "" {
+				stdout = deviceSummary(r) // complete except for unreadable ranges
+			}
+			return stdout, deviceFailureText(r)
 		}
-		return stdout, deviceFailureText(r)
+		return deviceSummary(r), ""
 	}
-	return deviceSummary(r), ""
 }
 
 // deviceHeadline summarizes the job on one line.

@@ -46,7 +46,7 @@ func TestDeviceDone(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			r := copied()
 			tt.change(r)
-			require.NoError(t, NewText(Options{Stdout: &stdout, Stderr: &stderr}).Done(r, tt.err))
+			require.NoError(t, NewText(Options{Stdout: &stdout, Stderr: &stderr}).Done(r, tt.err, DeviceResult(r)))
 			require.Equal(t, tt.stdout, stdout.String())
 			require.Equal(t, tt.stderr, stderr.String())
 		})

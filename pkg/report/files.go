@@ -43,20 +43,22 @@ func (t *Text) FilesFinished(_ *job.FilesReport, bytes uint64, err error) {
 	t.paint(text)
 }
 
-// filesResult returns what Done prints for a restore of files.
-func filesResult(r *job.FilesReport, err error) (stdout, stderr string) {
-	switch {
-	case r.DryRun && r.Snapshot != "":
-		return filesPlanText(r) + dryRunText(err), ""
-	case r.Outcome == outcome.UpToDate:
-		return fmt.Sprintf("%s: up to date, %s already present with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")), ""
-	case r.Result == nil:
-		return "", ""
+// FilesResult returns the text of a restore of files.
+func FilesResult(r *job.FilesReport) ResultText {
+	return func(err error) (stdout, stderr string) {
+		switch {
+		case r.DryRun && r.Snapshot != "":
+			return filesPlanText(r) + dryRunText(err), ""
+		case r.Outcome == outcome.UpToDate:
+			return fmt.Sprintf("%s: up to date, %s already present with equal size and time\n", oneLine(r.Target), fileCount(r.Plan.Same, "is", "are")), ""
+		case r.Result == nil:
+			return "", ""
+		}
+		if err == nil || r.Outcome == outcome.Failed {
+			stdout = filesSummary(r)
+		}
+		return stdout, problemsText(r.Result.Failures)
 	}
-	if err == nil || r.Outcome == outcome.Failed {
-		stdout = filesSummary(r)
-	}
-	return stdout, problemsText(r.Result.Failures)
 }
 
 // fileCount returns the number of files with a verb.

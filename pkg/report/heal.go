@@ -8,13 +8,15 @@ import (
 	"zxfer/pkg/size"
 )
 
-// healResult returns what Done prints for a heal: the plan, or the outcome for each damaged object and
-// the remaining steps.
-func healResult(r *job.HealReport, err error) string {
-	if len(r.Things) == 0 && err != nil {
-		return ""
+// HealResult returns the text of a heal: the plan, or the outcome for each damaged object and the
+// remaining steps.
+func HealResult(r *job.HealReport) ResultText {
+	return func(err error) (stdout, stderr string) {
+		if len(r.Things) > 0 || err == nil {
+			stdout = healText(r)
+		}
+		return stdout, ""
 	}
-	return healText(r)
 }
 
 func healText(r *job.HealReport) string {

@@ -208,8 +208,8 @@ func (j *JSON) Status() {
 }
 
 // Done writes err, if any, as events, and the report as one object to standard output. A job that
-// failed early also gets a report.
-func (j *JSON) Done(r job.Result, err error) error {
+// failed early also gets a report. The object needs no text.
+func (j *JSON) Done(r job.Result, err error, _ ResultText) error {
 	if sent, ok := r.(*job.Report); ok {
 		complete := withoutNulls(*sent)
 		r = &complete

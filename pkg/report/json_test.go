@@ -26,7 +26,7 @@ func TestJSON(t *testing.T) {
 	replay(j, c, r)
 	j.Started(4, r.Plan.Datasets[3], 0)
 	j.Status()
-	require.NoError(t, j.Done(r, nil))
+	require.NoError(t, j.Done(r, nil, nil))
 	golden(t, "run.json", out.String())
 	golden(t, "progress.jsonl", errs.String())
 	for l := range strings.Lines(errs.String()) {
@@ -44,7 +44,7 @@ func TestJSONRefused(t *testing.T) {
 	j.Planned(r)
 	err := errors.Join(fault.Refusef("send elsewhere", "diverged"), errors.New("and more"))
 	r.Error, r.Hint = err.Error(), fault.HintOf(err)
-	require.NoError(t, j.Done(r, err))
+	require.NoError(t, j.Done(r, err, nil))
 	golden(t, "refused.json", out.String())
 	require.Equal(t, `{"schema":"zxfer.progress/v1","time":"2026-03-01T12:00:00Z","event":"error","message":"diverged","hint":"send elsewhere","class":"refused"}
 {"schema":"zxfer.progress/v1","time":"2026-03-01T12:00:00Z","event":"error","message":"and more","class":"refused"}
@@ -59,7 +59,7 @@ func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 		Conclusion: outcome.Conclusion{Hint: "see\n{{wire nc}}", Error: "/srv/{{wire nc}}: none"},
 		Plan:       &plan.Plan{Notes: []string{"a, \"b\"]", "{{dial}} is set"}}}
 	err := fault.Refusef(r.Hint, "%s", r.Error)
-	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now}).Done(r, err))
+	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now}).Done(r, err, nil))
 	var got job.Report
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	require.Equal(t, []string{"{{wire nc}}", "host:{{dial}}", "see\n--wire nc", "/srv/{{wire nc}}: none", "a, \"b\"]", "--dial is set"},
@@ -78,7 +78,7 @@ func TestJSONHasNoNulls(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	r := &job.Report{Plan: &plan.Plan{Datasets: []*plan.Dataset{{Source: "tank/a"}}}}
-	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &bytes.Buffer{}}).Done(r, nil))
+	require.NoError(t, NewJSON(Options{Stdout: &out, Stderr: &bytes.Buffer{}}).Done(r, nil, nil))
 	require.NotContains(t, out.String(), "null")
 	require.Nil(t, r.Hosts)
 	require.Nil(t, r.Plan.Datasets[0].Steps)

@@ -81,15 +81,17 @@ func networkText(n *transfer.Network) string {
 	return "  network     " + strings.Join(parts, ", ") + "\n"
 }
 
-// sendResult returns what Done prints for a send or restore.
-func sendResult(r *job.Report, err error) (stdout, stderr string) {
-	switch {
-	case r.DryRun && r.Plan != nil:
-		return planText(r) + dryRunText(err), ""
-	case err != nil:
-		return "", failureText(r)
+// SendResult returns the text of a send or restore.
+func SendResult(r *job.Report) ResultText {
+	return func(err error) (stdout, stderr string) {
+		switch {
+		case r.DryRun && r.Plan != nil:
+			return planText(r) + dryRunText(err), ""
+		case err != nil:
+			return "", failureText(r)
+		}
+		return summary(r) + nextText(r.Next) + rollbackText(r.Diverged), ""
 	}
-	return summary(r) + nextText(r.Next) + rollbackText(r.Diverged), ""
 }
 
 // summary summarizes a successful job.

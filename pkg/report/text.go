@@ -217,29 +217,21 @@ func (t *Text) Over() {
 	t.over()
 }
 
-// Done shows the result of a job, which may be nil: the plan of a dry run or a summary on standard
-// output. If err is not nil, it shows details on standard error that [Error] does not print. It
-// returns errors of writing to standard output.
-func (t *Text) Done(r job.Result, err error) error {
+// ResultText returns what Done prints about a job that ended with err: the plan of a dry run or a
+// summary on standard output, and on standard error details that [Error] does not print.
+type ResultText func(err error) (stdout, stderr string)
+
+// Done shows the result of a job with text. Without a result, both are nil. It returns errors of
+// writing to standard output.
+func (t *Text) Done(r job.Result, err error, text ResultText) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()
-	if heal, ok := r.(*job.HealReport); t.quiet && !(ok && len(heal.Things) > 0) {
+	heal, ok := r.(*job.HealReport)
+	if text == nil || t.quiet && !(ok && len(heal.Things) > 0) {
 		return nil
 	}
-	var stdout, stderr string
-	switch r := r.(type) {
-	case *job.HealReport:
-		stdout = healResult(r, err)
-	case *job.Report:
-		stdout, stderr = sendResult(r, err)
-	case *job.DevReport:
-		stdout, stderr = deviceResult(r, err)
-	case *job.FilesReport:
-		stdout, stderr = filesResult(r, err)
-	case *job.CompareReport:
-		stdout = compareResult(r, err, t.opts.Verbose)
-	}
+	stdout, stderr := text(err)
 	t.print(stderr)
 	return writeString(t.opts.Stdout, stdout)
 }

@@ -21,7 +21,7 @@ func TestTextDryRun(t *testing.T) {
 	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
 	r := planned()
 	text.Planned(r)
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, SendResult(r)))
 	require.Empty(t, errs.String())
 	golden(t, "plan.txt", out.String())
 }
@@ -35,7 +35,7 @@ func TestTextConflict(t *testing.T) {
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
 	text.Planned(r)
-	require.NoError(t, text.Done(r, refused))
+	require.NoError(t, text.Done(r, refused, SendResult(r)))
 	require.Empty(t, errs.String())
 	golden(t, "conflict-dry-run.txt", out.String())
 
@@ -43,7 +43,7 @@ func TestTextConflict(t *testing.T) {
 	r.DryRun = false
 	text = NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
 	text.Planned(r)
-	require.NoError(t, text.Done(r, refused))
+	require.NoError(t, text.Done(r, refused, SendResult(r)))
 	Error(&errs, refused)
 	require.Empty(t, out.String())
 	golden(t, "conflict.txt", errs.String())
@@ -68,7 +68,7 @@ func TestTextRun(t *testing.T) {
 			text := NewText(o)
 			r := finished()
 			replay(text, c, r)
-			require.NoError(t, text.Done(r, nil))
+			require.NoError(t, text.Done(r, nil, SendResult(r)))
 			golden(t, tt.name+".txt", errs.String()+"--- stdout\n"+out.String())
 		})
 	}
@@ -81,7 +81,7 @@ func TestTextQuiet(t *testing.T) {
 	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: c.Now, Quiet: true, Size: func() (int, int) { return 80, 24 }})
 	r := finished()
 	replay(text, c, r)
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, SendResult(r)))
 	require.Empty(t, errs.String())
 	require.Empty(t, out.String())
 
@@ -94,12 +94,12 @@ func TestTextFailure(t *testing.T) {
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs, Now: newClock().Now})
 	r := finished()
-	require.NoError(t, text.Done(r, fault.Interrupt("the same command resumes", context.Canceled)))
+	require.NoError(t, text.Done(r, fault.Interrupt("the same command resumes", context.Canceled), SendResult(r)))
 	require.Empty(t, out.String())
 	require.Equal(t, "completed before the failure: 2 of 4 streams, 4.0 GiB sent\n", errs.String())
 
-	require.NoError(t, text.Done(nil, errors.New("no report")))
-	require.NoError(t, text.Done(&job.Report{DryRun: true}, errors.New("no plan")))
+	require.NoError(t, text.Done(nil, errors.New("no report"), nil))
+	require.NoError(t, text.Done(&job.Report{DryRun: true}, errors.New("no plan"), SendResult(&job.Report{DryRun: true})))
 	require.Empty(t, out.String())
 }
 
@@ -112,7 +112,7 @@ func TestTextUpToDate(t *testing.T) {
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs})
 	text.Planned(r)
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, SendResult(r)))
 	require.Empty(t, errs.String())
 	require.Equal(t, "tank/home/bob is up to date on backup1:vault/ (@d)\n", out.String())
 }
@@ -121,8 +121,8 @@ func TestTextStdoutFails(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no space left")
 	text := NewText(Options{Stdout: failing{full}, Stderr: &bytes.Buffer{}})
-	require.ErrorIs(t, text.Done(planned(), nil), full)
-	require.ErrorIs(t, NewJSON(Options{Stdout: failing{full}, Stderr: &bytes.Buffer{}}).Done(planned(), nil), full)
+	require.ErrorIs(t, text.Done(planned(), nil, SendResult(planned())), full)
+	require.ErrorIs(t, NewJSON(Options{Stdout: failing{full}, Stderr: &bytes.Buffer{}}).Done(planned(), nil, nil), full)
 }
 
 type failing struct{ err error }
@@ -214,7 +214,7 @@ func TestTextIsCleaned(t *testing.T) {
 	r.Commands = []string{evil}
 	var out, errs bytes.Buffer
 	text := NewText(Options{Stdout: &out, Stderr: &errs})
-	require.NoError(t, text.Done(r, nil))
+	require.NoError(t, text.Done(r, nil, SendResult(r)))
 	r.DryRun = false
 	text.Planned(r)
 	text.Log(evil)
