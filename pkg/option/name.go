@@ -21,8 +21,8 @@ const opening, closing = "{{", "}}"
 // noValue is the value of an option that is given without one: --snapshot=.
 const noValue = "="
 
-// ids lists the options that a text may name: these and those that Declare adds. Other
-// names in braces are left unchanged.
+// ids lists the options that a text may name. Declare adds more. Other names in braces are
+// left unchanged.
 var ids = "bookmark|bs|carry|confirm|decrypt|delta|digest|dry-run|exclude|exclude-snaps|first|include-snaps|key-file|lvm-snapshot|" +
 	"map|mount|no-resume|no-verify|overwrite|props|recursive|rollback|rotate|set|skip-check|skip-errors|snapshot|sparse|verify|verify-only"
 
