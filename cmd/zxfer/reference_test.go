@@ -100,7 +100,7 @@ func TestTheBinaryHasNoGenerator(t *testing.T) {
 // details returns the text of man/PAGE.md, or "". It is part of the description.
 func details(t *testing.T, page string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("man", page+".md"))
+	text, err := os.ReadFile(filepath.Join("testdata", "man", page+".md"))
 	if os.IsNotExist(err) {
 		return ""
 	}

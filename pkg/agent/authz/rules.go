@@ -212,34 +212,6 @@ func mayHolds(_ context.Context, g *Guard, names *[]string) error {
 	return g.checkSnapshots(*names, g.sendOrReceive(), "holds")
 }
 
-// mayDestroy permits destroying versions of granted datasets unless keepsVersions.
-func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
-	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
-		return errAppendOnly
-	}
-	for _, n := range *versions {
-		dataset, _, err := zfs.ParseVersion(n)
-		if err != nil {
-			return err
-		}
-		if g.isHealSnapshot(n) {
-			continue
-		}
-		if g.policy.AppendOnly {
-			return errAppendOnly
-		}
-		if !within(dataset, g.sendOrReceive()) {
-			return errOutside(n)
-		}
-		if g.keepsVersions(dataset) {
-			return fmt.Errorf("only restoring %q is permitted, not destroying", clipName(dataset))
-		}
-	}
-	return nil
-}
-
-var errAppendOnly = errors.New("append-only: destroying is not permitted")
-
 // mayDiscardPartial permits discarding a partially received state.
 func mayDiscardPartial(_ context.Context, g *Guard, dataset *string) error {
 	return g.checkReceivable(*dataset)
@@ -282,13 +254,6 @@ func (g *Guard) checkSnapshots(names, roots []string, op string) error {
 
 func (g *Guard) sendOrReceive() []string {
 	return append(g.policy.receivable(), g.policy.Send...)
-}
-
-// keepsVersions reports whether versions of a dataset must not be destroyed: with append-only,
-// and for originals that may only be restored. Newer data of an original may exist nowhere
-// else.
-func (g *Guard) keepsVersions(dataset string) bool {
-	return g.policy.AppendOnly || !within(dataset, g.policy.Receive) && !within(dataset, g.policy.Send)
 }
 
 func (g *Guard) checkReceivable(dataset string) error {

@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"zxfer/pkg/fault"
@@ -380,4 +383,39 @@ func (l *Listener) checkSecret(c *net.TCPConn) (*Conn, error) {
 		return nil, errSecret
 	}
 	return newConn(0, l.ticket.Mode, c, c, nil, nil), nil
+}
+
+// bind listens on a port of the offered range, or of the kernel's choice. It tries the range in
+// random order, so that concurrent transfers rarely collide.
+func (o *Offer) bind(ctx context.Context) (*net.TCPListener, error) {
+	addr, err := netip.ParseAddr(o.Address)
+	if err != nil {
+		return nil, fault.Usagef("name an IP address of the listening host", "cannot listen on %q: it is not an IP address", o.Address)
+	}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: socketControl(o.Socket)}
+	// Multipath TCP has no TCP_INFO per path and cannot be spliced.
+	lc.SetMultipathTCP(false)
+	for _, i := range mathrand.Perm(o.PortHigh - o.PortLow + 1) {
+		address := net.JoinHostPort(addr.String(), strconv.Itoa(o.PortLow+i))
+		l, lerr := lc.Listen(ctx, "tcp", address)
+		if lerr == nil {
+			return l.(*net.TCPListener), nil
+		}
+		if err = lerr; !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	ports := "any port"
+	if o.PortLow > 0 {
+		ports = fmt.Sprintf("ports %d-%d", o.PortLow, o.PortHigh)
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fault.Failf("{{data-address}} must name an address of the host that listens", "cannot listen on %s: this host has no such address", addr)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fault.Failf("widen {{port-range}}, or wait until other transfers end", "cannot listen on %s, %s: all are in use", addr, ports)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fault.Failf("choose ports above 1023 with {{port-range}}", "cannot listen on %s, %s: permission denied", addr, ports)
+	}
+	return nil, fmt.Errorf("cannot listen on %s, %s: %w", addr, ports, err)
 }

@@ -78,3 +78,38 @@ func orphanNames(all *[]zfs.Orphan) (account account) {
 	}
 	return account
 }
+
+// mayDestroy permits destroying versions of granted datasets unless keepsVersions.
+func mayDestroy(_ context.Context, g *Guard, versions *[]string) error {
+	if len(*versions) == 0 && g.policy.AppendOnly { // the client asks whether it may destroy at all
+		return errAppendOnly
+	}
+	for _, n := range *versions {
+		dataset, _, err := zfs.ParseVersion(n)
+		if err != nil {
+			return err
+		}
+		if g.isHealSnapshot(n) {
+			continue
+		}
+		if g.policy.AppendOnly {
+			return errAppendOnly
+		}
+		if !within(dataset, g.sendOrReceive()) {
+			return errOutside(n)
+		}
+		if g.keepsVersions(dataset) {
+			return fmt.Errorf("only restoring %q is permitted, not destroying", clipName(dataset))
+		}
+	}
+	return nil
+}
+
+var errAppendOnly = errors.New("append-only: destroying is not permitted")
+
+// keepsVersions reports whether versions of a dataset must not be destroyed: with append-only,
+// and for originals that may only be restored. Newer data of an original may exist nowhere
+// else.
+func (g *Guard) keepsVersions(dataset string) bool {
+	return g.policy.AppendOnly || !within(dataset, g.policy.Receive) && !within(dataset, g.policy.Send)
+}
