@@ -180,7 +180,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		state, err := StateOf(other)
 		require.NoError(t, err)
 		require.Equal(t, wasDirect.Options.Digest(), state.Digest)
-		require.Contains(t, option.Flags(state.Unusable), "; resume it with --digest "+state.Digest+" it can")
+		require.Contains(t, option.Flags(state.Unusable), "; resume it with --digest "+state.Digest)
 		require.True(t, state.Begun)
 		require.Zero(t, state.Stored)
 		if quick {
