@@ -36,6 +36,9 @@ func TestNamesInRequests(t *testing.T) {
 		"release a malformed name":           {"release", `{"tag":"zxfer:t","snapshots":["tank/vm@s@s"]}`, "release: "},
 		"properties of a version":            {"properties", `{"names":["tank/vm@s","vault#b"],"properties":["used"]}`, ""},
 		"properties of a malformed version":  {"properties", `{"names":["tank/vm@s@t"],"properties":["guid"]}`, "tank/vm@s@t"},
+		"properties of an ancestor":          {"properties", `{"names":["tank","tank/vm"],"properties":["type"]}`, ""},
+		"then of a dataset without a grant":  {"properties", `{"names":["tank","tank/home"],"properties":["type"]}`, "tank/home"},
+		"query for leftover clones":          {"properties", `{"names":["tank/vm"],"properties":["origin","zxfer:drill"]}`, ""},
 		"malformed property":                 {"properties", `{"names":["tank/vm"],"properties":["used,all"]}`, "used,all"},
 		"send":                               {"estimate", `[{"dataset":"tank/vm","from":"#b","through":["s","t"],"to":"u"}]`, ""},
 		"send from a snapshot":               {"estimate", `[{"dataset":"tank/vm","from":"@b","to":"u"}]`, ""},
@@ -72,6 +75,15 @@ func TestNamesInRequests(t *testing.T) {
 // into returns a task that receives according to spec.
 func into(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
+}
+
+// TestEachPropertyOfAReceiveIsChecked has a forbidden property behind permitted ones.
+func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
+	t.Parallel()
+	p, err := Parse([]string{"receive=vault"}, nil, true)
+	require.NoError(t, err)
+	spec := zfs.ReceiveSpec{Target: "vault/new", Set: map[string]string{"canmount": "noauto", "compression": "zstd", "readonly": "on", "setuid": "on"}}
+	require.ErrorContains(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec), "setuid")
 }
 
 // The client chooses harmless values for a few properties of a received dataset.

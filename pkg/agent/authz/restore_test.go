@@ -17,10 +17,10 @@ import (
 // nothing else. A receive grant does not.
 func TestRestoreGrant(t *testing.T) {
 	t.Parallel()
-	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web")
+	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web", "other")
 	h.Set("tank/back", zfs.RestoreProperty, "on")
 	h.Set("vault/web", zfs.RestoreProperty, "on")
-	for name, status := range map[string]string{"vault/copy": "unavailable", "vault/open": "available", "vault/known": "unavailable"} {
+	for name, status := range map[string]string{"vault/copy": "unavailable", "vault/open": "available", "vault/known": "unavailable", "other/copy": "unavailable"} {
 		h.Create(name, map[string]string{"keystatus": status, "keylocation": "prompt"})
 	}
 	h.Set("vault/known", "keylocation", "file:///k")
