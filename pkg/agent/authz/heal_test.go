@@ -52,6 +52,7 @@ func TestHealing(t *testing.T) {
 		"send":       mayEstimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
 		"snapshot":   maySnapshot(ctx, healer, &[]string{"vault/a@mine"}),
 		"destroy":    mayDestroy(ctx, healer, &[]string{"vault/a@daily"}),
+		"then other": mayDestroy(ctx, healer, &[]string{"vault/a/b@zxfer-heal-x", "vault/a@daily"}),
 		"elsewhere":  mayDestroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
 	} {
 		require.Error(t, err, name)
