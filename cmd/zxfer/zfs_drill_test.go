@@ -364,7 +364,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unproved, d.Outcome)
-	require.Contains(t, d.Copies[0].Error, "there are 16 clones already")
+	require.Contains(t, d.Copies[0].Error, "already has 16 drill clones")
 	require.Len(t, clones(t), zfs.MaxDrillClones)
 
 	// holds lists the clones of jobs that this host does not know, and destroys them with --gc.

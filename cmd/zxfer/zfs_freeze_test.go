@@ -143,7 +143,7 @@ func TestZFSFreezeMachine(t *testing.T) {
 	head := fmt.Sprintf(frozenJob, src) + fmt.Sprintf("[[job.freeze]]\nkind = \"guest-agent\"\nname = \"web1\"\ndatasets = [\"disk\"]\nsocket = %q\n", a.root+"/run/qga")
 	r := newReplication(t, head)
 	o := r.do(t, "check", "f")
-	require.Contains(t, o.stdout, "for 1 dataset of them web1: frozen by the guest agent, the machine at "+a.root+"/run/qga, for at most 30s; else none is taken")
+	require.Contains(t, o.stdout, "for 1 dataset of them web1: freeze by the guest agent of the machine at "+a.root+"/run/qga, for at most 30s; on failure, takes no snapshot")
 	o = r.do(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	snapshot := src + "/disk@" + snapshotNames(t, src+"/disk")[0]

@@ -93,7 +93,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 		}
 	}
 	require.NotContains(t, o.stderr, `"planned"`)
-	require.Contains(t, o.stderr, "reads again: ")
+	require.Contains(t, o.stderr, "is readable again: ")
 	for f, want := range sums {
 		require.Equal(t, want, sum(t, f), f)
 		require.Equal(t, want, sum(t, filepath.Join(filepath.Dir(f), ".zfs/snapshot/b/new")))

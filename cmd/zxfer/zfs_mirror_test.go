@@ -145,14 +145,14 @@ transfer = { rsh = %q }
 	require.Len(t, snapshotNames(t, dst), 6)
 
 	zfsCmd(t, "destroy", src+"@s1,s2")
-	require.Contains(t, r.must(t, now, "check", "home").stdout, "mirror on far: would remove 2 snapshots")
+	require.Contains(t, r.must(t, now, "check", "home").stdout, "mirror on far: would destroy 2 snapshots")
 	r.must(t, now, "run", "home")
 	require.Equal(t, []string{"s3", "s4", "s5", "s6"}, snapshotNames(t, dst))
 	require.Len(t, snapshotNames(t, dst+"/a"), 6)
 	zfsCmd(t, "destroy", src+"/kept@s1,s2,s3")
 	o = r.at(t, now, "run", "home")
 	require.Equal(t, 1, o.code, o.String())
-	require.Contains(t, o.stderr, "3 snapshots of "+dst+"/kept are gone from the source, and mirror.limit allows one run 2")
+	require.Contains(t, o.stderr, "3 snapshots of "+dst+"/kept were deleted on the source, but mirror.limit is 2 per run")
 	require.Len(t, snapshotNames(t, dst+"/kept"), 6)
 	r.must(t, now, "prune", "--beyond-limit", "home")
 	require.Equal(t, guids(t, src+"/kept"), guids(t, dst+"/kept"))
@@ -167,12 +167,12 @@ transfer = { rsh = %q }
 		if day == 4 {
 			o = r.must(t, now, "check", "-v", "home")
 			require.Contains(t, o.stdout, "2 datasets deleted on the source ("+dst+"/a/b, "+dst+"/a)")
-			require.Contains(t, o.stdout, dst+"/kept is kept: @mine is none of the job's")
+			require.Contains(t, o.stdout, dst+"/kept is kept: @mine does not belong to the job")
 		}
 		r.must(t, now, "run", "home")
 		if day == 0 {
 			o = r.must(t, now, "status", "home")
-			require.Contains(t, o.stdout, "deleted on the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may go at "+
+			require.Contains(t, o.stdout, "deleted on the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may be destroyed at "+
 				now.AddDate(0, 0, 4).Local().Format("2006-01-02 15:04:05")+": "+dst+"/a\n")
 			require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "gone_home=3;;;0")
 		}

@@ -158,7 +158,7 @@ func TestZFSNetcatVerbs(t *testing.T) {
 	before := state(t)
 	o := zxfer(t, nc("restore", back, "beta:"+dst+"-restored")...)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "without zxfer there it cannot give restored datasets back")
+	require.Contains(t, o.stderr, "without zxfer there, zxfer cannot complete restored datasets")
 	require.Equal(t, before, state(t))
 
 	job := func(source, to string) *replication {
@@ -173,7 +173,7 @@ func TestZFSNetcatVerbs(t *testing.T) {
 	}
 	o = r.do(t, "drill", "home")
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "without zxfer there it cannot clone a copy to look at it")
+	require.Contains(t, o.stderr, "without zxfer there, zxfer cannot clone a copy for a drill")
 	r = job("beta:"+dst, back)
 	for _, c := range []struct{ verb, says string }{{"run", "home: done"}, {"drill", "good: 1 file read (1.0 MiB), not compared"}} {
 		o = r.do(t, c.verb, "home")

@@ -179,7 +179,7 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nrecursive = true\nsnapshots = { take = 'p-%%Y%%m%%d%%H%%M' }\nretention = { last = 1 }\n[[job.target]]\nname = 'gone'\nto = '%s/nowhere'\n", src, dst))
 	at := begin.AddDate(0, 1, 0)
 	o := r.must(t, at, "prune", "-n", "j")
-	require.Contains(t, o.stdout, "would remove "+humanize.Comma(int64(datasets*(snapshots-1)-2))+" snapshots")
+	require.Contains(t, o.stdout, "would destroy "+humanize.Comma(int64(datasets*(snapshots-1)-2))+" snapshots")
 	r.must(t, at, "prune", "j")
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)

@@ -81,8 +81,8 @@ to = %q
 	// What cannot be done is refused by the check, with what to do.
 	text := fmt.Sprintf("[[job]]\nname = \"out\"\nsource = %q\ntransfer = { wire = \"nc\"%%s }\n[[job.target]]\nname = \"far\"\nto = %%q\n", "beta:"+dst)
 	for _, c := range []struct{ consent, to, want, hint string }{
-		{", trusted_link = true", "gamma:vault", `transfer.wire = "nc" is between this host and another one`, "run zxfer on one of the two hosts"},
-		{"", back, `transfer.wire = "nc" needs transfer.trusted_link = true`, "add transfer.trusted_link = true"},
+		{", trusted_link = true", "gamma:vault", `transfer.wire = "nc" requires one local and one remote side`, "run zxfer on one of the two hosts"},
+		{"", back, `transfer.wire = "nc" requires transfer.trusted_link = true`, "add transfer.trusted_link = true"},
 		{", trusted_link = true, streams = 4", back, `transfer.streams has no effect with transfer.wire = "nc"`, "omit transfer.streams"},
 	} {
 		r.write(t, fmt.Sprintf(text, c.consent, c.to))

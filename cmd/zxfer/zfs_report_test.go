@@ -37,5 +37,5 @@ func TestZFSReport(t *testing.T) {
 	require.Equal(t, 4, o.code, "%s", o)
 	page(`class="outcome warn">interrupted<`, `data-points="[1-9]`, `stopped: `, `the same command resumes`)
 	mustZxfer(t, args...)
-	page(`class="outcome good">done<`, `resumed: [0-9.]+ MiB were there already`, `zfs receive</b>`, `class="part narrow">\s*<svg.*\s*<p><b>bandwidth limit</b>`)
+	page(`class="outcome good">done<`, `resumed: [0-9.]+ MiB already present`, `zfs receive</b>`, `class="part narrow">\s*<svg.*\s*<p><b>bandwidth limit</b>`)
 }

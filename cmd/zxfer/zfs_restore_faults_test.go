@@ -68,7 +68,7 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	o := p.wait(t)
 	t.Log(o)
 	require.Contains(t, []int{1, 4}, o.code, o)
-	require.Contains(t, o.stderr, "out of space\nhint: make room, and give the same command again")
+	require.Contains(t, o.stderr, "out of space\nhint: free space, then run the same command again")
 	had := guids(t, "tight/back")
 	require.Len(t, had, 1)
 	o = zxfer(t, args...)

@@ -61,7 +61,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	fill(t, src, "since", 100<<10)
 	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "--rollback rolls "+src+" back to @"+two)
+	require.Contains(t, o.stderr, "to roll "+src+" back to @"+two+", add --rollback")
 	before := state(t)
 	o = mustHere(t, "restore", "-n", "--rollback", dst, src)
 	for _, text := range []string{"LOSES " + src + "@auto on the target", "bytes written to " + src + " since @auto", "rolls back to @" + two, "zfs rollback -r " + src + "@" + two} {

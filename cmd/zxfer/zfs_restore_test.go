@@ -88,7 +88,7 @@ func TestZFSRestore(t *testing.T) {
 
 	before := state(t)
 	o := mustZxfer(t, "restore", "-n", "--mount", "beta:"+dst, src)
-	for _, text := range []string{"mounts at " + mountpoint(t, alphaPool) + "/", "in the end has readonly and canmount inherited or the default", "dry run: nothing was changed"} {
+	for _, text := range []string{"mounts at " + mountpoint(t, alphaPool) + "/", "finally sets readonly and canmount inherited or the default", "dry run: nothing was changed"} {
 		require.Contains(t, o.stdout, text)
 	}
 	require.NotContains(t, o.stdout, "{{")
@@ -246,7 +246,7 @@ func TestZFSRestoreAt(t *testing.T) {
 	require.Contains(t, o.stderr, "the oldest is "+dst+"@one, of ")
 	require.Equal(t, before, state(t))
 	o = mustZxfer(t, "restore", "--at", "@"+strconv.FormatInt(between.Unix(), 10), "beta:"+dst, src+"-back")
-	require.Contains(t, o.stderr, "the newest is "+dst+"@two, of ")
+	require.Contains(t, o.stderr, "the most recent is "+dst+"@two, of ")
 	require.Contains(t, o.stderr, "the next one is "+dst+"@three")
 	require.Len(t, guids(t, src+"-back"), 2)
 	mustHere(t, "restore", "--latest-only", dst+"@two", src+"-one")
@@ -295,7 +295,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	zfsCmd(t, "destroy", src+"@three")
 	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "--rollback lets "+src+" to discard the changes")
+	require.Contains(t, o.stderr, "to discard the changes to "+src+", add --rollback")
 	run(t, "cat", mountpoint(t, src)+"/one", mountpoint(t, src)+"/two")
 	mustHere(t, "restore", "--rollback", dst, src)
 	require.Equal(t, "no", value(t, src, "mounted"))
@@ -306,7 +306,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	fill(t, src, "since", 300<<10)
 	o = here(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
-	require.Contains(t, o.stderr, "--rollback rolls "+src+" back to @three")
+	require.Contains(t, o.stderr, "to roll "+src+" back to @three, add --rollback")
 	mustHere(t, "restore", "--rollback", dst, src)
 	sameFiles(t, src, dst)
 

@@ -234,7 +234,7 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 			i := slices.IndexFunc(r.Findings, func(f finding.Finding) bool { return f.ID == id && f.Host == "beta" })
 			require.GreaterOrEqual(t, i, 0, o)
 			require.Equal(t, finding.Note, r.Findings[i].Severity)
-			require.Contains(t, r.Findings[i].Summary, "not looked at: beta: the agent's policy forbids it")
+			require.Contains(t, r.Findings[i].Summary, "not checked: beta: the agent's policy forbids it")
 		}
 		require.Len(t, r.Grants, 1, o)
 		require.Contains(t, r.Grants[0].May, "--allow receive="+target+" --append-only")
@@ -250,7 +250,7 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 	o := zxfer(t, "doctor", "-e", rsh, "--time", "100ms", source, "beta:"+target+"/copy")
 	t.Log(o)
 	require.Contains(t, o.stdout, "beta: this key is restricted\n  it may    --allow receive="+target+" --append-only")
-	require.Contains(t, o.stdout, "  seen      versions, user, what it may receive and send")
+	require.Contains(t, o.stdout, "  seen      versions, user, permitted datasets")
 	require.NotContains(t, o.stdout, "policy forbids", "it is told once")
 	require.Equal(t, before, state(t))
 }

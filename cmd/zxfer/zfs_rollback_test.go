@@ -28,7 +28,7 @@ func TestZFSRollback(t *testing.T) {
 			before := state(t)
 			o := zxfer(t, "send", src, far+dst)
 			require.Equal(t, 3, o.code, o.String())
-			require.Contains(t, o.stderr, "--rollback lets "+dst+" lose @theirs, @three, @two")
+			require.Contains(t, o.stderr, "to roll "+dst+" back, destroying @theirs, @three, @two, add --rollback")
 			o = mustZxfer(t, "send", "-n", "--rollback", src, far+dst)
 			for _, text := range []string{"LOSES " + dst + "@two on the target", "zfs destroy " + dst + "@two"} {
 				require.Contains(t, o.stdout+o.stderr, text)

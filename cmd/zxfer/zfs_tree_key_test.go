@@ -57,7 +57,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	o := mustZxfer(t, "send", "-R", "-n", src, "beta:"+dst)
 	require.Contains(t, o.stdout, "inherits its key from "+dst)
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" also opens 3 more datasets below it")
 	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/vol": "", "/own": "/own", "/own/below": "/own"}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", key)
@@ -166,7 +166,7 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	next := func() ending { at = at.Add(time.Hour); return r.must(t, at, "run", "tree") }
 	zfsCmd(t, "snapshot", "-r", src+"@s1")
 	o := next()
-	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 2 more datasets below it, too")
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" also opens 2 more datasets below it")
 	tree := map[string]string{"": "", "/a": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a", key)
@@ -202,7 +202,7 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" opens 3 more datasets below it, too")
+	require.Contains(t, o.stderr, "one zfs load-key of "+dst+" also opens 3 more datasets below it")
 	tree := map[string]string{"": "", "/a": "", "/a/b": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", key)

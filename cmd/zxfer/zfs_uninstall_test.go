@@ -26,7 +26,7 @@ func TestZFSUninstall(t *testing.T) {
 	require.Contains(t, o.stdout, "\n"+dst+": 1 hold, 0 bookmarks of jobs\n")
 	require.Equal(t, 3, zxfer(t, "uninstall", "--holds", "beta").code)
 	o = mustZxfer(t, "uninstall", "--yes", "beta")
-	require.Contains(t, o.stdout, ", which stay without --holds\n")
+	require.Contains(t, o.stdout, ", kept without --holds\n")
 	require.Equal(t, before, state(t))
 	require.NotContains(t, mustZxfer(t, "uninstall", "-n", "beta").stdout, "build")
 

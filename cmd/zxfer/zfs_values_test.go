@@ -46,7 +46,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream holds nothing that zxfer wrote")
+	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream has a value that zxfer did not write")
 	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
 	plainHost(t, "nc.openbsd")
 	zfsCmd(t, "snapshot", "-r", src+"@three")
