@@ -180,7 +180,7 @@ func TestZFSDrillEncrypted(t *testing.T) {
 		require.True(t, c.Compared, c)
 	}
 	o = r.do(t, "check", "home")
-	require.Contains(t, o.stdout, "it would not prove 2 copies")
+	require.Contains(t, o.stdout, "it cannot verify 2 copies without")
 
 	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q\ncommand = [\"/bin/ls\", \"f\"]", key), "")
 	d, o = r.drill(t)

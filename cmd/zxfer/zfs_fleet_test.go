@@ -225,7 +225,7 @@ all:
 	ssh := "ssh -p 2222 -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -i " + dir + "/status_key"
 	status := run(t, "ip", "netns", "exec", alphaPool, "unshare", "--uts", "sh", "-c", `hostname admin; exec "$@"`, "sh",
 		alphaBin, "replicate", "status", "--hosts", "--config", dir+"/replicate.toml", "--rsh", ssh)
-	require.Regexp(t, `(?m)^web1 +home +ok +1 of 1 copy well`, status)
+	require.Regexp(t, `(?m)^web1 +home +ok +1 of 1 copy ok`, status)
 	out, _ = m.command("sh", "-c", ssh+" root@10.77.0.1 id").CombinedOutput()
 	require.NotContains(t, string(out), "uid=")
 	require.Equal(t, nothing, play(), "a second time it changes nothing")

@@ -88,14 +88,14 @@ func TestZFSRestore(t *testing.T) {
 
 	before := state(t)
 	o := mustZxfer(t, "restore", "-n", "--mount", "beta:"+dst, src)
-	for _, text := range []string{"mounts at " + mountpoint(t, alphaPool) + "/", "finally sets readonly and canmount inherited or the default", "dry run: nothing was changed"} {
+	for _, text := range []string{"mounts at " + mountpoint(t, alphaPool) + "/", "finally sets readonly and canmount inherited or default", "dry run: nothing was changed"} {
 		require.Contains(t, o.stdout, text)
 	}
 	require.NotContains(t, o.stdout, "{{")
 	require.Equal(t, before, state(t))
 
 	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
-	require.Contains(t, o.stdout, "to use it, there:\n  zfs mount "+src)
+	require.Contains(t, o.stdout, "to use it, run there:\n  zfs mount "+src)
 	require.Equal(t, had, guids(t, src))
 	require.Equal(t, set, local(t, src))
 	require.Equal(t, "no", value(t, src, "mounted"))

@@ -235,7 +235,7 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	in := dst + "/in"
 	rsh, _ := restricted(t, "--allow", "receive="+in)
 	o = mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
-	require.Contains(t, o.stderr, "datasets remain encryption roots, beside "+in)
+	require.Contains(t, o.stderr, "datasets remain encryption roots, in addition to "+in)
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
 
@@ -298,7 +298,7 @@ func TestZFSTreeSplits(t *testing.T) {
 			zfsCmd(t, "snapshot", "-r", src+"@two")
 			before := state(t)
 			o := mustHere(t, "send", "-R", "-n", src, dst)
-			require.Contains(t, o.stdout, "first "+dst+"/c becomes an encryption root of the key that it has")
+			require.Contains(t, o.stdout, "first makes "+dst+"/c an encryption root with its present key")
 			require.Equal(t, before, state(t))
 			mustHere(t, "send", "-R", src, dst)
 			after := map[string]string{"": "", "/c": "/c", "/c/d": "/c", "/c/gone": "/c/gone", "/e": ""}

@@ -153,7 +153,7 @@ func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 		require.LessOrEqual(t, from, offset)
 		require.Greater(t, to, offset)
 		require.LessOrEqual(t, to-from, uint64(2048))
-		_, find, ok := strings.Cut(o.stderr, "which file it is, on local: ")
+		_, find, ok := strings.Cut(o.stderr, "to find the file on local: ")
 		require.True(t, ok, o.stderr)
 		find, _, _ = strings.Cut(find, "\n")
 		require.Equal(t, filepath.Join(mountpoint(t, src), ".zfs/snapshot", snapshot, "the one")+"\n", run(t, "sh", "-c", find))
