@@ -17,23 +17,23 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// demo prepares scripts/demo with arguments. Its temporary files are in dir, and its
-// binary is not in the user's cache. bin holds programs that precede all others.
+// demo returns a command that runs scripts/demo. dir receives its temporary files. Programs in
+// bin precede all others. The demo's binary does not enter the user's cache.
 func demo(t *testing.T, script, bin, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	goCache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Timeout()) // the demo waits many times
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Timeout()) // the demo waits several times
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, script, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // SIGTERM lets the demo clean up
 	cmd.WaitDelay = testenv.Timeout()
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+dir,
 		"XDG_CACHE_HOME="+t.TempDir(), "GOCACHE="+strings.TrimSpace(string(goCache)))
 	return cmd
 }
 
-// scratch returns a directory in which the demo's second user can reach files.
+// scratch returns a directory that the demo's second user can access.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// requireNothingLeft fails if dir is not empty, or if a process belongs to it.
+// requireNothingLeft fails the test if dir is not empty or a process uses it.
 func requireNothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -50,8 +50,8 @@ func requireNothingLeft(t *testing.T, dir string) {
 	requireNoProcess(t, dir)
 }
 
-// requireNoProcess fails if a process runs a program of dir, works in dir or names dir in
-// its command line.
+// requireNoProcess fails the test if a process runs a program of dir, works in dir or has dir
+// in its command line.
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -95,9 +95,9 @@ func TestDemoUsage(t *testing.T) {
 	}
 }
 
-// copyOfDemo copies scripts/demo next to a guest that is a shell script, and returns
-// its path and a directory of programs. go runs in this repository, and df reports
-// free MiB for every directory.
+// copyOfDemo copies scripts/demo next to a guest that is a shell script. It returns the demo's
+// path and a directory of programs. go runs in this repository, and df reports free MiB for
+// every directory.
 func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	t.Helper()
 	if arch, err := exec.CommandContext(t.Context(), "uname", "-m").Output(); err != nil || string(arch) != "x86_64\n" {
@@ -130,7 +130,7 @@ func TestDemoNeedsRoom(t *testing.T) {
 	requireNothingLeft(t, dir)
 }
 
-// The first run builds the guest, and then runs part 2 in it.
+// TestDemoBuildsGuest expects the first run to build the guest, and to run part 2 in it.
 func TestDemoBuildsGuest(t *testing.T) {
 	t.Parallel()
 	needCopy(t)
@@ -148,7 +148,8 @@ esac`, 9999)
 	requireNothingLeft(t, dir)
 }
 
-// An interrupted demo ends the build of the guest, with all its processes.
+// TestDemoInterruptedWhileItBuildsGuest interrupts the demo and expects the build of the guest
+// to end with all its processes.
 func TestDemoInterruptedWhileItBuildsGuest(t *testing.T) {
 	t.Parallel()
 	needCopy(t)
@@ -178,7 +179,7 @@ esac`, 9999)
 		}
 	}
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
-	// Until all processes of the demo have closed it.
+	// The read ends when all processes of the demo have closed the pipe.
 	said, err := io.ReadAll(r)
 	require.NoError(t, err)
 	var exit *exec.ExitError
@@ -189,8 +190,8 @@ esac`, 9999)
 	requireNoProcess(t, filepath.Dir(filepath.Dir(script)))
 }
 
-// needCopy skips a test of part 1 at the quick level. It compiles the packages of zxfer,
-// which the time limit of the demo does not allow for.
+// needCopy skips a test of part 1 at the quick level. Otherwise, it compiles the packages of
+// zxfer first, since the demo's time limit does not include that.
 func needCopy(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -202,7 +203,7 @@ func needCopy(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// needMemory skips a test of the part that needs memory for a guest.
+// needMemory skips a test of the guest if this machine lacks memory.
 func needMemory(t *testing.T) {
 	t.Helper()
 	info, err := os.ReadFile("/proc/meminfo")

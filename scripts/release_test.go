@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// run runs a command in a directory, as somebody else's: with no git configuration.
+// run runs a command in a directory without the user's git configuration.
 func run(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
@@ -34,8 +34,8 @@ func mustRun(t *testing.T, dir string, args ...string) string {
 	return out
 }
 
-// repository is a new one of the files that are here, with a section of the
-// changelog for version 0.99.0.
+// repository creates a git repository with the files of this one. Its changelog has a section
+// for version 0.99.0.
 func repository(t *testing.T) string {
 	t.Helper()
 	files, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-co", "--exclude-standard").Output()
@@ -47,10 +47,10 @@ func repository(t *testing.T) string {
 		name = strings.TrimSpace(name)
 		info, err := os.Stat(filepath.Join("..", name))
 		if os.IsNotExist(err) {
-			continue // removed and not committed
+			continue // deleted but not committed
 		}
 		require.NoError(t, err)
-		text, err := os.ReadFile(filepath.Join("..", name)) // by this process: go test looks whether it changed
+		text, err := os.ReadFile(filepath.Join("..", name)) // read by this process so that go test notices changes
 		require.NoError(t, err)
 		if name == "CHANGELOG.md" {
 			text = []byte(strings.Replace(string(text), "\n## ", "\n## 0.99.0\n\n- It is new.\n\n## ", 1))
@@ -64,7 +64,8 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// A release that cannot be made is refused before anything is built, with the remedy.
+// TestReleaseRefuses expects scripts/release to refuse an impossible release before it builds
+// anything, and to print a remedy.
 func TestReleaseRefuses(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -92,7 +93,8 @@ func TestReleaseRefuses(t *testing.T) {
 	}
 }
 
-// needsTools skips a test that builds zxfer for two architectures and the documentation.
+// needsTools skips a test that builds zxfer for two architectures and the documentation, at
+// the quick level or if a tool is missing.
 func needsTools(t *testing.T, more ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -119,7 +121,8 @@ func TestReleaseTree(t *testing.T) {
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/html/docs/tutorial.html")
 }
 
-// TestReleaseIsSigned signs files named like those of a release with a new key, and verifies them with gpg.
+// TestReleaseIsSigned signs files with the names of release files, using a new key. It
+// verifies the signatures with gpg.
 func TestReleaseIsSigned(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("gpg"); err != nil {
@@ -148,8 +151,8 @@ func TestReleaseIsSigned(t *testing.T) {
 	require.Contains(t, string(key), "BEGIN PGP PUBLIC KEY BLOCK")
 }
 
-// TestRelease makes a release twice, the second time in another directory, with another
-// umask and time zone. Both must be the same byte for byte.
+// TestRelease makes a release twice, the second time in another directory, with another umask
+// and time zone. It expects identical files.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	if !testenv.Long() {

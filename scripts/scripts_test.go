@@ -1,4 +1,4 @@
-// Package scripts_test runs parts of the scripts beside it.
+// Package scripts_test runs parts of the scripts in this directory.
 package scripts_test
 
 import (
@@ -16,14 +16,14 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// program writes a shell script that is found before a tool of the same name.
+// program writes a shell script that replaces a tool of the same name.
 func program(t *testing.T, path, script string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 }
 
-// bash runs a script with the programs of a directory before all others.
+// bash runs a script. Programs in bin precede all others.
 func bash(t *testing.T, bin string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", args...)
@@ -33,11 +33,11 @@ func bash(t *testing.T, bin string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The mirror is that of this release, also where apt names a list of mirrors or a
-// list of files.
+// TestDebianMirror expects the mirror of this Debian release. apt's configuration may name the
+// mirror directly or a file that lists mirrors.
 func TestDebianMirror(t *testing.T) {
 	t.Parallel()
-	env, err := os.ReadFile("env") // by this process: go test looks whether it changed
+	env, err := os.ReadFile("env") // read by this process so that go test notices changes
 	require.NoError(t, err)
 	for name, tt := range map[string]struct{ configured, mirror string }{
 		"a mirror":            {"http://deb.example.org/debian/", "http://deb.example.org/debian"},
@@ -55,8 +55,8 @@ func TestDebianMirror(t *testing.T) {
 	}
 }
 
-// Continuous integration runs the tests in a new root, and where none can be made in
-// this one.
+// TestWhereContinuousIntegrationRuns expects the tests to run in a new root. If creating a
+// root fails, they must run in the current one.
 func TestWhereContinuousIntegrationRuns(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ unshare, says string }{
@@ -78,7 +78,8 @@ func TestWhereContinuousIntegrationRuns(t *testing.T) {
 	}
 }
 
-// A signal that reaches scripts/guest alone ends the compilers that its build started.
+// TestABuildOfTheGuestEndsWithItsScript sends a signal only to scripts/guest, and expects the
+// processes of its build to end.
 func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
@@ -92,7 +93,7 @@ func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
 	}
-	// The first process ends at a SIGTERM, the second ignores it.
+	// The first process ignores SIGTERM, and the second ends at it.
 	program(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
 trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh -c 'sleep 600; :'`)
 	for _, name := range []string{"init.c", "kernel.config", "kernel.sh", "packages", "root.sh", "zfs.sh"} {
@@ -120,7 +121,8 @@ trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh 
 	}
 }
 
-// Vale finds words and clauses that the style rules out, in pages and in Go comments, and nothing in code.
+// TestProse expects Vale to find excluded words and clauses in pages and Go comments, but not
+// in code.
 func TestProse(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

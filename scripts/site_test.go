@@ -19,7 +19,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// sitePage is what a browser found in one HTML page.
+// sitePage holds the contents that a browser found in an HTML page.
 type sitePage struct {
 	URL    string
 	Anchor []string // IDs of elements
@@ -28,7 +28,8 @@ type sitePage struct {
 	Broken []string // images that did not load
 }
 
-// inspect is a script for a page that has other pages in frames. It waits for all of them.
+// inspect is a script for a page that contains other pages in frames. It waits until all of
+// them have loaded.
 const inspect = `<script>addEventListener('load', () => {
 const out = document.createElement('output')
 out.textContent = JSON.stringify([...document.querySelectorAll('iframe')].map(frame => {
@@ -45,8 +46,9 @@ out.textContent = JSON.stringify([...document.querySelectorAll('iframe')].map(fr
 document.body.append(out)
 })</script>`
 
-// TestSite opens each HTML page of the documentation from its file. All links must lead somewhere, and no page
-// may load anything from a network. A page with one mistake of each kind shows that the test finds them.
+// TestSite opens each HTML page of the documentation from its file. All links must lead
+// somewhere, and no page may load anything from a network. A page with one mistake of each
+// kind shows that the test finds them.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -87,7 +89,7 @@ func TestSite(t *testing.T) {
 	}, mistakes(base, pages))
 }
 
-// mistakes returns the broken links, broken images, and loads from outside base of some pages.
+// mistakes returns the broken links, broken images and loads from outside base.
 func mistakes(base string, pages []sitePage) (all []string) {
 	anchors := map[string][]string{}
 	for _, p := range pages {
@@ -116,7 +118,8 @@ func mistakes(base string, pages []sitePage) (all []string) {
 	return all
 }
 
-// leads reports whether a link leads to a file below base, and to an anchor of it if it names one.
+// leads reports whether a link leads to a file below base and to an existing anchor of that
+// file.
 func leads(base, link string, anchors map[string][]string) bool {
 	u, err := url.Parse(link)
 	if err != nil || !strings.HasPrefix(link, base) {

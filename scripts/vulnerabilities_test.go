@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vulnerabilities compares what is built into zxfer, Go's own library too, with a
-// database of known vulnerabilities. It returns what govulncheck says where the
-// program has code of one, else nothing.
+// vulnerabilities compares the modules in zxfer, including Go's standard library, with a
+// database of known vulnerabilities. If zxfer contains affected code, it returns the output of
+// govulncheck. Otherwise, it returns "".
 func vulnerabilities(t *testing.T, database string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "zxfer")
 	for _, args := range [][]string{
-		{"build", "-buildvcs=false", "-o", program, "./cmd/zxfer"}, // with symbols: without them all of a module would count
+		{"build", "-buildvcs=false", "-o", program, "./cmd/zxfer"}, // without symbols, all code of a module would count
 		{"tool", "-modfile=scripts/tools/go.mod", "govulncheck", "-db", database, "-mode=binary", program},
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -51,7 +51,8 @@ func TestNoVulnerabilityIsKnown(t *testing.T) {
 	require.Empty(t, vulnerabilities(t, database))
 }
 
-// The check finds a vulnerability that a database lists for a module of zxfer.
+// TestAVulnerabilityIsFound lists a vulnerability for a module of zxfer, and expects the check
+// to find it if zxfer contains the code.
 func TestAVulnerabilityIsFound(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -14,11 +14,11 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// Tests wait for events, never for a time: what takes a second here takes a minute on a
-// slow machine.
+// Tests wait for events instead of sleeping: a step that takes a second here can take a minute
+// on a slow machine.
 
-// nextSecond waits for the next second of the clock that ZFS reads. Creation times and
-// many names of snapshots have a resolution of one second.
+// nextSecond waits until the clock that ZFS reads advances to the next second. Creation times
+// and many snapshot names have a resolution of one second.
 func nextSecond(t *testing.T) {
 	t.Helper()
 	second := func() int64 {
@@ -31,8 +31,8 @@ func nextSecond(t *testing.T) {
 	}
 }
 
-// received waits until a process on a host, such as a zfs receive, has read n bytes. It
-// also returns if p, which may be nil, has ended.
+// received waits until a process on a host, such as a zfs receive, has read n bytes. It also
+// returns when p has ended. p may be nil.
 func received(t *testing.T, p *process, host string, match func(argv []string) bool, n int64) {
 	t.Helper()
 	var pids []int
@@ -50,13 +50,13 @@ func received(t *testing.T, p *process, host string, match func(argv []string) b
 			if read >= n {
 				return true
 			}
-			list = list || read == 0 // it has ended, or has just started
+			list = list || read == 0 // it has ended or has just started
 		}
 		return false
 	}, testenv.Timeout(), 20*time.Millisecond, "no process reads %d bytes", n)
 }
 
-// bytesOf returns a counter of /proc/PID/io, 0 if the process has ended.
+// bytesOf returns a counter of /proc/PID/io, or 0 if the process has ended.
 func bytesOf(pid int, counter string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	_, rest, _ := strings.Cut(string(text), counter+": ")
@@ -71,8 +71,7 @@ func gone(t *testing.T, host string, match func(argv []string) bool) {
 	require.Eventually(t, func() bool { return len(pidsOn(t, host, match)) == 0 }, testenv.Timeout(), 50*time.Millisecond)
 }
 
-// inState waits until a process is in a state of proc(5), such as T for stopped, or has
-// ended.
+// inState waits until a process reaches a state of proc(5), such as T for stopped, or ends.
 func inState(t *testing.T, pid int, state byte) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -18,9 +18,9 @@ import (
 	"zxfer/pkg/size"
 )
 
-// BenchmarkForecast compares what zxfer dev --measure expects of a copy with the copy
-// that follows. It asserts nothing about rates: scripts/bench forecast runs it and makes a
-// table of the lines that it logs.
+// BenchmarkForecast compares the rate that zxfer dev --measure predicts with the rate of the
+// copy that follows. It asserts nothing about rates: scripts/bench forecast runs it and
+// formats the logged lines as a table.
 func BenchmarkForecast(b *testing.B) {
 	b.Run("processor-tls", benchProcessor)
 	b.Run("1gbit-20ms", func(b *testing.B) { benchLine(b, newFarHosts(b, gigabit()), 384<<20) })
@@ -39,13 +39,13 @@ func BenchmarkForecast(b *testing.B) {
 	})
 }
 
-// forecast is an expected or measured rate in bytes per second, and what limits it.
+// forecast holds an expected or measured rate in bytes per second and its bottleneck.
 type forecast struct {
 	rate  float64
 	limit string
 }
 
-// compare measures once, and logs a row of the table.
+// compare measures once and logs a row of the table.
 func compare(b *testing.B, measure func() (expected, got forecast)) {
 	row := strings.TrimPrefix(b.Name(), "BenchmarkForecast/")
 	done := false
@@ -66,7 +66,7 @@ func compare(b *testing.B, measure func() (expected, got forecast)) {
 	done = true
 }
 
-// rates returns what a copy was expected to do and did.
+// rates returns the expected and the measured rate of a copy.
 func rates(b *testing.B, r job.DevReport) (expected, got forecast) {
 	b.Helper()
 	require.NotEmpty(b, r.Results)
@@ -77,8 +77,8 @@ func rates(b *testing.B, r job.DevReport) (expected, got forecast) {
 	return expected, forecast{float64(last.Rate), last.LimitedBy}
 }
 
-// benchProcessor copies through TLS between two processes of this host. The sender may
-// not use the processor's instructions for ciphers, and is the limit.
+// benchProcessor copies over TLS between two processes of this host. The sender cannot use the
+// processor's cipher instructions, which makes it the bottleneck.
 func benchProcessor(b *testing.B) {
 	dir := b.TempDir()
 	bin, rsh, src, dst := filepath.Join(dir, "zxfer"), filepath.Join(dir, "rsh"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
@@ -103,15 +103,15 @@ exec sh -c "$*"
 	})
 }
 
-// benchLine copies some bytes from one far host to the other.
+// benchLine copies a number of bytes between the far hosts.
 func benchLine(b *testing.B, f *farHosts, bytes int64) {
 	randomFile(b, f.source(), bytes)
 	compare(b, func() (expected, got forecast) { return rates(b, f.copy(b, "--measure")) })
 }
 
-// benchCures copies over a link that a socket buffer limits, and again with each cure
-// that zxfer prints: more streams, and a sysctl on host. It expects the rate that was
-// printed.
+// benchCures copies over a link that a socket buffer limits. It copies again with each remedy
+// that zxfer prints (more streams, and a sysctl on host) and compares the rate with the
+// printed one.
 func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 	randomFile(b, f.source(), 384<<20)
 	var remedy string
@@ -146,10 +146,9 @@ func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 	})
 }
 
-// source is the file that is copied.
+// source returns the path of the file to copy.
 func (f *farHosts) source() string { return filepath.Join(f.dir, "src") }
 
-// copy copies the source to the far host.
 func (f *farHosts) copy(b *testing.B, args ...string) (r job.DevReport) {
 	b.Helper()
 	dst := filepath.Join(f.dir, "dst")
@@ -157,11 +156,11 @@ func (f *farHosts) copy(b *testing.B, args ...string) (r job.DevReport) {
 	f.line.Record()
 	f.zxfer(b, &r, "dev", append(args, "--no-verify", f.source(), "beta:"+dst)...)
 	there, back := f.line.Record()
-	b.ReportMetric(100*max(there.LateShare(), back.LateShare()), "%late") // by a busy machine
+	b.ReportMetric(100*max(there.LateShare(), back.LateShare()), "%late") // caused by a busy machine
 	return r
 }
 
-// randomFile writes a file that no compressor shortens.
+// randomFile writes a file of incompressible data.
 func randomFile(b *testing.B, path string, bytes int64) {
 	b.Helper()
 	out, err := os.Create(path)

@@ -23,7 +23,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// chaCha is a source of bytes that do not compress.
+// chaCha returns a stream of incompressible bytes.
 func chaCha(r *rand.Rand) io.Reader {
 	var seed [32]byte
 	for i := range seed {
@@ -32,8 +32,8 @@ func chaCha(r *rand.Rand) io.Reader {
 	return rand.NewChaCha8(seed)
 }
 
-// writeFiles changes a tree: new files, parts overwritten, holes, names, links,
-// and some removed; n bytes of it are new.
+// writeFiles changes a tree and writes n new bytes. It creates, overwrites, truncates, renames
+// and deletes files, and makes holes and links.
 func writeFiles(t *testing.T, dir string, r *rand.Rand, n int64) {
 	t.Helper()
 	bytesOf := chaCha(r)
@@ -59,7 +59,7 @@ func writeFiles(t *testing.T, dir string, r *rand.Rand, n int64) {
 		require.NoError(t, os.MkdirAll(sub, 0o755))
 		f, err := os.Create(filepath.Join(sub, fmt.Sprintf("f%x", r.Uint32())))
 		require.NoError(t, err)
-		if r.IntN(4) == 0 { // a hole before
+		if r.IntN(4) == 0 { // leave a hole at the start
 			_, err = f.Seek(r.Int64N(8<<20), io.SeekStart)
 			require.NoError(t, err)
 		}
@@ -75,7 +75,7 @@ func writeFiles(t *testing.T, dir string, r *rand.Rand, n int64) {
 	}
 }
 
-// writeVolume writes n bytes into places of a volume.
+// writeVolume writes n bytes at random offsets of a volume.
 func writeVolume(t *testing.T, name string, r *rand.Rand, n int64) {
 	t.Helper()
 	f, err := os.OpenFile(volumeNode(t, name), os.O_WRONLY, 0)
@@ -91,8 +91,8 @@ func writeVolume(t *testing.T, name string, r *rand.Rand, n int64) {
 	require.NoError(t, f.Sync())
 }
 
-// volumeNode is the device of a volume or of a snapshot of one: there is no udev.
-// It comes a moment after the dataset.
+// volumeNode returns the device of a volume or of its snapshot. It finds the device without
+// udev, and waits because the device appears shortly after the dataset.
 func volumeNode(t *testing.T, name string) (node string) {
 	t.Helper()
 	const blkZName = 0x8100127d // BLKZNAME of OpenZFS: _IOR(0x12, 125, char[256])
@@ -106,7 +106,7 @@ func volumeNode(t *testing.T, name string) (node string) {
 			}
 			var label [256]byte
 			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), blkZName, uintptr(unsafe.Pointer(&label)))
-			_ = f.Close() // it was read only
+			_ = f.Close() // opened read-only
 			if errno == 0 && unix.ByteSliceToString(label[:]) == name {
 				node = dev
 				return true
@@ -117,7 +117,7 @@ func volumeNode(t *testing.T, name string) (node string) {
 	return node
 }
 
-// equalSnapshots compares the contents of two snapshots, without zxfer.
+// equalSnapshots compares the contents of two snapshots without zxfer.
 func equalSnapshots(t *testing.T, a, b string, volume bool) {
 	t.Helper()
 	if volume {
@@ -160,8 +160,8 @@ func mountSnapshot(t *testing.T, snapshot string) string {
 	return dir
 }
 
-// treeOf is one line for each file: its name, and all that can be told of it
-// without reading it.
+// treeOf returns one line for each file: its name and all metadata that is available without
+// reading the file.
 func treeOf(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -173,7 +173,7 @@ func treeOf(t *testing.T, dir string) string {
 		if err != nil {
 			return err
 		}
-		to, _ := os.Readlink(path) // of what is no link there is none
+		to, _ := os.Readlink(path) // empty if the file is not a link
 		fmt.Fprintf(&b, "%s\t%v %d %d %s\n", strings.TrimPrefix(path, dir), info.Mode(), info.Size(), info.ModTime().UnixNano(), to)
 		return nil
 	}))

@@ -12,19 +12,19 @@ import (
 	"zxfer/pkg/device/devicetest"
 )
 
-// chaosDevice is the work of zxfer dev.
+// chaosDevice runs zxfer dev in a chaos round.
 type chaosDevice struct {
 	c        chaos
 	p        chaosPlace
-	dir      string // of images and the journal
+	dir      string // holds the images and the journal
 	src, dst string
 	size     int64
 	want     string // hash of the source
-	confirm  string // the target's size, where it is overwritten
+	confirm  string // the target's size, if the copy overwrites it
 	disk     *labDisk
 }
 
-// journals is where zxfer keeps them on both hosts.
+// journals is the directory for zxfer's journals on both hosts.
 const journals = "/var/lib/zxfer"
 
 func newDevice(t *testing.T, c chaos) *chaosDevice {
@@ -34,14 +34,14 @@ func newDevice(t *testing.T, c chaos) *chaosDevice {
 	if c.kind == "file" {
 		d.size += r.Int64N(1 << 20)
 	}
-	// Room for both images, and little more.
+	// Room for both images and little else, so that fill can exhaust it.
 	run(t, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", 2*d.size+4<<20), "tmpfs", d.dir)
 	t.Cleanup(func() { run(t, "umount", "-l", d.dir) })
 	d.src, d.dst = d.make(t, "source", d.size), filepath.Join(d.dir, "target")
 	if c.kind == "device" {
 		d.dst = d.make(t, "target", d.size+int64(r.IntN(2))<<16)
 	}
-	for range 1 + r.IntN(3) { // zeros stay between
+	for range 1 + r.IntN(3) { // leave zeros between the noise
 		n := min(d.size, int64(1+r.IntN(c.mib))<<20)
 		noise(t, d.src, r.Int64N((d.size-n)/512+1)*512, n)
 	}
@@ -51,7 +51,7 @@ func newDevice(t *testing.T, c chaos) *chaosDevice {
 			n := 512 * (1 + r.Int64N(1000))
 			noise(t, d.src, r.Int64N((d.size-n)/512)*512, n)
 		}
-		if noise(t, d.dst, 0, 4096); r.IntN(2) == 0 { // not blank, whatever the source is
+		if noise(t, d.dst, 0, 4096); r.IntN(2) == 0 { // the target is not blank, even if the source is
 			noise(t, d.dst, d.size/2, d.size/4)
 		}
 		d.confirm = strconv.FormatInt(sizeOf(t, d.dst), 10)
@@ -60,7 +60,7 @@ func newDevice(t *testing.T, c chaos) *chaosDevice {
 	return d
 }
 
-// make makes an image or a device.
+// make creates an image file or a device.
 func (d *chaosDevice) make(t *testing.T, end string, size int64) string {
 	t.Helper()
 	if d.c.kind == "file" {
@@ -85,7 +85,8 @@ func (d *chaosDevice) argv() []string {
 	return append(args, d.p.from+d.src, d.p.to+d.dst)
 }
 
-// A copy that is done holds data, which is not overwritten without consent.
+// repeatable returns true only for delta copies. zxfer refuses to repeat a full copy because
+// the target contains data.
 func (d *chaosDevice) repeatable() bool { return d.c.work == "delta" }
 
 func (d *chaosDevice) state(t *testing.T) string {

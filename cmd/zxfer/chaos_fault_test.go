@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// faultPool is the pool on a disk that can fail.
+// faultPool is the name of the pool on a disk that can fail.
 const faultPool = "zxchaos"
 
-// isProcess tells by its command line whether a process is one of a transfer.
+// isProcess returns a function that recognizes a process of a transfer by its command line.
 func isProcess(name string) func(argv []string) bool {
 	return func(argv []string) bool {
 		base, line := filepath.Base(argv[0]), strings.Join(argv, " ")
@@ -41,7 +41,7 @@ func isProcess(name string) func(argv []string) bool {
 	}
 }
 
-// victims are the processes of that name, on both hosts.
+// victims returns the matching processes on both hosts.
 func victims(t *testing.T, name string) []int {
 	t.Helper()
 	pids := pidsOn(t, betaPool, isProcess(name))
@@ -51,8 +51,8 @@ func victims(t *testing.T, name string) []int {
 	return pids
 }
 
-// before does what has to be there before the command is started, and returns its
-// environment and what undoes it.
+// before prepares a fault that must exist before the command starts. It returns the command's
+// environment and a function that undoes the fault.
 func (r *round) before(h hit) (env []string, undo func()) {
 	switch h.fault {
 	case "netem":
@@ -64,12 +64,12 @@ func (r *round) before(h hit) (env []string, undo func()) {
 	return nil, func() {}
 }
 
-// otherVersion is a remote shell that leads to another zxfer than this.
+// otherVersion returns a remote shell that starts a different zxfer build.
 func (r *round) otherVersion(which string) string {
 	ssh := "ssh -F " + labDir + "/ssh_config"
 	other := os.Getenv("ZXFER_CHAOS_OTHER")
 	if other == "" {
-		other = alphaBin // what a forced command starts
+		other = alphaBin // the program that a forced command starts
 	}
 	script := map[string]string{
 		"protocol": fmt.Sprintf("exec %s \"$1\" %s agent | sed -u 's/^zxfer-agent [0-9]* /zxfer-agent 99 /'", ssh, alphaBin),
@@ -81,8 +81,8 @@ func (r *round) otherVersion(which string) string {
 	return file
 }
 
-// strike does what goes wrong while p runs, until it is over. What outlasts it is
-// undone after the attempt.
+// strike injects a fault while p runs, and waits for its end. The returned function undoes
+// faults that last until the attempt ends.
 func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 	if h.moving {
 		r.moving(p)
@@ -120,7 +120,7 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 	return func() {}
 }
 
-// sleepUnless sleeps; false if the process ends meanwhile.
+// sleepUnless sleeps for d. It returns false if the process ends first.
 func sleepUnless(p *process, d time.Duration) bool {
 	select {
 	case <-p.done:
@@ -130,7 +130,7 @@ func sleepUnless(p *process, d time.Duration) bool {
 	}
 }
 
-// moving waits until data moves, or the process ends, or for a while.
+// moving waits until data moves, the process ends, or 20 seconds pass.
 func (r *round) moving(p *process) {
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
 		if !sleepUnless(p, 60*time.Millisecond) {
@@ -149,16 +149,16 @@ func (r *round) moving(p *process) {
 func (r *round) signal(name string, s syscall.Signal) {
 	pids := victims(r.t, name)
 	for _, pid := range pids {
-		_ = syscall.Kill(pid, s) // it may have ended by itself
+		_ = syscall.Kill(pid, s) // it may have already ended
 	}
 	r.logf("%v to %d processes", s, len(pids))
 }
 
-// setClock moves the clock of both hosts, which is one.
+// setClock moves the clock, which both hosts share.
 func (r *round) setClock(by string) (undo func()) {
 	d, err := time.ParseDuration(by)
 	require.NoError(r.t, err)
-	began := time.Now() // of the clock that is not set, too
+	began := time.Now() // also contains the monotonic clock
 	set := func(to time.Time) {
 		tv := syscall.NsecToTimeval(to.UnixNano())
 		require.NoError(r.t, syscall.Settimeofday(&tv))
@@ -167,26 +167,26 @@ func (r *round) setClock(by string) (undo func()) {
 	return func() { set(began.Add(time.Since(began))) }
 }
 
-// fill takes the room from the target.
+// fill uses up the free space of the target.
 func (r *round) fill() (undo func()) {
 	if d, ok := r.work.(*chaosDevice); ok {
 		filler := filepath.Join(d.dir, "filler")
-		_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=64k").Run() // until there is no room
+		_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=64k").Run() // until the filesystem is full
 		return func() { require.NoError(r.t, os.Remove(filler)) }
 	}
 	parent := r.datasets().parent
 	used, err := strconv.ParseInt(strings.TrimSpace(zfsCmd(r.t, "get", "-Hp", "-o", "value", "used", parent)), 10, 64)
 	require.NoError(r.t, err)
 	out, err := exec.Command("zfs", "set", fmt.Sprintf("quota=%d", used+256<<10), parent).CombinedOutput()
-	if err != nil { // it grew by more meanwhile
+	if err != nil { // usage has grown beyond the quota since then
 		r.logf("%s", out)
 	}
 	return func() { zfsCmd(r.t, "set", "quota=none", parent) }
 }
 
-// breakDisk has a disk fail, or lie, for a while. A pool that is suspended by it
-// goes on afterwards, as an administrator would have it; it may find only then that
-// its disk failed.
+// breakDisk makes a disk fail or drop writes for a while. If this suspends the pool, breakDisk
+// clears the pool's errors as an administrator would. It repeats this because the pool can
+// notice the failure late.
 func (r *round) breakDisk(p *process, h hit) (undo func()) {
 	d := r.disk
 	table := d.failing()
@@ -203,9 +203,9 @@ func (r *round) breakDisk(p *process, h hit) (undo func()) {
 	go func() {
 		defer close(over)
 		for {
-			state, _ := os.ReadFile("/proc/spl/kstat/zfs/" + faultPool + "/state") // zpool list may wait for the pool
+			state, _ := os.ReadFile("/proc/spl/kstat/zfs/" + faultPool + "/state") // zpool list can block on a suspended pool
 			if strings.TrimSpace(string(state)) != "ONLINE" {
-				_ = exec.Command("zpool", "clear", faultPool).Run() // or at the next turn
+				_ = exec.Command("zpool", "clear", faultPool).Run() // if it fails, the next iteration retries
 			}
 			if !sleepUnless(p, 300*time.Millisecond) {
 				return

@@ -7,11 +7,11 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// chaosJob is the work of zxfer replicate: datasets, with a job file.
+// chaosJob runs zxfer replicate with a job file in a chaos round.
 type chaosJob struct {
 	*datasets
 	r *replication
-	// holds and bookmarks are what the job file says of them.
+	// holds and bookmarks are the settings in the job file.
 	holds, bookmarks string
 }
 
@@ -51,8 +51,8 @@ func (j *chaosJob) argv() []string {
 	return []string{"replicate", "run", "-c", j.r.file, "--state-dir", j.r.state, "chaos"}
 }
 
-// whole: the newest snapshot of every dataset is on the target, and all of what
-// was taken before; the newest is what is held and bookmarked.
+// whole fails the test unless the target has all source snapshots of every dataset. The
+// configured holds and bookmarks must be on the most recent snapshot.
 func (j *chaosJob) whole(t *testing.T) {
 	t.Helper()
 	seen := j.seen(t)

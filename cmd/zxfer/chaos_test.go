@@ -12,39 +12,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A chaos is one round of TestZFSChaos: what is transferred how, and what goes
-// wrong meanwhile. Its seed decides all of it.
+// chaos describes one round of TestZFSChaos: the transfer and the faults. The seed determines
+// all fields.
 type chaos struct {
 	seed uint64
 	work string // full, incremental, tree, dev, delta, replicate
-	way  string // push, pull, third (from one other host to another), local
+	way  string // push, pull, third (between two remote hosts), local
 	wire string
-	mib  int    // of the data, about
+	mib  int    // approximate size of the data
 	rate int    // --bwlimit in MiB/s
-	kind string // of the data; send: plain, encrypted, volume; dev: file, device
-	// flags are further ones of the command.
+	kind string // of data; send: plain, encrypted, volume; dev: file, device
+	// flags are additional flags of the command.
 	flags []string
-	snap  string // what the command names; "" is the newest
-	// wilful is a command that is told to decrypt, or to roll back.
+	snap  string // snapshot in the command, "" for the most recent one
+	// wilful is "decrypt" or "rollback" if the command permits that.
 	wilful string
-	// disk is the end, source or target, whose pool or device is on a disk that
-	// can fail; "" is neither.
+	// disk is "source" or "target" if the pool or device of that end is on a disk that can
+	// fail. Otherwise it is "".
 	disk string
-	// cold is a host that zxfer was never copied to.
+	// cold deletes the cached copies of zxfer first, so that zxfer must be copied to the
+	// remote host.
 	cold bool
-	// again gives the command once more when it is done.
+	// again repeats the command after it succeeded.
 	again bool
-	// patient waits for all that the fault left running before it goes on.
+	// patient waits until the processes left by a fault have ended before it continues.
 	patient bool
-	hits    []hit // of one attempt each; then comes one without any
+	hits    []hit // one per attempt; a last attempt has no fault
 }
 
-// hit is what goes wrong in an attempt.
+// hit is a fault during one attempt.
 type hit struct {
 	fault string
-	// arg is the fault's: a process, the arguments of netem.
+	// arg is the argument of the fault: a process name or arguments for netem.
 	arg string
-	// moving tells that it waits until data moves.
+	// moving delays the fault until data moves.
 	moving bool
 	after  time.Duration
 	lasts  time.Duration
@@ -81,10 +82,10 @@ func (c chaos) String() string {
 	return b.String()
 }
 
-// is tells whether the work is one of these.
+// is reports whether the round does one of these works.
 func (c chaos) is(works ...string) bool { return slices.Contains(works, c.work) }
 
-// weighted is a choice that is made weight times as often as one of weight 1.
+// weighted is a choice that pick makes in proportion to its weight.
 type weighted struct {
 	what   string
 	weight int
@@ -104,8 +105,8 @@ func pick(r *rand.Rand, choices ...weighted) string {
 	panic("unreachable")
 }
 
-// seeded is a source of chance for a purpose. Seeds that follow each other have
-// nothing in common.
+// seeded returns a random number generator for a purpose. Consecutive seeds give unrelated
+// sequences.
 func seeded(seed uint64, purpose string) *rand.Rand {
 	return rand.New(rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "%s %d", purpose, seed))))
 }
@@ -116,7 +117,7 @@ func upTo(r *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(d))).Round(10 * time.Millisecond)
 }
 
-// newChaos makes the round of a seed, always the same.
+// newChaos returns the round of a seed. It is deterministic.
 func newChaos(seed uint64) chaos {
 	r := seeded(seed, "round")
 	c := chaos{
@@ -158,8 +159,8 @@ func (c *chaos) chooseData(r *rand.Rand) {
 	}
 	if r.IntN(5) == 0 {
 		c.disk = one(r, "source", "target", "target")
-		// A pool that goes on after it was suspended in a raw receive panics the
-		// module of OpenZFS 2.3.9 (zio_encrypt of a write that is done again).
+		// OpenZFS 2.3.9 panics if a pool resumes after a suspension during a raw receive
+		// (zio_encrypt of a reissued write).
 		if c.kind == "encrypted" {
 			c.disk = "source"
 		}
@@ -169,9 +170,9 @@ func (c *chaos) chooseData(r *rand.Rand) {
 func (c *chaos) chooseWire(r *rand.Rand) {
 	wires := []weighted{{"auto", 2}, {"tls", 3}, {"signed", 3}, {"plain", 2}, {"ssh", 2}, {"nc", 3}}
 	if c.way == "third" {
-		wires = wires[:4] // relays and nc are between this host and another
+		wires = wires[:4] // relays and nc work only between this host and another
 	} else if c.is("dev", "delta", "replicate") {
-		wires = wires[:5] // nc is for send only
+		wires = wires[:5] // only send supports nc
 	}
 	if c.wire = pick(r, wires...); c.way == "local" {
 		c.wire = "auto"
@@ -218,7 +219,7 @@ func (c *chaos) chooseFlags(r *rand.Rand) {
 	}
 }
 
-// processes are those of a transfer, on either host.
+// processes returns the processes of the transfer on either host.
 func (c *chaos) processes() []weighted {
 	w := []weighted{{"zxfer", 3}}
 	if c.way != "local" {
@@ -250,7 +251,7 @@ func (c *chaos) chooseHit(r *rand.Rand) hit {
 		faults = append(faults, weighted{"full", 2})
 	}
 	h := hit{fault: pick(r, faults...), moving: r.IntN(4) > 0, lasts: 200*time.Millisecond + upTo(r, 2*time.Second)}
-	h.after = upTo(r, time.Duration(c.mib)*time.Second/time.Duration(c.rate)) // while data moves
+	h.after = upTo(r, time.Duration(c.mib)*time.Second/time.Duration(c.rate)) // within the expected duration of the transfer
 	switch h.fault {
 	case "kill":
 		h.arg = pick(r, c.processes()...)
@@ -267,7 +268,7 @@ func (c *chaos) chooseHit(r *rand.Rand) hit {
 		h.arg = one(r, "-960h", "-1h", "-2s", "90s", "3h", "9600h")
 	case "disk":
 		h.arg = one(r, "errors", "errors", "drops")
-		// Only reading back shows that a disk does not store what it takes.
+		// Only verification detects a disk that drops writes.
 		if c.disk == "source" || !c.is("dev", "delta") || slices.Contains(c.flags, "--no-verify") {
 			h.arg = "errors"
 		}
@@ -278,7 +279,7 @@ func (c *chaos) chooseHit(r *rand.Rand) hit {
 	return h
 }
 
-// longer is now and then a time that connections do not sit out.
+// longer occasionally returns a duration that exceeds the connection timeouts.
 func longer(r *rand.Rand, d time.Duration) time.Duration {
 	if r.IntN(16) == 0 {
 		return 25*time.Second + upTo(r, 15*time.Second)
@@ -286,7 +287,8 @@ func longer(r *rand.Rand, d time.Duration) time.Duration {
 	return d
 }
 
-// The same seed is the same round, and every work, way, wire and fault comes.
+// TestChaosIsItsSeed generates each round twice and expects equal rounds. All works,
+// directions, wires and faults must occur.
 func TestChaosIsItsSeed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}

@@ -16,21 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chaosWork is what a round of chaos transfers.
+// chaosWork is the transfer of a chaos round.
 type chaosWork interface {
-	// argv is the command, the same in every attempt.
+	// argv returns the command. It is the same in every attempt.
 	argv() []string
-	// state is all that a refusal must not change.
+	// state returns everything that a refused command must not change.
 	state(t *testing.T) string
-	// sound fails the test if anything is on the target that is not the source's.
+	// sound fails the test if the target has data that is not from the source.
 	sound(t *testing.T)
-	// whole fails it unless the transfer is complete and equal.
+	// whole fails the test unless the transfer is complete and equal.
 	whole(t *testing.T)
-	// repeatable tells whether the command may be given again when it is done.
+	// repeatable reports whether the command may be repeated after it succeeded.
 	repeatable() bool
 }
 
-// chaosPlace is where a round's source and target are.
+// chaosPlace holds the locations of a round's source and target.
 type chaosPlace struct {
 	from, to         string // "", "alpha:" or "beta:"
 	srcPool, dstPool string
@@ -55,7 +55,7 @@ func placeOf(c chaos) chaosPlace {
 	return p
 }
 
-// wireArgs are the flags of how bytes cross.
+// wireArgs returns the flags that select the transport.
 func (c chaos) wireArgs() []string {
 	if c.way == "local" {
 		return nil
@@ -67,22 +67,22 @@ func (c chaos) wireArgs() []string {
 	return args
 }
 
-// datasets is the work of zxfer send and replicate: datasets with snapshots.
+// datasets runs zxfer send or replicate on datasets with snapshots.
 type datasets struct {
 	c      chaos
 	p      chaosPlace
 	rand   *rand.Rand
-	src    string // the root of what is sent
-	parent string // that of the target, which is there before
+	src    string // root of the source datasets
+	parent string // parent of the target, exists before the transfer
 	dst    string
-	key    string // the file of the key of an encrypted source
-	// below are the names of the datasets below the root, itself included as "".
+	key    string // path of the key file of an encrypted source
+	// below holds the names of the datasets relative to the root. The root itself is "".
 	below []string
-	// before are the snapshots that the target has before.
+	// before holds the snapshots that the target has before the transfer.
 	before []string
 }
 
-const wrongSnapshot = "wrong" // on a target that is to be rolled back
+const wrongSnapshot = "wrong" // exists only on a target that will be rolled back
 
 func newDatasets(t *testing.T, c chaos) *datasets {
 	t.Helper()
@@ -135,12 +135,13 @@ func (d *datasets) create(t *testing.T, below string) {
 	zfsCmd(t, append(argv, d.src+below)...)
 }
 
-// isVolume tells which datasets are volumes: one that has none below.
+// isVolume reports whether a dataset is a volume. Only the last dataset, which has no
+// descendants, can be one.
 func (d *datasets) isVolume(below string) bool {
 	return d.c.kind == "volume" && below == d.below[len(d.below)-1]
 }
 
-// change writes some MiB over the datasets.
+// change writes some MiB, divided among the datasets.
 func (d *datasets) change(t *testing.T, mib int) {
 	t.Helper()
 	each := int64(mib) << 20 / int64(len(d.below))
@@ -158,7 +159,7 @@ func (d *datasets) snapshot(t *testing.T, name string) {
 	zfsCmd(t, "snapshot", "-r", d.src+"@"+name)
 }
 
-// copyBase gives the target a snapshot by zfs alone, as another tool would.
+// copyBase sends a snapshot to the target with zfs(8), like another tool.
 func (d *datasets) copyBase(t *testing.T, name string) {
 	t.Helper()
 	d.before = []string{name}
@@ -167,7 +168,7 @@ func (d *datasets) copyBase(t *testing.T, name string) {
 	case d.c.kind == "encrypted":
 		flags = "-w"
 	case d.rand.IntN(2) == 0:
-		flags, set = "-Lec", set+" -o zxfer:stream=Lec" // how it began is known
+		flags, set = "-Lec", set+" -o zxfer:stream=Lec" // records the stream flags of the first send
 	}
 	for _, b := range d.below {
 		set := set
@@ -181,13 +182,13 @@ func (d *datasets) copyBase(t *testing.T, name string) {
 	}
 }
 
-// settle has the source read from its disk, where that is to fail.
+// settle clears the source's cached data if its disk will fail.
 func (d *datasets) settle(t *testing.T) {
 	t.Helper()
 	if d.p.srcPool == faultPool {
 		run(t, "zpool", "export", "-f", faultPool)
 		run(t, "zpool", "import", "-d", "/dev/mapper", faultPool)
-		if d.c.wilful == "decrypt" { // which alone needs the key
+		if d.c.wilful == "decrypt" { // only decryption needs the key
 			zfsCmd(t, "load-key", d.src)
 		}
 	}
@@ -211,7 +212,7 @@ func (d *datasets) argv() []string {
 
 func (d *datasets) repeatable() bool { return true }
 
-// wanted are the snapshots that each dataset of the target ends with.
+// wanted returns the snapshots that each target dataset must have afterwards.
 func (d *datasets) wanted() []string {
 	names := []string{"s0", "s1", "s2"}
 	if d.c.snap != "" {
@@ -223,10 +224,10 @@ func (d *datasets) wanted() []string {
 	return names
 }
 
-// table is what zfs tells of datasets, snapshots and bookmarks: properties by name.
+// table maps names of datasets, snapshots and bookmarks to their properties.
 type table map[string]map[string]string
 
-// look reads those properties of all of source and target.
+// look reads properties of the whole source and target.
 func (d *datasets) look(t *testing.T, properties string) table {
 	t.Helper()
 	all := table{}
@@ -240,8 +241,7 @@ func (d *datasets) look(t *testing.T, properties string) table {
 	return all
 }
 
-// versions are the names of a dataset's snapshots ("@") or bookmarks ("#"), in the
-// order in which they came.
+// versions returns the names of a dataset's snapshots ("@") or bookmarks ("#"), oldest first.
 func (a table) versions(dataset, mark string) (names []string) {
 	for full := range a {
 		if name, ok := strings.CutPrefix(full, dataset+mark); ok {
@@ -256,7 +256,7 @@ func (a table) versions(dataset, mark string) (names []string) {
 	return names
 }
 
-// held are the holds of a dataset's snapshots, "snapshot tag".
+// held returns the holds on a dataset's snapshots as "snapshot tag".
 func (a table) held(t *testing.T, dataset string) (holds []string) {
 	t.Helper()
 	for _, s := range a.versions(dataset, "@") {
@@ -269,7 +269,7 @@ func (a table) held(t *testing.T, dataset string) (holds []string) {
 	return holds
 }
 
-// volatile are properties that change by themselves.
+// volatile lists properties that change without a command.
 var volatile = []string{"used", "available", "referenced", "compressratio", "refcompressratio", "written", "logicalused", "logicalreferenced",
 	"usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation", "objsetid"}
 
@@ -287,7 +287,7 @@ func (d *datasets) state(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// seen is what the oracle looks at.
+// seen returns the properties that the checks need.
 func (d *datasets) seen(t *testing.T) table {
 	t.Helper()
 	return d.look(t, "guid,createtxg,userrefs,receive_resume_token,readonly,canmount,mounted,encryption,keystatus")
@@ -330,8 +330,8 @@ func (d *datasets) whole(t *testing.T) {
 	}
 }
 
-// wholeCopy fails the test unless a dataset's snapshots are those, and equal on
-// both sides, and it is as a copy is to be.
+// wholeCopy fails the test unless a target dataset has the given snapshots with equal
+// contents, and the properties of a copy.
 func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots []string) {
 	t.Helper()
 	source, target := d.src+below, d.dst+below
@@ -349,8 +349,7 @@ func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots [
 	require.Equal(t, d.c.kind == "encrypted" && d.c.wilful != "decrypt", is["encryption"] != "off", target)
 }
 
-// kept fails the test unless the holds and bookmarks are those that were asked
-// for.
+// kept fails the test unless exactly the requested holds and bookmarks exist.
 func (d *datasets) kept(t *testing.T, below string, seen table, holds, bookmarks []string) {
 	t.Helper()
 	source, target := d.src+below, d.dst+below
@@ -359,13 +358,13 @@ func (d *datasets) kept(t *testing.T, below string, seen table, holds, bookmarks
 	require.Empty(t, seen.versions(target, "#"), "bookmarks")
 }
 
-// loadKeys opens both sides.
+// loadKeys loads the keys of source and target.
 func (d *datasets) loadKeys(t *testing.T, seen table) {
 	t.Helper()
 	for _, root := range []string{d.src, d.dst} {
 		for _, b := range d.below {
 			if seen[root+b]["keystatus"] == "unavailable" {
-				_ = exec.Command("zfs", "load-key", "-L", "file://"+d.key, root+b).Run() // that of one above may have opened it
+				_ = exec.Command("zfs", "load-key", "-L", "file://"+d.key, root+b).Run() // the key of the parent may already have unlocked it
 			}
 		}
 	}

@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// lastRelease is the last release. Its flags, job file, records and output are fixtures.
+// lastRelease names the fixtures of the last release: its flags, job file, records and output.
 const lastRelease = "zxfer-0.9.0"
 
-// TestFlagsOfTheLastRelease demands every command and flag of the last release.
+// TestFlagsOfTheLastRelease expects every command and flag of the last release.
 func TestFlagsOfTheLastRelease(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(testenv.Data(t, lastRelease, "flags.txt"))
@@ -36,11 +36,11 @@ func TestFlagsOfTheLastRelease(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheLastRelease reads the job file and the state directory that the last release
-// wrote. Each field of its JSON and each of its metrics still exists.
+// TestRecordsOfTheLastRelease reads the job file and the state directory of the last release.
+// It expects each of its JSON fields and metrics.
 func TestRecordsOfTheLastRelease(t *testing.T) {
 	t.Parallel()
-	state := t.TempDir() // status writes nothing there, but a lock needs a writable directory
+	state := t.TempDir() // status needs a writable directory for its lock
 	require.NoError(t, os.CopyFS(state, os.DirFS(testenv.Data(t, lastRelease, "state"))))
 	run := func(args ...string) []byte {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestRecordsOfTheLastRelease(t *testing.T) {
 		a := &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: func() time.Time { return time.Date(2026, 11, 25, 23, 15, 0, 0, time.UTC) }}
 		args = append([]string{"replicate"}, append(args, "-c", testenv.Data(t, lastRelease, "job.toml"), "--state-dir", state)...)
 		code := execute(t.Context(), a, args)
-		require.Contains(t, []int{0, 1}, code, "%s", &stderr) // 1: status of a job without a timer
+		require.Contains(t, []int{0, 1}, code, "%s", &stderr) // 1: the job has no timer
 		return out.Bytes()
 	}
 	for name, args := range map[string][]string{"status.json": {"status", "--json"}, "log.json": {"log", "--json", "home"}} {

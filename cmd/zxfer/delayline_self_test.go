@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/transfer/transfertest"
 )
 
-// newLine makes a link between two namespaces of this process's own.
+// newLine creates a link between two new network namespaces.
 func newLine(t *testing.T, s lineShape) (*delayLine, lineEnd, lineEnd) {
 	t.Helper()
 	testenv.NeedsRoot(t, "to make network namespaces")
@@ -33,7 +33,7 @@ func newLine(t *testing.T, s lineShape) (*delayLine, lineEnd, lineEnd) {
 	return l, a, b
 }
 
-// connected makes a TCP connection from a to b.
+// connected opens a TCP connection from a to b.
 func connected(t *testing.T, a, b lineEnd) (client, server net.Conn) {
 	t.Helper()
 	var l net.Listener
@@ -53,8 +53,8 @@ func connected(t *testing.T, a, b lineEnd) (client, server net.Conn) {
 	return client, server
 }
 
-// TestDelayLine sends bytes through a link and back. No round trip is shorter than twice
-// the delay, and every byte arrives.
+// TestDelayLine sends bytes over a link and back. It expects round trips of at least twice the
+// delay, and all bytes.
 func TestDelayLine(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
@@ -72,7 +72,7 @@ func TestDelayLine(t *testing.T) {
 	l.Record()
 	want := transfertest.Random(size)
 	go func() {
-		_, _ = client.Write(want) // an error shows in what arrives
+		_, _ = client.Write(want) // a failure shows in the received data
 		_ = client.Close()
 	}()
 	got, err := io.ReadAll(server)
@@ -82,12 +82,13 @@ func TestDelayLine(t *testing.T) {
 	require.GreaterOrEqual(t, there.Bytes, int64(size))
 }
 
-// A packet waits for those before it, and is dropped where too many wait.
+// TestDelayLineAdmits expects a packet to wait for earlier ones. If the queue is full, the
+// packet is dropped.
 func TestDelayLineAdmits(t *testing.T) {
 	t.Parallel()
 	w := newLineWay(nil, nil, lineShape{Rate: 8e6, Delay: time.Second, Queue: 1500})
 	now := time.Now()
-	p := linePacket{data: make([]byte, tunHeader+1000)} // 1 ms of that rate
+	p := linePacket{data: make([]byte, tunHeader+1000)} // takes 1 ms at that rate
 	for i := 1; i <= 2; i++ {
 		require.True(t, w.admit(&p, now))
 		require.Equal(t, time.Second+time.Duration(i)*time.Millisecond, p.due.Sub(now))
@@ -105,9 +106,9 @@ func TestDelayLineOnWire(t *testing.T) {
 	t.Parallel()
 	p := make([]byte, tunHeader+54+3*1448)
 	require.EqualValues(t, 54+3*1448, onWire(p))
-	p[1], p[2], p[4], p[5] = 1, 54, 1448&255, 1448>>8 // little-endian, as all machines of these tests are
+	p[1], p[2], p[4], p[5] = 1, 54, 1448&255, 1448>>8 // little-endian, like all machines that run these tests
 	require.EqualValues(t, 3*(54+1448), onWire(p))
-	p = append(p, 0) // a fourth segment of a byte
+	p = append(p, 0) // a fourth segment with one byte
 	require.EqualValues(t, 3*(54+1448)+55, onWire(p))
 }
 

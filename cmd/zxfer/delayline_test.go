@@ -15,32 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lineShape is what a link is like, the same in both directions.
+// lineShape holds the parameters of a link. They apply to each direction.
 type lineShape struct {
 	Rate  int64         // bits per second of IP packets, headers included
-	Delay time.Duration // one way, beside the time that a packet takes at Rate
-	Queue int64         // bytes that may wait for the wire; what comes then is dropped
+	Delay time.Duration // one way, without the time that a packet takes at Rate
+	Queue int64         // bytes that can wait for the wire; further packets are dropped
 }
 
-// lineEnd is a host at one end.
+// lineEnd is the host at one end of a link.
 type lineEnd struct {
-	Namespace string       // its name, as ip netns has it
-	Device    string       // of the link, up to 15 bytes
-	Address   netip.Prefix // of the device
+	Namespace string       // name for ip netns
+	Device    string       // name in the namespace, up to 15 bytes
+	Address   netip.Prefix // address of the device
 }
 
-// delayLine joins two network namespaces of this host by a link of a
-// given rate, delay and queue: the kernel's own TCP at both ends,
-// and a wire between them as long and as narrow as a test wants it. netem does
-// the same where a kernel has it, and where the machine is fast enough to run
-// it.
+// delayLine connects two network namespaces of this host with a link of a given rate, delay
+// and queue. Both ends use the kernel's TCP. netem would do the same, but not every kernel has
+// it and it needs a fast machine.
 //
-// Each namespace gets a TUN device, and goroutines of this process carry the
-// packets from one to the other. The kernel hands over and takes segments of
-// up to 64 KiB unsplit (TSO), so that 1 Gbit/s costs a fraction of a processor;
-// their time on the wire is counted as of the packets that they stand for.
+// Each namespace gets a TUN device. Goroutines of this process carry the packets between the
+// devices. The kernel passes segments of up to 64 KiB unsplit (TSO), so that 1 Gbit/s needs
+// only a fraction of a processor. The link computes their time on the wire for the equivalent
+// packets.
 //
-// It does not lose, corrupt or reorder packets other than by a full queue, and
+// delayLine drops packets only if the queue is full, and never corrupts or reorders them. It
 // needs root.
 type delayLine struct {
 	hosts   [2]lineEnd
@@ -49,7 +47,7 @@ type delayLine struct {
 	wg      sync.WaitGroup
 }
 
-// newDelayLine makes both namespaces, and the link between them. Close removes them.
+// newDelayLine creates both namespaces and the link. Close removes them.
 func newDelayLine(a, b lineEnd, s lineShape) (l *delayLine, err error) {
 	l = &delayLine{hosts: [2]lineEnd{a, b}}
 	defer func() {
@@ -82,21 +80,21 @@ func newDelayLine(a, b lineEnd, s lineShape) (l *delayLine, err error) {
 	return l, nil
 }
 
-// Set changes the shape for the packets to come.
+// Set changes the shape for future packets.
 func (l *delayLine) Set(s lineShape) {
 	for _, w := range l.ways {
 		w.set(s)
 	}
 }
 
-// Record returns what the two directions did since the last call: that from
-// the first host, and that from the second.
+// Record returns the records of both directions since the last call. there starts at the first
+// host, back at the second.
 func (l *delayLine) Record() (there, back lineRecord) {
 	return l.ways[0].take(), l.ways[1].take()
 }
 
-// Close ends the link and removes both namespaces; processes in them keep
-// theirs until they end.
+// Close stops the link and removes both namespaces. Processes in them keep their namespace
+// until they end.
 func (l *delayLine) Close() error {
 	var errs []error
 	for _, w := range l.ways {
@@ -127,13 +125,13 @@ func ipCommand(args ...string) error {
 	return nil
 }
 
-// inNetns runs f in a network namespace: what sockets it opens stay there. f must
-// open them itself, not in another goroutine.
+// inNetns runs f in a network namespace. Sockets that f opens remain in it. f must open them
+// itself, not in another goroutine.
 func inNetns(namespace string, f func() error) error {
 	done := make(chan error)
 	go func() {
-		// The thread is not unlocked: it ends with this goroutine, and nothing
-		// else ever runs in the namespace.
+		// The thread remains locked, so it ends with this goroutine. No other code runs in the
+		// namespace.
 		runtime.LockOSThread()
 		done <- func() error {
 			ns, err := os.Open(filepath.Join("/run/netns", namespace))

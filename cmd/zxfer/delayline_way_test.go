@@ -9,42 +9,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lineRecord is what one direction did.
+// lineRecord holds the counters of one direction.
 type lineRecord struct {
 	Packets, Dropped int64
-	Bytes            int64 // as lineShape.Rate counts them, of Packets
-	// Late is by how much a packet came too late at worst, as this process did
-	// not get a processor in time, and LateBytes what came more than lineGrace too
-	// late: that much of what was measured is not the link's.
+	Bytes            int64 // total size of Packets, headers included
+	// Late is the largest delay beyond a packet's due time, caused by a busy processor.
+	// LateBytes counts the bytes of packets that were late by more than lineGrace. They
+	// distort a measurement.
 	Late      time.Duration
 	LateBytes int64
 }
 
-// lineGrace is a lateness that the sleep of a thread of an idle machine has.
+// lineGrace is a typical lateness of a sleeping thread on an idle machine.
 const lineGrace = 2 * time.Millisecond
 
-// LateShare is the part of the bytes that came too late, 0 to 1.
+// LateShare returns the share of late bytes, 0 to 1.
 func (r lineRecord) LateShare() float64 { return float64(r.LateBytes) / float64(max(1, r.Bytes)) }
 
 // lineWay carries packets in one direction.
 type lineWay struct {
 	from, to *tunDevice
 	closed   atomic.Bool
-	wire     []linePacket // in the order in which they are due, from next on
+	wire     []linePacket // in order of due time, pending from index next
 	next     int
 	free     [][]byte // buffers
 
 	mu     sync.Mutex
 	shape  lineShape
-	idle   time.Time // when the wire will have sent all it was given
+	idle   time.Time // when the wire will have sent all accepted packets
 	record lineRecord
 }
 
-// linePacket is one on its way.
+// linePacket is a packet on the wire.
 type linePacket struct {
 	data   []byte
 	onWire int64
-	due    time.Time // at the other end
+	due    time.Time // arrival time at the other end
 }
 
 func newLineWay(from, to *tunDevice, s lineShape) *lineWay {
@@ -66,19 +66,17 @@ func (w *lineWay) take() lineRecord {
 }
 
 const (
-	// linePatience bounds how long run does not notice that it is to end.
+	// linePatience limits the time until run notices Close.
 	linePatience = 20 * time.Millisecond
-	// lineBurst is how many packets are taken before those that are due are handed
-	// over.
+	// lineBurst is the number of packets that run accepts before it delivers due packets.
 	lineBurst = 8
 )
 
-// run carries packets until the way is closed. It does so in a thread of its
-// own that comes before the machine's other work, as a wire does not wait for a
-// processor; without the right to that it is as late as any other thread, and
-// the record says so.
+// run carries packets until the direction is closed. It runs in a locked thread with real-time
+// priority, since a wire does not wait for a processor. Without permission for that priority,
+// packets can be late. The record then counts them.
 func (w *lineWay) run() {
-	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 	for !w.closed.Load() {
 		w.deliver()
@@ -94,7 +92,7 @@ func (w *lineWay) run() {
 	}
 }
 
-// accept takes a packet from the device; an error means that there is none.
+// accept reads a packet from the device. It returns an error if no packet is available.
 func (w *lineWay) accept() error {
 	var b []byte
 	if last := len(w.free) - 1; last >= 0 {
@@ -111,7 +109,7 @@ func (w *lineWay) accept() error {
 	return err
 }
 
-// admit finds out when a packet arrives; false if the queue is full.
+// admit computes the arrival time of a packet. It returns false if the queue is full.
 func (w *lineWay) admit(p *linePacket, now time.Time) bool {
 	p.onWire = onWire(p.data)
 	w.mu.Lock()
@@ -128,7 +126,7 @@ func (w *lineWay) admit(p *linePacket, now time.Time) bool {
 	return true
 }
 
-// deliver hands over the packets that are due.
+// deliver writes the due packets to the other device.
 func (w *lineWay) deliver() {
 	for ; w.next < len(w.wire); w.next++ {
 		p := w.wire[w.next]
@@ -136,7 +134,7 @@ func (w *lineWay) deliver() {
 		if late < 0 {
 			break
 		}
-		// A device that is down or gone takes nothing: a cut wire.
+		// A missing or disabled device behaves like a cut wire: the packet is lost.
 		_, _ = unix.Write(w.to.fd, p.data)
 		w.free = append(w.free, p.data[:cap(p.data)])
 		w.mu.Lock()

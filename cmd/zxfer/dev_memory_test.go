@@ -19,11 +19,12 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// beyondBuffer is what either end of a copy may use beside --buffer, in bytes.
+// beyondBuffer is the memory in bytes that either end of a copy may use in addition to
+// --buffer.
 const beyondBuffer = 128 << 20
 
-// metered is a zxfer that was built for this test: the test binary itself may
-// carry a race detector, which takes many times the memory.
+// metered is a zxfer built for this test. The test binary may contain the race detector, which
+// multiplies memory use.
 type metered struct{ dir, binary, shell string }
 
 func buildMetered(t *testing.T) *metered {
@@ -40,21 +41,20 @@ func buildMetered(t *testing.T) *metered {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	// A remote shell that stays on this host, with a home of its own.
+	// The remote shell runs commands on this host with a separate home directory.
 	script := fmt.Sprintf("#!/bin/sh\nshift\nexport HOME=%s SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\"\nexec sh -c \"$*\"\n", m.dir)
 	require.NoError(t, os.WriteFile(m.shell, []byte(script), 0o700))
 	return m
 }
 
-// command is zxfer with "beta" for another host.
+// command returns a zxfer command that treats "beta" as another host.
 func (m *metered) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, m.binary, args...)
 	cmd.Env = append(os.Environ(), "ZXFER_RSH="+m.shell, "XDG_STATE_HOME="+m.dir, "XDG_CACHE_HOME=")
 	return cmd
 }
 
-// run runs zxfer and returns the largest resident set of each of its two ends
-// in bytes.
+// run runs zxfer and returns the largest resident set of each end in bytes.
 func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Scale(10*time.Minute))
@@ -65,7 +65,7 @@ func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	// The high-water mark only rises: what is missed is the last interval's.
+	// The high-water mark never falls, so only growth in the last interval is missed.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	var peers []string
@@ -78,7 +78,7 @@ func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 		case <-tick.C:
 		}
 		here = max(here, highWater(strconv.Itoa(cmd.Process.Pid)))
-		if i%20 == 0 { // the first one may only tell its id
+		if i%20 == 0 { // the first agent may only report its ID
 			peers = m.agents(cmd.Process.Pid)
 		}
 		for _, pid := range peers {
@@ -87,7 +87,7 @@ func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 	}
 }
 
-// agents are the processes that run the copy of zxfer that is the other end.
+// agents returns the processes that run the remote copy of zxfer.
 func (m *metered) agents(not int) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range all {
@@ -100,8 +100,8 @@ func (m *metered) agents(not int) (pids []string) {
 	return pids
 }
 
-// highWater is the peak resident set of a process so far in bytes, 0 if it is
-// gone. Linux, Documentation/filesystems/proc.rst: VmHWM, in kB of 1024 bytes.
+// highWater returns the peak resident set of a process in bytes, or 0 if the process has
+// ended. Linux, Documentation/filesystems/proc.rst: VmHWM, in kB of 1024 bytes.
 func highWater(pid string) int64 {
 	status, _ := os.ReadFile("/proc/" + pid + "/status")
 	for line := range strings.Lines(string(status)) {
@@ -113,8 +113,8 @@ func highWater(pid string) int64 {
 	return 0
 }
 
-// image writes an image file: data bytes of noise, or text that compresses,
-// spread over size bytes.
+// image writes an image file of size bytes that contains data bytes, either noise or
+// compressible text. The data is spread over the file.
 func image(t *testing.T, name string, size, data int64, text bool) {
 	t.Helper()
 	f, err := os.Create(name)
@@ -124,7 +124,7 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 	const step = 8 << 20
 	r := rand.NewChaCha8([32]byte{7})
 	p := make([]byte, step)
-	_, _ = r.Read(p) // never fails
+	_, _ = r.Read(p) // cannot fail
 	if text {
 		for i, c := range p {
 			p[i] = 'a' + c%16
@@ -137,9 +137,9 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 	}
 }
 
-// Neither end takes more than its buffer and 128 MiB, whatever the size. At the long
-// level, 64 GiB in blocks of 64 KiB are as many blocks as 16 TiB in those that zxfer
-// chooses.
+// TestDevMemory copies images of several sizes and expects each end to use at most its buffer
+// and 128 MiB. At the long level, 64 GiB in blocks of 64 KiB have as many blocks as 16 TiB in
+// zxfer's default blocks.
 func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
 	m := buildMetered(t)
 	large, noise := int64(2<<30), int64(256<<20)
@@ -170,8 +170,8 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 				limit = c.buffer + beyondBuffer
 				args = append(args, "--buffer", strconv.FormatInt(c.buffer, 10))
 			}
-			// On a busy machine the garbage collector may lag behind once. A copy that
-			// needs more memory needs it each time.
+			// On a busy machine the garbage collector can lag once. A copy that really needs
+			// more memory exceeds the limit every time.
 			var here, agent int64
 			for range 3 {
 				require.NoError(t, os.RemoveAll(dst))

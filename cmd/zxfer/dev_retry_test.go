@@ -16,8 +16,9 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// A target image that was missing when the copy was planned is there after a
-// cut: the same command goes on with it by itself, and so does the next one.
+// TestDevRetriesIntoItsImage interrupts a copy to a new image file and expects the rest to be
+// resumed. If the agent was killed, the same command resumes the copy. Otherwise, the next
+// command does.
 func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
 	m := buildMetered(t)
 	const size = 48 << 20
@@ -32,7 +33,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			var out, report bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &report, &out
 			require.NoError(t, cmd.Start())
-			// Long enough for one sync, which comes every two seconds.
+			// Wait for at least one sync, which happens every two seconds.
 			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
 			victims := []string{strconv.Itoa(cmd.Process.Pid)}
 			if agent {
@@ -79,8 +80,8 @@ func (m *metered) stored(image string) int {
 	return journalBytes(dir, image)
 }
 
-// journalBytes returns the size in bytes of the journals in a directory that contain a
-// name: the first line of a journal names the image.
+// journalBytes returns the total size in bytes of the journals in a directory that contain a
+// name. The first line of a journal names the image.
 func journalBytes(dir, name string) (n int) {
 	all, _ := filepath.Glob(filepath.Join(dir, "*.journal"))
 	for _, j := range all {

@@ -18,11 +18,11 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// document is a page of the documents, taken apart.
+// document is a parsed documentation page.
 type document struct {
-	path   string // from the root of the repository
+	path   string // relative to the repository root
 	blocks []string
-	spans  []string // code within the text
+	spans  []string // inline code
 	text   string   // without code
 }
 
@@ -31,11 +31,11 @@ var (
 	indented = regexp.MustCompile(`(?m)(?:^\n)((?:    .*\n)(?:(?:    .*)?\n)*)`)
 	comment  = regexp.MustCompile(`  +\S.*| # .*`)
 	span     = regexp.MustCompile("(?s)`([^`]+)`")
-	foreign  = regexp.MustCompile(`(?m)^\| (?:syncoid|syncoid's option) \|.*\n(?:\|.*\n)+`) // its rows begin with another tool's words
+	foreign  = regexp.MustCompile(`(?m)^\| (?:syncoid|syncoid's option) \|.*\n(?:\|.*\n)+`) // the first column contains another tool's options
 	firstRow = regexp.MustCompile(`(?m)^\|(?:[^|` + "`]|`[^`]*`" + `)*\|`)
 )
 
-// readPages reads the pages that people read.
+// readPages reads the pages of the documentation.
 func readPages(t *testing.T) (pages []*document) {
 	root := filepath.Join("..", "..")
 	add := func(path string) {
@@ -60,7 +60,7 @@ func readPages(t *testing.T) (pages []*document) {
 	add("SECURITY.md")
 	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".md") {
-			rel, _ := filepath.Rel(root, path) // both begin with root
+			rel, _ := filepath.Rel(root, path) // cannot fail: both paths start with root
 			add(rel)
 		}
 		return err
@@ -68,8 +68,8 @@ func readPages(t *testing.T) (pages []*document) {
 	return pages
 }
 
-// commandsOf are the command lines of zxfer in a block: it may have prompts,
-// output, comments, and zxfer within a pipeline.
+// commandsOf returns the zxfer command lines in a block. The block may contain prompts,
+// output, comments and pipelines.
 func commandsOf(block string) (commands [][]string) {
 	block = regexp.MustCompile(`\\\n *`).ReplaceAllString(block, "")
 	for l := range strings.Lines(block) {
@@ -96,7 +96,8 @@ func commandsOf(block string) (commands [][]string) {
 	return commands
 }
 
-// Each command line in a block of the documents is one that zxfer takes.
+// TestCommandsOfTheDocumentsParse expects zxfer to accept every command line in the
+// documentation's blocks.
 func TestCommandsOfTheDocumentsParse(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -127,7 +128,7 @@ func takes(words []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// Each flag and verb that the text names is one of zxfer's.
+// TestFlagsOfTheDocumentsExist expects every flag and verb in the text to exist.
 func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := newRoot(&app{})
@@ -140,7 +141,7 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 		}
 	}
 	learn(root)
-	// Pages about other programs than zxfer, and generated ones.
+	// These pages describe other programs or are generated.
 	other := []string{"CONTRIBUTING.md", "docs/benchmarks.md", "docs/dev/guest.md", "docs/dev/style.md",
 		"docs/reference/protocol-control.md", "docs/reference/protocol-data.md"}
 	for _, p := range readPages(t) {
@@ -159,7 +160,7 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 				require.NotEqual(t, root, cmd, "%s: `%s` %q", p.path, s, rest)
 			}
 			if !of && !strings.HasPrefix(words[0], "-") {
-				continue // of another program
+				continue // another program
 			}
 			for _, w := range words {
 				if name, ok := strings.CutPrefix(w, "--"); ok {
@@ -173,7 +174,8 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	}
 }
 
-// Each relative link of the documents leads to a file of the repository, and its anchor to a heading.
+// TestLinksOfTheDocumentsResolve expects every relative link to lead to a file of the
+// repository, and its anchor to a heading.
 func TestLinksOfTheDocumentsResolve(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -212,7 +214,8 @@ func TestLinksOfTheDocumentsResolve(t *testing.T) {
 	require.Empty(t, broken, strings.Join(broken, "\n"))
 }
 
-// anchors returns the anchors of a page's headings, as in GitHub. Equal ones get a number.
+// anchors returns the anchors of a page's headings as GitHub forms them. Repeated headings get
+// a number.
 func anchors(t *testing.T, path string) (all []string) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", path))
 	require.NoError(t, err)
@@ -228,7 +231,8 @@ func anchors(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// docs/reference/output.md lists each JSON schema of the code, and no other.
+// TestJSONSchemasAreDocumented expects docs/reference/output.md to list exactly the JSON
+// schemas in the code.
 func TestJSONSchemasAreDocumented(t *testing.T) {
 	t.Parallel()
 	schema := regexp.MustCompile(`zxfer(?:\.[a-z]+)+/v[0-9]+`)
@@ -242,7 +246,7 @@ func TestJSONSchemasAreDocumented(t *testing.T) {
 	require.Equal(t, of(sourceCode(t)), of(string(page)))
 }
 
-// Each job file of the documents is one that zxfer reads.
+// TestJobFilesOfTheDocumentsAreRead expects zxfer to read every job file in the documentation.
 func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -265,7 +269,8 @@ func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
 	require.Greater(t, n, 1)
 }
 
-// No output that the documents show names a limit of so short a stream that none is told.
+// TestOutputsOfTheDocumentsNameNoLimitOfShortStreams expects no bottleneck in examples of
+// short streams. zxfer reports none for them.
 func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
 	t.Parallel()
 	short := regexp.MustCompile(`(?m)^.* \d+(?:\.\d+)? (?:B|KiB) in [01](?:\.\d+)? s .*limited by.*$`)
@@ -277,8 +282,8 @@ func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
 	require.Regexp(t, short, "tank/a@b: done, 47 KiB in 1.0 s (46 KiB/s), wire tls, limited by source\n")
 }
 
-// Each message that docs/howto/troubleshoot.md explains is in the code: what is
-// between its places ("…"), in one string or another.
+// TestMessagesOfTroubleshootingAreThere expects the code to contain every message that
+// docs/howto/troubleshoot.md explains. It compares the parts between the placeholders ("…").
 func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
 	t.Parallel()
 	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(sourceCode(t), "--$1")

@@ -22,8 +22,8 @@ func runMain(t *testing.T, args ...string) ending {
 	return ending{code, stdout.String(), stderr.String()}
 }
 
-// TestDoctorFacts compares what doctor finds on each machine of testdata/machines with
-// testdata/doctor of this package; UPDATE_GOLDEN=1 writes it.
+// TestDoctorFacts compares doctor's findings for each machine of testdata/machines with
+// testdata/doctor of this package. UPDATE_GOLDEN=1 updates those files.
 func TestDoctorFacts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(testenv.Data(t, "machines", "*.facts"))
@@ -46,7 +46,8 @@ func TestDoctorFacts(t *testing.T) {
 	}
 }
 
-// The same findings on the machine itself and from its facts elsewhere.
+// TestDoctorCaptureAndFacts captures the facts of this machine. It expects the same findings
+// from the captured file, and no secrets in it.
 func TestDoctorCaptureAndFacts(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "facts.txt")
@@ -69,7 +70,8 @@ func TestDoctorCaptureAndFacts(t *testing.T) {
 	require.Empty(t, r.Ceilings, "--quick measures nothing")
 }
 
-// A file of facts is made public: it does not tell where the hosts are.
+// TestFactsHaveNoAddresses expects a facts file, which users publish, to contain no host
+// addresses.
 func TestFactsHaveNoAddresses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "facts.txt")
@@ -108,8 +110,7 @@ func TestDoctorMeasures(t *testing.T) {
 	}
 }
 
-// A path is read and written, alone or as one of two ends, and nothing is left
-// there.
+// TestDoctorPaths measures a path, alone or as one of two ends. It expects no leftover files.
 func TestDoctorPaths(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"alone": {""}, "both ends": {"file", ""}} {
@@ -142,7 +143,7 @@ func TestDoctorPaths(t *testing.T) {
 	require.Contains(t, o.stderr, "nosuch: file does not exist\nhint: check the path")
 }
 
-// What a copy will take is told before it starts, and with -n instead of it.
+// TestDevMeasure expects an estimate before a copy, or instead of it with -n.
 func TestDevMeasure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// evilShell is a remote shell that writes to whose terminal it is.
+// evilShell returns a remote shell that prints terminal escape sequences.
 func evilShell(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rsh")
@@ -22,7 +22,8 @@ exit 1
 	return "sh " + file
 }
 
-// Whatever another host says, it does not steer the terminal here.
+// TestOtherHostsDoNotSteerTheTerminal expects no control characters of a remote host in
+// zxfer's output.
 func TestOtherHostsDoNotSteerTheTerminal(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "jobs.toml")
@@ -45,7 +46,7 @@ to = "gamma:pool"
 		{"dev", "-e", evilShell(t), "beta:/dev/sda", filepath.Join(t.TempDir(), "image")},
 		{"replicate", "check", "--config", config, "--state-dir", state, "a"},
 		{"replicate", "run", "--config", config, "--state-dir", state, "a"},
-		// What the run left in its record.
+		// These print the recorded errors of the run.
 		{"replicate", "status", "--config", config, "--state-dir", state, "a"},
 		{"replicate", "log", "--state-dir", state, "a"},
 	} {

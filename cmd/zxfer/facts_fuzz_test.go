@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// A file of facts may come from anybody. It is taken apart into no more than
-// it holds, or is an error of usage.
+// FuzzReadFacts reads untrusted facts files. It expects a result of bounded size or a usage
+// error.
 func FuzzReadFacts(f *testing.F) {
 	f.Add([]byte(factsHead + "\nsource a\ntarget b\n-- source/proc/meminfo --\nMemTotal: 1 kB\n-- target/x --\ny\n"))
 	f.Add([]byte(factsHead + "\nsource a\nsource b\n-- source/x --\n"))

@@ -17,16 +17,16 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// farHosts are two network namespaces of this host with a delayLine between them: the
-// kernel's TCP at full speed, without ZFS. zxfer runs on near; far has an sshd.
+// farHosts are two network namespaces of this host, connected by a delayLine. They use the
+// kernel's TCP at full speed, without ZFS. zxfer runs on near, and far runs sshd.
 type farHosts struct {
 	line      *delayLine
 	near, far lineEnd
 	dir       string
 }
 
-// newFarHosts makes the hosts, with the socket buffers that Linux has by default. sshd
-// are additional lines of sshd's configuration.
+// newFarHosts creates the hosts with Linux's default socket buffers. sshd holds additional
+// lines for sshd's configuration.
 func newFarHosts(t testing.TB, s lineShape, sshd ...string) *farHosts {
 	t.Helper()
 	testenv.NeedsRoot(t, "to make network namespaces")
@@ -50,8 +50,8 @@ func newFarHosts(t testing.TB, s lineShape, sshd ...string) *farHosts {
 	return f
 }
 
-// sshdPath returns the absolute path of sshd, as sshd wants it to start itself again. It
-// skips the test if PATH has none: scripts/programs provides it.
+// sshdPath returns the absolute path of sshd, which sshd needs to restart itself. If PATH has
+// no sshd, it skips the test. scripts/programs installs one.
 func sshdPath(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("sshd")
@@ -61,7 +61,7 @@ func sshdPath(t testing.TB) string {
 	return path
 }
 
-// sshd starts an sshd on the far host, which the near host knows as beta.
+// sshd starts sshd on the far host. The near host knows it as beta.
 func (f *farHosts) sshd(t testing.TB, lines []string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll("/run/sshd", 0o755))
@@ -93,14 +93,14 @@ func (f *farHosts) sshd(t testing.TB, lines []string) {
 	}, testenv.Timeout(), 20*time.Millisecond, "sshd does not listen")
 }
 
-// Socket buffers that Linux has by default.
+// Default socket buffers of Linux.
 const (
 	defaultRead  = "net.ipv4.tcp_rmem=4096 131072 6291456"
 	defaultWrite = "net.ipv4.tcp_wmem=4096 16384 4194304"
 )
 
-// command returns a command on a host. It runs with a higher priority than other work of
-// this machine, which would distort what it measures.
+// command returns a command on a host. Its high priority keeps other work of this machine from
+// distorting measurements.
 func (f *farHosts) command(h lineEnd, argv ...string) *exec.Cmd {
 	return exec.Command("nice", append([]string{"-n", "-10", "ip", "netns", "exec", h.Namespace}, argv...)...)
 }
@@ -112,8 +112,8 @@ func (f *farHosts) on(t testing.TB, h lineEnd, argv ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// zxfer runs zxfer on the near host, with congestion control that every kernel has, and
-// decodes its JSON into report.
+// zxfer runs zxfer on the near host and decodes its JSON output into report. It uses a
+// congestion control that every kernel has.
 func (f *farHosts) zxfer(t testing.TB, report any, verb string, args ...string) {
 	t.Helper()
 	argv := append([]string{"env", "PATH=" + f.dir + ":" + os.Getenv("PATH"), "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config"),

@@ -15,13 +15,13 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// gigabit is 1 Gbit/s with a round trip of 20 ms and a queue of 40 ms.
+// gigabit returns a link of 1 Gbit/s with a round trip of 20 ms and a queue of 40 ms.
 func gigabit() lineShape {
 	return lineShape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
 }
 
-// TestMTURemedy gives the far host another MTU, and applies the command that doctor
-// prints.
+// TestMTURemedy changes the MTU of the far host, and applies the command that doctor prints.
+// It expects doctor to report the MTU as ok afterwards.
 func TestMTURemedy(t *testing.T) {
 	t.Parallel()
 	f := newFarHosts(t, gigabit())
@@ -39,8 +39,8 @@ func TestMTURemedy(t *testing.T) {
 	require.Equal(t, finding.OK, mtu().Severity)
 }
 
-// TestBufferRemedies applies the sysctl commands that are printed for a link that socket
-// buffers limit, in a network namespace.
+// TestBufferRemedies applies the printed sysctl commands for limiting socket buffers in a
+// network namespace, and expects the new values.
 func TestBufferRemedies(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsRoot(t, "to make network namespaces")

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// fleetTools is the directory that scripts/fleet filled: Prometheus, node_exporter and
-// Ansible.
+// fleetTools returns the directory that scripts/fleet created. It contains Prometheus,
+// node_exporter and Ansible.
 func fleetTools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("TEST_FLEET")
@@ -30,7 +30,7 @@ func fleetFile(elem ...string) string {
 	return filepath.Join(append([]string{"..", "..", "docs", "fleet"}, elem...)...)
 }
 
-// The alert rules are what Prometheus takes, and speak when they should.
+// TestFleetRules checks the alert rules with promtool and runs their tests.
 func TestFleetRules(t *testing.T) {
 	t.Parallel()
 	tools := fleetTools(t)
@@ -45,7 +45,7 @@ func TestFleetRules(t *testing.T) {
 	promtool(fleetFile("prometheus", "zxfer.test.yml"), "test", "rules")
 }
 
-// dashboard is what of Grafana's JSON can be judged without Grafana.
+// dashboard holds the parts of Grafana's JSON that the tests check.
 type dashboard struct {
 	Title, UID    string
 	SchemaVersion int
@@ -77,7 +77,7 @@ func fleetDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// expressions are those of the panels.
+// expressions returns the queries of all panels.
 func (d *dashboard) expressions() (out []string) {
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
@@ -87,8 +87,8 @@ func (d *dashboard) expressions() (out []string) {
 	return out
 }
 
-// The dashboard has the shape that Grafana documents: panels with numbers and places of
-// their own, and a choice of the datasource, which each query follows.
+// TestFleetDashboard expects the structure that Grafana documents: panels with unique IDs and
+// positions, and queries that use the chosen data source and instance.
 //
 // https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/
 func TestFleetDashboard(t *testing.T) {
@@ -128,8 +128,8 @@ func TestFleetDashboard(t *testing.T) {
 	}
 }
 
-// What rules, their tests and the dashboard ask for is what zxfer writes, and they ask
-// for all of it.
+// TestFleetAsksForMetricsThatThereAre expects the rules, their tests and the dashboard to use
+// exactly the metrics that zxfer writes.
 func TestFleetAsksForMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	text, err := runner.Metrics(&replicate.File{}, t.TempDir(), time.Now())

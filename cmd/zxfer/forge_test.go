@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// form is an issue form, as forges have it:
+// form is an issue form of a forge:
 // https://docs.github.com/en/communities/using-templates-to-encourage-useful-issues-and-pull-requests/syntax-for-githubs-form-schema
 type form struct {
 	Name, Description string
@@ -23,8 +23,8 @@ type form struct {
 	}
 }
 
-// The forms are ones that a forge shows, they ask for facts, and what they have
-// people type is what zxfer takes.
+// TestIssueFormsAskForWhatZxferTells expects valid issue forms. They must ask for facts, and
+// zxfer must accept their commands.
 func TestIssueFormsAskForWhatZxferTells(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "..", ".github", "ISSUE_TEMPLATE", "*.yml"))

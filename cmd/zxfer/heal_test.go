@@ -11,8 +11,9 @@ import (
 	"zxfer/pkg/endpoint"
 )
 
-// A copy that is named may be one of the job file, whose job must not run meanwhile:
-// the file is read then, too, but one that cannot be is in nobody's way.
+// TestHealKnowsTheJobsOfANamedCopy names a copy and expects zxfer to find its job in the job
+// file, since that job must not run at the same time. An unreadable job file is not an error
+// here.
 func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "my jobs.toml")

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxHelpLines is the number of lines that help of a command may have.
+// maxHelpLines is the maximum number of lines in a command's help.
 const maxHelpLines = 60
 
-// documented returns all commands and topics that the reference documents, the root first.
+// documented returns all commands and topics in the reference, the root command first.
 func documented(root *cobra.Command) (all []*cobra.Command) {
 	all = append(all, root)
 	for _, c := range root.Commands() {
@@ -51,7 +51,8 @@ func TestFlagsHaveShortHelp(t *testing.T) {
 	}
 }
 
-// Each flag is in the help of its command, or in the help of a topic that this help names.
+// TestHelpListsEveryFlag expects every flag in its command's help or in a help topic that this
+// help names.
 func TestHelpListsEveryFlag(t *testing.T) {
 	t.Parallel()
 	root := newRoot(&app{})
@@ -76,7 +77,8 @@ func TestHelpListsEveryFlag(t *testing.T) {
 	require.Contains(t, helpOf(root), "--help")
 }
 
-// Completion offers all flags of a verb, also those that its help leaves to a topic.
+// TestCompletionOffersEveryFlag expects completion to offer all flags of a verb, including
+// flags that only a help topic lists.
 func TestCompletionOffersEveryFlag(t *testing.T) {
 	t.Parallel()
 	o := runMain(t, "__complete", "send", "--")

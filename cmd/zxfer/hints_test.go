@@ -19,9 +19,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Texts below the command line name an option as {{ID}}, as who reads them may
-// have written a job file: what they name there is, and none names a flag, but
-// within a command of zxfer that is to be pasted.
+// TestTextsNameOptionsNotFlags expects texts in pkg to name an option as {{ID}}, not as a
+// flag, because the reader may have set it in a job file. Commands to paste may contain flags.
 func TestTextsNameOptionsNotFlags(t *testing.T) {
 	t.Parallel()
 	flags, short := map[string]bool{}, ""
@@ -54,7 +53,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == "testdata" || e.Name() == "importer" || strings.HasSuffix(e.Name(), "test")): // which speaks of other tools' flags
+		case e.IsDir() && (e.Name() == "testdata" || e.Name() == "importer" || strings.HasSuffix(e.Name(), "test")): // importer names flags of other tools
 			return filepath.SkipDir
 		case e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

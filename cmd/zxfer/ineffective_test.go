@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A flag that would do nothing is refused, not ignored.
+// TestFlagsWithoutEffect expects zxfer to refuse flags that would have no effect.
 func TestFlagsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

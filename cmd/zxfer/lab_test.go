@@ -21,14 +21,14 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// The lab is two hosts in one kernel (scripts/lab): alpha, where zxfer is
-// run, and beta, which gets zxfer over ssh. Pools and addresses are lab's.
+// The lab consists of two hosts in one kernel (scripts/lab). zxfer runs on alpha, and reaches
+// beta over ssh. scripts/lab defines the pools and addresses.
 const (
 	labDir    = "/tmp/zxfer-lab"
 	alphaPool = "zxalpha"
 	betaPool  = "zxbeta"
 	betaIP    = "10.77.0.2"
-	alphaBin  = "/tmp/zxfer-lab-alpha/zxfer" // this test binary, which is zxfer under that name
+	alphaBin  = "/tmp/zxfer-lab-alpha/zxfer" // this test binary, which acts as zxfer under that name
 )
 
 var labState struct {
@@ -37,7 +37,7 @@ var labState struct {
 	up   bool
 }
 
-// lab brings the two hosts up, once for all tests.
+// lab starts the two hosts once for all tests.
 func lab(t *testing.T) {
 	t.Helper()
 	zfstest.Require(t)
@@ -54,8 +54,8 @@ func lab(t *testing.T) {
 	require.NoError(t, labState.err)
 }
 
-// randomRounds returns how often a test breaks something at a random moment: 4
-// times, 20 at the long level. ZXFER_TEST_ROUNDS overrides it.
+// randomRounds returns how often a test injects a fault at a random moment: 4 times, or 20 at
+// the long level. ZXFER_TEST_ROUNDS overrides it.
 func randomRounds(t *testing.T) int {
 	t.Helper()
 	if s := os.Getenv("ZXFER_TEST_ROUNDS"); s != "" {
@@ -100,7 +100,7 @@ func installSelf(path string) error {
 	return os.WriteFile(path, self, 0o755)
 }
 
-// run runs a command and fails the test if it fails.
+// run runs a command. It fails the test if the command fails.
 func run(t testing.TB, argv ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -111,13 +111,13 @@ func run(t testing.TB, argv ...string) string {
 	return string(out)
 }
 
-// zfs runs zfs(8).
+// zfsCmd runs zfs(8).
 func zfsCmd(t *testing.T, args ...string) string {
 	t.Helper()
 	return run(t, append([]string{"zfs"}, args...)...)
 }
 
-// ending is what a finished zxfer left.
+// ending holds the exit code and output of a finished command.
 type ending struct {
 	code           int
 	stdout, stderr string
@@ -134,7 +134,7 @@ type process struct {
 	done           chan struct{}
 }
 
-// lockedBuffer may be read while a process writes it.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -166,12 +166,12 @@ func startAs(t *testing.T, env []string, program string, args ...string) *proces
 	return p
 }
 
-// prepared is a program on alpha that is yet to be started.
+// prepared returns a program on alpha that has not started.
 func prepared(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	argv := append([]string{"netns", "exec", alphaPool, program}, args...)
-	p.cmd = exec.Command("ip", argv...) // ip execs: the pid is zxfer's
+	p.cmd = exec.Command("ip", argv...) // ip calls exec, so the process ID is zxfer's
 	p.cmd.Env = slices.Concat(os.Environ(), []string{
 		"PATH=" + labDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"ZXFER_RSH=ssh -F " + labDir + "/ssh_config",
@@ -186,7 +186,7 @@ func (p *process) start(t *testing.T) {
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() // the exit code is read from ProcessState
+		_ = p.cmd.Wait() // wait reads the exit code from ProcessState
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -194,7 +194,7 @@ func (p *process) start(t *testing.T) {
 	})
 }
 
-// ended reports whether zxfer has ended.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -204,26 +204,26 @@ func (p *process) ended() bool {
 	}
 }
 
-// wait waits for the end of zxfer.
+// wait waits until the process ends.
 func (p *process) wait(t *testing.T) ending {
 	t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(testenv.Scale(10 * time.Minute)):
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // goroutine traces into stderr
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // prints goroutine traces to stderr
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
 	}
 	return ending{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }
 
-// zxfer runs zxfer on alpha to its end.
+// zxfer runs zxfer on alpha until it ends.
 func zxfer(t *testing.T, args ...string) ending {
 	t.Helper()
 	return start(t, args...).wait(t)
 }
 
-// mustZxfer is zxfer that must exit 0.
+// mustZxfer runs zxfer on alpha and expects exit code 0.
 func mustZxfer(t *testing.T, args ...string) ending {
 	t.Helper()
 	o := zxfer(t, args...)
@@ -231,8 +231,8 @@ func mustZxfer(t *testing.T, args ...string) ending {
 	return o
 }
 
-// dataset names a fresh dataset of a test on both pools and destroys it
-// afterwards.
+// dataset returns names for a test's dataset on both pools. It destroys the datasets after the
+// test.
 func dataset(t *testing.T) (source, target string) {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()))
@@ -245,14 +245,14 @@ func dataset(t *testing.T) (source, target string) {
 	return source, target
 }
 
-// destroyAll destroys a dataset, its descendants and all holds. It retries until the
-// timeout: an interrupted receive may still hold the dataset.
+// destroyAll destroys a dataset, its descendants and all holds. It retries until the timeout
+// because an interrupted receive may still hold the dataset.
 func destroyAll(d string) error {
 	return destroyBefore(time.Now().Add(testenv.Timeout()), d)
 }
 
-// cleanUp destroys what a test leaves, without waiting long: the pools are destroyed with
-// the lab.
+// cleanUp destroys the datasets of a test. It does not wait long because the lab destroys its
+// pools anyway.
 func cleanUp(d string) { _ = destroyBefore(time.Now().Add(5*time.Second), d) }
 
 func destroyBefore(deadline time.Time, d string) error {
@@ -273,10 +273,10 @@ func destroyBefore(deadline time.Time, d string) error {
 	}
 }
 
-// releaseAll removes all holds below a dataset.
+// releaseAll releases all holds of a dataset and its descendants.
 func releaseAll(d string) {
 	held := map[string][]string{}
-	all, _ := heldBelow(d) // it may not exist
+	all, _ := heldBelow(d) // the dataset may not exist
 	for _, h := range all {
 		held[h.tag] = append(held[h.tag], h.snapshot)
 	}
@@ -287,7 +287,7 @@ func releaseAll(d string) {
 
 type hold struct{ snapshot, tag string }
 
-// heldBelow lists the holds of a dataset and its descendants. It starts zfs(8) only twice.
+// heldBelow lists the holds of a dataset and its descendants. It runs zfs(8) only twice.
 func heldBelow(d string) (holds []hold, err error) {
 	out, err := exec.Command("zfs", "list", "-H", "-t", "snapshot", "-o", "name,userrefs", "-r", d).Output()
 	if err != nil {
@@ -321,8 +321,8 @@ func mountpoint(t *testing.T, d string) string {
 	return strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "mountpoint", d))
 }
 
-// mountedAt returns the directory where a filesystem is mounted, or "" if it is not. It
-// reads the kernel's table: a process in the guest costs as much as 3,000 system calls.
+// mountedAt returns the directory of a mounted filesystem, or "" if it is not mounted. It
+// reads the kernel's table, since a process in the guest costs as much as 3,000 system calls.
 func mountedAt(t *testing.T, d string) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -336,7 +336,7 @@ func mountedAt(t *testing.T, d string) string {
 	return ""
 }
 
-// fill writes n bytes of random data into a new file of a dataset.
+// fill writes n random bytes to a new file of a dataset.
 func fill(t *testing.T, d, file string, n int64) {
 	t.Helper()
 	random, err := os.Open("/dev/urandom")
@@ -349,7 +349,7 @@ func fill(t *testing.T, d, file string, n int64) {
 	require.NoError(t, f.Close())
 }
 
-// sameFiles mounts what beta received and compares it with alpha's dataset.
+// sameFiles mounts beta's dataset and compares its files with alpha's dataset.
 func sameFiles(t *testing.T, source, target string) {
 	t.Helper()
 	mount(t, source)
@@ -365,7 +365,7 @@ func mount(t *testing.T, d string) {
 	}
 }
 
-// guids maps snapshot names of a dataset to GUIDs.
+// guids maps the snapshot names of a dataset to GUIDs.
 func guids(t *testing.T, d string) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -377,14 +377,14 @@ func guids(t *testing.T, d string) map[string]string {
 	return m
 }
 
-// state returns all properties, GUIDs included, of all datasets, snapshots and bookmarks.
-// A refused command must not change them. ZFS frees destroyed data over several
-// transactions: state reads until two results are equal.
+// state returns all properties of all datasets, snapshots and bookmarks. A refused command
+// must not change them. ZFS frees destroyed data over several transactions, so state reads
+// until two results are equal.
 func state(t *testing.T) string {
 	t.Helper()
 	read := func() string {
 		run(t, "zpool", "sync")
-		return zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", alphaPool, betaPool) // names and GUIDs, too
+		return zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "all", alphaPool, betaPool) // includes names and GUIDs
 	}
 	now := read()
 	for deadline := time.Now().Add(testenv.Timeout()); ; {

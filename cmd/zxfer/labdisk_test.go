@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// labDisk is a disk that can be made to fail: device mapper over a loop device.
+// labDisk is a disk that can be made to fail. It uses device mapper over a loop device.
 type labDisk struct {
 	t          *testing.T
 	name, loop string
@@ -34,15 +34,15 @@ func newLabDisk(t *testing.T, name string, size int64) *labDisk {
 
 func (d *labDisk) path() string { return "/dev/mapper/" + d.name }
 
-// Tables of dmsetup(8): a sound disk, one on which every read and write fails, and one
-// that accepts writes and drops them.
+// These are tables for dmsetup(8): a sound disk, a disk on which every read and write fails,
+// and a disk that accepts writes and drops them.
 func (d *labDisk) sound() string   { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
 func (d *labDisk) failing() string { return fmt.Sprintf("0 %d error", d.sectors) }
 func (d *labDisk) lying() string {
 	return fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", d.sectors, d.loop)
 }
 
-// become gives the disk another table.
+// become replaces the table of the disk.
 func (d *labDisk) become(table string) {
 	d.t.Helper()
 	run(d.t, "dmsetup", "suspend", d.name)
@@ -50,7 +50,7 @@ func (d *labDisk) become(table string) {
 	run(d.t, "dmsetup", "resume", d.name)
 }
 
-// pool makes a pool on the disk, which is sound again before it is destroyed.
+// pool creates a pool on the disk. It makes the disk sound again before it destroys the pool.
 func (d *labDisk) pool(pool string) {
 	d.t.Helper()
 	dir := poolDir(pool)
@@ -63,7 +63,7 @@ func (d *labDisk) pool(pool string) {
 	})
 }
 
-// poolDir is where a pool of the lab is mounted.
+// poolDir returns the mountpoint of a pool of the lab.
 func poolDir(pool string) string {
 	switch pool {
 	case alphaPool:

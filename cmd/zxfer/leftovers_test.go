@@ -14,8 +14,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// leftovers lists the processes and listeners of zxfer and of zfs streams, and
-// temporary files.
+// leftovers lists running zxfer, zfs and ssh processes, listening sockets and temporary files.
 func leftovers(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -63,7 +62,7 @@ type socket struct {
 	state         string
 }
 
-// States of sockets in /proc/net/tcp.
+// Socket states in /proc/net/tcp.
 const (
 	tcpEstablished = "01"
 	tcpListen      = "0A"
@@ -72,7 +71,7 @@ const (
 // sockets returns the TCP sockets of a host.
 func sockets(t *testing.T, host string) (all []socket) {
 	t.Helper()
-	pid, err := os.ReadFile(filepath.Join(labDir, host, "sshd.pid")) // sshd lives as long as the host
+	pid, err := os.ReadFile(filepath.Join(labDir, host, "sshd.pid")) // sshd runs as long as the host
 	require.NoError(t, err)
 	port := func(address string) uint64 {
 		_, hex, _ := strings.Cut(address, ":")
@@ -93,7 +92,7 @@ func sockets(t *testing.T, host string) (all []socket) {
 	return all
 }
 
-// nothingLeft waits until both hosts are clean again.
+// nothingLeft waits until both hosts have no leftovers.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	limit := testenv.Timeout()

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// arm64Tools is the directory that scripts/arm64 filled: QEMU, and zxfer for both
-// architectures, each of which finds the other beside itself.
+// arm64Tools returns the directory that scripts/arm64 created. It contains QEMU and zxfer for
+// both architectures. Each zxfer finds the other in the same directory.
 func arm64Tools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("TEST_ARM64")
@@ -27,7 +27,7 @@ func arm64Tools(t *testing.T) string {
 	return dir
 }
 
-// zxferFor is the beginning of a command line that this kernel runs.
+// zxferFor returns the start of a zxfer command line for an architecture.
 func zxferFor(tools, goarch string) []string {
 	program := filepath.Join(tools, "zxfer-linux-"+goarch)
 	if goarch == "arm64" {
@@ -36,8 +36,8 @@ func zxferFor(tools, goarch string) []string {
 	return []string{program}
 }
 
-// arm64Sessions starts what it takes for the sessions of an sshd to be those of an
-// arm64 host, and returns the line of its configuration.
+// arm64Sessions prepares arm64 emulation for the sessions of an sshd, and returns a line for
+// its configuration.
 func arm64Sessions(t *testing.T, tools string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -50,7 +50,7 @@ func arm64Sessions(t *testing.T, tools string) string {
 	require.NoError(t, cmd.Start())
 	pid, err := bufio.NewReader(stdout).ReadString('\n')
 	t.Cleanup(func() {
-		_ = stdin.Close() // cat ends
+		_ = stdin.Close() // ends cat
 		_ = cmd.Wait()
 	})
 	if err != nil {
@@ -59,9 +59,11 @@ func arm64Sessions(t *testing.T, tools string) string {
 	return "ForceCommand exec nsenter --target " + strings.TrimSpace(pid) + ` --user --mount --preserve-credentials env -u SSH_ORIGINAL_COMMAND sh -c "$SSH_ORIGINAL_COMMAND"`
 }
 
-// TestArm64Dev copies between hosts of both architectures, over each wire. Each host gets zxfer
-// from the other. The shorter form is "scripts/arm64 test", which runs the tests of pkg/device
-// and of other packages under the same emulation.
+// TestArm64Dev copies between hosts of both architectures over each transport. It expects each
+// host to receive the right zxfer from the other.
+//
+// The shorter form is "scripts/arm64 test". It runs the tests of pkg/device and of other
+// packages under the same emulation.
 func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes hosts of the same names
 	if !testenv.Long() {
 		t.Skip("only at the long level: QEMU can deadlock between fork and exec")
@@ -106,8 +108,8 @@ func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes h
 	}
 }
 
-// bothWays copies an image file to beta and back over each transport, and then the blocks
-// that changed. Below the long level it leaves out two transports.
+// bothWays copies an image file to beta and back over each transport, and then only the
+// changed blocks. Below the long level it skips two transports.
 func bothWays(t *testing.T, dir string, zxfer func(...string) ending) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -23,14 +23,14 @@ import (
 	"zxfer/pkg/preflight"
 )
 
-// The reference (docs/reference/cli, docs/reference/checks.md) and the man pages are made from
-// the commands and from the details in man/. Tests make them, so that zxfer does not contain
-// cobra/doc.
+// Tests generate the reference (docs/reference/cli, docs/reference/checks.md) and the man
+// pages from the commands and the details in testdata/man. zxfer itself therefore does not
+// contain cobra/doc.
 
 const (
 	renewPages = "UPDATE_GOLDEN=1 go test ./cmd/zxfer -run TestReferenceIsCurrent"
-	// ZXFER_MAN=DIR writes the man pages to DIR/man1, DIR/man5 and DIR/man7. ZXFER_MAN_VERSION is
-	// the version in their footers.
+	// ZXFER_MAN=DIR writes the man pages to DIR/man1, DIR/man5 and DIR/man7. ZXFER_MAN_VERSION
+	// is the version in their footers.
 	jobFilePage                     = "zxfer-replicate.toml"
 	manVariable, manVersionVariable = "ZXFER_MAN", "ZXFER_MAN_VERSION"
 )
@@ -87,7 +87,8 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// zxfer does not contain the generator.
+// TestTheBinaryHasNoGenerator expects that zxfer does not depend on the packages that generate
+// pages.
 func TestTheBinaryHasNoGenerator(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
@@ -97,7 +98,8 @@ func TestTheBinaryHasNoGenerator(t *testing.T) {
 	require.NotContains(t, string(out), "md2man")
 }
 
-// details returns the text of man/PAGE.md, or "". It is part of the description.
+// details returns the text of testdata/man/PAGE.md, or "" if that file does not exist. The
+// text extends the description.
 func details(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "man", page+".md"))
@@ -108,7 +110,7 @@ func details(t *testing.T, page string) string {
 	return "\n\n" + strings.TrimSpace(string(text))
 }
 
-// pageName joins the words of a command.
+// pageName returns the path of a command, joined with a separator.
 func pageName(cmd *cobra.Command, separator string) string {
 	return strings.ReplaceAll(cmd.CommandPath(), " ", separator)
 }
@@ -116,8 +118,8 @@ func pageName(cmd *cobra.Command, separator string) string {
 // section is a titled part of a page.
 type section struct{ title, text string }
 
-// sectionsOf returns the sections of a page after its description. flags formats flags, and
-// title the title of a group.
+// sectionsOf returns the sections of a page after its description. title formats the title of
+// a group, and flags formats its flags.
 func sectionsOf(cmd *cobra.Command, title string, flags func(*pflag.FlagSet) string) (all []section) {
 	add := func(title string) {
 		if lines := cmd.Annotations[title]; lines != "" {
@@ -163,7 +165,8 @@ func flagText(f *pflag.Flag) (flag, usage string) {
 	return flag, usage
 }
 
-// pageRoot returns commands whose flags cobra/doc does not list, since it knows no groups.
+// pageRoot returns the commands for cobra/doc. Their pages list flags in groups, which
+// cobra/doc does not support.
 func pageRoot() *cobra.Command {
 	root := newRoot(&app{})
 	root.DisableAutoGenTag = true
@@ -210,7 +213,7 @@ func markdownPages(t *testing.T) map[string]string {
 	return pages
 }
 
-// manLink matches the name of a man page in details.
+// manLink matches the name of a man page in the details.
 var manLink = regexp.MustCompile(`\*\*(zxfer[a-z.-]*)\*\*\(\d\)`)
 
 // linkTo returns a link to the reference page that corresponds to a man page.
@@ -300,20 +303,20 @@ func manPages(t *testing.T) map[string]string {
 	return pages
 }
 
-// manPage returns a man page that describes no command, from Markdown.
+// manPage converts Markdown into a man page that does not describe a command.
 func manPage(page, number, short, text string) string {
 	h := manHeader(page, number)
 	return isoDate(string(md2man.Render(fmt.Appendf(nil, "%% \"%s\" \"%s\" \"%s\" \"%s\" \"%s\"\n# NAME\n%s \\- %s\n\n# DESCRIPTION\n%s\n",
 		h.Title, number, h.Date.Format(monthDate), h.Source, h.Manual, page, short, text))), h)
 }
 
-// jobFileText returns docs/reference/job-file.md, whose tables are made from the table of keys, as
-// text of a man page.
+// jobFileText returns docs/reference/job-file.md as text for a man page. It converts the
+// tables of keys.
 func jobFileText(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "job-file.md"))
 	require.NoError(t, err)
-	_, text, found := strings.Cut(string(raw), "\n\n") // without the title
+	_, text, found := strings.Cut(string(raw), "\n\n") // drop the title
 	require.True(t, found)
 	text = regexp.MustCompile(`(?m)^<!--.*-->\n+`).ReplaceAllString(text, "")
 	text = regexp.MustCompile(` \(\[[^][]+\]\([^)]+\)\)`).ReplaceAllString(text, "")
@@ -343,10 +346,10 @@ func jobFileText(t *testing.T) string {
 	return text + "\n\n# FILES\n\n/etc/zxfer/replicate.toml\n\n# SEE ALSO\n\n**zxfer-replicate**(1), **zxfer-replicate-check**(1)"
 }
 
-// monthDate is the format of cobra/doc. mandoc knows only ISO dates.
+// monthDate is the date format of cobra/doc. mandoc accepts only ISO dates.
 const monthDate = "Jan 2006"
 
-// manHeader returns the header of a page. Its date is that of the release, or today.
+// manHeader returns the header of a page. Its date is the release date or today.
 func manHeader(page, number string) *doc.GenManHeader {
 	date := time.Now()
 	var seconds int64
@@ -361,7 +364,7 @@ func isoDate(text string, h *doc.GenManHeader) string {
 	return strings.Replace(text, `"`+h.Date.Format(monthDate)+`"`, `"`+h.Date.Format(time.DateOnly)+`"`, 1)
 }
 
-// checksPage is the reference of all checks.
+// checksPage returns the reference of all checks.
 func checksPage() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Checks

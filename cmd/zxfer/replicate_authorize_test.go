@@ -13,8 +13,8 @@ import (
 
 const somebodysKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwKBqHzhGFQwcAZcBtTgWgZRA1i3BWlvBeHz4ZyKKJk me@alpha"
 
-// forced takes a line of authorized_keys apart as sshd does: options up to the
-// first blank outside of quotes, and in quotes \" for a quote.
+// forced parses a line of authorized_keys like sshd. Options end at the first blank outside
+// quotes, and \" is a quote within quotes.
 //
 // https://github.com/openssh/openssh-portable/blob/V_9_9_P1/auth2-pubkeyfile.c (auth_check_authkey_line)
 func forced(t *testing.T, line string) (command, key string) {
@@ -36,8 +36,8 @@ func forced(t *testing.T, line string) (command, key string) {
 	}
 }
 
-// Whatever is accepted makes one line, which starts the agent with exactly the
-// flags that were given, for exactly the key that was given.
+// FuzzAuthorizedKey expects one line for every accepted input. The line must start the agent
+// with exactly the given flags, and contain exactly the given key.
 func FuzzAuthorizedKey(f *testing.F) {
 	for _, odd := range []string{"", "a b", "a\nssh-rsa AAAA", `"`, `",command="id`, `\`, "'", "$x", "`id`", "%u", "\r", "\x00", "!", "ä", ";id", "\u2028"} {
 		f.Add("/usr/bin/zxfer"+odd, "/var/log/zxfer"+odd, "tank/vm"+odd, somebodysKey+odd)

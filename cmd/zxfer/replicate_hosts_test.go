@@ -22,13 +22,13 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// manyHosts are sshds in a network namespace of their own, each a host with a job
-// file, records and a zxfer of its own.
+// manyHosts runs several sshds in one network namespace. Each sshd is a host with its own job
+// file, records and zxfer.
 type manyHosts struct {
 	t         *testing.T
 	namespace string
 	dir       string
-	config    strings.Builder // ssh's
+	config    strings.Builder // ssh configuration
 }
 
 func newManyHosts(t *testing.T) *manyHosts {
@@ -58,13 +58,14 @@ func (m *manyHosts) write(name, text string, mode os.FileMode) {
 	require.NoError(m.t, os.WriteFile(m.at(name), []byte(text), mode))
 }
 
-// known has ssh know a host by a name.
+// known adds a host name to ssh's configuration.
 func (m *manyHosts) known(name, address string) {
 	fmt.Fprintf(&m.config, "Host %s\n HostName %s\n", name, address)
 }
 
 // host starts an sshd at an address of the namespace, with its own zxfer, job file and
-// records, for a key that may be restricted.
+// records. authorized is the content of its authorized_keys file. If it is "", the key has no
+// restrictions.
 func (m *manyHosts) host(name, address, jobs, authorized string, lines ...string) {
 	m.t.Helper()
 	m.known(name, address)
@@ -105,7 +106,7 @@ func (m *manyHosts) ran(name, job, ended string, at time.Time) {
 	require.NoError(m.t, store.Save(st))
 }
 
-// zxfer runs it in the namespace, on the host that gathers.
+// zxfer runs zxfer in the namespace, on the host that collects the status.
 func (m *manyHosts) zxfer(args ...string) (stdout, stderr string, code int) {
 	m.t.Helper()
 	public, err := os.ReadFile(m.at("host_key.pub"))
@@ -143,8 +144,9 @@ snapshots.adopt = ["*"]
 target = [{ name = "vault", to = "backup:vault/{host}" }]
 `
 
-// The status of hosts is collected with a key that permits nothing else: of hosts that
-// are ok, late, failed, down, that hang, send nonsense, or have no zxfer.
+// TestManyHosts collects the status of hosts with different problems, one of them over a key
+// that permits only this. It expects a state for each host, and an error for unreachable or
+// hostile hosts.
 func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	m := newManyHosts(t)
 	public, err := os.ReadFile(m.at("key.pub"))
@@ -218,7 +220,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	require.Contains(t, string(htmlFile), "<h2>web2: home")
 	require.Contains(t, string(htmlFile), "&lt;b&gt;")
 
-	// Without a job file the names are addresses; the rule of a key holds for these, too.
+	// Without a job file, the names are ssh addresses. A restricted key still applies.
 	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("no.toml"), "root@web1", "web2")
 	require.Equal(t, 1, code)
 	require.Regexp(t, `(?m)^web2 +home +FAILED`, out)
@@ -235,14 +237,15 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	require.NotContains(t, string(shell), "uid=")
 }
 
-// The status of a hundred hosts, 25 below the long level, is collected at once.
+// TestAHundredHosts collects the status of 100 hosts in one run, or of 25 below the long
+// level. It expects a response from each host.
 func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both processors busy
 	m := newManyHosts(t)
 	m.host("web1", "127.0.0.11", strings.ReplaceAll(manyJobs, "web[1-3]", "web[1-100]"), "")
 	m.ran("web1", "home", outcome.Done, time.Now())
 	m.config.Reset()
 	m.known("web*", "127.0.0.11")
-	// Each name leads to the one host, which says that it is web1.
+	// All names lead to one host, which reports the name web1.
 	count := 25
 	if testenv.Long() {
 		count = 100
@@ -259,7 +262,7 @@ func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both pr
 	for _, h := range f.Hosts {
 		require.Equal(t, runner.OK, h.State)
 	}
-	// By the job file's names all but the first are another host.
+	// With names from the job file, a response from a host with another name is an error.
 	m.write("jobs.toml", manyJobs, 0o600)
 	out, _, code = m.zxfer("replicate", "status", "--hosts", "--config", m.at("jobs.toml"), "--host", "main", "web")
 	require.Equal(t, 1, code)

@@ -20,7 +20,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// Commands to paste name the job file and the state directory that were given.
+// TestReplicateFlags expects printed commands to contain the given job file, state directory
+// and host.
 func TestReplicateFlags(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, (&replicateOptions{}).flags())
@@ -28,8 +29,8 @@ func TestReplicateFlags(t *testing.T) {
 	require.Equal(t, " --config 'my jobs.toml' --state-dir /srv/state --host web1", (&replicateOptions{file: "my jobs.toml", stateDir: "/srv/state", host: "web1"}).flags())
 }
 
-// What init writes is a job as it is, and one with all that it shows in comments.
-// Of runs that follow each other within an hour none removes what another made.
+// TestInitialJob expects the job file of init to be valid, also with its commented settings
+// enabled. Its retention policies must keep all snapshots of consecutive runs.
 func TestInitialJob(t *testing.T) {
 	t.Parallel()
 	for answered, off := range map[string]string{"tank/vm\n\nbeta:vault\n\n": "none", "tank/vm\n\n\n\n": "parallel"} {
@@ -56,8 +57,8 @@ func TestInitialJob(t *testing.T) {
 	}
 }
 
-// A service that was told to stop did what it was told; what else interrupts a run is
-// no success.
+// TestRunAsService expects exit code 0 if a signal stops a service. Other interruptions must
+// not be reported as success.
 func TestRunAsService(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -86,7 +87,7 @@ func TestRunAsService(t *testing.T) {
 	}
 }
 
-// opened returns how many open files of this process are a file of that name below dir.
+// opened returns the number of open files of this process with a given name below dir.
 func opened(dir, name string) (n int) {
 	all, _ := filepath.Glob("/proc/self/fd/*")
 	for _, fd := range all {

@@ -12,13 +12,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain makes this test binary zxfer where it is started under that name,
-// so that scripts, and hosts that it is copied to, run the code under test.
+// TestMain makes this test binary act as zxfer if it is started under that name. Scripts and
+// remote hosts therefore run the code under test.
 func TestMain(m *testing.M) {
 	testscript.Main(suite{m}, map[string]func(){"zxfer": main, "zxfer-at": mainAt, "zxfer-month": mainMonth, "zxfer-forge": mainForge})
 }
 
-// suite takes down what the tests shared before the process ends.
+// suite removes shared resources of the tests before the process exits.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup: func(env *testscript.Env) error { // zxfer keeps journals below it if it does not run as root
+		Setup: func(env *testscript.Env) error { // zxfer keeps its journals there if it does not run as root
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			return nil
 		},
@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exitcode runs a command that must end with that exit code:
+// exitcode runs a command and expects an exit code:
 //
 //	exitcode 2 zxfer send
 func exitcode(ts *testscript.TestScript, neg bool, args []string) {

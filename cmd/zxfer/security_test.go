@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each list item and each grant of docs/security.md has a row in testdata/security.md, which names
-// existing tests.
+// TestSecurityStatementsHaveTests expects a row in testdata/security.md for each list item and
+// grant of docs/security.md. Each row must name existing tests.
 func TestSecurityStatementsHaveTests(t *testing.T) {
 	t.Parallel()
 	statements := securityStatements(t)
@@ -42,8 +42,8 @@ func TestSecurityStatementsHaveTests(t *testing.T) {
 	}
 }
 
-// securityStatements returns the list items of docs/security.md, and the first cells of its table
-// of grants.
+// securityStatements returns the list items of docs/security.md and the first column of its
+// table of grants.
 func securityStatements(t *testing.T) (all []string) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "security.md"))
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func securityStatements(t *testing.T) (all []string) {
 	return all
 }
 
-// testNames returns the names of all tests and fuzz targets of the repository.
+// testNames returns the names of all tests and fuzz targets in the repository.
 func testNames(t *testing.T) map[string]bool {
 	names := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

@@ -19,7 +19,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// parseSend returns the request of a command line of send.
+// parseSend returns the request for a command line of send.
 func parseSend(t *testing.T, args ...string) (job.Send, error) {
 	t.Helper()
 	cmd := newSend(&app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard})
@@ -91,8 +91,8 @@ func TestSendFlags(t *testing.T) {
 	require.Equal(t, "/tank/ds@x", req.Plan.Source, "a path is the survey's to resolve")
 }
 
-// A signal that comes before a job has anything to say still means: run the
-// same command again.
+// TestExitClass expects a cancellation by a signal to count as interrupted. Other errors keep
+// their class.
 func TestExitClass(t *testing.T) {
 	t.Parallel()
 	signalled, cancel := context.WithCancelCause(t.Context())
@@ -103,7 +103,7 @@ func TestExitClass(t *testing.T) {
 	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "not by a signal")
 }
 
-// asked is a presenter that tells what it was asked for.
+// asked is a presenter that records its calls.
 type asked struct{ reports, ticks chan struct{} }
 
 func (a asked) Status() { a.reports <- struct{}{} }
@@ -117,7 +117,8 @@ func (a asked) Tick() {
 	}
 }
 
-// Signals are the process's: no t.Parallel.
+// TestSignals sends SIGUSR1 and SIGTERM to this process. It cannot run in parallel because
+// signals affect the whole process.
 func TestSignals(t *testing.T) {
 	ctx, stop := withSignals(t.Context())
 	defer stop()

@@ -14,14 +14,15 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// A question that nobody answers ends with the signal.
+// TestInterruptedQuestion cancels an unanswered question as a signal does, and expects the
+// interview to end.
 func TestInterruptedQuestion(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	in, w := io.Pipe()
 	t.Cleanup(func() { _ = w.Close() })
 	go func() {
-		_, _ = w.Write([]byte("tank/vm\n")) // the next question waits
+		_, _ = w.Write([]byte("tank/vm\n")) // the next question remains unanswered
 		cancel(errSignal)
 	}()
 	var out bytes.Buffer
@@ -38,8 +39,8 @@ func TestTypedReadsAll(t *testing.T) {
 	require.Equal(t, "some text", string(got))
 }
 
-// A signal that comes while this host is looked at, before anything was changed:
-// what zfs then failed of names the signal, and is no failure.
+// TestASignalWhileLookingIsAnInterruption expects an error to count as interrupted if a signal
+// stopped zfs. Any other error of zfs counts as a failure.
 func TestASignalWhileLookingIsAnInterruption(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())

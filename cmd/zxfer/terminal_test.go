@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// openTerminal opens a terminal of so many columns, and returns its end for a
-// program and what that has written to it so far.
+// openTerminal opens a terminal with the given number of columns. It returns the program's end
+// of the terminal and a buffer with the program's output.
 func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuffer) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,7 +35,7 @@ func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuff
 	t.Cleanup(func() { _ = tty.Close() })
 	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
 	shown = &lockedBuffer{}
-	go func() { _, _ = io.Copy(shown, master) }() // until the program and the test have closed it
+	go func() { _, _ = io.Copy(shown, master) }() // ends when the program and the test have closed it
 	return tty, shown
 }
 
@@ -46,8 +46,8 @@ func shows(t *testing.T, shown fmt.Stringer, pattern string) {
 	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, testenv.Timeout(), 50*time.Millisecond, "%s\n%q", pattern, shown)
 }
 
-// A copy on a terminal: a bar, the rate, the time left, one line for a signal, and
-// in the end nothing but what came of it.
+// TestOnATerminal copies a file with output to a terminal. It expects a progress bar with rate
+// and ETA and one line for a signal, and no progress output afterwards.
 func TestOnATerminal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not at the quick level: copies for four seconds")
@@ -67,5 +67,5 @@ func TestOnATerminal(t *testing.T) {
 	shows(t, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ MiB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
 	require.NoError(t, cmd.Wait(), "%q", shown)
 	require.Regexp(t, `b\.img: 12 MiB in .*read back and verified`, stdout.String())
-	shows(t, shown, `\r\x1b\[1A\x1b\[J$`) // what was live is gone
+	shows(t, shown, `\r\x1b\[1A\x1b\[J$`) // the progress bar has been erased
 }

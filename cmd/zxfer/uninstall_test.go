@@ -23,10 +23,11 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(home, ".ssh"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".ssh", "authorized_keys"),
 		[]byte("ssh-ed25519 AAAA me\nrestrict,command=\"/usr/local/bin/zxfer agent --allow receive=vault\" ssh-ed25519 AAAA job\n"), 0o600))
-	// A host whose zpool shows none.
+	// The host has no pools.
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zpool"), []byte("#!/bin/sh\n"), 0o700))
-	// Nor is the real home of this account the host's.
+	// The host has no units of jobs. getent must not return this account's real home
+	// directory.
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "grep"), []byte("#!/bin/sh\ncase \"$1\" in -lxF) exit 1;; esac\nexec /bin/grep \"$@\"\n"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "getent"), []byte("#!/bin/sh\nexit 0\n"), 0o700))
 	shell := filepath.Join(t.TempDir(), "rsh")
@@ -65,8 +66,8 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
-// TestUninstallFindsEveryLine has authorize print lines, and grep and sed as the host has
-// them look for these.
+// TestUninstallFindsEveryLine generates lines with authorize. It expects grep and sed to find
+// every line with uninstall's pattern.
 func TestUninstallFindsEveryLine(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "k.pub")
@@ -96,7 +97,8 @@ func TestUninstallFindsEveryLine(t *testing.T) {
 	require.Equal(t, strings.Join(others, ""), string(left))
 }
 
-// TestUninstallNamesUnits covers a host whose package was removed before.
+// TestUninstallNamesUnits expects uninstall to find leftover units of a removed package, and
+// to print a command that removes them.
 func TestUninstallNamesUnits(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()

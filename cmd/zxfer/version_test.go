@@ -46,7 +46,8 @@ func TestVersionIsThatOfTheBuild(t *testing.T) {
 	}
 }
 
-// The pages on the protocol have the versions of the code.
+// TestProtocolPageHasTheVersions expects the protocol pages to contain the versions in the
+// code.
 func TestProtocolPageHasTheVersions(t *testing.T) {
 	t.Parallel()
 	var raw []byte
@@ -84,7 +85,8 @@ func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
 	require.Contains(t, stderr.String(), "install the same zxfer on both hosts")
 }
 
-// An account that always starts its agent tells whose client is of another build.
+// TestAnotherBuildIsTold expects an account with a forced agent to report clients with a
+// different build.
 func TestAnotherBuildIsTold(t *testing.T) {
 	t.Parallel()
 	self, err := sshexec.ThisBinary()
@@ -93,7 +95,7 @@ func TestAnotherBuildIsTold(t *testing.T) {
 	for command, want := range map[string]string{
 		"":                              "",
 		"' zxfer " + self.ID + " '' ''": "",
-		"' zxfer " + self.ID + " 9 ''":  "", // as earlier ones ask
+		"' zxfer " + self.ID + " 9 ''":  "", // as earlier versions ask
 		"' zxfer " + id + " '' ''":      "the local version is build abababababab",
 		"' zxfer " + id + " 123 ''":     "the local version is build abababababab",
 		"' zxfer " + id + " 0.9.0/2 ''": "the local version is 0.9.0, build abababababab",

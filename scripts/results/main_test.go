@@ -19,7 +19,8 @@ result row=text contender=nc bytes=1000000 us=2000 cpu_ms=4
 result row=text contender=nc bytes=1000000 us=1600 cpu_ms=4
 `
 
-// TestResults checks medians, ratios to rivals (neither limits nor zxfer), and forwarded lines.
+// TestResults checks medians, ratios to the best rival, which exclude limits, and forwarded
+// lines.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")

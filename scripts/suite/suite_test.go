@@ -113,7 +113,8 @@ func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
 	}
 }
 
-// A process that is killed names the tests that ran in it.
+// TestAPartThatIsKilledNamesTheRunningTest kills a process of tests, and expects the report to
+// name the running tests.
 func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
 	t.Parallel()
 	const events = `{"Action":"run","Package":"zxfer/p","Test":"Ended"}
@@ -179,8 +180,8 @@ func TestCost(t *testing.T) {
 	require.Equal(t, "1 min 0 s, 23 CPU min", s.cost(59*time.Second+600*time.Millisecond))
 }
 
-// unraced are packages outside of racePackages that start goroutines or share memory, and
-// why the race detector runs them only with --long.
+// unraced lists packages outside racePackages that start goroutines or share memory. Each
+// value is the reason for racing the package only with --long.
 var unraced = map[string]string{
 	"cmd/zxfer":                 "its tests start a process for each command, and the packages below pkg do the work",
 	"pkg/option":                "shares a regular expression that never changes",
@@ -189,7 +190,8 @@ var unraced = map[string]string{
 	"scripts/suite":             "no part of the product",
 }
 
-// The part race runs every package whose production code starts goroutines or shares memory.
+// TestPackagesWithGoroutinesAreRaced expects the race part to run every package whose
+// production code starts goroutines or shares memory.
 func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
 	t.Parallel()
 	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
@@ -251,8 +253,8 @@ func TestRaceDetector(t *testing.T) {
 	}
 }
 
-// Every test of the command runs in one group: in the one whose expression matches it, or
-// in the last.
+// TestGroupsDoNotOverlap expects every test of cmd/zxfer to match the expression of at most
+// one group. The last group runs all other tests.
 func TestGroupsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	groups := commandGroups()
@@ -276,8 +278,9 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 	require.Len(t, used, len(groups)-1, "a group without a test")
 }
 
-// Every test that needs ZFS or devices that may be broken runs in the guest. Such a test
-// reads ZXFER_GUEST, or makes a pool, itself or in a function of its package.
+// TestTestsThatNeedTheGuestRunThere expects the guest to run every test that needs ZFS or
+// disposable devices. Such a test, or a function that it calls, reads ZXFER_GUEST or creates a
+// pool.
 func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -307,7 +310,7 @@ func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
 	}
 }
 
-// guestTests returns the tests of the package in a directory that need the guest.
+// guestTests returns the tests of a directory's package that need the guest.
 func guestTests(t *testing.T, dir string) (tests []string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -322,7 +325,7 @@ func guestTests(t *testing.T, dir string) (tests []string) {
 				continue
 			}
 			name := f.Name.Name
-			if f.Recv != nil { // methods of different types share names, not with functions
+			if f.Recv != nil { // methods of different types share names, but never with functions
 				name = "." + name
 			}
 			ast.Inspect(f.Body, func(n ast.Node) bool {
@@ -338,7 +341,7 @@ func guestTests(t *testing.T, dir string) (tests []string) {
 					case *ast.SelectorExpr:
 						uses[name] = append(uses[name], "."+called.Sel.Name)
 					}
-				case *ast.BinaryExpr: // == "" and != "1" skip outside the guest
+				case *ast.BinaryExpr: // these comparisons make a test run only in the guest
 					if call, ok := n.X.(*ast.CallExpr); ok && len(call.Args) == 1 {
 						arg, _ := call.Args[0].(*ast.BasicLit)
 						value, _ := n.Y.(*ast.BasicLit)

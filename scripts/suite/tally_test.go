@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Events as go test -json of Go 1.26 prints them.
+// Events in the format of go test -json in Go 1.26.
 const (
 	onHost = `{"Action":"output","Package":"zxfer/p","Test":"A","Output":"    a_test.go:1: needs ZFS\n"}
 {"Action":"skip","Package":"zxfer/p","Test":"A"}
@@ -40,7 +40,7 @@ const (
 `
 )
 
-// account returns the report of a tally that has read the events of parts.
+// account returns a tally of the events of parts, its report, and the result of report.
 func account(t *testing.T, parts []part, events []string) (*tally, string, bool) {
 	t.Helper()
 	ta := newTally((&options{}).again)
