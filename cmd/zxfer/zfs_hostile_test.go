@@ -20,7 +20,7 @@ import (
 // target over every route. On one route, the holder of a restricted key runs the source.
 // Only the planned snapshots may change the target.
 
-// route is a way from a hostile source to a target.
+// route is a connection from a hostile source to a target.
 type route struct {
 	name     string
 	args     []string
@@ -324,7 +324,7 @@ func spare(lines []string, dataset string) []string {
 	})
 }
 
-// changes are the first lines that are not in both.
+// changes returns at most 20 lines that are in only one of the lists.
 func changes(before, after []string) []string {
 	var out []string
 	for sign, in := range map[string][2][]string{"-": {before, after}, "+": {after, before}} {
