@@ -29,8 +29,8 @@ func asidesAt(t *testing.T, dataset string) (names []string) {
 	return names
 }
 
-// TestZFSRotate sets diverged copies aside with their descendants and sends them again from the start:
-// by a job with a key that may do only this, and by send.
+// TestZFSRotate renames diverged copies with their descendants and sends them again from
+// the start, in a job with a key that may do only this, and with send.
 func TestZFSRotate(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -77,7 +77,7 @@ transfer = { rsh = %q }
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+aside[0]+`"`)
 
-	// The root has diverged. The copy that was set aside earlier moves with it.
+	// The root has diverged. The copy that was renamed earlier moves with it.
 	zfsCmd(t, "snapshot", dst+"@other")
 	now = now.Add(time.Hour)
 	r.must(t, now, "run", "home")
@@ -221,7 +221,7 @@ transfer = { rsh = %q }
 }
 
 // TestZFSMirrorByAUser runs the commands that check prints for an ordinary user, and
-// expects them to suffice for setting copies aside and for a mirror.
+// expects them to suffice for on_divergence = "rotate" and for a mirror.
 func TestZFSMirrorByAUser(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

@@ -73,9 +73,9 @@ func TestZFSReplicateImport(t *testing.T) {
 }
 
 // TestZFSReplicateImportKeepsWhatSanoidKeeps expects the first run after an import to keep
-// every snapshot that sanoid keeps, at dates where calendar periods differ from sanoid's.
-// Below the long level it skips the monthly case, because the defaults also keep monthly
-// snapshots.
+// every snapshot that sanoid keeps, on dates on which calendar periods differ from
+// sanoid's. Below the long level it skips the monthly case, because the defaults also keep
+// monthly snapshots.
 func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
 	lab(t)
 	if _, err := exec.LookPath("sanoid"); err != nil {
