@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// asidesAt lists the copies of a dataset that were set aside.
+// asidesAt lists the copies of a dataset that on_divergence = "rotate" or --rotate renamed.
 func asidesAt(t *testing.T, dataset string) (names []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", zfs.ParentOf(dataset))) {
