@@ -18,9 +18,9 @@ func asBackup(t *testing.T, argv ...string) ending {
 	return startAs(t, nil, "setpriv", argv...).wait(t)
 }
 
-// The lines of doctor --print-allow are enough to send and receive, in full and as a
-// range, plain and raw; and where ZFS has receive:append, such a user can destroy
-// nothing of the copy.
+// TestZFSPrintedPermissionsAreEnough runs the commands of doctor --print-allow, and expects
+// full and incremental sends, plain and raw, to succeed as an ordinary user. If ZFS has
+// receive:append, this user cannot destroy data of the copy.
 func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -48,7 +48,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 			printed := strings.ReplaceAll(mustZxfer(t, "doctor", "--print-allow", from, to).stdout, " USER ", " backup ")
 			require.Regexp(t, "(?m)^# as root on \\S+ .*\\nzfs allow -u backup [a-z:,]+ .*\\nzfs allow -u backup .*\\n$", printed)
 			require.Contains(t, strings.FieldsFunc(printed, func(r rune) bool { return r == ' ' || r == ',' }), receive)
-			run(t, "sh", "-ec", printed) // as it was printed
+			run(t, "sh", "-ec", printed) // exactly as printed
 			undo := strings.ReplaceAll(printed, "zfs allow", "zfs unallow")
 			o = asBackup(t, alphaBin, "send", from, to)
 			require.Equal(t, 0, o.code, o.String())
@@ -69,8 +69,8 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// A key of a user who is not root, with --append-only, takes raw increments by the
-// printed lines, and by no fewer.
+// TestZFSPrintedPermissionsAreEnoughForAKey sends raw streams with an append-only key of an
+// ordinary user. The incremental send succeeds only after all printed commands.
 func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -105,13 +105,15 @@ func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
 
 	zfsCmd(t, "create", src+"/other")
 	zfsCmd(t, "snapshot", src+"/other@a")
-	o = zxfer(t, "doctor", "--print-allow", src+"/other", "beta:"+dst+"/copy") // which is of another
+	o = zxfer(t, "doctor", "--print-allow", src+"/other", "beta:"+dst+"/copy") // the target is a copy of another dataset
 	require.Equal(t, 3, o.code, o.String())
 	require.Empty(t, o.stdout)
 	require.Contains(t, o.stderr, "common")
 }
 
-// openzfs#18773: frees contents of files in the copy. It is told before anything moves.
+// TestZFSOldFilesystemWithLargeDnodes sends a filesystem of ZPL version 4 with large
+// dnodes, and expects a refusal before anything changes. The bug openzfs#18773 would free
+// contents of files in the copy.
 func TestZFSOldFilesystemWithLargeDnodes(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

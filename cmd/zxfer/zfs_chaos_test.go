@@ -18,18 +18,17 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// maxFailures is after how many failed rounds it ends.
+// maxFailures is the number of failed rounds after which the test ends.
 const maxFailures = 10
 
-// Random transfers under random faults. After each attempt the target is complete
-// and equal, or unchanged, or resumable, and the exit code said which; in the end
-// it is complete, and nothing is left behind. Each round is the one of its seed:
-// scripts/chaos --seed N --rounds 1 repeats it.
+// TestZFSChaos runs random transfers under random faults, and expects each to leave the
+// target complete, unchanged or resumable, as its exit code says. scripts/chaos --seed N
+// --rounds 1 repeats the round with seed N.
 func TestZFSChaos(t *testing.T) {
 	lab(t)
 	seed, rounds := chaosSeeds(t)
 	until := time.Now().Add(chaosTime(t))
-	mustZxfer(t, "doctor", "--quick", "beta") // zxfer is there from now on
+	mustZxfer(t, "doctor", "--quick", "beta") // from now on, beta has zxfer in its cache
 	began, failed, codes := time.Now(), 0, map[string]int{}
 	done := 0
 	for i := 0; i < rounds && time.Now().Before(until) && failed < maxFailures; i++ {
@@ -87,7 +86,7 @@ func chaosTime(t *testing.T) time.Duration {
 	return 100 * time.Hour
 }
 
-// round is a chaos that runs.
+// round is one run of a chaos.
 type round struct {
 	t     *testing.T
 	c     chaos
@@ -97,7 +96,7 @@ type round struct {
 	log   strings.Builder
 }
 
-// logf notes what happened, which is told if the round fails.
+// logf logs an event. The test prints the log if the round fails.
 func (r *round) logf(format string, args ...any) {
 	fmt.Fprintf(&r.log, "%6.2f %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -159,7 +158,7 @@ func (r *round) setUp() {
 	}
 }
 
-// datasets are those of a work that has some.
+// datasets returns the datasets of the work. It panics if the work has no datasets.
 func (r *round) datasets() *datasets {
 	if j, ok := r.work.(*chaosJob); ok {
 		return j.datasets
@@ -167,8 +166,8 @@ func (r *round) datasets() *datasets {
 	return r.work.(*datasets)
 }
 
-// attempt runs the command once while something goes wrong, and judges what it
-// left and what it said.
+// attempt runs the command once under a fault, and judges its exit code and the resulting
+// state.
 func (r *round) attempt(h hit) ending {
 	t, argv := r.t, r.work.argv()
 	was := r.work.state(t)
@@ -184,7 +183,7 @@ func (r *round) attempt(h hit) ending {
 	return o
 }
 
-// judge fails the test unless what is there is what the exit code says.
+// judge fails the test unless the state matches the exit code.
 func (r *round) judge(h hit, o ending, was string) {
 	t := r.t
 	t.Helper()
@@ -193,10 +192,9 @@ func (r *round) judge(h hit, o ending, was string) {
 	case 0:
 		r.work.whole(t)
 	case 1:
-		// What another try may cure is told as an interruption, unless nothing is
-		// there that it could go on with. What zfs receive says where it was stopped
-		// within the head of a stream, of which it then reads but the rest, is what it
-		// says of one that is too new.
+		// A failure that a retry can cure must exit with 4 if there is something to resume.
+		// If zfs receive is stopped within the stream's header, it reads only the rest of
+		// the header, and reports that the stream is too new.
 		beheaded := h.fault == "stop" && strings.Contains(o.stderr, "kernel modules must be upgraded")
 		if !beheaded && slices.Contains([]string{"none", "kill", "signal", "stop", "cut", "reset", "netem", "clock"}, h.fault) {
 			require.Equal(t, was, without(r.settled(), o.taken()), "it failed for good, but left something")
@@ -207,13 +205,13 @@ func (r *round) judge(h hit, o ending, was string) {
 			require.Equal(t, was, r.settled(), "it refused, but something changed")
 		}
 	case 4:
-		if strings.Contains(o.stderr, "nothing was changed; run the same command again") { // a signal came before
+		if strings.Contains(o.stderr, "nothing was changed; run the same command again") { // the signal arrived before the transfer
 			require.Equal(t, was, r.settled(), "it said that nothing was changed")
 		} else {
 			require.Regexp(t, `the same command,? resumes`, o.stderr)
 		}
 	case -1:
-		if h.fault == "signal" { // before zxfer was up
+		if h.fault == "signal" { // the signal arrived before zxfer had a handler
 			require.Equal(t, was, r.settled(), "it was killed")
 		} else {
 			require.Equal(t, "kill zxfer", h.fault+" "+h.arg, "it was killed")
@@ -223,14 +221,14 @@ func (r *round) judge(h hit, o ending, was string) {
 	}
 }
 
-// settled is the state once all that ran has ended.
+// settled returns the state after all processes have ended.
 func (r *round) settled() string {
 	nothingLeft(r.t)
 	return r.work.state(r.t)
 }
 
-// taken is the snapshot that a run of a job took, which it keeps where no target
-// can be reached: that hour of the source is worth having. "" = none.
+// taken returns the snapshot that a run of a job took, or "". The run keeps this snapshot
+// even if no target is reachable.
 func (o ending) taken() string {
 	if m := regexp.MustCompile(`(?m): took (@\S+) of`).FindStringSubmatch(o.stderr); m != nil {
 		return m[1]
@@ -238,7 +236,7 @@ func (o ending) taken() string {
 	return ""
 }
 
-// without is a state apart from what it tells of a snapshot.
+// without returns a state without the lines about a snapshot.
 func without(state, snapshot string) string {
 	if snapshot == "" {
 		return state
@@ -247,8 +245,8 @@ func without(state, snapshot string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(state, "\n"), about), "\n")
 }
 
-// finish gives the same command again, with nothing in the way: it must be done
-// by it. One that comes while the other end still winds down may be told so.
+// finish repeats the command without faults and expects success. The first try may exit
+// with 4 if the remote host still cleans up.
 func (r *round) finish() {
 	t := r.t
 	for try := 0; ; try++ {
@@ -265,8 +263,7 @@ func (r *round) finish() {
 	}
 }
 
-// footprint is what lies about on both hosts: files where programs leave some,
-// datasets outside of the round's, devices.
+// footprint lists temporary files, devices, pools and top-level datasets of both hosts.
 func footprint(t *testing.T) string {
 	t.Helper()
 	home, err := os.UserHomeDir()
@@ -275,7 +272,7 @@ func footprint(t *testing.T) string {
 	require.NoError(t, err)
 	var b strings.Builder
 	for _, dir := range []string{"/tmp", "/var/tmp", "/run", home, "/dev/shm", "/dev/mapper", cache, filepath.Join(cache, "zxfer"), journals} {
-		entries, _ := os.ReadDir(dir) // it may not be there
+		entries, _ := os.ReadDir(dir) // the directory may not exist
 		for _, e := range entries {
 			if name := filepath.Join(dir, e.Name()); !strings.HasPrefix(name, cache) && !strings.HasPrefix(name, os.TempDir()+"/Test") && name != journals {
 				b.WriteString(name + "\n")

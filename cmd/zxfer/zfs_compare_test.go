@@ -10,7 +10,8 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// compared is the object of zxfer compare --json, which must end so.
+// compared runs zxfer compare --json and expects the exit code. It returns the report, and
+// its pairs by dataset.
 func compared(t *testing.T, code int, args ...string) (r job.CompareReport, of map[string]*plan.Pair) {
 	t.Helper()
 	o := zxfer(t, append([]string{"compare", "--json"}, args...)...)
@@ -80,7 +81,8 @@ func TestZFSCompare(t *testing.T) {
 	require.Contains(t, o.stdout, "only in B, of "+dst+"/mail:\n  @b  GUID ")
 	mustZxfer(t, "compare", "-q", "--newest", "--recursive=false", src, "beta:"+dst)
 
-	// A key that may only receive tells all but what its host would have to send.
+	// With a receive-only key, the report lacks only the sizes that the key's host would
+	// have to estimate.
 	rsh, _ := restricted(t, "--allow", "receive="+dst)
 	r, of = compared(t, 1, "-e", rsh, src, "beta:"+dst)
 	require.Equal(t, 5, r.Differing)

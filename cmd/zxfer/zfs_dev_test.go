@@ -50,7 +50,7 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	lab(t)
 	const size = 40 << 20
 	src := devicetest.Loop(t, size, 512)
-	// An ext4 filesystem with files, noise and zeros.
+	// The source has an ext4 filesystem with files, random data and zeros.
 	run(t, "mkfs.ext4", "-q", "-F", src, "24m")
 	mnt := devicetest.Scratch(t)
 	run(t, "mount", src, mnt)
@@ -61,7 +61,7 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	want := devicetest.Sum(t, src)
 	for name, c := range map[string]struct {
 		from, to, wire string
-		verify         bool // by a command of its own, too
+		verify         bool // also with --verify-only
 	}{
 		"push":  {"", "beta:", "tls", false},
 		"pull":  {"beta:", "", "signed", true},
@@ -108,7 +108,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 		}
 		mustZxfer(t, "dev", src, "beta:"+dst)
 		run(t, "cmp", src, dst)
-		// Onto devices, which are as large or larger.
+		// Devices may be larger than the source.
 		for _, sector := range []int{512, 4096} {
 			dev := devicetest.Loop(t, (size+8191)/4096*4096, sector)
 			mustZxfer(t, "dev", src, "beta:"+dev)
@@ -117,7 +117,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 			}
 		}
 	}
-	// Between devices of different sectors, and back into a file.
+	// Copy between devices with different sector sizes, and back into a file.
 	a, b := devicetest.Loop(t, 7<<20+4096, 4096), devicetest.Loop(t, 7<<20+4096, 512)
 	noise(t, a, 0, 7<<20+4096)
 	mustZxfer(t, "dev", a, "beta:"+b)
@@ -141,9 +141,9 @@ func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.Less(t, st.Blocks*512, int64(8<<20), "the copy has the holes of the source")
 }
 
-// TestDevSafetyRules runs a refusal of each kind, which exits with 3 and leaves every byte as
-// it was. If consent permits the copy, the flags that the message names permit it.
-// TestTargetsAreRefused of pkg/device has all the uses of a device.
+// TestDevSafetyRules causes a refusal of each kind, which exits with 3 and changes nothing.
+// If consent permits the copy, the flags in the message permit it. TestTargetsAreRefused of
+// pkg/device covers all uses of a device.
 func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 24 << 20
@@ -156,7 +156,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 		"mounted": {func(t *testing.T, dev string) string {
 			run(t, "mkfs.ext4", "-q", dev)
 			mnt := devicetest.Scratch(t)
-			run(t, "mount", "-o", "ro,noload", dev, mnt) // mounted for writing, ext4 writes by itself
+			run(t, "mount", "-o", "ro,noload", dev, mnt) // mounted read-write, ext4 writes in the background
 			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 			return dev
 		}, "is mounted"},
@@ -179,7 +179,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			}
 			from := src
 			if name == "itself" {
-				from = "alpha:" + src // one kernel, two hosts
+				from = "alpha:" + src // the same device through another host
 			}
 			runs := [][]string{{from, "beta:" + target}}
 			if testenv.Long() || name == "mounted" || name == "filesystem" {
@@ -221,7 +221,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 	}
 }
 
-// sizeOf is the size of a device or file.
+// sizeOf returns the size of a device or file.
 func sizeOf(t *testing.T, name string) int64 {
 	t.Helper()
 	f, err := os.Open(name)
@@ -232,8 +232,9 @@ func sizeOf(t *testing.T, name string) int64 {
 	return n
 }
 
-// A former member of a pool has two of its labels at its end: a copy onto a part
-// of it would still be found as that member.
+// TestDevKeepsNoFormerUse copies onto the start of a former pool member, which has two of
+// its labels at its end. zxfer warns of these labels and prints the command that removes
+// them.
 func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	src, dst := devicetest.Loop(t, 32<<20, 512), devicetest.Loop(t, 96<<20, 512)
@@ -281,7 +282,7 @@ func (p *process) begun(t *testing.T) bool {
 	return started()
 }
 
-// noted waits until the only journal holds blocks, which the next try need not copy.
+// noted waits until the only journal records blocks, which a resumed copy skips.
 func (p *process) noted(t *testing.T) {
 	t.Helper()
 	noted := func() bool { return journalBytes(journals, "") > 1<<10 }
@@ -289,9 +290,9 @@ func (p *process) noted(t *testing.T) {
 	require.True(t, noted(), "the copy ended before")
 }
 
-// kill -9 of either end at random moments: the copy goes on, by itself where
-// the other end died, else by the same command; no more than the rest is sent,
-// and the result is identical.
+// TestDevSurvivesKill kills either end at random moments and expects an identical copy.
+// zxfer resumes by itself if the remote end died, otherwise the same command resumes. Only
+// the rest is sent.
 func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 48 << 20
@@ -306,7 +307,7 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 		if !p.begun(t) {
 			t.Fatalf("it did not begin: %s", p.wait(t))
 		}
-		if i < 2 { // of either end one that is resumed for certain
+		if i < 2 { // ensures that one kill of each end leads to a resumed copy
 			p.noted(t)
 		} else {
 			select {
@@ -316,7 +317,7 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 		}
 		var o ending
 		if i%2 == 0 {
-			_ = p.cmd.Process.Kill() // it may have ended just now
+			_ = p.cmd.Process.Kill() // it may have ended already
 			if first := p.wait(t); first.code != 0 {
 				killed++
 			}
@@ -343,7 +344,8 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	nothingLeft(t)
 }
 
-// A cut link: the command tries again by itself, and sends only the rest.
+// TestDevSurvivesCuts resets the connection, and expects zxfer to retry by itself and to
+// send only the rest.
 func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 64 << 20
@@ -364,7 +366,7 @@ func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20)
 }
 
-// dmDevice makes a device mapper device.
+// dmDevice creates a device mapper device.
 func dmDevice(t *testing.T, name, table string) string {
 	t.Helper()
 	run(t, "dmsetup", "create", name, "--table", table)
@@ -404,7 +406,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "write")
 
-	// A device that takes writes and drops them: only reading back shows it.
+	// This device silently drops writes. Only reading back detects that.
 	run(t, "dmsetup", "remove", "--retry", "zxbaddst")
 	run(t, "blkdiscard", "-z", other)
 	liar := dmDevice(t, "zxliar", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
@@ -424,8 +426,8 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.Equal(t, 3, o.code, "%s", o)
 	require.NoFileExists(t, filepath.Join(dir, "image"))
 
-	// Something else takes the room while a sparse image is written: an error,
-	// and what is there is used when there is room again.
+	// If another program fills the disk while zxfer writes a sparse image, the copy fails.
+	// When there is space again, the same command resumes it.
 	run(t, "mount", "-o", "remount,size=80m", dir)
 	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "24MiB", "--sparse", src, "beta:" + filepath.Join(dir, "image")}
 	p := start(t, args...)
@@ -434,7 +436,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 		return syscall.Stat(filepath.Join(dir, "image"), &st) == nil && st.Blocks*512 >= 16<<20
 	}, testenv.Timeout(), 5*time.Millisecond)
 	filler := filepath.Join(dir, "filler")
-	_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1M").Run() // until there is no room
+	_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1M").Run() // until the disk is full
 	o = p.wait(t)
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "no space left on device")
@@ -445,7 +447,7 @@ func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	run(t, "cmp", src, filepath.Join(dir, "image"))
 }
 
-// onAlpha runs a shell command on alpha, where zxfer is in the PATH.
+// onAlpha runs a shell command on alpha with zxfer in the PATH.
 func onAlpha(t *testing.T, script string) string {
 	t.Helper()
 	return run(t, "ip", "netns", "exec", alphaPool, "env", "PATH="+filepath.Dir(alphaBin)+":"+labDir+"/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -483,8 +485,8 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 		run(t, "cmp", src, image)
 		require.NoError(t, os.Remove(image))
 	}
-	// More than fits is a failure, not a success, and so is a stream that did not
-	// end: of a file nothing is left then.
+	// If a stream exceeds the target or is interrupted, the copy fails. zxfer then deletes
+	// the file.
 	full, image := filepath.Join(dir, "full"), filepath.Join(dir, "full", "image")
 	require.NoError(t, os.Mkdir(full, 0o700))
 	run(t, "mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", full)
@@ -498,7 +500,7 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		_, _ = in.Write(content[:n]) // it may end before it has read all
+		_, _ = in.Write(content[:n]) // zxfer may end before it has read everything
 		if n > 4<<20 {
 			require.NoError(t, in.Close())
 		} else {
@@ -534,10 +536,10 @@ func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte("hello"), 0o600))
 	o := mustZxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+dst)
 	require.NotContains(t, o.stderr, "mounted read-write")
-	run(t, "e2fsck", "-fy", dst) // it replays the journal of a file system that was in use
+	run(t, "e2fsck", "-fy", dst) // it replays the journal of a filesystem that was mounted
 	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the snapshot is gone")
 
-	// It is gone after a failure, too.
+	// zxfer also deletes the snapshot after a failure.
 	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+devicetest.Loop(t, 32<<20, 512))
 	require.Equal(t, 3, o.code, "%s", o)
 	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-")

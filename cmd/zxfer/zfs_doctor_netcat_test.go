@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/probe"
 )
 
-// TestZFSDoctorNetcat measures a transfer by a host's own nc, there and back. On a host
-// where no zxfer runs nothing is measured, and doctor says so.
+// TestZFSDoctorNetcat measures a push and a pull through the nc of a remote host. doctor
+// reports that it measured nothing on the host without zxfer.
 func TestZFSDoctorNetcat(t *testing.T) {
 	lab(t)
 	plainHost(t, "nc.openbsd")

@@ -44,13 +44,14 @@ func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding
 	return worst
 }
 
-// shape limits both directions; nothing lifts the limit.
+// shape limits both directions of the link. The caller must remove the limit.
 func shape(t *testing.T, netem ...string) {
 	t.Helper()
 	run(t, append([]string{labScript(), "net"}, netem...)...)
 }
 
-// What doctor names is what the parameters show; the remedy mends a bad choice.
+// TestZFSDoctorImplementations compares the reported implementations with the module's
+// parameters. The printed remedy corrects a slow choice.
 func TestZFSDoctorImplementations(t *testing.T) {
 	lab(t)
 	module := func(name, before string) string { // OpenZFS 2.1 has several modules
@@ -74,7 +75,7 @@ func TestZFSDoctorImplementations(t *testing.T) {
 		require.Equal(t, finding.OK, f.Severity, id)
 		require.Contains(t, f.Evidence, p+": "+cat(p))
 	}
-	// Which one is slow, the kernel's own measurement says: on a busy machine
+	// The kernel's own benchmark decides which implementation is slow. On a busy machine
 	// that may be any.
 	slowest, least := "", uint64(math.MaxUint64)
 	for line := range strings.Lines(cat("/proc/spl/kstat/zfs/fletcher_4_bench")) {
@@ -93,15 +94,15 @@ func TestZFSDoctorImplementations(t *testing.T) {
 	require.Equal(t, finding.OK, worstOf(t, doctor(t, "--quick"), "fletcher").Severity)
 }
 
-// TestZFSDoctorMeasures measures each part of a transfer, and sends with --measure. How
-// good the forecasts are, scripts/bench forecast shows.
+// TestZFSDoctorMeasures measures each part of a transfer, and sends with --measure.
+// scripts/bench forecast shows how accurate the forecasts are.
 func TestZFSDoctorMeasures(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 8<<20)
 	zfsCmd(t, "snapshot", src+"@x")
-	each := min(testenv.Scale(time.Second), 30*time.Second) // with less a busy machine measures nothing
+	each := min(testenv.Scale(time.Second), 30*time.Second) // in less time, a busy machine measures nothing
 	r := doctor(t, "--time", each.String(), "--only", "link,source-read,target-write", src, "beta:"+betaPool)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
@@ -115,7 +116,8 @@ func TestZFSDoctorMeasures(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// What is wrong with a transfer is found before it starts.
+// TestZFSDoctorFindsWhatIsWrong sets up common problems, and expects doctor to find them
+// before a transfer.
 func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 	lab(t)
 	t.Run("key not loaded", func(t *testing.T) {
@@ -180,7 +182,7 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 	})
 }
 
-// Whenever doctor is interrupted, nothing of it stays.
+// TestZFSDoctorLeavesNothing interrupts doctor at random moments and expects no leftovers.
 func TestZFSDoctorLeavesNothing(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
@@ -194,7 +196,7 @@ func TestZFSDoctorLeavesNothing(t *testing.T) {
 		args := []string{"doctor", "--time", "200ms", "--only", "source-read,target-write,link,nc-zero,loopback-tls"}
 		p := start(t, append(args, src, "beta:"+betaPool)...)
 		time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)
-		_ = p.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		_ = p.cmd.Process.Signal(syscall.SIGINT) // it may have ended already
 		o := p.wait(t)
 		require.Contains(t, []int{-1, 0, 4}, o.code, "round %d: %s", i, o)
 		nothingLeft(t)

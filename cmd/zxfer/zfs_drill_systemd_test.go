@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// A drill's unit may do what a drill of copies on its own host needs: mount, load a
-// key, run a command in namespaces of its own.
+// TestZFSDrillUnit drills local copies in the systemd unit. The unit must permit mounts,
+// loading a key, and commands in new namespaces.
 func TestZFSDrillUnit(t *testing.T) {
 	m := bootSystemd(t)
 	src, dst := dataset(t)

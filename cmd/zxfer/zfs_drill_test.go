@@ -20,7 +20,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// drilledJob is a replication of a job "home", with drill as its [job.drill], that ran.
+// drilledJob returns the replication of a job "home" with drill as its [job.drill] table,
+// after one run.
 func drilledJob(t *testing.T, source, to, drill, rest string) *replication {
 	t.Helper()
 	r := newReplication(t, "")
@@ -42,7 +43,7 @@ func (r *replication) do(t *testing.T, verb string, args ...string) ending {
 	return start(t, append([]string{"replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...).wait(t)
 }
 
-// drill drills, and returns what came of it.
+// drill runs a drill. It returns the drill's record, and how the command ended.
 func (r *replication) drill(t *testing.T, args ...string) (*statedir.Drill, ending) {
 	t.Helper()
 	o := r.do(t, "drill", append(args, "--json", "home")...)
@@ -52,7 +53,7 @@ func (r *replication) drill(t *testing.T, args ...string) (*statedir.Drill, endi
 	return out.Drills[0], o
 }
 
-// clones are those of drills that are there.
+// clones lists the existing clones of drills.
 func clones(t *testing.T) (out []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name")) {
@@ -104,7 +105,7 @@ func TestZFSDrill(t *testing.T) {
 	require.Equal(t, 0, o.code, o)
 	require.Contains(t, o.stdout, "drill: 3 copies good")
 
-	// The rest does not need another host.
+	// The following drills do not need another host.
 	script("echo it is broken; exit 3")
 	r.drillAs(t, src, dst, fmt.Sprintf("command = [%q]", check), "")
 	d, o = r.drill(t)
@@ -121,12 +122,12 @@ func TestZFSDrill(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, d.Copies[0].Error, "it did not end within 2s")
 
-	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // which nothing can run
+	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // no program can run this script
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unproved, d.Outcome, o)
 
-	zfsCmd(t, "set", "readonly=on", betaPool) // which a clone that is written to does not inherit
+	zfsCmd(t, "set", "readonly=on", betaPool) // a writable clone does not inherit this
 	t.Cleanup(func() { zfsCmd(t, "inherit", "readonly", betaPool) })
 	script("echo recovered > $ZXFER_DRILL_DIR/new && cat new")
 	r.drillAs(t, src, dst, fmt.Sprintf("command = [%q]\nwritable = true", check), "")
@@ -162,8 +163,8 @@ func TestZFSDrillKilled(t *testing.T) {
 	zfsCmd(t, "destroy", strangers)
 }
 
-// Without its key a copy is not proved; with a file that has it the drill reads, and the
-// key is not loaded after.
+// TestZFSDrillEncrypted drills an encrypted copy without its key, and expects the outcome
+// "not proved". With a key file, the drill reads the copy and unloads the key afterwards.
 func TestZFSDrillEncrypted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -282,7 +283,8 @@ func TestZFSDrillCommands(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A file of a damaged copy is named.
+// TestZFSDrillFindsDamage damages a file of a copy, and expects the drill to name this
+// file.
 func TestZFSDrillFindsDamage(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
@@ -317,7 +319,7 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	require.NotContains(t, strings.Join(d.Copies[0].Differ, "\n"), "good")
 	require.Empty(t, clones(t))
 
-	// The pool's errors, here of a scrub, a run notes, which itself succeeds.
+	// A run records the errors of the target's pool, here from a scrub, and still succeeds.
 	run(t, "zpool", "scrub", "-w", "zxdrill")
 	fill(t, src, "new", 1<<20)
 	o = r.do(t, "run", "home")
@@ -355,7 +357,8 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	require.Contains(t, d.Copies[0].Error, "a restricted key cannot run commands")
 	require.Empty(t, clones(t))
 
-	// Clones of another job, as somebody with the key can make them. This job destroys none of them.
+	// Anyone with the key can create clones in the name of another job. This job keeps
+	// them.
 	snapshot := dst + "@" + snapshotNames(t, dst)[0]
 	for i := range zfs.MaxDrillClones {
 		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.AsideProperty+"=other", snapshot, zfs.DrillCloneName(betaPool, fmt.Sprint(i)))
@@ -374,14 +377,14 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	o = r.do(t, "holds")
 	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.DrillCloneName(betaPool, "0")+"\tclone of "+snapshot+", drill of other\n")
 	require.Len(t, clones(t), zfs.MaxDrillClones+1)
-	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxDrillClones, "receive=" + dst: 0} { // and by a key that may drill
+	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxDrillClones, "receive=" + dst: 0} { // also with a key that may drill
 		rsh, _ := restricted(t, "--allow", "receive="+dst, "--allow", grant)
 		r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
 		o = r.do(t, "holds")
 		require.Equal(t, 0, o.code, o)
 		require.Equal(t, told, strings.Count(o.stdout, "drill of other"), o)
 	}
-	r.write(t, "job = []\n") // the last is gone
+	r.write(t, "job = []\n") // the file has no jobs any more
 	o = r.do(t, "holds", "--gc")
 	require.Equal(t, 0, o.code, o)
 	require.Contains(t, o.stdout, "\tzxfer:home:t\n")

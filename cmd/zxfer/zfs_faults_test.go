@@ -26,13 +26,13 @@ const (
 	faultRate = "8MiB"
 )
 
-// untilDone runs the same command until it succeeds: an interruption must say
-// so by exit code 4, and anything else is a failure of the test.
+// untilDone repeats the command until it succeeds. An interrupted command must exit with 4.
+// Any other failure fails the test.
 func untilDone(t *testing.T, first *process, args ...string) {
 	t.Helper()
 	o := first.wait(t)
 	for try := 0; o.code != 0; try++ {
-		killed := o.code == -1 // by the test itself
+		killed := o.code == -1 // by the test
 		require.True(t, o.code == 4 || killed, o.String())
 		require.Less(t, try, 5, "it never gets done: %s", o)
 		if !killed {
@@ -42,8 +42,7 @@ func untilDone(t *testing.T, first *process, args ...string) {
 	}
 }
 
-// moving waits until the transfer has put bytes onto the target: an
-// interruption then meets a receive that runs.
+// moving waits until a receive runs on the target, so that an interruption affects it.
 func moving(t *testing.T, p *process) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -51,7 +50,7 @@ func moving(t *testing.T, p *process) {
 	}, testenv.Timeout(), 50*time.Millisecond, "no receive was started: %s", p.stderr)
 }
 
-// arriving waits until a first receive has begun to store its dataset.
+// arriving waits until the first receive has created the target dataset.
 func arriving(t *testing.T, dst string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s did not appear", dst)
@@ -94,13 +93,13 @@ func TestZFSKilled(t *testing.T) {
 	for _, v := range victims {
 		t.Run(v.name, func(t *testing.T) {
 			_, dst := dataset(t)
-			// With a small buffer, zfs send also runs until the end.
+			// With a small buffer, zfs send runs until the end of the transfer.
 			p := start(t, "send", "--bwlimit", "4MiB", "--buffer", "2MiB", src, "beta:"+dst)
 			received(t, p, betaPool, isZFS("receive"), 2<<20)
 			pids := pidsOn(t, v.host, v.is)
 			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
 			for _, pid := range pids {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
 			}
 			untilDone(t, p, "send", src, "beta:"+dst)
 			require.Equal(t, guids(t, src), guids(t, dst))
@@ -110,8 +109,8 @@ func TestZFSKilled(t *testing.T) {
 	}
 }
 
-// The link is cut at random moments, for a while that is sometimes shorter and
-// sometimes longer than what TCP and zxfer sit out.
+// TestZFSLinkCut cuts or resets the link at random moments, and expects the same command to
+// complete the target. Some cuts are longer than the timeouts of TCP and zxfer.
 func TestZFSLinkCut(t *testing.T) {
 	lab(t)
 	rounds := randomRounds(t)
@@ -143,7 +142,7 @@ func TestZFSLinkCut(t *testing.T) {
 				run(t, labScript(), "mend")
 			}
 			if early && p.wait(t).code == 1 {
-				// There is nothing to resume.
+				// Nothing arrived, so nothing can be resumed.
 				require.Error(t, exec.Command("zfs", "list", dst).Run(), "it failed, but something is on the target: %s", p.stderr)
 				require.Contains(t, p.wait(t).stderr, "hint:")
 				p = start(t, args...)
@@ -156,9 +155,9 @@ func TestZFSLinkCut(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A zfs send that is stopped for a moment, as a host that is suspended stops it, gives
-// up its snapshot and goes on with the next one, in the middle of a record. What the
-// other end makes of that is no reason to give up, nor to distrust anybody.
+// TestZFSStoppedSend stops zfs send for a moment, as a suspended host does. zfs send then
+// aborts its snapshot and continues with the next one within a record. zxfer must complete
+// the transfer by itself.
 func TestZFSStoppedSend(t *testing.T) {
 	lab(t)
 	for _, wire := range [][]string{{"plain", "--trusted-link"}, {"tls"}} {
@@ -179,7 +178,7 @@ func TestZFSStoppedSend(t *testing.T) {
 					break
 				}
 				for _, pid := range pidsOn(t, alphaPool, isZFS("send")) {
-					_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+					_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended already
 					inState(t, pid, 'T')
 					_ = syscall.Kill(pid, syscall.SIGCONT)
 				}
@@ -194,9 +193,9 @@ func TestZFSStoppedSend(t *testing.T) {
 	nothingLeft(t)
 }
 
-// resetConnections answers every packet to beta with a reset until alpha has lost its
-// data connections, or, if all data passes through ssh, the first connection. It returns
-// if p, which may be nil, has ended.
+// resetConnections answers every packet to beta with a reset until alpha has lost its data
+// connections or, if all data passes through ssh, its first connection. It also returns if
+// p has ended. p may be nil.
 func resetConnections(t *testing.T, p *process) {
 	t.Helper()
 	connections := func() (data, all int) {
@@ -220,7 +219,8 @@ func resetConnections(t *testing.T, p *process) {
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT")
 }
 
-// ^C keeps what arrived, exits 4, and leaves nothing running.
+// TestZFSInterrupt interrupts a send, and expects exit code 4, a resumable target and no
+// running processes.
 func TestZFSInterrupt(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -242,7 +242,8 @@ func TestZFSInterrupt(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// A token that leads nowhere is discarded, after saying why.
+// TestZFSUnusableToken destroys the snapshot that a resume token needs, and expects zxfer
+// to discard the token with an explanation.
 func TestZFSUnusableToken(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -261,18 +262,20 @@ func TestZFSUnusableToken(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// The listener drops clients that do not know the session's secret. The transfer is not
-// affected.
+// TestZFSStrangers connects clients that do not know the session's secret. The listener
+// drops them and completes the transfer.
 func TestZFSStrangers(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 2<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	// On a high-latency link the other end connects late: the listener waits for it.
+	// On a high-latency link the target connects late, so the listener stays open long
+	// enough.
 	run(t, labScript(), "net", "delay", "300ms")
 	t.Cleanup(func() { run(t, labScript(), "mend") })
-	// No ephemeral port: a connection attempt from there to itself would succeed.
+	// The port is not ephemeral. Otherwise a connection attempt on beta could connect to
+	// itself.
 	p := start(t, "send", "-v", "--port-range", "20100-20100", src, "beta:"+dst)
 	says := []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}
 	strangers := 0
@@ -299,7 +302,8 @@ func TestZFSStrangers(t *testing.T) {
 	nothingLeft(t)
 }
 
-// The target's pool is full: an error that says so, the source unharmed.
+// TestZFSNoSpace sends to a target whose quota is too small, and expects a refusal. If the
+// check is skipped, the send fails with an error that names the cause.
 func TestZFSNoSpace(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -318,7 +322,8 @@ func TestZFSNoSpace(t *testing.T) {
 	nothingLeft(t)
 }
 
-// Another receive holds the target: busy, not broken.
+// TestZFSBusy sends to a target that another send is filling. The second send fails with a
+// hint, and the first completes.
 func TestZFSBusy(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

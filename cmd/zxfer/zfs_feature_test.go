@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// poolOf makes a pool of a file for a test.
+// poolOf creates a pool on a file and destroys it after the test.
 func poolOf(t *testing.T, name string, options ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pool")
@@ -23,10 +23,9 @@ func poolOf(t *testing.T, name string, options ...string) {
 	t.Cleanup(func() { _ = exec.Command("zpool", "destroy", "-f", name).Run() })
 }
 
-// A target pool may lack features that the source uses. zxfer then sends streams without
-// these features, or refuses and prints the command that enables the missing one. Below the
-// long level the pool without any feature gets each dataset, and another pool those for
-// which its features matter.
+// TestZFSPoolFeatures sends to pools that lack features which the source uses. zxfer sends
+// streams without these features, or refuses and prints the command that enables the
+// missing one.
 func TestZFSPoolFeatures(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
@@ -51,9 +50,9 @@ func TestZFSPoolFeatures(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options []string
-		refused map[string]string // by dataset, the feature
+		refused map[string]string // the missing feature by dataset
 		note    string
-		matter  []string // datasets for which its features matter
+		matter  []string // datasets for which its features matter; only these are sent below the long level
 	}{
 		{"none", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
 		{"resumable", on("extensible_dataset"), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "", []string{"small"}},
@@ -100,9 +99,9 @@ func TestZFSPoolFeatures(t *testing.T) {
 	}
 }
 
-// zxfer refuses a value of a property that ZFS refuses before anything moves, and no
-// other value. It sends with two values that zfs.CheckValue refuses, and with each value
-// that only a plan refuses.
+// TestZFSValues expects zxfer to refuse, before anything changes, exactly those property
+// values that ZFS refuses. It sends with two values that zfs.CheckValue refuses, and with
+// each value that only a plan refuses.
 func TestZFSValues(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -115,13 +114,13 @@ func TestZFSValues(t *testing.T) {
 		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS takes %s", v)
 		name, value, _ := strings.Cut(v, "=")
 		if zfs.CheckValue(name, value) != nil && !slices.Contains([]string{"recordsize=3K", "copies=4"}, v) {
-			continue // the plan refuses what this function refuses
+			continue // a plan refuses all values that this function refuses
 		}
 		o := zxfer(t, "send", "-o", v, src, dst+"/y")
 		require.Equal(t, 3, o.code, "%s: %s", v, o)
 		require.Contains(t, o.stderr, "--set "+name)
 	}
-	taken := [2][]string{} // a property has one value
+	taken := [2][]string{} // a command line can set each property once, so the values need two
 	for _, v := range []string{"recordsize=1m", "recordsize=128KiB", "compression=zstd-fast-100", "compression=zstd-19", "dedup=sha512,verify", "copies=3", "quota=1.5G",
 		"refquota=none", "mountpoint=/a b", "xattr=on", "acltype=posixacl", "dnodesize=2k", "snapshot_limit=none", "filesystem_limit=5", "a:b=", "special_small_blocks=32K"} {
 		name, value, _ := strings.Cut(v, "=")
@@ -136,7 +135,7 @@ func TestZFSValues(t *testing.T) {
 		zfsCmd(t, slices.Concat([]string{"create", "-u"}, options, []string{fmt.Sprint(dst, "/x", i)})...)
 	}
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-o", "name", dst), "/y")
-	// A hold's tag.
+	// Hold tags are checked too.
 	for _, tag := range []string{strings.Repeat("t", 256), ".t", "a/b"} {
 		o := zxfer(t, "send", "--hold", tag, src, dst+"/y")
 		require.Equal(t, 2, o.code, o.String())

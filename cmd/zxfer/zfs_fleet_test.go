@@ -21,8 +21,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// fleetBeta is beta as a host of its own: a root that begins as the guest's and goes its
-// own way, with its sshd at port 2222.
+// fleetBeta sets up beta as a separate host, with an overlay of the guest's root and an
+// sshd on port 2222. It returns the root directory.
 func fleetBeta(t *testing.T) (root string) {
 	t.Helper()
 	dir := "/run/fleet-beta"
@@ -36,7 +36,7 @@ rm -f root/etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f root/etc/ssh/ss
 		_ = exec.Command("umount", "-R", "-l", root).Run()
 		_ = exec.Command("umount", "-l", dir).Run()
 	})
-	// The log of the system, which a restricted agent wants.
+	// A restricted agent requires the system log.
 	log, err := net.ListenPacket("unixgram", "/run/syslog")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = log.Close() })
@@ -45,8 +45,8 @@ rm -f root/etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f root/etc/ssh/ss
 	return root
 }
 
-// fleetSSHD starts an sshd by a command line that ends in it, for Ansible, and for the
-// keys of the account.
+// fleetSSHD starts an sshd with the command prefix in. It accepts Ansible's key and the
+// authorized keys of the account.
 func fleetSSHD(t *testing.T, address string, in ...string) {
 	t.Helper()
 	config := filepath.Join(labDir, "fleet-sshd-"+address)
@@ -70,7 +70,7 @@ Subsystem sftp internal-sftp
 	})
 }
 
-// fleetPackage makes a package of this zxfer, as small as one can be.
+// fleetPackage builds a minimal Debian package of this zxfer and returns its path.
 func fleetPackage(t *testing.T, dir, version string) string {
 	t.Helper()
 	tree := filepath.Join(dir, "tree")
@@ -81,8 +81,8 @@ func fleetPackage(t *testing.T, dir, version string) string {
 	return dir + "/" + version + ".deb"
 }
 
-// fleetJobs is a job file for many hosts, of which web1 has a job: it sends src to below dst
-// on backup1 when a timer says so, and drills.
+// fleetJobs returns a job file for several hosts. Its job for web1 sends src to a child of
+// dst on backup1 on a schedule, and drills.
 func fleetJobs(src, dst, schedule, rsh string) string {
 	return fmt.Sprintf(`
 [metrics]
@@ -109,9 +109,10 @@ source = %q
 `, fleetTextfiles, schedule, rsh, dst, src)
 }
 
-const fleetTextfiles = "/var/lib/prometheus/node-exporter" // Debian's
+const fleetTextfiles = "/var/lib/prometheus/node-exporter" // the default on Debian
 
-// The alert rules and the dashboard find in Prometheus what a run and a drill leave.
+// TestZFSFleetWatched runs a job and a drill. It expects the alert rules and the dashboard
+// to find their metrics in Prometheus.
 func TestZFSFleetWatched(t *testing.T) {
 	tools := fleetTools(t)
 	lab(t)
@@ -131,9 +132,9 @@ func TestZFSFleetWatched(t *testing.T) {
 	fleetWatched(t, tools)
 }
 
-// The role brings two hosts to where a timer sends a dataset from one to the other by a
-// restricted key; a second time it changes nothing, a newer package it installs, and in the
-// end it takes all back.
+// TestZFSFleet applies the Ansible role to two hosts, and expects a timer to send a dataset
+// between them with a restricted key. A second run changes nothing, a newer package is
+// installed, and zxfer_state=absent removes everything.
 func TestZFSFleet(t *testing.T) {
 	tools := fleetTools(t)
 	if !testenv.Long() {
@@ -150,7 +151,7 @@ func TestZFSFleet(t *testing.T) {
 	fill(t, src, "f", 1<<20)
 	beta := fleetBeta(t)
 	fleetSSHD(t, "10.77.0.1", m.command().Args...)
-	for _, root := range []string{"/", beta} { // python3-apt, which a Debian has
+	for _, root := range []string{"/", beta} { // python3-apt, which Debian hosts have
 		run(t, "sh", "-c", fmt.Sprintf("cp -r %[1]s/apt %[1]s/apt_*.so %s/usr/lib/python3/dist-packages", python, root))
 	}
 	const stateDir = "/var/lib/zxfer"
@@ -248,8 +249,8 @@ all:
 	require.NoError(t, os.RemoveAll(stateDir))
 }
 
-// fleetWatched sees to it that each expression of the dashboard, and each rule, is one
-// that Prometheus answers from the metrics in a directory.
+// fleetWatched checks that Prometheus evaluates each expression of the dashboard and each
+// rule on the metrics in fleetTextfiles.
 func fleetWatched(t *testing.T, tools string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// applications is a root with real databases and a real guest agent (scripts/databases),
-// at whose /data is a filesystem of ZFS, by the same name there as outside.
+// applications is a chroot with real databases and a real guest agent, built by
+// scripts/databases. ZFS filesystems have the same mountpoint inside and outside.
 type applications struct{ root string }
 
 func newApplications(t *testing.T) *applications {
@@ -50,14 +50,14 @@ func newApplications(t *testing.T) *applications {
 	return a
 }
 
-// shows has a mountpoint seen in the root, too.
+// shows mounts a mountpoint at the same path in the chroot.
 func (a *applications) shows(t *testing.T, mountpoint string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(a.root+mountpoint, 0o755))
 	run(t, "mount", "--bind", mountpoint, a.root+mountpoint)
 }
 
-// command is one in the root, as an account there.
+// command returns a command that runs in the chroot as an account.
 func (a *applications) command(account string, argv ...string) *exec.Cmd {
 	return exec.Command("chroot", append([]string{"--userspec=" + account, a.root, "/bin/sh", "-c", `umask 0; exec "$@"`, "sh"}, argv...)...)
 }
@@ -69,7 +69,7 @@ func (a *applications) must(t *testing.T, account string, argv ...string) string
 	return strings.TrimSpace(string(out))
 }
 
-// serve has a program run until the test ends, or stop is called.
+// serve runs a program until the test ends or stop is called.
 func (a *applications) serve(t *testing.T, account string, argv ...string) (stop func()) {
 	t.Helper()
 	cmd := a.command(account, argv...)
@@ -83,7 +83,7 @@ func (a *applications) serve(t *testing.T, account string, argv ...string) (stop
 			return
 		}
 		stopped = true
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) // a fast end, also of databases
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) // SIGQUIT also stops databases fast
 		timer := time.AfterFunc(testenv.Timeout(), func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		defer timer.Stop()
 		_ = cmd.Wait()
@@ -96,7 +96,7 @@ func (a *applications) serve(t *testing.T, account string, argv ...string) (stop
 	return stop
 }
 
-// client puts a program of the root on the PATH of jobs.
+// client makes a program of the chroot available in the PATH of jobs.
 func (a *applications) client(t *testing.T, name, program string) {
 	t.Helper()
 	place(t, "/usr/local/bin/"+name, "#!/bin/sh\nexec chroot "+a.root+" "+program+" \"$@\"\n", 0o755)
@@ -111,9 +111,9 @@ snapshots = { take = "s-%%Y%%m%%dT%%H%%M%%SZ" }
 retention = { last = 9 }
 `
 
-// A machine's filesystem on a volume is frozen by its real agent: nothing is written
-// meanwhile, and the snapshot needs no repair. Killed at that moment, the run leaves
-// nothing frozen: not by kill -9 of it, of its watchdog, nor of its agent on another host.
+// TestZFSFreezeMachine freezes a filesystem on a volume through a real guest agent, and
+// expects no writes during the freeze and a snapshot that needs no recovery. If the run or
+// its watchdog is killed, the filesystem is thawed.
 func TestZFSFreezeMachine(t *testing.T) {
 	a := newApplications(t)
 	src, _ := dataset(t)
@@ -156,8 +156,8 @@ func TestZFSFreezeMachine(t *testing.T) {
 	run(t, "e2fsck", "-fn", clone)
 	writes()
 
-	// The second freeze command never ends, and both timeouts exceed the limit of writes:
-	// a thaw is the work of zxfer.
+	// The second freeze command never ends, and both timeouts are longer than the test
+	// waits for writes. Only zxfer's cleanup can thaw in time.
 	slow := head + "timeout = \"10m\"\n[[job.freeze]]\nkind = \"command\"\ndatasets = [\"disk\"]\nfreeze = [\"/bin/sleep\", \"infinity\"]\nthaw = [\"/bin/true\"]\ntimeout = \"10m\"\n"
 	sleeps := func(argv []string) bool { return slices.Equal(argv, []string{"/bin/sleep", "infinity"}) }
 	begin := func() *process {
@@ -168,7 +168,7 @@ func TestZFSFreezeMachine(t *testing.T) {
 		p := begin()
 		require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, sleeps)) == 1 }, testenv.Timeout(), 10*time.Millisecond, "%s", p.stderr)
 		before := written()
-		time.Sleep(200 * time.Millisecond) // on a slow machine this proves less, but never fails
+		time.Sleep(200 * time.Millisecond) // on a slow machine this may miss a write, but never fails
 		require.Equal(t, before, written(), "it is frozen")
 		return p
 	}
@@ -200,11 +200,11 @@ func TestZFSFreezeMachine(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A job that fetches has the applications frozen on the source's host, by its agent; a
-// restricted key may not.
+// TestZFSFreezeElsewhere pulls from beta, and expects the agent to freeze the applications
+// there. A restricted key may not freeze applications.
 func TestZFSFreezeElsewhere(t *testing.T) {
 	rsh, _ := restricted(t, "--allow", "send="+betaPool, "--append-only")
-	dst, src := dataset(t) // from beta
+	dst, src := dataset(t) // the source is on beta
 	zfsCmd(t, "create", src)
 	log := filepath.Join(t.TempDir(), "log")
 	text := fmt.Sprintf(frozenJob, "beta:"+src) + fmt.Sprintf("target = [{ name = \"t\", to = %q }]\n[[job.freeze]]\nkind = \"command\"\n"+
@@ -218,7 +218,7 @@ func TestZFSFreezeElsewhere(t *testing.T) {
 	require.Contains(t, r.do(t, "status").stdout, ", consistent")
 
 	r.write(t, strings.Replace(text, "recursive = true", "recursive = true\ntransfer = { rsh = \""+rsh+"\" }", 1))
-	nextSecond(t) // the names of snapshots count seconds
+	nextSecond(t) // names of snapshots have a resolution of one second
 	o = r.do(t, "run", "f")
 	require.NotEqual(t, 0, o.code)
 	require.Contains(t, o.stderr, "a restricted key cannot freeze applications")
@@ -229,8 +229,9 @@ func TestZFSFreezeElsewhere(t *testing.T) {
 	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
 }
 
-// What a database holds under load is whole in a clone of the snapshot, with its WAL in
-// another dataset; where that has no part in the freeze it is refused.
+// TestZFSFreezePostgreSQL takes a snapshot of a database under load, with its WAL in
+// another dataset, and expects complete transactions in clones. If the snapshot does not
+// include that dataset, the run refuses.
 func TestZFSFreezePostgreSQL(t *testing.T) {
 	a := newApplications(t)
 	src, _ := dataset(t)
@@ -293,7 +294,8 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 	stop()
 }
 
-// The same of MariaDB, whose tables of MyISAM no recovery would mend.
+// TestZFSFreezeMariaDB takes a snapshot of a database under load and expects intact tables
+// in a clone. MyISAM tables have no crash recovery that could repair them.
 func TestZFSFreezeMariaDB(t *testing.T) {
 	a := newApplications(t)
 	src, _ := dataset(t)
@@ -335,8 +337,8 @@ func TestZFSFreezeMariaDB(t *testing.T) {
 	require.Equal(t, "1", sql("/run/c.sock", "SELECT (SELECT COUNT(*) FROM d.i) > 50 AND (SELECT COUNT(*) = MAX(n) AND COUNT(*) > 50 FROM d.m)"))
 }
 
-// Under systemd, too, a run that is killed leaves nothing frozen: the unit lets the
-// watchdog live. Its commands run as the account that is asked for.
+// TestZFSFreezeUnit kills and stops a run in its systemd unit during a freeze, and expects
+// the watchdog to thaw. The commands run as the account in run_as.
 func TestZFSFreezeUnit(t *testing.T) {
 	m := bootSystemd(t)
 	src, _ := dataset(t)
@@ -363,7 +365,7 @@ func TestZFSFreezeUnit(t *testing.T) {
 			return len(pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == "freeze-guard" })) == 0
 		}, testenv.Timeout(), 50*time.Millisecond)
 	}
-	// With both killed it stays frozen; the next run thaws before it freezes.
+	// If the watchdog is killed too, the next run thaws before it freezes.
 	require.NoError(t, os.Truncate(log, 0))
 	begin := func(want string) {
 		t.Helper()

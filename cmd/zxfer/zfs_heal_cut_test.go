@@ -13,14 +13,15 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// versions are all datasets and snapshots with what a heal must leave as it was.
+// versions lists all datasets and snapshots with the properties that a heal must not
+// change.
 func versions(t *testing.T, datasets ...string) string {
 	t.Helper()
 	return zfsCmd(t, append([]string{"list", "-H", "-r", "-t", "all", "-o", "name,guid,userrefs,clones,inconsistent,receive_resume_token,readonly"}, datasets...)...)
 }
 
-// A heal is cut off while the good blocks come, by each process that is part of it and
-// by the network: the same command heals, and leaves nothing of either.
+// TestZFSHealCut kills each process of a heal and resets its connection while the good
+// blocks arrive. The same command completes the heal and leaves nothing behind.
 func TestZFSHealCut(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
@@ -42,7 +43,7 @@ func TestZFSHealCut(t *testing.T) {
 			require.NoError(t, syscall.Unmount(dir, 0))
 		}
 	}
-	s.mark(t, src, object(t, at), "L0", 95) // the last: each try is struck before it is healed
+	s.mark(t, src, object(t, at), "L0", 95) // the last block, so each try is interrupted before it is healed
 	s.hurt(t)
 	args := []string{"heal", "--bwlimit", "2MiB", "--buffer", "1MiB", src, "beta:" + dst}
 	corrects := func(argv []string) bool { return isZFS("receive")(argv) && slices.Contains(argv, "-c") }
@@ -68,7 +69,7 @@ func TestZFSHealCut(t *testing.T) {
 	}
 	heals := func(argv []string) bool { return filepath.Base(argv[0]) == "zxfer" && argv[1] == "heal" }
 
-	// While the copy gets what is new.
+	// Kill the heal while the copy receives new data.
 	fill(t, src, "new", 6<<20)
 	p := start(t, args...)
 	received(t, p, betaPool, isZFS("receive"), 1<<20)
@@ -79,7 +80,7 @@ func TestZFSHealCut(t *testing.T) {
 	nothingLeft(t)
 	require.NotEqual(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
 
-	// While the good blocks come.
+	// Kill the heal while the good blocks arrive.
 	p = start(t, args...)
 	strike(p, alphaPool, heals)
 	require.Equal(t, -1, p.wait(t).code)
@@ -87,7 +88,7 @@ func TestZFSHealCut(t *testing.T) {
 	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")
 	contents(dst+"@a", dst+"@b")
 
-	// A run of the job says that heal keeps it from running.
+	// A run of the job refuses and names the running heal.
 	r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\nsnapshots = { adopt = [\"*\"] }\n[[job.target]]\nname = \"t\"\nto = %q\n", src, "beta:"+dst))
 	p = start(t, append(args, "--config", r.file, "--state-dir", r.state)...)
 	require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, corrects)) > 0 }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
@@ -105,7 +106,7 @@ func TestZFSHealCut(t *testing.T) {
 	require.Equal(t, good, sum(t, at))
 	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
 
-	// As one leaves them that is killed when all is healed.
+	// A heal that is killed after the repair leaves these snapshots.
 	zfsCmd(t, "snapshot", src+"@zxfer-heal-killed")
 	run(t, "sh", "-c", "zfs send -i @b "+src+"@zxfer-heal-killed | zfs receive "+dst)
 	require.Contains(t, mustZxfer(t, args...).stderr, "removed "+src+"@zxfer-heal-killed")
@@ -113,7 +114,8 @@ func TestZFSHealCut(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A restricted key heals with grants of its own, also where it destroys nothing else.
+// TestZFSHealRestricted heals with append-only keys. A heal succeeds only with all the
+// grants that it needs.
 func TestZFSHealRestricted(t *testing.T) {
 	healLab(t)
 	src, dst := dataset(t)

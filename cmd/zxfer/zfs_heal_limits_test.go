@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// What no copy can heal is said, each with the reason and what remains to be done,
-// and keeps nothing else from being healed.
+// TestZFSHealMetadata damages metadata, which no copy can heal. The heal reports the reason
+// and the remedy for each dataset, and heals everything else.
 func TestZFSHealMetadata(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
@@ -57,11 +57,13 @@ func TestZFSHealMetadata(t *testing.T) {
 	zfsCmd(t, "destroy", "-r", "zxmeta/indirect-restored")
 	require.Equal(t, had, versions(t, s.pool, dst))
 
-	// What is left then is in a snapshot alone: nothing lists it, but it is told of.
+	// The remaining damage is only in a snapshot. ZFS does not list it, but the heal
+	// reports it.
 	zfsCmd(t, "destroy", "-r", "zxmeta/dnodes")
 	zfsCmd(t, "destroy", "-r", "zxmeta/indirect")
 	run(t, "zpool", "scrub", "-w", s.pool)
-	// What is being freed is found damaged now and then, and nothing is listed then.
+	// A scrub sometimes finds damage in blocks that are being freed. ZFS then lists
+	// nothing.
 	listed := func() (o ending) {
 		for range 8 {
 			run(t, "zpool", "scrub", "-w", s.pool)
@@ -84,7 +86,8 @@ func TestZFSHealMetadata(t *testing.T) {
 	require.Contains(t, o.stdout, "no known errors")
 }
 
-// What was destroyed after the scrub that found it damaged is no more to be healed.
+// TestZFSHealOfWhatIsGone destroys a damaged dataset and a damaged snapshot after the
+// scrub, and expects two more scrubs to clear their errors.
 func TestZFSHealOfWhatIsGone(t *testing.T) {
 	lab(t)
 	_, dst := dataset(t)
@@ -108,7 +111,7 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 		if oldKernel(t) {
 			require.Equal(t, 3, o.code, o)
 			require.Contains(t, o.stdout, "two scrubs clear it")
-		} else { // it lists neither what is gone nor what a snapshot alone has
+		} else { // it lists neither destroyed datasets nor files that exist only in a snapshot
 			require.Equal(t, 1, o.code, o)
 			require.Contains(t, o.stderr, "ZFS does not list")
 		}
@@ -118,7 +121,8 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
 }
 
-// A copy that is damaged, too, heals what can be read of it, and what that was is told.
+// TestZFSHealFromADamagedCopy heals from a copy that is also damaged. Files that the copy
+// can deliver are healed, and the others are reported.
 func TestZFSHealFromADamagedCopy(t *testing.T) {
 	healLab(t)
 	a, b := newSick(t, "zxboth"), newSick(t, "zxbothcopy")
@@ -150,7 +154,7 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	require.Equal(t, sums["newer"], sum(t, at("newer")))
 	require.Contains(t, o.stdout, "  not healed  "+at("both")+"\n")
 
-	// What the stream did not come to comes file by file.
+	// The stream ended before this file, so it is restored as a file.
 	const printed = "zxfer restore --files /last "
 	require.Contains(t, o.stdout, "  "+printed+dst+"@b ./restored\n")
 	found := filepath.Join(t.TempDir(), "restored")
@@ -159,7 +163,8 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	require.NotZero(t, zxfer(t, "restore", "--files", "/both", dst+"@b", found).code)
 }
 
-// Neither a full pool nor a full copy is left with anything half done.
+// TestZFSHealFull heals with a full copy and then with a full pool, and expects both
+// failures to leave nothing behind.
 func TestZFSHealFull(t *testing.T) {
 	healLab(t)
 	a, b := newSickOf(t, "zxfull", 96<<20), newSickOf(t, "zxfullcopy", 96<<20)
@@ -170,7 +175,7 @@ func TestZFSHealFull(t *testing.T) {
 	mustZxfer(t, "send", src, dst)
 	one := filepath.Join(mountpoint(t, src), "one")
 	good := sum(t, one)
-	fill(t, src, "more", 8<<20) // what the snapshot brings
+	fill(t, src, "more", 8<<20) // the heal sends this to the copy with its snapshot
 	a.markFile(t, src, one)
 	a.hurt(t)
 	had := versions(t, src, dst)
@@ -203,7 +208,8 @@ func TestZFSHealFull(t *testing.T) {
 	require.Equal(t, had, versions(t, src, dst))
 }
 
-// However a damaged dataset is mounted, or not, it is healed and stays as it was.
+// TestZFSHealMounted heals datasets that are mounted in different ways or not at all, and
+// expects their mounts to be unchanged.
 func TestZFSHealMounted(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
@@ -244,7 +250,8 @@ func TestZFSHealMounted(t *testing.T) {
 	}
 }
 
-// A scrub that somebody else began, paused or cancelled proves nothing.
+// TestZFSHealScrubs starts, pauses or cancels the scrub from outside, and expects the
+// outcome "unknown". The printed commands lead to a complete heal.
 func TestZFSHealScrubs(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)

@@ -16,8 +16,9 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// What came after a snapshot in which the damaged file is whole is healed by an
-// increment, though the list of errors does not name the snapshot that shares it.
+// TestZFSHealByAnIncrement damages files that are newer than @a, and expects an incremental
+// send since @a to heal them. The list of errors does not name the snapshots that share the
+// damage.
 func TestZFSHealByAnIncrement(t *testing.T) {
 	lab(t)
 	if oldKernel(t) {
@@ -62,7 +63,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 		require.Less(t, d.Bytes, uint64(3<<20))
 		require.Greater(t, d.Whole, uint64(8<<20))
 	}
-	// While something else is received into the copy it is not healed through.
+	// A heal refuses a copy that is receiving another stream.
 	fill(t, plain, "newer", 1<<20)
 	zfsCmd(t, "snapshot", plain+"@d")
 	cmd := exec.Command("bash", "-c", fmt.Sprintf("zfs send -i @c %s@d | (head -c 100000; sleep infinity) | zfs receive -u %s/plain", plain, dst))
@@ -88,7 +89,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	}
 	for _, thing := range r.Things {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
-		if thing.Snapshot == "" { // each file is read once
+		if thing.Snapshot == "" { // a file is read once, not in each snapshot
 			require.Equal(t, "is readable again", thing.Read, thing)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 	"zxfer/pkg/job"
 )
 
-// healLab is a lab whose OpenZFS can heal. TestZFSHealACopy tries what is said before.
+// healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealACopy
+// checks the refusal of older versions.
 func healLab(t *testing.T) {
 	t.Helper()
 	lab(t)
@@ -26,7 +27,7 @@ func healLab(t *testing.T) {
 	}
 }
 
-// sick is a pool of one file, whose blocks can be hurt.
+// sick is a pool on one file. Its blocks can be damaged.
 type sick struct {
 	pool, dir, image string
 	hurts            [][2]int64 // offset and length in image
@@ -53,13 +54,13 @@ func newSickOf(t *testing.T, pool string, size int64) *sick {
 
 var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
 
-// mark notes all copies of the n-th block, from 0, of one object for hurt.
+// mark registers all copies of block n of an object for hurt. n starts at 0.
 func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n int) {
 	t.Helper()
 	s.marks(t, dataset, level, n, object)
 }
 
-// marks does the same as mark for several objects with one zdb, which takes long to start.
+// marks does the same as mark for several objects with one zdb, because zdb starts slowly.
 func (s *sick) marks(t *testing.T, dataset, level string, n int, objects ...uint64) {
 	t.Helper()
 	run(t, "zpool", "sync", s.pool)
@@ -98,7 +99,8 @@ func (s *sick) markFile(t *testing.T, dataset, path string) {
 	s.mark(t, dataset, object(t, path), "L0", 0)
 }
 
-// hurt writes junk over what was marked, while the pool is exported, and scrubs.
+// hurt exports the pool, overwrites the marked blocks with junk, imports the pool and
+// scrubs it.
 func (s *sick) hurt(t *testing.T) {
 	t.Helper()
 	run(t, "zpool", "export", s.pool)
@@ -124,9 +126,9 @@ func healReport(t *testing.T, o ending) (r job.HealReport) {
 	return r
 }
 
-// Files of a plain, a compressed and an encrypted dataset and a volume are healed
-// from their copies, in all snapshots that have them; a dry run changes nothing; the
-// snapshots are as they were, and the next increment fits.
+// TestZFSHeal heals files of plain, compressed and encrypted datasets, and a volume, in all
+// snapshots. A dry run changes nothing, the snapshots remain unchanged, and the next
+// incremental send succeeds.
 func TestZFSHeal(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
@@ -163,7 +165,7 @@ func TestZFSHeal(t *testing.T) {
 	device := digestOfVolume(t, volume+"@a")
 	s.mark(t, volume, 1, "L0", 3)
 	s.hurt(t)
-	// The key is not loaded: ZFS lists nothing.
+	// While the key is not loaded, ZFS lists no damage of this dataset.
 	args := []string{s.pool, "beta:" + dst}
 	had := func() string {
 		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,used,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
@@ -203,8 +205,8 @@ func TestZFSHeal(t *testing.T) {
 	mustZxfer(t, "send", plain, "beta:"+dst+"/plain")
 }
 
-// A copy is healed from its source by what the job file says. What only an older
-// snapshot has is not, and ZFS does not even list it here: that is no all-clear.
+// TestZFSHealACopy heals a copy from its source with a job file. ZFS does not list damage
+// that only an older snapshot has, so the heal must not report success.
 func TestZFSHealACopy(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
@@ -240,7 +242,7 @@ func TestZFSHealACopy(t *testing.T) {
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", s.pool, src), "zxfer-heal")
 }
 
-// oldKernel tells that the guest is the one with OpenZFS 2.1, whose kernel is slower.
+// oldKernel reports whether the guest has OpenZFS 2.1. Its kernel is also slower.
 func oldKernel(t *testing.T) bool {
 	t.Helper()
 	return strings.HasPrefix(run(t, "cat", "/sys/module/zfs/version"), "2.1.")

@@ -16,7 +16,7 @@ func (p *prey) sufferResume() {
 	t := p.t
 	t.Helper()
 	p.t.Run("resume", func(t *testing.T) {
-		lie(t, p.later[:len(p.later)/2]) // an honest stream that is cut
+		lie(t, p.later[:len(p.later)/2]) // an honest stream that is truncated
 		o := p.send("d", "--retries", "0", "--latest-only")
 		require.Equal(t, 4, o.code, o)
 	})
@@ -52,8 +52,8 @@ func (p *prey) sufferRaw() {
 	encrypted.suffer("raw", "a", p.chosen(p.forger().AgainstRaw()), encrypted.remove)
 }
 
-// TestHostileReadsNothing uses a key that may send to a dataset and fetch it back. With it, the
-// holder reads no other dataset.
+// TestHostileReadsNothing uses a key that may send to a dataset and fetch it back. The key
+// must not permit reading other datasets.
 func TestHostileReadsNothing(t *testing.T) {
 	lab(t)
 	p := newPrey(t, routes()[0]).over(t, routes()[0])
@@ -70,7 +70,7 @@ func TestHostileReadsNothing(t *testing.T) {
 }
 
 // TestHostileTokens sends resume tokens with a granted name and the GUIDs of another
-// dataset. pkg/agent/authz has more of them.
+// dataset. pkg/agent/authz tests more of them.
 func TestHostileTokens(t *testing.T) {
 	lab(t)
 	p := newPrey(t, routes()[0]).over(t, routes()[0])
@@ -89,7 +89,8 @@ func TestHostileTokens(t *testing.T) {
 	require.Empty(t, changes(before, tree(t)))
 }
 
-// Honest use loses nothing to all this.
+// TestHostileSparesHonestUse checks that the defences against hostile streams do not affect
+// honest transfers.
 func TestHostileSparesHonestUse(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
@@ -124,11 +125,11 @@ func TestHostileSparesHonestUse(t *testing.T) {
 	require.Equal(t, target+"/child@a", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "origin", target+"/clone")))
 	snap("b", "c", "d")
 	mustZxfer(t, "send", "-R", "-p", "--verify", source, "beta:"+target)
-	all = all[:4] // the clone has no other snapshots to be equal in
+	all = all[:4] // the clone is not compared
 	same()
 	require.Equal(t, "off", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "setuid", target+"/child")))
 	require.Equal(t, "-", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", target)), "a value of two lines is not set")
-	// Back again, by plain tools and in plain.
+	// Send the copy back with plain tools only, and send another one unencrypted.
 	plainHost(t, "nc.openbsd")
 	mustZxfer(t, plain("beta:"+target, source+"/back")...)
 	require.Equal(t, guids(t, source), guids(t, source+"/back"))

@@ -20,7 +20,7 @@ import (
 // target over every route. On one route, the holder of a restricted key runs the source.
 // Only the planned snapshots may change the target.
 
-// route is a way from a hostile source to a target.
+// route is a connection from a hostile source to a target.
 type route struct {
 	name     string
 	args     []string
@@ -87,7 +87,7 @@ type prey struct {
 	later          []byte         // full, of @d
 	secretGUID     uint64
 	args           []string
-	known          []string // what tree returned, unless something may have changed since
+	known          []string // the result of tree; nil if something may have changed since
 }
 
 // newPrey creates the datasets for the routes in the direction of r.
@@ -176,7 +176,7 @@ func (p *prey) build() {
 	zfsCmd(p.t, "snapshot", vault+"/web10@s")
 }
 
-// remove removes the target.
+// remove destroys the target.
 func (p *prey) remove() {
 	p.t.Helper()
 	tellTruth()
@@ -205,10 +205,10 @@ func (p *prey) send(snap string, args ...string) ending {
 	return zxfer(p.t, append(append(argv, args...), p.srcHost+p.source+"@"+snap, p.dstHost+p.target)...)
 }
 
-// pkg/zfs judges every attack with zfs.Gate. The long level also sends all of them through
-// zxfer over the main routes. Below it, the restricted key takes the attacks that the gate
-// passes, a main route takes one of sampled of the others, and every route of a kind takes the
-// first of those for every route.
+// pkg/zfs checks every attack with zfs.Gate. The long level also sends all of them through
+// zxfer over the main routes. Below it, the restricted key gets the attacks that the gate
+// passes, and a main route one in "sampled" of the others. Every route gets the first
+// "onEveryRoute" attacks that are meant for all routes.
 const (
 	sampled      = 24
 	onEveryRoute = 1
@@ -233,7 +233,7 @@ func (p *prey) chosen(attacks []zfstest.Attack) (chosen []zfstest.Attack) {
 }
 
 // suffer sends the attacks instead of the planned stream, and then the planned stream to
-// show that no attack had an effect. restore makes the target again what it was before the
+// show that no attack had an effect. restore resets the target to its state before the
 // attacks.
 func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func()) {
 	p.t.Helper()
@@ -324,7 +324,7 @@ func spare(lines []string, dataset string) []string {
 	})
 }
 
-// changes are the first lines that are not in both.
+// changes returns at most 20 lines that are in only one of the lists.
 func changes(before, after []string) []string {
 	var out []string
 	for sign, in := range map[string][2][]string{"-": {before, after}, "+": {after, before}} {
@@ -341,13 +341,10 @@ func changes(before, after []string) []string {
 	return out
 }
 
-// TestHostileStreams sends attacks over every route. Each route takes attacks against a full
-// stream, against its records, and against a package of two increments. The main routes also
-// take attacks against a raw stream and against the rest of an interrupted stream. Below the
-// long level, each route other than the main ones takes two of the first three kinds.
-//
-// zfs send does not make such records. The gate must refuse each of them before
-// the kernel reads it, because some of them panic the kernel.
+// TestHostileStreams sends attacks over every route against a full stream, its records and
+// a package of two increments. The main routes also get attacks against a raw stream and
+// the rest of an interrupted stream. The gate must refuse each attack before the kernel
+// reads it, because some of them panic the kernel.
 func TestHostileStreams(t *testing.T) {
 	lab(t)
 	for all := routes(); len(all) > 0; {
@@ -369,8 +366,8 @@ func TestHostileStreams(t *testing.T) {
 	}
 }
 
-// sufferAll sends the attacks of a route. The attacks on records come over every route. full and
-// increments select the others.
+// sufferAll sends the attacks of a route. full and increments select the kinds in addition
+// to attacks on records, because below the long level most routes get only one of the two.
 func (p *prey) sufferAll(full, increments bool) {
 	f := p.forger()
 	attacks := p.chosen(f.RecordsAgainstFull())

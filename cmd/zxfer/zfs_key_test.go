@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// opens unloads what is loaded and mounts a copy with a key.
+// opens checks that a key opens a copy. It unloads the present key, loads the other one and
+// mounts the copy.
 func opens(t *testing.T, root, copied, key string) {
 	t.Helper()
 	if strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", root)) == "available" {
@@ -21,9 +22,9 @@ func opens(t *testing.T, root, copied, key string) {
 	zfsCmd(t, "unload-key", root)
 }
 
-// A copy that joined another encryption root takes no raw increment, which
-// nothing would open any more (openzfs#12614), and one that was given a key of its
-// own only after that was said.
+// TestZFSTargetKeyChanged sends raw to a copy that inherits its key from another encryption
+// root, and expects a refusal, because no key could open the result (openzfs#12614). If the
+// copy is an encryption root again, the send succeeds with a warning.
 func TestZFSTargetKeyChanged(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -45,7 +46,7 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	require.Equal(t, before, state(t))
 	opens(t, dst, in, own)
 
-	// The way out that the hint names: a root of its own again, with whatever key.
+	// The hint's remedy makes the copy an encryption root again. The key can be any key.
 	zfsCmd(t, "load-key", "-L", "file://"+own, dst)
 	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+own, in)
 	o = mustZxfer(t, "send", src, "beta:"+in)
@@ -55,8 +56,8 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	require.NotContains(t, o.stderr, "this stream")
 }
 
-// A copy that joined the copy of its source's root goes on where that has the
-// source's key: of a passphrase ZFS tells, of another the root must come first.
+// TestZFSTargetJoinsItsRoot sends to a copy that inherits its key from the copy of its
+// source's encryption root. The send succeeds unless this root has a different key.
 func TestZFSTargetJoinsItsRoot(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
@@ -77,13 +78,13 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 			mustZxfer(t, "send", "-R", "--verify", src, "beta:"+dst)
 			opens(t, dst, dst+"/c", key)
 
-			// Another passphrase there, and the copy is not the source's any more.
+			// After the target's root changes its key, it no longer has the source's key.
 			zfsCmd(t, "load-key", "-L", "file://"+key, dst)
 			zfsCmd(t, "change-key", "-o", "keyformat="+format, "-o", "keylocation=file://"+key, dst)
 			zfsCmd(t, "unload-key", dst)
 			zfsCmd(t, "snapshot", "-r", src+"@four")
 			o = zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
-			if format == "raw" { // only the stream tells
+			if format == "raw" { // only the stream shows the difference
 				require.Equal(t, 1, o.code, o.String())
 				require.Contains(t, o.stderr, "hint: send its whole tree together, from "+src+" (--recursive)")
 			} else {
@@ -96,8 +97,9 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 	}
 }
 
-// Trees that zfs receive made of a package (zfs send -R -w) go on, as one or by
-// parts, and may change their key.
+// TestZFSKeysOfAPackage sends to a tree that zfs receive created from a stream package (zfs
+// send -R -w). If the source's key changes, zxfer refuses to send a part of the tree, and
+// sends the whole tree.
 func TestZFSKeysOfAPackage(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestZFSLossyLine sends over a link that loses packets. The sender switches to bbr, unless
-// an algorithm was asked for.
+// the command line selects an algorithm.
 func TestZFSLossyLine(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)

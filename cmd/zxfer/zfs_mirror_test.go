@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// asidesAt are the copies at or below a dataset's parent that were set aside.
+// asidesAt lists the copies of a dataset that on_divergence = "rotate" or --rotate renamed.
 func asidesAt(t *testing.T, dataset string) (names []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", zfs.ParentOf(dataset))) {
@@ -29,8 +29,8 @@ func asidesAt(t *testing.T, dataset string) (names []string) {
 	return names
 }
 
-// TestZFSRotate sets diverged copies aside with their descendants and sends them again from the start:
-// by a job with a key that may do only this, and by send.
+// TestZFSRotate renames diverged copies with their descendants and sends them again from
+// the start, in a job with a key that may do only this, and with send.
 func TestZFSRotate(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -62,7 +62,7 @@ transfer = { rsh = %q }
 	r.must(t, now, "run", "home")
 	had := snapshotNames(t, dst+"/e")
 
-	// Only what is below the tree's root.
+	// Only a descendant has diverged.
 	zfsCmd(t, "snapshot", dst+"/e@other")
 	now = now.Add(time.Hour)
 	before := state(t)
@@ -77,7 +77,7 @@ transfer = { rsh = %q }
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+aside[0]+`"`)
 
-	// All of it: what was set aside before goes along.
+	// The root has diverged. The copy that was renamed earlier moves with it.
 	zfsCmd(t, "snapshot", dst+"@other")
 	now = now.Add(time.Hour)
 	r.must(t, now, "run", "home")
@@ -95,7 +95,7 @@ transfer = { rsh = %q }
 	zfsCmd(t, "load-key", "-L", "file://"+key, dst+"/e")
 	sameFiles(t, src+"/e", dst+"/e")
 
-	// By hand, of a source that was created anew.
+	// send --rotate replaces a copy whose source was recreated.
 	zfsCmd(t, "create", src+"-anew")
 	zfsCmd(t, "snapshot", src+"-anew@a")
 	require.Equal(t, 3, here(t, "send", src+"-anew", dst).code)
@@ -182,7 +182,7 @@ transfer = { rsh = %q }
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted remove-gone: "`+dst+`/a/b" of "zxfer:home:far"`)
 	require.Equal(t, guids(t, src), guids(t, dst))
 
-	// What is in use keeps its snapshots, too.
+	// Copies in use also keep their snapshots.
 	zfsCmd(t, "create", src+"/used")
 	zfsCmd(t, "create", "-V", "1M", src+"/vol")
 	take("s7")
@@ -192,7 +192,7 @@ transfer = { rsh = %q }
 	}
 	device := zfstest.Device(t, dst+"/vol")
 	defer device.Close()
-	link := zfs.DeviceOf(dst + "/vol") // as udev makes it
+	link := zfs.DeviceOf(dst + "/vol") // udev would create this link
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
 	require.NoError(t, os.Symlink(device.Name(), link))
 	defer os.Remove(link)
@@ -220,8 +220,8 @@ transfer = { rsh = %q }
 	require.Equal(t, left, strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst)))
 }
 
-// TestZFSMirrorByAUser follows the commands that check prints for a user other than root. They are
-// enough to set copies aside and to mirror the source.
+// TestZFSMirrorByAUser runs the commands that check prints for an ordinary user, and
+// expects them to suffice for on_divergence = "rotate" and for a mirror.
 func TestZFSMirrorByAUser(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -249,12 +249,12 @@ on_divergence = "rotate"
 	require.NoError(t, os.MkdirAll(r.state, 0o777))
 	t.Cleanup(func() { _ = os.RemoveAll(r.state) })
 	require.NoError(t, os.Chmod(r.state, 0o777))
-	for dir := r.file; dir != "/"; dir = filepath.Dir(dir) { // for the user to read
+	for dir := r.file; dir != "/"; dir = filepath.Dir(dir) { // the user must be able to read the file
 		info, err := os.Stat(dir)
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(dir, info.Mode().Perm()|0o555))
 	}
-	r.at(t, time.Now(), "status", "home") // makes the program with another clock
+	r.at(t, time.Now(), "status", "home") // creates the program with another clock
 	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
 	as := func(verb string, args ...string) ending {
 		bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-at")

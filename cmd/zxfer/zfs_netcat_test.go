@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// plainHost makes beta a host where no zxfer runs, with an nc of a dialect.
+// plainHost gives beta an nc of a dialect, for transfers that run no zxfer there.
 func plainHost(t *testing.T, nc string) {
 	t.Helper()
 	link := filepath.Join(labDir, "bin", "nc")
@@ -23,13 +23,13 @@ func plainHost(t *testing.T, nc string) {
 	t.Cleanup(func() { _ = os.Remove(link) })
 }
 
-// plain is the flags of a send by plain tools.
+// plain returns the arguments of a send with plain tools.
 func plain(args ...string) []string {
 	return append([]string{"send", "--wire", "nc", "--trusted-link"}, args...)
 }
 
-// There and back, in full and by increments, with names and values that a shell
-// must not read. The package netcat tries every nc.
+// TestZFSNetcat sends with nc to beta and back, in full and incrementally, with names and
+// values that a shell must not interpret. Package netcat tests every nc.
 func TestZFSNetcat(t *testing.T) {
 	lab(t)
 	plainHost(t, "nc.openbsd")
@@ -62,7 +62,7 @@ func TestZFSNetcat(t *testing.T) {
 	nothingLeft(t)
 }
 
-// waitFor waits for a process of a host and returns its number.
+// waitFor waits for a process of a host and returns its PID.
 func waitFor(t *testing.T, host string, words ...string) (pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -108,7 +108,7 @@ func TestZFSNetcatKilled(t *testing.T) {
 				}
 			})
 			if c.from == src {
-				_ = exec.Command("zfs", "destroy", "-r", target).Run() // of the one before
+				_ = exec.Command("zfs", "destroy", "-r", target).Run() // from the previous case
 			}
 			p := start(t, slow(c.from, c.to)...)
 			host := alphaPool
@@ -131,14 +131,16 @@ func TestZFSNetcatKilled(t *testing.T) {
 	}
 }
 
-// zfsList is what there is of a dataset, "" if it is not there.
+// zfsList returns the names of a dataset, its descendants and their snapshots, or "" if the
+// dataset does not exist.
 func zfsList(d string) string {
-	out, _ := exec.Command("zfs", "list", "-H", "-t", "all", "-o", "name", "-r", d).Output() // it may not be there
+	out, _ := exec.Command("zfs", "list", "-H", "-t", "all", "-o", "name", "-r", d).Output() // the dataset may not exist
 	return string(out)
 }
 
-// Each row of the table in docs/howto/limited-hosts.md: what works with a host where no zxfer runs,
-// and what is refused before anything is changed.
+// TestZFSNetcatVerbs checks each row of the table in docs/howto/limited-hosts.md. It lists
+// which commands work with a host without zxfer, and which are refused before anything
+// changes.
 func TestZFSNetcatVerbs(t *testing.T) {
 	lab(t)
 	plainHost(t, "nc.openbsd")

@@ -14,7 +14,7 @@ func TestZFSPromote(t *testing.T) {
 	lab(t)
 	for _, tt := range []struct {
 		name         string
-		cloned, both bool // the clone was sent before, and a snapshot of both since
+		cloned, both bool // the clone was sent before; a later snapshot of both was sent too
 		moved        string
 	}{
 		{name: "goes on", cloned: true, both: true},

@@ -15,18 +15,17 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// listCache are the columns that the ZFS event daemon lists for zfs-mount-generator,
-// which makes mount units of the rows at boot.
+// listCache holds the columns that the ZFS event daemon lists for zfs-mount-generator,
+// which creates mount units from the rows at boot.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/cmd/zed/zed.d/history_event-zfs-list-cacher.sh.in
 const listCache = "name,mountpoint,canmount,atime,relatime,devices,exec,readonly,setuid,nbmand,encroot,keylocation," +
 	"org.openzfs.systemd:requires,org.openzfs.systemd:requires-mounts-for,org.openzfs.systemd:before,org.openzfs.systemd:after," +
 	"org.openzfs.systemd:wanted-by,org.openzfs.systemd:required-by,org.openzfs.systemd:nofail,org.openzfs.systemd:ignore"
 
-// A source that was broken into once had a copy mounted at /root/.ssh, by a property
-// whose value was a row of zfs list. It also had programs with setuid run below a
-// parent with setuid=off, units of systemd depend on its copies, and jobs, snapshot tools
-// and the boot menu take them.
+// TestZFSForeignProperties replicates from a compromised source, and expects no hostile
+// property to take effect on the target. Among others, a value forges a row of zfs list to
+// mount a copy at /root/.ssh.
 func TestZFSForeignProperties(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -99,7 +98,7 @@ properties = { carry = true }
 		}
 	}
 
-	// A client of the key that leaves out the checks of zxfer's plans.
+	// This client of the key omits the checks of zxfer's plans.
 	for property, value := range attack {
 		spec, err := json.Marshal(zfs.ReceiveSpec{Target: dst + "/forged", Set: map[string]string{property: value}, Carry: zfs.Carry{All: true, Named: []string{property}}})
 		require.NoError(t, err)
@@ -108,19 +107,19 @@ properties = { carry = true }
 	}
 	require.Error(t, exec.Command("zfs", "list", dst+"/forged").Run())
 
-	// The administrator's own typing is checked, too.
+	// Values on the command line are also checked.
 	o := zxfer(t, "send", "-o", "a:b="+row("typed"), src, "beta:"+dst+"/typed")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "one printable line")
 
-	// What a key may know of what is above its grant.
+	// The key may read only a few properties above its grant.
 	answer, all := hostile(t, key, request("properties", fmt.Sprintf(`{"names":[%q],"properties":["mountpoint"]}`, betaPool)))
 	require.Contains(t, all, "policy forbids", "%v", answer)
 	_, all = hostile(t, key, request("list", fmt.Sprintf(`{"dataset":%q,"recursive":true}`, dst)))
 	require.Contains(t, all, `"ancestors"`)
 	require.NotContains(t, all, mountpoint(t, betaPool)+`"`)
 
-	// Every property that this release has is decided about.
+	// zxfer must know every property of this release.
 	var unknown []string
 	for property := range strings.FieldsSeq(zfsCmd(t, "get", "-H", "-o", "property", "all", dst+"/p")) {
 		if !zfs.Known(property) {

@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A policy of sanoid that nothing sends goes on as a job without a target:
-// snapshots by the clock, what the grid keeps, what it never touches.
+// TestZFSReplicateAlone imports a sanoid policy without transfers as a job without a
+// target. The job takes snapshots on schedule, applies its retention policy, and keeps
+// snapshots that others took or hold.
 func TestZFSReplicateAlone(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
 	zfsCmd(t, "create", src+"/a")
-	zfsCmd(t, "snapshot", "-r", src+"@autosnap_old_hourly") // adopted
+	zfsCmd(t, "snapshot", "-r", src+"@autosnap_old_hourly") // the job adopts these
 	zfsCmd(t, "snapshot", src+"/a@mine")
 	conf := filepath.Join(t.TempDir(), "sanoid.conf")
 	require.NoError(t, os.WriteFile(conf, []byte("["+src+"]\nrecursive = yes\nhourly = 1\ndaily = 2\nmonthly = 0\n"), 0o600))
@@ -28,13 +29,13 @@ func TestZFSReplicateAlone(t *testing.T) {
 	require.Contains(t, o.stderr, "1 left by hand", "sanoid's timer")
 	text, err := os.ReadFile(r.file)
 	require.NoError(t, err)
-	// The grid reaches further than sanoid's numbers. The rest of the test
-	// has a small one.
+	// The imported retention policy keeps more than sanoid's numbers. The rest of the test
+	// uses a smaller one.
 	require.Contains(t, string(text), "[job.retention]\nhourly = 3\ndaily = 4\nalso = [")
 	grid, _, _ := strings.Cut(string(text), "[job.retention]")
 	r.write(t, grid+"[job.retention]\nhourly = 1\ndaily = 2\n")
 
-	// Hours of the day after now, and of the one after that.
+	// Hours from 0 are tomorrow's, and hours from 24 are those a day later.
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
 	at := func(hour int) time.Time { return day.Add(time.Duration(hour) * time.Hour) }
 	name := func(hour int) string { return "zxfer_" + job + "_" + at(hour).Format("2006-01-02_15:04:05") }

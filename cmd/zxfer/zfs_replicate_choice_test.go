@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is sent where goes by a property that is inherited, by names, by rank and by
-// time, each target in its own way, from the host that is asked for it. A copy that is
-// gone is begun anew only where that is asked for.
+// TestZFSReplicateChoice pulls, and selects datasets and snapshots by an inherited
+// property, by name, by count and by age, for each target separately. A deleted copy is
+// sent again only on request.
 func TestZFSReplicateChoice(t *testing.T) {
 	lab(t)
-	dst, src := dataset(t) // fetched
+	dst, src := dataset(t) // the source is on beta
 	for _, d := range []string{src, src + "/a", src + "/a/sub", src + "/a/tmp1", src + "/b"} {
 		zfsCmd(t, "create", d)
 	}
@@ -69,7 +69,7 @@ snapshots = { since = "1h" }
 	require.Equal(t, []string{"s4", "s6", "s7"}, snapshotNames(t, dst+"/few/a"))
 	require.Equal(t, []string{"s1", "s2", "s3", "s4", "s7"}, snapshotNames(t, dst+"/hour/a/sub"))
 
-	// What is marked no more stays as it is there; what is gone is not begun anew.
+	// An excluded copy is kept unchanged. A deleted copy is not sent again.
 	zfsCmd(t, "set", "zxfer:job=off", src+"/a/tmp1")
 	for _, h := range holdsOf(t, dst+"/few/a/sub") {
 		name, tag, _ := strings.Cut(h, " ")

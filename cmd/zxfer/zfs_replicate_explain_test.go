@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// datasetRecord is a dataset's part of the newest record, nil where it had
+// datasetRecord returns a dataset's part of a run's record, or nil if the dataset had
 // nothing to send.
 func datasetRecord(r *statedir.Run, source string) *outcome.Dataset {
 	for i := range r.Targets[0].Datasets {
@@ -27,9 +27,9 @@ func datasetRecord(r *statedir.Run, source string) *outcome.Dataset {
 	return nil
 }
 
-// Each of several datasets goes wrong in its own way: each is explained with
-// a way out, none is touched, and the one that is well arrives. Then every
-// hint is followed, and all is well again.
+// TestZFSReplicateExplains causes a different conflict in each of several datasets. It
+// expects a run to explain each with a hint, to change none of them and to send the others,
+// and a run after all hints to succeed.
 func TestZFSReplicateExplains(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -102,7 +102,7 @@ to = "beta:%s"
 	zfsCmd(t, "rename", dst+"/recreated", dst+"/recreated-old")
 	zfsCmd(t, "unmount", dst+"/modified")
 	zfsCmd(t, "rollback", strings.TrimSpace(zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dst+"/modified")))
-	zfsCmd(t, "set", "readonly=on", dst+"/modified") // else reading it would change it again
+	zfsCmd(t, "set", "readonly=on", dst+"/modified") // otherwise reading would change it again
 	zfsCmd(t, "destroy", dst+"/diverged@theirs")
 	at = at.Add(time.Hour)
 	r.must(t, at, "run", "j")
@@ -110,14 +110,14 @@ to = "beta:%s"
 		sameFiles(t, src+"/"+d, dst+"/"+d)
 	}
 
-	// The source of a job was renamed, then destroyed.
+	// The source of the job was renamed.
 	zfsCmd(t, "rename", src, src+"-elsewhere")
 	o = r.at(t, at.Add(time.Hour), "run", "j")
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "was renamed to "+src+"-elsewhere")
 	zfsCmd(t, "rename", src+"-elsewhere", src)
 
-	// A run that is under way is left alone.
+	// A second run refuses and leaves the first one alone.
 	slow := newReplication(t, strings.Replace(string(must(os.ReadFile(r.file))), "echo $ZXFER_JOB >", "touch "+dir+"/here; while [ ! -e "+dir+"/go ]; do sleep 0.1; done; : >", 1))
 	slow.state = r.state
 	p := slow.startAt(t, at.Add(2*time.Hour), "run", "j")
@@ -140,7 +140,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// 25 snapshots that hold nothing are one stream.
+// TestZFSReplicateManyPending expects one stream for 25 empty snapshots.
 func TestZFSReplicateManyPending(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -157,7 +157,8 @@ func TestZFSReplicateManyPending(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// Retention destroys 1,000 snapshots, 10,000 at the long level, and no protected one.
+// TestZFSReplicatePruneMany destroys 1,000 snapshots, 10,000 at the long level, and expects
+// it to keep protected ones.
 func TestZFSReplicatePruneMany(t *testing.T) {
 	lab(t)
 	datasets, snapshots := 40, 26 // one process takes each snapshot of all datasets

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// A host moves from sanoid and syncoid to zxfer: their own snapshots and copies
-// are gone on with, nothing is sent in full again.
+// TestZFSReplicateImport migrates a host from sanoid and syncoid to zxfer. The jobs
+// continue from the existing snapshots and copies, and send nothing in full.
 func TestZFSReplicateImport(t *testing.T) {
 	lab(t)
 	for _, tool := range []string{"sanoid", "syncoid"} {
@@ -44,10 +44,10 @@ func TestZFSReplicateImport(t *testing.T) {
 	fill(t, src+"/a", "y", 1<<20)
 	now := time.Now().Add(time.Hour)
 	job := strings.TrimPrefix(src, alphaPool+"/")
-	sender := job + "-2" // syncoid's
+	sender := job + "-2" // imported from syncoid
 	r.must(t, now, "run", job)
-	// syncoid's copies are mounted, and so were modified: mountpoints were made
-	// in them. check names the way out.
+	// syncoid leaves its copies mounted. ZFS created mountpoints in them, which modified
+	// them. check prints the remedy.
 	require.Contains(t, o.stderr, "zfs set readonly=on "+dst)
 	zfsCmd(t, "set", "readonly=on", dst)
 	o = r.at(t, now, "check", sender)
@@ -66,15 +66,16 @@ func TestZFSReplicateImport(t *testing.T) {
 		require.True(t, slices.ContainsFunc(snapshotNames(t, d), func(n string) bool { return strings.HasPrefix(n, "zxfer_"+job+"_") }), d)
 	}
 
-	// Sanoid would keep both, as there are no more of their kind.
+	// Sanoid would keep both, because it has no others of their kind.
 	r.must(t, now.Add(2*time.Hour), "run", job)
 	require.Subset(t, snapshotNames(t, src+"/a"), sanoids)
 	nothingLeft(t)
 }
 
-// The first run after an import leaves all that sanoid itself leaves, at dates
-// where the calendar's periods are not sanoid's. Below the long level it leaves out the
-// monthly case: the defaults keep monthly snapshots, too.
+// TestZFSReplicateImportKeepsWhatSanoidKeeps expects the first run after an import to keep
+// every snapshot that sanoid keeps, on dates on which calendar periods differ from
+// sanoid's. Below the long level it skips the monthly case, because the defaults also keep
+// monthly snapshots.
 func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
 	lab(t)
 	if _, err := exec.LookPath("sanoid"); err != nil {

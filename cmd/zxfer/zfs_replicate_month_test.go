@@ -21,13 +21,12 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// monthDatasets are those of the month's job, below its source.
+// monthDatasets returns the datasets of the month's job, relative to its source.
 func monthDatasets() []string { return []string{"", "/a", "/a/b"} }
 
-// mainMonth runs the job of a file again and again in one process, as its
-// timer would, with a clock that jumps from one run to the next; before each
-// it changes every dataset a little. One line on standard output tells of
-// each run: its number and its exit code.
+// mainMonth runs a job repeatedly in one process, as its timer would, with a clock that
+// jumps between runs. Before each run it changes a file in every dataset. It prints the
+// number and the exit code of each run.
 //
 //	zxfer-month FILE STATE SOURCE MOUNTPOINT BEGIN STEP FIRST LAST
 func mainMonth() {
@@ -66,10 +65,9 @@ func mainMonth() {
 	_ = r.Close() // the process ends
 }
 
-// A month of a job with three datasets and two targets, ten days below the long level. One
-// target cannot be reached for a third of the time. The process is killed and the link cut
-// at random moments. At the end both targets hold exactly the snapshots that the retention
-// policy keeps, no dataset was sent in full twice, and the contents are the same.
+// TestZFSReplicateMonth simulates a month of a job with two targets, ten days below the
+// long level, with kills, link cuts and an unreachable target. It expects exactly the
+// snapshots that the retention policies keep, equal contents, and no second full send.
 func TestZFSReplicateMonth(t *testing.T) {
 	lab(t)
 	// ZXFER_MONTH_STEP=1h takes twelve times as long.
@@ -125,8 +123,8 @@ transfer = { rsh = "%s" }
 	kills, cuts, failed := 0, 0, 0
 
 	started := time.Now()
-	// stretch runs the runs from first to last; what is killed goes on with
-	// the next run.
+	// stretch executes the runs from first to last. After a kill it continues with the next
+	// run.
 	stretch := func(first, last int, faults bool) {
 		for first <= last {
 			upTo := last
@@ -137,7 +135,7 @@ transfer = { rsh = "%s" }
 			}
 			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(upTo))
 			if fault != "" {
-				// In the midst of one of its runs.
+				// Strike in the middle of a run.
 				deadline := time.After(testenv.Timeout())
 				for strings.Count(p.stdout.String(), "\n") < 1 {
 					select {
@@ -171,7 +169,7 @@ transfer = { rsh = "%s" }
 				}
 			}
 			if fault == "kill" {
-				first = max(first, done+1) // the one that was killed is lost
+				first = max(first, done+1) // a killed run is not repeated
 				if done+1 <= upTo {
 					first = done + 2
 				}
@@ -182,7 +180,7 @@ transfer = { rsh = "%s" }
 		}
 	}
 	stretch(0, goes*perDay-1, true)
-	r.write(t, file(away)) // the far target
+	r.write(t, file(away)) // the far target is unreachable
 	stretch(goes*perDay, comes*perDay-1, false)
 	r.write(t, file(there))
 	stretch(comes*perDay, runs-3, true)
@@ -193,7 +191,7 @@ transfer = { rsh = "%s" }
 	require.Positive(t, cuts)
 	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)
 
-	// What the grid says of all snapshots that were ever taken.
+	// Apply the retention policies to all snapshots that were ever taken.
 	log, err := statedir.Peek(r.state, "month").Runs(1 << 20)
 	require.NoError(t, err)
 	fulls := map[string]int{}
@@ -208,8 +206,8 @@ transfer = { rsh = "%s" }
 			taken[rec.Started.Format("m-200601021504")] = true
 		}
 	}
-	// A run that was killed leaves no record; its snapshots, where it got that
-	// far, are on the source or were kept by nobody.
+	// A killed run leaves no record. If it took snapshots, they are on one of the hosts, or
+	// no policy keeps them.
 	for _, d := range monthDatasets() {
 		for _, side := range []string{src + d, dst + "/near" + d, dst + "/far" + d} {
 			for _, name := range snapshotNames(t, side) {
@@ -225,8 +223,7 @@ transfer = { rsh = "%s" }
 		newest := points[len(points)-1].Name
 		sameSnapshot(t, src+d+"@"+newest, dst+"/near"+d+"@"+newest)
 		sameSnapshot(t, src+d+"@"+newest, dst+"/far"+d+"@"+newest)
-		// A dataset that was sent in full twice would have another GUID of
-		// its own: what arrived first is still there.
+		// There is one copy. The records below show the number of full sends.
 		require.Equal(t, 1, strings.Count(zfsCmd(t, "list", "-H", "-o", "name", dst+"/near"+d), "\n"))
 		for _, side := range []string{src + d, dst + "/near" + d, dst + "/far" + d} {
 			var held []string
@@ -258,8 +255,8 @@ transfer = { rsh = "%s" }
 	nothingLeft(t)
 }
 
-// sameSnapshot compares the files of two snapshots. Unlike those of mounted
-// datasets they hold nothing of the datasets below.
+// sameSnapshot compares the files of two snapshots. Unlike a mounted dataset, a snapshot
+// contains no files of descendants.
 func sameSnapshot(t *testing.T, a, b string) {
 	t.Helper()
 	dirs := []string{t.TempDir(), t.TempDir()}

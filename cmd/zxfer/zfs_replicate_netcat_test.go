@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// Replication to a host where no zxfer runs, and from it: snapshots, holds,
-// bookmarks and pruning there are by its zfs alone.
+// TestZFSReplicateNetcat replicates to and from a host without zxfer. Plain zfs commands
+// manage the snapshots, holds and bookmarks there.
 func TestZFSReplicateNetcat(t *testing.T) {
 	lab(t)
 	plainHost(t, "nc.openbsd")
@@ -78,7 +78,7 @@ to = %q
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", back), "/c", "it is not marked, whatever it says")
 	nothingLeft(t)
 
-	// What cannot be done is refused by the check, with what to do.
+	// check refuses unsupported settings and prints a remedy.
 	text := fmt.Sprintf("[[job]]\nname = \"out\"\nsource = %q\ntransfer = { wire = \"nc\"%%s }\n[[job.target]]\nname = \"far\"\nto = %%q\n", "beta:"+dst)
 	for _, c := range []struct{ consent, to, want, hint string }{
 		{", trusted_link = true", "gamma:vault", `transfer.wire = "nc" requires one local and one remote side`, "run zxfer on one of the two hosts"},

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// shim logs every call of zfs on both hosts until the test ends; the function
-// returns the calls since it was last asked.
+// shim logs every call of zfs on both hosts until the test ends. The function that it
+// returns lists the calls since its previous call.
 func shim(t *testing.T) func() []string {
 	t.Helper()
 	path, log := filepath.Join(labDir, "bin", "zfs"), filepath.Join(t.TempDir(), "calls")
@@ -39,13 +39,13 @@ func listings(calls []string) (out []string) {
 	return out
 }
 
-// tellsWhatChanged tells whether OpenZFS says when the snapshots of a dataset changed.
+// tellsWhatChanged reports whether OpenZFS has the property snapshots_changed.
 func tellsWhatChanged() bool {
 	return exec.Command("zfs", "get", "-H", "snapshots_changed", alphaPool).Run() == nil
 }
 
-// A run with nothing to do lists no snapshots, on neither side; one with
-// something to do for one dataset lists those of that one.
+// TestZFSReplicateSettled expects a run with nothing to do to list no snapshots on either
+// side. If one dataset has changed, a run lists only that dataset's snapshots.
 func TestZFSReplicateSettled(t *testing.T) {
 	lab(t)
 	if !tellsWhatChanged() {
@@ -68,7 +68,7 @@ name = "near"
 to = "beta:%s"
 `, src, dst))
 	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-	nextSecond(t) // zxfer trusts no listing that begins within two seconds of a change
+	nextSecond(t) // zxfer distrusts a listing that starts within two seconds of a change
 	nextSecond(t)
 	calls := shim(t)
 	r.must(t, at, "run", "many")
@@ -89,7 +89,7 @@ to = "beta:%s"
 	require.Equal(t, []int{1, 30}, []int{last.Sent, last.Unchanged})
 	require.Equal(t, guids(t, src+"/d07"), guids(t, dst+"/d07"))
 
-	// What is kept in the pool survives an export, and a change shows after it.
+	// The record in the pool survives an export, and a later change is detected.
 	run(t, "zpool", "export", betaPool)
 	run(t, "zpool", "import", "-d", filepath.Join(labDir, "disk"), betaPool)
 	zfsCmd(t, "release", replicate.Tag("many", "near"), dst+"/d08@s1")

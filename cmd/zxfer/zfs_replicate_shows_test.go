@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A run on a terminal shows what a transfer of its own would, by the names of its
-// targets, and a total of all; without one it says what came of it, and no more.
+// TestZFSReplicateShows expects a run on a terminal to show each transfer with the name of
+// its target, and a total. Without a terminal, the run prints only its result.
 func TestZFSReplicateShows(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -39,7 +39,7 @@ target = [{ name = "far", to = "beta:%s/far", transfer = { bandwidth = "1M" } }]
 	o := p.wait(t)
 	require.Equal(t, 0, o.code, "%q", shown)
 	require.Contains(t, o.stdout, "home: done in ")
-	shows(t, shown, `(: done, [^\x1b]*\r\n|\x1b\[J)$`) // nothing that was live stays
+	shows(t, shown, `(: done, [^\x1b]*\r\n|\x1b\[J)$`) // the live lines were removed
 
 	fill(t, src+"/a", "g", 1<<20)
 	again := start(t, "replicate", "run", "-c", r.file, "--state-dir", r.state, "home").wait(t)

@@ -19,8 +19,7 @@ import (
 	"zxfer/pkg/replicate/statedir"
 )
 
-// mainAt is zxfer with another clock: it begins at ZXFER_TEST_NOW (Unix
-// seconds).
+// mainAt runs zxfer with a clock that starts at ZXFER_TEST_NOW, in Unix seconds.
 func mainAt() {
 	at, err := strconv.ParseInt(os.Getenv("ZXFER_TEST_NOW"), 10, 64)
 	if err != nil {
@@ -34,7 +33,7 @@ func mainAt() {
 	os.Exit(code)
 }
 
-// replication is a job file and its records.
+// replication is a job file and its state directory.
 type replication struct {
 	file, state string
 }
@@ -52,7 +51,7 @@ func (r *replication) write(t *testing.T, text string) {
 	require.NoError(t, os.WriteFile(r.file, []byte(text), 0o600))
 }
 
-// startAt starts zxfer replicate on alpha at a time.
+// startAt starts zxfer replicate on alpha with its clock at a time.
 func (r *replication) startAt(t *testing.T, at time.Time, verb string, args ...string) *process {
 	t.Helper()
 	at1 := strconv.FormatInt(at.Unix(), 10)
@@ -76,7 +75,7 @@ func (r *replication) must(t *testing.T, at time.Time, verb string, args ...stri
 	return o
 }
 
-// last is the newest record of a job.
+// last returns the most recent record of a job.
 func (r *replication) last(t *testing.T, job string) *statedir.Run {
 	t.Helper()
 	runs, err := statedir.Peek(r.state, job).Runs(1)
@@ -85,7 +84,7 @@ func (r *replication) last(t *testing.T, job string) *statedir.Run {
 	return runs[0]
 }
 
-// holdsOf lists "snapshot tag" below a dataset.
+// holdsOf lists the holds of a dataset and its descendants as "snapshot tag".
 func holdsOf(t *testing.T, d string) (out []string) {
 	t.Helper()
 	holds, err := heldBelow(d)
@@ -106,8 +105,8 @@ func snapshotNames(t *testing.T, d string) []string {
 	return out
 }
 
-// One job, one target: the first run, an increment, nothing new, retention,
-// holds and bookmarks, status, log, metrics.
+// TestZFSReplicate runs a job with one target: full and incremental sends, a run with
+// nothing new, retention, holds, bookmarks, status, log and metrics.
 func TestZFSReplicate(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -180,7 +179,7 @@ properties = { set = { "org.example:kept" = "yes" } }
 	require.NoError(t, err)
 	require.Contains(t, string(metrics), fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"home\",source=%q,target=\"near\"} %d\n", src+"/a", base.Add(4*time.Hour).Unix()))
 
-	// The job is gone: its holds are stale.
+	// After the job is renamed, its former holds are stale.
 	require.Contains(t, r.must(t, at, "holds").stdout, "needed\tlocal:"+src+"@"+name(4))
 	text, err := os.ReadFile(r.file)
 	require.NoError(t, err)

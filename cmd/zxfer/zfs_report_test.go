@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The page of a send that is interrupted says so and what arrived; that of the
-// command which resumes it, what it found there.
+// TestZFSReport expects the page of an interrupted send to report the interruption and the
+// received data. The page of the command that resumes it reports the data that had arrived
+// before.
 func TestZFSReport(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -27,11 +28,11 @@ func TestZFSReport(t *testing.T) {
 			require.Regexp(t, regexp.MustCompile(w), string(htmlFile))
 		}
 	}
-	mustZxfer(t, "send", "-n", "--report", file, src+"@a", "beta:"+dst) // and zxfer is there then
+	mustZxfer(t, "send", "-n", "--report", file, src+"@a", "beta:"+dst) // this also brings zxfer to beta
 	page(`planned, nothing changed`, `<td>full @a<`)
 	args := []string{"send", "--report", file, "--bwlimit", "4MiB", src + "@a", "beta:" + dst}
 	p := start(t, args...)
-	received(t, p, betaPool, isZFS("receive"), 12<<20) // of 24: three seconds, which are in the plot
+	received(t, p, betaPool, isZFS("receive"), 12<<20) // half of it, after three seconds, so that the plot has points
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, "%s", o)

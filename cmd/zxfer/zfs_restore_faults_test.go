@@ -51,7 +51,7 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	kept := run(t, "sha256sum", ballast)
 	args := []string{"restore", "beta:" + dst, "tight/back"}
 	p := start(t, append(args, "--bwlimit", "1MiB")...)
-	received(t, p, alphaPool, isZFS("receive"), 2<<20) // of @two
+	received(t, p, alphaPool, isZFS("receive"), 2<<20) // while @two arrives
 	receives := pidsOn(t, alphaPool, isZFS("receive"))
 	signal := func(s syscall.Signal) {
 		for _, pid := range receives {
@@ -59,7 +59,7 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 		}
 	}
 	signal(syscall.SIGSTOP) // it cannot complete before the pool is full
-	// Data that arrives between the two commands is no longer available.
+	// If data arrives between the two commands, the second one fails and both are repeated.
 	require.Eventually(t, func() bool {
 		available, err := strconv.ParseInt(value(t, "tight", "available"), 10, 64)
 		return err == nil && exec.Command("zfs", "set", fmt.Sprintf("reservation=%d", available), "tight/other").Run() == nil
@@ -86,9 +86,8 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 }
 
 // TestZFSRestoreKilledInTheEnd kills a restore before or after an operation of its last
-// stage: at each operation at the long level, otherwise at every fifth, so that one kill is at the
-// first operation, one near the middle and one near the end. The same command
-// completes the restore, and the tree is as if it had not been killed.
+// stage, and expects the same command to complete it with the same result. It does so at
+// each operation at the long level, otherwise at every fifth.
 func TestZFSRestoreKilledInTheEnd(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -124,7 +123,7 @@ exit $code
 		cmd := exec.Command(alphaBin, "restore", "-R", "--mount", "--carry", "org.example:note", dst, src)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		_ = cmd.Run() // its exit code tells
+		_ = cmd.Run() // the caller checks its exit code
 		return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, fileText(dir + "/calls")
 	}
 	for at := 1; ; at += testenv.Rounds(5, 5, 1) {
@@ -159,8 +158,8 @@ exit $code
 	require.Equal(t, "yes", value(t, src+"/sealed/a", "mounted"))
 }
 
-// carried returns the local properties that a restore sets again. The location of a key
-// belongs to the host. After a limit was set in a pool, ZFS calls its counts local.
+// carried returns the local properties that a restore sets again. A key's location belongs
+// to the host. If a limit was set in a pool, ZFS reports counts as local.
 func carried(all map[string]property) map[string]string {
 	set := map[string]string{}
 	for name, p := range all {
@@ -175,7 +174,8 @@ func carried(all map[string]property) map[string]string {
 	return set
 }
 
-// TestZFSRestoreParallel restores several datasets of a tree at once, also after it was killed.
+// TestZFSRestoreParallel restores several datasets of a tree in parallel, also after a
+// kill.
 func TestZFSRestoreParallel(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -204,7 +204,7 @@ func TestZFSRestoreParallel(t *testing.T) {
 	}
 }
 
-// partition gives a device a first partition, or takes it away.
+// partition adds a first partition to a device, or deletes it.
 func partition(t *testing.T, device string, op int32) {
 	t.Helper()
 	f, err := os.Open(device)
@@ -220,7 +220,8 @@ func partition(t *testing.T, device string, op int32) {
 	require.Zero(t, errno)
 }
 
-// A volume that a program has open, or a partition of it, is not changed under it, and the program is named.
+// TestZFSRestoreOverAVolumeInUse restores over a volume while a process has it or a
+// partition of it open. The restore refuses, changes nothing and names the process.
 func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -257,7 +258,7 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	zfsCmd(t, "destroy", src+"@two")
 	state := guids(t, src)
 	partition(t, device, unix.BLKPG_ADD_PARTITION)
-	// A node of the same number elsewhere, and in the end no link to the device.
+	// Open the device also through another node, and then without a link to it.
 	other := "/dev/zxfer-test-node" // devices in /tmp cannot be opened
 	t.Cleanup(func() { _ = os.Remove(other) })
 	var st unix.Stat_t
@@ -300,11 +301,11 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	require.NoError(t, destroyAll(src))
 	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, src)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
-	o := r.at(t, at.Add(time.Hour), "run", "home") // its first stream comes
+	o := r.at(t, at.Add(time.Hour), "run", "home") // the first stream is arriving
 	t.Log(o)
 	require.NotEqual(t, 0, o.code, o)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
-	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two
+	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two streams
 	t.Log(o)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, src+" is running")
@@ -318,8 +319,8 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	require.Greater(t, len(guids(t, src)), len(want))
 }
 
-// TestZFSRestoreWithoutItsPool restores into a pool that is not imported, and into a suspended one. The
-// error says so, and nothing hangs.
+// TestZFSRestoreWithoutItsPool restores into a pool that is not imported, and into a
+// suspended one. The error names the cause, and nothing hangs.
 func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -344,7 +345,7 @@ func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	require.NoError(t, writes.Start())
 	go func() { _ = writes.Wait() }()
 	require.Eventually(t, func() bool {
-		return strings.Contains(fileText("/proc/spl/kstat/zfs/sick/state"), "SUSPENDED") // zpool list may wait
+		return strings.Contains(fileText("/proc/spl/kstat/zfs/sick/state"), "SUSPENDED") // zpool list may hang
 	}, testenv.Timeout(), 200*time.Millisecond)
 	o = start(t, args...).wait(t)
 	t.Log(o)
@@ -365,7 +366,7 @@ func TestZFSRestoreFilesWithOneKey(t *testing.T) {
 	fill(t, src, "f", 24<<20)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustHere(t, "send", src, dst)
-	// read starts a restore and stops it as soon as it reads.
+	// read starts a restore and stops it with a signal as soon as it reads.
 	read := func() *process {
 		to := t.TempDir()
 		p := start(t, "restore", "--key-file", key, "--bwlimit", "3MiB", "--buffer", "2MiB", "--files", "f", dst, to)

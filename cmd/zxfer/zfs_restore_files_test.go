@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// requireSameTree demands that two directories hold the same, owners, times and
-// attributes included.
+// requireSameTree requires two directories to have the same files, including owners, times
+// and attributes.
 func requireSameTree(t *testing.T, want, got string) {
 	t.Helper()
 	list := func(dir string) (all []files.File) {
@@ -40,7 +40,7 @@ func requireSameTree(t *testing.T, want, got string) {
 	require.Equal(t, list(want), list(got))
 }
 
-// furnish puts files of all sorts into a dataset of alpha.
+// furnish creates files of all kinds in a dataset on alpha and returns its mountpoint.
 func furnish(t *testing.T, ds string) (dir string) {
 	t.Helper()
 	dir = mountpoint(t, ds)
@@ -53,7 +53,7 @@ func furnish(t *testing.T, ds string) (dir string) {
 	require.NoError(t, os.Chown(dir+"/alice/docs/big", 1234, 4321))
 	require.NoError(t, os.Chown(dir+"/alice/docs", 1234, 4321))
 	require.NoError(t, os.Chmod(dir+"/alice/docs", 0o2750))
-	// The tmpfs of older kernels, into which tests restore, takes none.
+	// On older kernels tmpfs, into which tests restore, does not support user attributes.
 	if unix.Setxattr(t.TempDir(), "user.note", []byte("kept"), 0) == nil {
 		require.NoError(t, unix.Setxattr(dir+"/alice/docs/big", "user.note", []byte("kept"), 0))
 	}
@@ -96,9 +96,9 @@ func TestZFSRestoreFiles(t *testing.T) {
 	mustZxfer(t, "restore", "--files", "alice/docs/", "--files", "other", "beta:"+dst+"@one", to)
 	requireSameTree(t, dir+"/alice/docs", to+"/docs")
 	require.FileExists(t, to+"/other")
-	mustZxfer(t, "restore", "--files", "alice", src, "beta:"+to+"/there") // the other way, and where there is no copy
+	mustZxfer(t, "restore", "--files", "alice", src, "beta:"+to+"/there") // in the other direction, and of a dataset that is not a copy
 	requireSameTree(t, dir+"/alice", to+"/there/alice")
-	mustZxfer(t, "restore", "--files", "alice", dst, to+"/local") // both pools are of one kernel
+	mustZxfer(t, "restore", "--files", "alice", dst, to+"/local") // both pools belong to one kernel
 
 	require.NoError(t, os.WriteFile(to+"/other", []byte("mine"), 0o600))
 	o := here(t, "restore", "--files", "other", dst, to)
@@ -111,11 +111,12 @@ func TestZFSRestoreFiles(t *testing.T) {
 		require.Equal(t, 3, o.code, o.String())
 	}
 	nothingLeft(t)
-	zfsCmd(t, "destroy", dst+"@one") // nothing holds it
+	zfsCmd(t, "destroy", dst+"@one") // no hold is left
 }
 
-// TestZFSRestoreFilesOfWhatIsEncrypted reads files with a key file, which it needs if the key is not
-// loaded. A killed reader leaves nothing mounted, and its agent unloads the key.
+// TestZFSRestoreFilesOfWhatIsEncrypted reads files with a key file, which it needs if the
+// key is not loaded. If the reader is killed, nothing remains mounted, and its agent
+// unloads the key.
 func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -132,7 +133,6 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	requireSameTree(t, dir, to)
 	require.Equal(t, "unavailable", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)))
 
-	// A reader that is killed leaves nothing mounted, and its agent unloads the key.
 	fill(t, src, "alice/docs/slow", 20<<20)
 	zfsCmd(t, "snapshot", src+"@two")
 	mustZxfer(t, "send", src, "beta:"+dst)
@@ -155,8 +155,8 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestRestrictedKeysReadFilesOfWhatTheyMaySend reads files of a dataset that is not encrypted with a key
-// that may send it. The key writes no files to its host, and uses no key file of its host.
+// TestRestrictedKeysReadFilesOfWhatTheyMaySend reads files of an unencrypted dataset with a
+// key that may send it. The key may not write files to its host, nor use a key file there.
 func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -176,7 +176,8 @@ func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	t.Log(o)
 }
 
-// What is damaged is named, and keeps nothing else from coming.
+// TestZFSRestoreFilesOfADamagedCopy expects a restore to name the damaged files and to
+// restore all others.
 func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
 	lab(t)
 	dir := t.TempDir()
@@ -203,7 +204,7 @@ func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
 	run(t, "zpool", "import", "-d", disk, pool)
 
 	to := dir + "/back"
-	for range 2 { // the second time goes on with what did not come
+	for range 2 { // the second run retries the damaged files
 		o := zxfer(t, "restore", "--files", "/", pool, to)
 		t.Log(o)
 		require.Equal(t, 1, o.code, o.String())
@@ -218,8 +219,8 @@ func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
 	}
 }
 
-// TestZFSRestoreFilesWithACLs restores an ACL if both datasets have ACLs, and otherwise reports that it
-// could not.
+// TestZFSRestoreFilesWithACLs restores a file with an ACL. If the target dataset does not
+// support ACLs, the restore reports that the ACL was lost.
 func TestZFSRestoreFilesWithACLs(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -238,7 +239,7 @@ func TestZFSRestoreFilesWithACLs(t *testing.T) {
 	n, err := unix.Getxattr(mountpoint(t, src+"/back")+"/other", name, got)
 	require.NoError(t, err)
 	require.Equal(t, acl, got[:n])
-	// Where there are none, it is said of the file, which comes.
+	// Without ACLs on the target, the restore writes the file and reports the loss.
 	zfsCmd(t, "set", "acltype=off", src+"/back")
 	o := here(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back")+"/more")
 	require.Equal(t, 1, o.code, o.String())

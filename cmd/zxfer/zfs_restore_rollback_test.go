@@ -16,14 +16,14 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// fullNames are the holds, snapshots and bookmarks of a dataset.
+// fullNames lists the snapshots, bookmarks and holds of a dataset.
 func fullNames(t *testing.T, d string) string {
 	t.Helper()
 	return zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", d) + strings.Join(holdsOf(t, d), "\n")
 }
 
-// TestZFSRestoreRollback rolls the source of a job back to what its copy has, after files were
-// deleted. All that is printed works, and the job goes on with increments.
+// TestZFSRestoreRollback deletes files on the source of a job, and rolls the source back to
+// its copy. All printed commands work, and the job continues with incremental sends.
 func TestZFSRestoreRollback(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -47,7 +47,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	have := func() string { return run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more") }
 	back := []string{"restore", "--rollback", "--mount", "beta:" + dst, src}
 
-	// A moment after the last run: "written" does not tell of it yet.
+	// Directly after a run, the property "written" does not show the change yet.
 	require.NoError(t, os.Remove(mountpoint(t, src)+"/letters"))
 	o := mustZxfer(t, back...)
 	require.Contains(t, o.stderr+o.stdout, "rolled back to "+src+"@"+one, o)
@@ -55,7 +55,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	fill(t, src, "new", 100<<10)
 	two := next()
 
-	// The job ran again since, and somebody took a snapshot.
+	// The job has run again, and another program has taken a snapshot.
 	require.NoError(t, os.RemoveAll(mountpoint(t, src)+"/more"))
 	zfsCmd(t, "snapshot", src+"@auto")
 	fill(t, src, "since", 100<<10)
@@ -69,12 +69,12 @@ func TestZFSRestoreRollback(t *testing.T) {
 	}
 	require.Equal(t, before, state(t))
 
-	// In use: it says who uses it, and nothing is lost.
+	// While the dataset is in use, the restore fails and loses no snapshots.
 	sleep := exec.Command("sleep", "1000")
 	sleep.Dir = mountpoint(t, src)
 	require.NoError(t, sleep.Start())
 	names := fullNames(t, src)
-	back = []string{"restore", "--rollback", "--mount", dst, src} // in the namespace of that process
+	back = []string{"restore", "--rollback", "--mount", dst, src} // in the mount namespace of that process
 	o = here(t, back...)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "busy")
@@ -90,8 +90,8 @@ func TestZFSRestoreRollback(t *testing.T) {
 	three := next()
 	require.Equal(t, guids(t, dst), guids(t, src))
 
-	// Behind the newest snapshot of the copy, which a job holds on both sides; somebody else
-	// holds it, too, and it has a clone.
+	// Roll back further than the copy's most recent snapshot, which a job holds on both
+	// sides. Another hold and a clone prevent that.
 	zfsCmd(t, "hold", "mine", src+"@"+three)
 	zfsCmd(t, "clone", "-o", "mountpoint=none", src+"@"+three, src+"-clone")
 	older := []string{"restore", "--rollback", "--mount", "beta:" + dst + "@" + one, src}
@@ -122,7 +122,8 @@ func TestZFSRestoreRollback(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// TestZFSRestoreRollbackByHand follows the commands that -n prints as the same by hand.
+// TestZFSRestoreRollbackByHand runs the equivalent commands that -n prints, and expects the
+// same result.
 func TestZFSRestoreRollbackByHand(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -151,9 +152,9 @@ func TestZFSRestoreRollbackByHand(t *testing.T) {
 	require.FileExists(t, mountpoint(t, src)+"/f")
 }
 
-// TestZFSRestoreRollbackKilled kills a restore after each of its changes, and at the long level
-// also before each. The same command completes it. A kill before a change leaves on disk what a
-// kill after the previous change leaves.
+// TestZFSRestoreRollbackKilled kills a restore after each of its changes, and expects the
+// same command to complete it. Only the long level kills before each change, which should
+// leave the same state as a kill after the previous one.
 func TestZFSRestoreRollbackKilled(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -168,7 +169,7 @@ n=$(wc -l <%[2]s/calls) at=$(cat %[2]s/at)
 [ $((2 * n + 1)) != $at ] || kill -9 $PPID
 exit $code
 `, zfs, dir), 0o755))
-	// Without the helper of libzfs_core, every change is a command.
+	// Without the helper for libzfs_core, every change is a command.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	restore := func(at int) (code int, calls string) {
 		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
@@ -177,7 +178,7 @@ exit $code
 		cmd := exec.Command(alphaBin, "restore", "--rollback", "--mount", dst+"@one", src)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 		cmd.Stdout, cmd.Stderr = &out, &out
-		_ = cmd.Run() // its exit code tells
+		_ = cmd.Run() // the caller checks its exit code
 		t.Log(out.String())
 		return cmd.ProcessState.ExitCode(), fileText(dir + "/calls")
 	}
@@ -213,7 +214,7 @@ exit $code
 	}
 }
 
-// TestZFSRestoreRollbackOfAVolume rolls a volume back, and no volume that is in use.
+// TestZFSRestoreRollbackOfAVolume restores a volume with --rollback.
 func TestZFSRestoreRollbackOfAVolume(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

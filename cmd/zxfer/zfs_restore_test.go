@@ -18,13 +18,13 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// value is that of a property.
+// value returns the value of a property.
 func value(t *testing.T, dataset, property string) string {
 	t.Helper()
 	return strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", property, dataset))
 }
 
-// A property is one of a dataset, with the source that zfs get prints.
+// property is the value of a property, with the source that zfs get prints.
 type property struct{ value, source string }
 
 // properties returns the properties of a dataset and its descendants by name.
@@ -42,14 +42,14 @@ func properties(t *testing.T, root string) map[string]map[string]property {
 	return all
 }
 
-// here runs zxfer where this test sees what it mounts: ip netns exec, which start
-// uses, has mounts of its own. Both pools are of its host.
+// here runs zxfer in the mount namespace of the test, with both pools on its host. start
+// uses ip netns exec, which has separate mounts.
 func here(t *testing.T, args ...string) ending {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(alphaBin, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // its exit code tells
+	_ = cmd.Run() // the caller checks its exit code
 	return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
@@ -60,16 +60,16 @@ func mustHere(t *testing.T, args ...string) ending {
 	return o
 }
 
-// local are the properties that are set on a dataset itself. Once a limit was set in a
-// pool, ZFS calls its counts so, too.
+// local lists the properties that are set on a dataset itself. It omits counts, which ZFS
+// also reports as local if a limit was set in the pool.
 func local(t *testing.T, dataset string) string {
 	t.Helper()
 	all := zfsCmd(t, "get", "-H", "-s", "local", "-o", "property,value", "all", dataset)
 	return regexp.MustCompile("(filesystem|snapshot)_count\t.*\n").ReplaceAllString(all, "")
 }
 
-// TestZFSRestore restores a filesystem with its history and its properties. It is writable and has no
-// property of the copy, and the next incremental send works.
+// TestZFSRestore restores a filesystem with its history and its properties. The result is
+// writable without properties of the copy, and the next incremental send works.
 func TestZFSRestore(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -80,7 +80,7 @@ func TestZFSRestore(t *testing.T) {
 		nextSecond(t)
 	}
 	mustZxfer(t, "send", "--carry", "org.example:note", src, "beta:"+dst)
-	zfsCmd(t, "set", "filesystem_limit=9", dst) // of what is below ZFS tells filesystem_count as local now
+	zfsCmd(t, "set", "filesystem_limit=9", dst) // now ZFS reports filesystem_count of the descendants as local
 	had, set := guids(t, src), local(t, src)
 	zfsCmd(t, "unmount", src)
 	zfsCmd(t, "rename", src, src+"-lost")
@@ -109,7 +109,7 @@ func TestZFSRestore(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// sealed creates a dataset that a passphrase opens.
+// sealed creates a dataset with a passphrase and returns the file with the passphrase.
 func sealed(t *testing.T, name, passphrase string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "passphrase")
@@ -118,8 +118,8 @@ func sealed(t *testing.T, name, passphrase string) (keyFile string) {
 	return keyFile
 }
 
-// TestZFSRestoreTree restores an encrypted tree. It is one encryption root again: one zfs load-key opens
-// it with its descendants, except for a child with a passphrase of its own. The files are the same, and
+// TestZFSRestoreTree restores an encrypted tree as one encryption root, which one zfs
+// load-key opens, except for a child with another passphrase. The files are the same, and
 // the next incremental sends work.
 func TestZFSRestoreTree(t *testing.T) {
 	lab(t)
@@ -170,7 +170,7 @@ func TestZFSRestoreTree(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	mustHere(t, "send", "-R", src, dst)
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
-	// Locked and opened again, all of it: what was joined is so on disk.
+	// Unload and load the keys, to check that the encryption root is also on disk.
 	run(t, "zfs", "unmount", src)
 	for _, root := range []string{src + "/own", src} {
 		require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", root).Run() == nil }, testenv.Timeout(), 100*time.Millisecond)
@@ -180,7 +180,7 @@ func TestZFSRestoreTree(t *testing.T) {
 	zfsCmd(t, "mount", src+"/a")
 	zfsCmd(t, "mount", src+"/a/b")
 
-	// One alone comes back below the tree, which is open.
+	// Restore a part of the tree while the tree's key is loaded.
 	zfsCmd(t, "destroy", "-r", src+"/a")
 	mustHere(t, "restore", "-R", "--mount", dst+"/a", src+"/a")
 	require.Equal(t, "available", value(t, src+"/a/b", "keystatus"))
@@ -188,9 +188,9 @@ func TestZFSRestoreTree(t *testing.T) {
 	run(t, "cmp", mountpoint(t, was+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
 }
 
-// TestZFSRestoreUnprovedKeys brings a tree back whose key is no passphrase. It is one encryption root
-// again, as in the copy, and the commands that are printed open all of it. A copy that is no such
-// tree comes back as it is, with the commands that join it.
+// TestZFSRestoreUnprovedKeys restores a tree with a raw key as one encryption root, and
+// expects the printed commands to open all of it. If the copy has two encryption roots, the
+// printed commands also join them.
 func TestZFSRestoreUnprovedKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -225,8 +225,8 @@ func TestZFSRestoreUnprovedKeys(t *testing.T) {
 	}
 }
 
-// TestZFSRestoreAt restores the most recent snapshot at a time, and prints which one it is. A time
-// before the oldest snapshot is refused.
+// TestZFSRestoreAt restores the most recent snapshot at a given time, and prints its name.
+// A time before the oldest snapshot is refused.
 func TestZFSRestoreAt(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -288,7 +288,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	require.Equal(t, "default", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "source", "readonly", src)))
 	sameFiles(t, src, dst)
 
-	// Nothing is newer but access times, which change whenever somebody looks.
+	// Only access times are newer. Every read changes them.
 	mount(t, src)
 	zfsCmd(t, "snapshot", src+"@three")
 	mustHere(t, "send", src, dst)
@@ -301,7 +301,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	require.Equal(t, "no", value(t, src, "mounted"))
 	sameFiles(t, src, dst)
 
-	// It went on from the newest snapshot of the copy: that it has itself.
+	// The dataset has the most recent snapshot of the copy, and newer data.
 	mount(t, src)
 	fill(t, src, "since", 300<<10)
 	o = here(t, "restore", dst, src)
@@ -310,7 +310,7 @@ func TestZFSRestoreOver(t *testing.T) {
 	mustHere(t, "restore", "--rollback", dst, src)
 	sameFiles(t, src, dst)
 
-	// Of another history: it stays.
+	// A dataset with another history is kept.
 	zfsCmd(t, "destroy", "-r", src)
 	zfsCmd(t, "create", src)
 	zfsCmd(t, "snapshot", src+"@one")
@@ -319,8 +319,8 @@ func TestZFSRestoreOver(t *testing.T) {
 	require.Contains(t, o.stderr, "zfs rename "+src+" "+src+"-old")
 }
 
-// A send with --rollback reaches a copy that is mounted and read all the time, as each
-// access time is a change.
+// TestZFSSendOverWhatIsRead sends with --rollback to a copy that is mounted and read all
+// the time. Each new access time is a change.
 func TestZFSSendOverWhatIsRead(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -343,8 +343,8 @@ func TestZFSSendOverWhatIsRead(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// TestZFSRestoreGoesOn interrupts a restore, has it run out of space, and leaves its last stage undone.
-// The same command completes it.
+// TestZFSRestoreGoesOn interrupts a restore, lets it run out of space, and reverts its last
+// stage. The same command completes it.
 func TestZFSRestoreGoesOn(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -372,13 +372,13 @@ func TestZFSRestoreGoesOn(t *testing.T) {
 	require.Empty(t, local(t, back))
 	run(t, "diff", "-r", mountpoint(t, src), mountpoint(t, back))
 
-	// As an interruption before the last stage leaves it.
+	// An interruption before the last stage leaves this state.
 	zfsCmd(t, "unmount", back)
 	zfsCmd(t, "set", "readonly=on", "canmount=noauto", "zxfer:restore=on", "zxfer:stream=Lc", back)
 	mustHere(t, "restore", "--mount", dst, back)
 	require.Equal(t, "yes", value(t, back, "mounted"))
 	require.Empty(t, local(t, back))
-	// What is there would be hidden.
+	// A mount would hide the file.
 	zfsCmd(t, "unmount", back)
 	require.NoError(t, os.WriteFile(mountpoint(t, back)+"/hidden", nil, 0o600))
 	o = here(t, "restore", "--mount", dst, back)
@@ -386,7 +386,8 @@ func TestZFSRestoreGoesOn(t *testing.T) {
 	require.Contains(t, o.stderr, "is not empty (hidden)")
 }
 
-// A key that may restore does, and nothing else; one that may only receive does not.
+// TestRestrictedRestore restores with a key that may only restore, and expects other
+// requests to be refused. A key that may only receive must not restore.
 func TestRestrictedRestore(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -425,7 +426,8 @@ to = %q
 `, src, to))
 }
 
-// A job whose source is gone says how to bring it back, and goes on with what came.
+// TestZFSRestoreJob destroys the source of a job, and expects the job to print the command
+// that restores it. After the restore, the job continues with an incremental send.
 func TestZFSRestoreJob(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

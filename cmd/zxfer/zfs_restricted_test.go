@@ -21,9 +21,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// restricted gives alpha a second key, whose account on beta starts nothing
-// but an agent with these flags. It returns the remote shell that uses the
-// key, and the agent's log.
+// restricted gives alpha a second key, for which beta only starts an agent with these
+// flags. It returns the remote shell that uses the key, and the path of the agent's log.
 func restricted(t *testing.T, flags ...string) (rsh, audit string) {
 	t.Helper()
 	lab(t)
@@ -47,8 +46,8 @@ func restricted(t *testing.T, flags ...string) (rsh, audit string) {
 	return "ssh -F " + mine, audit
 }
 
-// hostile sends one message over ssh to the restricted agent and returns what
-// it answered, and all it wrote.
+// hostile sends one message over ssh to the restricted agent. It returns the answer, which
+// is nil if there was no answer, and all output.
 func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, all string) {
 	t.Helper()
 	argv := append([]string{"netns", "exec", alphaPool}, strings.Fields(rsh)...)
@@ -67,7 +66,7 @@ func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, a
 	var seen bytes.Buffer
 	read := io.TeeReader(out, &seen)
 	one := make([]byte, 1)
-	for !strings.HasSuffix(seen.String(), "\n") || !strings.Contains(seen.String(), "zxfer-agent") { // the hello
+	for !strings.HasSuffix(seen.String(), "\n") || !strings.Contains(seen.String(), "zxfer-agent") { // until the hello
 		if _, err := read.Read(one); err != nil {
 			break
 		}
@@ -89,7 +88,7 @@ func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, a
 	}
 	_ = in.Close()
 	_, _ = io.Copy(io.Discard, read)
-	_ = cmd.Wait() // a session that was ended for what it said
+	_ = cmd.Wait() // the agent may have ended the session because of the message
 	return answer, seen.String() + stderr.String()
 }
 
@@ -97,7 +96,7 @@ func framed(body string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
-// The ends of a task, as text.
+// These are the ends of a transfer, as JSON.
 const (
 	accepted = `{"accept":{"session":"x"}}`
 	dialled  = `{"dial":{"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1}}}`
@@ -105,7 +104,7 @@ const (
 
 func streamEnd(spec string) string { return `{"stream":{"spec":` + spec + `}}` }
 
-// task asks for a transfer.
+// task returns a request for a transfer.
 func task(from, to string) []byte { return request("transfer", `{"from":`+from+`,"to":`+to+`}`) }
 
 func request(op, body string) []byte {
@@ -113,7 +112,7 @@ func request(op, body string) []byte {
 }
 
 // TestRestrictedAgentHostile sends one forbidden request of each kind over ssh. pkg/agent
-// has all of them.
+// tests all of them.
 func TestRestrictedAgentHostile(t *testing.T) {
 	lab(t)
 	vault, vm := betaPool+"/vault", betaPool+"/vm"
@@ -138,7 +137,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	tests := []struct {
 		name    string
 		message []byte
-		says    string // of the refusal; "" = the session ends without an answer
+		says    string // part of the refusal; if "", the session ends without an answer
 	}{
 		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
 		{"list a name with the same beginning", request("list", `{"dataset":"`+b+`2"}`), "permit"},
@@ -181,8 +180,8 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	nothingLeft(t)
 }
 
-// What was granted works, with the bootstrap script as the command that sshd
-// passes over.
+// TestRestrictedAgentServes uses the granted operations. The command is the bootstrap
+// script, which sshd ignores.
 func TestRestrictedAgentServes(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
@@ -215,7 +214,8 @@ func TestRestrictedAgentServes(t *testing.T) {
 	require.NotContains(t, string(logged), "secret")
 }
 
-// A doctor is told what it may not look at, check by check, and looks at the rest.
+// TestRestrictedAgentDoctor expects doctor to name the checks that a restricted key
+// forbids, and to run the others.
 func TestRestrictedAgentDoctor(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
@@ -255,9 +255,10 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 	require.Equal(t, before, state(t))
 }
 
-// A stream with properties of its own is not stored.
+// TestRestrictedAgentStreamProperties sends a stream that contains properties, and expects
+// the agent to refuse it.
 func TestRestrictedAgentStreamProperties(t *testing.T) {
-	evil := t.TempDir() + "/evil" // made before the dataset, so that it is removed after it
+	evil := t.TempDir() + "/evil" // created before the dataset, so that it is deleted after it
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint="+evil, "-o", "setuid=on", source)
@@ -265,7 +266,7 @@ func TestRestrictedAgentStreamProperties(t *testing.T) {
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
 	rsh, audit := restricted(t, "--allow", "receive="+target, "--append-only")
-	// A sender whose zfs adds -p to every stream.
+	// The zfs of this sender adds -p to every stream.
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(bin+"/zfs", []byte(`#!/bin/sh
 if [ "$1" = send ]; then shift; exec /usr/sbin/zfs send -p "$@"; fi
@@ -279,7 +280,8 @@ exec /usr/sbin/zfs "$@"
 	require.NoError(t, err)
 	require.Regexp(t, `refused transfer after admission: .*not what was planned: a package.*: receive "`+target+`/copy"`, string(logged))
 
-	// Who leaves out what keeps a copy from being mounted gets it all the same.
+	// If the sender omits the properties that prevent a mount of the copy, the agent sets
+	// them.
 	o = zxfer(t, "send", "-e", rsh, "-x", "canmount", "-x", "readonly", source+"@a", "beta:"+target+"/copy")
 	require.Equal(t, 0, o.code, o)
 	for name, want := range map[string]string{"mountpoint": mountpoint(t, target) + "/copy", "setuid": "off", "canmount": "noauto", "readonly": "on", "fscontext": "none"} {
@@ -287,10 +289,11 @@ exec /usr/sbin/zfs "$@"
 	}
 }
 
-// A backup host's key fetched the plain text of a loaded encrypted dataset.
+// TestRestrictedAgentSendsRawOnly fetches an encrypted dataset whose key is loaded. Without
+// the grant send-decrypted, a restricted key gets only raw streams.
 func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	lab(t)
-	copied, source := dataset(t) // beta has what is fetched
+	copied, source := dataset(t) // the source is on beta
 	key := t.TempDir() + "/key"
 	require.NoError(t, os.WriteFile(key, []byte("correct horse battery\n"), 0o600))
 	zfsCmd(t, "create", source)
@@ -304,7 +307,7 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", copied)
 
-	// The token of a plain stream that was cut off, and of a raw one.
+	// These are resume tokens of a plain stream and of a raw stream.
 	tokens := map[string]string{}
 	for name, flag := range map[string]string{"plain": "", "raw": "-w"} {
 		to := copied + "/" + name
@@ -349,8 +352,9 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	sameFiles(t, enc+"/child", copied+"/open")
 }
 
-// Who may receive verifies what it sent, also where the target encrypted it, and
-// learns nothing of what arrived raw.
+// TestRestrictedAgentDigestsOfWhatItReceived verifies sends with a key that may only
+// receive, also if the target encrypts the data. The key gets no digest of the decrypted
+// contents of a raw copy.
 func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
@@ -372,8 +376,9 @@ func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+target+"/raw", all)
 }
 
-// A source that was broken into changes its key and sends: without the grant
-// for that the copy keeps the key that opens what it has (openzfs#12614).
+// TestRestrictedAgentKeepsTheKey sends from a compromised source that changed its key.
+// Without the grant receive-rekey, the copy keeps the key that opens its data
+// (openzfs#12614).
 func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	lab(t)
 	source, vault := dataset(t)
@@ -404,9 +409,9 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, target).Run())
 }
 
-// The rest of an interrupted increment, of a source that changed its key meanwhile,
-// names a granted snapshot with that key as its origin. Older ZFS passes over the
-// origin of what goes on: it is the target's key that must stay.
+// TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy resumes an incremental send of a source
+// that changed its key, with a snapshot with the new key as its origin. Older ZFS ignores
+// this origin, so the agent must protect the target's key.
 func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
 	lab(t)
 	_, base := dataset(t)

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setClock makes the next snapshots of another time. Only in the guest: it is
-// the kernel's own clock.
+// setClock sets the kernel's clock, and with it the times of new snapshots. Only tests in a
+// guest may do this.
 func setClock(t *testing.T, at time.Time) {
 	t.Helper()
 	tv := unix.NsecToTimeval(at.UnixNano())
 	require.NoError(t, unix.Settimeofday(&tv))
 }
 
-// clockIsOurs skips where the machine is more than a guest, and puts the clock
-// right in the end.
+// clockIsOurs skips the test unless it runs in a guest, and corrects the clock after the
+// test.
 func clockIsOurs(t *testing.T) {
 	t.Helper()
 	cpu, err := os.ReadFile("/proc/cpuinfo")
@@ -33,9 +33,9 @@ func clockIsOurs(t *testing.T) {
 	t.Cleanup(func() { setClock(t, began.Round(0).Add(time.Since(began))) })
 }
 
-// TestZFSRetentionOutlivesASender sends snapshots with false dates by an append-only key.
-// The job of the target destroys none of the 30 good ones. pkg/replicate has the histories
-// that retention must survive.
+// TestZFSRetentionOutlivesASender sends snapshots with false dates with an append-only key,
+// and expects the target's job to keep all 30 good snapshots. pkg/replicate tests other
+// histories.
 func TestZFSRetentionOutlivesASender(t *testing.T) {
 	lab(t)
 	clockIsOurs(t)
@@ -96,7 +96,7 @@ retention = { last = 10, daily = 30 }
 }
 
 // TestZFSRetentionLimit changes a policy so that a run would destroy more snapshots than
-// prune_limit allows. TestPruneLimit of pkg/replicate/runner has the other verbs.
+// prune_limit allows. TestPruneLimit of pkg/replicate/runner tests the other verbs.
 func TestZFSRetentionLimit(t *testing.T) {
 	lab(t)
 	source, _ := dataset(t)

@@ -6,8 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZFSRollback rolls a copy back that has a snapshot of its own and snapshots that were
-// destroyed and taken again on the source. If one is held or has a clone, nothing is sent.
+// TestZFSRollback rolls back a copy that has an additional snapshot, and snapshots that
+// were destroyed and taken again on the source. If one of them is held or has a clone,
+// nothing is sent.
 func TestZFSRollback(t *testing.T) {
 	lab(t)
 	for _, far := range []string{"beta:", ""} {

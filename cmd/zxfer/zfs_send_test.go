@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// encryptedDataset creates a dataset with its own key, which it returns.
+// encryptedDataset creates a dataset with its own key, and returns the key file.
 func encryptedDataset(t *testing.T, name string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "key")
@@ -25,16 +25,16 @@ func encryptedDataset(t *testing.T, name string) (keyFile string) {
 	return keyFile
 }
 
-// lock unmounts an encrypted dataset and unloads its key, which stays busy for
-// a moment after the unmount.
+// lock unmounts an encrypted dataset and unloads its key, which remains busy for a moment
+// after the unmount.
 func lock(t *testing.T, name string) {
 	t.Helper()
 	zfsCmd(t, "unmount", name)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", name).Run() == nil }, testenv.Timeout(), 100*time.Millisecond)
 }
 
-// An encrypted dataset arrives with its key loaded nowhere: in full, by three
-// increments and by one from a bookmark; nothing of it crosses in the clear.
+// TestZFSEncryptedChain sends an encrypted dataset whose key is not loaded: in full, by
+// three increments and from a bookmark. It expects no plaintext on the network.
 func TestZFSEncryptedChain(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -75,7 +75,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 		require.Equal(t, "guid", report.Results[0].Verified)
 		require.Equal(t, map[bool]string{true: "full", false: "incremental"}[i == 0], report.Results[0].Kind)
 	}
-	// Only the bookmark of s3 is left as a common base on alpha.
+	// Only the bookmark of s3 remains on alpha as an incremental source.
 	loadKey()
 	write(4)
 	for i := range 4 {
@@ -195,7 +195,7 @@ func TestZFSRecursive(t *testing.T) {
 	fill(t, src+"/clone", "b", 1<<20)
 	mustZxfer(t, "send", "-R", "--snapshot", "two", "--parallel", "3", src, "beta:"+betaPool)
 	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
-	nextSecond(t) // the name of the next snapshot holds the second
+	nextSecond(t) // snapshot names have a resolution of one second
 	mustZxfer(t, "send", "-R", "--snapshot=", src, "beta:"+betaPool)
 	require.Len(t, guids(t, src), 4)
 	for _, d := range []string{"", "/fs", "/vol", "/fs/deep er", "/clone"} {
@@ -221,8 +221,8 @@ func TestZFSHoldAndProperties(t *testing.T) {
 	}
 }
 
-// TestZFSRefusalsChangeNothing runs refusals that depend on ZFS, ssh or the other host, and
-// a dry run. pkg/plan and pkg/job have the other refusals.
+// TestZFSRefusalsChangeNothing runs a dry run, and refusals that depend on ZFS, ssh or the
+// remote host. pkg/plan and pkg/job test the other refusals.
 func TestZFSRefusalsChangeNothing(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -239,7 +239,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 	zfsCmd(t, "unmount", modified)
 	t.Cleanup(func() { _ = exec.Command("zfs", "destroy", "-R", modified).Run() })
 
-	// A remote shell to the same host whose user has never had zxfer there.
+	// This remote shell connects to the same host, with an empty cache that has no zxfer.
 	withoutCache := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(withoutCache, []byte("#!/bin/sh\nc=$(printf %s \"$2\" | base64 -w0)\n"+
 		"exec ssh -F "+labDir+"/ssh_config \"$1\" \"unshare -m sh -c 'mount -t tmpfs tmpfs ~/.cache; eval \\\"\\$(echo $c | base64 -d)\\\"'\"\n"), 0o755))
@@ -272,8 +272,8 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A broken raw chain is found at plan time although the GUIDs match
-// (openzfs#8758).
+// TestZFSBrokenRawChain breaks a raw chain, and expects the plan to detect that although
+// the GUIDs match (openzfs#8758).
 func TestZFSBrokenRawChain(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -282,7 +282,7 @@ func TestZFSBrokenRawChain(t *testing.T) {
 	mustZxfer(t, "send", src, "beta:"+dst)
 	fill(t, src, "a", 1<<20)
 	zfsCmd(t, "snapshot", src+"@two")
-	// A plain increment onto the raw chain, as a careless tool would send.
+	// A careless tool sends a plain increment onto the raw copy.
 	key := strings.TrimPrefix(strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keylocation", src)), "file://")
 	zfsCmd(t, "load-key", "-L", "file://"+key, dst)
 	run(t, "sh", "-c", fmt.Sprintf("zfs send -i @one %s@two | zfs receive -u -F %s", src, dst))
@@ -333,9 +333,9 @@ func TestZFSManyDatasets(t *testing.T) {
 	mustZxfer(t, "send", "-q", "-R", src, "beta:"+betaPool)
 	n := calls()
 	t.Logf("sending %d increments: %d zfs and zpool processes", datasets, n)
-	beside := 11 // the surveys, and two looks at what arrived
+	beside := 11 // the initial listings, and two checks of the received datasets
 	if !tellsWhatChanged() {
-		beside++ // it is asked once
+		beside++ // one call asks for snapshots_changed
 	}
 	require.LessOrEqual(t, n, 2*datasets+beside)
 }

@@ -17,12 +17,12 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// machine is a systemd on alpha: the first process of a PID namespace, with
-// mounts, /run and cgroups of its own. Its units are the guest's.
+// machine is a systemd on alpha. It is the first process of a PID namespace with separate
+// mounts, /run and cgroups, and runs the guest's units.
 type machine struct{ pid string }
 
-// bootSystemd starts one, and ends it when the test ends. The network is there
-// already.
+// bootSystemd starts a machine and stops it when the test ends. The network is already
+// configured.
 func bootSystemd(t *testing.T) *machine {
 	t.Helper()
 	if os.Getenv("ZXFER_GUEST") == "" {
@@ -45,7 +45,7 @@ cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target -
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // with it go all that it started
+		_ = cmd.Process.Kill() // this also kills all its descendants
 		_ = cmd.Wait()
 	})
 	m := &machine{}
@@ -67,12 +67,12 @@ cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target -
 	return m
 }
 
-// command is a command that runs where that systemd does.
+// command returns a command that runs in the machine.
 func (m *machine) command(argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--target", m.pid, "--mount", "--pid", "--net", "--cgroup", "--"}, argv...)...)
 }
 
-// run runs a command there, which must exit 0.
+// run runs a command in the machine. The command must exit with 0.
 func (m *machine) run(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := m.command(argv...).CombinedOutput()
@@ -80,13 +80,13 @@ func (m *machine) run(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// show is a property of a unit.
+// show returns a property of a unit.
 func (m *machine) show(t *testing.T, unit, property string) string {
 	t.Helper()
 	return strings.TrimSpace(m.run(t, "systemctl", "show", "--value", "-p", property, unit))
 }
 
-// journal is what a unit said.
+// journal returns the log of a unit.
 func (m *machine) journal(unit string) string {
 	out, _ := m.command("journalctl", "--no-pager", "-u", unit).CombinedOutput()
 	return string(out)
@@ -97,8 +97,8 @@ func fileText(name string) string {
 	return string(text)
 }
 
-// place writes a file that is gone after the test, as its directory is if that
-// was not there.
+// place writes a file and deletes it after the test. It also creates and deletes the
+// directory if it did not exist.
 func place(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
 	dir := filepath.Dir(name)
@@ -111,9 +111,9 @@ func place(t *testing.T, name, text string, mode os.FileMode) {
 	t.Cleanup(func() { _ = os.Remove(name) })
 }
 
-// The units do their work in a running systemd, with all that they are denied: a
-// timer starts a job to another host, an interrupted run is started again and
-// resumes, a user's job has the rights of zfs allow alone.
+// TestZFSReplicateUnits runs the units in a systemd with all their restrictions. A timer
+// starts a job to another host, systemd restarts an interrupted run, which resumes, and a
+// user's job has only the permissions of zfs allow.
 func TestZFSReplicateUnits(t *testing.T) {
 	m := bootSystemd(t)
 	src, dst := dataset(t)
@@ -127,7 +127,7 @@ func TestZFSReplicateUnits(t *testing.T) {
 	run(t, "zfs", "allow", "backup", "send,snapshot,hold,release,bookmark,destroy,mount", src+"/user")
 	run(t, "zfs", "allow", "backup", "create,receive,hold,release,destroy,mount,userprop,canmount,mountpoint,readonly,compression,recordsize", dst)
 
-	// As an administrator sets it up: ssh by root's own configuration, zxfer in a
+	// Set up alpha like an administrator: ssh with root's configuration, and zxfer in a
 	// directory for programs.
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
 	m.run(t, "systemctl", "stop", "zxfer-replicate-timed.timer", timed)
 
-	// To be stopped is no failure, and the next run resumes.
+	// A stop is not a failure, and the next run resumes.
 	m.run(t, "systemctl", "start", "--no-block", slow)
 	arriving(t, dst+"/slow")
 	status := ""
@@ -203,8 +203,8 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Len(t, runs, 1)
 	require.Equal(t, outcome.Interrupted, runs[0].Outcome)
 
-	// What the network interrupts is one, exit code 4: the state is kept, and the unit
-	// started again.
+	// A lost connection is an interruption with exit code 4. The received data is kept, and
+	// systemd restarts the unit.
 	drop := "/etc/systemd/system/" + slow + ".d/soon.conf"
 	place(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
 	m.run(t, "systemctl", "daemon-reload")
@@ -223,13 +223,13 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the rest of what came before")
 	sameFiles(t, src+"/slow", dst+"/slow")
 
-	// A user's unit: no capability, a state directory that systemd made for it.
+	// A user's unit has no capabilities, and a state directory that systemd creates.
 	m.run(t, "systemctl", "start", user)
 	require.Equal(t, "success", m.show(t, user, "Result"), m.journal(user))
 	require.NotEmpty(t, guids(t, dst+"/user"), m.journal(user))
 	require.Contains(t, fileText(metrics), `job="user"`, "which root writes: %s", m.journal(user))
 
-	// What the plan refuses is not tried again by itself.
+	// systemd does not restart a run that the plan refuses.
 	zfsCmd(t, "snapshot", dst+"/user@theirs")
 	require.Error(t, m.command("systemctl", "start", user).Run())
 	require.Equal(t, "failed", m.show(t, user, "ActiveState"), m.journal(user))

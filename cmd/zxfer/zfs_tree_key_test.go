@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// roots requires which encryption root each dataset below another has.
+// roots requires datasets at or below another to have certain encryption roots.
 func roots(t *testing.T, of string, want map[string]string) {
 	t.Helper()
 	for below, root := range want {
@@ -19,8 +19,8 @@ func roots(t *testing.T, of string, want map[string]string) {
 	}
 }
 
-// keyed returns the options of a key in a file. A passphrase gets the fewest rounds of PBKDF2
-// that ZFS takes, because each use of the key costs as many.
+// keyed returns the options for a key in a file. A passphrase gets the fewest PBKDF2
+// iterations that ZFS accepts, because each use of the key repeats them.
 func keyed(format, file string) []string {
 	options := []string{"-o", "keyformat=" + format, "-o", "keylocation=file://" + file}
 	if format == "passphrase" {
@@ -29,7 +29,7 @@ func keyed(format, file string) []string {
 	return options
 }
 
-// changedKey gives an encryption root another passphrase.
+// changedKey gives an encryption root another passphrase, and returns its file.
 func changedKey(t *testing.T, root, passphrase string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "key")
@@ -38,9 +38,9 @@ func changedKey(t *testing.T, root, passphrase string) (keyFile string) {
 	return keyFile
 }
 
-// TestZFSTreeKeepsItsKey sends a tree with one encryption root, then later children and increments. The
-// copy has the same roots. A new passphrase arrives with the next increments, and datasets that get no
-// increment keep the former one.
+// TestZFSTreeKeepsItsKey sends a tree with one encryption root, later children and
+// increments, and expects the same roots in the copy. A new passphrase arrives with the
+// next increments. Datasets without increments keep the former one.
 func TestZFSTreeKeepsItsKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -63,7 +63,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	opens(t, dst, dst+"/a/b", key)
 	opens(t, dst+"/own", dst+"/own/below", other)
 
-	// Increments, and a child that came later; one alone, too.
+	// Send increments and a later child, and then one dataset alone.
 	zfsCmd(t, "create", src+"/a/late")
 	fill(t, src+"/a/b", "g", 300<<10)
 	fill(t, src+"/a/late", "f", 300<<10)
@@ -79,13 +79,15 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	mustZxfer(t, "send", src+"/a/b", "beta:"+dst+"/a/b")
 	opens(t, dst, dst+"/a/b", key)
 
-	// What had arrived as a root of its own before joins, also where nothing is new.
+	// A dataset that was a separate encryption root joins the tree again, even if there is
+	// nothing to send.
 	run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a', 'force_new_key')")
 	require.Equal(t, dst+"/a", value(t, dst+"/a", "encryptionroot"))
 	mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	roots(t, dst, tree)
 
-	// Another passphrase. What is gone from the source gets no increment any more.
+	// Change the passphrase. A dataset that was deleted on the source receives no more
+	// increments.
 	zfsCmd(t, "destroy", "-r", src+"/a/late")
 	next := changedKey(t, src, "the next passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@four")
@@ -97,7 +99,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	opens(t, dst+"/a/late", dst+"/a/late", key)
 	opens(t, dst+"/own", dst+"/own/below", other)
 
-	// The root alone: all below it opens as before.
+	// Send only the root. Its descendants keep their keys.
 	last := changedKey(t, src, "the last passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@five")
 	mustZxfer(t, "send", src, "beta:"+dst)
@@ -110,8 +112,9 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
 }
 
-// A restricted key makes one tree of what it brings, also where it may replace no key,
-// and nothing of what it did not prove.
+// TestZFSTreeKeepsItsKeyRestricted sends a tree with a restricted key, and expects one
+// encryption root, although the key may not replace keys. The key may not change the
+// encryption roots of other datasets.
 func TestZFSTreeKeepsItsKeyRestricted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -151,8 +154,8 @@ func TestZFSTreeKeepsItsKeyRestricted(t *testing.T) {
 	opens(t, in, in+"/a", key)
 }
 
-// A job does the same, also where only a child has something new, and where the key
-// changes of what it does not send any more.
+// TestZFSReplicateKeepsATreesKey does the same with a job. It also covers new data in only
+// one child, and a new key of a dataset that the job no longer sends.
 func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -170,7 +173,7 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	tree := map[string]string{"": "", "/a": "", "/gone": ""}
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a", key)
-	nextSecond(t) // zxfer remembers nothing to do two seconds after a change
+	nextSecond(t) // zxfer caches that there is nothing to do only two seconds after a change
 	nextSecond(t)
 	next()
 	fill(t, src+"/a", "g", 100<<10)
@@ -190,8 +193,9 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	opens(t, dst+"/gone", dst+"/gone", key)
 }
 
-// TestZFSTreeKeepsAKeyThatZFSDoesNotShow does the same with a raw key, for which zxfer believes the
-// source. Only the streams show that the key changed. Datasets that inherit it become roots first.
+// TestZFSTreeKeepsAKeyThatZFSDoesNotShow does the same with a raw key, for which zxfer
+// relies on the source. Only the streams show that the key changed, so datasets that
+// inherit it become roots first.
 func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -231,7 +235,8 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	opens(t, dst, dst+"/a/b", other)
 	opens(t, dst+"/gone", dst+"/gone", key)
 
-	// A key that is restricted is not believed: each is a root of its own.
+	// The agent does not trust a restricted key, so each dataset remains an encryption
+	// root.
 	in := dst + "/in"
 	rsh, _ := restricted(t, "--allow", "receive="+in)
 	o = mustZxfer(t, "send", "-e", rsh, "-R", src, "beta:"+in)
@@ -239,8 +244,8 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
 
-// TestZFSPartOfATreeKeepsItsKey sends part of a tree, whose encryption root is above it and is not sent.
-// The copy is one encryption root.
+// TestZFSPartOfATreeKeepsItsKey sends part of a tree, without the encryption root above it.
+// It expects the copy to have one encryption root.
 func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
@@ -270,9 +275,9 @@ func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
 	}
 }
 
-// TestZFSTreeSplits sends a tree after zfs change-key was given below its root on the source. The copy
-// gets the same roots, each with the key of the source, and what is gone from the source opens with
-// the key that it had.
+// TestZFSTreeSplits sends a tree after zfs change-key on its descendants. The copy gets the
+// same roots, each with the source's key, and a dataset that was deleted on the source
+// keeps its former key.
 func TestZFSTreeSplits(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
@@ -318,7 +323,7 @@ func TestZFSTreeSplits(t *testing.T) {
 			require.NotContains(t, o.stdout+o.stderr, "full")
 			check()
 
-			// Of the new root alone, too.
+			// Send only the new encryption root.
 			zfsCmd(t, slices.Concat([]string{"change-key"}, keyed(format, keys[2]), []string{src + "/e"})...)
 			zfsCmd(t, "snapshot", src+"/e@four")
 			mustHere(t, "send", src+"/e", dst+"/e")

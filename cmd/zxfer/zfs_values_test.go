@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// get is the value of a property, and where it comes from.
+// get returns the value and the source of a property.
 func get(t *testing.T, property, dataset string) (value, source string) {
 	t.Helper()
 	text := strings.TrimSuffix(zfsCmd(t, "get", "-Hp", "-o", "value,source", property, dataset), "\n")
@@ -17,8 +17,8 @@ func get(t *testing.T, property, dataset string) (value, source string) {
 	return text[:i], text[i+1:]
 }
 
-// What one dataset's owner writes into its properties once stopped every listing
-// above it, and with -p set properties of another's copy.
+// TestZFSValuesSpeakForNobodyElse writes property values of one dataset that forge rows
+// about another one. They must neither break listings nor set properties of the other copy.
 func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -42,7 +42,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	flags, _ := get(t, "zxfer:stream", dst+"/his")
 	require.Equal(t, "Lc", flags)
 
-	// The copy's own, too: that dataset goes on as one that another tool began.
+	// Forge the property of a copy. zxfer then treats the copy like one of another tool.
 	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
@@ -57,8 +57,8 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	}
 }
 
-// Each dataset that was received raw is an encryption root of its own: the hint
-// once opened the uppermost one.
+// TestZFSHintOpensTheWholeTree expects the hint to load the keys of a whole tree that is
+// received raw. A former hint loaded only the key of the root.
 func TestZFSHintOpensTheWholeTree(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

@@ -20,8 +20,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// mainForge copies a stream and changes a byte of the block of an object that
-// holds an offset: zxfer-forge OBJECT OFFSET.
+// mainForge copies a stream and changes the byte at an offset of an object. Its usage is
+// zxfer-forge OBJECT OFFSET.
 func mainForge() {
 	if err := forge(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "zxfer-forge:", err)
@@ -61,7 +61,7 @@ func forge(object, offset string) error {
 	}
 }
 
-// forging makes every zfs receive store another byte in an object.
+// forging makes every zfs receive store a changed byte in an object.
 func forging(t *testing.T, object, offset uint64) {
 	t.Helper()
 	forge := filepath.Join(filepath.Dir(alphaBin), "zxfer-forge")
@@ -82,8 +82,8 @@ func inode(t *testing.T, dataset, file string) uint64 {
 	return st.Ino
 }
 
-// A sound copy was told to differ, with the advice to scrub, where the
-// recordsize of its source had been raised between two snapshots.
+// TestZFSVerifyAfterARaisedRecordsize changes the source's recordsize between snapshots,
+// and expects --verify to succeed. A former version reported that the sound copy differs.
 func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -105,8 +105,9 @@ func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
 	}
 }
 
-// Increments that differ are no damage where the snapshots do not: with a strong
-// checksum the copy finds that a block is written as it was, and keeps it.
+// TestZFSVerifyOfBlocksWrittenAsTheyWere rewrites blocks with the same data. With a strong
+// checksum the target keeps its old blocks, so the increments differ although the snapshots
+// are equal.
 func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -118,7 +119,7 @@ func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	mustZxfer(t, "send", "--verify", "-o", "compression=lz4", src, "beta:"+dst)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.Write(same) // in place: new to the source, which compresses nothing
+	_, err = f.Write(same) // in place: the source writes new blocks, because it does not compress
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	zfsCmd(t, "snapshot", src+"@two")
@@ -127,7 +128,8 @@ func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	require.Contains(t, o.stderr, dst+"@two: the two sides wrote its new data differently: comparing all of its data")
 }
 
-// What really differs is named: the object, where in it, and which file it is.
+// TestZFSVerifyNamesWhatDiffers changes data on its way to the target, and expects --verify
+// to name the object, the range and the file.
 func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)

@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// closed has the packet filters of hosts take no new connection but ssh's, until the
-// function that it returns is called. The packets are dropped, or refused as reject says.
+// closed makes the packet filters of hosts drop new connections, except for ssh, until the
+// returned function is called. If reject is set, they refuse the packets with it.
 func closed(t *testing.T, reject string, hosts ...string) (open func()) {
 	t.Helper()
 	rule := []string{"-p", "tcp", "--syn", "!", "-i", "lo", "!", "--dport", "22", "-j", "DROP"}
@@ -37,13 +37,13 @@ func closed(t *testing.T, reject string, hosts ...string) (open func()) {
 	return open
 }
 
-// crossed runs zxfer send or dev and returns the wire that carried data, the end that
-// connected, and the finding about the network path. The first try must succeed: zxfer
-// looks for a path before it sends.
+// crossed runs zxfer send or dev. It returns the wire that carried data, the end that
+// connected, and the finding about the network path. The first try must succeed, because
+// zxfer looks for a path before it sends.
 func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Finding) {
 	t.Helper()
 	o := mustZxfer(t, append([]string{args[0], "--json"}, args[1:]...)...)
-	var r struct { // what reports of datasets and of devices have in common
+	var r struct { // the common part of reports about datasets and devices
 		Wire     connect.Report
 		Findings []finding.Finding
 		Results  []struct{ Wire string }
@@ -58,9 +58,9 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 	return r.Results[0].Wire, r.Wire.Dial, way
 }
 
-// If only ssh gets through, zxfer sends through ssh and reports it. For each answer of the
-// packet filter the test pushes a dataset. Below the long level it tries the dry run, the
-// pull, the device and the job only with dropped packets: they look for a path alike.
+// TestZFSOnlySSHGetsThrough pushes a dataset while the packet filter passes only ssh, and
+// expects zxfer to use ssh and to report that. Most other transfers are tested only with
+// dropped packets, because they look for a path in the same way.
 func TestZFSOnlySSHGetsThrough(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
 		t.Run("reject "+reject, func(t *testing.T) {
@@ -114,7 +114,8 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 	}
 }
 
-// doctor ends with the way that is left, and its rate.
+// TestZFSDoctorWhereOnlySSHGetsThrough expects doctor to report ssh as the remaining path,
+// with its rate.
 func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	lab(t)
 	closed(t, "", alphaPool, betaPool)
@@ -131,7 +132,7 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	}
 	require.Contains(t, r.Ceilings[len(r.Ceilings)-1].Title, "ssh")
 
-	// Where that was not to be taken, nothing is expected.
+	// If --wire excludes ssh, doctor reports no expected rate.
 	r = doctor(t, "--only", "link", "--wire", "tls", "beta")
 	f := worstOf(t, r, "way")
 	require.Equal(t, finding.Fail, f.Severity)
@@ -139,9 +140,9 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	require.Nil(t, r.Expected)
 }
 
-// If a firewall closes one direction, zxfer connects in the other one. Below the long
-// level, with refused packets, the test only pushes a dataset and asks for the closed
-// direction.
+// TestZFSOneDirectionIsClosed closes one direction, and expects zxfer to connect in the
+// other one. Below the long level, with refused packets, it only pushes a dataset and
+// requests the closed direction.
 func TestZFSOneDirectionIsClosed(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset"} {
 		t.Run("reject "+reject, func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 				require.Equal(t, "source", dial, "pull")
 			}
 
-			// What is asked for is obeyed; that it does not pass is told soon, with
-			// the other ways.
+			// zxfer obeys a requested direction. If it is closed, zxfer fails soon and
+			// names the alternatives.
 			require.NoError(t, destroyAll(dst))
 			o := zxfer(t, "send", "--dial", "source", src, "beta:"+dst)
 			require.Equal(t, 3, o.code, o.String())
@@ -186,8 +187,8 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 	}
 }
 
-// Between two others there is no ssh to fall back on: it is refused, and nothing is
-// changed.
+// TestZFSNoWayBetweenOthers sends between two remote hosts that cannot connect. zxfer
+// cannot use ssh there, so it refuses and changes nothing.
 func TestZFSNoWayBetweenOthers(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -203,8 +204,8 @@ func TestZFSNoWayBetweenOthers(t *testing.T) {
 	nothingLeft(t)
 }
 
-// A restricted key may be reached by the way that its policy permits, and by no
-// other: it relays nothing.
+// TestRestrictedWays sends with a restricted key over a path that its policy permits. If
+// only ssh remains, zxfer refuses, because the key relays no data.
 func TestRestrictedWays(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -227,8 +228,9 @@ func TestRestrictedWays(t *testing.T) {
 	nothingLeft(t)
 }
 
-// Behind a jump host of ssh the addresses of the control connection are the jump
-// host's: who listens there is found out, who may connect is not limited to it.
+// TestZFSJumpHost sends through a jump host of ssh, whose addresses the control connection
+// shows. zxfer must find the listener, and must not accept connections only from these
+// addresses.
 func TestZFSJumpHost(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
@@ -237,13 +239,13 @@ func TestZFSJumpHost(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	rsh := jumpHost(t)
 
-	// No route but ssh's.
+	// Only ssh has a route.
 	wire, _, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
 	require.Equal(t, "ssh", wire)
 	require.Contains(t, way.Evidence, "10.79.0.2, a jump host of ssh or NAT")
 	require.NoError(t, destroyAll(dst))
 
-	// Data may pass where ssh must not: its connection comes from elsewhere.
+	// Data has a direct route, from an address that ssh does not show.
 	run(t, "ip", "-n", alphaPool, "route", "add", "10.79.0.0/24", "via", "10.78.0.2")
 	run(t, "ip", "-n", betaPool, "route", "add", "10.78.0.0/24", "via", "10.79.0.2")
 	wire, dial, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
@@ -252,8 +254,8 @@ func TestZFSJumpHost(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// jumpHost puts a host between alpha and beta, which is inner there: alpha reaches
-// it by the remote shell that is returned.
+// jumpHost adds a host between alpha and beta. It returns the remote shell by which alpha
+// reaches beta as "inner".
 func jumpHost(t *testing.T) (rsh string) {
 	t.Helper()
 	const jump = "zxjump"

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Larger extended attributes live in a spill block, which compresses to an
-// embedded one: zfs send -e loses it without a word.
+// TestZFSExtendedAttributesArrive sends large extended attributes, whose spill block
+// compresses to an embedded block. zfs send -e would lose such a block silently.
 func TestZFSExtendedAttributesArrive(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
@@ -21,7 +21,7 @@ func TestZFSExtendedAttributesArrive(t *testing.T) {
 		"user.text":  []byte(strings.Repeat("x\n", 1500)),
 	}
 	set := func(snapshot string) {
-		for name, v := range values { // a file each, so that the block becomes small
+		for name, v := range values { // one attribute per file, so that the block is small
 			path := mountpoint(t, source) + "/" + snapshot + name
 			require.NoError(t, os.WriteFile(path, []byte("contents"), 0o600))
 			require.NoError(t, unix.Setxattr(path, name, v, 0))
