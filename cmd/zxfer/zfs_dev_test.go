@@ -387,7 +387,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	src := dmDevice(t, "zxbadsrc", broken(good))
 	o := zxfer(t, "dev", src, "beta:"+other)
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stderr, "cannot parse remote")
+	require.Contains(t, o.stderr, "cannot read bytes")
 	require.Contains(t, o.stderr, "--skip-errors")
 
 	m := filepath.Join(devicetest.Scratch(t), "map")

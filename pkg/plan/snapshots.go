@@ -213,7 +213,7 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{s, r}, nil
 	}
 	if _, err := path.Match(s, ""); err != nil || s == "" {
-		return Pattern{}, fmt.Errorf("%q is not a pattern; use *, ? and [a-z], or a regular expression after re:", s)
+		return Pattern{}, fmt.Errorf("%q is not a pattern; use *, ? and [a-z], or re: and a regular expression", s)
 	}
 	return Pattern{s, nil}, nil
 }

@@ -159,10 +159,10 @@ func (s *suite) checks() []part {
 		{name: "vet", lane: hostLane, env: static(), command: []string{"go", "vet", "./..."}},
 		{name: "staticcheck", lane: hostLane, env: static(), command: []string{"go", "tool", "staticcheck", "./..."}},
 	}
-	if _, err := exec.LookPath("gcc"); err == nil {
+	if _, err := exec.LookPath("g++"); err == nil {
 		parts = append(parts, part{name: "prose", lane: hostLane, command: []string{"scripts/prose"}})
 	} else {
-		s.printf("   prose: not checked, because Vale needs gcc to build\n")
+		s.printf("   prose: not checked, because Vale needs g++ to build\n")
 	}
 	if s.quick {
 		return parts
