@@ -1,5 +1,5 @@
-// Package layers checks rules about the source of production code: which package may import which, and
-// which calls are forbidden. It contains only tests, and does not check the imports of packages
+// Package layers checks rules about the source of production code: which package may import which,
+// and which calls are forbidden. It contains only tests, and does not check the imports of packages
 // outside this module.
 package layers
 
