@@ -414,8 +414,8 @@ type read struct {
 
 func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
-// TestDrillTellsHowFarItIs expects that the progress of a drill is reported like that of a
-// transfer, for files and streams.
+// TestDrillTellsHowFarItIs expects that a drill reports progress like a transfer, for files and
+// streams.
 func TestDrillTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})

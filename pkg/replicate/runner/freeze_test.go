@@ -249,7 +249,7 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.Equal(t, []string{"src/a false"}, r.consistent(t), "half of an application is none")
 	require.Empty(t, done(t, dir))
 
-	// If all datasets exist, the run succeeds, even if none of them changed.
+	// If all datasets exist, the run succeeds, even without changes.
 	for _, n := range []string{"wall", "nosuch"} {
 		r.Create("src/"+n, nil)
 	}
