@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Options of a stream have limits on both ends of a transfer.
+// TestOptionsAreBounded expects limits for the stream options of both ends of a transfer.
 func TestOptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=vault", "receive=vault"}, nil, true)
@@ -133,7 +133,7 @@ func TestTicketsAreBounded(t *testing.T) {
 	}
 }
 
-// Peers are addresses in any notation, and prefixes.
+// TestPeers expects peers to be addresses in any notation, or prefixes.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank"}, []string{"::ffff:192.0.2.1", "fe80::1%eth0", "198.51.100.7/24"}, false)

@@ -30,10 +30,10 @@ func TestRotateGrant(t *testing.T) {
 	for dataset, as := range map[string]string{
 		"vault/b":            "vault/b" + ending,            // not granted
 		"vault/a":            "vault/other",                 // another name
-		"vault/a/x":          "vault/x" + ending,            // another place
+		"vault/a/x":          "vault/x" + ending,            // another parent
 		"vault":              "vault" + ending,              // a pool
-		"vault/a/y":          "vault/a/y.zxfer-2026",        // no time
-		"vault/a/z" + ending: "vault/a/z" + ending + ending, // set aside already
+		"vault/a/y":          "vault/a/y.zxfer-2026",        // the suffix has no time
+		"vault/a/z" + ending: "vault/a/z" + ending + ending, // renamed already
 	} {
 		require.Error(t, aside(dataset, as), dataset)
 	}
@@ -77,7 +77,7 @@ func TestRemoveGrant(t *testing.T) {
 	require.NoError(t, remove(g, "vault/a/x", "zxfer:j:t"))
 	require.NoError(t, mayDestroyOrphans(t.Context(), g, &none))
 	for dataset, tag := range map[string]string{
-		"vault/a":                   "zxfer:j:t", // the root of all
+		"vault/a":                   "zxfer:j:t", // the root of the granted tree
 		"vault/b/x":                 "zxfer:j:t",
 		"vault/a/y":                 "mine",
 		"vault/a/x@s":               "zxfer:j:t",

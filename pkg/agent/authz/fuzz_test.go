@@ -23,7 +23,7 @@ func FuzzPolicy(f *testing.F) {
 		require.Equal(t, p.readable(dataset), within(dataset, []string{root}))
 		if p.readable(dataset) {
 			require.True(t, dataset == root || strings.HasPrefix(dataset, root+"/"))
-			require.NotContains(t, strings.Split(dataset, "/"), "..") // which "0.." is not
+			require.NotContains(t, strings.Split(dataset, "/"), "..") // "0.." is a valid name
 		}
 		if strings.ContainsAny(grant, " ") {
 			return // quoted by the writer of authorized_keys

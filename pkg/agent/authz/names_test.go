@@ -77,7 +77,8 @@ func into(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
 
-// TestEachPropertyOfAReceiveIsChecked has a forbidden property behind permitted ones.
+// TestEachPropertyOfAReceiveIsChecked puts a forbidden property after permitted ones, and expects a
+// refusal.
 func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"receive=vault"}, nil, true)
@@ -86,7 +87,8 @@ func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	require.ErrorContains(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec), "setuid")
 }
 
-// The client chooses harmless values for a few properties of a received dataset.
+// TestPropertiesOfAReceive expects that the client may choose only a few properties of a received
+// dataset, with harmless values.
 func TestPropertiesOfAReceive(t *testing.T) {
 	t.Parallel()
 	restored, err := Parse([]string{"restore=vault"}, nil, true)
@@ -120,7 +122,8 @@ func TestPropertiesOfAReceive(t *testing.T) {
 	}
 }
 
-// A new dataset does not mount by itself. A later receive changes no property.
+// TestNewDatasetIsNotMounted expects that a new dataset is not mounted, and that a later receive
+// changes no property.
 func TestNewDatasetIsNotMounted(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
@@ -161,7 +164,7 @@ type mounted struct {
 
 func (m mounted) DatasetOf(context.Context, string) (string, error) { return m.dataset, nil }
 
-// A path leads only to a dataset that may be sent.
+// TestDatasetOfAPath expects that a path leads only to a dataset that the key may send.
 func TestDatasetOfAPath(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault"}, nil, false)

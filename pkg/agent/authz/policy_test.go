@@ -62,7 +62,7 @@ func TestZeroPolicy(t *testing.T) {
 	for op := range rules() {
 		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
 			if slices.Contains([]string{"offer", "facts", "host-facts"}, op) || body == `null` && op != "transfer" {
-				continue // an empty list names nothing
+				continue // an empty list has no names
 			}
 			_, err := admit(t, g, op, body)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
@@ -127,8 +127,8 @@ func TestListOnly(t *testing.T) {
 	}
 }
 
-// For ancestors of a grant, only properties that a plan needs may be read:
-// "all" would include the administrator's own.
+// TestPropertiesAbove expects that for ancestors of a grant, only properties that a plan needs may
+// be read. "all" would include the administrator's user properties.
 func TestPropertiesAbove(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
@@ -214,7 +214,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// A connection may be tested if a stream could use it. The audit logs the test.
+// TestAWayMayBeTried expects that a connection may be tested if a stream could use it, and that the
+// audit log records the test.
 func TestAWayMayBeTried(t *testing.T) {
 	t.Parallel()
 	dial := func(address string) string {
@@ -241,8 +242,8 @@ func TestAWayMayBeTried(t *testing.T) {
 	}
 }
 
-// Every job queries every host for facts, so refusals are not logged, unless
-// the request is unusual.
+// TestHostFactsAreRefusedQuietly expects that refusals of host facts are not logged, unless the
+// request is unusual. Every job queries every host for facts.
 func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	t.Parallel()
 	var audited []string

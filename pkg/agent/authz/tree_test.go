@@ -28,9 +28,9 @@ func TestPartKeyGrant(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Plain text with an inherited key was known to the sender only if the key
-// belongs to this host. A tree received raw with one encryption root remains
-// secret.
+// TestDigestsOfATreeThatCameInRaw expects that a key may read digests of plain text with an
+// inherited key only if the key belongs to this host. A tree received raw with one encryption root
+// remains secret.
 func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault", "vault/in", "vault/in/a")
