@@ -96,7 +96,8 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 	}
 }
 
-// A device drops all writes for a while. Unsynced blocks must not count as stored.
+// TestFlakeyTarget uses a device that drops all writes for a while, and expects that unsynced
+// blocks do not count as stored.
 func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -110,8 +111,8 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.True(t, mustInspect(t, dev).Busy)
 }
 
-// On a full file system, the copy is refused before any write if space is allocated
-// first. No file is left.
+// TestFullFileSystem expects that a copy to a full file system is refused before any write if space
+// is allocated first, and that no file is left.
 func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)

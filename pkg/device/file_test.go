@@ -29,7 +29,7 @@ func TestCopyOfAFile(t *testing.T) {
 	const size = 5*mib + 12345
 	for _, opt := range []struct {
 		sparse, buffered bool
-		page             int64 // of the kernel; 0 is the real one
+		page             int64 // page size of the kernel; 0 is the real one
 	}{{}, {sparse: true}, {buffered: true}, {sparse: true, buffered: true}, {page: 64 << 10}, {sparse: true, page: 64 << 10}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -247,8 +247,8 @@ func TestMapfile(t *testing.T) {
 `, b.String())
 }
 
-// Concurrent accesses all fail before O_DIRECT is turned off. Each of them is
-// retried.
+// TestDirectAccessIsGivenUpForAll expects that if concurrent accesses all fail before O_DIRECT is
+// turned off, each of them is retried.
 func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

@@ -30,9 +30,9 @@ func needsWipefs(t *testing.T) {
 	}
 }
 
-// An interrupted copy onto a target with old contents resumes, like one onto a
-// blank device. The old signatures are overwritten last, so resuming needs consent
-// again.
+// TestOverwritingCopyIsResumed expects that an interrupted copy onto a target with old contents
+// resumes, like one onto a blank device. The old signatures are overwritten last, so resuming needs
+// consent again.
 func TestOverwritingCopyIsResumed(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -95,8 +95,8 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 	}
 }
 
-// An interrupted copy resumes from the target as it is when opened. If the target
-// was formatted after planning, no block counts as present.
+// TestResumeLooksAtItsTargetAgain expects that an interrupted copy inspects its target again when
+// it opens it. If the target was formatted after planning, no block counts as present.
 func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
