@@ -314,7 +314,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// openLink refuses a file that replaced a link.
+// TestOnlyALinkIsOpenedAsOne expects openLink to refuse a file that replaced a link.
 func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
