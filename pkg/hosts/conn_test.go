@@ -115,7 +115,7 @@ func TestAHostIsReachedOnce(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// An error is ErrLost only if the host was reached before.
+// TestAHostIsReachedAnew expects that an error is ErrLost only if the host was reached before.
 func TestAHostIsReachedAnew(t *testing.T) {
 	t.Parallel()
 	o := &opener{}
@@ -199,7 +199,8 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 	})
 }
 
-// Closing a lost connection may take long. It blocks no other caller.
+// TestALostConnectionIsClosedAside expects that closing a lost connection, which may take long,
+// blocks no other caller.
 func TestALostConnectionIsClosedAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Several hosts share a key. It is loaded until the last use ends, even if others ended earlier or
-// were killed.
+// TestKeyIsUsedBySeveral expects that a key that several hosts share is loaded until the last use
+// ends, even if others ended earlier or were killed.
 func TestKeyIsUsedBySeveral(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")

@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The largest requests of honest clients and answers of honest agents fit.
+// TestHonestMessagesFitTheirBudgets expects that the largest legitimate requests and answers fit
+// into their limits.
 func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	t.Parallel()
 	cost := func(v any) int {

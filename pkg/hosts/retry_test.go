@@ -39,8 +39,8 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	}
 }
 
-// After a reset, a host may refuse connections for a moment. Retry waits for a host that was
-// reached before, unless it is canceled.
+// TestAHostThatWasLostIsWaitedFor expects Retry to wait for a host that was reached before, unless
+// it is canceled. After a reset, the host may refuse connections for a moment.
 func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	lose := func(Host) error { return ErrLost }
