@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// The job file decides which dataset is the source, otherwise the snapshots. A writable copy is
-// never received into.
+// TestWhatIsHealedThrough expects that the job file decides which dataset is the source, otherwise
+// the snapshots. A writable copy is never received into.
 func TestWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -162,8 +162,8 @@ func TestSweepLosesNothing(t *testing.T) {
 	}
 }
 
-// A job's run could use the heal snapshot as incremental source. Therefore the run waits, or the
-// heal is refused.
+// TestAJobIsKeptFromRunning expects that a job's run waits for the heal, or that the heal is
+// refused. Otherwise, the run could use the heal snapshot as incremental source.
 func TestAJobIsKeptFromRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})

@@ -156,7 +156,7 @@ func leaves(v any) int {
 	return n
 }
 
-// replace replaces the i-th value by a lie.
+// replace replaces the i-th value with a false value.
 func replace(v any, i *int, lie any) any {
 	*i--
 	if *i == -1 {

@@ -68,8 +68,8 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	require.Equal(t, next, r.Next)
 }
 
-// A dataset below the restored one that has newer data is kept, unless the whole tree is rolled
-// back.
+// TestRestoreOfATreeThatWentOn expects that a dataset below the restored one that has newer data is
+// kept, unless the whole tree is rolled back.
 func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})

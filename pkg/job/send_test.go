@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// A refusal means that nothing was changed. After a change it becomes a failure.
+// TestNothingIsRefusedOnceSomethingWasChanged expects that after a change, a refusal becomes a
+// failure. A refusal means that nothing was changed.
 func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
@@ -170,7 +171,7 @@ func TestMissingNamesAreRefused(t *testing.T) {
 	require.Empty(t, w.changes)
 }
 
-// TestIllegalTargetsAreUsageErrors plans invalid target names.
+// TestIllegalTargetsAreUsageErrors plans invalid target names, and expects usage errors.
 func TestIllegalTargetsAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
