@@ -112,8 +112,9 @@ func TestAnAbortedReceive(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// A firewall that lost its state resets the local connection while the host's nc still waits. The
-// script is ended, and zfs receive saves its state.
+// TestAReceiveWhoseConnectionBrokeHereOnly simulates a firewall that lost its state and resets the
+// local connection while the host's nc still waits. It expects that the script is ended and that
+// zfs receive saves its state.
 func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
@@ -136,7 +137,8 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// The end of data is not the end of the stream if its producer failed.
+// TestAFailedSendIsNoEnd expects that the end of data is not the end of the stream if its producer
+// failed.
 func TestAFailedSendIsNoEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -178,8 +180,9 @@ func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
 	}
 }
 
-// zfs send -I continues after a snapshot that it could not send. Then its error replaces the
-// receiver's, but a refusal of the receiver is kept.
+// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that an error of zfs send replaces the
+// receiver's error, but not a refusal of the receiver. zfs send -I continues after a snapshot that
+// it could not send.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
