@@ -40,8 +40,9 @@ func TestOriginOfItsOwnCopy(t *testing.T) {
 	require.Equal(t, "vault/a@s", p.Datasets[1].Steps[0].Receive.Origin)
 }
 
-// The origin of a new clone may be an old snapshot: the whole history of every copy is
-// needed. Otherwise only names that a copy must not have.
+// TestNeedHistoriesOfClones expects that a new clone requires the whole history of every copy,
+// because its origin may be an old snapshot. Otherwise, only names that a copy must not have are
+// needed.
 func TestNeedHistoriesOfClones(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })

@@ -151,7 +151,8 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", onlyDataset(t, p).Joins)
 }
 
-// Part of a tree whose root is outside: its topmost copy is the root.
+// TestTreeOfAPart plans a part of a tree whose root is outside, and expects that its topmost copy
+// is the root.
 func TestTreeOfAPart(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
@@ -282,10 +283,9 @@ func TestTreeGoesOnByParts(t *testing.T) {
 	requireConflict(t, Make(req, s), KeyChanged, "openzfs#12614")
 }
 
-// TestTreeSplits sends a tree in which a child became an encryption root on the
-// source. Its copy and all descendants with the same root become roots of their
-// present key before the stream brings the new one, whether or not ZFS shows
-// anything of the key.
+// TestTreeSplits sends a tree in which a child became an encryption root on the source. It expects
+// that its copy and all descendants with the same root become roots of their present key before the
+// stream brings the new one, even if ZFS shows nothing of the key.
 func TestTreeSplits(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{true, false} {

@@ -93,8 +93,7 @@ func TestNeedsOfWhatIsRefused(t *testing.T) {
 	require.Equal(t, "tank/a: \ntank/a/b: \ntank/a/b/c: full @s after tank/a/b", planText(p))
 }
 
-// TestPlanningGrowsWithTheTree checks that planning does not search the tree for each
-// dataset.
+// TestPlanningGrowsWithTheTree expects that planning does not search the tree for each dataset.
 func TestPlanningGrowsWithTheTree(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 150, func(n int) func() {
 		req, state := request().with(func(r *Request) { r.Recursive = true }), stateOf(largeTree(n)...)

@@ -165,8 +165,8 @@ func TestBadProperties(t *testing.T) {
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
 
-// Requested encryption applies to new datasets. Existing ones continue, so that
-// the same command and a job's next run work.
+// TestEncryptionThatIsThereAlready expects that requested encryption applies only to new datasets.
+// Existing ones continue, so that the same command and a job's next run work.
 func TestEncryptionThatIsThereAlready(t *testing.T) {
 	t.Parallel()
 	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
@@ -206,7 +206,7 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 	}
 }
 
-// Names without effect are refused.
+// TestCarriedNames expects that property names without effect are refused.
 func TestCarriedNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

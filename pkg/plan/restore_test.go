@@ -124,9 +124,8 @@ func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	requireConflict(t, p, Modified, "restore to another target", "{{rollback}}")
 }
 
-// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a
-// passphrase. A dataset that inherits its key in the copy does so again if this
-// restore brings its root too.
+// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a passphrase. It expects that a
+// dataset that inherits its key in the copy does so again if this restore brings its root too.
 func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
 	t.Parallel()
 	sealed := func(name, root string, versions string, more ...string) *zfs.Dataset {

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Streams sent for one dataset's history. The source is tank/a, the target
-// vault/a; "absent" if it does not exist.
+// TestHistory plans streams for one dataset's history. The source is tank/a, the target vault/a, or
+// "absent" if it does not exist.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	const absent = "absent"
@@ -217,8 +217,8 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots taken of vault/a until the stream is received"}, d.Loses)
 }
 
-// A mounted target may change until the stream starts, at least by access
-// times. That is no problem if Rollback allows its loss.
+// TestRollbackOfWhatIsMounted expects that a mounted target is no problem if Rollback allows its
+// loss. It may change until the stream starts, at least by access times.
 func TestRollbackOfWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -278,8 +278,8 @@ func TestBookmarkThatCannotBe(t *testing.T) {
 	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }
 
-// A request lists every snapshot of its stream and is limited, so a long
-// history is sent in several consecutive streams.
+// TestALongHistoryGoesInSeveralStreams expects that a long history is sent in several consecutive
+// streams. A request lists every snapshot of its stream and is limited.
 func TestALongHistoryGoesInSeveralStreams(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "tank/a"}

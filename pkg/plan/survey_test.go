@@ -34,8 +34,8 @@ func TestPretend(t *testing.T) {
 	require.Same(t, l.Datasets[2], out.Datasets[2])
 }
 
-// Arriving snapshots become the most recent ones, in the source's order. New
-// datasets are created. The listings do not change.
+// TestForesee expects that arriving snapshots become the most recent ones, in the source's order,
+// and that new datasets are created. The listings do not change.
 func TestForesee(t *testing.T) {
 	t.Parallel()
 	snap := func(name string, guid, txg uint64) zfs.Version {
