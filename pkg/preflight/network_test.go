@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// A network path other than the first choice is reported. Without a path the
-// job stops.
+// TestWay expects that a network path other than the first choice is reported, and that the job
+// stops without a path.
 func TestWay(t *testing.T) {
 	t.Parallel()
 	shut := []string{"from alpha to beta: timeout"}

@@ -344,8 +344,8 @@ func checkedInput(t *testing.T, n int) func() {
 	}
 }
 
-// TestManyDatasets checks that neither the planner nor the checks search all datasets for
-// each one.
+// TestManyDatasets expects that neither the planner nor the checks search all datasets for each
+// one.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it measures processor time
 	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": checkedInput} {
 		t.Run(name, func(t *testing.T) {
