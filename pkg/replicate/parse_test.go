@@ -248,7 +248,7 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }
 
-// carry is true, false, or an array of additional property names.
+// TestCarryInAJobFile expects carry to be true, false, or an array of additional property names.
 func TestCarryInAJobFile(t *testing.T) {
 	t.Parallel()
 	parse := func(carry string) (*File, error) {

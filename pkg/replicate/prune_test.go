@@ -91,7 +91,8 @@ func TestPruneLooksAgain(t *testing.T) {
 	}
 }
 
-// The most recent snapshot is always kept, as are snapshots outside the scope with known times.
+// TestPruneKeepsTheNewest expects that the most recent snapshot is always kept, like snapshots
+// outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
