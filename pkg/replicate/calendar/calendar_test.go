@@ -103,7 +103,7 @@ func TestCron(t *testing.T) {
 	}
 }
 
-// Next agrees with systemd-analyze.
+// TestNextAgainstSystemd expects Next to agree with systemd-analyze.
 func TestNextAgainstSystemd(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
