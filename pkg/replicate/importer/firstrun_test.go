@@ -90,7 +90,7 @@ func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
 	return out
 }
 
-// firstRun returns what the first run of an imported job destroys.
+// firstRun returns the snapshots that the first run of an imported job destroys.
 func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[string]bool {
 	t.Helper()
 	scope, err := j.Scope()
