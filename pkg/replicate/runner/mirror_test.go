@@ -36,7 +36,8 @@ func (r *replica) drop(dataset string, names ...string) {
 	}
 }
 
-// A mirror destroys only what the source no longer has.
+// TestMirrorFollowsTheSource expects that a mirror destroys only snapshots that no longer exist on
+// the source.
 func TestMirrorFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -86,7 +87,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 			if c.fails == "" {
 				require.Len(t, at.Remove, len(r.names("dst/copy/a"))-len(c.left), "%v", at.KeepReasons)
 			}
-			for range 2 { // and no later run does more
+			for range 2 { // later runs destroy nothing more
 				run, _ := r.run(t)
 				if c.fails != "" {
 					require.Regexp(t, "^mirror: .*"+c.fails, run.Targets[0].Error)
@@ -98,7 +99,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 				r.now += 100
 			}
 			require.Len(t, r.names("dst/copy"), 5)
-			if c.fails != "" { // once, where somebody says so
+			if c.fails != "" { // once, after an explicit command
 				had := r.names("src/a")
 				_, err = r.runner(t).Prune(t.Context(), r.job, false, true)
 				require.NoError(t, err)
@@ -292,7 +293,8 @@ func TestNothingGoesUnseen(t *testing.T) {
 	})
 }
 
-// With retention, it decides which snapshots are kept. Orphans are destroyed anyway.
+// TestRetentionAndOrphans expects that retention decides which snapshots are kept, and that orphans
+// are destroyed regardless of it.
 func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})

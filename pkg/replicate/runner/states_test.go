@@ -66,7 +66,8 @@ func TestStatusFailed(t *testing.T) {
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 
-// An unreachable host is one problem: of a target, of two targets, or of many datasets.
+// TestProblemsAreToldOnce expects that an unreachable host is one problem, of one target, of two
+// targets, or of many datasets.
 func TestProblemsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{"tank", "tank/a", "tank/b"}
@@ -135,7 +136,8 @@ func TestStatusOfRetention(t *testing.T) {
 	require.Equal(t, "retention: too many", js.Problems[0].Error)
 }
 
-// The warning level is grace plus jitter, the critical level one more run.
+// TestLagLevels expects the warning level to be grace plus jitter, and the critical level one run
+// more.
 func TestLagLevels(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Done)
@@ -150,8 +152,8 @@ func TestLagLevels(t *testing.T) {
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 
-// Hints can be pasted: for a modified copy they name its snapshot, for a renamed source both names
-// of its copy.
+// TestHintsNameWhatThereIs expects hints that can be pasted. For a modified copy they contain its
+// snapshot, for a renamed source both names of its copy.
 func TestHintsNameWhatThereIs(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
