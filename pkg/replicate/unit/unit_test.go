@@ -65,8 +65,8 @@ func TestFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-// systemd accepts the units. The watchdog of a freeze survives a killed run and may change to
-// another account. If the source is remote, so is the watchdog.
+// TestFreezeUnit expects that systemd accepts the units. The watchdog of a freeze survives a killed
+// run and may change to another account. If the source is remote, the watchdog is remote too.
 func TestFreezeUnit(t *testing.T) {
 	t.Parallel()
 	f := file()
