@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// check -v lists every snapshot, without -v it counts them.
+// TestPreviewListsSnapshots expects that check -v lists every snapshot, and that check without -v
+// counts them.
 func TestPreviewListsSnapshots(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},

@@ -97,7 +97,7 @@ never ran
 `, b.String())
 }
 
-// One check for each job.
+// TestNagiosLevels expects one check for each job.
 func TestNagiosLevels(t *testing.T) {
 	t.Parallel()
 	all := jobsAsTheyAre().Jobs

@@ -202,7 +202,7 @@ func TestTextALineAMinute(t *testing.T) {
 	}
 }
 
-// Names and messages from other hosts must not control the terminal.
+// TestTextIsCleaned expects that names and messages from other hosts do not control the terminal.
 func TestTextIsCleaned(t *testing.T) {
 	t.Parallel()
 	evil := "x\x1b[2J\x07\u009b\u202ey"
@@ -257,7 +257,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// Streams report concurrently.
+// TestReportersAreConcurrent expects that streams may report concurrently.
 func TestReportersAreConcurrent(t *testing.T) {
 	t.Parallel()
 	size := func() (int, int) { return 60, 10 }
