@@ -126,7 +126,8 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 	}
 }
 
-// Hosts of two architectures may share a home. Each skips the other's builds.
+// TestABuildForAnotherMachineIsPassedOver expects that if hosts of two architectures share a home,
+// each skips the other's builds.
 func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
