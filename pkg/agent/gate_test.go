@@ -68,8 +68,8 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 	}
 }
 
-// Operations without permission for any restricted key are refused with a
-// reason for the client.
+// TestGateNever expects that operations without permission for any restricted key are refused with
+// a reason for the client.
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
