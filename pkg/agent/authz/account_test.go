@@ -142,7 +142,8 @@ func TestAdmittedArguments(t *testing.T) {
 	require.Equal(t, []string{"vault/a@x"}, args)
 }
 
-// TestWhatFailsLaterIsInTheAudit expects an audit line if an admitted request fails later.
+// TestWhatFailsLaterIsInTheAudit expects an audit line if an admitted request that changes
+// something fails later.
 func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	var lines []string

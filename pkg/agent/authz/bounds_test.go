@@ -65,7 +65,8 @@ func TestOptionsAreBounded(t *testing.T) {
 	}
 }
 
-// A restricted agent listens on one address of its host, for permitted peers, with limits.
+// TestOffersAreBounded expects that a restricted agent listens on one address of its host, for
+// permitted peers, with limits.
 func TestOffersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -105,7 +106,8 @@ func TestOffersAreBounded(t *testing.T) {
 	}
 }
 
-// A connection that a restricted agent opens has the limits of an offer.
+// TestTicketsAreBounded expects that a connection that a restricted agent opens has the limits of
+// an offer.
 func TestTicketsAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, vault(), func(string) {})

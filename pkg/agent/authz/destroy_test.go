@@ -12,7 +12,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A rotate grant permits renaming copies so that the name shows what they are.
+// TestRotateGrant expects that a rotate grant permits renaming copies only to names that mark them
+// as diverged copies.
 func TestRotateGrant(t *testing.T) {
 	t.Parallel()
 	ending := zfs.DivergedSuffix(time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC))
@@ -58,8 +59,8 @@ func TestRotateGrant(t *testing.T) {
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
 
-// A remove grant applies to copies below it that belong to a job, and never
-// with append-only.
+// TestRemoveGrant expects that a remove grant applies to copies below it that belong to a job, and
+// never with append-only.
 func TestRemoveGrant(t *testing.T) {
 	t.Parallel()
 	s := hosts.On(zfsmem.New("vault/a/x", "vault/b"), "test", func(string) {})
@@ -95,7 +96,8 @@ func TestRemoveGrant(t *testing.T) {
 	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
 }
 
-// Grants without effect are refused when a line is written and when it is read.
+// TestGrantsThatContradict expects that grants without effect are refused when a line is written
+// and when it is read.
 func TestGrantsThatContradict(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
@@ -123,7 +125,8 @@ func TestGrantsThatContradict(t *testing.T) {
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
 
-// A copy is renamed within its parent, not into another renamed dataset.
+// TestSetAsideStaysBeside expects that a copy is renamed within its parent, not into another
+// renamed dataset.
 func TestSetAsideStaysBeside(t *testing.T) {
 	t.Parallel()
 	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}

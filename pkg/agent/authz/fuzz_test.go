@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A policy written as flags parses to the same policy, and grants nothing
+// FuzzPolicy expects that a policy written as flags parses to the same policy, and grants nothing
 // outside its datasets.
 func FuzzPolicy(f *testing.F) {
 	f.Add("receive=vault/web1", "10.0.0.0/8", true, "vault/web10")

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Each name in a request must be of a granted dataset, and well formed.
+// TestNamesInRequests expects each name in a request to be well formed and below a granted dataset.
 func TestNamesInRequests(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault", "receive=later/root"}, nil, false)
@@ -144,7 +144,8 @@ func TestNewDatasetIsNotMounted(t *testing.T) {
 	}
 }
 
-// An append-only key keeps the wrapped key of a dataset, unless a grant lets it change.
+// TestReceiveKeepsTheKey expects that an append-only key keeps the wrapped key of a dataset, unless
+// a grant lets it change.
 func TestReceiveKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	for grant, keeps := range map[string]bool{"receive=vault": true, "receive-rekey=vault": false} {

@@ -55,7 +55,7 @@ func admit(t *testing.T, g *Guard, op, body string) (any, error) {
 	return g.Admit(t.Context(), Request{Op: op, Body: json.RawMessage(body)})
 }
 
-// The zero policy permits nothing.
+// TestZeroPolicy expects that the zero policy permits nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{}, vault(), func(string) {})
@@ -70,7 +70,8 @@ func TestZeroPolicy(t *testing.T) {
 	}
 }
 
-// Each operation has an explicit rule, which may be the zero rule.
+// TestEveryOperationHasARule expects that each operation has an explicit rule, which may be the
+// zero rule.
 func TestEveryOperationHasARule(t *testing.T) {
 	t.Parallel()
 	have := rules()
@@ -81,7 +82,8 @@ func TestEveryOperationHasARule(t *testing.T) {
 	require.Empty(t, have)
 }
 
-// A field that is not in checkedFields is refused.
+// TestAFieldThatNothingWasDecidedAboutIsRefused expects that a field that is not in checkedFields
+// is refused.
 func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	t.Parallel()
 	type later struct{ Known, Added string }
@@ -97,7 +99,7 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
-// checkedFields lists only existing fields.
+// TestDecidedFieldsAreThere expects that checkedFields lists only existing fields.
 func TestDecidedFieldsAreThere(t *testing.T) {
 	t.Parallel()
 	for of, names := range checkedFields {
@@ -108,7 +110,7 @@ func TestDecidedFieldsAreThere(t *testing.T) {
 	}
 }
 
-// Each dataset of a list is checked.
+// TestListOnly expects that the guard checks each dataset of a list.
 func TestListOnly(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
@@ -155,7 +157,7 @@ func TestPropertiesAbove(t *testing.T) {
 	}
 }
 
-// A listing shows no more of ancestors than a read of their properties.
+// TestListAbove expects that a listing shows no more of ancestors than a read of their properties.
 func TestListAbove(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/vm/a")
@@ -257,8 +259,8 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	require.Len(t, audited, 1)
 }
 
-// The stream buffers of a session are limited together. A finished stream
-// returns its share.
+// TestRingsOfASessionAreBounded expects that the stream buffers of a session are limited together.
+// A finished stream returns its share.
 func TestRingsOfASessionAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})

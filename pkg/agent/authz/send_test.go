@@ -90,7 +90,7 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	}
 }
 
-// Estimates of a whole tree need one query.
+// TestEncryptionIsAskedOnce expects that estimates of a whole tree need one query.
 func TestEncryptionIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})

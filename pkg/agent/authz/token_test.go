@@ -121,7 +121,7 @@ func TestEveryOperationJudgesTokens(t *testing.T) {
 	}
 }
 
-// If the host cannot be queried, the guard refuses the request.
+// TestFailedQueryIsRefused expects the guard to refuse a request if it cannot query the host.
 func TestFailedQueryIsRefused(t *testing.T) {
 	t.Parallel()
 	_, guids := tokens(t)
@@ -160,7 +160,8 @@ func TestFailedQueryIsRefused(t *testing.T) {
 	}
 }
 
-// The number of resume tokens of one request is limited, not the number of streams.
+// TestTokensOfARequestAreBounded expects that the number of resume tokens of one request is
+// limited, not the number of streams.
 func TestTokensOfARequestAreBounded(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)

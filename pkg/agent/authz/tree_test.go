@@ -10,7 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key that may replace a copy's key may make its dependents encryption roots.
+// TestPartKeyGrant expects that a key that may replace a copy's key may make its dependents
+// encryption roots.
 func TestPartKeyGrant(t *testing.T) {
 	t.Parallel()
 	for grant, allowed := range map[string]bool{"receive=vault": false, "receive-rekey=vault": true, "restore=vault": false, "send=vault": false} {
