@@ -97,7 +97,7 @@ func TestDiskWithTwoPaths(t *testing.T) {
 	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
-// A drive without a medium is rejected.
+// TestCheckSource expects that a drive without a medium is rejected.
 func TestCheckSource(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"source-empty"}, ids(checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))

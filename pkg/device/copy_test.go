@@ -250,7 +250,8 @@ func TestDeviceResumes(t *testing.T) {
 	}
 }
 
-// If the source has changed, only different blocks are sent again.
+// TestResumeOfAChangedSource expects that if the source has changed, only different blocks are sent
+// again.
 func TestResumeOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)

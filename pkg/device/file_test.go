@@ -158,7 +158,8 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.ErrorContains(t, err, "after the copy was planned")
 }
 
-// A longer file is truncated to the source's size, but only at commit.
+// TestLongerTarget expects that a longer file is truncated to the source's size, but only at
+// commit.
 func TestLongerTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
@@ -266,7 +267,8 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
 }
 
-// Discard keeps a file that replaced the one created for the copy.
+// TestDiscardKeepsWhatIsAnothers expects that Discard keeps a file that replaced the one created
+// for the copy.
 func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

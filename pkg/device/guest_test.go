@@ -196,7 +196,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
-// While a target is open, no other program can claim it.
+// TestTargetIsHeld expects that while a target is open, no other program can claim it.
 func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)

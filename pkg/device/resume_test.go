@@ -144,8 +144,8 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "it lost its new contents")
 }
 
-// A resumed copy with another hash reports the mismatch. The blocks that it wrote need no
-// consent.
+// TestStateOfACopyWithAnotherDigest expects that a resumed copy with another hash reports the
+// mismatch. The blocks that it wrote need no consent.
 func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -205,8 +205,8 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	}
 }
 
-// Neither a copy nor a stream overwrites a target that was put to use after
-// planning.
+// TestStreamLooksAtItsTargetAgain expects that neither a copy nor a stream overwrites a target that
+// was put to use after planning.
 func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

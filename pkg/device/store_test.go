@@ -158,8 +158,8 @@ type closableJournal struct {
 
 func (j *closableJournal) Close() error { j.closed++; return nil }
 
-// A target that cannot be committed is released for another attempt in the same
-// process.
+// TestNothingIsHeldAfterACommitThatFailed expects that a target that cannot be committed is
+// released for another attempt in the same process.
 func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	dst, j := &replacedTarget{}, &closableJournal{}

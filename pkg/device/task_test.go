@@ -46,8 +46,8 @@ func TestChoose(t *testing.T) {
 	require.ErrorContains(t, small.Choose(), "more than")
 }
 
-// With a snapshot, the source must be a logical volume, and its other findings do
-// not count.
+// TestASnapshotHasNoneOfItsVolumesFlaws expects that with a snapshot, the source must be a logical
+// volume, and its other findings do not count.
 func TestASnapshotHasNoneOfItsVolumesFlaws(t *testing.T) {
 	t.Parallel()
 	volume := Facts{Path: "/dev/vg/lv", Kind: KindLVM, Name: "dm-0", Size: 1, Mounts: []Mount{{Device: "dm-0", Point: "/srv", Type: "ext4"}}}
