@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An image has the requested size and no allocated space, and Sum hashes its
-// contents.
+// TestImage expects that an image has the requested size and no allocated space, and that Sum
+// hashes its contents.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	image := Image(t, 1<<20)
@@ -25,7 +25,7 @@ func TestImage(t *testing.T) {
 func TestScratchIsRemoved(t *testing.T) {
 	t.Parallel()
 	var dir string
-	t.Run("made", func(t *testing.T) { //nolint:paralleltest // a finished subtest has detached its device
+	t.Run("made", func(t *testing.T) { //nolint:paralleltest // the test waits for its end
 		dir = Scratch(t)
 		require.DirExists(t, dir)
 	})
