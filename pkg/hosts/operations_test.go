@@ -56,7 +56,8 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	require.Less(t, cost(sizes), OpEstimate.MaxAnswer(make([]zfs.SendSpec, len(sizes)), 0))
 }
 
-// Estimates of many streams are split into requests that an agent accepts.
+// TestManyStreamsAreEstimatedInParts expects that estimates of many streams are split into requests
+// that an agent accepts.
 func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	t.Parallel()
 	var all []zfs.SendSpec
@@ -78,8 +79,9 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	require.Len(t, splitStreams(nil), 1)
 }
 
-// Each operation has one implementation, and an answer of another host is checked. Only Capture has
-// an answer without a check: its reader takes any text.
+// TestTheTableIsComplete expects that each operation has one implementation, and that answers of
+// other hosts are checked. Only Capture has an answer without a check, because its reader accepts
+// any text.
 func TestTheTableIsComplete(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

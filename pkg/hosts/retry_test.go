@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// If the connection is lost, an idempotent call is retried once on a new connection.
+// TestWhatMayBeDoneTwiceIs expects that if the connection is lost, an idempotent call is retried
+// once on a new connection.
 func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	t.Parallel()
 	for want, ends := range map[string][]error{
