@@ -93,7 +93,8 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 	}
 }
 
-// If a host lies in one field of a reply, the job ends soon and with a report.
+// TestAJobOutlivesAHostThatLiesInEveryField expects that if a host lies in one field of a reply,
+// the job ends soon and with a report.
 func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(40, 300, 1500)

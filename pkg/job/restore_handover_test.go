@@ -20,8 +20,8 @@ func restoreTree() Restore {
 	return req
 }
 
-// The next restore hands over datasets of an interrupted one, even if its plan needs the whole
-// history of the target, as for a clone.
+// TestRestoreOfACloneGoesOn expects that the next restore hands over datasets of an interrupted
+// one, even if its plan needs the whole history of the target, as for a clone.
 func TestRestoreOfACloneGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -40,7 +40,8 @@ func TestRestoreOfACloneGoesOn(t *testing.T) {
 	}
 }
 
-// A failed restore names the filesystems that it unmounted, and so does the next one.
+// TestRestoreThatFailsNamesWhatItUnmounted expects that a failed restore names the filesystems that
+// it unmounted, and so does the next one.
 func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -88,7 +89,8 @@ func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	require.Equal(t, "0", w.host.Get("dst/back/b", "written"))
 }
 
-// If keys cannot be joined, the report contains the commands and everything else is done.
+// TestRestoreWhereKeysAreNotJoined expects that if keys cannot be joined, the report contains the
+// commands and everything else is done.
 func TestRestoreWhereKeysAreNotJoined(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
