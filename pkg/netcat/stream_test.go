@@ -98,7 +98,7 @@ func TestAFailedReceiveTellsWhy(t *testing.T) {
 	require.ErrorIs(t, sink.Abort(err), &zfs.Error{Kind: zfs.Permission})
 }
 
-// An aborted stream reaches zfs receive as one that ends early.
+// TestAnAbortedReceive expects zfs receive to get an aborted stream as one that ends early.
 func TestAnAbortedReceive(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
@@ -167,7 +167,8 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
-// The shell's message about a killed nc is not part of the command's error.
+// TestAnNCThatIsEndedIsNotSpokenOf expects that the shell's message about a killed nc is not part
+// of the command's error.
 func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
 	t.Parallel()
 	d := dialer{nc: []string{"sleep", "60"}, secret: "00", beatTimeout: time.Second}
@@ -204,7 +205,8 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.Equal(t, "look", fault.HintOf(err))
 }
 
-// Without zxfer's beats, the host ends its commands.
+// TestSilenceEndsTheToolsThere expects that without zxfer's keep-alive messages, the host ends its
+// commands.
 func TestSilenceEndsTheToolsThere(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("timeout"); err != nil {
@@ -225,7 +227,8 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "stream"))
 }
 
-// Unauthenticated clients are dropped, and the host's nc is still accepted.
+// TestAStrangerIsDropped expects that unauthenticated clients are dropped, and that the host's nc
+// is still accepted.
 func TestAStrangerIsDropped(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), storeScript)
@@ -316,7 +319,8 @@ func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { 
 func (a *fakeEnd) RTT() time.Duration                                         { return 0 }
 func (a *fakeEnd) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
-// Noise is sent in both directions for the requested time and leaves nothing behind.
+// TestNoise expects that noise is sent in both directions for the requested time and leaves nothing
+// behind.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
@@ -347,7 +351,8 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// Unsupported ends are refused before anything runs on the host.
+// TestEndsThatAreRefused expects that unsupported sources and targets are refused before anything
+// runs on the host.
 func TestEndsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), storeScript)
