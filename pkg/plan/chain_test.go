@@ -324,7 +324,7 @@ func TestIVSets(t *testing.T) {
 	}
 }
 
-// A clone's raw stream continues its origin's chain.
+// TestRawClones expects that a clone's raw stream continues its origin's chain.
 func TestRawClones(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })

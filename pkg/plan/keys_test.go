@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A raw increment is refused if the copy's encryption root is not the copy of
-// the source's root (openzfs#12614). If the copy is a root itself, its new key
-// is noted.
+// TestTargetKeyChanged expects that a raw incremental send is refused if the copy's encryption root
+// is not the copy of the source's root (openzfs#12614). If the copy is an encryption root, a note
+// reports its new key.
 func TestTargetKeyChanged(t *testing.T) {
 	t.Parallel()
 	const raw, own, joined = zfs.FlagsProperty + "=w", "encryptionroot=vault/a/c", "encryptionroot=vault/a"
@@ -84,8 +84,8 @@ func TestTargetKeyChanged(t *testing.T) {
 	}
 }
 
-// Dependents that get no stream together with their root must not lose their
-// key.
+// TestKeyOfTheRootAlone expects that dependents that get no stream together with their root do not
+// lose their key.
 func TestKeyOfTheRootAlone(t *testing.T) {
 	t.Parallel()
 	source := dataset(t, "tank/a", "@a,1 @b,2", encrypted, "keyformat=passphrase", "pbkdf2salt=1")
@@ -110,8 +110,8 @@ func encryptedProps(root, salt string, more ...string) []string {
 	return append([]string{"encryption=aes-256-gcm", "encryptionroot=" + root, "keyformat=passphrase", "pbkdf2iters=350000", "pbkdf2salt=" + salt, "keystatus=unavailable", zfs.FlagsProperty + "=w"}, more...)
 }
 
-// Copies inherit their key like their sources if the salts prove that it is the
-// same: new copies, and copies received as encryption roots before.
+// TestTreeJoins expects that copies inherit their key like their sources if the salts prove that it
+// is the same: new copies, and copies received as encryption roots before.
 func TestTreeJoins(t *testing.T) {
 	t.Parallel()
 	tree := []*zfs.Dataset{
@@ -205,8 +205,8 @@ func withoutSalt(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	return datasets
 }
 
-// For a key without salt, the source's assertion counts if root and dataset
-// arrive together. A copy that is sent alone must keep its key.
+// TestTreeOfAKeyThatZFSDoesNotShow expects that for a key without salt, the source's assertion
+// counts if root and dataset arrive together. A copy that is sent alone must keep its key.
 func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
@@ -240,8 +240,8 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// A copy that inherits a key that changes becomes a root before, and joins
-// again when it arrives.
+// TestTreeParts expects that if a copy inherits a key that changes, it becomes an encryption root
+// first, and joins again when it arrives.
 func TestTreeParts(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
@@ -272,8 +272,8 @@ func TestTreeParts(t *testing.T) {
 	require.Empty(t, Make(all, s).Datasets[0].Parts)
 }
 
-// A copy whose source's root was not listed continues if it has the source's
-// key by now.
+// TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
+// the source's key by now.
 func TestTreeGoesOnByParts(t *testing.T) {
 	t.Parallel()
 	req := Request{Source: "tank/a/b", Target: "vault/a/b"}

@@ -70,7 +70,8 @@ func TestRecursive(t *testing.T) {
 	requireConflict(t, p, HalfReceived, "alpha:tank/a is only partially received", "wait until its transfer ends; if")
 }
 
-// If a listing lacks the parent, a more distant ancestor still comes first.
+// TestRecursiveWithGaps expects that if a listing lacks the parent, a more distant ancestor still
+// comes first.
 func TestRecursiveWithGaps(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })
@@ -80,7 +81,8 @@ func TestRecursiveWithGaps(t *testing.T) {
 		"tank/a/clone/gap/c: full @s +parents after tank/a/clone", planText(p))
 }
 
-// A parent with a conflict counts as missing for its descendants.
+// TestNeedsOfWhatIsRefused expects that a parent with a conflict counts as missing for its
+// descendants.
 func TestNeedsOfWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })

@@ -156,7 +156,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Conflicts list the histories of both sides and a hint.
+// TestHistoryConflicts expects that conflicts list the histories of both sides and a hint.
 func TestHistoryConflicts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -239,7 +239,8 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 	}
 }
 
-// Snapshots that ZFS could not roll back are refused before anything is sent.
+// TestRollbackOfWhatIsKept expects that snapshots that ZFS could not roll back are refused before
+// anything is sent.
 func TestRollbackOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })
@@ -266,7 +267,8 @@ func TestEvidenceIsBounded(t *testing.T) {
 	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
-// A bookmark that could not be created after the transfer is refused before it.
+// TestBookmarkThatCannotBe expects that a bookmark that could not be created after the transfer is
+// refused before it.
 func TestBookmarkThatCannotBe(t *testing.T) {
 	t.Parallel()
 	req := request()
@@ -327,8 +329,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// FirstFail refuses a dataset that is new on the target, also a clone whose
-// origin exists.
+// TestFirstRefused expects that FirstFail refuses a dataset that is new on the target, also a clone
+// whose origin exists.
 func TestFirstRefused(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })

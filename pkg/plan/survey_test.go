@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A simulated snapshot is newer than all others and differs from them. The
+// TestPretend expects that a simulated snapshot is newer than all others and differs from them. The
 // listing itself, which others share, does not change.
 func TestPretend(t *testing.T) {
 	t.Parallel()
