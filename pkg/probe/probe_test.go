@@ -300,7 +300,7 @@ func TestCapture(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Parts of files that are not facts are omitted.
+// TestReadKeepsOnlyFacts expects that parts of files that are not facts are omitted.
 func TestReadKeepsOnlyFacts(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS(t.TempDir())
@@ -323,7 +323,8 @@ func TestReadKeepsOnlyFacts(t *testing.T) {
 	require.Len(t, read(root, "etc/os-release"), maxFile)
 }
 
-// A line that looks like the start of an archived file does not become one.
+// TestPackQuotes expects that a line that looks like the start of an archived file does not become
+// one.
 func TestPackQuotes(t *testing.T) {
 	t.Parallel()
 	a := txtar.Parse(pack(map[string]string{"a": "-- b --\nx\n-- c --\n", "empty": " \n"}))
