@@ -181,7 +181,8 @@ func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Durati
 	return n
 }
 
-// Snapshots with impossible dates do not change which other snapshots are pruned.
+// TestDoubtedSnapshotsCountForNothing expects that snapshots with impossible dates do not change
+// which other snapshots are pruned.
 func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(3, 12, 40)
@@ -269,7 +270,8 @@ func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	}
 }
 
-// Without the history, only snapshots that represent the periods around a date are lost.
+// TestLosingTheHistory expects that without the history, only snapshots that represent the periods
+// around a date are lost.
 func TestLosingTheHistory(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
@@ -292,7 +294,8 @@ func TestLosingTheHistory(t *testing.T) {
 	}
 }
 
-// A temporary error of this host's clock does not change which older dates are trusted.
+// TestThisHostsClockGoesWrong expects that a temporary error of this host's clock does not change
+// which older dates are trusted.
 func TestThisHostsClockGoesWrong(t *testing.T) {
 	t.Parallel()
 	g := &Grid{Hourly: 24, Daily: 7}

@@ -96,7 +96,8 @@ func TestKeepInZones(t *testing.T) {
 	}
 }
 
-// The points that stand for future snapshots include one in every period, even a short one.
+// TestFilledHasEveryPeriod expects that the points that stand for future snapshots include one in
+// every period, even a short one.
 func TestFilledHasEveryPeriod(t *testing.T) {
 	t.Parallel()
 	for _, name := range zones {
@@ -130,7 +131,7 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 	}
 }
 
-// TestDaysOfAZone keeps the days in Berlin, where midnight is at 22:00 or 23:00 UTC and the day of
+// TestDaysOfAZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
 // the clock change has 25 hours.
 func TestDaysOfAZone(t *testing.T) {
 	t.Parallel()
