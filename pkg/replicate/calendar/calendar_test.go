@@ -52,7 +52,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// An hour that does not exist is skipped. An hour that occurs twice counts once.
+// TestNextSummerTime expects that an hour that does not exist is skipped. An hour that occurs twice
+// counts once.
 func TestNextSummerTime(t *testing.T) {
 	t.Parallel()
 	zone, err := time.LoadLocation("Europe/Berlin")
