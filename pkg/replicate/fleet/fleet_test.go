@@ -129,7 +129,8 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, "?", j.Drill.Outcome)
 }
 
-// If parts of an answer contradict each other, the worst one counts.
+// TestWhatContradictsItselfIsNotWell expects that if parts of an answer contradict each other, the
+// worst one counts.
 func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
@@ -158,7 +159,8 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	}
 }
 
-// An expected job that the host does not know is a failure.
+// TestJobsThatAHostDoesNotKnow expects that an expected job that the host does not know is a
+// failure.
 func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
