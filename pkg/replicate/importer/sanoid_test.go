@@ -134,7 +134,7 @@ func TestSyncoidCommands(t *testing.T) {
 	}
 }
 
-// Every flag of syncoid is converted or reported.
+// TestSyncoidFlagsAreAnswered expects that every flag of syncoid is converted or reported.
 func TestSyncoidFlagsAreAnswered(t *testing.T) {
 	t.Parallel()
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // what is shown
