@@ -129,7 +129,8 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	return last
 }
 
-// An orphan is destroyed only after its time, and reported until then.
+// TestACopyGoesInTime expects that an orphan is destroyed only after its time, and reported until
+// then.
 func TestACopyGoesInTime(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -205,7 +206,8 @@ func TestCopiesThatStay(t *testing.T) {
 	}
 }
 
-// Nothing is destroyed without a listing or because of a wrong clock.
+// TestNothingGoesUnseen expects that nothing is destroyed without a listing or because of a wrong
+// clock.
 func TestNothingGoesUnseen(t *testing.T) {
 	t.Parallel()
 	t.Run("the source is away", func(t *testing.T) {
@@ -307,7 +309,8 @@ func TestRetentionAndOrphans(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
 
-// If the root of the source was recreated, the copies of its former descendants are kept.
+// TestTheCopiesOfALostSourceStay expects that if the root of the source was recreated, the copies
+// of its former descendants are kept.
 func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	t.Parallel()
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
@@ -330,7 +333,7 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	}
 }
 
-// A copy that was written to is kept.
+// TestACopyThatWasWrittenToStays expects that a copy that was written to is kept.
 func TestACopyThatWasWrittenToStays(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -345,7 +348,8 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 }
 
-// A new mirror does not mistake a restored source for the origin of the copy.
+// TestAMirrorThatIsNewKnowsARestoredSource expects that a new mirror does not mistake a restored
+// source for the origin of the copy.
 func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"known": false, "without records": true} {

@@ -39,7 +39,8 @@ func states(j *JobStatus) (out []string) {
 	return out
 }
 
-// A dataset that failed in the last run is failed, even if it is not late yet.
+// TestStatusFailed expects the state failed for a dataset that failed in the last run, even if it
+// is not late yet.
 func TestStatusFailed(t *testing.T) {
 	t.Parallel()
 	for ended, err := range map[string]error{
@@ -100,8 +101,8 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
 }
 
-// An error that ended a run early applies to all datasets. A dataset that a run skips did not fail
-// in it.
+// TestStatusOfWhatWasNotTried expects that an error that ended a run early applies to all datasets.
+// A dataset that a run skips did not fail in it.
 func TestStatusOfWhatWasNotTried(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
@@ -125,7 +126,7 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 	require.Empty(t, js.Problems)
 }
 
-// A failure of retention concerns the target and no dataset.
+// TestStatusOfRetention expects that a failure of retention concerns the target and no dataset.
 func TestStatusOfRetention(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})

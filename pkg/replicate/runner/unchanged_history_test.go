@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Over random histories, a run that skips unchanged datasets has the same result as one that does
-// not.
+// TestUnchangedHistories expects that over random histories, a run that skips unchanged datasets
+// has the same result as one that does not.
 func TestUnchangedHistories(t *testing.T) {
 	t.Parallel()
 	jobs := map[string]replicate.Job{
