@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheHolderOfALockIsNamed lets another process hold the lock, and expects its name in the
-// error.
+// TestTheHolderOfALockIsNamed lets another process hold the lock, and expects the error to name its
+// command.
 func TestTheHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -96,7 +96,7 @@ func TestPutKeepsMode(t *testing.T) {
 	}
 }
 
-// A reader sees either the old file or the complete new one.
+// TestFilesAreWhole expects that a reader sees either the old file or the complete new one.
 func TestFilesAreWhole(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "jobs.toml")
