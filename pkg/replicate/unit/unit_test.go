@@ -113,7 +113,8 @@ func TestCron(t *testing.T) {
 	require.ErrorContains(t, err, "seconds")
 }
 
-// A drill with a schedule has its own units, which may create private mounts.
+// TestDrillUnits expects that a drill with a schedule has its own units, which may create private
+// mounts.
 func TestDrillUnits(t *testing.T) {
 	t.Parallel()
 	f := file()
