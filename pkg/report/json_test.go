@@ -74,7 +74,7 @@ func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	require.Contains(t, shown, "receive: requested by --no-resume")
 }
 
-// Lists are never null, and the job's own report is not changed.
+// TestJSONHasNoNulls expects that lists are never null, and the job's own report is not changed.
 func TestJSONHasNoNulls(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
