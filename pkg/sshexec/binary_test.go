@@ -220,7 +220,7 @@ func TestJudge(t *testing.T) {
 	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is not zxfer")
 }
 
-// A slow copy shows its progress.
+// TestTheCopyIsShown expects that a slow copy shows its progress.
 func TestTheCopyIsShown(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

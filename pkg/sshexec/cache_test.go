@@ -147,7 +147,8 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	requireKept(t, o)
 }
 
-// Files that other users created or can write are neither run nor written to.
+// TestACacheOfAStrangerIsNeitherRunNorWritten expects that files that other users created or can
+// write are neither run nor written to.
 func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -338,8 +339,8 @@ func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
 	}
 }
 
-// Files that are not zxfer's are kept, and so are other users' directories and the targets of
-// links.
+// TestOnlyWhatWasCopiedIsRemoved expects that files that are not zxfer's are kept, and so are other
+// users' directories and the targets of links.
 func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

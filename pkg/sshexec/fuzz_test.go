@@ -43,7 +43,7 @@ func FuzzArrival(f *testing.F) {
 	})
 }
 
-// Chunks of a relay arrive unchanged.
+// FuzzRelayChunks expects that chunks of a relay arrive unchanged.
 func FuzzRelayChunks(f *testing.F) {
 	var b bytes.Buffer
 	require.NoError(f, sendChunks(&b, strings.NewReader("some bytes")))

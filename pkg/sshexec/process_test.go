@@ -143,7 +143,7 @@ func TestTail(t *testing.T) {
 	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
 }
 
-// After a timeout, no started process is left.
+// TestAskEndsWhatItStarted expects that after a timeout, no started process is left.
 func TestAskEndsWhatItStarted(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
