@@ -68,7 +68,7 @@ func TestLimitedBy(t *testing.T) {
 	}
 }
 
-// A stream of a few bytes has no bottleneck unless it is slow.
+// TestShortIsNotLimited expects that a stream of a few bytes has no bottleneck unless it is slow.
 func TestShortIsNotLimited(t *testing.T) {
 	t.Parallel()
 	limit := func(bytes int64, life time.Duration) string {
