@@ -311,7 +311,7 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// After a lost connection, the search continues at the same path.
+// TestOpenGoesOn expects that after a lost connection, the search continues at the same path.
 func TestOpenGoesOn(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("", "b")
@@ -368,8 +368,8 @@ func used(t *testing.T, port int) bool {
 	return false
 }
 
-// A probe between real hosts leaves no connection and no listener, and uses up no slot that
-// data needs.
+// TestATryLeavesNothing expects that a probe between real hosts leaves no connection and no
+// listener, and uses up no slot that data needs.
 func TestATryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {

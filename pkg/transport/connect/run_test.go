@@ -139,8 +139,8 @@ func TestRunWithinOneHost(t *testing.T) {
 	}
 }
 
-// Both ends set the requested socket options. If one host cannot, Choose fails before data
-// moves.
+// TestSocketsAreAsAskedFor expects that both hosts set the requested socket options. If one host
+// cannot, Choose fails before data is sent.
 func TestSocketsAreAsAskedFor(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
@@ -204,7 +204,8 @@ func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (
 	}
 }
 
-// If one end refuses, the other one is not waited for.
+// TestARefusalEndsTheOtherHalf expects that if one host refuses, zxfer does not wait for the other
+// host.
 func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
