@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// header returns a little-endian header with numbers of 8 bytes. The position of an argument is the
-// position of the number; narrower fields are parts of such a number.
+// header returns a little-endian header that consists of words of 8 bytes. Narrower fields are
+// parts of a word.
 func header(typ RecordType, words ...uint64) []byte {
 	h := make([]byte, RecordSize)
 	binary.LittleEndian.PutUint32(h, uint32(typ))
