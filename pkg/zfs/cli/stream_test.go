@@ -114,8 +114,8 @@ func TestFullAndIncremental(t *testing.T) {
 	require.Equal(t, "on", q.Get(target, "readonly"))
 }
 
-// A stream without its last TailSize bytes does not create its last snapshot, even if it is a
-// range, which ends with two END records.
+// TestWithheldTailMakesNoSnapshot expects that a stream without its last TailSize bytes does not
+// create its last snapshot, even if it is a range, which ends with two END records.
 func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
