@@ -74,7 +74,7 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 }
 
-// A helper that died while idle is replaced without an error.
+// TestDiesIdle expects that a helper that died while idle is replaced without an error.
 func TestDiesIdle(t *testing.T) {
 	fakePython(t, "while read line; do echo '{\"ok\":null}'; done")
 	c := started(t)
@@ -91,7 +91,7 @@ func TestNonsense(t *testing.T) {
 	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), "python helper: not a reply: ")
 }
 
-// A cancelled call returns immediately, also if it waits for another one.
+// TestCancel expects that a cancelled call returns immediately, also if it waits for another one.
 func TestCancel(t *testing.T) {
 	fakePython(t, "read line; exec sleep 100000")
 	c := started(t)
