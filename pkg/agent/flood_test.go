@@ -31,9 +31,9 @@ import (
 
 const floodedEnv = "ZXFER_TEST_FLOODED"
 
-// TestAFloodOfARestrictedKeyIsBounded sends large requests with a restricted key and expects the
-// agent's heap to remain below 400 MiB. An estimate of 16 MiB once took 1.5 GB on the agent. The
-// agent runs in a separate process, so that only its memory is measured.
+// TestAFloodOfARestrictedKeyIsBounded sends large requests with a restricted key to an agent in a
+// separate process, and expects its heap to remain below 400 MiB. An estimate of 16 MiB once took
+// 1.5 GB.
 func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)

@@ -139,8 +139,9 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.Equal(t, full, got)
 }
 
-// TestEveryFieldOfARequestIsDecidedAbout expects that every field of every request to a restricted
-// agent is covered: package authz checks it or lists it as harmless, or the test expects a refusal.
+// TestEveryFieldOfARequestIsDecidedAbout expects a decision on every field of every request to a
+// restricted agent. Either package authz checks it or lists it as harmless, or the test expects a
+// refusal.
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
