@@ -89,7 +89,7 @@ func TestFreezeAndThaw(t *testing.T) {
 }
 
 // TestCannotFreeze expects that a failed freeze is thawed too, because it may have been partial. If
-// the freeze is required, the guard stops. Otherwise, the snapshot is only not verified.
+// the freeze is required, the guard stops, otherwise the snapshot is only not verified.
 func TestCannotFreeze(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

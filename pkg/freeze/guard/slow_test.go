@@ -131,8 +131,8 @@ func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec fr
 }
 
 // TestMachineThatFreezesTooLate expects that a machine that freezes after the timeout is thawed.
-// This is done by the command that its agent has queued, by the watchdog after its last message to
-// the run, or by the next run if the watchdog was killed.
+// Its queued command, the watchdog after its last message to the run, or the next run after a
+// killed watchdog thaws it.
 func TestMachineThatFreezesTooLate(t *testing.T) {
 	notes := func(dir string) []string {
 		names, err := filepath.Glob(filepath.Join(dir, notePrefix+"*"))

@@ -28,8 +28,8 @@ func meeting(dir string) *freeze.Request {
 		shell(dir, "c", "true", `: >"$0/c"`+untilAll))
 }
 
-// TestThawTogether makes each application wait in its thaw until all others are thawed: by the
-// watchdog, by the run after the watchdog was killed, and by the next run.
+// TestThawTogether makes each application wait in its thaw until all others are thawed. The
+// watchdog, the run after the watchdog was killed, and the next run must thaw them.
 func TestThawTogether(t *testing.T) {
 	t.Parallel()
 	for _, o := range begin(t, meeting(t.TempDir())).Take() {
