@@ -12,9 +12,8 @@ import (
 )
 
 // TestTakeKeyWithALyingSource uses a source that falsely claims that a copy has the key of its
-// parent's encryption root. It expects that the copy joins only its parent's root, only with the
-// same kind of key, and only if the key is not a key of this host. A copy whose key is in use
-// remains unchanged.
+// parent's encryption root. It expects that the copy joins only its parent's root, and never a key
+// of this host or a key of another kind.
 func TestTakeKeyWithALyingSource(t *testing.T) {
 	t.Parallel()
 	const root, copied = "vault/b", "vault/b/c"

@@ -42,7 +42,7 @@ func TestKeyIsUsedBySeveral(t *testing.T) {
 		require.Equal(t, "unavailable", status())
 	}
 
-	// A key is kept loaded if a person loaded it, or if the last user was killed.
+	// A key remains loaded if a person loaded it, or if the last user was killed.
 	dies(use(t.Context()))
 	a, b := use(t.Context()), use(t.Context())
 	ends(a)
