@@ -59,7 +59,7 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, next, r.Next)
-	w.host.Set("dst/back/below", "mounted", "no") // as zfs unmount does
+	w.host.Set("dst/back/below", "mounted", "no") // like zfs unmount
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, next, r.Next)
