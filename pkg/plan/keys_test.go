@@ -228,7 +228,7 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(append(both, root...)...))))
 	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root brings nothing: it may have another key by now")
 
-	// An existing copy joins again only if it has to become a root before.
+	// An existing copy joins again only if it must become a root first.
 	copies := append(root, withoutSalt(dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "")...), dataset(t, "vault/a/gone", "@a,4", encryptedProps("vault/a", "")...))...)
 	p := Make(all, stateOf(append(both, copies...)...))
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a "}, takes(p))
@@ -261,7 +261,7 @@ func TestTreeParts(t *testing.T) {
 	require.Contains(t, notes(p), "beta:vault/a/gone inherits its key from vault/a, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key")
 	require.Equal(t, "vault/a", p.Datasets[1].Joins)
 
-	// A copy that its root does not open at present does not join it.
+	// A copy does not join a root that does not open it at present.
 	p = Make(all, state(dataset(t, "vault/a/gone", "@a,3", encryptedProps("vault/a", "7")...)))
 	requireConflict(t, p, KeyChanged, "vault/a/gone inherits its key from vault/a")
 
@@ -283,9 +283,9 @@ func TestTreeGoesOnByParts(t *testing.T) {
 	requireConflict(t, Make(req, s), KeyChanged, "openzfs#12614")
 }
 
-// TestTreeSplits sends a tree in which a child became an encryption root on the source. It expects
-// that its copy and all descendants with the same root become roots of their present key before the
-// stream brings the new one, even if ZFS shows nothing of the key.
+// TestTreeSplits sends a tree in which a child became an encryption root on the source, with
+// visible and hidden keys. It expects that its copy and all descendants with the same root become
+// roots of their present key before the stream brings the new one.
 func TestTreeSplits(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{true, false} {

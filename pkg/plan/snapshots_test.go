@@ -163,7 +163,7 @@ func TestHistoryConflicts(t *testing.T) {
 		name           string
 		ask            func(*Request)
 		source, target string
-		properties     []string // of the target
+		properties     []string // properties of the target
 		id             string
 		texts          []string
 	}{
