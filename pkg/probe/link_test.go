@@ -28,7 +28,7 @@ func TestLink(t *testing.T) {
 			return
 		}
 		defer link.Close()
-		// As SendNoise, but with the minimum for a rate, even on a slow machine.
+		// Like SendNoise, but with the minimum for a rate, even on a slow machine.
 		c, err := withHost(t.Context(), link, func() (transfer.Result, error) { return sendLink(t.Context(), link, short, loopbackMin) })
 		if err == nil {
 			sent <- c
