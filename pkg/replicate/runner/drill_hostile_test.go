@@ -14,9 +14,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// TestDrillOfALyingCopy uses a copy whose host gives false answers. If the source was read, only
-// the true answer verifies the copy. The copies lack a file here, unless the false answer is about
-// an intact one.
+// TestDrillOfALyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
+// the source was read, only the true answer verifies the copy.
 func TestDrillOfALyingCopy(t *testing.T) {
 	t.Parallel()
 	type query = files.Query

@@ -42,7 +42,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(r *replica)
-		left   []string // of dst/copy/a
+		left   []string // remaining snapshots of dst/copy/a
 		fails  string
 	}{
 		"nothing":            {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},

@@ -85,7 +85,7 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	r.take("s2")
 	r.run(t)
 	r.rollBack(t, "s1")
-	// The copy is rolled back too, as by hand.
+	// The user rolls the copy back too.
 	require.NoError(t, r.Hold(t.Context(), replicate.Tag("j", "t"), []string{"dst/copy/a@s1"}))
 	r.unhold("dst/copy/a@s2")
 	r.destroy("dst/copy/a@s2")

@@ -63,7 +63,7 @@ func TestStatusFailed(t *testing.T) {
 	js := standing(st)
 	require.Equal(t, OK, js.State)
 	require.False(t, js.Failed)
-	st.Copy("tank", "near").Error = "no space" // as an older version wrote it
+	st.Copy("tank", "near").Error = "no space" // the format of an older version
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 

@@ -204,9 +204,9 @@ func (r *replica) renameSnapshot(dataset, from, to string) {
 	})
 }
 
-// changed updates snapshots_changed as OpenZFS 2.3 was observed to do: when snapshots are taken,
-// received, renamed or destroyed, or leave in a promotion, but not for bookmarks and holds, nor
-// when they arrive in a promotion.
+// changed updates snapshots_changed like OpenZFS 2.3. The property changes when snapshots are
+// taken, received, renamed or destroyed, or leave in a promotion. It does not change for bookmarks
+// and holds, or when snapshots arrive in a promotion.
 func (r *replica) changed(d *zfs.Dataset) {
 	d.Properties[zfs.ChangedProperty] = zfs.Property{Value: fmt.Sprint(r.now), Source: "-"}
 }
