@@ -66,7 +66,7 @@ func TestFiles(t *testing.T) {
 }
 
 // TestFreezeUnit expects that systemd accepts the units. The watchdog of a freeze survives a killed
-// run and may change to another account. If the source is remote, the watchdog is remote too.
+// run, may change to another account, and is remote if the source is remote.
 func TestFreezeUnit(t *testing.T) {
 	t.Parallel()
 	f := file()
