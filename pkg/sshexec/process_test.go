@@ -88,8 +88,8 @@ func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
 // processes.
 func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
 	t.Parallel()
-	// Checks the remote shell before it becomes the agent: a Go program always handles SIGQUIT
-	// (runtime.initsig).
+	// This checks the remote shell before it becomes the agent, because a Go program always handles
+	// SIGQUIT (runtime.initsig).
 	o := newOther(t, "sh", `cat /proc/$$/status >"$HOME/status"`)
 	o.install()
 	r := o.connect()
