@@ -213,7 +213,7 @@ func TestOpen(t *testing.T) {
 		untried   string
 		relays    error        // error of a connection through ssh
 		busy      []error      // errors of far's first offers
-		addresses []netip.Addr // of near
+		addresses []netip.Addr // addresses of near
 		told      string       // log lines
 	}{
 		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
