@@ -186,9 +186,9 @@ func (c *changer) attributes(name string) {
 	}
 }
 
-// TestStreamsFollowTheRules sends datasets with holes, freed and reused objects, extended
-// attributes, large dnodes and large blocks, in every way that zxfer sends them. The gate must
-// pass each stream. If ZXFER_CAPTURE names a directory, the test keeps small streams there.
+// TestStreamsFollowTheRules sends datasets with holes, reused objects, extended attributes, large
+// dnodes and large blocks in every way that zxfer does, and expects the gate to pass each stream.
+// If ZXFER_CAPTURE names a directory, the test keeps small streams there.
 func TestStreamsFollowTheRules(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{Size: 1 << 30, Create: []string{"-O", "compression=lz4", "-O", "xattr=sa"}})
 	rounds, changes := 4, 100

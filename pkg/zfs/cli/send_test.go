@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that an error of zfs send is the cause of
-// the receiver's error. After a snapshot that it could not send, zfs send -I continues in the
-// middle of a record. If zfs send did not fail, the receiver's error is the cause.
+// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that a failed zfs send is the cause of the
+// receiver's error, and that otherwise the receiver's error is. After a snapshot that it could not
+// send, zfs send -I continues in the middle of a record.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
