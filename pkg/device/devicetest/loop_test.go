@@ -25,7 +25,7 @@ func TestImage(t *testing.T) {
 func TestScratchIsRemoved(t *testing.T) {
 	t.Parallel()
 	var dir string
-	t.Run("made", func(t *testing.T) { //nolint:paralleltest // the test waits for its end
+	t.Run("made", func(t *testing.T) { //nolint:paralleltest // its end is waited for
 		dir = Scratch(t)
 		require.DirExists(t, dir)
 	})
