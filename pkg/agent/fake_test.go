@@ -30,7 +30,7 @@ type host struct {
 	do  func(context.Context) error // replaces the requested action
 
 	mu     sync.Mutex
-	asked  []any // operation and arguments
+	asked  []any // the operation and its arguments
 	closed atomic.Bool
 
 	transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)
@@ -50,7 +50,7 @@ func newHost(do func(context.Context) error) *host {
 	return h
 }
 
-// Run notes the operations that the ZFS in memory does not note.
+// Run records the operations that the in-memory ZFS does not record.
 func (h *host) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, h.Local, r, hoststest.With(hosts.OpCapture, h.Capture), hoststest.With(hosts.OpMeasure, h.Measure),
 		hoststest.With(hosts.OpSnapshotFrozen, h.SnapshotFrozen), hoststest.With(hosts.OpRelease, h.release),
@@ -70,7 +70,7 @@ func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Res
 	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, hosts.OpSnapshotFrozen.Name(), q)
 }
 
-// moving returns a host whose transfers a test carries out.
+// moving returns a host whose transfers the test carries out.
 func moving(transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)) *host {
 	h := newHost(nil)
 	h.transfer = transfer
@@ -112,8 +112,8 @@ func (h *host) Transfer(ctx context.Context, t hosts.Task, progress func(transfe
 	return res, err
 }
 
-// line is a Transport in memory. Cut makes it half-open: written data vanishes,
-// and none arrives. Slow delays incoming data by a second per KiB.
+// line is a Transport in memory. cut makes it half-open: written data is lost, and no data arrives.
+// slow delays incoming data by one second per KiB.
 type line struct {
 	io.Reader
 	io.Writer

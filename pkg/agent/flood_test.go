@@ -31,8 +31,9 @@ import (
 
 const floodedEnv = "ZXFER_TEST_FLOODED"
 
-// An estimate of 16 MiB by a restricted key took 1.5 GB on the agent, and
-// several at once a multiple. Measured in a separate process.
+// TestAFloodOfARestrictedKeyIsBounded sends large requests with a restricted key to an agent in a
+// separate process, and expects its heap to remain below 400 MiB. An estimate of 16 MiB once took
+// 1.5 GB.
 func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
@@ -40,8 +41,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		s := newHost(func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil })
 		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: authz.NewGuard(p, s, func(string) {})}
 		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
-		// Heap memory obtained from the system, without the race detector's
-		// share.
+		// This is heap memory obtained from the system, without memory of the race detector.
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		require.NoError(t, os.WriteFile(os.Getenv(floodedEnv), []byte(strconv.FormatUint(m.HeapSys, 10)), 0o600))
@@ -88,7 +88,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		{hosts.OpEstimate.Name(), 2, fill(`[`, `{"dataset":"tank/vm","to":"x","flags":{}}`, `]`)},
 		{hosts.OpBookmark.Name(), 1, fill(`{`, `"":""`, `}`)},
 		{hosts.OpFacts.Name(), 1, fill(`[`, `{}`, `]`)},
-		{hosts.OpSnapshot.Name(), 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // honest
+		{hosts.OpSnapshot.Name(), 3, fill(`[`, `"tank/vm/some/dataset@autosnap_2026-01-01_00:00:00_hourly"`, `]`)}, // a legitimate request
 	} {
 		for range q.times {
 			id++
@@ -104,7 +104,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	}
 	require.Less(t, errors, int(id), "an honest request is carried out")
 	require.NoError(t, in.Close())
-	for range answered { // up to the end
+	for range answered { // until the agent exits
 	}
 	require.NoError(t, cmd.Wait())
 	text, err := os.ReadFile(peak)
@@ -115,7 +115,8 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	require.Less(t, heap>>20, 400, "MiB")
 }
 
-// Short calls wait for their turn, so that they run few processes.
+// TestARestrictedKeyHasFewCallsRunAtOnce expects that short calls wait for their turn, so that they
+// run few processes.
 func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -140,8 +141,8 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	})
 }
 
-// If the client reads no answers, its calls do not end, so a session has a
-// limited number.
+// TestAnswersThatNobodyReadsAreBounded expects a limit of calls per session. If the client reads no
+// answers, its calls do not end.
 func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -159,7 +160,8 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	})
 }
 
-// A request that is refused unread is in the audit, on one line.
+// TestWhatIsRefusedUnreadIsInTheAudit expects one audit line for each request that is refused
+// before it is read.
 func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -190,7 +192,8 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	})
 }
 
-// The largest log line does not count against maxUnwritten.
+// TestTheLargestLogLineIsWritten expects that the largest log line does not count against
+// maxUnwritten.
 func TestTheLargestLogLineIsWritten(t *testing.T) {
 	t.Parallel()
 	p, err := authz.Parse([]string{"receive=vault"}, nil, false)
@@ -204,14 +207,14 @@ func TestTheLargestLogLineIsWritten(t *testing.T) {
 	go c.write(written)
 	_, err = io.CopyN(io.Discard, read, budget.Small+lengthSize)
 	require.NoError(t, err)
-	c.enqueue(make([]byte, maxUnwritten)) // waits for all that may be unread
+	c.enqueue(make([]byte, maxUnwritten)) // needs the whole limit of unread data
 	_, err = io.CopyN(io.Discard, read, maxUnwritten)
 	require.NoError(t, err)
 	c.end(nil)
 }
 
-// FuzzARestrictedAgent searches for requests that make a restricted agent do
-// something on its host that its policy does not permit.
+// FuzzARestrictedAgent searches for requests that make a restricted agent do something on its host
+// that its policy does not permit.
 func FuzzARestrictedAgent(f *testing.F) {
 	for _, q := range questions() {
 		var asked message

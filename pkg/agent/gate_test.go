@@ -38,8 +38,8 @@ func put(t *testing.T, c *session, op, body string) *failure {
 	return m.Error
 }
 
-// Every operation, including later ones, is refused for names outside the
-// grants. facts and host-facts have no names.
+// TestGateKnowsEveryOperation expects that every operation, including later ones, is refused for
+// names outside the grants. facts and host-facts have no names.
 func TestGateKnowsEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
@@ -68,8 +68,8 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 	}
 }
 
-// Operations without permission for any restricted key are refused with a
-// reason for the client.
+// TestGateNever expects that operations without permission for any restricted key are refused with
+// a reason for the client.
 func TestGateNever(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
@@ -115,8 +115,8 @@ func intoText(target string) string {
 	return `{"from":{"accept":{"session":"ab"}},"to":{"stream":{"spec":{"target":"` + target + `"}}}}`
 }
 
-// A rule that decodes fewer fields than the operation would refuse honest
-// clients.
+// TestGateKnowsEveryField expects that rules decode all fields of their operations. Otherwise, they
+// would refuse legitimate clients.
 func TestGateKnowsEveryField(t *testing.T) {
 	t.Parallel()
 	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
@@ -139,8 +139,9 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.Equal(t, full, got)
 }
 
-// Every field of every request to a restricted agent is covered: in package
-// authz it is checked or harmless, or it is refused here.
+// TestEveryFieldOfARequestIsDecidedAbout expects a decision on every field of every request to a
+// restricted agent. Either package authz checks it or lists it as harmless, or the test expects a
+// refusal.
 func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// TestRestrictedKeyIsRefused sends requests that an append-only key with one receive and
-// one send grant must not carry out. cmd/zxfer sends one of each kind over ssh.
+// TestRestrictedKeyIsRefused sends requests that exceed an append-only key with one receive and one
+// send grant, and expects refusals. cmd/zxfer sends one of each kind over ssh.
 func TestRestrictedKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	const b, vm, secret = "vault/backup", "tank/vm", "vault/secret"

@@ -30,8 +30,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// liar returns the client of an agent whose messages answers returns for each
-// call.
+// liar returns the client of an agent that answers each call with the messages from answers.
 func liar(t testing.TB, answers func(*message) [][]byte) *Remote {
 	t.Helper()
 	requestsR, requestsW := io.Pipe()
@@ -161,7 +160,7 @@ func questions() []question {
 	return all
 }
 
-// Honest answers are accepted for every operation.
+// TestHonestAnswersAreBelieved expects that correct answers are accepted for every operation.
 func TestHonestAnswersAreBelieved(t *testing.T) {
 	t.Parallel()
 	for _, q := range questions() {
@@ -177,15 +176,15 @@ func TestHonestAnswersAreBelieved(t *testing.T) {
 	}
 }
 
-// lies replace each value of each answer.
+// lies returns false values that replace each value of each answer.
 func lies() []string {
 	return []string{`null`, `-1`, `-9223372036854775808`, `9223372036854775807`, `18446744073709551615`, `1e300`, `""`, `"-9223372036854775808"`,
 		`"\u001b[2J\u0007"`, `"../../etc/passwd"`, `"tank/a@x\u0000"`, `"-"`, `"@"`, `"0.0.0.0"`, `"192.0.2.7:22"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"":null}`, `true`,
 		`"` + strings.Repeat("x", 20<<10) + `"`, `[` + strings.Repeat(`{},`, 300) + `{}]`}
 }
 
-// An agent that lies in any one field causes no panic, no impossible size, and
-// no raw text on a terminal.
+// TestAnAgentThatLiesInEveryField expects that a false value in any one field causes no panic, no
+// impossible size, and no raw text on a terminal.
 func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
 	every := testenv.Rounds(12, 6, 1)
@@ -222,7 +221,7 @@ func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	require.Greater(t, told, 5000/every)
 }
 
-// replaced puts a lie in place of the i-th value of an answer.
+// replaced replaces the i-th value of an answer with a false value.
 func replaced(body string, i int, lie string) (text string, done bool) {
 	var v any
 	if json.Unmarshal([]byte(body), &v) != nil {
@@ -289,7 +288,7 @@ func requirePlausible(t testing.TB, q question, got any, text string) {
 		require.Len(t, got, 2, text)
 	}
 	switch got.(type) {
-	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, tcp.Ticket: // values are ZFS'
+	case map[string]map[string]zfs.Property, zfs.Listing, []uint64, []byte, tcp.Ticket: // ZFS determines the values
 	default:
 		requireSane(t, reflect.ValueOf(got), q.op != hosts.OpInspectDevice.Name(), q.op+": "+text)
 	}
@@ -370,8 +369,8 @@ func FuzzALyingAgent(f *testing.F) {
 	})
 }
 
-// 63 MiB of "{}" took 6.4 GB and half a minute for any operation. The factor
-// matters.
+// TestAnAnswerCostsASmallFactorOfItsBytes expects that an answer costs only a small multiple of its
+// size in memory. 63 MiB of "{}" once took 6.4 GB and half a minute for any operation.
 func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 	long := testenv.Rounds(1, 4, 4) << 20
 	flood := func(head, each, tail string) string {

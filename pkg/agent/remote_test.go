@@ -22,8 +22,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Remote errors carry the host's name. A call that is cancelled before it
-// starts is not sent.
+// TestErrorsOfEveryOperationComeBack expects that remote errors contain the host's name, and that a
+// call that is cancelled before it starts is not sent.
 func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 	own := []string{hosts.OpFacts.Name(), hosts.OpHostFacts.Name(), hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name()} // methods of the host, not of its ZFS
 	for _, q := range questions() {
@@ -47,7 +47,7 @@ func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 	}
 }
 
-// Arguments arrive unchanged.
+// TestWhatToMoveCrosses expects that arguments arrive unchanged.
 func TestWhatToMoveCrosses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
@@ -75,8 +75,8 @@ func TestWhatToMoveCrosses(t *testing.T) {
 	})
 }
 
-// Answers are indexed by the request, and names from another host become local
-// names. An answer to another request is refused.
+// TestAnAnswerToSomethingElseIsNone expects that an answer to another request is refused. Answers
+// are indexed by the request, and names from another host become local names.
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
@@ -292,7 +292,8 @@ func TestLogLinesCarryTheHost(t *testing.T) {
 	})
 }
 
-// A stopped terminal may block log lines for any time.
+// TestALogThatWaitsIsNoSilenceOfTheAgent expects that blocked log lines do not count as silence of
+// the agent. A stopped terminal may block them for any time.
 func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
@@ -323,8 +324,8 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 	})
 }
 
-// Only a forced command can combine builds that know different fields. The
-// error shows the agent's version and a remedy.
+// TestAnAgentOfAnotherBuildIsNamed expects an error with the agent's version and a remedy if two
+// builds know different fields. Only a forced command can combine such builds.
 func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),

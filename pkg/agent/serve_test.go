@@ -156,7 +156,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 		r.hello()
 		r.send(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)})
 		<-started
-		for i := range 1000 { // far more than the queue takes
+		for i := range 1000 { // far more than the queue can hold
 			r.send(&message{Kind: ping, ID: uint64(i)})
 			r.server.Log("x")
 		}
@@ -298,8 +298,8 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Queued messages are written together: through a remote shell each write is a
-// packet.
+// TestWritesWhatWaitsAtOnce expects that queued messages are written together, because each write
+// through a remote shell is a packet.
 func TestWritesWhatWaitsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newSession(t.Context(), nil, nil)

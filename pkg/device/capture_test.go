@@ -114,7 +114,7 @@ func (c *capture) write(t *testing.T, name, device string) {
 		case "etc/machine-id", "proc/sys/kernel/random/boot_id":
 			continue // private
 		case "proc/self/mountinfo":
-			// The guest's view of the machine that it runs on.
+			// This removes mounts from the guest's host.
 			raw = regexp.MustCompile(`(?m)^.* - hostfs .*\n`).ReplaceAll(raw, nil)
 		}
 		if strings.ContainsRune(string(raw), 0) {
@@ -184,7 +184,8 @@ func captureIf(t *testing.T, dev string) {
 	c.write(t, filepath.Join(dir, strings.ReplaceAll(path.Base(t.Name()), "_", "-")+".txtar"), f.Name+" "+f.Real)
 }
 
-// Captured devices give the same facts and findings as the real devices did.
+// TestCapturedDevices expects the same facts and findings for captured devices as for the real
+// ones.
 func TestCapturedDevices(t *testing.T) {
 	t.Parallel()
 	for _, c := range deviceSetups() {
@@ -203,7 +204,7 @@ func TestCapturedDevices(t *testing.T) {
 			f.Below, f.Files = v.underlying(kernel)
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
-			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only the live kernel knows
+			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only a live kernel knows it
 			require.Equal(t, c.want, ids(checkTarget(Facts{Size: 5 * mib, Boot: "another"}, f, Allow{}), finding.Fail), "%+v", f)
 			golden(t, filepath.Join("testdata", "captured", file+".json"), f)
 		})

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/option"
 )
 
-// Rules that need no device.
+// TestCheckTarget checks rules that need no device.
 func TestCheckTarget(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, LogicalSector: 512, PartitionTable: "gpt", Boot: "here", Major: 8}
@@ -84,8 +84,8 @@ func TestImageOfADiskWithOtherSectors(t *testing.T) {
 	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
-// A disk in use is not overwritten through a second path. WWNs that are not
-// world-wide do not identify a disk.
+// TestDiskWithTwoPaths expects that a disk in use is not overwritten through a second path. WWNs
+// that are not world-wide do not identify a disk.
 func TestDiskWithTwoPaths(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/dev/sda", Kind: KindDisk, Name: "sda", Size: 100, WWN: "naa.5", Busy: true}
@@ -97,7 +97,7 @@ func TestDiskWithTwoPaths(t *testing.T) {
 	require.Empty(t, checkTarget(src, dst, Allow{}))
 }
 
-// A drive without a medium is rejected.
+// TestCheckSource expects that a drive without a medium is rejected.
 func TestCheckSource(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"source-empty"}, ids(checkSource(Facts{Path: "/dev/sdx", Name: "sdx", Kind: KindDisk}), finding.Fail))
@@ -106,7 +106,8 @@ func TestCheckSource(t *testing.T) {
 	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
 }
 
-// Hints are pasted into a shell and contain names from another host.
+// TestHintsQuoteWhatHostsSay expects that hints quote names from another host, because users paste
+// hints into a shell.
 func TestHintsQuoteWhatHostsSay(t *testing.T) {
 	t.Parallel()
 	const evil = `$(reboot)'; reboot "\`

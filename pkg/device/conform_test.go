@@ -90,7 +90,7 @@ func TestADeviceWrittenInOrderIsASink(t *testing.T) {
 	})
 }
 
-// Data written to standard output is available immediately.
+// TestStandardOutputIsASink expects that data written to standard output is available immediately.
 func TestStandardOutputIsASink(t *testing.T) {
 	t.Parallel()
 	opened := func(t *testing.T, out io.Writer) transfer.Sink {

@@ -200,7 +200,7 @@ func TestDeltaSendsWhatDiffers(t *testing.T) {
 	require.Equal(t, digest(data), o.received.Device.TargetDigest)
 }
 
-// A delta onto an identical target, with holes.
+// TestDeltaOfEqualDevices copies a delta onto an identical target with holes.
 func TestDeltaOfEqualDevices(t *testing.T) {
 	t.Parallel()
 	data := mixed(100*deviceBlock + 5)
@@ -215,8 +215,8 @@ func TestDeltaOfEqualDevices(t *testing.T) {
 	require.EqualValues(t, len(data), o.received.Device.Verified)
 }
 
-// Blocks stored before an interruption are not sent again. Blocks not synced before
-// a power failure are.
+// TestDeviceResumes expects that blocks stored before an interruption are not sent again, but that
+// blocks not synced before a power failure are.
 func TestDeviceResumes(t *testing.T) {
 	t.Parallel()
 	data := mixed(300*deviceBlock + 99)
@@ -250,7 +250,8 @@ func TestDeviceResumes(t *testing.T) {
 	}
 }
 
-// If the source has changed, only different blocks are sent again.
+// TestResumeOfAChangedSource expects that if the source has changed, only different blocks are sent
+// again.
 func TestResumeOfAChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
@@ -330,8 +331,9 @@ func TestDeviceFaults(t *testing.T) {
 	}
 }
 
-// A plain link does not authenticate frames. The read-back detects changes, or
-// without it the mark that travels with each block.
+// TestDeviceOverAPlainLinkThatTampers expects that changed data on a plain link, which does not
+// authenticate frames, is detected. The read-back detects it, or without it the mark that is sent
+// with each block.
 func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(100 * deviceBlock)

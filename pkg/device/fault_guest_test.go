@@ -26,8 +26,8 @@ func failingDevice(t *testing.T, dev string, sectors, first, count int64) string
 		first, dev, first, count, first+count, sectors-first-count, dev, first+count))
 }
 
-// Unreadable sectors stop a copy. With SkipErrors exactly these sectors are zeros,
-// and ddrescue can read their list.
+// TestUnreadableSectors expects that unreadable sectors stop a copy. With SkipErrors exactly these
+// sectors are zeros, and ddrescue can read their list.
 func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -69,8 +69,8 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	require.Contains(t, devicetest.Run(t, "ddrescuelog", "--show-status", list), "bad-sector:     1536 B")
 }
 
-// A failed write is reported by the next sync at the latest, and by every later
-// sync.
+// TestFailedWritesAreNotForgotten expects that a failed write is reported by the next sync at the
+// latest, and by every later sync.
 func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -96,7 +96,8 @@ func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // de
 	}
 }
 
-// A device drops all writes for a while. Unsynced blocks must not count as stored.
+// TestFlakeyTarget uses a device that drops all writes for a while, and expects that unsynced
+// blocks do not count as stored.
 func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
@@ -110,8 +111,8 @@ func TestFlakeyTarget(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.True(t, mustInspect(t, dev).Busy)
 }
 
-// On a full file system, the copy is refused before any write if space is allocated
-// first. No file is left.
+// TestFullFileSystem expects that a copy to a full file system is refused before any write if space
+// is allocated first, and that no file is left.
 func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
@@ -139,7 +140,8 @@ func TestFullFileSystem(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NoError(t, target.Close())
 }
 
-// A mounted file system is frozen and copied consistently. The snapshot is removed.
+// TestLVSnapshot expects that a mounted file system is frozen and copied consistently. The snapshot
+// is removed.
 func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)
@@ -192,7 +194,8 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.NoFileExists(t, filepath.Join(back, "after"))
 }
 
-// An overflowed snapshot is reported as invalid. A failed creation leaves nothing.
+// TestLVSnapshotFailures expects that an overflowed snapshot is reported as invalid. A failed
+// creation leaves nothing.
 func TestLVSnapshotFailures(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	pv := devicetest.Loop(t, 96*mib, 512)

@@ -29,7 +29,7 @@ func TestCopyOfAFile(t *testing.T) {
 	const size = 5*mib + 12345
 	for _, opt := range []struct {
 		sparse, buffered bool
-		page             int64 // of the kernel; 0 is the real one
+		page             int64 // page size of the kernel; 0 is the real one
 	}{{}, {sparse: true}, {buffered: true}, {sparse: true, buffered: true}, {page: 64 << 10}, {sparse: true, page: 64 << 10}} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -158,7 +158,8 @@ func TestTargetThatIsReplaced(t *testing.T) {
 	require.ErrorContains(t, err, "after the copy was planned")
 }
 
-// A longer file is truncated to the source's size, but only at commit.
+// TestLongerTarget expects that a longer file is truncated to the source's size, but only at
+// commit.
 func TestLongerTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
@@ -247,8 +248,8 @@ func TestMapfile(t *testing.T) {
 `, b.String())
 }
 
-// Concurrent accesses all fail before O_DIRECT is turned off. Each of them is
-// retried.
+// TestDirectAccessIsGivenUpForAll expects that if concurrent accesses all fail before O_DIRECT is
+// turned off, each of them is retried.
 func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
@@ -266,7 +267,8 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
 }
 
-// Discard keeps a file that replaced the one created for the copy.
+// TestDiscardKeepsWhatIsAnothers expects that Discard keeps a file that replaced the one created
+// for the copy.
 func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

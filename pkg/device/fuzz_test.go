@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Any journal yields only existing blocks, each from a complete record. The journal
-// of another copy yields no blocks.
+// FuzzJournal expects that any journal yields only existing blocks, each from a complete record,
+// and that the journal of another copy yields no blocks.
 func FuzzJournal(f *testing.F) {
 	const size, block = 100 << 10, 4096
 	want := journalHeader{Version: journalVersion, Target: "t", Source: "s", Size: size, Block: block}
@@ -59,7 +59,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// Output of lvs and uevent files of the kernel.
+// FuzzParseTools parses output of lvs and uevent files of the kernel.
 func FuzzParseTools(f *testing.F) {
 	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/dev/mapper/vg-s","lv_attr":"sri-a-s---","data_percent":"12.50"}]}],"log":[]}`)
 	f.Add(`{"report":[{"lv":[{"lv_dm_path":"/x","lv_attr":"sri-I","data_percent":"NaN"}]}]}`)
@@ -81,8 +81,8 @@ func FuzzParseTools(f *testing.F) {
 	})
 }
 
-// Frames of present blocks are accepted only for existing blocks in ascending
-// order.
+// FuzzHoldings expects that frames of present blocks are accepted only for existing blocks in
+// ascending order.
 func FuzzHoldings(f *testing.F) {
 	f.Add(uint64(0), make([]byte, 2*tcp.SumSize), uint64(2), make([]byte, tcp.SumSize))
 	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, tcp.SumSize))

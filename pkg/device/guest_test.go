@@ -96,8 +96,8 @@ func ids(problems []finding.Finding, s finding.Severity) []string {
 // source returns a blank device to copy from.
 func source(t *testing.T, size int64) Facts { return mustInspect(t, devicetest.Loop(t, size, 512)) }
 
-// Each rule refuses with its reason. Inspection, checks and refused opens change no
-// byte. With the words that the refusal names, consent permits the copy.
+// TestTargetsAreRefused expects each rule to refuse with its reason, without a changed byte. With
+// the words from the refusal, the user's consent permits the copy.
 func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, c := range deviceSetups() {
@@ -138,7 +138,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 	}
 }
 
-// The target is the source or a part of it, under any name.
+// TestSourceAsTarget expects a refusal if the target is the source or a part of it, under any name.
 func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	disk := partitionedDisk(t, 16*mib)
@@ -179,7 +179,7 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NotEqual(t, onFile, twice)
 }
 
-// The device of a name is replaced before it is opened.
+// TestExchangedDevice expects a refusal if the device of a name is replaced before it is opened.
 func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
@@ -196,7 +196,7 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
-// While a target is open, no other program can claim it.
+// TestTargetIsHeld expects that while a target is open, no other program can claim it.
 func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
@@ -212,8 +212,8 @@ func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.False(t, mustInspect(t, dev).Busy)
 }
 
-// Direct reads and writes work with any sector size and any alignment. Other bytes
-// are unchanged.
+// TestDevicesHoldWhatIsWritten expects direct reads and writes to work with any sector size and any
+// alignment, without changes to other bytes.
 func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, sector := range []int{512, 4096} {

@@ -60,7 +60,7 @@ func TestRootIsBLAKE3(t *testing.T) {
 	}
 }
 
-// Quick sums and digests differ for different data, and are not BLAKE3.
+// TestQuickCut expects that quick sums and digests differ for different data, and are not BLAKE3.
 func TestQuickCut(t *testing.T) {
 	t.Parallel()
 	c := Cut{Block: 1 << 16, Quick: true}

@@ -66,7 +66,8 @@ func TestJournalRemembers(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// A truncated or corrupted journal yields only records that were written.
+// TestTornJournal expects that a truncated or corrupted journal yields only records that were
+// written.
 func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -159,7 +160,8 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 	}
 }
 
-// A recreated file has no valid journal. A missing file has no journal.
+// TestJournalOfAFile expects that a recreated file has no valid journal. A missing file has no
+// journal.
 func TestJournalOfAFile(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
@@ -191,7 +193,8 @@ func TestJournalOfAFile(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// A journal of quick sums is unusable for a copy with other sums.
+// TestJournalOfOtherHashes expects that a journal of quick sums is unusable for a copy with other
+// sums.
 func TestJournalOfOtherHashes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -218,7 +221,8 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// Signatures need no consent only if the copy itself wrote them.
+// TestJournalTellsItsOwnSignatures expects that signatures need no consent only if the copy itself
+// wrote them.
 func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
@@ -269,7 +273,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(false, false, "somebody else wrote since, without a signature")
 }
 
-// A truncated file does not match its journal.
+// TestJournalOfAnEmptiedFile expects that a truncated file does not match its journal.
 func TestJournalOfAnEmptiedFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")

@@ -138,8 +138,8 @@ func TestParseLVS(t *testing.T) {
 	}
 }
 
-// The disk of the running system, with mounts everywhere. The facts are modeled on
-// a laptop: a disk with EFI, boot, and LVM in LUKS.
+// TestSystemDisk inspects the disk of the running system, with mounts everywhere. The facts are
+// modeled on a laptop: a disk with EFI, boot, and LVM in LUKS.
 func TestSystemDisk(t *testing.T) {
 	t.Parallel()
 	root := fstest.MapFS{}

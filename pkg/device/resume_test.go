@@ -30,9 +30,9 @@ func needsWipefs(t *testing.T) {
 	}
 }
 
-// An interrupted copy onto a target with old contents resumes, like one onto a
-// blank device. The old signatures are overwritten last, so resuming needs consent
-// again.
+// TestOverwritingCopyIsResumed expects that an interrupted copy onto a target with old contents
+// resumes, like one onto a blank device. The old signatures are overwritten last, so resuming needs
+// consent again.
 func TestOverwritingCopyIsResumed(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -95,8 +95,8 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 	}
 }
 
-// An interrupted copy resumes from the target as it is when opened. If the target
-// was formatted after planning, no block counts as present.
+// TestResumeLooksAtItsTargetAgain expects that an interrupted copy inspects its target again when
+// it opens it. If the target was formatted after planning, no block counts as present.
 func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -144,8 +144,8 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.True(t, bytes.Equal(before, after), "it lost its new contents")
 }
 
-// A resumed copy with another hash reports the mismatch. The blocks that it wrote need no
-// consent.
+// TestStateOfACopyWithAnotherDigest expects that a resumed copy with another hash reports the
+// mismatch. The blocks that it wrote need no consent.
 func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
@@ -205,8 +205,8 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 	}
 }
 
-// Neither a copy nor a stream overwrites a target that was put to use after
-// planning.
+// TestStreamLooksAtItsTargetAgain expects that neither a copy nor a stream overwrites a target that
+// was put to use after planning.
 func TestStreamLooksAtItsTargetAgain(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")

@@ -138,7 +138,7 @@ func deviceSetups() []deviceSetup {
 		{"member of an imported pool", func(t *testing.T) string {
 			m, name := pool(t)
 			runCleanup(t, "zpool", "destroy", name)
-			for range 4 { // afterwards an idle pool writes nothing: ZFS frees with a delay
+			for range 4 { // afterwards, an idle pool writes nothing, because ZFS frees with a delay
 				devicetest.Run(t, "zpool", "sync", name)
 			}
 			return m

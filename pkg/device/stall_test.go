@@ -32,8 +32,8 @@ func readDelay(stall time.Duration) func(int64) bool {
 
 func withStall(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
 
-// TestAResumedCopyWithNothingToSendIsNoStall reads a source whose blocks the target
-// already holds, except the last ones.
+// TestAResumedCopyWithNothingToSendIsNoStall reads a source whose blocks the target already holds,
+// except the last ones, and expects no stall.
 func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
@@ -56,7 +56,7 @@ func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	})
 }
 
-// TestADeltaOfEqualDevicesIsNoStall hashes a slow target.
+// TestADeltaOfEqualDevicesIsNoStall hashes a slow target, and expects no stall.
 func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
@@ -69,8 +69,8 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	})
 }
 
-// A device hangs permanently, and so does its end. The other end must report an
-// error that names the device.
+// TestADeviceThatHangsIsTold uses a device that hangs permanently, together with its host. It
+// expects the other host to report an error that names the device.
 func TestADeviceThatHangsIsTold(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)

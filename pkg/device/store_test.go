@@ -27,8 +27,8 @@ func (zeroDevice) Commit() error                              { return nil }
 func (zeroDevice) Close() error                               { return nil }
 func (zeroDevice) Name() string                               { return "zeros" }
 
-// If a frame's flag or bytes change on an unauthenticated link, it does not match
-// its mark and is not stored.
+// TestChangedFramesWithoutTags expects that if a frame's flag or bytes change on an unauthenticated
+// link, it does not match its mark and is not stored.
 func TestChangedFramesWithoutTags(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
@@ -101,8 +101,8 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	return s, opt
 }
 
-// The kernel reports a failed sync once. The failure may concern any block written
-// by then.
+// TestNothingIsNotedAfterASyncThatFailed expects no journal records after a failed sync. The kernel
+// reports the failure once, and it may concern any block written by then.
 func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("input/output error")
@@ -123,7 +123,8 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
 }
 
-// Several corrupt blocks are found concurrently while others are recorded.
+// TestAWrongBlockEndsTheJournalOnce expects that several corrupt blocks, found while others are
+// recorded, end the journal once.
 func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
 	t.Parallel()
 	const blocks = 400
@@ -157,8 +158,8 @@ type closableJournal struct {
 
 func (j *closableJournal) Close() error { j.closed++; return nil }
 
-// A target that cannot be committed is released for another attempt in the same
-// process.
+// TestNothingIsHeldAfterACommitThatFailed expects that a target that cannot be committed is
+// released for another attempt in the same process.
 func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	dst, j := &replacedTarget{}, &closableJournal{}

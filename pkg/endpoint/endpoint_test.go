@@ -114,7 +114,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// For any input, the host is neither an option nor several words, and String
+// FuzzParse expects that for any input, the host is neither an option nor several words, and String
 // returns text that parses to the same endpoint.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "tank", "tank/a@s", "beta:tank", "ann@beta:tank/a@12:00", "[::1]:tank", "ann@[fe80::1%eth0]:/dev/sda",

@@ -100,7 +100,8 @@ func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
 	}
 }
 
-// Conflicts are reported before anything is written, and existing files are kept.
+// TestWhatIsThereIsNotReplaced expects that conflicts are reported before anything is written, and
+// existing files are kept.
 func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir, to := tree(t), tree(t)
@@ -135,7 +136,8 @@ func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	require.NoDirExists(t, to+"/none")
 }
 
-// An interrupted stream leaves only complete files, and little remains to be sent.
+// TestACutLeavesWholeFilesAndIsResumed expects that an interrupted stream leaves only complete
+// files, and little remains to be sent.
 func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
@@ -261,7 +263,8 @@ func requireUntouched(t testing.TB, around string) {
 	require.Len(t, in, 2)
 }
 
-// A small archive that declares a file of one exabyte fails at its start.
+// TestASparseFileOfAnArchiveIsRefused expects that a small archive that declares a file of one
+// exabyte fails at its start.
 func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -286,7 +289,8 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// A new folder inherits setgid from its parent, and is still recognized as unfinished.
+// TestAFolderBelowSetgidIsUnfinished expects that a new folder inherits setgid from its parent, and
+// is still recognized as unfinished.
 func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
@@ -314,7 +318,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// openLink refuses a file that replaced a link.
+// TestOnlyALinkIsOpenedAsOne expects openLink to refuse a file that replaced a link.
 func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

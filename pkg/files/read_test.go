@@ -173,8 +173,8 @@ func forbid(t *testing.T, call uint32, errno unix.Errno) {
 	require.NoError(t, unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0))
 }
 
-// If the kernel or the container lacks openat2, there is one error with a hint, not one for each
-// file.
+// TestReadWithoutOpenat2 expects one error with a hint, instead of one for each file, if the kernel
+// or the container lacks openat2.
 func TestReadWithoutOpenat2(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {

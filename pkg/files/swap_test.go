@@ -13,7 +13,8 @@ import (
 )
 
 // TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace each new
-// folder with a link to another place or with another directory.
+// folder with a link to another place or with another directory. It expects no change of the other
+// directory.
 func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg, Mode: 0o644})
@@ -85,7 +86,7 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 }
 
 // TestASwappedTargetIsNotFollowed lets another user replace the target directory and its parent
-// with a link while zxfer creates them.
+// with a link while zxfer creates them, and expects that zxfer does not follow the link.
 func TestASwappedTargetIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "b", Typeflag: tar.TypeReg, Mode: 0o644})
@@ -131,7 +132,8 @@ func TestASwappedTargetIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestAFolderThatAnACLChangesIsTaken covers a new folder whose mode an ACL has changed.
+// TestAFolderThatAnACLChangesIsTaken expects zxfer to accept a new folder whose mode an ACL has
+// changed.
 func TestAFolderThatAnACLChangesIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

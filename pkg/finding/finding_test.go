@@ -28,7 +28,7 @@ func TestRefusal(t *testing.T) {
 	require.NoError(t, Refusal(Failed(found[:1])))
 }
 
-// Programs read these names: fields may only be added.
+// TestJSON expects the JSON names that programs read. Only additions are permitted.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(Finding{ID: "space", Host: "beta", Severity: Fail, Summary: "s", Evidence: "e", Remedy: "r", Consent: true, Target: "vault"})

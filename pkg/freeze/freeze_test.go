@@ -52,7 +52,7 @@ func TestRequestCheck(t *testing.T) {
 	}
 }
 
-// A snapshot is marked only if all of its applications were frozen.
+// TestMarks expects that a snapshot is marked only if all of its applications were frozen.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	q := Request{Snapshots: []string{"t@x", "t/pg@x", "t/vm@x", "t/both@x"}, Wanted: []Wanted{

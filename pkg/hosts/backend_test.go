@@ -10,7 +10,8 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// If Python hangs at its start, a canceled call returns nevertheless.
+// TestABackendThatHangs expects that if Python hangs at its start, a canceled call returns
+// nevertheless.
 func TestABackendThatHangs(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})

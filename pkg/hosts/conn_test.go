@@ -92,7 +92,7 @@ func (o *opener) Relay(_ context.Context, l Address, address string, _ func(erro
 
 func noOp(Host) error { return nil }
 
-// Calls with the same address share one connection.
+// TestAHostIsReachedOnce expects that calls with the same address share one connection.
 func TestAHostIsReachedOnce(t *testing.T) {
 	t.Parallel()
 	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
@@ -115,7 +115,7 @@ func TestAHostIsReachedOnce(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// An error is ErrLost only if the host was reached before.
+// TestAHostIsReachedAnew expects that an error is ErrLost only if the host was reached before.
 func TestAHostIsReachedAnew(t *testing.T) {
 	t.Parallel()
 	o := &opener{}
@@ -148,7 +148,8 @@ func TestAHostIsReachedAnew(t *testing.T) {
 	require.Equal(t, "test the connection", fault.HintOf(err))
 }
 
-// Concurrent callers share a failed attempt. Later callers make a new one.
+// TestAnAttemptIsMadeForAllWhoWait expects that concurrent callers share a failed attempt. Later
+// callers make a new one.
 func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,7 +166,8 @@ func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
 	})
 }
 
-// A connection that was lost while idle is detected before its next use.
+// TestAnUnusedConnectionIsAskedFirst expects that a connection that was lost while idle is detected
+// before its next use.
 func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,7 +184,8 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	})
 }
 
-// If a host does not reply before a call's deadline, the next call tests the connection first.
+// TestASilentConnectionIsNotInUse expects that if a host does not reply before a call's deadline,
+// the next call tests the connection first.
 func TestASilentConnectionIsNotInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +202,8 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 	})
 }
 
-// Closing a lost connection may take long. It blocks no other caller.
+// TestALostConnectionIsClosedAside expects that closing a lost connection, which may take long,
+// blocks no other caller.
 func TestALostConnectionIsClosedAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +218,8 @@ func TestALostConnectionIsClosedAside(t *testing.T) {
 	})
 }
 
-// Facts are cached for each connection, because a host may reboot between two.
+// TestFactsAreAskedForOnce expects that facts are cached for each connection, because a host may
+// reboot between two.
 func TestFactsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
 	first, second := &beta{}, &beta{}
@@ -230,7 +235,7 @@ func TestFactsAreAskedForOnce(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{first.facts, second.facts})
 }
 
-// If a host does not send its system files, the system is unknown.
+// TestSystem expects that if a host does not send its system files, the system is unknown.
 func TestSystem(t *testing.T) {
 	t.Parallel()
 	system := func(b ...*beta) string {

@@ -11,10 +11,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestTakeKeyWithALyingSource has a source claim that a copy has the key of the encryption root
-// above it. The source must not make a copy join a root with a key of this host, a root that is not
-// the copy's parent, or a root with another kind of key. It must not change a dataset whose key is
-// in use.
+// TestTakeKeyWithALyingSource uses a source that falsely claims that a copy has the key of its
+// parent's encryption root. It expects that the copy joins only its parent's root, and never a key
+// of this host or a key of another kind.
 func TestTakeKeyWithALyingSource(t *testing.T) {
 	t.Parallel()
 	const root, copied = "vault/b", "vault/b/c"

@@ -13,7 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key is loaded only if it is named and needed, and only during the read.
+// TestReadFilesLoadsAKeyForATime expects that a key is loaded only if it is named and needed, and
+// only during the read.
 func TestReadFilesLoadsAKeyForATime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

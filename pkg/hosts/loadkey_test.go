@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Several hosts share a key. It is loaded until the last use ends, even if others ended earlier or
-// were killed.
+// TestKeyIsUsedBySeveral expects that a key that several hosts share is loaded until the last use
+// ends, even if others ended earlier or were killed.
 func TestKeyIsUsedBySeveral(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")
@@ -42,7 +42,7 @@ func TestKeyIsUsedBySeveral(t *testing.T) {
 		require.Equal(t, "unavailable", status())
 	}
 
-	// A key is kept loaded if a person loaded it, or if the last user was killed.
+	// A key remains loaded if a person loaded it, or if the last user was killed.
 	dies(use(t.Context()))
 	a, b := use(t.Context()), use(t.Context())
 	ends(a)

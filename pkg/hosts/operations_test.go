@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The largest requests of honest clients and answers of honest agents fit.
+// TestHonestMessagesFitTheirBudgets expects that the largest legitimate requests and answers fit
+// into their limits.
 func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	t.Parallel()
 	cost := func(v any) int {
@@ -55,7 +56,8 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	require.Less(t, cost(sizes), OpEstimate.MaxAnswer(make([]zfs.SendSpec, len(sizes)), 0))
 }
 
-// Estimates of many streams are split into requests that an agent accepts.
+// TestManyStreamsAreEstimatedInParts expects that estimates of many streams are split into requests
+// that an agent accepts.
 func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	t.Parallel()
 	var all []zfs.SendSpec
@@ -77,8 +79,9 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	require.Len(t, splitStreams(nil), 1)
 }
 
-// Each operation has one implementation, and an answer of another host is checked. Only Capture has
-// an answer without a check: its reader takes any text.
+// TestTheTableIsComplete expects that each operation has one implementation, and that answers of
+// other hosts are checked. Only Capture has an answer without a check, because its reader accepts
+// any text.
 func TestTheTableIsComplete(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

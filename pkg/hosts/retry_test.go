@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// If the connection is lost, an idempotent call is retried once on a new connection.
+// TestWhatMayBeDoneTwiceIs expects that if the connection is lost, an idempotent call is retried
+// once on a new connection.
 func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	t.Parallel()
 	for want, ends := range map[string][]error{
@@ -39,8 +40,8 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	}
 }
 
-// After a reset, a host may refuse connections for a moment. Retry waits for a host that was
-// reached before, unless it is canceled.
+// TestAHostThatWasLostIsWaitedFor expects Retry to wait for a host that was reached before, unless
+// it is canceled. After a reset, the host may refuse connections for a moment.
 func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	lose := func(Host) error { return ErrLost }

@@ -23,7 +23,8 @@ func TestWhatDidNotFailHasNoCause(t *testing.T) {
 	require.Equal(t, cut, CauseOf(struct{ transfer.Source }{}, cut))
 }
 
-// The number of listeners is limited. Unused ones are removed after their deadline.
+// TestOffersAreBounded expects that the number of listeners is limited. Unused ones are removed
+// after their deadline.
 func TestOffersAreBounded(t *testing.T) {
 	t.Parallel()
 	l := NewLocal("test", func(string) {})

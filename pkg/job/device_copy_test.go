@@ -71,7 +71,7 @@ func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer
 	return hosts.Result{Device: &device.Account{}}, nil
 }
 
-// localEnds returns ends that are both the same host.
+// localEnds returns ends that both use the same host.
 func localEnds(t *testing.T, h *renamingHost) *ends {
 	e := newEnds(hosts.New(h), endpoint.Endpoint{}, endpoint.Endpoint{}, &transport.Settings{})
 	require.NoError(t, e.choose(transport.Settings{}))
@@ -85,8 +85,8 @@ func (silentDevice) Activity(string) func()                { return func() {} }
 func (silentDevice) DeviceStarted(*DevReport, uint64)      {}
 func (silentDevice) DeviceFinished(*DevReport, *DevResult) {}
 
-// A copy continues only with its original devices: a restarted host may have given their names to
-// others.
+// TestDevRetriesTheSameDevices expects that a copy continues only with its original devices. A
+// restarted host may have given their names to other devices.
 func TestDevRetriesTheSameDevices(t *testing.T) {
 	t.Parallel()
 	disk := func(serial, boot string, size int64) device.Facts {
@@ -128,7 +128,8 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 	}
 }
 
-// The agent of an interrupted try may hold the target a while longer.
+// TestDevWaitsForItsFormerTry expects retries while the agent of an interrupted try still holds the
+// target.
 func TestDevWaitsForItsFormerTry(t *testing.T) {
 	t.Parallel()
 	for _, held := range []int{2, 9} {
@@ -149,7 +150,8 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 	}
 }
 
-// Seconds counts only comparing or copying, so that earlier stages do not lower the rate.
+// TestDevSecondsAreThoseOfTheWork expects that Seconds counts only comparing and copying, so that
+// earlier stages do not lower the rate.
 func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,8 +163,8 @@ func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
 	})
 }
 
-// Without --digest, a resumed copy uses the digest of the interrupted one. With another digest,
-// the report says how to resume.
+// TestDevGoesOnWithTheDigestItBeganWith expects that without --digest, a resumed copy uses the
+// digest of the interrupted one. With another digest, the report explains how to resume.
 func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
 	t.Parallel()
 	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}

@@ -60,7 +60,9 @@ type quietDevice struct{ silentDevice }
 func (quietDevice) DevicePlanned(*DevReport)       {}
 func (quietDevice) Progress(int, connect.Progress) {}
 
-// Regression: an invented size caused a panic after an empty target file was created.
+// TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade expects that an impossible size is refused
+// before a target file is created. Such a size once caused a panic after an empty target file was
+// created.
 func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
@@ -88,7 +90,8 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	}
 }
 
-// Both ends report success, but different digests.
+// TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess expects an error if both hosts report
+// success, but different digests.
 func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)

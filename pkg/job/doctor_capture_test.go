@@ -29,7 +29,8 @@ up
 ` + duplex + "\n")}
 }
 
-// Judge finds the same in a transfer's archives as the checks of the live transfer.
+// TestJudgeOfATransfer expects Judge to find the same in a transfer's archives as the checks of the
+// live transfer.
 func TestJudgeOfATransfer(t *testing.T) {
 	t.Parallel()
 	snapshot := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: 1<<64 - 1, CreateTXG: 7}
@@ -84,7 +85,8 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-// doctor --facts accepts files from strangers: any content gives a report or a usage error.
+// FuzzJudge expects a report or a usage error for any content, because doctor --facts accepts files
+// from unknown sources.
 func FuzzJudge(f *testing.F) {
 	f.Add("source", []byte("-- proc/meminfo --\nMemTotal: 1 kB\n-- etc/os-release --\nPRETTY_NAME=x\n"), []byte("{}"))
 	f.Add("target", []byte("-- a --\n-- a/b --\n-- .. --\n"), []byte(`{"plan":{"datasets":[{}]},"source":{"name":"x"}}`))

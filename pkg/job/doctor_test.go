@@ -9,7 +9,8 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// A pool has known copies if a job names it on that host as source or as copy.
+// TestPoolsThatCopiesAreKnownOf expects that a pool has known copies if a job names it on that host
+// as source or as copy.
 func TestPoolsThatCopiesAreKnownOf(t *testing.T) {
 	t.Parallel()
 	d := Doctor{Copies: []Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}

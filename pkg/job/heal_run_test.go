@@ -19,7 +19,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// damagedWorld has src/a and src/b, their copies in dst, and a list of errors.
+// damagedWorld returns a world with src/a and src/b, their copies in dst, and a list of data
+// errors.
 func damagedWorld(t *testing.T, damaged ...zfs.Damaged) *world {
 	t.Helper()
 	w := newWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
@@ -63,7 +64,8 @@ func (w *world) assertSnapshots(t *testing.T, failed ...string) {
 	}
 }
 
-// Whatever operation fails, the same command succeeds afterwards and leaves nothing behind.
+// TestHealGoesOn fails one operation after the other, and expects that the same command then
+// succeeds and leaves nothing behind.
 func TestHealGoesOn(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
@@ -82,7 +84,7 @@ func TestHealGoesOn(t *testing.T) {
 		}
 		r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 		w.before = nil
-		for range 2 { // and repeat
+		for range 2 { // a second retry succeeds
 			if err == nil {
 				break
 			}
@@ -97,7 +99,7 @@ func TestHealGoesOn(t *testing.T) {
 	}
 }
 
-// The report distinguishes objects that heal, that do not, and unknown ones.
+// TestSomeIsHealed expects the report to distinguish healed, unhealed and unknown objects.
 func TestSomeIsHealed(t *testing.T) {
 	t.Parallel()
 	lasting := file("src/a", "1", "/old")
@@ -126,7 +128,8 @@ func TestSomeIsHealed(t *testing.T) {
 	w.assertSnapshots(t)
 }
 
-// A damaged copy is reported before the transfer, and an intact copy is preferred.
+// TestACopyThatIsDamagedItself expects that a damaged copy is reported before the transfer, and
+// that an intact copy is preferred.
 func TestACopyThatIsDamagedItself(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
@@ -145,7 +148,8 @@ func TestACopyThatIsDamagedItself(t *testing.T) {
 	require.Empty(t, look().Note)
 }
 
-// A copy with partially received state is refused, because its job may be running.
+// TestWhatIsReceivedIsNotHealedThrough expects that a copy with partially received state is
+// refused, because its job may be running.
 func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"))
@@ -157,7 +161,8 @@ func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
 	w.assertSnapshots(t)
 }
 
-// A host's error list is bounded and limited to the requested pool.
+// TestAListOfErrorsThatLies sends false error lists, and expects that they are bounded and limited
+// to the requested pool.
 func TestAListOfErrorsThatLies(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -199,8 +204,9 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 
 func firstObject(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
 
-// Right after a scrub, the error list omits snapshots that share damage with the live data. They
-// are not healed.
+// TestWhatSharesDamageIsNotHealed uses an error list from right after a scrub, which omits
+// snapshots that share damage with the live data. It expects that these snapshots do not count as
+// healed.
 func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	t.Parallel()
 	h := &healJob{report: &HealReport{Scrubbed: true, Things: []*HealedObject{
@@ -210,8 +216,8 @@ func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	require.Equal(t, Healed, h.report.Things[2].Outcome)
 }
 
-// sinceWorld has a src/a with a damaged /d/f, its copy, the names of its snapshots by GUID, and
-// its live files.
+// sinceWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
+// names of its snapshots by GUID, and its live files.
 func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	t.Helper()
 	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
@@ -237,8 +243,8 @@ func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	return w, names, head
 }
 
-// An incremental stream is sent from a snapshot in which the damaged file is intact. If the
-// reread or the scrub shows that this was too little, a full stream follows.
+// TestAnIncrementHeals expects an incremental stream from a snapshot in which the damaged file is
+// intact. If the next read or scrub still finds damage, a full stream follows.
 func TestAnIncrementHeals(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -278,8 +284,8 @@ func TestAnIncrementHeals(t *testing.T) {
 	}
 }
 
-// If the second scrub does not complete, the result of the first does not count. Changes during
-// the first scrub are noticed.
+// TestASecondRoundIsProvedAnew expects that if the second scrub does not complete, the result of
+// the first does not count. Changes during the first scrub are noticed.
 func TestASecondRoundIsProvedAnew(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -336,8 +342,8 @@ func (p partialWorld) Open(ctx context.Context, l hosts.Address) (hosts.Host, er
 	return p.world.Open(ctx, l)
 }
 
-// Leftovers are destroyed if a reachable copy was used for the heal. They are kept if the
-// unreachable copy may be the one.
+// TestLeftoversGoThoughACopyIsAway expects that leftovers are destroyed if a reachable copy was
+// used for the heal, and kept if the unreachable copy may be the one.
 func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 	t.Parallel()
 	left := "@" + zfs.HealPrefix + "1"
@@ -367,7 +373,8 @@ func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 	}
 }
 
-// Snapshots are listed only of datasets that have a copy, and the activity is reported.
+// TestLeftoversAreLookedForWhereTheyCanBe expects that snapshots are listed only for datasets with
+// a copy, and that the activity is reported.
 func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t)
@@ -394,7 +401,8 @@ func (d *activityRecorder) Activity(what string) func() {
 	return func() {}
 }
 
-// Reading before the scrub or for a plan is bounded, and each file is read once.
+// TestWhatIsReadIsBounded expects that the amount read before the scrub or for a plan is limited,
+// and that each file is read once.
 func TestWhatIsReadIsBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := sinceWorld(t)
@@ -431,7 +439,8 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	}
 }
 
-// Remedies name the host, and restore next to the damaged dataset.
+// TestRemediesNameTheHost expects that remedies name the host, and restore next to the damaged
+// dataset.
 func TestRemediesNameTheHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
@@ -451,7 +460,7 @@ func TestRemediesNameTheHost(t *testing.T) {
 	require.Equal(t, "on backup1: zpool scrub -w 'my vault'\non backup1: zpool status -v 'my vault'", hint)
 }
 
-// The command that searches the snapshots reads each block once.
+// TestTheSearchOfSnapshots expects the command that searches the snapshots to read each block once.
 func TestTheSearchOfSnapshots(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -475,7 +484,7 @@ esac
 	require.Equal(t, "3:send -w my src@1\n5:send -w -i my src@1 my src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }
 
-// Messages on unlisted errors come with a hint.
+// TestErrorsThatAreNotListed expects a hint with each message about unlisted errors.
 func TestErrorsThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	for reason, says := range map[string][2]string{

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// The job file decides which dataset is the source, otherwise the snapshots. A writable copy is
-// never received into.
+// TestWhatIsHealedThrough expects that the job file decides which dataset is the source, otherwise
+// the snapshots. A writable copy is never received into.
 func TestWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -70,7 +70,8 @@ func TestWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// An error list counts only after a completed scrub, and unlisted errors are not success.
+// TestWhatAScrubTells expects that an error list counts only after a completed scrub, and that
+// unlisted errors are not success.
 func TestWhatAScrubTells(t *testing.T) {
 	t.Parallel()
 	const clean = "scrub repaired 0B in 00:00:01 with 0 errors on Sun"
@@ -134,7 +135,8 @@ func (p *damagedPools) Revert(ctx context.Context, snapshot string) error {
 	return p.Destroy(ctx, []string{dataset + "@" + zfs.HealPrefix + "1"})
 }
 
-// Heal snapshots are destroyed on both sides, and snapshots that a run sent in between are kept.
+// TestSweepLosesNothing expects that heal snapshots are destroyed on both sides, and that snapshots
+// that a run sent in between are kept.
 func TestSweepLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, meanwhile := range []bool{false, true} {
@@ -162,8 +164,8 @@ func TestSweepLosesNothing(t *testing.T) {
 	}
 }
 
-// A job's run could use the heal snapshot as incremental source. Therefore the run waits, or the
-// heal is refused.
+// TestAJobIsKeptFromRunning expects that a job's run waits for the heal, or that the heal is
+// refused. Otherwise, the run could use the heal snapshot as incremental source.
 func TestAJobIsKeptFromRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
@@ -190,8 +192,8 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }
 
-// A copy belongs to its job regardless of the user name. All jobs that use either dataset are
-// locked.
+// TestJobsOfWhatIsHealed expects that a copy belongs to its job, regardless of the user name in its
+// address. All jobs that use either dataset are locked.
 func TestJobsOfWhatIsHealed(t *testing.T) {
 	t.Parallel()
 	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }

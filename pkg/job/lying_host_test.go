@@ -93,7 +93,8 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 	}
 }
 
-// If a host lies in one field of a reply, the job ends soon and with a report.
+// TestAJobOutlivesAHostThatLiesInEveryField expects that if a host lies in one field of a reply,
+// the job ends soon and with a report.
 func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(40, 300, 1500)
@@ -156,7 +157,7 @@ func leaves(v any) int {
 	return n
 }
 
-// replace replaces the i-th value by a lie.
+// replace replaces the i-th value with a false value.
 func replace(v any, i *int, lie any) any {
 	*i--
 	if *i == -1 {

@@ -28,8 +28,8 @@ func hostileProperties() map[string]string {
 	}
 }
 
-// Properties of a hostile source or copy are not set on the target, however they arrive. The
-// transfer succeeds and lists them.
+// TestHostilePropertiesAreNotSet expects that properties of a hostile source or copy are not set on
+// the target, however they arrive. The transfer succeeds and lists them.
 func TestHostilePropertiesAreNotSet(t *testing.T) {
 	t.Parallel()
 	named := func(s *Send) { s.Plan.CarryNamed = []string{"a:b"} } // its value has several lines
@@ -77,8 +77,8 @@ func TestHostilePropertiesAreNotSet(t *testing.T) {
 	}
 }
 
-// A restore keeps local properties of existing datasets. A missing dataset gets the properties
-// that the copy may set.
+// TestRestoreLeavesLocalProperties expects that a restore keeps local properties of existing
+// datasets. A missing dataset gets the properties that the copy may set.
 func TestRestoreLeavesLocalProperties(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b": {"x", "y"}, "dst": nil})

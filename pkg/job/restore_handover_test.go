@@ -20,8 +20,8 @@ func restoreTree() Restore {
 	return req
 }
 
-// The next restore hands over datasets of an interrupted one, even if its plan needs the whole
-// history of the target, as for a clone.
+// TestRestoreOfACloneGoesOn expects that the next restore hands over datasets of an interrupted
+// one, even if its plan needs the whole history of the target, as for a clone.
 func TestRestoreOfACloneGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -40,7 +40,8 @@ func TestRestoreOfACloneGoesOn(t *testing.T) {
 	}
 }
 
-// A failed restore names the filesystems that it unmounted, and so does the next one.
+// TestRestoreThatFailsNamesWhatItUnmounted expects that a failed restore names the filesystems that
+// it unmounted, and so does the next one.
 func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -58,7 +59,7 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	r, err := RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, next, r.Next)
-	w.host.Set("dst/back/below", "mounted", "no") // as zfs unmount does
+	w.host.Set("dst/back/below", "mounted", "no") // like zfs unmount
 	r, err = RunRestore(t.Context(), req, hosts.New(w), silent{})
 	require.ErrorContains(t, err, "broken")
 	require.Equal(t, next, r.Next)
@@ -68,8 +69,8 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	require.Equal(t, next, r.Next)
 }
 
-// A dataset below the restored one that has newer data is kept, unless the whole tree is rolled
-// back.
+// TestRestoreOfATreeThatWentOn expects that a dataset below the restored one that has newer data is
+// kept, unless the whole tree is rolled back.
 func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
@@ -88,7 +89,8 @@ func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	require.Equal(t, "0", w.host.Get("dst/back/b", "written"))
 }
 
-// If keys cannot be joined, the report contains the commands and everything else is done.
+// TestRestoreWhereKeysAreNotJoined expects that if keys cannot be joined, the report contains the
+// commands and everything else is done.
 func TestRestoreWhereKeysAreNotJoined(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})

@@ -21,8 +21,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Whatever fails in the last stage, the same command completes the restore, and only restored
-// datasets change.
+// TestRestoreGoesOn fails each operation of the last stage, and expects that the same command
+// completes the restore. Only restored datasets may change.
 func TestRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	handsOver := func(op string) bool {
@@ -72,7 +72,8 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 }
 
-// A dataset in use is not rolled back, and the message lists the loss.
+// TestRestoreOverWhatIsThere expects that a dataset in use is not rolled back, and that the message
+// lists the loss.
 func TestRestoreOverWhatIsThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -155,9 +156,8 @@ func (w *world) holdsOf(t *testing.T, name string) (out []string) {
 	return out
 }
 
-// TestRollbackOfAnOriginalThatHasTheSnapshot restores over an original that has the copy's
-// snapshot and newer ones, held by a job. Whenever it is interrupted, the same command completes
-// it.
+// TestRollbackOfAnOriginalThatHasTheSnapshot restores over an original that has the copy's snapshot
+// and newer ones, held by a job. After any interruption, the same command completes it.
 func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
@@ -198,7 +198,7 @@ func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestRollbackSaysWhatIsLost checks that the plan lists the whole loss.
+// TestRollbackSaysWhatIsLost expects the plan to list the whole loss.
 func TestRollbackSaysWhatIsLost(t *testing.T) {
 	t.Parallel()
 	w := rollbackWorld(t)
@@ -214,8 +214,8 @@ func TestRollbackSaysWhatIsLost(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"))
 }
 
-// TestRollbackLeavesWhatIsNotZxfers refuses to destroy snapshots that others hold or that have
-// clones, and snapshots and bookmarks that were made after the plan.
+// TestRollbackLeavesWhatIsNotZxfers expects a refusal to destroy snapshots that others hold or that
+// have clones, and snapshots and bookmarks that were made after the plan.
 func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
@@ -322,7 +322,8 @@ func TestRollbackOfATree(t *testing.T) {
 	require.Len(t, r.Results, 1, "only what is missing is sent")
 }
 
-// A target snapshot taken after the plan is not destroyed, because the plan did not list it.
+// TestRollbackLosesNothingUnnamed expects that a target snapshot taken after the plan is not
+// destroyed, because the plan did not list it.
 func TestRollbackLosesNothingUnnamed(t *testing.T) {
 	t.Parallel()
 	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
@@ -422,7 +423,7 @@ func TestRestoreAsOf(t *testing.T) {
 	require.ErrorContains(t, err, "src/a has no snapshot taken", "what is gone is not the newest")
 }
 
-// A heal snapshot is never restored.
+// TestRestorePassesOverWhatIsHealedThrough expects that a heal snapshot is never restored.
 func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
@@ -457,7 +458,8 @@ func (o *busyHost) inUse(_ context.Context, paths []string) (map[string]string, 
 	return o.by, nil
 }
 
-// Volumes in use are not changed. The host is queried once.
+// TestRestoreOverVolumesInUse expects that volumes in use are not changed, and that the host is
+// queried once.
 func TestRestoreOverVolumesInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "src/a/b c": {"x", "y"}, "dst": nil})
@@ -480,7 +482,7 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 }
 
 // TestRestoreSeesTheLastSeconds rolls back data written a moment ago, which "written" does not
-// count yet. A host that may not sync its pool is used as it is.
+// count yet. If the host may not sync its pool, the restore uses it without a sync.
 func TestRestoreSeesTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})

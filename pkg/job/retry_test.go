@@ -27,8 +27,8 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// An operation ends with an error that names its object. If no try is left, its class and hint say that
-// the same command resumes.
+// TestLoop expects that an operation ends with an error that names its object. If the retries are
+// exhausted, the error's class and hint state that the same command resumes.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	cut, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no space")
@@ -72,7 +72,8 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// A cancelled operation makes no further try, and its error is resumable.
+// TestRetriesAreInterrupted expects that a cancelled operation is not retried, and that its error
+// is resumable.
 func TestRetriesAreInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"try", "pause", "look"} {
@@ -102,8 +103,9 @@ func TestRetriesAreInterrupted(t *testing.T) {
 	}
 }
 
-// An incurable error is neither retried nor reported as an interruption: an unplanned snapshot on
-// the target twice in a row, or a new conflict.
+// TestWhatNoTryCuresIsAFailure expects that an incurable error is neither retried nor reported as
+// an interruption. Examples are an unplanned snapshot on the target twice in a row, and a new
+// conflict.
 func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	t.Parallel()
 	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
@@ -136,8 +138,8 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
-// Another command resumed the same stream first: its resume token is invalid and the data is
-// complete.
+// TestARivalCompletesTheStream expects success if another command resumes the same stream first.
+// The resume token is then invalid, and the data is complete.
 func TestARivalCompletesTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -153,7 +155,8 @@ func TestARivalCompletesTheStream(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A source may explain a deviation from the planned stream once.
+// TestAnUnplannedStreamIsTriedOnceMore expects one retry if the source deviates from the planned
+// stream.
 func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("%w; target: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A conflict removes only its dataset and the dependents from the plan.
+// TestPartOff expects that a conflict removes only its dataset and the dependents from the plan.
 func TestPartOff(t *testing.T) {
 	t.Parallel()
 	p := &plan.Plan{
@@ -31,7 +31,8 @@ func TestPartOff(t *testing.T) {
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
 }
 
-// A dependent gets the outcome of the dataset it needs: resumable or failed.
+// TestWhatWaitsSharesTheOutcome expects that a dependent gets the outcome of the dataset that it
+// needs: resumable or failed.
 func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {

@@ -15,7 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Several batches may share a survey.
+// TestABatchLeavesItsSurveyAlone expects that several batches may share a survey, so a batch does
+// not change it.
 func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
@@ -29,7 +30,8 @@ func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	require.Equal(t, before, b.Survey.Datasets[0].Properties)
 }
 
-// A dataset whose snapshot disappeared does not stop the others.
+// TestABatchEstimatesEachForItself expects that a dataset whose snapshot disappeared does not stop
+// the others.
 func TestABatchEstimatesEachForItself(t *testing.T) {
 	t.Parallel()
 	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
@@ -52,7 +54,8 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 	require.Error(t, err, "a source that cannot be asked")
 }
 
-// A connection lost after everything arrived does not fail the datasets.
+// TestTheLastLookOfABatchIsTriedAgain expects that if the connection is lost after all data
+// arrived, the datasets do not fail.
 func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 3, 9} {

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A stream to a future snapshot is as long as one to the most recent snapshot, plus the bytes
-// written since.
+// TestForetell expects that a stream to a future snapshot is as long as one to the most recent
+// snapshot, plus the bytes written since.
 func TestForetell(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "src/a",
@@ -58,7 +58,7 @@ type planRecorder struct {
 
 func (s *planRecorder) Planned(r *Report) { s.bytes = append(s.bytes, r.Plan.Bytes()) }
 
-// Sizes are known before the snapshot is taken.
+// TestSizesBeforeTheSnapshot expects that sizes are known before the snapshot is taken.
 func TestSizesBeforeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"s1"}, "dst": nil})

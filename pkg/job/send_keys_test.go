@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// encryptedWorld has src/a and src/a/b in one encryption root, and copies that are separate
-// encryption roots.
+// encryptedWorld returns a world with src/a and src/a/b in one encryption root, and copies that are
+// separate encryption roots.
 func encryptedWorld(t *testing.T) *world {
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 	for _, d := range []string{"a", "a/b"} {
@@ -26,7 +26,8 @@ func encryptedWorld(t *testing.T) *world {
 	return w
 }
 
-// Sends and jobs make copies inherit their key. Copies that cannot remain encryption roots.
+// TestCopiesTakeTheirKeyFromAbove expects that sends and jobs make copies inherit their key. Copies
+// that cannot do so remain encryption roots.
 func TestCopiesTakeTheirKeyFromAbove(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*world) error{
@@ -53,8 +54,8 @@ func TestCopiesTakeTheirKeyFromAbove(t *testing.T) {
 	}
 }
 
-// Before a stream changes a copy's key, the dependents become encryption roots, even those
-// without a stream. If that fails, no stream starts.
+// TestCopiesPartBeforeTheKeyAboveChanges expects that before a stream changes a copy's key, its
+// dependents become encryption roots, even those without a stream. If that fails, no stream starts.
 func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*world) error{
@@ -90,7 +91,8 @@ func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
 	}
 }
 
-// If the assertion is refused, the message says how to load the keys.
+// TestWhyNotJoined expects that if the assertion is refused, the message names the command that
+// loads the keys.
 func TestWhyNotJoined(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator of that host", "%w: not believed", hosts.ErrForbidden)

@@ -11,7 +11,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// --no-resume discards partially received state also if nothing is sent.
+// TestNoResumeDiscardsWhereNothingIsSent expects that --no-resume discards partially received state
+// also if nothing is sent.
 func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
@@ -23,8 +24,8 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	require.Equal(t, []string{"discard dst/a"}, w.changes)
 }
 
-// A small stream gets small blocks and buffers and no compressor, because each end allocates them
-// for every stream.
+// TestSmallStreamsTakeLittle expects that a small stream gets small blocks and buffers and no
+// compressor, because each end allocates them for every stream.
 func TestSmallStreamsTakeLittle(t *testing.T) {
 	t.Parallel()
 	const ring = 16 << 20
@@ -43,8 +44,9 @@ func TestSmallStreamsTakeLittle(t *testing.T) {
 	}
 }
 
-// An unencrypted dataset below an encrypted replica is planned the same way after an
-// interruption, although the replica's key is not on the target.
+// TestPlainBelowEncryptedReplicaAfterACut expects that an unencrypted dataset below an encrypted
+// replica is planned the same way after an interruption, although the replica's key is not on the
+// target.
 func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
@@ -65,7 +67,7 @@ func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 	require.Equal(t, "off", w.host.Get("dst/a/plain", "encryption"))
 }
 
-// The count of retries restarts only if the target stored something.
+// TestAdvanced expects that the count of retries restarts only if the target stored data.
 func TestAdvanced(t *testing.T) {
 	t.Parallel()
 	step := func(guid, done uint64) plan.Step { return plan.Step{ToGUID: guid, Done: done} }

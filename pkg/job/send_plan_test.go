@@ -10,8 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestOneHostUnderTwoNames plans a rollback of a dataset onto itself, which would destroy what was
-// written since its snapshot. The user reaches one host under two names.
+// TestOneHostUnderTwoNames reaches one host under two names, and plans a rollback of a dataset onto
+// itself. It expects a refusal, because the rollback would destroy everything written since the
+// snapshot.
 func TestOneHostUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	listing := zfs.Listing{Root: "tank/a", Datasets: []*zfs.Dataset{{

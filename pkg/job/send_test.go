@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// A refusal means that nothing was changed. After a change it becomes a failure.
+// TestNothingIsRefusedOnceSomethingWasChanged expects that after a change, a refusal becomes a
+// failure. A refusal means that nothing was changed.
 func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
@@ -101,7 +102,8 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	})
 }
 
-// Partially received datasets cannot be snapshotted and are skipped.
+// TestSnapshotsAreNotTakenOfWhatIsHalfReceived expects that partially received datasets cannot be
+// snapshotted and are skipped.
 func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
@@ -112,7 +114,8 @@ func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.changes)
 }
 
-// A snapshot name in use is refused before any change, with the conflicting snapshots and a hint.
+// TestASnapshotThatIsThereIsNotTakenAgain expects that a snapshot name in use is refused before any
+// change, with the conflicting snapshots and a hint.
 func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x", "new"}, "dst": nil})
@@ -126,7 +129,8 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	require.Empty(t, w.changes)
 }
 
-// If a job with a new snapshot is interrupted, the hint resumes from that snapshot.
+// TestAnInterruptedSnapshotIsNamed expects that if a job with a new snapshot is interrupted, the
+// hint resumes from that snapshot.
 func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, during := range []string{"transfer", "second survey"} {
@@ -153,7 +157,7 @@ func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	}
 }
 
-// A missing pool is refused like a missing dataset.
+// TestMissingNamesAreRefused expects that a missing pool is refused like a missing dataset.
 func TestMissingNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
@@ -170,7 +174,7 @@ func TestMissingNamesAreRefused(t *testing.T) {
 	require.Empty(t, w.changes)
 }
 
-// TestIllegalTargetsAreUsageErrors plans invalid target names.
+// TestIllegalTargetsAreUsageErrors plans invalid target names, and expects usage errors.
 func TestIllegalTargetsAreUsageErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})

@@ -43,7 +43,7 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
-// TestManyDatasetsAreChecked verifies n datasets.
+// TestManyDatasetsAreChecked expects that the time to verify n datasets is linear.
 func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it measures processor time
 
 	testenv.Linear(t, 1000, func(n int) func() {

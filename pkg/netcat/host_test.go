@@ -84,7 +84,8 @@ func TestHostsThatLackSomething(t *testing.T) {
 	require.ErrorContains(t, err, "beta: ")
 }
 
-// A host's replies may name only the requested objects.
+// TestAnAnswerToSomethingElseIsNone expects that a host's replies may name only the requested
+// objects.
 func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `case "$*" in
@@ -134,7 +135,7 @@ func toolsOf(nc, dialect string) tools {
 	return tools{zfs: true, mbuffer: true, nc: nc, dialect: dialect}
 }
 
-// A host's survey fills in facts, each from one line.
+// FuzzParseSurvey expects that a host's survey fills in facts, each from one line.
 func FuzzParseSurvey(f *testing.F) {
 	f.Add("hostname a\nkernel 6.1\nuser root\nuid 0\nboot x\nconnection 192.0.2.1 1 192.0.2.2 22\ncpus 4\nzfs 2.3.9-1\ntool /sbin/zfs\nmbuffer \nhelp nc\nOpenBSD netcat (Debian patchlevel 1.226-1)\n")
 	f.Add("cpus -1\nuid 00\nhelp nc\nhelp ncat\nNcat 7.93\n")

@@ -55,8 +55,8 @@ func TestScriptsQuoteAndKeepTheSecretOutOfArguments(t *testing.T) {
 	}
 }
 
-// A word of a command reaches it unchanged, even if a shell treats its first character specially:
-// an incremental source may be "#mark".
+// TestScriptsPassWordsAsTheyAre expects that a word of a command reaches it unchanged, even if a
+// shell treats its first character specially. An example is the incremental source "#mark".
 func TestScriptsPassWordsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	said := filepath.Join(t.TempDir(), "said")

@@ -98,7 +98,7 @@ func TestAFailedReceiveTellsWhy(t *testing.T) {
 	require.ErrorIs(t, sink.Abort(err), &zfs.Error{Kind: zfs.Permission})
 }
 
-// An aborted stream reaches zfs receive as one that ends early.
+// TestAnAbortedReceive expects zfs receive to get an aborted stream as one that ends early.
 func TestAnAbortedReceive(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
@@ -112,8 +112,9 @@ func TestAnAbortedReceive(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// A firewall that lost its state resets the local connection while the host's nc still waits. The
-// script is ended, and zfs receive saves its state.
+// TestAReceiveWhoseConnectionBrokeHereOnly simulates a firewall that lost its state and resets the
+// local connection while the host's nc still waits. It expects that the script is ended and that
+// zfs receive saves its state.
 func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), `cat >stream; echo "cannot receive resume stream: incomplete stream" >&2; exit 1`)
@@ -136,7 +137,8 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.Len(t, stored, 1000)
 }
 
-// The end of data is not the end of the stream if its producer failed.
+// TestAFailedSendIsNoEnd expects that the end of data is not the end of the stream if its producer
+// failed.
 func TestAFailedSendIsNoEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -165,7 +167,8 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 	}
 }
 
-// The shell's message about a killed nc is not part of the command's error.
+// TestAnNCThatIsEndedIsNotSpokenOf expects that the shell's message about a killed nc is not part
+// of the command's error.
 func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
 	t.Parallel()
 	d := dialer{nc: []string{"sleep", "60"}, secret: "00", beatTimeout: time.Second}
@@ -178,8 +181,9 @@ func TestAnNCThatIsEndedIsNotSpokenOf(t *testing.T) {
 	}
 }
 
-// zfs send -I continues after a snapshot that it could not send. Then its error replaces the
-// receiver's, but a refusal of the receiver is kept.
+// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that an error of zfs send replaces the
+// receiver's error, but not a refusal of the receiver. zfs send -I continues after a snapshot that
+// it could not send.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), `echo "warning: cannot send 'pool/a@b': signal received" >&2; head -c 1000000 /dev/zero; exit 1`)
@@ -201,7 +205,8 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	require.Equal(t, "look", fault.HintOf(err))
 }
 
-// Without zxfer's beats, the host ends its commands.
+// TestSilenceEndsTheToolsThere expects that without zxfer's keep-alive messages, the host ends its
+// commands.
 func TestSilenceEndsTheToolsThere(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("timeout"); err != nil {
@@ -222,7 +227,8 @@ func TestSilenceEndsTheToolsThere(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "stream"))
 }
 
-// Unauthenticated clients are dropped, and the host's nc is still accepted.
+// TestAStrangerIsDropped expects that unauthenticated clients are dropped, and that the host's nc
+// is still accepted.
 func TestAStrangerIsDropped(t *testing.T) {
 	t.Parallel()
 	dir, h := open(t, installedNC(t), storeScript)
@@ -313,7 +319,8 @@ func (a *fakeEnd) Do(_ context.Context, f func(hosts.Host) error) error       { 
 func (a *fakeEnd) RTT() time.Duration                                         { return 0 }
 func (a *fakeEnd) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 
-// Noise is sent in both directions for the requested time and leaves nothing behind.
+// TestNoise expects that noise is sent in both directions for the requested time and leaves nothing
+// behind.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	for _, nc := range []string{"nc.openbsd", "nc.traditional", "ncat", "busybox nc"} {
@@ -344,7 +351,8 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// Unsupported ends are refused before anything runs on the host.
+// TestEndsThatAreRefused expects that unsupported sources and targets are refused before anything
+// runs on the host.
 func TestEndsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	_, h := open(t, installedNC(t), storeScript)

@@ -59,7 +59,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Only a cancelled ctx means an interruption by the user. Another cancellation is a failure.
+// TestSettle expects that only a cancelled ctx is an interruption by the user. Another cancellation
+// is a failure.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

@@ -28,7 +28,8 @@ func TestRelocate(t *testing.T) {
 	}
 }
 
-// If the target has a clone's origin more than once, zxfer takes the snapshot next to the clone.
+// TestOriginOfItsOwnCopy expects that if the target has a clone's origin more than once, zxfer uses
+// the snapshot next to the clone.
 func TestOriginOfItsOwnCopy(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
@@ -40,8 +41,9 @@ func TestOriginOfItsOwnCopy(t *testing.T) {
 	require.Equal(t, "vault/a@s", p.Datasets[1].Steps[0].Receive.Origin)
 }
 
-// The origin of a new clone may be an old snapshot: the whole history of every copy is
-// needed. Otherwise only names that a copy must not have.
+// TestNeedHistoriesOfClones expects that a new clone requires the whole history of every copy,
+// because its origin may be an old snapshot. Otherwise, only names that a copy must not have are
+// needed.
 func TestNeedHistoriesOfClones(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
@@ -69,8 +71,8 @@ func TestNeedHistoriesOfClones(t *testing.T) {
 	require.Equal(t, []string{"vault/a/c@v"}, names)
 }
 
-// A snapshot of the target that the source lacks makes it diverged, even if the target
-// also has newer snapshots of the source.
+// TestDivergedBetweenKnownSnapshots expects that a snapshot of the target that the source lacks
+// makes it diverged, even if the target also has newer snapshots of the source.
 func TestDivergedBetweenKnownSnapshots(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Snapshot = "a" })
@@ -80,15 +82,15 @@ func TestDivergedBetweenKnownSnapshots(t *testing.T) {
 	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2"))), Diverged, "beta:vault/a has @b")
 }
 
-// Bookmarks of the target take no name from snapshots.
+// TestBookmarksTakeNoName expects that a snapshot may have the name of a bookmark of the target.
 func TestBookmarksTakeNoName(t *testing.T) {
 	t.Parallel()
 	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "#b,50 @a,1")))
 	require.Equal(t, "@a>@b", stepsText(onlyDataset(t, p)))
 }
 
-// After zfs promote, both datasets continue if each has a newer common
-// snapshot. Otherwise the hint is the one command after which both do.
+// TestPromoted expects that after zfs promote, both datasets continue if each has a newer common
+// snapshot. Otherwise, the hint is the one command after which both do.
 func TestPromoted(t *testing.T) {
 	t.Parallel()
 	// tank/a/c was cloned from tank/a/o and promoted. tank/a/o was at @1 and
@@ -198,7 +200,8 @@ func TestClones(t *testing.T) {
 	}
 }
 
-// The origin of a clone that is sent by itself lies outside of the listings.
+// TestNeedOrigins expects that the origin of a clone that is sent by itself lies outside of the
+// listings.
 func TestNeedOrigins(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

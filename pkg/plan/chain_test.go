@@ -20,7 +20,7 @@ func flags(letters string) zfs.StreamFlags {
 	return f
 }
 
-// Stream flags of a chain, and refusals to mix raw and plain streams.
+// TestEncryption checks the stream flags of a chain, and refusals to mix raw and plain streams.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
 	decrypt := func(r *Request) { r.Decrypt = true }
@@ -163,7 +163,7 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// Any host may have written the recorded flags.
+// FuzzParseFlags parses recorded flags, which any host may have written.
 func FuzzParseFlags(f *testing.F) {
 	for _, s := range []string{"none", "w", "Lec", "L", "", "LL", "x", "L\n", "noneL"} {
 		f.Add(s)
@@ -182,8 +182,8 @@ func FuzzParseFlags(f *testing.F) {
 	})
 }
 
-// An unencrypted dataset below an encrypted one: its copy is unencrypted,
-// because the key of the parent's copy is not loaded.
+// TestPlainBelowEncryptedReplica expects that the copy of an unencrypted dataset below an encrypted
+// one is unencrypted, because the key of the parent's copy is not loaded.
 func TestPlainBelowEncryptedReplica(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
@@ -324,7 +324,7 @@ func TestIVSets(t *testing.T) {
 	}
 }
 
-// A clone's raw stream continues its origin's chain.
+// TestRawClones expects that a clone's raw stream continues its origin's chain.
 func TestRawClones(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// pairsText formats the pairs of two trees, one per line: names, relation,
-// common version, versions on one side only, and how many of them are newer.
+// pairsText formats the pairs of two trees, one per line: names, relation, common version, versions
+// on one side only, and the number of these that are newer.
 func pairsText(t testing.TB, root string, a []*zfs.Dataset, otherRoot string, b []*zfs.Dataset) string {
 	t.Helper()
 	var out []string
@@ -63,7 +63,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Datasets with a common version pair by name first, otherwise by GUID.
+// TestCompareTrees expects that datasets with a common version are paired by name first, otherwise
+// by GUID.
 func TestCompareTrees(t *testing.T) {
 	t.Parallel()
 	a := []*zfs.Dataset{
@@ -89,8 +90,8 @@ same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
 same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, pairsText(t, "tank/p", a, "vault/p", b))
 }
 
-// A copy set aside is no difference and matches no other dataset, unless it is
-// compared itself.
+// TestCompareSetAside expects that a renamed diverged copy is no difference and matches no other
+// dataset, unless it is the root of the comparison.
 func TestCompareSetAside(t *testing.T) {
 	t.Parallel()
 	const aside = "vault/a.zxfer-2026-11-23T10-15-00Z"
@@ -132,8 +133,7 @@ func TestCompareDiffersAndStreams(t *testing.T) {
 	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "what is older needs no stream")
 }
 
-// TestCompareOfWhatHasEverything compares with a side that has the same
-// versions in every dataset.
+// TestCompareOfWhatHasEverything compares with a side that has the same versions in every dataset.
 func TestCompareOfWhatHasEverything(t *testing.T) { //nolint:paralleltest // it measures processor time
 	const versions = 20
 	all := make([]zfs.Version, versions)

@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/finding"
 )
 
-// Programs and captured facts rely on these names.
+// TestConflictsInJSON expects the JSON names that programs and captured facts rely on.
 func TestConflictsInJSON(t *testing.T) {
 	t.Parallel()
 	var p Plan

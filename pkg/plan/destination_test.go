@@ -60,7 +60,8 @@ func TestPlace(t *testing.T) {
 	require.True(t, onlyDataset(t, mustMake(t, to("vault/x/", false), stateOf(a))).CreateParents)
 }
 
-// The root of a pool always exists: a full stream cannot go there.
+// TestPoolRoot expects that a full stream to the root of a pool is refused, because it always
+// exists.
 func TestPoolRoot(t *testing.T) {
 	t.Parallel()
 	root := func(versions string) State {

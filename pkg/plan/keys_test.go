@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A raw increment is refused if the copy's encryption root is not the copy of
-// the source's root (openzfs#12614). If the copy is a root itself, its new key
-// is noted.
+// TestTargetKeyChanged expects that a raw incremental send is refused if the copy's encryption root
+// is not the copy of the source's root (openzfs#12614). If the copy is an encryption root, a note
+// reports its new key.
 func TestTargetKeyChanged(t *testing.T) {
 	t.Parallel()
 	const raw, own, joined = zfs.FlagsProperty + "=w", "encryptionroot=vault/a/c", "encryptionroot=vault/a"
@@ -84,8 +84,8 @@ func TestTargetKeyChanged(t *testing.T) {
 	}
 }
 
-// Dependents that get no stream together with their root must not lose their
-// key.
+// TestKeyOfTheRootAlone expects that dependents that get no stream together with their root do not
+// lose their key.
 func TestKeyOfTheRootAlone(t *testing.T) {
 	t.Parallel()
 	source := dataset(t, "tank/a", "@a,1 @b,2", encrypted, "keyformat=passphrase", "pbkdf2salt=1")
@@ -110,8 +110,8 @@ func encryptedProps(root, salt string, more ...string) []string {
 	return append([]string{"encryption=aes-256-gcm", "encryptionroot=" + root, "keyformat=passphrase", "pbkdf2iters=350000", "pbkdf2salt=" + salt, "keystatus=unavailable", zfs.FlagsProperty + "=w"}, more...)
 }
 
-// Copies inherit their key like their sources if the salts prove that it is the
-// same: new copies, and copies received as encryption roots before.
+// TestTreeJoins expects that copies inherit their key like their sources if the salts prove that it
+// is the same: new copies, and copies received as encryption roots before.
 func TestTreeJoins(t *testing.T) {
 	t.Parallel()
 	tree := []*zfs.Dataset{
@@ -151,7 +151,8 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", onlyDataset(t, p).Joins)
 }
 
-// Part of a tree whose root is outside: its topmost copy is the root.
+// TestTreeOfAPart plans a part of a tree whose root is outside, and expects that its topmost copy
+// is the root.
 func TestTreeOfAPart(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
@@ -204,8 +205,8 @@ func withoutSalt(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	return datasets
 }
 
-// For a key without salt, the source's assertion counts if root and dataset
-// arrive together. A copy that is sent alone must keep its key.
+// TestTreeOfAKeyThatZFSDoesNotShow expects that for a key without salt, the source's assertion
+// counts if root and dataset arrive together. A copy that is sent alone must keep its key.
 func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
@@ -227,7 +228,7 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(append(both, root...)...))))
 	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root brings nothing: it may have another key by now")
 
-	// An existing copy joins again only if it has to become a root before.
+	// An existing copy joins again only if it must become a root first.
 	copies := append(root, withoutSalt(dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "")...), dataset(t, "vault/a/gone", "@a,4", encryptedProps("vault/a", "")...))...)
 	p := Make(all, stateOf(append(both, copies...)...))
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a "}, takes(p))
@@ -239,8 +240,8 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// A copy that inherits a key that changes becomes a root before, and joins
-// again when it arrives.
+// TestTreeParts expects that if a copy inherits a key that changes, it becomes an encryption root
+// first, and joins again when it arrives.
 func TestTreeParts(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
@@ -260,7 +261,7 @@ func TestTreeParts(t *testing.T) {
 	require.Contains(t, notes(p), "beta:vault/a/gone inherits its key from vault/a, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key")
 	require.Equal(t, "vault/a", p.Datasets[1].Joins)
 
-	// A copy that its root does not open at present does not join it.
+	// A copy does not join a root that does not open it at present.
 	p = Make(all, state(dataset(t, "vault/a/gone", "@a,3", encryptedProps("vault/a", "7")...)))
 	requireConflict(t, p, KeyChanged, "vault/a/gone inherits its key from vault/a")
 
@@ -271,8 +272,8 @@ func TestTreeParts(t *testing.T) {
 	require.Empty(t, Make(all, s).Datasets[0].Parts)
 }
 
-// A copy whose source's root was not listed continues if it has the source's
-// key by now.
+// TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
+// the source's key by now.
 func TestTreeGoesOnByParts(t *testing.T) {
 	t.Parallel()
 	req := Request{Source: "tank/a/b", Target: "vault/a/b"}
@@ -282,10 +283,9 @@ func TestTreeGoesOnByParts(t *testing.T) {
 	requireConflict(t, Make(req, s), KeyChanged, "openzfs#12614")
 }
 
-// TestTreeSplits sends a tree in which a child became an encryption root on the
-// source. Its copy and all descendants with the same root become roots of their
-// present key before the stream brings the new one, whether or not ZFS shows
-// anything of the key.
+// TestTreeSplits sends a tree in which a child became an encryption root on the source, with
+// visible and hidden keys. It expects that its copy and all descendants with the same root become
+// roots of their present key before the stream brings the new one.
 func TestTreeSplits(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []bool{true, false} {

@@ -70,7 +70,8 @@ func TestRecursive(t *testing.T) {
 	requireConflict(t, p, HalfReceived, "alpha:tank/a is only partially received", "wait until its transfer ends; if")
 }
 
-// If a listing lacks the parent, a more distant ancestor still comes first.
+// TestRecursiveWithGaps expects that if a listing lacks the parent, a more distant ancestor still
+// comes first.
 func TestRecursiveWithGaps(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })
@@ -80,7 +81,8 @@ func TestRecursiveWithGaps(t *testing.T) {
 		"tank/a/clone/gap/c: full @s +parents after tank/a/clone", planText(p))
 }
 
-// A parent with a conflict counts as missing for its descendants.
+// TestNeedsOfWhatIsRefused expects that a parent with a conflict counts as missing for its
+// descendants.
 func TestNeedsOfWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })
@@ -93,8 +95,7 @@ func TestNeedsOfWhatIsRefused(t *testing.T) {
 	require.Equal(t, "tank/a: \ntank/a/b: \ntank/a/b/c: full @s after tank/a/b", planText(p))
 }
 
-// TestPlanningGrowsWithTheTree checks that planning does not search the tree for each
-// dataset.
+// TestPlanningGrowsWithTheTree expects that planning does not search the tree for each dataset.
 func TestPlanningGrowsWithTheTree(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 150, func(n int) func() {
 		req, state := request().with(func(r *Request) { r.Recursive = true }), stateOf(largeTree(n)...)

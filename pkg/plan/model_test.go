@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// model is a target that receives streams as the kernel does.
+// model is a target that receives streams like the kernel.
 type model struct {
 	exists    bool
 	snapshots []zfs.Version // in order of arrival
@@ -77,8 +77,8 @@ func (m *model) receive(source *zfs.Dataset, st Step) error {
 	return nil
 }
 
-// randomSides returns a source with a random history, and a target that
-// received some of it, lost some, and may have snapshots of its own.
+// randomSides returns a source with a random history, and a target that received parts of it, lost
+// some snapshots, and may have additional ones.
 func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 	source = &zfs.Dataset{Name: "tank/a", Type: zfs.Filesystem}
 	target = &zfs.Dataset{Name: "vault/a", Type: zfs.Filesystem}
@@ -117,8 +117,9 @@ func randomSides(r *rand.Rand) (source, target *zfs.Dataset) {
 	return source, target
 }
 
-// For any histories, a plan without conflicts can be carried out step by step,
-// brings exactly the requested snapshots, and loses only those it lists.
+// TestPlansAreSound expects, for random histories, that a plan without conflicts can be carried out
+// step by step. It sends exactly the requested snapshots, and loses only the snapshots that it
+// lists.
 func TestPlansAreSound(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]int{}
@@ -151,7 +152,7 @@ func TestPlansAreSound(t *testing.T) {
 			created[v.In("tank/a")] = time.Unix(int64(i), 0)
 		}
 		state.SourceCreated = map[string]time.Time{}
-		for _, name := range NeedCreated(req, &state) { // nothing else is queried
+		for _, name := range NeedCreated(req, &state) { // the plan may use only these times
 			state.SourceCreated[name] = created[name]
 		}
 		p := mustMake(t, req, state)
@@ -175,8 +176,8 @@ func TestPlansAreSound(t *testing.T) {
 				}
 			}
 		}
-		// First the target's remaining snapshots, then the wanted ones newer
-		// than the base.
+		// The target has its remaining snapshots, followed by the requested ones newer than the
+		// incremental source.
 		var want []uint64
 		for _, v := range before {
 			if !slices.Contains(d.Loses, v.In("vault/a")) {

@@ -96,7 +96,7 @@ func TestReceiveProperties(t *testing.T) {
 	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
 }
 
-// Skipped properties are listed once for all datasets.
+// TestPropertiesThatStayBehind expects that skipped properties are listed once for all datasets.
 func TestPropertiesThatStayBehind(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
@@ -106,7 +106,8 @@ func TestPropertiesThatStayBehind(t *testing.T) {
 	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
-// An existing dataset keeps its properties, except requested ones.
+// TestPropertiesOfIncrements expects that an existing dataset keeps its properties, except the
+// requested ones.
 func TestPropertiesOfIncrements(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
@@ -165,8 +166,8 @@ func TestBadProperties(t *testing.T) {
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
 
-// Requested encryption applies to new datasets. Existing ones continue, so that
-// the same command and a job's next run work.
+// TestEncryptionThatIsThereAlready expects that requested encryption applies only to new datasets.
+// Existing ones continue, so that the same command and a job's next run work.
 func TestEncryptionThatIsThereAlready(t *testing.T) {
 	t.Parallel()
 	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
@@ -206,7 +207,7 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 	}
 }
 
-// Names without effect are refused.
+// TestCarriedNames expects that property names without effect are refused.
 func TestCarriedNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -217,8 +218,8 @@ func TestCarriedNames(t *testing.T) {
 	}
 }
 
-// A restore gives a new dataset the properties that the copy may bring. An
-// existing dataset keeps its local ones and gets none from the copy.
+// TestRestoreKeepsLocalProperties expects that a restore gives a new dataset the properties that
+// the copy may bring. An existing dataset keeps its local ones and gets none from the copy.
 func TestRestoreKeepsLocalProperties(t *testing.T) {
 	t.Parallel()
 	restore := request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true })
@@ -237,7 +238,7 @@ func TestRestoreKeepsLocalProperties(t *testing.T) {
 	require.Empty(t, onlyDataset(t, p).Restore.Revert)
 }
 
-// A copy cannot make a restore set an invalid value.
+// TestRestoreGivesBackValidValues expects that a copy cannot make a restore set an invalid value.
 func TestRestoreGivesBackValidValues(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1")

@@ -34,7 +34,8 @@ func restored(salts map[string]string, above map[string]string) Plan {
 	return Make(Request{Source: "vault/h", Target: "tank/h", Recursive: true, Restore: true, CarryProperties: true}, s)
 }
 
-// A dataset inherits its key only if the salts prove that it is the same.
+// TestRestoreJoinsWhatIsProved expects that a dataset inherits its key only if the salts prove that
+// it is the same.
 func TestRestoreJoinsWhatIsProved(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{
@@ -55,7 +56,8 @@ func TestRestoreJoinsWhatIsProved(t *testing.T) {
 	}, joins)
 }
 
-// A note shows an ancestor that makes the dataset read-only.
+// TestRestoreBelowWhatIsReadOnly expects that a note shows an ancestor that makes the dataset
+// read-only.
 func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
@@ -63,8 +65,8 @@ func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
 	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
 }
 
-// A requested mountpoint applies to the root of a tree; the descendants are
-// mounted below it.
+// TestRestoreMountsATreeElsewhere expects that a requested mountpoint applies to the root of a
+// tree; the descendants are mounted below it.
 func TestRestoreMountsATreeElsewhere(t *testing.T) {
 	t.Parallel()
 	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
@@ -88,7 +90,8 @@ func TestRestoreMountsATreeElsewhere(t *testing.T) {
 	}
 }
 
-// A volume is not mounted. A note warns of programs that use it.
+// TestRestoreOverAVolume expects that a volume is not mounted. A note warns of programs that use
+// it.
 func TestRestoreOverAVolume(t *testing.T) {
 	t.Parallel()
 	at := func(name string, snapshots ...uint64) *zfs.Dataset {
@@ -105,7 +108,8 @@ func TestRestoreOverAVolume(t *testing.T) {
 	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop its users first")
 }
 
-// A restore skips properties that depend on the location, and lists them.
+// TestRestoreLeavesPlacesBehind expects that a restore skips properties that depend on the
+// location, and lists them.
 func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1", "quota=7", "atime=off")
@@ -116,7 +120,8 @@ func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they depend on the dataset's location; ")
 }
 
-// If the original was modified, the first hint is to restore to another target.
+// TestRestoreOverAModifiedOriginal expects that if the original was modified, the first hint is to
+// restore to another target.
 func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Restore = true })
@@ -124,9 +129,8 @@ func TestRestoreOverAModifiedOriginal(t *testing.T) {
 	requireConflict(t, p, Modified, "restore to another target", "{{rollback}}")
 }
 
-// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a
-// passphrase. A dataset that inherits its key in the copy does so again if this
-// restore brings its root too.
+// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a passphrase. It expects that a
+// dataset that inherits its key in the copy does so again if this restore brings its root too.
 func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
 	t.Parallel()
 	sealed := func(name, root string, versions string, more ...string) *zfs.Dataset {

@@ -15,7 +15,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// cut returns a captured resume token in both forms.
+// cut returns a captured resume token, as text and parsed.
 func cut(t testing.TB, name string) (string, zfs.Token) {
 	t.Helper()
 	raw, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", "resume-tokens.txt"))
@@ -32,7 +32,7 @@ func cut(t testing.TB, name string) (string, zfs.Token) {
 	return "", zfs.Token{}
 }
 
-// GUIDs in histories are ONE and TWO of the token's stream.
+// ofToken replaces ONE and TWO in a history by the GUIDs of the token's stream.
 func ofToken(token zfs.Token, s string) string {
 	one := token.FromGUID
 	if one == 0 {
@@ -51,7 +51,7 @@ func TestResume(t *testing.T) {
 		ask     func(*Request)
 		source  string // history of tank/a, or of tank/e for raw tokens
 		target  string
-		props   []string // of the target
+		props   []string // properties of the target
 		want    string
 		discard string
 	}{
@@ -124,9 +124,9 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForgedTokenSendsNothingElse uses a target that answers with every token that it can
-// construct from the names and GUIDs of the source. Whatever it claims, zxfer resumes at most one
-// snapshot that the patterns select, and then sends only what the request selects.
+// TestForgedTokenSendsNothingElse uses a malicious target, which presents every token that it can
+// construct from the names and GUIDs of the source. It expects that zxfer resumes at most one
+// snapshot that the patterns select, and then sends only snapshots that the request selects.
 func TestForgedTokenSendsNothingElse(t *testing.T) {
 	t.Parallel()
 	requests := map[string]func(*Request){
@@ -196,8 +196,8 @@ func TestForgedTokenSendsNothingElse(t *testing.T) {
 	}
 }
 
-// The flags of an interrupted chain are the recorded ones. Without a record,
-// the token shows whether there are large blocks.
+// TestResumeFlags expects the recorded send flags for an interrupted send. Without a record, zxfer
+// derives the large-block flag from the token.
 func TestResumeFlags(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ token, recorded, want string }{
@@ -217,7 +217,8 @@ func TestResumeFlags(t *testing.T) {
 	}
 }
 
-// The interrupted stream of a clone continues from its origin.
+// TestResumeClone resumes the interrupted stream of a clone, and expects it to be sent from the
+// clone's origin.
 func TestResumeClone(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "clone")
@@ -243,7 +244,8 @@ func TestTokenThatIsNone(t *testing.T) {
 	require.Contains(t, d.Discard, "resume token")
 }
 
-// Unneeded partial state is kept unless --no-resume is set.
+// TestUpToDateWithPartialState expects that unneeded partially received state is kept unless
+// --no-resume is set.
 func TestUpToDateWithPartialState(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
@@ -255,7 +257,7 @@ func TestUpToDateWithPartialState(t *testing.T) {
 	require.NotEmpty(t, onlyDataset(t, mustMake(t, one.with(func(r *Request) { r.NoResume = true }), state)).Discard)
 }
 
-// Other conflicts also apply to a resumed chain.
+// TestResumeRefused expects that other conflicts also prevent a resume.
 func TestResumeRefused(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
@@ -268,7 +270,8 @@ func TestResumeRefused(t *testing.T) {
 	requireConflict(t, p, Modified, "zfs rollback vault/a@one")
 }
 
-// A resumed stream needs the key and the features that a new one needs.
+// TestResumeChecksTheTarget expects that a resumed stream requires the same key and features as a
+// new one.
 func TestResumeChecksTheTarget(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "raw-incremental")
@@ -284,7 +287,7 @@ func TestResumeChecksTheTarget(t *testing.T) {
 	requireConflict(t, mustMake(t, req, s), FeatureMissing, "encryption")
 }
 
-// Tokens that no zfs send of zxfer creates.
+// TestResumeOfOtherTokens plans with tokens of sends that zxfer never runs.
 func TestResumeOfOtherTokens(t *testing.T) {
 	t.Parallel()
 	const guid = 7
@@ -307,7 +310,8 @@ func TestResumeOfOtherTokens(t *testing.T) {
 	require.Empty(t, mustMake(t, request(), volume).Notes, "a volume has no extended attributes")
 }
 
-// A restore does not resume into a mounted dataset, which may change meanwhile.
+// TestResumeOfARestore expects that a restore does not resume into a mounted dataset, because it
+// may have changed since.
 func TestResumeOfARestore(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
@@ -321,7 +325,8 @@ func TestResumeOfARestore(t *testing.T) {
 	}
 }
 
-// If the source has the base as snapshot and as bookmark, the stream is from the snapshot.
+// TestResumePrefersTheSnapshot expects that if the incremental source exists as a snapshot and as a
+// bookmark, the stream is sent from the snapshot.
 func TestResumePrefersTheSnapshot(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
@@ -332,8 +337,9 @@ func TestResumePrefersTheSnapshot(t *testing.T) {
 	}
 }
 
-// A partially received dataset has its encryption already: zfs receive of 2.3.9
-// refuses "-o encryption" with the rest of its stream, as with an increment.
+// TestResumeSetsNoEncryption expects no encryption property for a resumed stream. As for an
+// incremental send, zfs receive of 2.3.9 refuses "-o encryption", because the partially received
+// dataset has its encryption already.
 func TestResumeSetsNoEncryption(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "full")
@@ -363,9 +369,8 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 	require.NotContains(t, p.Datasets[1].Steps[0].Receive.Set, "encryption")
 }
 
-// TestForgedTokens: a malicious target presents forged tokens. The plan starts
-// from the beginning, never resumes a stream of another dataset, and adds no
-// forged numbers.
+// TestForgedTokens uses a malicious target that presents forged tokens. It expects a plan that
+// sends from the start, resumes no stream of another dataset, and contains no forged numbers.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ token, discard string }{

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Streams sent for one dataset's history. The source is tank/a, the target
-// vault/a; "absent" if it does not exist.
+// TestHistory plans streams for one dataset's history. The source is tank/a, the target vault/a, or
+// "absent" if it does not exist.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	const absent = "absent"
@@ -156,14 +156,14 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Conflicts list the histories of both sides and a hint.
+// TestHistoryConflicts expects that conflicts list the histories of both sides and a hint.
 func TestHistoryConflicts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name           string
 		ask            func(*Request)
 		source, target string
-		properties     []string // of the target
+		properties     []string // properties of the target
 		id             string
 		texts          []string
 	}{
@@ -217,8 +217,8 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots taken of vault/a until the stream is received"}, d.Loses)
 }
 
-// A mounted target may change until the stream starts, at least by access
-// times. That is no problem if Rollback allows its loss.
+// TestRollbackOfWhatIsMounted expects that a mounted target is no problem if Rollback allows its
+// loss. It may change until the stream starts, at least by access times.
 func TestRollbackOfWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -239,7 +239,8 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 	}
 }
 
-// Snapshots that ZFS could not roll back are refused before anything is sent.
+// TestRollbackOfWhatIsKept expects that snapshots that ZFS could not roll back are refused before
+// anything is sent.
 func TestRollbackOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })
@@ -266,7 +267,8 @@ func TestEvidenceIsBounded(t *testing.T) {
 	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
-// A bookmark that could not be created after the transfer is refused before it.
+// TestBookmarkThatCannotBe expects that a bookmark that could not be created after the transfer is
+// refused before it.
 func TestBookmarkThatCannotBe(t *testing.T) {
 	t.Parallel()
 	req := request()
@@ -278,8 +280,8 @@ func TestBookmarkThatCannotBe(t *testing.T) {
 	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }
 
-// A request lists every snapshot of its stream and is limited, so a long
-// history is sent in several consecutive streams.
+// TestALongHistoryGoesInSeveralStreams expects that a long history is sent in several consecutive
+// streams. A request lists every snapshot of its stream and is limited.
 func TestALongHistoryGoesInSeveralStreams(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "tank/a"}
@@ -327,8 +329,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// FirstFail refuses a dataset that is new on the target, also a clone whose
-// origin exists.
+// TestFirstRefused expects that FirstFail refuses a dataset that is new on the target, also a clone
+// whose origin exists.
 func TestFirstRefused(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })

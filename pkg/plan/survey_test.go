@@ -8,7 +8,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A simulated snapshot is newer than all others and differs from them. The
+// TestPretend expects that a simulated snapshot is newer than all others and differs from them. The
 // listing itself, which others share, does not change.
 func TestPretend(t *testing.T) {
 	t.Parallel()
@@ -34,8 +34,8 @@ func TestPretend(t *testing.T) {
 	require.Same(t, l.Datasets[2], out.Datasets[2])
 }
 
-// Arriving snapshots become the most recent ones, in the source's order. New
-// datasets are created. The listings do not change.
+// TestForesee expects that arriving snapshots become the most recent ones, in the source's order,
+// and that new datasets are created. The listings do not change.
 func TestForesee(t *testing.T) {
 	t.Parallel()
 	snap := func(name string, guid, txg uint64) zfs.Version {

@@ -151,7 +151,8 @@ func TestDefects(t *testing.T) {
 	require.Len(t, met, len(knownDefects()), "each row is met")
 }
 
-// A branch without its own fix has it only if it is newer than all fixed ones.
+// TestLacks expects that a branch without its own fix has it only if it is newer than all fixed
+// ones.
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	fixes := []version{{2, 1, 14}, {2, 3, 2}}

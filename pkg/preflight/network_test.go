@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// A network path other than the first choice is reported. Without a path the
-// job stops.
+// TestWay expects that a network path other than the first choice is reported, and that the job
+// stops without a path.
 func TestWay(t *testing.T) {
 	t.Parallel()
 	shut := []string{"from alpha to beta: timeout"}
@@ -72,8 +72,8 @@ func TestMTU(t *testing.T) {
 	require.Empty(t, judged(Measured{Link: Link{PathMTU: 1500}}))
 }
 
-// Measured links are checked by the table. A send reports only problems, and
-// none of the opposite direction prevents it.
+// TestMeasuredLinks expects that the table's limits apply to measured links. A send reports only
+// problems, and a problem of the opposite direction does not prevent it.
 func TestMeasuredLinks(t *testing.T) {
 	t.Parallel()
 	short := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network (receiver window)"}}
@@ -91,7 +91,7 @@ func TestMeasuredLinks(t *testing.T) {
 	require.Subset(t, ids(Doctor(in, func(string) bool { return false })), append(want, "ok link@alpha"))
 }
 
-// Measurements with more streams show whether something limits each stream.
+// TestLink expects that measurements with more streams show whether something limits each stream.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	const mb = 1_000_000

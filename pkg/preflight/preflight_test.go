@@ -166,7 +166,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// The delegated permissions are no more than the plan needs, as far as that
+// TestAllow expects that the delegated permissions are no more than the plan needs, as far as that
 // release of ZFS can separate them.
 func TestAllow(t *testing.T) {
 	t.Parallel()
@@ -212,7 +212,7 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// If nothing is to be sent, nothing prevents it.
+// TestUpToDate expects that no check prevents a run that has nothing to send.
 func TestUpToDate(t *testing.T) {
 	t.Parallel()
 	in := soundInput()
@@ -223,7 +223,7 @@ func TestUpToDate(t *testing.T) {
 	require.Empty(t, Send(in))
 }
 
-// Each check reports the facts that doctor could not read.
+// TestUnseenHost expects each check to report the facts that doctor could not read.
 func TestUnseenHost(t *testing.T) {
 	t.Parallel()
 	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", UnreadReason: "it is not for this key"}}
@@ -248,7 +248,8 @@ func TestBlocking(t *testing.T) {
 	require.Empty(t, Blocking(found, []string{"b", "c"}))
 }
 
-// Findings of measurements may be skipped, conflicts of the plan may not.
+// TestSkippable expects that findings of measurements may be skipped, and that conflicts of the
+// plan may not.
 func TestSkippable(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"link", "mtu", Space, plan.KeyChanged} {
@@ -270,7 +271,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Data errors of a pool are reported with a remedy, next to other problems.
+// TestDataErrors expects that data errors of a pool are reported with a remedy, next to other
+// problems.
 func TestDataErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -344,8 +346,8 @@ func checkedInput(t *testing.T, n int) func() {
 	}
 }
 
-// TestManyDatasets checks that neither the planner nor the checks search all datasets for
-// each one.
+// TestManyDatasets expects that neither the planner nor the checks search all datasets for each
+// one.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it measures processor time
 	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": checkedInput} {
 		t.Run(name, func(t *testing.T) {

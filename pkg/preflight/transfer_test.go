@@ -20,7 +20,8 @@ func hosts(in *Input, change func(source, target *sysinfo.System)) {
 	change(in.Source.System, in.Target.System)
 }
 
-// A send reports problems of a host, but not passed checks or notes.
+// TestHostsOfATransfer expects that a send reports problems of a host, but not passed checks or
+// notes.
 func TestHostsOfATransfer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -168,9 +169,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// A mount at the target's mountpoint hides received data. It does not matter
-// for a dataset that is never mounted, such as the top of a pool that holds
-// "/".
+// TestCovered expects a finding if a mount at the target's mountpoint hides received data. It does
+// not matter for a dataset that is never mounted, such as the top of a pool that holds "/".
 func TestCovered(t *testing.T) {
 	t.Parallel()
 	for canmount, want := range map[string][]string{"on": {"warn covered@beta"}, "noauto": {"warn covered@beta"}, "off": nil} {

@@ -13,7 +13,7 @@ func TestNoiseIsASource(t *testing.T) {
 	transfertest.SourceConforms(t, transfertest.Sources{Endless: func(*testing.T) transfer.Source { return Noise(time.Hour) }})
 }
 
-// Nowhere discards its data.
+// TestNowhereIsASink expects Nowhere to discard its data.
 func TestNowhereIsASink(t *testing.T) {
 	t.Parallel()
 	stream := transfertest.Random(3_000_000)

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestLink measures a link over loopback. Both ends report the amount and the time
+// TestLink measures a link over loopback, and expects both ends to report the amount and the time
 // of each stage. The test does not check rates.
 func TestLink(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestLink(t *testing.T) {
 			return
 		}
 		defer link.Close()
-		// As SendNoise, but with the minimum for a rate, even on a slow machine.
+		// Like SendNoise, but with the minimum for a rate, even on a slow machine.
 		c, err := withHost(t.Context(), link, func() (transfer.Result, error) { return sendLink(t.Context(), link, short, loopbackMin) })
 		if err == nil {
 			sent <- c
@@ -51,7 +51,7 @@ func TestLink(t *testing.T) {
 	require.NotEmpty(t, received.Stages)
 }
 
-// TestTimedSource reads a source whose time has passed. It still returns the
+// TestTimedSource reads a source whose time has passed, and expects that it still returns the
 // minimum for a rate.
 func TestTimedSource(t *testing.T) {
 	t.Parallel()
@@ -61,8 +61,7 @@ func TestTimedSource(t *testing.T) {
 	require.EqualValues(t, 3*block, n)
 }
 
-// TestDiscardRate checks that bytes that arrived before the first write do not
-// count.
+// TestDiscardRate expects that bytes that arrived before the first write do not count.
 func TestDiscardRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testDiscardRate)

@@ -43,8 +43,8 @@ func TestLocalMeasurements(t *testing.T) {
 	require.ErrorContains(t, err, `unknown measurement "nosuch"`)
 }
 
-// TestCancel cancels each measurement. It must end long before its time, and leave
-// no process, listener or file.
+// TestCancel cancels each measurement, and expects that it ends long before its time and leaves no
+// process, listener or file.
 func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's listeners and children
 	dir := t.TempDir()
 	run := map[string]func(ctx context.Context) error{}
@@ -178,8 +178,8 @@ func TestSource(t *testing.T) {
 	require.ErrorContains(t, err, "measure source-read: closed")
 }
 
-// TestWriteTo checks that WriteTo writes no more than allowed, stores each round
-// before the next, and leaves no file.
+// TestWriteTo expects that WriteTo writes no more than allowed, stores each round before the next,
+// and leaves no file.
 func TestWriteTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -265,8 +265,8 @@ func TestAnswered(t *testing.T) {
 	})
 }
 
-// A capture gives the facts of this host, and contains only files in Sources, which
-// hold no secrets.
+// TestCapture expects that a capture gives the facts of this host, and contains only files in
+// Sources, which hold no secrets.
 func TestCapture(t *testing.T) {
 	t.Parallel()
 	for _, brief := range []bool{false, true} {
@@ -300,7 +300,7 @@ func TestCapture(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Parts of files that are not facts are omitted.
+// TestReadKeepsOnlyFacts expects that parts of files that are not facts are omitted.
 func TestReadKeepsOnlyFacts(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS(t.TempDir())
@@ -323,7 +323,8 @@ func TestReadKeepsOnlyFacts(t *testing.T) {
 	require.Len(t, read(root, "etc/os-release"), maxFile)
 }
 
-// A line that looks like the start of an archived file does not become one.
+// TestPackQuotes expects that a line that looks like the start of an archived file does not become
+// one.
 func TestPackQuotes(t *testing.T) {
 	t.Parallel()
 	a := txtar.Parse(pack(map[string]string{"a": "-- b --\nx\n-- c --\n", "empty": " \n"}))

@@ -80,7 +80,8 @@ func randomGrid(r *rand.Rand) *Grid {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// receiveHonest receives honest snapshots at a pace and prunes now and then. It returns to.
+// receiveHonest receives legitimate snapshots at the given pace and prunes occasionally. It returns
+// to.
 func (v *vault) receiveHonest(r *rand.Rand, from, to time.Time, pace, every time.Duration) (at time.Time) {
 	run := from.Add(every)
 	for at = from; at.Before(to); at = at.Add(pace - pace/20 + time.Duration(r.Int64N(int64(pace/10)))) {
@@ -113,8 +114,9 @@ func forgedDate(r *rand.Rand, now, newest time.Time) time.Time {
 	return now
 }
 
-// Forged snapshots displace honest ones no faster than a sender that takes a snapshot in every
-// period. For the newest last, the limit is twice the pace at which they came.
+// TestNothingDecaysFasterThanTime expects that forged snapshots displace legitimate ones no faster
+// than a sender that takes a snapshot in every period. For last, the limit is twice the pace at
+// which they arrived.
 func TestNothingDecaysFasterThanTime(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 30, 120)
@@ -179,7 +181,8 @@ func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Durati
 	return n
 }
 
-// Snapshots with impossible dates do not change which other snapshots are pruned.
+// TestDoubtedSnapshotsCountForNothing expects that snapshots with impossible dates do not change
+// which other snapshots are pruned.
 func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(3, 12, 40)
@@ -221,8 +224,9 @@ func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	require.Greater(t, removed, 80*rounds)
 }
 
-// With honest senders, each run prunes exactly as the grid requires: the first run with years of
-// snapshots, a week of catching up, and a sender whose clock is slightly ahead.
+// TestHonestHistoriesArePrunedAsTheGridSays expects that with legitimate senders, each run prunes
+// exactly as the policy requires. Cases are a first run with years of snapshots, a week of catching
+// up, and a sender whose clock is slightly ahead.
 func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 25, 80)
@@ -266,7 +270,8 @@ func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	}
 }
 
-// Without the history, only snapshots that represent the periods around a date are lost.
+// TestLosingTheHistory expects that without the history, only snapshots that represent the periods
+// around a date are lost.
 func TestLosingTheHistory(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
@@ -289,7 +294,8 @@ func TestLosingTheHistory(t *testing.T) {
 	}
 }
 
-// A temporary error of this host's clock does not change which older dates are trusted.
+// TestThisHostsClockGoesWrong expects that a temporary error of this host's clock does not change
+// which older dates are trusted.
 func TestThisHostsClockGoesWrong(t *testing.T) {
 	t.Parallel()
 	g := &Grid{Hourly: 24, Daily: 7}
@@ -309,8 +315,8 @@ func TestThisHostsClockGoesWrong(t *testing.T) {
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
-// If a sender sends faster, it displaces the newest last no sooner than after half of their time.
-// Then its new pace applies.
+// TestAFloodDoesNotUseUpLast expects that a sender that sends faster displaces snapshots kept by
+// last no sooner than after half of their time. Then its new pace applies.
 func TestAFloodDoesNotUseUpLast(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 16))
@@ -336,8 +342,9 @@ func TestAFloodDoesNotUseUpLast(t *testing.T) {
 	require.Len(t, v.d.Versions, 30, "the pace is another")
 }
 
-// Another tool takes a snapshot between the start of a run, which is the date of the job's
-// snapshot, and that snapshot. Both dates are trusted.
+// TestTwoToolsTakeSnapshotsAtOnce expects that both dates are trusted if another tool takes a
+// snapshot between the start of a run and the job's snapshot. The job's snapshot has the date of
+// the start.
 func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -220,8 +220,8 @@ func TestDecidePrunings(t *testing.T) {
 	}
 }
 
-// Decide prunes nothing before the run has tried all targets and knows the creation times of
-// adopted snapshots, or if a limit is exceeded.
+// TestDecideWaits expects that Decide prunes nothing before the run has tried all targets and knows
+// the creation times of adopted snapshots, or if a limit is exceeded.
 func TestDecideWaits(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1 @2 @3"), "prune_limit = 1\n[job.retention]\nlast = 1\n"+near)
@@ -250,7 +250,8 @@ func TestDecideWaits(t *testing.T) {
 	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
 }
 
-// Decide skips a dataset that had nothing to prune until it changes.
+// TestDecideLooksOnce expects that Decide skips a dataset that had nothing to prune until it
+// changes.
 func TestDecideLooksOnce(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
@@ -275,7 +276,8 @@ func TestDecideBookmarks(t *testing.T) {
 	require.Empty(t, Decide(newRunState(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
 }
 
-// Decide does not modify its input, and a repetition has the same result.
+// TestDecideIsPure expects that Decide does not modify its input, and that a repetition has the
+// same result.
 func TestDecideIsPure(t *testing.T) {
 	t.Parallel()
 	for i := range 200 {

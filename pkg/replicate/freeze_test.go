@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Errors in a freeze contain its name and key.
+// TestFreezeKeys expects that errors in a freeze contain its name and key.
 func TestFreezeKeys(t *testing.T) {
 	t.Parallel()
 	head := "[[job]]\nname = \"db\"\nsource = \"tank/db\"\nrecursive = true\nsnapshots = { take = \"a%Y-%m-%dT%H%M%S\" }\nretention = { last = 1 }\n"

@@ -82,7 +82,7 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.Equal(t, append(inv.Names(), `any of group "web"`), hosts)
 }
 
-// Without [[host]], every host has all jobs.
+// TestTemplatesWithoutHosts expects that without [[host]], every host has all jobs.
 func TestTemplatesWithoutHosts(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", []byte("[[job]]\nname = 'a'\nsource = 'tank'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'b'\nto = 'b:vault/{host}'\n"))
@@ -104,7 +104,7 @@ func TestReadRefuses(t *testing.T) {
 	job := "[[job]]\nname = 'a'\ntemplate = 'base'\n" + to
 	for name, tt := range map[string]struct {
 		text string
-		want []string // in the message or hint
+		want []string // parts of the message or hint
 	}{
 		"no template of the name":         {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
 		"a number for a template":         {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
@@ -151,7 +151,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// If the file has no templates, the hint has no empty list.
+// TestNoTemplateAtAll expects that the hint has no empty list if the file has no templates.
 func TestNoTemplateAtAll(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[job]]\nname = 'a'\ntemplate = 'base'\n"))
@@ -159,7 +159,8 @@ func TestNoTemplateAtAll(t *testing.T) {
 	require.Equal(t, "write [[template]] with this name", fault.HintOf(err))
 }
 
-// Two hosts may send from the same source if their jobs have different names.
+// TestOneSourceOfTwoJobs expects that two hosts may send from the same source if their jobs have
+// different names.
 func TestOneSourceOfTwoJobs(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[job]]\nname = 'home-{host}'\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
@@ -171,7 +172,7 @@ func TestOneSourceOfTwoJobs(t *testing.T) {
 	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "what is no variable of the file may be a command's")
 }
 
-// An error in one host's part does not affect other parts.
+// TestFaultsOfOnePart expects that an error in one host's part does not affect other parts.
 func TestFaultsOfOnePart(t *testing.T) {
 	t.Parallel()
 	text := "[[host]]\nname = 'web'\nnames = ['web[1-2]']\nvars = { vault = 'b', every = 'hourly' }\n[[host]]\nname = 'db'\nvars = { every = 'teatime' }\n" +
@@ -191,7 +192,8 @@ func TestFaultsOfOnePart(t *testing.T) {
 	require.ErrorContains(t, err, `x.toml:18: job "c" by template "base" of host "db": schedule: "teatime"`)
 }
 
-// A target from a template has no line of its own.
+// TestLinesOfKeysWithTemplates expects that if a job uses a template, errors in its targets name
+// the line of the job.
 func TestLinesOfKeysWithTemplates(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", []byte("[[template]]\nname = 't'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'b', to = '/b' }]\n"+

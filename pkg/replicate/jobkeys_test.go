@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestKeysAreTOML checks that the settings in hints are valid in a [[job.target]] and have the
+// TestKeysAreTOML expects that the settings in hints are valid in a [[job.target]] and have the
 // given value.
 func TestKeysAreTOML(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A mirror destroys snapshots that were deleted on the source, if the state knows the source's
-// dataset.
+// TestMirror expects that a mirror destroys snapshots that were deleted on the source, if the state
+// knows the source's dataset.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const dataset = 1000 // GUID of the source's dataset

@@ -9,7 +9,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A copy is an orphan if its dataset was on the source before and no longer is, by name and GUID.
+// TestNoteOrphans expects that a copy is an orphan if its dataset existed on the source before and
+// no longer exists, by name and GUID.
 func TestNoteOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -64,7 +65,8 @@ func TestNoteOrphans(t *testing.T) {
 	}
 }
 
-// The time between two runs counts up to a quarter of the grace period, and never backwards.
+// TestGracePeriod expects that the time between two runs counts up to a quarter of the grace
+// period, and never backwards.
 func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 4 * 24 * time.Hour
@@ -86,7 +88,7 @@ func TestGracePeriod(t *testing.T) {
 	require.Zero(t, g.Due(mirror))
 }
 
-// The grace period advances only while the same copy exists.
+// TestUpdateOrphans expects that the grace period advances only while the same copy exists.
 func TestUpdateOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -124,7 +126,8 @@ func TestUpdateOrphans(t *testing.T) {
 	}
 }
 
-// An orphan is destroyed, with its descendants, if only the job has used it.
+// TestDestroyOrphans expects that an orphan is destroyed with its descendants if only the job has
+// used it.
 func TestDestroyOrphans(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

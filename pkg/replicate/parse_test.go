@@ -54,7 +54,7 @@ func write(w io.Writer, f *File) error {
 	return e.Encode(f)
 }
 
-// Sockets can be configured in a job and in a target.
+// TestSockets expects that sockets can be configured in a job and in a target.
 func TestSockets(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte(`[[job]]
@@ -72,7 +72,8 @@ target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer
 	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
 }
 
-// A file without jobs must have job = [], so that a truncated file is an error.
+// TestParseOfNoJob expects that a file without jobs must have job = [], so that a truncated file is
+// an error.
 func TestParseOfNoJob(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte("job = []\n"))
@@ -190,7 +191,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A job without targets takes or prunes snapshots.
+// TestParseWithoutTarget expects that a job without targets takes or prunes snapshots.
 func TestParseWithoutTarget(t *testing.T) {
 	t.Parallel()
 	head := "[[job]]\nname = 'a'\nsource = 'host:tank/a'\nschedule = 'hourly'\n"
@@ -221,7 +222,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A drill reports invalid keys. A target's drill replaces the job's, except for the schedule.
+// TestDrillKeys expects errors for invalid keys of a drill. A target's drill replaces the job's,
+// except for the schedule.
 func TestDrillKeys(t *testing.T) {
 	t.Parallel()
 	job := "[[job]]\nname = \"a\"\nsource = \"tank\"\nsnapshots = { adopt = [\"x\"] }\n%s\n[[job.target]]\nname = \"t\"\nto = \"vault\"\n%s\n"
@@ -248,7 +250,7 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }
 
-// carry is true, false, or an array of additional property names.
+// TestCarryInAJobFile expects carry to be true, false, or an array of additional property names.
 func TestCarryInAJobFile(t *testing.T) {
 	t.Parallel()
 	parse := func(carry string) (*File, error) {
@@ -302,7 +304,8 @@ properties = { `+carry+` }
 	require.Equal(t, `to carry one: properties.carry = ["NAME"]`, Keys("to carry one: {{carry NAME}}"))
 }
 
-// Errors in a job are in the order of the file, so that the first one is the first to fix.
+// TestErrorsAreInFileOrder expects that errors in a job are in the order of the file, so that the
+// first one is the first to fix.
 func TestErrorsAreInFileOrder(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("x.toml", []byte("[[job]]\nholds = 'x'\nsource = '/tank'\nname = 'a'\nsnapshots.adopt = ['*']\n"+

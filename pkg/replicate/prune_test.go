@@ -11,7 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A pruning counts destroyed, kept and protected snapshots in the scope.
+// TestPruningCounts expects that a pruning counts destroyed, kept and protected snapshots in the
+// scope.
 func TestPruningCounts(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1 @2 @3 @4 #1", "tank/a@5 @6"), "[job.retention]\nlast = 1\n"+near).withTarget(parseListing("vault/t@1 @2", "vault/t/a@5"))
@@ -37,7 +38,8 @@ func TestPruningCounts(t *testing.T) {
 	require.NotContains(t, p.Remove, "tank@200")
 }
 
-// A run does not prune failed or unlisted targets, or copies without a source dataset.
+// TestPruneOnlyWhatWasSeen expects that a run does not prune failed or unlisted targets, or copies
+// without a source dataset.
 func TestPruneOnlyWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	settings := near + "[job.target.retention]\nlast = 1\n"
@@ -51,7 +53,8 @@ func TestPruneOnlyWhatWasSeen(t *testing.T) {
 	require.Empty(t, Decide(v).Prunings)
 }
 
-// Retention on a target keeps the snapshots that an interrupted receive needs.
+// TestPruneKeepsThePartialState expects that retention on a target keeps the snapshots that an
+// interrupted receive needs.
 func TestPruneKeepsThePartialState(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
@@ -62,7 +65,8 @@ func TestPruneKeepsThePartialState(t *testing.T) {
 	require.Equal(t, 2, p.Protected)
 }
 
-// A dataset is pruned again if any input of the decision has changed.
+// TestPruneLooksAgain expects that a dataset is pruned again if any input of the decision has
+// changed.
 func TestPruneLooksAgain(t *testing.T) {
 	t.Parallel()
 	settings := "[job.retention]\nlast = 2\n" + near
@@ -91,7 +95,8 @@ func TestPruneLooksAgain(t *testing.T) {
 	}
 }
 
-// The most recent snapshot is always kept, as are snapshots outside the scope with known times.
+// TestPruneKeepsTheNewest expects that the most recent snapshot is always kept, like snapshots
+// outside the scope with known times.
 func TestPruneKeepsTheNewest(t *testing.T) {
 	t.Parallel()
 	s, err := (&Job{Name: "j", Snapshots: Snapshots{Adopt: []string{"[12]"}}}).Scope()
@@ -107,7 +112,8 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	require.Equal(t, map[string]string{"2": "newest"}, r.KeepReasons)
 }
 
-// The state stores the history of a side, and drops a fingerprint that expires with time.
+// TestLearn expects that the state stores the history of a side, and drops a fingerprint that
+// expires with time.
 func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &History{Dataset: 7, Seen: 9}
@@ -125,7 +131,8 @@ func TestLearn(t *testing.T) {
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
-// After a run, the history lists the snapshots to destroy, unless some wait for time.
+// TestDone expects that after a run, the history lists the snapshots to destroy, unless some wait
+// for time.
 func TestDone(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
@@ -147,7 +154,7 @@ func TestFailedPruning(t *testing.T) {
 	require.Equal(t, &PruneResult{}, Decide(v).Prunings[0].Results["tank"])
 }
 
-// A run may reach the limit, but not exceed it.
+// TestPruneLimit expects that a run may reach the limit, but not exceed it.
 func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	for limit, refused := range map[string]bool{"1": true, "2": false, "3": false} {

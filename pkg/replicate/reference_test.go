@@ -218,7 +218,8 @@ func keyTypes() map[string]map[string]string {
 
 const renewReference = "UPDATE_GOLDEN=1 go test ./pkg/replicate -run TestJobFileReference"
 
-// docs/reference/job-file.md documents every key, and each example is valid.
+// TestJobFileReference expects docs/reference/job-file.md to document every key, with valid
+// examples.
 func TestJobFileReference(t *testing.T) {
 	t.Parallel()
 	docs, types := keyDocs(), keyTypes()

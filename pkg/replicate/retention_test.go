@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// oracle implements the definition of a grid independently: it goes back hour by hour and keeps
-// the newest snapshot of the period around each hour.
+// oracle implements the definition of a retention policy independently. It goes back hour by hour
+// and keeps the newest snapshot of the period around each hour.
 func oracle(g *Grid, points []Point) []string {
 	kept := map[string]bool{}
 	newest := func(from, to time.Time) (best *Point) {
@@ -102,7 +102,7 @@ func TestKeepAgainstOracle(t *testing.T) {
 	}
 }
 
-// Pruning after each snapshot has the same result as pruning once.
+// TestKeepIsStable expects that pruning after each snapshot has the same result as pruning once.
 func TestKeepIsStable(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 2026))
@@ -127,8 +127,8 @@ func TestKeepSaysWhy(t *testing.T) {
 	require.Equal(t, map[string]string{"new": "last, daily", "old": "daily"}, (&Grid{Last: 1, Daily: 2}).Keep(points))
 }
 
-// If the clock was years ahead for a day, or was set back, later snapshots are still kept. The
-// wrong ones age like all others.
+// TestKeepWithAWrongClock expects that if the clock was years ahead for a day, or was set back,
+// later snapshots are still kept. Snapshots with wrong times age like all others.
 func TestKeepWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -151,8 +151,8 @@ func TestKeepWithAWrongClock(t *testing.T) {
 	require.Equal(t, "s076", have[0].Name)
 }
 
-// An also rule keeps the newest snapshots by name, those up to an age, and none after a time. The
-// age counts from the newest snapshot of any name.
+// TestKeepAlso expects that an also rule keeps the newest snapshots by name, those up to an age,
+// and no snapshots after a time. The age counts from the newest snapshot of any name.
 func TestKeepAlso(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -186,7 +186,8 @@ func TestKeepAlso(t *testing.T) {
 	require.Empty(t, (&Grid{Last: 3, Also: []Also{{Names: a, Last: 1}}}).Keep(nil))
 }
 
-// Every rule keeps the newest snapshot of a period. A new period starts with the calendar.
+// TestKeepPeriods expects that every rule keeps the newest snapshot of a period, and that periods
+// follow the calendar.
 func TestKeepPeriods(t *testing.T) {
 	t.Parallel()
 	at := func(s string) time.Time {
@@ -216,8 +217,8 @@ func TestKeepPeriods(t *testing.T) {
 	}
 }
 
-// Over random histories, retention destroys exactly the job's snapshots that the oracle does not
-// keep, except for the newest and the bases of all targets.
+// TestPrunableOverRandomHistories expects that retention destroys exactly the job's snapshots that
+// the oracle does not keep, except the newest one and the incremental sources of all targets.
 func TestPrunableOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 2026))
@@ -256,7 +257,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 				ours = append(ours, Point{Name: name, Time: at, Order: v.CreateTXG})
 			}
 		}
-		// Each target has a part of the history; one base is a bookmark.
+		// Each target has a part of the history. One incremental source is a bookmark.
 		protected := map[uint64]string{}
 		for range r.IntN(4) {
 			target := &zfs.Dataset{Name: "vault/a"}
@@ -301,7 +302,8 @@ func TestPrunableWithoutGrid(t *testing.T) {
 	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
 }
 
-// Snapshots that are kept because of holds do not count towards the limit of later runs.
+// TestHeldSnapshotsAreNotBeyondTheLimit expects that snapshots that are kept because of holds do
+// not count towards the limit of later runs.
 func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -324,7 +326,7 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// A changed grid destroys snapshots that are not superseded.
+// TestBeyond changes the policy, and expects that the snapshots beyond it count as over the limit.
 func TestBeyond(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, &Grid{Hourly: 200})

@@ -19,7 +19,8 @@ func TestScope(t *testing.T) {
 	require.Len(t, s.Patterns(), 2)
 }
 
-// The scope contains the job's own and adopted snapshots, but no bookmarks or other snapshots.
+// TestScopeCounts expects that the scope contains the job's own and adopted snapshots, but no
+// bookmarks or other snapshots.
 func TestScopeCounts(t *testing.T) {
 	t.Parallel()
 	j := &Job{Name: "j", Snapshots: Snapshots{Take: "own-%Y%m%d%H%M", Adopt: []string{"auto-*"}}}

@@ -46,7 +46,8 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// A property may be set or inherited. A name without a value has the meaning that other tools use.
+// TestTakes expects that a property may be set or inherited. A name without a value has the meaning
+// that other tools use.
 func TestTakes(t *testing.T) {
 	t.Parallel()
 	d := func(value, source string) *zfs.Dataset {

@@ -59,8 +59,8 @@ func zonedGrid(r *rand.Rand, z Zone) *Grid {
 	return &Grid{Timezone: z, Last: r.IntN(4), Hourly: r.IntN(40), Daily: r.IntN(8), Weekly: r.IntN(4), Monthly: r.IntN(3), Yearly: r.IntN(2)}
 }
 
-// The grid keeps the newest snapshot of each of the newest periods in a zone. Pruning after each
-// snapshot has the same result as pruning once.
+// TestKeepInZones expects that the policy keeps the newest snapshot of each of the newest periods
+// in a zone. Pruning after each snapshot has the same result as pruning once.
 func TestKeepInZones(t *testing.T) {
 	t.Parallel()
 	for _, name := range zones {
@@ -96,7 +96,8 @@ func TestKeepInZones(t *testing.T) {
 	}
 }
 
-// The points that stand for future snapshots include one in every period, even a short one.
+// TestFilledHasEveryPeriod expects that the points that stand for future snapshots include one in
+// every period, even a short one.
 func TestFilledHasEveryPeriod(t *testing.T) {
 	t.Parallel()
 	for _, name := range zones {
@@ -120,7 +121,7 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 					}
 				}
 			}
-			few := &Grid{Timezone: z, Daily: 30} // as far as the rule counts back
+			few := &Grid{Timezone: z, Daily: 30} // for the number of periods that the rule keeps
 			seen := map[string]bool{}
 			for _, p := range few.filled(from, from.AddDate(0, 0, 70))[1:] {
 				seen[calendarLabel(p.Time, z, "daily")] = true
@@ -130,7 +131,8 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 	}
 }
 
-// In Berlin midnight is at 22:00 or 23:00 UTC, and the day of the change has 25 hours.
+// TestDaysOfAZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
+// the clock change has 25 hours.
 func TestDaysOfAZone(t *testing.T) {
 	t.Parallel()
 	points := []Point{

@@ -8,8 +8,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// A listing in the second of a change, or in the next one, is not trusted: another change in that
-// second would be invisible.
+// TestUnchangedWithinASecond expects that a listing in the second of a change, or in the next one,
+// is not trusted. Another change in that second would be invisible.
 func TestUnchangedWithinASecond(t *testing.T) {
 	t.Parallel()
 	for age, trusted := range map[int64]bool{-5: false, 0: false, 1: false, 2: true, 3: true} {

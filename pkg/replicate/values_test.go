@@ -27,7 +27,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A valid value is within bounds, and formatting and parsing it returns the same value.
+// FuzzValues expects that a valid value is within bounds, and that formatting and parsing it
+// returns the same value.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{"90s", "1d12h", "65535d", "65535d1000000h", "7d", "0s", "1ns", "64MiB", "1.5G/s", "22:30", "24:00", "9000", "9000-9010", "-1h", "d", "1d-1h"} {
 		f.Add(s)

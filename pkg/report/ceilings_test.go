@@ -27,7 +27,8 @@ func expectation() *forecast.Expected {
 	return &forecast.Expected{BytesPerSecond: 110 << 20, LimitedBy: transfer.LimitNetwork, Host: "local", Ceiling: "link", Bytes: 5 << 30, Seconds: 46.5}
 }
 
-// The plan shows all measurements, the headline before a transfer one line.
+// TestMeasured expects that the plan shows all measurements, and that the headline before a
+// transfer is one line.
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	r := planned()
@@ -45,7 +46,8 @@ func TestMeasured(t *testing.T) {
 	require.NotContains(t, planText(planned()), "expected")
 }
 
-// A device copy shows the same, and findings about hosts.
+// TestMeasuredDevice expects that a device copy also shows the measurements, and findings about
+// hosts.
 func TestMeasuredDevice(t *testing.T) {
 	t.Parallel()
 	r := &job.DevReport{Source: "/dev/sda", Target: "backup1:/img", Size: 5 << 30, Wire: connect.Report{Mode: "tls"},

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-// diagnosed is a transfer with a faulty host.
+// diagnosed returns a report of a transfer with a faulty host.
 func diagnosed() *job.DoctorReport {
 	r := &job.DoctorReport{Schema: job.DoctorSchema, Expected: expectation(), Ceilings: measuredCeilings(), Findings: []finding.Finding{
 		{ID: "platform", Host: "local", Severity: finding.OK, Summary: "Debian GNU/Linux 13, kernel 6.12"},
@@ -49,7 +49,8 @@ func TestDoctorText(t *testing.T) {
 	require.Equal(t, plain, strings.NewReplacer("\x1b[33m", "", "\x1b[0m", "").Replace(colored), "color adds nothing else")
 }
 
-// The sentence and the arrow name the same bottleneck, even if it is not that of one part.
+// TestDoctorNamesOneLimit expects that the sentence and the diagram name the same bottleneck, even
+// if it is not a single part.
 func TestDoctorNamesOneLimit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -101,7 +102,7 @@ func TestDoctorAnswers(t *testing.T) {
 		"expect  unknown: nothing was measured\nchange  nothing: no check found fault\n"))
 }
 
-// Checks that a restricted key hides are summarized.
+// TestDoctorGrant expects a summary of the checks that a restricted key forbids.
 func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
@@ -122,7 +123,7 @@ func TestDoctorGrant(t *testing.T) {
 	}
 }
 
-// Activities appear immediately on a terminal, and occasionally elsewhere.
+// TestEager expects that activities appear immediately on a terminal, and occasionally elsewhere.
 func TestEager(t *testing.T) {
 	t.Parallel()
 	measure := func(o Options, c *clock) string {

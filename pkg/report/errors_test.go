@@ -23,7 +23,7 @@ func TestErrorThatJoinsNone(t *testing.T) {
 	require.Equal(t, "zxfer: beta: no\nhint: ask\n", b.String())
 }
 
-// Each joined error has its own hints, whatever wraps it.
+// TestErrorWithinOne expects that each joined error keeps its hints, even if other errors wrap it.
 func TestErrorWithinOne(t *testing.T) {
 	t.Parallel()
 	run := &fault.Error{Class: fault.Failed, Err: errors.Join(fault.Failf("ask a", "no a"), fault.Failf("ask b", "no b"))}

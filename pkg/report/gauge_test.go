@@ -21,7 +21,7 @@ func TestGauge(t *testing.T) {
 		name   string
 		p      connect.Progress
 		amount string
-		pct    int // -1: none
+		pct    int // -1: unknown
 		eta    string
 	}{
 		{"nothing known", connect.Progress{}, "0 B", -1, ""},
@@ -51,8 +51,8 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// The total counts planned streams with what arrived of them, and the actual size instead of an
-// estimate.
+// TestTotal expects that the total counts planned streams including the parts that had arrived, and
+// uses actual sizes instead of estimates.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -85,8 +85,8 @@ func TestTotal(t *testing.T) {
 	s.finish(first, 70, true)
 	is(115, 195, "1 of 2 datasets done")
 
-	// After the interruption the rest of the second snapshot is left. What is not sent again has
-	// arrived.
+	// After the interruption, the rest of the second snapshot remains. The other data has arrived
+	// and is not sent again.
 	again := &plan.Dataset{Source: "a", Steps: []plan.Step{step(5, 20), step(0, 50)}}
 	s.start(third, again, 0, c.Now())
 	is(125, 195, "1 of 2 datasets done")
@@ -103,8 +103,8 @@ func TestTotal(t *testing.T) {
 	is(205, 0, "2 of 3 datasets done")
 }
 
-// Failed and skipped datasets no longer count. A dataset that arrived although its stream was
-// interrupted is done.
+// TestTotalWithoutWhatFailed expects that failed and skipped datasets no longer count. A dataset
+// that arrived although its stream was interrupted is done.
 func TestTotalWithoutWhatFailed(t *testing.T) {
 	t.Parallel()
 	dataset := func(name string) *plan.Dataset {
@@ -149,8 +149,8 @@ func TestRate(t *testing.T) {
 	require.Equal(t, "1.5 GiB/s", rate(3<<29))
 }
 
-// Resumed streams start with the bytes that had arrived. If the size of the rest is unknown, those
-// bytes are no estimate.
+// TestStreamTotals expects that resumed streams start with the bytes that had arrived. If the size
+// of the rest is unknown, these bytes are no estimate.
 func TestStreamTotals(t *testing.T) {
 	t.Parallel()
 	var s streams

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// The golden files of this test are the documented format. A change other than an addition breaks
-// programs.
+// TestJSON compares JSON with the documented format in golden files. A change other than an
+// addition breaks programs.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -51,7 +51,8 @@ func TestJSONRefused(t *testing.T) {
 `, errs.String())
 }
 
-// Text is scanned for options, names of devices are not.
+// TestOptionsAreNamedInTextsOnly expects that text is scanned for options, and that names of
+// devices are not.
 func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	t.Parallel()
 	var out, errs, text bytes.Buffer
@@ -73,7 +74,7 @@ func TestOptionsAreNamedInTextsOnly(t *testing.T) {
 	require.Contains(t, shown, "receive: requested by --no-resume")
 }
 
-// Lists are never null, and the job's own report is not changed.
+// TestJSONHasNoNulls expects that lists are never null, and the job's own report is not changed.
 func TestJSONHasNoNulls(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

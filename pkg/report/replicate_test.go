@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// check -v lists every snapshot, without -v it counts them.
+// TestPreviewListsSnapshots expects that check -v lists every snapshot, and that check without -v
+// counts them.
 func TestPreviewListsSnapshots(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Datasets: 2, Snapshots: []string{"tank@now", "tank/a@now"},
@@ -28,7 +29,8 @@ func TestPreviewListsSnapshots(t *testing.T) {
 		"  retention on source: would destroy 1 snapshot and keep 2\n    tank@old\n    tank@a is kept: daily\n    tank@b is kept: incremental source for near\n", long.String())
 }
 
-// Text from other hosts or records moves no cursor and adds no line.
+// TestPreviewAndStatusAreClean expects that text from other hosts or records moves no cursor and
+// adds no line.
 func TestPreviewAndStatusAreClean(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b[2J\ny"
@@ -52,7 +54,7 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 	}
 }
 
-// A missing permission fails no run that does not need it.
+// TestDeniedPreview expects that a missing permission fails no run that does not need it.
 func TestDeniedPreview(t *testing.T) {
 	t.Parallel()
 	p := &runner.Preview{Job: "home", Source: "tank", Denied: []runner.Denied{{Target: "near", Key: "mirror", When: "the source no longer has a snapshot of a copy", Error: "append-only"}}}
@@ -62,7 +64,7 @@ func TestDeniedPreview(t *testing.T) {
 	require.EqualError(t, p.Err(), `job "home": a later run would fail: see above`)
 }
 
-// The hint shows how to destroy a diverged copy.
+// TestAsideHint expects that the hint shows how to destroy a diverged copy.
 func TestAsideHint(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}

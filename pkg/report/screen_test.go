@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// terminal implements what screen needs. It wraps, scrolls without limit, and fails the test on an
-// unknown sequence.
+// terminal implements the parts of a terminal that screen needs. It wraps lines, scrolls without
+// limit, and fails the test on an unknown sequence.
 type terminal struct {
 	t         *testing.T
 	columns   int
@@ -80,7 +80,7 @@ func (v *terminal) run(seq string) {
 	}
 }
 
-// resize wraps the lines as terminals do.
+// resize wraps the lines like a terminal.
 func (v *terminal) resize(columns int) {
 	var rows []string
 	for _, r := range v.rows {
@@ -130,8 +130,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Columns keep their place while streams with other names and numbers start and end. The total is
-// above them.
+// TestTerminalColumns expects that columns keep their position while streams with other names and
+// numbers start and end. The total is above them.
 func TestTerminalColumns(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 132}
@@ -153,7 +153,7 @@ func TestTerminalColumns(t *testing.T) {
 	}
 	for range 60 {
 		c.add(time.Second)
-		text.Tick() // what comes first is no part of the rate
+		text.Tick() // bytes before the start do not count towards the rate
 	}
 	near.Started(1, datasets[0], 0)
 	far.Started(1, datasets[0], 0)
@@ -175,7 +175,7 @@ func TestTerminalColumns(t *testing.T) {
 	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
 }
 
-// Unchanged lines are not written again.
+// TestTerminalIsStill expects that unchanged lines are not written again.
 func TestTerminalIsStill(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -190,7 +190,7 @@ func TestTerminalIsStill(t *testing.T) {
 	require.Equal(t, before, out.Len())
 }
 
-// A terminal that becomes narrower keeps no remains of live lines.
+// TestTerminalShrinks expects that a terminal that becomes narrower shows no remains of live lines.
 func TestTerminalShrinks(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 120}
@@ -208,7 +208,8 @@ func TestTerminalShrinks(t *testing.T) {
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
 }
 
-// If there are more streams than rows, the rest is counted.
+// TestTerminalIsLow expects that if there are more streams than rows, the terminal shows the number
+// of hidden streams.
 func TestTerminalIsLow(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
@@ -220,7 +221,7 @@ func TestTerminalIsLow(t *testing.T) {
 	require.Equal(t, "and 7 more", term.rows[3])
 }
 
-// An unknown size means 80 by 24.
+// TestTerminalOfUnknownSize expects that an unknown size means 80 by 24.
 func TestTerminalOfUnknownSize(t *testing.T) {
 	t.Parallel()
 	s := &screen{size: func() (int, int) { return 0, 0 }}
@@ -229,7 +230,7 @@ func TestTerminalOfUnknownSize(t *testing.T) {
 	require.Equal(t, 24, rows)
 }
 
-// Repainting is limited, however often streams report.
+// TestTerminalRepaintsSeldom expects a limit of repaints, even if streams report often.
 func TestTerminalRepaintsSeldom(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}

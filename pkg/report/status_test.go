@@ -97,7 +97,7 @@ never ran
 `, b.String())
 }
 
-// One check for each job.
+// TestNagiosLevels expects one check for each job.
 func TestNagiosLevels(t *testing.T) {
 	t.Parallel()
 	all := jobsAsTheyAre().Jobs
@@ -139,7 +139,8 @@ func perfDatum() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-zA-Z0-9_-]+=(-?[0-9]+s?|U);[0-9]*;[0-9]*;0$`)
 }
 
-// For any number of jobs and any text the output is short, and has one "|", after the first line.
+// TestNagiosIsBounded expects that for any number of jobs and any text the output is short, and has
+// one "|", after the first line.
 func TestNagiosIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{}

@@ -167,7 +167,8 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, "0 of 2 datasets done, 6.0 GiB of 9.0 GiB (66 %), 1.0 GiB/s, ETA 3 s: tank/home@a 33 %, tank/home/ann@d 83 %\n", status())
 }
 
-// Without a terminal there is one line per minute, for streams and for earlier activities.
+// TestTextALineAMinute expects that without a terminal there is one line per minute, for streams
+// and for earlier activities.
 func TestTextALineAMinute(t *testing.T) {
 	t.Parallel()
 	for _, often := range []bool{false, true} {
@@ -202,7 +203,7 @@ func TestTextALineAMinute(t *testing.T) {
 	}
 }
 
-// Names and messages from other hosts must not control the terminal.
+// TestTextIsCleaned expects that names and messages from other hosts do not control the terminal.
 func TestTextIsCleaned(t *testing.T) {
 	t.Parallel()
 	evil := "x\x1b[2J\x07\u009b\u202ey"
@@ -257,7 +258,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// Streams report concurrently.
+// TestReportersAreConcurrent expects that streams may report concurrently.
 func TestReportersAreConcurrent(t *testing.T) {
 	t.Parallel()
 	size := func() (int, int) { return 60, 10 }

@@ -46,7 +46,8 @@ func run(t *testing.T, l Loop, tries, inspections []error, advance map[int]bool)
 
 var errCut = errors.New("cut")
 
-// A loop ends on success, on an incurable error, or after the maximum of tries without progress.
+// TestLoop expects that a loop ends on success, on an incurable error, or after the maximum of
+// tries without progress.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	cut, away, never := errCut, errors.New("no route"), errors.New("no space")
@@ -88,7 +89,7 @@ func TestLoop(t *testing.T) {
 	require.Equal(t, []int{2, 1}, []int{n, pauses})
 }
 
-// A loop that is cancelled during a pause returns the cause.
+// TestPauseIsInterrupted expects that a loop that is cancelled during a pause returns the cause.
 func TestPauseIsInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestPauseIsInterrupted(t *testing.T) {
 	})
 }
 
-// The pause grows up to half a minute.
+// TestBackoff expects that the pause grows up to half a minute.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	for try, most := range map[int]time.Duration{1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 7: 30 * time.Second, 1_000_000: 30 * time.Second} {

@@ -24,7 +24,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Text for people has a unit. JSON for programs has none.
+// TestWritten expects a unit in text and a plain number in JSON, and expects that both parse to the
+// same size.
 func TestWritten(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 64 << 10: "64KiB", 3 << 19: "1536KiB", 1 << 40: "1TiB"} {
@@ -48,7 +49,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A size is never negative, and a plain number of bytes is unchanged.
+// FuzzParse expects that a size is never negative, and that a plain number of bytes is unchanged.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"0", "1", "64K", "1.5GiB", "10 TB", "9223372036854775807", "8388608T", "1e9", "-1", "1KK", "KiB", "0.1b"} {
 		f.Add(s)

@@ -246,7 +246,8 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-// A power failure soon after the bootstrap can leave the file without its data.
+// TestACopyThatWasNotStoredIsMadeAgain expects that a file without its data is copied again. A
+// power failure soon after the bootstrap can cause it.
 func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

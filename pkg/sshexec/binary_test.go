@@ -126,7 +126,8 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 	}
 }
 
-// Hosts of two architectures may share a home. Each skips the other's builds.
+// TestABuildForAnotherMachineIsPassedOver expects that if hosts of two architectures share a home,
+// each skips the other's builds.
 func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
@@ -219,7 +220,7 @@ func TestJudge(t *testing.T) {
 	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is not zxfer")
 }
 
-// A slow copy shows its progress.
+// TestTheCopyIsShown expects that a slow copy shows its progress.
 func TestTheCopyIsShown(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -57,7 +57,8 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A damaged copy of the right size used to fail at each connection.
+// TestADamagedCopyIsMadeAgain expects that a damaged copy of the right size is replaced. It once
+// failed at each connection.
 func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -98,8 +99,8 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	}
 }
 
-// After a reboot, a checked file is hashed again, because a power failure may have lost its data
-// without changing its time.
+// TestTheCopyIsHashedAfterARestart expects that after a reboot, a checked file is hashed again. A
+// power failure may have lost its data without changing its time.
 func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -130,8 +131,8 @@ func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
 	require.NotContains(t, o.logged(), "copying zxfer there")
 }
 
-// Without sha256sum, the copy itself prints its id. That is safe, because only the account can have
-// written it.
+// TestADamagedCopyIsFoundWithoutSha256sum expects that without sha256sum, the copy itself prints
+// its id. That is safe, because only the account can have written it.
 func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "PATH=$HOME/../bin")
@@ -146,7 +147,8 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	requireKept(t, o)
 }
 
-// Files that other users created or can write are neither run nor written to.
+// TestACacheOfAStrangerIsNeitherRunNorWritten expects that files that other users created or can
+// write are neither run nor written to.
 func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
@@ -226,8 +228,8 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	}
 }
 
-// The owner of a parent directory could replace the cache after the check. The script has entered
-// it before.
+// TestTheCacheIsNotLookedUpTwice replaces a parent directory of the cache after the check, and
+// expects no effect, because the script has entered the cache before.
 func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
@@ -337,8 +339,8 @@ func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
 	}
 }
 
-// Files that are not zxfer's are kept, and so are other users' directories and the targets of
-// links.
+// TestOnlyWhatWasCopiedIsRemoved expects that files that are not zxfer's are kept, and so are other
+// users' directories and the targets of links.
 func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Output of a remote shell before the agent starts is limited. Only its one request starts a copy.
+// FuzzArrival expects that output of a remote shell before the agent starts is limited, and that
+// only the bootstrap's request starts a copy.
 func FuzzArrival(f *testing.F) {
 	f.Add([]byte("motd\n\nzxfer-agent 1 x\n"), false)
 	f.Add([]byte("\n"+needWord+"Linux x86_64 gzip 0.9.0/2\n"), false)
@@ -42,7 +43,7 @@ func FuzzArrival(f *testing.F) {
 	})
 }
 
-// Chunks of a relay arrive unchanged.
+// FuzzRelayChunks expects that chunks of a relay arrive unchanged.
 func FuzzRelayChunks(f *testing.F) {
 	var b bytes.Buffer
 	require.NoError(f, sendChunks(&b, strings.NewReader("some bytes")))

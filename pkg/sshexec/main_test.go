@@ -49,9 +49,9 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// standIn is a small program that the tests copy to hosts instead of the test binary, which
-// has tens of megabytes: a shell script that starts the test binary as zxfer. Random text
-// makes it larger than a host's pipe, buffer or small file system, also if compressed.
+// standIn is a shell script that starts the test binary as zxfer. The tests copy it to hosts
+// instead of the test binary, which has tens of megabytes. Random text makes it larger than a
+// host's pipe, buffer or small file system, also if compressed.
 var standIn struct {
 	build
 	path string

@@ -62,7 +62,7 @@ func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "TEST_SILENCE=300ms; export TEST_SILENCE")
 	o.install()
-	c, err := Agent(t.Context(), o.Options) // nobody pings
+	c, err := Agent(t.Context(), o.Options) // no pings are sent
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err)
@@ -83,12 +83,13 @@ func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
 	requireGone(t, pid)
 }
 
-// ^C reaches the whole process group of the terminal. The connection must still work, because zxfer
-// ends over it.
+// TestInterruptsOfTheTerminalDoNotReachTheRemoteShell expects that ^C, which reaches the whole
+// process group of the terminal, does not end the connection. zxfer needs it to end the remote
+// processes.
 func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
 	t.Parallel()
-	// Checks the remote shell before it becomes the agent: a Go program always handles SIGQUIT
-	// (runtime.initsig).
+	// This checks the remote shell before it becomes the agent, because a Go program always handles
+	// SIGQUIT (runtime.initsig).
 	o := newOther(t, "sh", `cat /proc/$$/status >"$HOME/status"`)
 	o.install()
 	r := o.connect()
@@ -142,7 +143,7 @@ func TestTail(t *testing.T) {
 	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
 }
 
-// After a timeout, no started process is left.
+// TestAskEndsWhatItStarted expects that after a timeout, no started process is left.
 func TestAskEndsWhatItStarted(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
@@ -177,7 +178,8 @@ func gone(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
 }
 
-// TestTailHolds logs, before the connection works, only the lines that the error does not repeat.
+// TestTailHolds expects that before the connection works, only the lines that the error does not
+// repeat are logged.
 func TestTailHolds(t *testing.T) {
 	t.Parallel()
 	var logged []string

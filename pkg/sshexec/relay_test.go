@@ -190,7 +190,8 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}
 }
 
-// A host without relays reports that at once. Otherwise a client would retry.
+// TestAHostThatRelaysNothingSaysSo expects that a host without relays reports it immediately.
+// Otherwise, a client would retry.
 func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
@@ -207,7 +208,8 @@ func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "always starts an agent")
 }
 
-// Every local user can connect to the listener. The number of remote shells is limited.
+// TestRelaysAreBounded expects a limit of remote shells, because every local user can connect to
+// the listener.
 func TestRelaysAreBounded(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -75,7 +75,8 @@ func TestHowAScriptEnded(t *testing.T) {
 	}
 }
 
-// Endless output of a host must not exhaust this host's memory.
+// TestWhatAScriptWritesIsBounded expects that endless output of a host does not exhaust this host's
+// memory.
 func TestWhatAScriptWritesIsBounded(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Names come from the configuration, included files, and unhashed known hosts. No t.Parallel,
-// because the test sets HOME.
+// TestHosts expects names from the configuration, included files, and unhashed known hosts. It does
+// not run in parallel, because it sets HOME.
 func TestHosts(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

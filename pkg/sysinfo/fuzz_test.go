@@ -20,7 +20,7 @@ func FuzzThird(f *testing.F) {
 	})
 }
 
-// The files exist on a running Linux.
+// TestThisHost expects that the facts of the running Linux can be read.
 func TestThisHost(t *testing.T) {
 	t.Parallel()
 	root := os.DirFS("/")
@@ -32,8 +32,8 @@ func TestThisHost(t *testing.T) {
 	require.Positive(t, TCPWriteMax(root))
 }
 
-// Any file of a capture may contain anything. Reading ends, and its results are
-// bounded by the size of the file.
+// FuzzReadSystem expects that reading ends with any file contents, and that the results are bounded
+// by the size of the file.
 func FuzzReadSystem(f *testing.F) {
 	f.Add(uint8(0), "[fastest] scalar superscalar superscalar4 sse2 ssse3")
 	f.Add(uint8(1), "0 0 0x01 -1 0\nimplementation   native         byteswap       \nscalar                     3386            2550\nfastest scalar\n")

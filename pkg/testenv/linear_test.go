@@ -17,7 +17,8 @@ func numbered(n int) map[int]int {
 	return all
 }
 
-// TestLinear searches a list for each of its items, and a map.
+// TestLinear expects Linear to accept a walk over a map, and to fail for a search of a list for
+// each of its items.
 func TestLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 	Linear(t, 3000, func(n int) func() {
 		return func() { require.Len(t, slices.Collect(maps.Keys(numbered(n))), n) }

@@ -68,7 +68,7 @@ func TestLimitedBy(t *testing.T) {
 	}
 }
 
-// A stream of a few bytes has no bottleneck unless it is slow.
+// TestShortIsNotLimited expects that a stream of a few bytes has no bottleneck unless it is slow.
 func TestShortIsNotLimited(t *testing.T) {
 	t.Parallel()
 	limit := func(bytes int64, life time.Duration) string {
@@ -79,7 +79,8 @@ func TestShortIsNotLimited(t *testing.T) {
 	require.Equal(t, transfer.LimitSource, limit(8<<20, 300*time.Millisecond))
 }
 
-// TestMetersNameTheLimit holds one part of a transfer between two ends.
+// TestMetersNameTheLimit holds one part of a transfer between two hosts, and expects this part as
+// the bottleneck.
 func TestMetersNameTheLimit(t *testing.T) {
 	t.Parallel()
 	opt := transfer.Options{Block: 64 << 10, Buffer: 256 << 10}
@@ -166,7 +167,8 @@ func TestMetersOfACopy(t *testing.T) {
 	}
 }
 
-// A connection that ended takes its counts with it, so differences must not be negative.
+// TestSinceWithConnectionsThatEnded expects that differences are not negative if a connection ended
+// and its counts disappeared.
 func TestSinceWithConnectionsThatEnded(t *testing.T) {
 	t.Parallel()
 	at := func(n uint64) transfer.Progress {

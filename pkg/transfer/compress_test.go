@@ -74,7 +74,7 @@ func TestCompressionMustBeKnown(t *testing.T) {
 func zstdFrame(header []byte, blocks, size int) []byte {
 	b := append([]byte{0x28, 0xb5, 0x2f, 0xfd}, header...)
 	for i := range blocks {
-		head := uint32(size)<<3 | 1<<1 // a run
+		head := uint32(size)<<3 | 1<<1 // a run-length block
 		if i == blocks-1 {
 			head |= 1
 		}
@@ -83,8 +83,8 @@ func zstdFrame(header []byte, blocks, size int) []byte {
 	return b
 }
 
-// TestCompressionBombs sends hostile frames from an authenticated sender. They must never
-// decompress to more bytes than their header says, and nothing of them is stored.
+// TestCompressionBombs sends hostile frames from an authenticated sender. It expects that they
+// never decompress to more bytes than their header declares, and that no data is stored.
 func TestCompressionBombs(t *testing.T) {
 	const block = 64 << 10
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false))
@@ -147,7 +147,8 @@ func TestCompressionBombs(t *testing.T) {
 	}
 }
 
-// A frame that decompresses to the size in its header is valid, whatever else it contains.
+// TestOddFramesPass expects that frames of different sizes and levels decompress in place, and that
+// a frame with one byte more is refused.
 func TestOddFramesPass(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10

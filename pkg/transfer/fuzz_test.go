@@ -9,7 +9,8 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// A compressed frame must decompress to the size in its header, within its block, or fail.
+// FuzzExpand expects that a compressed frame decompresses to the size in its header, within its
+// block, or fails.
 func FuzzExpand(f *testing.F) {
 	e, err := zstd.NewWriter(nil)
 	require.NoError(f, err)

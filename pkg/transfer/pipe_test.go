@@ -149,7 +149,7 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// Either end of a plain link may copy while the other one splices.
+// TestSpliceMeetsCopy expects that either end of a plain link may copy while the other one splices.
 func TestSpliceMeetsCopy(t *testing.T) {
 	t.Parallel()
 	want := transfertest.Random(5<<20 + 1)

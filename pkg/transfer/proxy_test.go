@@ -90,8 +90,8 @@ func TestProxyThatTampers(t *testing.T) {
 	}
 }
 
-// One stalled connection of several must neither stop the others permanently nor let the
-// receiver exceed its ring.
+// TestStalledConnectionAmongOthers expects that one stalled connection of several neither stops the
+// others permanently nor lets the receiver exceed its ring.
 func TestStalledConnectionAmongOthers(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {

@@ -59,8 +59,8 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Wait()
 }
 
-// TestRingUsesWhatHelps runs on a simulated clock. A ring must grow only while nothing is
-// taken, or if it was empty for longer than its pieces had lasted.
+// TestRingUsesWhatHelps expects that a ring grows only while nothing is taken, or if it was empty
+// for longer than its pieces had lasted. It runs on a simulated clock.
 func TestRingUsesWhatHelps(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20

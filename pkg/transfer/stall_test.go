@@ -73,7 +73,7 @@ func TestStallNamesTheSide(t *testing.T) {
 	}
 }
 
-// Stubborn ends hang even if they are closed or aborted.
+// Stubborn sources and sinks hang even if they are closed or aborted.
 type (
 	stubbornSource struct {
 		*transfertest.Source
@@ -89,7 +89,8 @@ func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
 
 func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
 
-// The other end still learns of the stall and its cause.
+// TestAnEndThatHangsForGoodIsTold expects that the other host still learns of the stall and its
+// cause.
 func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"memory source sent no data", "memory sink accepted no data"} {

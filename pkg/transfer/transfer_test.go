@@ -73,8 +73,8 @@ func (s *trickle) Read(p []byte) (int, error) {
 	return s.Source.Read(p)
 }
 
-// TestProgressIsReported slows the source until both ends have reported twice and the receiver
-// has reported bytes. A slow stream must not wait for a full block.
+// TestProgressIsReported slows the source until both hosts have reported twice and the receiver has
+// reported bytes. It expects that a slow stream does not wait for a full block.
 func TestProgressIsReported(t *testing.T) {
 	t.Parallel()
 	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
@@ -185,8 +185,8 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 	}
 }
 
-// TestSlowSinkBoundsMemory measures the live heap, which does not depend on when the collector
-// runs.
+// TestSlowSinkBoundsMemory expects limited memory for a slow sink. It measures the live heap, which
+// does not depend on when the collector runs.
 func TestSlowSinkBoundsMemory(t *testing.T) { //nolint:paralleltest // measures the heap
 	a, b := transfertest.Links(t, tcp.Signed, 2, nil)
 	const buffer = 4 << 20
@@ -275,8 +275,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 	}
 }
 
-// TestBandLimit checks that a transfer never exceeds its limit. Its delay depends on the
-// machine; TestMetersOfACopy checks the time of the limit.
+// TestBandLimit expects that a transfer never exceeds its limit. Its delay depends on the machine,
+// so TestMetersOfACopy checks the time of the limit.
 func TestBandLimit(t *testing.T) {
 	t.Parallel()
 	const size, limit = 2 << 20, 4 << 20

@@ -26,7 +26,8 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// The key of an option is its field's TOML tag, and every field has an option.
+// TestTheTableHasEveryField expects that the key of an option is its field's TOML tag, and that
+// every field has an option.
 func TestTheTableHasEveryField(t *testing.T) {
 	t.Parallel()
 	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}

@@ -13,7 +13,7 @@ func TestSendArgs(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		spec SendSpec
-		want string // of CommandLine, or what the error says
+		want string // result of CommandLine, or text in the error
 		ok   bool
 	}{
 		{"full", SendSpec{Dataset: "tank/a", To: "x"}, "send tank/a@x", true},
@@ -105,7 +105,7 @@ func TestForDigest(t *testing.T) {
 	require.Equal(t, StreamFlags{LargeBlocks: true}, StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}.ForDigest())
 }
 
-// The shell reads back what was quoted.
+// TestCommandLine expects that a shell parses the quoted words to the original ones.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	argv := []string{"", "plain", "a b", "it's", `"`, "$HOME", "a\nb", "*", "#x", "~", "a=b", "tank/a@x"}

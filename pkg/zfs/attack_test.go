@@ -9,8 +9,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// TestGateRefusesAttacks sends every attack of zfstest through the gate of the receive
-// that was planned. cmd/zxfer sends some of them through zxfer.
+// TestGateRefusesAttacks sends every attack of zfstest through the gate of the planned receive, and
+// expects refusals. cmd/zxfer sends some of them through zxfer.
 func TestGateRefusesAttacks(t *testing.T) {
 	t.Parallel()
 	stream := func(name string) zfstest.Stream { return zfstest.ParseStream(t, zfs.Sampled(t, name+".source")) }

@@ -14,7 +14,8 @@ func TestOwnTag(t *testing.T) {
 	}
 }
 
-// TestRollbackNewer lists what a rollback destroys, and refuses what it was not told of.
+// TestRollbackNewer expects a list of the snapshots that a rollback destroys, and a refusal of
+// snapshots that are not on the given list.
 func TestRollbackNewer(t *testing.T) {
 	t.Parallel()
 	d := &Dataset{Name: "tank/a", Versions: []Version{
@@ -81,7 +82,7 @@ func FuzzBeforeAside(f *testing.F) {
 	})
 }
 
-// Each reason keeps a copy.
+// TestGoneLeaves expects each reason to keep a copy.
 func TestGoneLeaves(t *testing.T) {
 	t.Parallel()
 	const tag = "zxfer:j:t"

@@ -17,7 +17,8 @@ func status(t testing.TB, name string) string {
 	return string(text)
 }
 
-// zpool status -v of OpenZFS 2.3.9: blocks of files under 64 KiB of junk, after a scrub.
+// TestParseDamage parses the output of zpool status -v of OpenZFS 2.3.9 after a scrub. Blocks of
+// files under 64 KiB were overwritten with junk.
 func TestParseDamage(t *testing.T) {
 	t.Parallel()
 	mounted := []Mount{{"/a", "za"}, {"/a/inc", "za/inc"}, {"/a/emb", "za/emb"}}
@@ -35,8 +36,9 @@ func TestParseDamage(t *testing.T) {
 	require.Len(t, d.Within("za/e").Things, 0)
 }
 
-// The same pool where the key of a damaged dataset is not loaded: "errors: List of
-// errors unavailable: permission denied" is on standard error.
+// TestParseDamageWithoutKey parses the status of the same pool when the key of a damaged dataset is
+// not loaded. ZFS then prints "errors: List of errors unavailable: permission denied" to standard
+// error.
 func TestParseDamageWithoutKey(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage(status(t, "status-key-not-loaded.txt"), nil)
@@ -70,7 +72,8 @@ func TestParseDamagedSpellings(t *testing.T) {
 	}
 }
 
-// Paths are printed by what is mounted where, whatever zfs list calls its mountpoint.
+// TestParseMounts expects the mountpoints of the kernel's mount table, which zpool status prints,
+// even if they differ from zfs list.
 func TestParseMounts(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []Mount{{"/srv/my files", "tank/legacy"}, {"/srv/.zfs/snapshot/a", "tank/x@a"}}, ParseMounts(
@@ -79,7 +82,8 @@ func TestParseMounts(t *testing.T) {
 			"39 25 0:35 / /srv/.zfs/snapshot/a ro - zfs tank/x@a ro\n40 25\n", "tank"))
 }
 
-// A path that nothing mounted has may be of each dataset: none is healthy for sure.
+// TestAPathOfNoKnownDataset lists damaged paths below no known mountpoint. Each dataset may contain
+// them, so each dataset reports them without their names.
 func TestAPathOfNoKnownDataset(t *testing.T) {
 	t.Parallel()
 	const head = "errors: Permanent errors have been detected in the following files:\n\n"
@@ -90,7 +94,8 @@ func TestAPathOfNoKnownDataset(t *testing.T) {
 	require.Equal(t, 1, in.Elsewhere)
 }
 
-// What is of no dataset concerns each, and none is told more of it than that it is.
+// TestDamageOfThePoolItself expects each dataset to report errors in pool metadata, as a count
+// without details.
 func TestDamageOfThePoolItself(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x3d>\n        <0x44>:<0x2>\n", nil)

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// object is what a made up stream holds of one.
+// object describes an object of a generated stream.
 type object struct {
 	number uint64
 	data   []byte
 	block  int // bytes
 }
 
-// made is a stream of objects, as zfs send would cut them.
+// made returns a stream of objects in the format of zfs send.
 func made(objects ...object) []byte {
 	var out []byte
 	record := func(kind RecordType, payload []byte, fields map[int]uint64) {
@@ -32,7 +32,7 @@ func made(objects ...object) []byte {
 	for _, o := range objects {
 		record(RecordObject, []byte("owner 44"), map[int]uint64{8: o.number, 24: uint64(o.block) | 8<<32})
 		for at := 0; at < len(o.data); at += o.block {
-			block := make([]byte, o.block) // a block has its size, whatever the file's
+			block := make([]byte, o.block) // the last block is padded to full size
 			copy(block, o.data[at:])
 			record(RecordWrite, block, map[int]uint64{8: o.number, 24: uint64(at), 32: uint64(o.block)})
 		}
@@ -68,7 +68,8 @@ func TestContentsDoNotDependOnBlocks(t *testing.T) {
 	require.NotEqual(t, want.Sum, contentsOf(t, made(object{2, moved, 512}, object{3, data[:700], 1024}), Within{}).Sum)
 }
 
-// A difference is found object by object, and within one.
+// TestFirstDifference changes one object, and expects the search to find the object and then the
+// block.
 func TestFirstDifference(t *testing.T) {
 	t.Parallel()
 	for _, n := range []uint64{1, 900, 5000} {
@@ -103,7 +104,7 @@ func TestFirstDifference(t *testing.T) {
 		}
 	}
 
-	// What one side lacks differs too, and what an object is does.
+	// A missing object and changed attributes are differences too.
 	a, b := made(object{2, noise(512, 1), 512}, object{4, nil, 512}), made(object{2, noise(512, 1), 512}, object{4, nil, 512}, object{9, nil, 512})
 	from, to, err := FirstDifference(contentsOf(t, a, Within{}), contentsOf(t, b, Within{}))
 	require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestFirstDifference(t *testing.T) {
 	require.Empty(t, contentsOf(t, a, Within{From: 5, To: 9}).Parts)
 }
 
-// The two sides may have told of parts of different sizes.
+// TestFirstDifferenceOfPartsOfTwoSizes compares digests whose parts have different sizes.
 func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 	t.Parallel()
 	var few, many []object
@@ -159,7 +160,8 @@ func TestFirstDifferenceOfNonsense(t *testing.T) {
 	}
 }
 
-// However a file is cut into blocks, holes left out or sent, it is the same.
+// FuzzContentsDoNotDependOnBlocks expects the same digest for the same file, regardless of its
+// block size and of how holes are sent.
 func FuzzContentsDoNotDependOnBlocks(f *testing.F) {
 	f.Add([]byte("0123456789"), uint8(3), uint8(0), uint8(5), uint16(900))
 	f.Fuzz(func(t *testing.T, text []byte, repeat, smaller, larger uint8, hole uint16) {

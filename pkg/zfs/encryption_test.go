@@ -28,8 +28,9 @@ func TestWrappedKey(t *testing.T) {
 	require.Error(t, err, "cut")
 }
 
-// A source that was broken into wraps nothing, or with a key of its own: what
-// was received before could never be opened again.
+// TestGateKeepsTheKey sends raw streams with a changed or missing wrapped key, and expects a
+// refusal. With such a key from a compromised source, the existing snapshots of the copy could
+// never be decrypted again.
 func TestGateKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"raw-incr", "raw-range"} {

@@ -29,7 +29,7 @@ func capturedStderr(t testing.TB) (out []captured) {
 		require.NoError(t, err)
 		for i, section := range strings.Split(string(b), "\n== ") {
 			if i == 0 {
-				continue // what the file is
+				continue // the file's description
 			}
 			head, rest, _ := strings.Cut(section, "\n")
 			command, stderr, _ := strings.Cut(rest, "\n")
@@ -62,7 +62,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// A name may say anything.
+// TestClassifyIgnoresNames expects that dataset names, which may contain any text, do not affect
+// the class.
 func TestClassifyIgnoresNames(t *testing.T) {
 	t.Parallel()
 	name := "tank/out of space: permission denied"

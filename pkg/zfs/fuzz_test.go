@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// A walk takes no more memory than arrives, ends, and accounts for each byte;
-// only behind an END record is the end of the input the end of the stream.
+// FuzzStreamReader expects that reading a stream ends, counts each byte, and needs no more memory
+// than the input has. Only after an END record is the end of the input the end of the stream.
 func FuzzStreamReader(f *testing.F) {
 	for _, name := range samples {
 		b := sampled(f, name+".source")
@@ -57,8 +57,8 @@ func FuzzStreamReader(f *testing.F) {
 	})
 }
 
-// What a zfs of another host says becomes an error of some kind, bounded,
-// whatever it says; names of datasets in it do not choose the kind.
+// FuzzClassify expects that any error text of a remote zfs becomes a bounded error, always of the
+// same kind.
 func FuzzClassify(f *testing.F) {
 	files, err := filepath.Glob(testenv.Data(f, "zfs-*", "stderr.txt"))
 	require.NoError(f, err)

@@ -15,7 +15,7 @@ func TestParseNames(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		ok   bool
-		says string // of a dataset that is not
+		says string // text in the error of an invalid name
 	}{
 		{"tank", true, ""},
 		{"tank/a b/c-d_e.f:g", true, ""},

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// fenced is a Query with the secret that fixtures were captured with.
+// fenced returns a Query with the secret of the captured fixtures.
 func fenced(properties ...string) Query {
 	return NewQuery([16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, properties...)
 }
@@ -128,7 +128,8 @@ func TestParseHoldsOf(t *testing.T) {
 	require.ErrorContains(t, err, "t@y")
 }
 
-// However a value looks, it is read as it is, and nothing else is read from it.
+// FuzzNoValueIsARow expects that every value is parsed unchanged, and that no value is parsed as a
+// row.
 func FuzzNoValueIsARow(f *testing.F) {
 	for _, value := range []string{"", "\n", "\t", "-\t-", "x\tlocal\nt/b\ttype\tvolume\t-\nt/a\torg:y\tz", "one\ttwo\nthree\r", "t/a\t" + capturedFence[:12] + "\t-\t-"} {
 		f.Add(value, value)
@@ -145,7 +146,7 @@ func FuzzNoValueIsARow(f *testing.F) {
 				"mountpoint": {path, "inherited from t"}, "written": {"0", "-"}}
 			for _, p := range q.properties {
 				text += name + "\t" + p + "\t" + want[name][p].Value + "\t" + want[name][p].Source + "\n"
-				if p == "org:x" || p == "mountpoint" { // as zfs get answers list()
+				if p == "org:x" || p == "mountpoint" { // the order of zfs get for list()
 					text += name + "\t" + capturedFence + "\t-\t-\n"
 				}
 			}
@@ -156,7 +157,8 @@ func FuzzNoValueIsARow(f *testing.F) {
 	})
 }
 
-// What is parsed of any output has names and numbers that are what they claim.
+// FuzzParseQuery parses arbitrary output, and expects only requested properties, valid property
+// names, and GUIDs other than 0.
 func FuzzParseQuery(f *testing.F) {
 	addFixtures(f)
 	q := fenced("type", "guid", "a:b", "mountpoint")
@@ -209,7 +211,7 @@ func TestParseVersions(t *testing.T) {
 	require.Equal(t, got["pa/d"][0].GUID, got["pa/d"][1].GUID)
 	require.Len(t, got["pa/with space"], 2)
 
-	// Order is of creation, not of output or name.
+	// Versions are sorted by creation, not by output or name.
 	got, err = ParseVersions("t@a\t3\t30\nt@b\t2\t20\nt#z\t2\t20\nt@c\t4\t20\n")
 	require.NoError(t, err)
 	require.Equal(t, []Version{
@@ -262,7 +264,8 @@ func addFixtures(f *testing.F) {
 	}
 }
 
-// What is parsed has names and numbers that are what they claim to be.
+// FuzzParsers parses arbitrary output, and expects versions in order of creation, and GUIDs other
+// than 0.
 func FuzzParsers(f *testing.F) {
 	addFixtures(f)
 	f.Add([]byte("t\ta:b\tone\ntwo\tlocal\n"))

@@ -28,7 +28,8 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// Values that ZFS takes, and those that it refuses (TestZFSValues tries both).
+// TestCheckValue checks values that ZFS accepts and refuses. TestZFSValues tries both on real
+// pools.
 func TestCheckValue(t *testing.T) {
 	t.Parallel()
 	for _, v := range goodValues() {
@@ -69,7 +70,7 @@ func TestCheckTag(t *testing.T) {
 	}
 }
 
-// Features that streams need, by their flags.
+// TestStreamFeatures checks the features that streams need, by their flags.
 func TestStreamFeatures(t *testing.T) {
 	t.Parallel()
 	names := func(f StreamFlags) string {
@@ -89,8 +90,8 @@ func TestStreamFeatures(t *testing.T) {
 	require.Equal(t, "encryption lz4_compress large_blocks zstd_compress", names(StreamFlags{Raw: true}))
 }
 
-// registered returns the native properties of each captured release: attribute and
-// dataset types by name.
+// registered returns the native properties of each captured release: attribute and dataset types by
+// name.
 func registered(t *testing.T) map[string]map[string][]string {
 	files, err := filepath.Glob(testenv.Data(t, "zfs-2.1-2.4", "properties-*.txt"))
 	require.NoError(t, err)
@@ -112,8 +113,9 @@ func registered(t *testing.T) map[string]map[string][]string {
 	return out
 }
 
-// Every native property of OpenZFS 2.1 to 2.4 has a class and the dataset types that
-// all releases give it. A property that is not in the table fails here.
+// TestEveryNativePropertyIsDecided expects that every native property of OpenZFS 2.1 to 2.4 has a
+// class and the dataset types that all releases give it. It fails for a property that is not in the
+// table.
 func TestEveryNativePropertyIsDecided(t *testing.T) {
 	t.Parallel()
 	all := registered(t)
@@ -127,14 +129,14 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 			}
 			for typ, letter := range map[string]string{"filesystem": "f", "volume": "v"} {
 				if has := strings.Contains(of[1], typ); name == "special_small_blocks" && version == "2.4.4" && typ == "volume" {
-					require.True(t, has) // of volumes since 2.4 only
+					require.True(t, has) // volumes have it only since 2.4
 				} else {
 					require.Equal(t, has, strings.Contains(n.on, letter), "%s of %s: %s", name, version, typ)
 				}
 			}
 		}
 	}
-	seen := map[string]bool{"jailed": true} // FreeBSD's
+	seen := map[string]bool{"jailed": true} // exists only on FreeBSD
 	for _, release := range all {
 		for name := range release {
 			seen[name] = true
@@ -151,7 +153,7 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 	}
 	slices.Sort(names)
 	require.Equal(t, slices.Compact(slices.Clone(names)), names)
-	for _, file := range []string{"get-survey.txt", "get-local.txt"} { // what zfs get of 2.3.9 printed
+	for _, file := range []string{"get-survey.txt", "get-local.txt"} { // output of zfs get of 2.3.9
 		for line := range strings.Lines(string(fixture(t, file))) {
 			if f := strings.Split(line, "\t"); len(f) == 4 {
 				require.True(t, Known(f[1]), "%s: %s", file, f[1])
@@ -160,7 +162,7 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 	}
 }
 
-// Values that another host may choose, by the requested properties.
+// TestCarry checks which values another host may choose, by the requested properties.
 func TestCarry(t *testing.T) {
 	t.Parallel()
 	const note, forged = "org.example:note", "x\nvault/x\t/root/.ssh\ton\toff"

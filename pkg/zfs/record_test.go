@@ -84,7 +84,7 @@ func TestStreamReader(t *testing.T) {
 			require.NotZero(t, guids[1], name)
 		case strings.HasSuffix(name, "-incr"):
 			require.NotZero(t, guids[0], name)
-		default: // a range: a head, two streams, and an END of its own
+		default: // a range: a head, two streams, and an additional END
 			require.Len(t, guids, 6, name)
 			require.Equal(t, guids[3], guids[4], "%s: each goes on from the one before", name)
 			require.Equal(t, []RecordType{RecordEnd, RecordEnd}, types[len(types)-2:], name)
@@ -149,7 +149,8 @@ func TestContentDigest(t *testing.T) {
 	}
 }
 
-// Each part of a record that is content counts, and each that is not does not.
+// TestContentDigestOfRecords expects that each part of a record that is content affects the digest,
+// and that other parts do not.
 func TestContentDigestOfRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain-full", "lec-full", "raw-full"} {
@@ -193,7 +194,8 @@ func TestContentDigestOfRecords(t *testing.T) {
 	}
 }
 
-// Records are added up: order does not matter, number does.
+// TestContentDigestOrder expects that the order of records does not affect the digest, and that
+// their number does.
 func TestContentDigestOrder(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-full.source")
@@ -230,8 +232,8 @@ func TestContentDigestOrder(t *testing.T) {
 	require.NotEqual(t, want.Sum, got.Sum)
 }
 
-// Streams of big-endian hosts: no one at hand to capture from, so a record
-// turned by hand.
+// TestStreamReaderBigEndian reads a stream of a big-endian host. No such host was available for a
+// capture, so the test converts a record itself.
 func TestStreamReaderBigEndian(t *testing.T) {
 	t.Parallel()
 	b := make([]byte, 2*RecordSize)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// header returns a little-endian header with numbers of 8 bytes. The first argument of
-// wider fields is their place; narrower fields are parts of such a number.
+// header returns a little-endian header that consists of words of 8 bytes. Narrower fields are
+// parts of a word.
 func header(typ RecordType, words ...uint64) []byte {
 	h := make([]byte, RecordSize)
 	binary.LittleEndian.PutUint32(h, uint32(typ))
@@ -272,7 +272,7 @@ func obeyedStream(b []byte) error {
 	}
 }
 
-// FuzzRecordRules compares the rules with a model that remembers everything a stream named
+// FuzzRecordRules compares the rules with a model that remembers all objects that a stream declared
 // and wrote.
 func FuzzRecordRules(f *testing.F) {
 	for _, b := range allSamples(f) {

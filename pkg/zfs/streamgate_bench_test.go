@@ -23,8 +23,8 @@ func filesOf(n int, payload uint64) []byte {
 	return append(out, header(RecordEnd, 0, 0, 0, 0, toGUID)...)
 }
 
-// BenchmarkGate measures what the gate costs for each byte of a stream, in pieces of 1 MiB.
-// The rate of large payloads has no meaning: they are skipped.
+// BenchmarkGate measures the cost of the gate for each byte of a stream, in pieces of 1 MiB. The
+// rate of large payloads has no meaning, because the gate skips them.
 func BenchmarkGate(b *testing.B) {
 	spec := ReceiveSpec{Target: "vault/a", Arrival: Arrival{Snapshots: []SnapshotID{{"x", toGUID}}}}
 	for _, payload := range []uint64{512, 4 << 10, 16 << 10, 128 << 10, 1 << 20} {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// expected returns the receive that plans what the BEGIN records of a stream announce.
+// expected returns a receive plan that matches the BEGIN records of a stream.
 func expected(t testing.TB, b []byte) (r ReceiveSpec) {
 	t.Helper()
 	r.Target = "vault/a"
@@ -40,8 +40,8 @@ func expected(t testing.TB, b []byte) (r ReceiveSpec) {
 	}
 }
 
-// pass sends a stream through a gate in pieces of a size, and what may pass
-// unseen past it. It returns what was let through.
+// pass sends a stream through a gate in pieces of the given size. If the size is even, bytes that
+// Gate.Passes allows bypass the gate. It returns the number of bytes that passed.
 func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
 	t.Helper()
 	g, err := NewGate(r)
@@ -49,7 +49,7 @@ func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
 	done := 0
 	for done < len(b) {
 		n := min(size, len(b)-done)
-		if free := g.Passes(); free > 0 && size%2 == 0 { // every other way
+		if free := g.Passes(); free > 0 && size%2 == 0 { // only for even sizes
 			n = int(min(int64(len(b)-done), free))
 			g.Passed(int64(n))
 		} else if err := g.Judge(b[done : done+n]); err != nil {
@@ -71,7 +71,8 @@ func TestGatePasses(t *testing.T) {
 			require.NoError(t, err, "%s by %d", name, size)
 			require.Equal(t, len(b), n)
 		}
-		// A snapshot that was destroyed meanwhile does not come.
+		// A planned snapshot may be missing from the stream, because it was destroyed after
+		// planning.
 		r.Arrival.Snapshots = slices.Insert(r.Arrival.Snapshots, 0, SnapshotID{"gone", 7})
 		_, err := pass(t, r, b, 4096)
 		require.NoError(t, err, name)
@@ -84,7 +85,7 @@ func TestGatePasses(t *testing.T) {
 	}
 }
 
-// begins are where the BEGIN records of a stream are.
+// begins returns the offset of each BEGIN record in a stream.
 func begins(t testing.TB, b []byte) (at []int) {
 	t.Helper()
 	for s := NewStreamReader(bytes.NewReader(b)); ; {
@@ -100,8 +101,8 @@ func begins(t testing.TB, b []byte) (at []int) {
 	}
 }
 
-// TestGateRefuses covers refusals that depend on the plan. TestGateRefusesAttacks covers
-// forged streams.
+// TestGateRefuses sends streams that contradict the plan and expects the gate to refuse them.
+// TestGateRefusesAttacks covers forged streams.
 func TestGateRefuses(t *testing.T) {
 	t.Parallel()
 	le := binary.LittleEndian
@@ -162,7 +163,7 @@ func TestGateRefuses(t *testing.T) {
 			}
 		})
 	}
-	// What is behind the end of a package, and records out of place.
+	// The gate refuses data after the end of a package, and a package without its first records.
 	b := sampled(t, ranged+".source")
 	r := expected(t, b)
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
@@ -173,7 +174,7 @@ func TestGateRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "after its end", "a single stream has nothing behind its END record")
 	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
 	require.ErrorContains(t, err, "header ends with")
-	// The other byte order: a stream alone may come, a package may not.
+	// The gate accepts a single stream in the opposite byte order, but no package.
 	for sample, want := range map[string]string{full: "", ranged: "byte order"} {
 		b := sampled(t, sample+".source")
 		r := expected(t, b)
@@ -187,7 +188,7 @@ func TestGateRefuses(t *testing.T) {
 	}
 }
 
-// swapHead turns the first record to the other byte order.
+// swapHead converts the first record to the opposite byte order.
 func swapHead(b []byte) {
 	slices.Reverse(b[0:4])
 	slices.Reverse(b[4:8])
@@ -214,8 +215,8 @@ func TestGateNeedsAPlan(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Whatever passes a gate, another reader of streams finds nothing in it but
-// what was planned, of one dataset.
+// FuzzGate parses the streams that pass a gate with a second reader, and expects only planned
+// snapshots of one dataset.
 func FuzzGate(f *testing.F) {
 	for _, name := range samples {
 		b := sampled(f, name+".source")
@@ -243,7 +244,7 @@ func FuzzGate(f *testing.F) {
 		for s := NewStreamReader(bytes.NewReader(b)); ; {
 			rec, err := s.Next()
 			if err != nil {
-				return // its end, or where it was cut
+				return // the end, or a truncated record
 			}
 			if rec.Type != RecordBegin {
 				continue
@@ -261,7 +262,7 @@ func FuzzGate(f *testing.F) {
 	})
 }
 
-// records returns a package of streams, what it brings, and its records one by one.
+// records returns a package of streams as separate records, and the receive plan for it.
 func records(t *testing.T) (r ReceiveSpec, all [][]byte) {
 	t.Helper()
 	b := sampled(t, "plain-range.source")
@@ -277,13 +278,14 @@ func records(t *testing.T) (r ReceiveSpec, all [][]byte) {
 	return expected(t, b), all
 }
 
-// The records of a package follow each other in one order only.
+// TestGateRefusesRecordsOutOfPlace moves, removes and changes records of a package, and expects the
+// gate to refuse it.
 func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	t.Parallel()
 	le := binary.LittleEndian
 	typeOf := func(b []byte) RecordType { return RecordType(le.Uint32(b)) }
 	r, all := records(t)
-	var streams, ends []int // records that begin and end the streams in the package
+	var streams, ends []int // BEGIN and END records of the streams in the package
 	for i, rec := range all[2:] {
 		switch typeOf(rec) {
 		case RecordBegin:
@@ -340,8 +342,8 @@ func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	require.ErrorContains(t, err, "a package instead of a single stream", "a resumed stream is single")
 }
 
-// TestGateBoundsHeads covers the payload of BEGIN records. RecordRules and Record.parse bound
-// the others.
+// TestGateBoundsHeads expects a size limit for the payload of BEGIN records. RecordRules and
+// Record.parse limit the other records.
 func TestGateBoundsHeads(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-full.source")
@@ -359,7 +361,8 @@ func TestGateBoundsHeads(t *testing.T) {
 	}
 }
 
-// TestGatePassesAClone sends a stream with the clone flag, with a plan that names the origin.
+// TestGatePassesAClone sends a stream with the clone flag, and expects the gate to pass it only if
+// the plan names the origin.
 func TestGatePassesAClone(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-incr.source")
@@ -373,7 +376,8 @@ func TestGatePassesAClone(t *testing.T) {
 	require.ErrorContains(t, err, "it is a clone")
 }
 
-// If the gate keeps the key, it refuses a stream whose key it cannot read.
+// TestGateRefusesAnUnreadableKey clears the key in a raw stream, and expects a gate that keeps the
+// key to refuse the stream.
 func TestGateRefusesAnUnreadableKey(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "raw-full.source")

@@ -18,7 +18,7 @@ func tokenFixture(t testing.TB, name string) string {
 	return strings.TrimSpace(string(fixture(t, name)))
 }
 
-// The contents are those that zfs send -nvP -t printed of the same tokens.
+// TestParseToken expects the contents that zfs send -nvP -t printed for the same tokens.
 func TestParseToken(t *testing.T) {
 	t.Parallel()
 	incr, err := ParseToken(tokenFixture(t, "token-incr.txt"))
@@ -44,7 +44,7 @@ func TestParseToken(t *testing.T) {
 	require.True(t, raw.Flags.Raw)
 	lec, err := ParseToken(tokenFixture(t, "token-lec.txt"))
 	require.NoError(t, err)
-	// Sent with -L, of a dataset that has no large block.
+	// The send had -L, but the dataset has no large block.
 	require.Equal(t, StreamFlags{Embedded: true, Compressed: true}, lec.Flags)
 }
 
@@ -82,8 +82,8 @@ func TestParseTokenFails(t *testing.T) {
 	}
 }
 
-// TestForgedTokens: anybody can make a token up. What ParseToken returns has a valid name,
-// numbers within limits, and one meaning for ZFS and for zxfer.
+// TestForgedTokens expects ParseToken to refuse forged tokens: invalid names, numbers beyond
+// limits, and lists that ZFS and zxfer could read differently.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	forged := func(changes map[string][]byte) string {
@@ -103,7 +103,7 @@ func TestForgedTokens(t *testing.T) {
 	_, err := ParseToken(forged(nil))
 	require.NoError(t, err)
 	of := func(name string, p []byte) string { return forged(map[string][]byte{name: p}) }
-	nested := nvlist(pair("a", nvList, make([]byte, 24)))[nvHeader:] // the end mark of a is missing
+	nested := nvlist(pair("a", nvList, make([]byte, 24)))[nvHeader:] // the end mark of list a is missing
 	for name, tt := range map[string]struct{ token, says string }{
 		"no GUID":                   {of("toguid", number("toguid", 0)), "no GUID"},
 		"object":                    {of("object", number("object", 1<<48)), "object 281474976710656"},
@@ -137,7 +137,8 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// A forged token costs memory in proportion to a real one, whatever it claims.
+// TestForgedTokensCostLittle expects that a forged token costs at most 512 KiB of memory, even if
+// it is long or a decompression bomb.
 func TestForgedTokensCostLittle(t *testing.T) {
 	bomb := sized(makeToken(nvlist(pair("a", nvBytes, make([]byte, 8<<20)))), maxPacked)
 	long := strings.Repeat("0", 16<<20)
@@ -153,14 +154,13 @@ func TestForgedTokensCostLittle(t *testing.T) {
 	require.Less(t, cost("1-0-1-"+long), uint64(512<<10))
 }
 
-// sized returns a token that claims another size of its contents.
+// sized returns a token with a false size of its contents.
 func sized(token string, size int) string {
 	f := strings.Split(token, "-")
 	return fmt.Sprintf("%s-%s-%x-%s", f[0], f[1], size, f[3])
 }
 
-// truncated returns a token without the end of its compressed data, and with the checksum
-// of the rest.
+// truncated returns a token without the end of its compressed data, with a valid checksum.
 func truncated(token string) string {
 	f := strings.Split(token, "-")
 	data, _ := hex.DecodeString(f[3])
@@ -168,22 +168,21 @@ func truncated(token string) string {
 	return fmt.Sprintf("1-%x-%s-%x", sumWords(data, binary.LittleEndian), f[2], data)
 }
 
-// Fields that are not known are passed over.
+// TestParseTokenUnknownFields expects that unknown fields are skipped.
 func TestParseTokenUnknownFields(t *testing.T) {
 	t.Parallel()
 	token, err := ParseToken(makeToken(nvlist(
 		number("toguid", 7), number("object", 1), number("offset", 2), number("bytes", 3),
 		pair("toname", nvString, []byte("tank/a@x\x00")),
 		pair("savedok", 1, nil), pair("news", 1, nil), pair("int8", 3, []byte{1, 2, 3, 4}),
-		pair("book_redact_snaps", 16, // of numbers
+		pair("book_redact_snaps", 16, // an array of numbers
 			make([]byte, 8)),
 	)))
 	require.NoError(t, err)
 	require.Equal(t, Token{ToGUID: 7, ToName: "tank/a@x", Object: 1, Offset: 2, Bytes: 3, Saved: true, Redacted: true}, token)
 }
 
-// A number of pairs in native encoding, as nvlist_pack writes them on a
-// little-endian host.
+// nvlist returns pairs in native encoding, as nvlist_pack writes them on a little-endian host.
 func nvlist(pairs ...[]byte) []byte {
 	b := []byte{0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}
 	return append(append(b, bytes.Join(pairs, nil)...), 0, 0, 0, 0)
@@ -227,8 +226,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// The list behind the checksum and the compression, which fuzzing alone
-// would hardly get through.
+// FuzzNVList parses the packed list directly, because fuzzing would rarely produce a valid checksum
+// and compression.
 func FuzzNVList(f *testing.F) {
 	for _, name := range []string{"token-full.txt", "token-incr.txt", "token-raw.txt", "token-lec.txt"} {
 		packed, err := hex.DecodeString(strings.Split(tokenFixture(f, name), "-")[3])

@@ -15,7 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The audit log names all that an admitted request changes, and nothing else.
+// TestAccounts expects the audit log to list everything that an admitted request changes, and
+// nothing else.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	accept := hosts.Accept{Session: "s"}
@@ -49,7 +50,8 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// Lines of the audit log are filled up to their limit, and a text longer than that is split.
+// TestLinesOfTheAudit expects that audit lines are filled up to their limit, and that a longer text
+// is split.
 func TestLinesOfTheAudit(t *testing.T) {
 	t.Parallel()
 	const head = "admitted op"
@@ -73,7 +75,8 @@ func TestLinesOfTheAudit(t *testing.T) {
 	}
 }
 
-// A refusal is logged with its cause and the start of the request, but never with a secret.
+// TestRefusalsInTheAudit expects that a refusal is logged with its cause and the start of the
+// request, but never with a secret.
 func TestRefusalsInTheAudit(t *testing.T) {
 	t.Parallel()
 	zero := func(g *Guard, q Request) error {
@@ -121,7 +124,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 	require.Equal(t, "ab", clip("ab", 2))
 }
 
-// TestVerbs lists the verbs of grants in the order of the help.
+// TestVerbs expects the verbs of grants in the order of the help.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	var verbs []string
@@ -131,7 +134,7 @@ func TestVerbs(t *testing.T) {
 	require.Equal(t, []string{"receive", "receive-rekey", "restore", "send", "send-decrypted", "heal", "drill", "rotate", "remove"}, verbs)
 }
 
-// Admit returns the arguments that the rule has seen.
+// TestAdmittedArguments expects Admit to return the arguments that the rule checked.
 func TestAdmittedArguments(t *testing.T) {
 	t.Parallel()
 	args, err := admit(t, NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {}), "destroy", `["vault/a@x"]`)
@@ -139,7 +142,8 @@ func TestAdmittedArguments(t *testing.T) {
 	require.Equal(t, []string{"vault/a@x"}, args)
 }
 
-// TestWhatFailsLaterIsInTheAudit covers requests that were admitted.
+// TestWhatFailsLaterIsInTheAudit expects an audit line if an admitted request that changes
+// something fails later.
 func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	var lines []string

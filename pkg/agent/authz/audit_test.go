@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Other names must not keep the important one out of the audit.
+// TestNothingThatIsChangedHidesFromTheAudit expects that many other names do not keep an important
+// name out of the audit log.
 func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 	t.Parallel()
 	pad := strings.Repeat("p", 200)
@@ -36,7 +37,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 	for _, c := range []struct {
 		op   string
 		args any
-		want []string // each on some line, whole
+		want []string // each complete on one line
 	}{
 		{"snapshot", versions, quoted(versions)},
 		{"destroy", versions, quoted(versions)},
@@ -76,7 +77,8 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 // vault is a host with a dataset.
 func vault() *hosts.Local { return hosts.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
-// A tag is repeated on every line, so its length is limited.
+// TestATagIsBounded expects a limited length of tags, because the audit log repeats a tag on every
+// line.
 func TestATagIsBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"vault"}}, nil, func(l string) { require.Less(t, len(l), maxLine) })

@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Options of a stream have limits on both ends of a transfer.
+// TestOptionsAreBounded expects limits for the stream options of both ends of a transfer.
 func TestOptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=vault", "receive=vault"}, nil, true)
@@ -65,7 +65,8 @@ func TestOptionsAreBounded(t *testing.T) {
 	}
 }
 
-// A restricted agent listens on one address of its host, for permitted peers, with limits.
+// TestOffersAreBounded expects that a restricted agent listens on one address of its host, for
+// permitted peers, with limits.
 func TestOffersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -105,7 +106,8 @@ func TestOffersAreBounded(t *testing.T) {
 	}
 }
 
-// A connection that a restricted agent opens has the limits of an offer.
+// TestTicketsAreBounded expects that a connection that a restricted agent opens has the limits of
+// an offer.
 func TestTicketsAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}, Peers: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, vault(), func(string) {})
@@ -133,7 +135,7 @@ func TestTicketsAreBounded(t *testing.T) {
 	}
 }
 
-// Peers are addresses in any notation, and prefixes.
+// TestPeers expects peers to be addresses in any notation, or prefixes.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank"}, []string{"::ffff:192.0.2.1", "fe80::1%eth0", "198.51.100.7/24"}, false)

@@ -12,7 +12,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A rotate grant permits renaming copies so that the name shows what they are.
+// TestRotateGrant expects that a rotate grant permits renaming copies only to names that mark them
+// as diverged copies.
 func TestRotateGrant(t *testing.T) {
 	t.Parallel()
 	ending := zfs.DivergedSuffix(time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC))
@@ -30,10 +31,10 @@ func TestRotateGrant(t *testing.T) {
 	for dataset, as := range map[string]string{
 		"vault/b":            "vault/b" + ending,            // not granted
 		"vault/a":            "vault/other",                 // another name
-		"vault/a/x":          "vault/x" + ending,            // another place
+		"vault/a/x":          "vault/x" + ending,            // another parent
 		"vault":              "vault" + ending,              // a pool
-		"vault/a/y":          "vault/a/y.zxfer-2026",        // no time
-		"vault/a/z" + ending: "vault/a/z" + ending + ending, // set aside already
+		"vault/a/y":          "vault/a/y.zxfer-2026",        // the suffix has no time
+		"vault/a/z" + ending: "vault/a/z" + ending + ending, // renamed already
 	} {
 		require.Error(t, aside(dataset, as), dataset)
 	}
@@ -58,8 +59,8 @@ func TestRotateGrant(t *testing.T) {
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
 
-// A remove grant applies to copies below it that belong to a job, and never
-// with append-only.
+// TestRemoveGrant expects that a remove grant applies to copies below it that belong to a job, and
+// never with append-only.
 func TestRemoveGrant(t *testing.T) {
 	t.Parallel()
 	s := hosts.On(zfsmem.New("vault/a/x", "vault/b"), "test", func(string) {})
@@ -77,7 +78,7 @@ func TestRemoveGrant(t *testing.T) {
 	require.NoError(t, remove(g, "vault/a/x", "zxfer:j:t"))
 	require.NoError(t, mayDestroyOrphans(t.Context(), g, &none))
 	for dataset, tag := range map[string]string{
-		"vault/a":                   "zxfer:j:t", // the root of all
+		"vault/a":                   "zxfer:j:t", // the root of the granted tree
 		"vault/b/x":                 "zxfer:j:t",
 		"vault/a/y":                 "mine",
 		"vault/a/x@s":               "zxfer:j:t",
@@ -95,7 +96,8 @@ func TestRemoveGrant(t *testing.T) {
 	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
 }
 
-// Grants without effect are refused when a line is written and when it is read.
+// TestGrantsThatContradict expects that grants without effect are refused when a line is written
+// and when it is read.
 func TestGrantsThatContradict(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
@@ -123,7 +125,8 @@ func TestGrantsThatContradict(t *testing.T) {
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
 
-// A copy is renamed within its parent, not into another renamed dataset.
+// TestSetAsideStaysBeside expects that a copy is renamed within its parent, not into another
+// renamed dataset.
 func TestSetAsideStaysBeside(t *testing.T) {
 	t.Parallel()
 	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}

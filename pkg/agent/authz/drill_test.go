@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A drill grant permits cloning and reading the named datasets, and nothing
-// else.
+// TestDrillGrant expects that a drill grant permits cloning and reading the named datasets, and
+// nothing else.
 func TestDrillGrant(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault/a", "vault/b", "vault/e")

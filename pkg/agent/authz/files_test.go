@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// Files may be read from snapshots that may be sent. For encrypted datasets,
-// their plain text must be granted.
+// TestFilesAreReadOfWhatMayBeSentAsPlainText expects that files may be read from snapshots that may
+// be sent. For encrypted datasets, a grant must include their plain text.
 func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
 	t.Parallel()
 	h, _ := encrypted(map[string]string{"tank/plain": "-", "tank/enc": "tank/enc", "tank/open": "tank/open", "vault/a": "-"})

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A policy written as flags parses to the same policy, and grants nothing
+// FuzzPolicy expects that a policy written as flags parses to the same policy, and grants nothing
 // outside its datasets.
 func FuzzPolicy(f *testing.F) {
 	f.Add("receive=vault/web1", "10.0.0.0/8", true, "vault/web10")
@@ -23,7 +23,7 @@ func FuzzPolicy(f *testing.F) {
 		require.Equal(t, p.readable(dataset), within(dataset, []string{root}))
 		if p.readable(dataset) {
 			require.True(t, dataset == root || strings.HasPrefix(dataset, root+"/"))
-			require.NotContains(t, strings.Split(dataset, "/"), "..") // which "0.." is not
+			require.NotContains(t, strings.Split(dataset, "/"), "..") // "0.." is a valid name
 		}
 		if strings.ContainsAny(grant, " ") {
 			return // quoted by the writer of authorized_keys

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A heal grant permits listing damage and healing through zxfer's snapshots.
-// Append-only receive keys may do none of it.
+// TestHealing expects that a heal grant permits listing damage and healing through zxfer's
+// snapshots. Append-only receive keys do not permit this.
 func TestHealing(t *testing.T) {
 	t.Parallel()
 	guard := func(grants ...string) *Guard {

@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// Each name in a request must be of a granted dataset, and well formed.
+// TestNamesInRequests expects each name in a request to be well formed and below a granted dataset.
 func TestNamesInRequests(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault", "receive=later/root"}, nil, false)
@@ -77,7 +77,8 @@ func into(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
 
-// TestEachPropertyOfAReceiveIsChecked has a forbidden property behind permitted ones.
+// TestEachPropertyOfAReceiveIsChecked puts a forbidden property after permitted ones, and expects a
+// refusal.
 func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"receive=vault"}, nil, true)
@@ -86,7 +87,8 @@ func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	require.ErrorContains(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec), "setuid")
 }
 
-// The client chooses harmless values for a few properties of a received dataset.
+// TestPropertiesOfAReceive expects that the client may choose only a few properties of a received
+// dataset, with harmless values.
 func TestPropertiesOfAReceive(t *testing.T) {
 	t.Parallel()
 	restored, err := Parse([]string{"restore=vault"}, nil, true)
@@ -120,7 +122,8 @@ func TestPropertiesOfAReceive(t *testing.T) {
 	}
 }
 
-// A new dataset does not mount by itself. A later receive changes no property.
+// TestNewDatasetIsNotMounted expects that a new dataset is not mounted, and that a later receive
+// changes no property.
 func TestNewDatasetIsNotMounted(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
@@ -141,7 +144,8 @@ func TestNewDatasetIsNotMounted(t *testing.T) {
 	}
 }
 
-// An append-only key keeps the wrapped key of a dataset, unless a grant lets it change.
+// TestReceiveKeepsTheKey expects that an append-only key keeps the wrapped key of a dataset, unless
+// a grant lets it change.
 func TestReceiveKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	for grant, keeps := range map[string]bool{"receive=vault": true, "receive-rekey=vault": false} {
@@ -161,7 +165,7 @@ type mounted struct {
 
 func (m mounted) DatasetOf(context.Context, string) (string, error) { return m.dataset, nil }
 
-// A path leads only to a dataset that may be sent.
+// TestDatasetOfAPath expects that a path leads only to a dataset that the key may send.
 func TestDatasetOfAPath(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault"}, nil, false)

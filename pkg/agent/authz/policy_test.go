@@ -55,14 +55,14 @@ func admit(t *testing.T, g *Guard, op, body string) (any, error) {
 	return g.Admit(t.Context(), Request{Op: op, Body: json.RawMessage(body)})
 }
 
-// The zero policy permits nothing.
+// TestZeroPolicy expects that the zero policy permits nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{}, vault(), func(string) {})
 	for op := range rules() {
 		for _, body := range []string{``, `null`, `1`, `{"dataset":"tank"}`, `{"dataset":"","only":["tank"]}`, `["tank@x"]`, `"tank/x"`} {
 			if slices.Contains([]string{"offer", "facts", "host-facts"}, op) || body == `null` && op != "transfer" {
-				continue // an empty list names nothing
+				continue // an empty list has no names
 			}
 			_, err := admit(t, g, op, body)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%s %s", op, body)
@@ -70,7 +70,8 @@ func TestZeroPolicy(t *testing.T) {
 	}
 }
 
-// Each operation has an explicit rule, which may be the zero rule.
+// TestEveryOperationHasARule expects that each operation has an explicit rule, which may be the
+// zero rule.
 func TestEveryOperationHasARule(t *testing.T) {
 	t.Parallel()
 	have := rules()
@@ -81,7 +82,8 @@ func TestEveryOperationHasARule(t *testing.T) {
 	require.Empty(t, have)
 }
 
-// A field that is not in checkedFields is refused.
+// TestAFieldThatNothingWasDecidedAboutIsRefused expects that a field that is not in checkedFields
+// is refused.
 func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	t.Parallel()
 	type later struct{ Known, Added string }
@@ -97,7 +99,7 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
-// checkedFields lists only existing fields.
+// TestDecidedFieldsAreThere expects that checkedFields lists only existing fields.
 func TestDecidedFieldsAreThere(t *testing.T) {
 	t.Parallel()
 	for of, names := range checkedFields {
@@ -108,7 +110,7 @@ func TestDecidedFieldsAreThere(t *testing.T) {
 	}
 }
 
-// Each dataset of a list is checked.
+// TestListOnly expects that the guard checks each dataset of a list.
 func TestListOnly(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm"}}, nil, func(string) {})
@@ -127,8 +129,8 @@ func TestListOnly(t *testing.T) {
 	}
 }
 
-// For ancestors of a grant, only properties that a plan needs may be read:
-// "all" would include the administrator's own.
+// TestPropertiesAbove expects that for ancestors of a grant, only properties that a plan needs may
+// be read. "all" would include the administrator's user properties.
 func TestPropertiesAbove(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"tank/vm/a"}}, nil, func(string) {})
@@ -155,7 +157,7 @@ func TestPropertiesAbove(t *testing.T) {
 	}
 }
 
-// A listing shows no more of ancestors than a read of their properties.
+// TestListAbove expects that a listing shows no more of ancestors than a read of their properties.
 func TestListAbove(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/vm/a")
@@ -214,7 +216,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// A connection may be tested if a stream could use it. The audit logs the test.
+// TestAWayMayBeTried expects that a connection may be tested if a stream could use it, and that the
+// audit log records the test.
 func TestAWayMayBeTried(t *testing.T) {
 	t.Parallel()
 	dial := func(address string) string {
@@ -241,8 +244,8 @@ func TestAWayMayBeTried(t *testing.T) {
 	}
 }
 
-// Every job queries every host for facts, so refusals are not logged, unless
-// the request is unusual.
+// TestHostFactsAreRefusedQuietly expects that refusals of host facts are not logged, unless the
+// request is unusual. Every job queries every host for facts.
 func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	t.Parallel()
 	var audited []string
@@ -256,8 +259,8 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	require.Len(t, audited, 1)
 }
 
-// The stream buffers of a session are limited together. A finished stream
-// returns its share.
+// TestRingsOfASessionAreBounded expects that the stream buffers of a session are limited together.
+// A finished stream returns its share.
 func TestRingsOfASessionAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A restore grant permits undoing the precautions on restored datasets and
-// nothing else. A receive grant does not.
+// TestRestoreGrant expects that a restore grant only permits undoing the precautions on restored
+// datasets. A receive grant does not permit it.
 func TestRestoreGrant(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/a", "tank/b", "tank/back", "tank/back/below", "vault/web", "other")
@@ -95,8 +95,8 @@ func TestRestoreGrant(t *testing.T) {
 	}
 }
 
-// A restore grant never destroys data of the original, even without
-// --append-only.
+// TestRestoreGrantDestroysNothing expects that a restore grant never destroys data of the original,
+// even without --append-only.
 func TestRestoreGrantDestroysNothing(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/home", "vault/web", "pool/src")
@@ -129,8 +129,8 @@ func TestRestoreGrantDestroysNothing(t *testing.T) {
 	}
 }
 
-// A stream into a complete dataset sets no restore properties, whatever origin
-// the request claims. The rest of a first stream does.
+// TestRestoreGrantSparesWhatIsThere expects that a stream into a complete dataset sets no restore
+// properties, even if the request claims another origin. The rest of a first stream sets them.
 func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/live", "tank/half")

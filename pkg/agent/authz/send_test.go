@@ -34,8 +34,9 @@ func encrypted(roots map[string]string) (host *hosts.Local, looks *int) {
 	return hosts.On(h, "test", func(string) {}), looks
 }
 
-// A key with send= could read the plain text of an encrypted dataset whose key
-// is loaded.
+// TestSendGrantsRawOnlyOfWhatIsEncrypted expects that a send grant permits only raw streams of
+// encrypted datasets. Otherwise, the key could read their plain text while the encryption key is
+// loaded.
 func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{
@@ -89,7 +90,7 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	}
 }
 
-// Estimates of a whole tree need one query.
+// TestEncryptionIsAskedOnce expects that estimates of a whole tree need one query.
 func TestEncryptionIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})

@@ -39,10 +39,11 @@ func tokens(t *testing.T) (h *zfsmem.Host, guids map[string]uint64) {
 	return h, guids
 }
 
-// A resume token may only name versions of a granted dataset. The client can forge it.
+// TestTokenNamesGrantedVersions expects that a resume token may only name versions of a granted
+// dataset, because the client can forge it.
 func TestTokenNamesGrantedVersions(t *testing.T) {
 	t.Parallel()
-	const none = "none" // a GUID that no version has
+	const none = "none" // is a GUID that no version has
 	for name, tt := range map[string]struct {
 		toName, to, from string
 		flags            []string
@@ -92,8 +93,8 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 	}
 }
 
-// TestEveryOperationJudgesTokens sends a token of a plain stream of an encrypted dataset,
-// and a string that is no token, in each request that has one.
+// TestEveryOperationJudgesTokens sends two tokens in each request with a token field, and expects
+// refusals. One is for a plain stream of an encrypted dataset, the other is an invalid string.
 func TestEveryOperationJudgesTokens(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)
@@ -120,7 +121,7 @@ func TestEveryOperationJudgesTokens(t *testing.T) {
 	}
 }
 
-// If the host cannot be queried, the guard refuses the request.
+// TestFailedQueryIsRefused expects the guard to refuse a request if it cannot query the host.
 func TestFailedQueryIsRefused(t *testing.T) {
 	t.Parallel()
 	_, guids := tokens(t)
@@ -159,7 +160,8 @@ func TestFailedQueryIsRefused(t *testing.T) {
 	}
 }
 
-// The number of resume tokens of one request is limited, not the number of streams.
+// TestTokensOfARequestAreBounded expects that the number of resume tokens of one request is
+// limited, not the number of streams.
 func TestTokensOfARequestAreBounded(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)

@@ -10,7 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// A key that may replace a copy's key may make its dependents encryption roots.
+// TestPartKeyGrant expects that a key that may replace a copy's key may make its dependents
+// encryption roots.
 func TestPartKeyGrant(t *testing.T) {
 	t.Parallel()
 	for grant, allowed := range map[string]bool{"receive=vault": false, "receive-rekey=vault": true, "restore=vault": false, "send=vault": false} {
@@ -28,9 +29,9 @@ func TestPartKeyGrant(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Plain text with an inherited key was known to the sender only if the key
-// belongs to this host. A tree received raw with one encryption root remains
-// secret.
+// TestDigestsOfATreeThatCameInRaw expects that a key may read digests of plain text with an
+// inherited key only if the key belongs to this host. A tree received raw with one encryption root
+// remains secret.
 func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault", "vault/in", "vault/in/a")

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An image has the requested size and no allocated space, and Sum hashes its
-// contents.
+// TestImage expects that an image has the requested size and no allocated space, and that Sum
+// hashes its contents.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	image := Image(t, 1<<20)

@@ -17,16 +17,16 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// server is a database server that runs as its own account.
+// server is a database server that runs under its own account.
 type server struct {
 	t       *testing.T
-	dir     string // of data and socket
+	dir     string // contains data and socket
 	account string
 	client  []string // command that executes the statement appended to it
 }
 
-// newServer returns a server and the path of its program. It skips the test if PATH has no such
-// program; scripts/databases provides it.
+// newServer returns a server and the path of its program. It skips the test if PATH lacks the
+// program. scripts/databases provides it.
 func newServer(t *testing.T, program string) (*server, string) {
 	const account = "nobody"
 	t.Helper()
@@ -37,7 +37,7 @@ func newServer(t *testing.T, program string) (*server, string) {
 	}
 	u, err := user.Lookup(account)
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "freeze") // below /tmp: a socket's path is short
+	dir, err := os.MkdirTemp("", "freeze") // below /tmp, because a socket's path must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	uid, _ := strconv.Atoi(u.Uid)
@@ -95,7 +95,7 @@ func postgres(t *testing.T) (*server, freeze.Spec) {
 	return s, freeze.Spec{Kind: freeze.PostgreSQL, Host: s.dir, Port: 5439, RunAs: s.account, Within: testenv.Timeout()}
 }
 
-// A freeze makes a checkpoint and parses what the server reports.
+// TestPostgreSQL expects that a freeze makes a checkpoint, and parses the server's report.
 func TestPostgreSQL(t *testing.T) {
 	t.Parallel()
 	s, spec := postgres(t)
@@ -131,8 +131,8 @@ func mariadb(t *testing.T) (*server, freeze.Spec) {
 	return s, freeze.Spec{Kind: freeze.MySQL, Socket: socket, User: s.account, RunAs: s.account, Within: testenv.Timeout()}
 }
 
-// Nothing is committed during the freeze. The lock ends with the message, with the watchdog, or at
-// the deadline, whichever is first.
+// TestMariaDB expects that nothing is committed during the freeze. The lock ends with the message,
+// with the watchdog, or at the deadline.
 func TestMariaDB(t *testing.T) {
 	t.Parallel()
 	s, spec := mariadb(t)
@@ -185,8 +185,8 @@ func TestMariaDB(t *testing.T) {
 	g.Drop()
 }
 
-// All tables are locked on a server without backup stages, such as MySQL and older MariaDB. The
-// client in this test reports such a version.
+// TestReadLock expects a lock of all tables on a server without backup stages, such as MySQL and
+// older MariaDB. The client in this test reports such a version.
 func TestReadLock(t *testing.T) {
 	for version, has := range map[string]bool{"10.3.39-MariaDB": false, "10.4.1-MariaDB": true, "10.11.19-MariaDB-0+deb12u1": true, "11.8.2-MariaDB": true, "12.0.1-MariaDB": true} {
 		require.Equal(t, has, hasBackupStage.MatchString(version), version)

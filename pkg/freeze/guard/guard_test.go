@@ -66,7 +66,8 @@ func requireLog(t *testing.T, dir string, want ...string) {
 	require.Equal(t, want, got)
 }
 
-// Applications are frozen in order and thawed together, whatever fails.
+// TestFreezeAndThaw expects that applications are frozen in order and thawed together, with and
+// without a snapshot.
 func TestFreezeAndThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,8 +88,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }
 
-// A failed freeze is thawed too, since it may have been partial. If it is required, everything
-// stops. Otherwise it is only not verified.
+// TestCannotFreeze expects that a failed freeze is thawed too, because it may have been partial. If
+// the freeze is required, the guard stops, otherwise the snapshot is only not verified.
 func TestCannotFreeze(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,7 +110,8 @@ func TestCannotFreeze(t *testing.T) {
 	require.Contains(t, o[1].Error, "exit status 1")
 }
 
-// A failed thaw is reported, and that the application may still be frozen.
+// TestCannotThaw expects a report of a failed thaw, which states that the application may still be
+// frozen.
 func TestCannotThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -120,7 +122,8 @@ func TestCannotThaw(t *testing.T) {
 	require.True(t, o[0].Left)
 }
 
-// An application is thawed at its timeout without any message. A later snapshot is not verified.
+// TestTimeout expects that an application is thawed at its timeout without any message. A later
+// snapshot is not verified.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -140,7 +143,7 @@ func TestTimeout(t *testing.T) {
 	require.Equal(t, []string{"thaw a"}, logged(t, dir))
 }
 
-// If the run is killed, its watchdog thaws.
+// TestRunKilled kills the run, and expects the watchdog to thaw.
 func TestRunKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -155,7 +158,7 @@ func TestRunKilled(t *testing.T) {
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
 	require.NoError(t, run.Process.Kill())
 	soonThawed(t, dir)
-	require.Eventually(t, func() bool { // and nobody thaws it again
+	require.Eventually(t, func() bool { // the note is empty, so no later run thaws again
 		notes, _ := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
 		s, err := os.Stat(notes[0])
 		return err == nil && s.Size() == 0
@@ -163,7 +166,7 @@ func TestRunKilled(t *testing.T) {
 	require.Error(t, run.Wait())
 }
 
-// If the watchdog is killed, the run thaws immediately.
+// TestWatchdogKilled kills the watchdog, and expects the run to thaw immediately.
 func TestWatchdogKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -176,7 +179,7 @@ func TestWatchdogKilled(t *testing.T) {
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }
 
-// If both are killed, the next run thaws.
+// TestBothKilled kills both, and expects the next run to thaw.
 func TestBothKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,12 +211,12 @@ func TestBothKilled(t *testing.T) {
 		}
 	}
 	require.NotZero(t, watchdog)
-	require.NoError(t, run.Process.Signal(syscall.SIGSTOP)) // it sees nothing of the other's end
+	require.NoError(t, run.Process.Signal(syscall.SIGSTOP)) // the run does not notice the watchdog's exit
 	require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
 	require.NoError(t, run.Process.Kill())
 	require.Error(t, run.Wait())
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
-	require.Eventually(t, func() bool { // a moment passes until the watchdog is no more
+	require.Eventually(t, func() bool { // the watchdog's exit takes a moment
 		thawNotes(filepath.Join(dir, "notes"))
 		_, err := os.Stat(notes[0])
 		return err != nil
@@ -221,7 +224,7 @@ func TestBothKilled(t *testing.T) {
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
 }
 
-// The hint after a failed thaw is a complete command.
+// TestHintOfThaw expects the hint after a failed thaw to contain a complete command.
 func TestHintOfThaw(t *testing.T) {
 	t.Parallel()
 	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}

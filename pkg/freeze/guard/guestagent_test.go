@@ -22,8 +22,8 @@ type machine struct {
 	mu       sync.Mutex
 	asked    []string
 	status   string
-	answer   func(command string) string // "" = as the real one does
-	leftover string                      // what an earlier client did not read
+	answer   func(command string) string // "" = like the real agent
+	leftover string                      // output that an earlier client did not read
 }
 
 func (m *machine) listen(t *testing.T) freeze.Spec {
@@ -98,8 +98,9 @@ func TestGuestAgent(t *testing.T) {
 	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
 }
 
-// A machine that thawed by itself does not count as frozen. One frozen by others is not touched.
-// One that hangs or sends nonsense is thawed if it accepts the command.
+// TestGuestAgentThatIsNotAsItShould expects that a machine that thawed by itself does not count as
+// frozen, and that a machine frozen by others is not touched. A machine that hangs or sends
+// nonsense is thawed if it accepts the command.
 func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 	t.Parallel()
 	m := &machine{}

@@ -11,9 +11,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestMain makes this test binary the watchdog if it is started as one, with the timeout
-// GUARD_TEST_PATIENCE. With GUARD_TEST_RUN it is a run that freezes that request until it is
-// killed.
+// TestMain makes this test binary the watchdog if its argument requests it, with the timeout
+// GUARD_TEST_PATIENCE. With GUARD_TEST_RUN, it is a run that freezes and waits until it is killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == Verb {
 		patience := thawTimeout

@@ -19,12 +19,12 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// slow is a machine whose agent runs commands in sequence, as the real one does. Its first freeze
+// slow is a machine whose agent runs commands in sequence, like the real agent. Its first freeze
 // lasts until the test releases it.
 type slow struct {
 	frozen  atomic.Bool
 	lines   chan line
-	readers atomic.Int32  // connections that are read
+	readers atomic.Int32  // connections that the machine reads
 	thaws   atomic.Int32  // commands to thaw that arrived
 	release chan struct{} // closed by the test: the first freeze takes effect
 	froze   chan struct{} // closed after the first freeze
@@ -106,7 +106,7 @@ func (m *slow) goesOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.frozen.Load() }, testenv.Timeout(), 20*time.Millisecond)
 }
 
-// tooLate starts a guard for a machine that does not freeze in time, and drops it.
+// tooLate starts a guard for a machine that does not freeze in time, and drops the guard.
 func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
 	t.Helper()
 	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {
@@ -130,9 +130,9 @@ func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec fr
 	return m, g, dir, spec
 }
 
-// TestMachineThatFreezesTooLate checks that a machine that freezes after the timeout is
-// thawed: by the command that its agent has queued, by the watchdog, which continues after
-// its last message to the run, or by the next run if the watchdog was killed.
+// TestMachineThatFreezesTooLate expects that a machine that freezes after the timeout is thawed.
+// Its queued command, the watchdog after its last message to the run, or the next run after a
+// killed watchdog thaws it.
 func TestMachineThatFreezesTooLate(t *testing.T) {
 	notes := func(dir string) []string {
 		names, err := filepath.Glob(filepath.Join(dir, notePrefix+"*"))

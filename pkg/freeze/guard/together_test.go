@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// shell returns an application that two shell scripts freeze and thaw. Each finds the
-// directory in $0.
+// shell returns an application that two shell scripts freeze and thaw. In each script, $0 is the
+// directory.
 func shell(dir, name, freezes, thaws string) freeze.Spec {
 	return freeze.Spec{Kind: freeze.Command, Name: name, Within: testenv.Timeout(),
 		Freeze: []string{"/bin/sh", "-c", freezes, dir}, Thaw: []string{"/bin/sh", "-c", thaws, dir}}
@@ -28,8 +28,8 @@ func meeting(dir string) *freeze.Request {
 		shell(dir, "c", "true", `: >"$0/c"`+untilAll))
 }
 
-// TestThawTogether makes each application wait in its thaw until all others are thawed: by the
-// watchdog, by the run after the watchdog was killed, and by the next run.
+// TestThawTogether makes each application wait in its thaw until all others are thawed. The
+// watchdog, the run after the watchdog was killed, and the next run must thaw them.
 func TestThawTogether(t *testing.T) {
 	t.Parallel()
 	for _, o := range begin(t, meeting(t.TempDir())).Take() {
@@ -55,7 +55,8 @@ func TestThawTogether(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline. b is verified.
+// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline, and expects that b is
+// verified.
 func TestEachByItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -68,7 +69,7 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	require.Empty(t, o[1].Error)
 	require.NotContains(t, o[0].Error, "not taken")
 
-	// If a is required, no snapshot is taken and b is not awaited.
+	// If a is required, no snapshot is taken and the guard does not wait for b.
 	dir = t.TempDir()
 	q = request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", "sleep 100000", "true"), shell(dir, "c", "true", "true"))
 	q.Wanted[0].Within = 300 * time.Millisecond
@@ -79,7 +80,7 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "a"))
 }
 
-// TestASilentMachineKeepsNothingFrozen makes an agent answer, after the snapshot, only when the
+// TestASilentMachineKeepsNothingFrozen uses an agent that answers, after the snapshot, only if the
 // other application is thawed.
 func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	t.Parallel()
@@ -104,7 +105,8 @@ func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	require.Empty(t, (<-outcomes)[0].Error)
 }
 
-// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose messages nobody reads.
+// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose messages are never read, and
+// expects it to thaw.
 func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -84,7 +84,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	requireFiles(t, p, st.send.Dataset, st.receive.Target, "file")
 }
 
-// Only one end is canceled: the other must notice and report it.
+// testCancelOneEnd cancels only one host, and expects the other host to report it.
 func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 	st := slow(p)
 	for _, end := range []string{"source", "target"} {
@@ -303,7 +303,7 @@ func (s *suite) testNoSpace(t *testing.T, p ground) {
 	requireEnded(t, p)
 }
 
-// A second receive into a dataset is refused without harm to the first.
+// testBusy expects that a second receive into a dataset is refused without harm to the first.
 func (s *suite) testBusy(t *testing.T, p ground) {
 	st := slow(p)
 	unlimited := st

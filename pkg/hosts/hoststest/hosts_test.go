@@ -58,7 +58,7 @@ func TestRemoteIsASite(t *testing.T) {
 	})
 }
 
-// A host reached through a local shell passes the suite for all hosts.
+// TestHostIsASite expects that a host reached through a local shell passes the suite for all hosts.
 func TestHostIsASite(t *testing.T) {
 	zfstest.Require(t)
 	login := filepath.Join(t.TempDir(), "login")

@@ -88,7 +88,7 @@ func on(t *testing.T, h *zfsmem.Host) hosts.Host {
 	return l
 }
 
-// beyond returns a host as its agent serves it.
+// beyond returns a host as seen through its agent.
 func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 	here, there := net.Pipe()
 	go func() {
@@ -137,8 +137,9 @@ func move(ctx context.Context, t *testing.T, from, to hosts.Host, send zfs.SendS
 	return sent, sendErr, receiveErr
 }
 
-// Sends a chain of streams between two hosts: full, several snapshots at once, interrupted and
-// resumed, and a clone. The target must have the same contents.
+// TestStreamsBetweenHostsInMemory sends a chain of streams between two hosts: full, several
+// snapshots in one stream, interrupted and resumed, and a clone. It expects the same contents on
+// the target.
 func TestStreamsBetweenHostsInMemory(t *testing.T) {
 	t.Parallel()
 	a, b := zfsmem.New("tank/a"), zfsmem.New("pool")

@@ -240,7 +240,7 @@ func (s *suite) testEndedContext(t *testing.T, p ground) {
 	require.False(t, exists(t, p, p.Root()+"@x"))
 }
 
-// The hint of an error is as important as its text.
+// testHints expects the hints of errors, which are as important as their text.
 func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
 	p := real{pool}
 	_, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})

@@ -17,7 +17,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// lock unmounts an encrypted filesystem and unloads its key, which stays busy for a moment.
+// lock unmounts an encrypted filesystem and unloads its key. The key remains busy for a moment, so
+// lock retries.
 func lock(p *zfstest.Pool, dataset string) {
 	p.ZFS("unmount", dataset)
 	for began := time.Now(); time.Since(began) < testenv.Timeout(); time.Sleep(50 * time.Millisecond) {
@@ -25,10 +26,10 @@ func lock(p *zfstest.Pool, dataset string) {
 			return
 		}
 	}
-	p.ZFS("unload-key", dataset) // err has the cause
+	p.ZFS("unload-key", dataset) // reports the cause
 }
 
-// packed are the flags that a plan chooses for pools with all features.
+// packed returns the flags that a plan chooses for pools with all features.
 func packed() zfs.StreamFlags {
 	return zfs.StreamFlags{LargeBlocks: true, Compressed: true}
 }
@@ -53,7 +54,7 @@ func contents(t *testing.T, p ground, dataset, file string) []byte {
 	return b
 }
 
-// requireFiles requires that a file is the same in two datasets. It mounts the second.
+// requireFiles requires that a file is the same in two datasets. It mounts the second dataset.
 func requireFiles(t *testing.T, p ground, a, b, file string) {
 	t.Helper()
 	if p.Path(a, file) == "" {
@@ -135,8 +136,8 @@ func (s *suite) testLocalCopy(t *testing.T, p ground) {
 	require.False(t, exists(t, p, p.Dataset("c")))
 }
 
-// Sends a chain with streams of every kind: full, range, from a bookmark, of a clone and of a
-// volume.
+// testChain sends a chain with streams of every kind: full, range, from a bookmark, of a clone and
+// of a volume.
 func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	p := real{pool}
 	ds, target := p.Create("a"), p.Dataset("to-a")
@@ -167,7 +168,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 		step.send.Flags = packed()
 		s.move(t, stream{send: step.send, receive: step.receive})
 	}
-	// Only a bookmark of the incremental source is left.
+	// The incremental source remains only as a bookmark.
 	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpBookmark, map[string]string{ds + "#three": ds + "@three"}))
 	require.NoError(t, hosts.Run(t.Context(), s.source, hosts.OpDestroy, []string{ds + "@three"}))
 	s.move(t, stream{send: zfs.SendSpec{Dataset: ds, From: "#three", To: "four", Flags: packed()}, receive: zfs.ReceiveSpec{Target: target}})

@@ -1,6 +1,6 @@
-// Package layers holds rules about the source of production code: which package may
-// import which, and which calls none may make. It has no code of its own, and does not
-// judge the imports of packages outside of this module.
+// Package layers checks rules about the source of production code: which package may import which,
+// and which calls are forbidden. It contains only tests, and does not check the imports of packages
+// outside this module.
 package layers
 
 import (
@@ -21,15 +21,15 @@ import (
 
 const module = "zxfer/"
 
-// pure packages parse, plan and decide: they can be tested without a system,
-// and the same input always gives the same output.
+// pure returns the packages that only parse, plan and decide. They need no system to be tested, and
+// the same input always gives the same output.
 func pure() []string {
 	return []string{"pkg/plan", "pkg/preflight", "pkg/zfs", "pkg/sysinfo", "pkg/endpoint", "pkg/budget", "pkg/fault", "pkg/finding",
 		"pkg/outcome", "pkg/printable", "pkg/retry", "pkg/size", "pkg/option", "pkg/transport", "pkg/replicate", "pkg/replicate/calendar", "pkg/replicate/importer", "pkg/freeze"}
 }
 
-// effectful tells whether a package of the standard library, or a module of
-// others, reaches the operating system by itself.
+// effectful reports whether a package of the standard library, or a third-party module, accesses
+// the operating system.
 func effectful(pkg string) bool {
 	if pkg == "net/netip" || pkg == "net/url" {
 		return false // they only parse
@@ -39,7 +39,7 @@ func effectful(pkg string) bool {
 		strings.HasPrefix(pkg, "golang.org/x/sys/") || strings.HasPrefix(pkg, "golang.org/x/term")
 }
 
-// imports returns what the files of each package import, tests left out.
+// imports returns the imports of each package's files, excluding tests.
 func imports(t *testing.T) map[string][]string {
 	base := testenv.Root(t)
 	out := map[string][]string{}
@@ -63,7 +63,7 @@ func imports(t *testing.T) map[string][]string {
 				return err
 			}
 			pkg := path.Dir(filepath.ToSlash(rel))
-			out[pkg] = slices.Clip(out[pkg]) // also of a package that imports nothing
+			out[pkg] = slices.Clip(out[pkg]) // adds packages without imports too
 			for _, spec := range file.Imports {
 				imported, err := strconv.Unquote(spec.Path.Value)
 				if err != nil {
@@ -80,8 +80,8 @@ func imports(t *testing.T) map[string][]string {
 	return out
 }
 
-// Pure packages reach neither the system nor the network, not even through
-// another package of ours.
+// TestPurePackages expects that pure packages access neither the system nor the network, not even
+// through another package of this module.
 func TestPurePackages(t *testing.T) {
 	t.Parallel()
 	all := imports(t)
@@ -96,7 +96,7 @@ func TestPurePackages(t *testing.T) {
 	}
 }
 
-// Some packages know less than they could, whoever they import.
+// TestUnaware expects that some packages do not import others, directly or indirectly.
 func TestUnaware(t *testing.T) {
 	t.Parallel()
 	all := imports(t)

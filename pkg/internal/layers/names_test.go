@@ -75,8 +75,8 @@ func changesByName(t *testing.T, name string, src any) (out []string) {
 	return out
 }
 
-// TestNothingIsChangedByName forbids calls that set the mode, owner or times of a file
-// by its name: the owner of the directory can replace the file in between.
+// TestNothingIsChangedByName forbids calls that set the mode, owner or times of a file by its name.
+// The owner of the directory could replace the file first.
 func TestNothingIsChangedByName(t *testing.T) {
 	t.Parallel()
 	base, files := testenv.Root(t), 0

@@ -1,5 +1,5 @@
 // Package messages lists the texts that zxfer can print, so that people can read them in one place,
-// and holds rules about their form. It has no code of its own, and does not judge help texts.
+// and checks rules about their form. It contains only tests, and does not check help texts.
 package messages
 
 import (
@@ -70,7 +70,7 @@ func collect(file *ast.File) (out []message) {
 			switch {
 			case isHelp(name):
 				return false
-			case name == "flagGroup": // whose title belongs to the help
+			case name == "flagGroup": // its title belongs to the help
 				seen[n.Args[1]] = true
 			case slices.Contains([]string{"errors.New", "fmt.Errorf", "f.addf"}, name) && len(n.Args) > 0:
 				add(failure, n.Args[0])
@@ -105,7 +105,8 @@ func isHelp(name string) bool {
 	return regexp.MustCompile(`^(f|fs|flags|p)\.(Var|VarP|VarPF|[A-Z][A-Za-z0-9]*VarP?)$|^regexp\.`).MatchString(name)
 }
 
-// literal returns the text of a string literal or of a sum with at least one.
+// literal returns the text of a string literal, or of a concatenation with at least one string
+// literal.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -161,8 +162,8 @@ func messages(t *testing.T) map[string][]message {
 	return out
 }
 
-// TestMessages compares the messages of all packages with testdata/messages.txt, which is the place
-// to read them. Their order does not depend on the file that has them.
+// TestMessages compares the messages of all packages with testdata/messages.txt, which lists them
+// for readers. Their order does not depend on the source file. This command updates the list:
 //
 //	UPDATE_GOLDEN=1 go test ./pkg/internal/messages
 func TestMessages(t *testing.T) {
@@ -193,7 +194,7 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, string(want), b.String(), "read the new messages, then UPDATE_GOLDEN=1 go test ./pkg/internal/messages")
 }
 
-// An error is one line in lower case, without a full stop.
+// TestFormOfErrors expects each error to be one line in lower case, without a full stop.
 func TestFormOfErrors(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -211,7 +212,8 @@ func TestFormOfErrors(t *testing.T) {
 	require.Greater(t, n, 500)
 }
 
-// A hint has at most three lines of at most 100 characters, without the values of its verbs.
+// TestFormOfHints expects a hint to have at most three lines of at most 100 characters, without the
+// values of its verbs.
 func TestFormOfHints(t *testing.T) {
 	t.Parallel()
 	n := 0

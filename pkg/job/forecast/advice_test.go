@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// The advice follows the bottleneck and ignores unrelated findings.
+// TestAdvice expects that the advice follows the bottleneck and ignores unrelated findings.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	warn := func(id, host string) finding.Finding {

@@ -41,7 +41,7 @@ func TestExpect(t *testing.T) {
 		// 1/50e6 + 1/400e6 s per byte: the link is still the bottleneck.
 		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
 			kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", Link},
-		// Both ends count the CPU use of a link, but it must count once.
+		// Both hosts count the CPU use of a link, but the forecast must count it once.
 		{"two containers of one machine", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, kernel{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local", ""},
 		// Both stages took half a CPU, and half a CPU is free.
 		{"a busy machine", []probe.Ceiling{{ID: probe.SourceRead, Host: "local", BytesPerSecond: 100e6, CPU: 8}, {ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 100e6, CPU: 8, Limit: transfer.LimitNetwork}},

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// Two machines are measured concurrently. Two hosts on one kernel, or on an unknown one, would
-// disturb each other and are measured in turn.
+// TestHostsAreMeasuredAtOnceOnTwoMachines expects that two machines are measured concurrently. Two
+// hosts on one kernel, or on an unknown one, would disturb each other and are measured in turn.
 func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,7 +70,8 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 	}
 }
 
-// Parts without a Measurement are named: they may be slower.
+// TestUnmeasuredParts expects that parts without a Measurement are listed, because they may be
+// slower.
 func TestUnmeasuredParts(t *testing.T) {
 	t.Parallel()
 	m := measurerOf(hosts.Facts{CPUs: 8, Boot: "1"}, hosts.Facts{CPUs: 8, Boot: "2"}, nil)

@@ -52,7 +52,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// An hour that does not exist is skipped. An hour that occurs twice counts once.
+// TestNextSummerTime expects that an hour that does not exist is skipped. An hour that occurs twice
+// counts once.
 func TestNextSummerTime(t *testing.T) {
 	t.Parallel()
 	zone, err := time.LoadLocation("Europe/Berlin")
@@ -103,7 +104,7 @@ func TestCron(t *testing.T) {
 	}
 }
 
-// Next agrees with systemd-analyze.
+// TestNextAgainstSystemd expects Next to agree with systemd-analyze.
 func TestNextAgainstSystemd(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

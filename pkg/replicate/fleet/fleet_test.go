@@ -129,7 +129,8 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, "?", j.Drill.Outcome)
 }
 
-// If parts of an answer contradict each other, the worst one counts.
+// TestWhatContradictsItselfIsNotWell expects that if parts of an answer contradict each other, the
+// worst one counts.
 func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
@@ -158,7 +159,8 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	}
 }
 
-// An expected job that the host does not know is a failure.
+// TestJobsThatAHostDoesNotKnow expects that an expected job that the host does not know is a
+// failure.
 func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
@@ -175,7 +177,8 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	require.Error(t, f.Wrong())
 }
 
-// Gather limits the number of concurrent queries, and queries each host once.
+// TestSoManyAtOnce expects that Gather limits the number of concurrent queries, and queries each
+// host once.
 func TestSoManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var all []Query
@@ -225,7 +228,8 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestTheLargestAnswersAreTaken covers the number of copies that docs/howto/many-hosts.md allows.
+// TestTheLargestAnswersAreTaken accepts answers with the number of copies that
+// docs/howto/many-hosts.md allows.
 func TestTheLargestAnswersAreTaken(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}
@@ -242,7 +246,8 @@ func TestTheLargestAnswersAreTaken(t *testing.T) {
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
 
-// TestAnAnswerCostsBoundedMemory measures the memory for decoding the most expensive valid answer.
+// TestAnAnswerCostsBoundedMemory expects limited memory for decoding the most expensive valid
+// answer.
 func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	padding := strings.Repeat(" ", MaxAnswer-1<<20)
 	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
@@ -262,7 +267,7 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 	}
 }
 
-// TestAFloodOfObjectsIsNotDecoded checks that 2.7 million objects in 8 MiB are rejected before
+// TestAFloodOfObjectsIsNotDecoded expects that 2.7 million objects in 8 MiB are rejected before
 // they are decoded. The allocated memory is about one copy of the answer.
 func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	answer := []byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", 2_700_000) + `{}]}]}`)

@@ -90,7 +90,7 @@ func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
 	return out
 }
 
-// firstRun returns what the first run of an imported job destroys.
+// firstRun returns the snapshots that the first run of an imported job destroys.
 func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[string]bool {
 	t.Helper()
 	scope, err := j.Scope()
@@ -141,8 +141,9 @@ func randomSanoid(r *rand.Rand) *sanoidModel {
 	return m
 }
 
-// The first run of an imported job destroys nothing that sanoid would keep, at any date. Later the
-// job's own snapshots cover as much time as sanoid's would.
+// TestTheFirstRunRemovesNothingThatSanoidKeeps expects that the first run of an imported job
+// destroys nothing that sanoid would keep, at any date. Later, the job's own snapshots cover as
+// much time as sanoid's would.
 func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(20, 120, 400)
@@ -303,7 +304,8 @@ jobs:
 	require.Positive(t, removed, "what zrepl itself would remove goes")
 }
 
-// A rule that keeps unsent snapshots prevents the import of retention.
+// TestWhatWaitsForATargetIsNotRemoved expects that a rule that keeps unsent snapshots prevents the
+// import of retention.
 func TestWhatWaitsForATargetIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	f, r := jobsOf(t, Zrepl, `

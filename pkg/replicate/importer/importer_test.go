@@ -256,7 +256,7 @@ func TestPackagedSyncoid(t *testing.T) {
 	}
 }
 
-// FuzzImport requires that no text makes an importer panic, that errors have class usage, and that
+// FuzzImport expects that no text makes an importer panic, that errors have class usage, and that
 // replicate accepts the result.
 func FuzzImport(f *testing.F) {
 	kinds := []Kind{Sanoid, Syncoid, Zrepl}

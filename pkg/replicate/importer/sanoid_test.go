@@ -134,11 +134,11 @@ func TestSyncoidCommands(t *testing.T) {
 	}
 }
 
-// Every flag of syncoid is converted or reported.
+// TestSyncoidFlagsAreAnswered expects that every flag of syncoid is converted or reported.
 func TestSyncoidFlagsAreAnswered(t *testing.T) {
 	t.Parallel()
-	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // what is shown
-		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // as here, or in the job
+	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // flags that change only the output
+		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // flags that the line has already, or that the job covers
 		"preserve-properties", "sshconfig", "sshkey", "sshport", "sshoption", "sshcipher", "mbuffer-size", "source-bwlimit", "target-bwlimit", "skip-parent"}
 	values := map[string]string{"source-bwlimit": "1M", "target-bwlimit": "1M", "mbuffer-size": "1M", "sendoptions": "D", "recvoptions": "M", "exclude": "(?=x)", "exclude-datasets": "(?=x)", "include-snaps": "(?=x)"}
 	_, plain := jobsOf(t, Syncoid, "syncoid -r --no-rollback tank/a host:pool/a")

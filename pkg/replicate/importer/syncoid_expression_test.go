@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The translated expression matches the same datasets below the source.
+// TestBelowSource expects that the translated expression matches the same datasets below the
+// source.
 func TestBelowSource(t *testing.T) {
 	t.Parallel()
 	const source = "tank/vm"

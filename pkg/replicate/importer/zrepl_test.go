@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/size"
 )
 
-// passes implements zrepl's documentation of filters: the longest pattern counts, and a dataset's
-// own before a tree's.
+// passes implements zrepl's documentation of filters: the longest pattern counts, and a pattern for
+// a dataset precedes one for a tree.
 func passes(filesystems map[string]bool, name string) bool {
 	if pass, ok := filesystems[name]; ok {
 		return pass
@@ -35,7 +35,7 @@ func TestFilter(t *testing.T) {
 	tests := []struct {
 		name, text string
 		jobs       int
-		missing    string // what is not sent though zrepl does: it is left by hand
+		missing    string // datasets that zrepl sends and zxfer does not: the user must add them
 	}{
 		{"the example of the documentation", `{"tank<": true, "tank/foo<": false, "tank/foo/bar": true}`, 1, "tank/foo/bar"},
 		{"two pools", `{"tank<": true, "zroot<": true}`, 2, ""},
@@ -80,7 +80,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// The grid covers as much time as zrepl's at any date, and keeps at least as many snapshots.
+// TestGridReaches expects that the retention policy covers as much time as zrepl's at any date, and
+// keeps at least as many snapshots.
 func TestGridReaches(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"1x1h(keep=all) | 24x1h | 14x1d", "1x1h(keep=all) | 24x1h | 35x1d | 6x30d", "24x1h | 4x1w | 12x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d", "2x365d", "1x30d"} {
@@ -99,7 +100,7 @@ func TestGridReaches(t *testing.T) {
 				oldest = p.Time
 			}
 		}
-		count := 0 // that zrepl keeps
+		count := 0 // number of snapshots that zrepl keeps
 		for _, b := range buckets {
 			each := b.keep
 			if each == 0 {
@@ -135,14 +136,15 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// No grid is written that could destroy what another rule keeps.
+// TestRetentionWithheld expects that no retention policy is written if it could destroy snapshots
+// that another rule keeps.
 func TestRetentionWithheld(t *testing.T) {
 	t.Parallel()
 	const job = "jobs:\n- name: a\n  type: push\n  connect: {type: local, listener_name: l, client_identity: c}\n  filesystems: {\"tank<\": true}\n" +
 		"  snapshotting: {type: manual}\n  pruning:\n    keep_receiver: [{type: last_n, count: 3, regex: '^zrepl_'}]\n    keep_sender:\n"
 	tests := []struct {
 		name, rules string
-		kept        bool // the grid is in the job
+		kept        bool // the job has the retention policy
 	}{
 		{"one set of names", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n", true},
 		{"others' stay", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, negate: true, regex: '^zrepl_.*'}\n", true},
@@ -170,7 +172,7 @@ func TestRetentionWithheld(t *testing.T) {
 	}
 }
 
-// A manual job stays manual, and the report says so.
+// TestManualStaysManual expects that a manual job remains manual, and that the report mentions it.
 func TestManualStaysManual(t *testing.T) {
 	t.Parallel()
 	for _, job := range []string{

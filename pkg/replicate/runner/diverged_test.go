@@ -27,7 +27,7 @@ func rotating(t *testing.T) *replica {
 	return r
 }
 
-// take takes snapshots of both datasets, some time later.
+// take takes snapshots of both datasets, 100 seconds later.
 func (r *replica) take(name string) {
 	r.now += 100
 	r.snapshot("src", name)
@@ -51,8 +51,8 @@ func (r *replica) stateOf(t *testing.T) *statedir.State {
 	return st
 }
 
-// A diverged copy is kept with all its snapshots, and a new one is started. Others are not
-// affected.
+// TestDivergedCopyIsRenamed expects that a diverged copy is kept with all its snapshots, and that a
+// new copy is started. Other copies are not affected.
 func TestDivergedCopyIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, diverge := range map[string]func(r *replica){
@@ -94,13 +94,13 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			require.False(t, st.Failed)
 			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 
-			r.take("s3") // it is followed, and what was set aside is left alone
+			r.take("s3") // the run updates the new copy, and does not touch the renamed one
 			run, _ = r.run(t)
 			require.Equal(t, outcome.Done, run.Outcome)
 			require.Equal(t, aside, r.asides())
 			require.Equal(t, had, r.names(aside[0]))
 
-			r.Remove(aside[0]) // whoever does not need it
+			r.Remove(aside[0]) // as the user may do
 			r.take("s4")
 			r.run(t)
 			require.Empty(t, r.stateOf(t).Diverged)
@@ -109,7 +109,8 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 	}
 }
 
-// Descendants of a diverged copy are renamed with it and sent again.
+// TestDescendantsAreRenamedWithIt expects that descendants of a diverged copy are renamed with it
+// and sent again.
 func TestDescendantsAreRenamedWithIt(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -128,7 +129,8 @@ func TestDescendantsAreRenamedWithIt(t *testing.T) {
 	require.Len(t, r.asides(), 1)
 }
 
-// Repeated divergence does not fill the pool.
+// TestRenamesAreLimited expects a limit of renamed copies, so that repeated divergence does not
+// fill the pool.
 func TestRenamesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -147,13 +149,13 @@ func TestRenamesAreLimited(t *testing.T) {
 	aside := r.asides()
 	require.Len(t, aside, 3)
 	r.Remove(aside[0])
-	diverge(4) // it sees that there is room
+	diverge(4) // this run notices the deleted copy
 	require.Equal(t, outcome.Done, diverge(5).Outcome)
 	require.Len(t, r.asides(), 3)
 }
 
-// A target dataset counts as a copy only if a run sent it or it has a common snapshot. A copy that
-// was only written to is not renamed.
+// TestCopiesThatAreNotRenamed expects that a target dataset is a copy only if a run sent it or it
+// has a common snapshot. A copy that was only written to is not renamed.
 func TestCopiesThatAreNotRenamed(t *testing.T) {
 	t.Parallel()
 	t.Run("of others", func(t *testing.T) {
@@ -175,7 +177,7 @@ func TestCopiesThatAreNotRenamed(t *testing.T) {
 		run, _ := r.run(t)
 		require.Equal(t, plan.Modified, run.Targets[0].Datasets[0].Conflict)
 		require.Empty(t, r.asides())
-		r.snapshot("dst/copy/a", "keep") // who wants to keep it says so
+		r.snapshot("dst/copy/a", "keep") // the user keeps the changes with a snapshot
 		r.now += 100
 		run, _ = r.run(t)
 		require.Equal(t, outcome.Done, run.Outcome)
@@ -194,7 +196,8 @@ func TestCopiesThatAreNotRenamed(t *testing.T) {
 	})
 }
 
-// If a run is interrupted at any point, the next continues and renames nothing twice.
+// TestRenamingContinues interrupts a run at any point, and expects that the next run continues and
+// renames nothing twice.
 func TestRenamingContinues(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
@@ -226,8 +229,9 @@ func TestRenamingContinues(t *testing.T) {
 	}
 }
 
-// first = "fail" does not refuse a copy that the job renamed itself, even after an interrupted
-// run, nor its unchanged descendants. A copy that disappears after it arrived again is refused.
+// TestRenamedCopyIsSentInFull expects that first = "fail" does not refuse a copy that the job
+// renamed, even after an interrupted run, nor its unchanged descendants. A copy that disappears
+// after it arrived again is refused.
 func TestRenamedCopyIsSentInFull(t *testing.T) {
 	t.Parallel()
 	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
@@ -268,7 +272,8 @@ func refusedOf(run *statedir.Run) (names []string) {
 	return names
 }
 
-// A connection lost within the run is retried, whatever first is.
+// TestRenamingIsRetried expects that a connection lost within the run is retried, with any value of
+// first.
 func TestRenamingIsRetried(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -288,7 +293,8 @@ func TestRenamingIsRetried(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
 }
 
-// Unchanged descendants are renamed with their parent and sent again.
+// TestUnchangedDescendantsAreRenamed expects that unchanged descendants are renamed with their
+// parent and sent again.
 func TestUnchangedDescendantsAreRenamed(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -306,7 +312,8 @@ func TestUnchangedDescendantsAreRenamed(t *testing.T) {
 	require.Equal(t, r.names("src/h"), r.names("dst/copy/h"))
 }
 
-// A copy with descendants of others is not renamed.
+// TestForeignDescendantsPreventRenaming expects that a copy is not renamed if it has descendants
+// that the job did not send.
 func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
@@ -327,7 +334,7 @@ func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	require.Len(t, r.asides(), 1)
 }
 
-// The renaming is reported after it happened.
+// TestRenamingIsReported expects that the renaming is reported after it happened.
 func TestRenamingIsReported(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {

@@ -14,9 +14,8 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// TestDrillOfALyingCopy uses a copy whose host gives false answers. If the source was read, only
-// the true answer verifies the copy. The copies lack a file here, unless the lie is about an
-// intact one.
+// TestDrillOfALyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
+// the source was read, only the true answer verifies the copy.
 func TestDrillOfALyingCopy(t *testing.T) {
 	t.Parallel()
 	type query = files.Query
@@ -87,12 +86,12 @@ func failWithin(q files.Query) error {
 	return nil
 }
 
-// TestDrillOfASampleThatTheCopyInvents uses a sample without files. If the copy claims to have
-// read some, the source contradicts it and all files are read.
+// TestDrillOfASampleThatTheCopyInvents uses a sample without files. If the copy claims to have read
+// some, the source contradicts it and all files are read.
 func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})
-	// As large as before, and written at the same time: only who reads it finds out.
+	// The changed file has the same size and time, so only reading it shows the difference.
 	a := filepath.Join(there, "a")
 	info, err := os.Stat(a)
 	require.NoError(t, err)
@@ -115,8 +114,8 @@ func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 	}
 }
 
-// TestDrillOfACopyThatKeptOnlyDigests uses a copy that remembers each answer and then loses its
-// files. A drill chooses a new seed, so the old answers do not fit.
+// TestDrillOfACopyThatKeptOnlyDigests uses a copy that stores each answer and then loses its files.
+// It expects failed drills, because a drill chooses a new seed and the old answers do not match.
 func TestDrillOfACopyThatKeptOnlyDigests(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})

@@ -22,7 +22,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// drilled returns a replica whose job ran, with the files of both sides.
+// drilled returns a replica whose job ran, and the directories of the source and the target.
 func drilled(t *testing.T, d *replicate.Drill) (r *replica, source, there string) {
 	t.Helper()
 	r = newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate}, Drill: d})
@@ -57,7 +57,8 @@ func (r *replica) standing() *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
-// Good copies are read, compared and recorded. A concurrent run is not disturbed.
+// TestDrillOfGoodCopies expects that good copies are read, compared and recorded, and that a
+// concurrent run is not disturbed.
 func TestDrillOfGoodCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
@@ -105,7 +106,8 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }
 
-// Differences are found and listed, and status shows them until a drill succeeds.
+// TestDrillFindsWhatDiffers expects that differences are found and listed, and that status shows
+// them until a drill succeeds.
 func TestDrillFindsWhatDiffers(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
@@ -133,7 +135,7 @@ func TestDrillFindsWhatDiffers(t *testing.T) {
 	require.Equal(t, OK, r.standing().State)
 }
 
-// An encrypted copy is verified only with its key.
+// TestDrillOfEncryptedCopies expects that an encrypted copy is verified only with its key.
 func TestDrillOfEncryptedCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
@@ -159,7 +161,8 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	require.Equal(t, "unavailable", r.Get("dst/copy", "keystatus"))
 }
 
-// A failed command makes the copy bad. An unreachable source only prevents the comparison.
+// TestDrillCommandAndSource expects that a failed command makes the copy bad, and that an
+// unreachable source only prevents the comparison.
 func TestDrillCommandAndSource(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/false"}})
@@ -180,7 +183,8 @@ func TestDrillCommandAndSource(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.standing().State)
 }
 
-// A drill destroys only the clones of a killed drill. A missing copy is bad.
+// TestDrillCleansUp expects that a drill destroys only the clones of a killed drill, and that a
+// missing copy is bad.
 func TestDrillCleansUp(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
@@ -207,8 +211,8 @@ func TestDrillCleansUp(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
 }
 
-// During a drill a second one is refused, and a run continues: retention keeps a snapshot with a
-// clone.
+// TestDrillBesideARun expects that during a drill, a second drill is refused and a run continues.
+// Retention keeps a snapshot that has a clone.
 func TestDrillBesideARun(t *testing.T) {
 	t.Parallel()
 	r, source, there := drilled(t, nil)
@@ -231,7 +235,7 @@ func TestDrillBesideARun(t *testing.T) {
 	_, err := r.runner(t).Drill(t.Context(), r.job, DrillOptions{})
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	first := r.names("dst/copy")[0]
-	for range 4 { // of which the target keeps the newest 2
+	for range 4 { // the target keeps the newest 2
 		r.now += 3600
 		run, _ := r.run(t)
 		require.Equal(t, outcome.Done, run.Outcome, run)
@@ -241,7 +245,7 @@ func TestDrillBesideARun(t *testing.T) {
 	r.SetFiles("src/a@"+newest, source)
 	r.SetFiles("dst/copy/a@"+newest, there)
 	close(goOn)
-	<-began // of the second copy
+	<-began // the drill of the second copy
 	require.NoError(t, <-ended)
 	r.now += 3600
 	r.run(t)
@@ -269,8 +273,8 @@ func TestDrillIsInterrupted(t *testing.T) {
 	}
 }
 
-// failing makes an operation fail after some successful calls. zfs.OpGet means that of clones,
-// before one is read.
+// failing makes an operation fail after the given number of successful calls. For zfs.OpGet, it
+// counts only the calls for a drill clone.
 func (r *replica) failing(on string, after int, err error) {
 	around := r.Around
 	r.Around = func(c context.Context, op string, names []string, do func() error) error {
@@ -283,8 +287,8 @@ func (r *replica) failing(on string, after int, err error) {
 	}
 }
 
-// If a copy cannot be cloned, opened or inspected, its state is unknown. A read error makes it
-// bad.
+// TestDrillCannotTell expects that if a copy cannot be cloned, opened or inspected, its state is
+// unknown. A read error makes it bad.
 func TestDrillCannotTell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -306,7 +310,7 @@ func TestDrillCannotTell(t *testing.T) {
 	}
 }
 
-// A command is not run again after a lost connection.
+// TestDrillCommandRunsOnce expects that a command is not repeated after a lost connection.
 func TestDrillCommandRunsOnce(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
@@ -324,7 +328,8 @@ func TestDrillCommandRunsOnce(t *testing.T) {
 	require.Equal(t, len(d.Copies), runs)
 }
 
-// A known difference makes a copy bad, even if no path is known.
+// TestDrillDiffersWithoutNames expects that a known difference makes a copy bad, even if no path is
+// known.
 func TestDrillDiffersWithoutNames(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
@@ -336,7 +341,8 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	require.True(t, d.Copies[0].Compared)
 }
 
-// A copy that was never drilled, or drilled in the future, is not verified.
+// TestDrillStatusDoubts expects that a copy that was never drilled, or drilled in the future, is
+// not verified.
 func TestDrillStatusDoubts(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
@@ -357,7 +363,8 @@ func TestDrillStatusDoubts(t *testing.T) {
 	require.True(t, at(9).Late)
 }
 
-// Snapshots of heal, which can be neither mounted nor cloned, are skipped.
+// TestDrillPassesOverWhatIsHealedThrough expects that heal snapshots are skipped, because they can
+// be neither mounted nor cloned.
 func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
@@ -370,8 +377,8 @@ func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// Drill clones are listed. With release, clones of unknown jobs are destroyed, and clones without
-// the property never.
+// TestHoldsOfDrills expects that drill clones are listed. With release, clones of unknown jobs are
+// destroyed, unless they lack the property of drill clones.
 func TestHoldsOfDrills(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
@@ -407,7 +414,8 @@ type read struct {
 
 func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
-// The progress of a drill is reported like that of a transfer, for files and streams.
+// TestDrillTellsHowFarItIs expects that a drill reports progress like a transfer, for files and
+// streams.
 func TestDrillTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})

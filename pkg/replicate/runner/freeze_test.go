@@ -21,7 +21,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestMain makes this test binary the watchdog if it is started as one.
+// TestMain runs this test binary as the watchdog if its only argument is guard.Verb.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == guard.Verb {
 		if err := guard.Serve(os.Stdin, os.Stdout); err != nil {
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// application returns a freeze that fails if a file says so, and logs its calls.
+// application returns a freeze that logs its calls in dir. A call fails if dir has a file with the
+// call's name.
 func application(dir, name string, datasets ...string) replicate.Freeze {
 	do := func(what string) []string {
 		return []string{"/bin/sh", "-c", `echo $1 >>"$0/log"; test ! -e "$0/$1"`, dir, what + "-" + name}
@@ -50,7 +51,7 @@ func newFrozen(t *testing.T, applications ...func(dir string) replicate.Freeze) 
 	return newReplica(t, j), dir
 }
 
-// done returns the log since the last call.
+// done returns the log lines since the last call, and deletes the log.
 func done(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -78,7 +79,8 @@ func (r *replica) consistent(t *testing.T) (out []string) {
 	return out
 }
 
-// Snapshots of an application are taken while it is frozen, and marked. Others are not marked.
+// TestFrozenSnapshots expects that an application is frozen while its snapshots are taken, and that
+// only these snapshots are marked.
 func TestFrozenSnapshots(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
@@ -100,7 +102,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, 1, run.Frozen[0].Datasets)
 	require.Positive(t, run.Frozen[0].Seconds)
 
-	// What cannot be frozen has nothing taken, and ends the run.
+	// If a freeze fails, the run takes no snapshot of the application and ends as refused.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "freeze-vm"), nil, 0o600))
 	r.now += 3600
 	run, _ = r.run(t)
@@ -111,7 +113,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Len(t, r.names("src/a"), 1)
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of what has arrived")
 
-	// Or it is taken, and said not to be consistent.
+	// With OnFailure "continue", the run takes the snapshots and marks them as not consistent.
 	r.job.Freeze[1].OnFailure = "continue"
 	r.now += 3600
 	run, _ = r.run(t)
@@ -122,7 +124,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, []string{"", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name)})
 	require.Len(t, r.state()["src/a"], 3, "bookmarks, too")
 
-	// What could not be thawed fails the run, though the snapshots are there.
+	// A failed thaw fails the run, although it took the snapshots.
 	require.NoError(t, os.Remove(filepath.Join(dir, "freeze-vm")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "thaw-vm"), nil, 0o600))
 	r.now += 3600
@@ -133,7 +135,8 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, 3, run.Targets[0].Sent)
 }
 
-// A refused snapshot of another dataset does not affect an application. One of its own does.
+// TestFrozenByHalves expects that a refused snapshot affects an application only if it is a
+// snapshot of the application's datasets.
 func TestFrozenByHalves(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
@@ -162,8 +165,8 @@ func TestFrozenByHalves(t *testing.T) {
 	require.Equal(t, []string{"src/a false"}, r.consistent(t)[:1])
 }
 
-// If one dataset of an application changed, all are snapshotted. If none did, the application is
-// not frozen.
+// TestFrozenUnchanged expects that if one dataset of an application changed, all its datasets are
+// snapshotted. If none changed, the application is not frozen.
 func TestFrozenUnchanged(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
@@ -187,7 +190,8 @@ func TestFrozenUnchanged(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 }
 
-// A later snapshot of others hides no change, and neither does the absence of a target.
+// TestFrozenAlone expects that changes are found even if other datasets have later snapshots, and
+// without a target.
 func TestFrozenAlone(t *testing.T) {
 	t.Parallel()
 	r, _ := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
@@ -207,7 +211,7 @@ func TestFrozenAlone(t *testing.T) {
 	require.Equal(t, []string{"src/a true"}, r.consistent(t))
 }
 
-// A preview freezes nothing and lists what a run would freeze.
+// TestFrozenPreview expects that a preview lists what a run would freeze, and freezes nothing.
 func TestFrozenPreview(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
@@ -218,8 +222,8 @@ func TestFrozenPreview(t *testing.T) {
 	require.Empty(t, done(t, dir))
 }
 
-// A freeze with missing datasets freezes nothing. Its job takes no snapshot or marks it as not
-// consistent, and a preview reports it.
+// TestFreezeOfWhatIsNotThere expects that a freeze with missing datasets freezes nothing. The job
+// takes no snapshot or marks it as not consistent, and a preview reports it.
 func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
@@ -245,7 +249,7 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.Equal(t, []string{"src/a false"}, r.consistent(t), "half of an application is none")
 	require.Empty(t, done(t, dir))
 
-	// Once all is there, also where there is nothing to take of it, all is well.
+	// If all datasets exist, the run succeeds, even without changes.
 	for _, n := range []string{"wall", "nosuch"} {
 		r.Create("src/"+n, nil)
 	}
@@ -279,7 +283,8 @@ func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	return bolted{st.(captured).Local}, err
 }
 
-// A preview reports that a restricted key forbids freezing, as a run does.
+// TestFreezeByRestrictedKey expects that a preview and a run report that a restricted key forbids
+// freezing.
 func TestFreezeByRestrictedKey(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db") })

@@ -36,8 +36,8 @@ func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	return st.Copy(source, "t")
 }
 
-// The next run places a hold that failed, or was not tried because the run was killed, even if it
-// sends nothing.
+// TestHoldIsPlacedLater expects that the next run places a hold that failed, or that a killed run
+// did not place, even if it sends nothing.
 func TestHoldIsPlacedLater(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
@@ -59,8 +59,9 @@ func TestHoldIsPlacedLater(t *testing.T) {
 	}
 }
 
-// A connection that is lost after the streams prevents no hold, bookmark, release or retention. If
-// it is lost again, that is reported, and the next run catches up.
+// TestWhatFollowsTheStreamsBearsALostConnection loses the connection after the streams, and expects
+// zxfer to retry holds, bookmarks, releases and retention. If the connection is lost again, the run
+// reports it and the next run catches up.
 func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	t.Parallel()
 	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
@@ -99,8 +100,8 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	}
 }
 
-// If one side cannot hold, the holds of the other still move. Otherwise they would accumulate and
-// block retention.
+// TestHoldsDoNotPileUp expects that if one side cannot hold, the holds of the other still move.
+// Otherwise, they would accumulate and block retention.
 func TestHoldsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
@@ -123,7 +124,8 @@ func TestHoldsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// Holds follow the job's setting even if the incremental source stays the same.
+// TestHoldsFollowTheSetting expects that holds follow the job's setting even if the incremental
+// source is unchanged.
 func TestHoldsFollowTheSetting(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -155,8 +157,9 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
 }
 
-// A renamed dataset keeps its incremental source: through its hold even if holds --gc runs before
-// the copy is renamed, and without holds through the state.
+// TestRenamedKeepsItsBase expects that a renamed dataset keeps its incremental source. Its hold
+// protects it even if holds --gc runs before the copy is renamed, and without holds the job's state
+// does.
 func TestRenamedKeepsItsBase(t *testing.T) {
 	t.Parallel()
 	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
@@ -203,8 +206,9 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// Bookmarks are kept if a target's next incremental send may need them, however long the target is
-// unreachable. Others are destroyed, or each run would add one.
+// TestBookmarksThatStay expects that bookmarks are kept if the next incremental send to a target
+// may need them, even if the target is unreachable for long. Other bookmarks are destroyed, because
+// each run would add one.
 func TestBookmarksThatStay(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -221,7 +225,7 @@ func TestBookmarksThatStay(t *testing.T) {
 	r.destroy("src@s1") // by hand
 	require.Equal(t, []string{"zxfer:j:s1", "zxfer:j:s21"}, r.names("src", zfs.Bookmark))
 	r.away = ""
-	r.Set("dst/copy", "written", "100") // which stops t
+	r.Set("dst/copy", "written", "100") // target t conflicts with this change
 	r.snapshot("src", "s22")
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Targets[0].Failed)
@@ -235,7 +239,8 @@ func TestBookmarksThatStay(t *testing.T) {
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
-// The source keeps what an interrupted receive needs until the receive is complete.
+// TestWhatAnInterruptedReceiveNeeded expects the source to keep the snapshots of an interrupted
+// receive until the receive is complete.
 func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -265,7 +270,7 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }
 
-// A job that runs during holds --gc keeps its holds.
+// TestGCBesideARun expects that a job that runs during holds --gc keeps its holds.
 func TestGCBesideARun(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -283,7 +288,8 @@ func TestGCBesideARun(t *testing.T) {
 	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
 }
 
-// Patterns that select nothing by mistake do not delete records.
+// TestPatternsThatSelectNothing expects that if patterns select nothing by mistake, no records are
+// deleted.
 func TestPatternsThatSelectNothing(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

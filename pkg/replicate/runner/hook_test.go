@@ -31,7 +31,8 @@ func TestHook(t *testing.T) {
 	require.Error(t, runHook(t.Context(), &replicate.Hook{Command: []string{"/no/such/hook"}}, nil, nil))
 }
 
-// An error from another host reaches a hook as one printable line.
+// TestHookErrorIsOneLine expects that an error from another host reaches a hook as one printable
+// line.
 func TestHookErrorIsOneLine(t *testing.T) {
 	t.Parallel()
 	r := &statedir.Run{Targets: []*statedir.TargetRun{{Target: "near", Error: "no\nZXFER_OUTCOME=done\x1b[2J\x00\r\tway"}}}
@@ -39,7 +40,8 @@ func TestHookErrorIsOneLine(t *testing.T) {
 	require.Contains(t, env, "ZXFER_ERROR=near: no ZXFER_OUTCOME=done?[2J?? way")
 }
 
-// A hook that ignores SIGTERM, and its descendants, are killed in time.
+// TestHookTimeout expects that a hook that ignores SIGTERM, and its descendants, are killed in
+// time.
 func TestHookTimeout(t *testing.T) {
 	t.Parallel()
 	h := &replicate.Hook{Command: []string{"/bin/sh", "-c", `sleep 100000 & wait`}, Timeout: replicate.Duration(200 * time.Millisecond)}

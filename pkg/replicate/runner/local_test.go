@@ -30,8 +30,8 @@ func (r *replica) status(t *testing.T) *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0).UTC(), nil).Jobs[0]
 }
 
-// A job without a target takes and destroys its own snapshots by its retention. It keeps held
-// snapshots and those of others.
+// TestLocalJob expects that a job without a target takes snapshots and destroys them by its
+// retention policy. It keeps held and foreign snapshots.
 func TestLocalJob(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
@@ -64,7 +64,8 @@ func TestLocalJob(t *testing.T) {
 	require.Contains(t, string(statedir.Metrics([]*statedir.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
-// An unchanged dataset needs no snapshot, is not late, and is not listed again.
+// TestLocalUnchanged expects that an unchanged dataset needs no snapshot, is not late, and is not
+// listed again.
 func TestLocalUnchanged(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
@@ -85,7 +86,7 @@ func TestLocalUnchanged(t *testing.T) {
 	}
 }
 
-// A job with only retention takes no snapshot.
+// TestLocalRetention expects that a job with only retention takes no snapshot.
 func TestLocalRetention(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, adopting())
@@ -109,7 +110,8 @@ func (r *replica) preview(t *testing.T) (*Preview, error) {
 	return r.runner(t).Preview(t.Context(), r.job)
 }
 
-// If no snapshot can be taken, the dataset becomes late, with the reason.
+// TestLocalSnapshotFails expects that if no snapshot can be taken, the dataset becomes late, with
+// the reason.
 func TestLocalSnapshotFails(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
@@ -136,8 +138,8 @@ func TestLocalSnapshotFails(t *testing.T) {
 	require.Contains(t, st.Datasets[1].Error, "a receive into it")
 }
 
-// A job that lost its targets no longer needs their holds. A job that gets a target behaves like
-// any other.
+// TestTargetsComeAndGo expects that a job that lost its targets no longer needs their holds. A job
+// that gets a target behaves like any other.
 func TestTargetsComeAndGo(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
@@ -167,7 +169,8 @@ func TestTargetsComeAndGo(t *testing.T) {
 	require.Equal(t, []string{"t"}, tosOf(r.status(t)))
 }
 
-// Holds of another host's job in a shared file are never released.
+// TestHoldsOfOtherHosts expects that holds of another host's job in a shared file are never
+// released.
 func TestHoldsOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})

@@ -36,12 +36,13 @@ func (r *replica) drop(dataset string, names ...string) {
 	}
 }
 
-// A mirror destroys only what the source no longer has.
+// TestMirrorFollowsTheSource expects that a mirror destroys only snapshots that no longer exist on
+// the source.
 func TestMirrorFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(r *replica)
-		left   []string // of dst/copy/a
+		left   []string // remaining snapshots of dst/copy/a
 		fails  string
 	}{
 		"nothing":            {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
@@ -86,7 +87,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 			if c.fails == "" {
 				require.Len(t, at.Remove, len(r.names("dst/copy/a"))-len(c.left), "%v", at.KeepReasons)
 			}
-			for range 2 { // and no later run does more
+			for range 2 { // later runs destroy nothing more
 				run, _ := r.run(t)
 				if c.fails != "" {
 					require.Regexp(t, "^mirror: .*"+c.fails, run.Targets[0].Error)
@@ -98,7 +99,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 				r.now += 100
 			}
 			require.Len(t, r.names("dst/copy"), 5)
-			if c.fails != "" { // once, where somebody says so
+			if c.fails != "" { // once, after an explicit command
 				had := r.names("src/a")
 				_, err = r.runner(t).Prune(t.Context(), r.job, false, true)
 				require.NoError(t, err)
@@ -128,7 +129,8 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	return last
 }
 
-// An orphan is destroyed only after its time, and reported until then.
+// TestACopyGoesInTime expects that an orphan is destroyed only after its time, and reported until
+// then.
 func TestACopyGoesInTime(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -204,7 +206,8 @@ func TestCopiesThatStay(t *testing.T) {
 	}
 }
 
-// Nothing is destroyed without a listing or because of a wrong clock.
+// TestNothingGoesUnseen expects that nothing is destroyed without a listing or because of a wrong
+// clock.
 func TestNothingGoesUnseen(t *testing.T) {
 	t.Parallel()
 	t.Run("the source is away", func(t *testing.T) {
@@ -292,7 +295,8 @@ func TestNothingGoesUnseen(t *testing.T) {
 	})
 }
 
-// With retention, it decides which snapshots are kept. Orphans are destroyed anyway.
+// TestRetentionAndOrphans expects that retention decides which snapshots are kept, and that orphans
+// are destroyed regardless of it.
 func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -305,7 +309,8 @@ func TestRetentionAndOrphans(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
 
-// If the root of the source was recreated, the copies of its former descendants are kept.
+// TestTheCopiesOfALostSourceStay expects that if the root of the source was recreated, the copies
+// of its former descendants are kept.
 func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	t.Parallel()
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
@@ -328,7 +333,7 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	}
 }
 
-// A copy that was written to is kept.
+// TestACopyThatWasWrittenToStays expects that a copy that was written to is kept.
 func TestACopyThatWasWrittenToStays(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
@@ -343,7 +348,8 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 }
 
-// A new mirror does not mistake a restored source for the origin of the copy.
+// TestAMirrorThatIsNewKnowsARestoredSource expects that a new mirror does not mistake a restored
+// source for the origin of the copy.
 func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"known": false, "without records": true} {

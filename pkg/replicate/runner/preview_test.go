@@ -22,8 +22,8 @@ func (r *replica) snapshots() (all []string) {
 	return all
 }
 
-// A run destroys exactly what check predicts, including the snapshots that the run takes and
-// sends, on both sides.
+// TestPreviewForetellsRetention expects that a run destroys exactly what check predicts, including
+// the snapshots that the run takes and sends, on both sides.
 func TestPreviewForetellsRetention(t *testing.T) {
 	t.Parallel()
 	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}

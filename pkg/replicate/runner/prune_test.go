@@ -21,8 +21,8 @@ func TestBusyOf(t *testing.T) {
 	require.Empty(t, busyOf(errors.New("no")))
 }
 
-// TestPruneLimit changes the retention policy so that a run would destroy more snapshots
-// than prune_limit allows. Only an explicit command destroys them.
+// TestPruneLimit changes the retention policy so that a run would destroy more snapshots than
+// prune_limit allows. It expects that only an explicit command destroys them.
 func TestPruneLimit(t *testing.T) {
 	t.Parallel()
 	limit := 3

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestCopyOfRecreatedSourceIsRenamed renames the copy of a source that was destroyed and recreated,
-// whatever happened in between.
+// TestCopyOfRecreatedSourceIsRenamed recreates a source or target dataset in several ways, and
+// expects that the run renames one copy.
 func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 
 const renewMetrics = "UPDATE_GOLDEN=1 go test ./pkg/replicate/runner -run TestMetricsReference"
 
-// docs/reference/output.md lists all metrics, with their help.
+// TestMetricsReference expects docs/reference/output.md to list all metrics with their help.
 func TestMetricsReference(t *testing.T) {
 	t.Parallel()
 	text, err := Metrics(&replicate.File{}, t.TempDir(), time.Unix(0, 0))

@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// encryptedReplica returns a job that has sent an encrypted dataset, src/a, once.
+// encryptedReplica returns a replica that has sent an encrypted dataset, src/a, once.
 func encryptedReplica(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
@@ -26,8 +26,8 @@ func encryptedReplica(t *testing.T) *replica {
 	return r
 }
 
-// A changed key of a copy is reported at the next incremental send, however many runs had nothing
-// to send.
+// TestKeyChangedWhileNothingWasSent expects that a changed key of a copy is reported at the next
+// incremental send, even if runs with nothing to send came first.
 func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)
@@ -54,7 +54,8 @@ func TestKeyChangedWhileNothingWasSent(t *testing.T) {
 	require.Len(t, r.Versions("dst/copy/a"), 2)
 }
 
-// An encryption root has a dataset's name. Renaming the copies and the job changes no key.
+// TestRenamedCopiesKeepTheirKeys expects that renaming the copies and the job changes no key,
+// although an encryption root is recorded by its name.
 func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)
@@ -70,8 +71,8 @@ func TestRenamedCopiesKeepTheirKeys(t *testing.T) {
 	require.Len(t, r.Versions("dst/new/a"), 2)
 }
 
-// With first = "fail", a missing copy is refused with commands that send it. Others continue, and
-// so does this one once it was sent.
+// TestFirstFail expects that with first = "fail", a missing copy is refused with commands that send
+// it. Other datasets continue, and so does this one after it was sent.
 func TestFirstFail(t *testing.T) {
 	t.Parallel()
 	j := adopting()
@@ -112,7 +113,7 @@ func TestFirstFail(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3"}, r.names("dst/copy"))
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 
-	// A dataset that was renamed is told as such: its copy is not gone.
+	// A renamed dataset is reported as renamed: its copy is not missing.
 	r.rename("src/a", "src/b")
 	r.Copy("src/b", "dst/copy/a", "s1", "s2")
 	run, _ = r.run(t)
@@ -120,8 +121,8 @@ func TestFirstFail(t *testing.T) {
 	require.Equal(t, replicate.Renamed, run.Targets[0].Datasets[0].Conflict)
 }
 
-// reviewed returns the work of a run that reviews the plan of n datasets and records their
-// results.
+// reviewed returns a function that reviews the plan of n datasets and records their results, as a
+// run does.
 func reviewed(t *testing.T, n int) func() {
 	j := &replicate.Job{Name: "j", Source: "src", Targets: []replicate.Target{{Name: "t", To: "dst"}}, Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}}
 	scope, err := j.Scope()
@@ -143,7 +144,7 @@ func reviewed(t *testing.T, n int) func() {
 	}
 }
 
-// TestManyDatasetsAreReviewed checks that a run does not search all datasets for each one.
+// TestManyDatasetsAreReviewed expects that a run does not search all datasets for each one.
 func TestManyDatasetsAreReviewed(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 1000, func(n int) func() { return reviewed(t, n) })
 }

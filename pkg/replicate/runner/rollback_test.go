@@ -28,8 +28,8 @@ func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	return rep
 }
 
-// TestAJobGoesOnAfterARollback rolls a job's source back to a snapshot of its copy. The next run
-// sends incrementally, and no hold is left.
+// TestAJobGoesOnAfterARollback rolls a job's source back to a snapshot of its copy. It expects that
+// the next run sends incrementally and leaves no hold.
 func TestAJobGoesOnAfterARollback(t *testing.T) {
 	t.Parallel()
 	for name, older := range map[string]bool{"to the newest of the copy": false, "to an older one of the copy": true} {
@@ -85,7 +85,7 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	r.take("s2")
 	r.run(t)
 	r.rollBack(t, "s1")
-	// The copy is rolled back too, as by hand.
+	// The user rolls the copy back too.
 	require.NoError(t, r.Hold(t.Context(), replicate.Tag("j", "t"), []string{"dst/copy/a@s1"}))
 	r.unhold("dst/copy/a@s2")
 	r.destroy("dst/copy/a@s2")
@@ -95,12 +95,12 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldBy(t, "src/a", "dst/copy/a"))
 }
 
-// TestAChangeOfTheLastSecondsGetsASnapshot takes a snapshot although "written" does not show the
+// TestAChangeOfTheLastSecondsGetsASnapshot expects a snapshot although "written" does not show the
 // change yet.
 func TestAChangeOfTheLastSecondsGetsASnapshot(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M%S", SkipUnchanged: true}})
-	for range 3 { // until what is settled is known
+	for range 3 { // until the records of unchanged datasets are complete
 		r.run(t)
 		r.now += 100
 	}

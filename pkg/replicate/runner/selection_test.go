@@ -26,8 +26,8 @@ func (r *replica) mark(dataset, property, value string) {
 	})
 }
 
-// chosen returns a replica whose target t takes all datasets and u the marked ones, both without
-// scratch.
+// chosen returns a replica with two targets. Target t selects all datasets and u the marked ones,
+// both without scratch.
 func chosen(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
@@ -50,8 +50,9 @@ func (r *replica) everywhere(name string) {
 	}
 }
 
-// A target has its own choice of datasets, for which no run lists more. Excluded datasets are not
-// late there and have no holds for it. If the mark is removed, the copy is kept.
+// TestTargetsOfTheirOwn expects that each target selects its own datasets, and that no run lists
+// more. Excluded datasets are not late and have no holds for the target, and if the mark is
+// removed, the copy is kept.
 func TestTargetsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
@@ -85,7 +86,7 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	s = StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 	require.False(t, slices.ContainsFunc(s.Jobs[0].Datasets, func(d *DatasetStatus) bool { return d.To == "u" && d.Source == "src/b/c" }))
 
-	// The bookmarks that nothing begins with go all the same.
+	// Bookmarks that no incremental send needs are destroyed.
 	for i := range 4 {
 		r.now += 10
 		r.everywhere("s" + string(rune('5'+i)))
@@ -95,8 +96,8 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	require.Len(t, r.names("src/b", zfs.Bookmark), 1)
 }
 
-// A job with property takes the datasets that have it, set or inherited. If no dataset has it, the
-// job is refused with a hint.
+// TestJobOfAProperty expects that a job with property selects the datasets that have it, set or
+// inherited. If no dataset has it, the job is refused with a hint.
 func TestJobOfAProperty(t *testing.T) {
 	t.Parallel()
 	j := adopting()
@@ -115,7 +116,8 @@ func TestJobOfAProperty(t *testing.T) {
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/b", "dst/copy/b/c"}, r.datasets("dst"))
 }
 
-// A target that excludes all datasets fails, and no other does.
+// TestTargetThatTakesNothing expects that a target that excludes all datasets fails, without
+// affecting other targets.
 func TestTargetThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
@@ -130,8 +132,9 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	require.Error(t, p.Err())
 }
 
-// Each target limits the number, age or names of snapshots. The most recent one is always sent,
-// and neither retention nor a later run misses the others.
+// TestSnapshotsOfTargets expects that each target limits the number, age or names of snapshots. The
+// most recent selected snapshot is always sent, and neither retention nor a later run requires the
+// others.
 func TestSnapshotsOfTargets(t *testing.T) {
 	t.Parallel()
 	j := adopting()
@@ -139,7 +142,7 @@ func TestSnapshotsOfTargets(t *testing.T) {
 	j.Snapshots.Adopt = []string{"*"}
 	r := newReplica(t, j)
 	target := func(name string, s replicate.TargetSnapshots) replicate.Target {
-		r.Create("p"+name, nil) // a pool of its own
+		r.Create("p"+name, nil) // a separate pool
 		return replicate.Target{Name: name, To: "p" + name + "/c", Snapshots: s}
 	}
 	r.job.Targets = []replicate.Target{

@@ -22,9 +22,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// After an interrupted stream the target has some of its snapshots, and while it is unreachable
-// nobody knows which. Retention on the source keeps all of them, or the most recent common
-// snapshot could be lost.
+// TestCutAndThenAway interrupts a stream and makes the target unreachable, so its snapshots are
+// unknown. It expects the source to keep all snapshots of the stream, because one of them may be
+// the most recent common snapshot.
 func TestCutAndThenAway(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -65,7 +65,8 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Zero(t, r.arrival(t, "src").Sending)
 }
 
-// After a signal before the first stream, the next run sends everything.
+// TestAnInterruptedRunSaysWhatResumes sends a signal before the first stream, and expects the next
+// run to send everything.
 func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
@@ -77,7 +78,7 @@ func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
 	require.Contains(t, fault.HintOf(err), "the same command, resumes")
 }
 
-// Commands in hints name this job file and state directory.
+// TestHintsNameTheJobFile expects that commands in hints name this job file and state directory.
 func TestHintsNameTheJobFile(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -93,8 +94,9 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.Equal(t, "wait until it ends: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
-// Without retention on a target, its snapshots are not listed, except for datasets whose most
-// recent snapshot the source lacks: an older common snapshot may exist.
+// TestHistoriesOfATargetWithoutRetention expects that without retention on a target, its snapshots
+// are listed only for datasets whose most recent snapshot is missing on the source. An older common
+// snapshot may exist.
 func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
@@ -154,7 +156,8 @@ func (r told) Finished(_ int, result *job.StepResult) {
 
 func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
-// A run reports its transfers to a target like a transfer of its own.
+// TestARunTellsOfItsTransfers expects that a run reports its transfers to the reporter of each
+// target.
 func TestARunTellsOfItsTransfers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -164,7 +167,7 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	var mu sync.Mutex
 	run.Reporter = func(name, target string) job.Reporter {
 		if target == "" {
-			return nil // only the log is told
+			return nil // only the log gets a report
 		}
 		return told{name + " to " + target, &mu, &all}
 	}
@@ -173,7 +176,8 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
 }
 
-// If the result of a batch could not be inspected, earlier errors are still reported.
+// TestRecordOfABatchThatWasStopped expects that earlier errors are reported even if the result of a
+// batch could not be inspected.
 func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	t.Parallel()
 	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
@@ -186,8 +190,8 @@ func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
 }
 
-// If the target has no space for one dataset, the others and retention continue, and retention may
-// free space.
+// TestNoRoomForOne expects that if the target has no space for one dataset, the others and
+// retention continue. Retention may free space.
 func TestNoRoomForOne(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
@@ -218,7 +222,7 @@ func TestNoRoomForOne(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3"}, r.names("dst/copy/b"))
 }
 
-// A target with much to send does not delay one with little.
+// TestGateIsFair expects that a target with much to send does not delay a target with little.
 func TestGateIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +250,7 @@ func TestGateIsFair(t *testing.T) {
 		}
 		want("small")
 		g.mu.Lock()
-		g.running["busy"]++ // as if another of its datasets moved
+		g.running["busy"]++ // as if another dataset of this target were being sent
 		g.mu.Unlock()
 		release()
 		wg.Wait()

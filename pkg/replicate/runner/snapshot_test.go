@@ -16,8 +16,8 @@ func taking() replicate.Job {
 	return replicate.Job{Schedule: "hourly", Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}}
 }
 
-// A dataset that cannot be snapshotted does not affect the others. Its copy becomes late although
-// all existing snapshots were sent.
+// TestSnapshotsOfTheOthers expects that a dataset that cannot be snapshotted does not affect the
+// others. Its copy becomes late although all existing snapshots were sent.
 func TestSnapshotsOfTheOthers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -44,7 +44,8 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	}
 }
 
-// A dataset that a restore is receiving is not snapshotted. The others are, and afterwards all.
+// TestSnapshotsBesideARestore expects that a dataset that a restore is receiving is not
+// snapshotted. The others are, and after the restore, all datasets are.
 func TestSnapshotsBesideARestore(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -67,7 +68,8 @@ func TestSnapshotsBesideARestore(t *testing.T) {
 	require.Len(t, r.names("src/b"), 2)
 }
 
-// A dataset that is destroyed between listing and snapshot is not a failure.
+// TestSnapshotsBesideADestroy expects that a dataset that is destroyed between listing and snapshot
+// is not a failure.
 func TestSnapshotsBesideADestroy(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -87,8 +89,8 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	require.Len(t, r.names("src/a"), 2)
 }
 
-// A dataset that appears during the snapshots is sent in the same run and recorded. Otherwise its
-// old holds would be permanent.
+// TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards expects that a dataset that appears during the
+// snapshots is sent in the same run and recorded. Otherwise its old holds would be permanent.
 func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, taking())
@@ -106,7 +108,8 @@ func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
 	require.Len(t, r.arrival(t, "src/new").Held, 1)
 }
 
-// A dataset name that is too long for the template does not prevent other snapshots.
+// TestSnapshotOfALongName expects that a dataset name that is too long for the template does not
+// prevent other snapshots.
 func TestSnapshotOfALongName(t *testing.T) {
 	t.Parallel()
 	r := aloneReplica(t, taking())
@@ -121,7 +124,8 @@ func TestSnapshotOfALongName(t *testing.T) {
 	}
 }
 
-// A name that is too long fails the job with exit code 1, not 2. Others arrive.
+// TestANameIsTooLong expects that a name that is too long fails the job with exit code 1, not 2.
+// Others arrive.
 func TestANameIsTooLong(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

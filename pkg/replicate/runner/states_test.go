@@ -39,7 +39,8 @@ func states(j *JobStatus) (out []string) {
 	return out
 }
 
-// A dataset that failed in the last run is failed, even if it is not late yet.
+// TestStatusFailed expects the state failed for a dataset that failed in the last run, even if it
+// is not late yet.
 func TestStatusFailed(t *testing.T) {
 	t.Parallel()
 	for ended, err := range map[string]error{
@@ -62,11 +63,12 @@ func TestStatusFailed(t *testing.T) {
 	js := standing(st)
 	require.Equal(t, OK, js.State)
 	require.False(t, js.Failed)
-	st.Copy("tank", "near").Error = "no space" // as an older version wrote it
+	st.Copy("tank", "near").Error = "no space" // the format of an older version
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 
-// An unreachable host is one problem: of a target, of two targets, or of many datasets.
+// TestProblemsAreToldOnce expects that an unreachable host is one problem, of one target, of two
+// targets, or of many datasets.
 func TestProblemsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{"tank", "tank/a", "tank/b"}
@@ -99,8 +101,8 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
 }
 
-// An error that ended a run early applies to all datasets. A dataset that a run skips did not fail
-// in it.
+// TestStatusOfWhatWasNotTried expects that an error that ended a run early applies to all datasets.
+// A dataset that a run skips did not fail in it.
 func TestStatusOfWhatWasNotTried(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
@@ -124,7 +126,7 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 	require.Empty(t, js.Problems)
 }
 
-// A failure of retention concerns the target and no dataset.
+// TestStatusOfRetention expects that a failure of retention concerns the target and no dataset.
 func TestStatusOfRetention(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
@@ -135,7 +137,8 @@ func TestStatusOfRetention(t *testing.T) {
 	require.Equal(t, "retention: too many", js.Problems[0].Error)
 }
 
-// The warning level is grace plus jitter, the critical level one more run.
+// TestLagLevels expects the warning level to be grace plus jitter, and the critical level one run
+// more.
 func TestLagLevels(t *testing.T) {
 	t.Parallel()
 	st := ran(outcome.Done)
@@ -150,8 +153,8 @@ func TestLagLevels(t *testing.T) {
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 
-// Hints can be pasted: for a modified copy they name its snapshot, for a renamed source both names
-// of its copy.
+// TestHintsNameWhatThereIs expects hints that can be pasted. For a modified copy they contain its
+// snapshot, for a renamed source both names of its copy.
 func TestHintsNameWhatThereIs(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())

@@ -55,8 +55,8 @@ func TestStatusLateness(t *testing.T) {
 	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, statusTimes{now: eight}).Late)
 }
 
-// A dataset that never arrived is late from its first attempt, and critical after a second missed
-// run. So is one that arrived in the future.
+// TestStatusOfWhatNeverArrived expects that a dataset that never arrived is late from its first
+// attempt, and critical after a second missed run. The same applies if it arrived in the future.
 func TestStatusOfWhatNeverArrived(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -108,7 +108,8 @@ func TestShortenedStatus(t *testing.T) {
 	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
 }
 
-// Records that are damaged or of another version affect only their job.
+// TestStatusOfUnreadableRecords expects that records that are damaged or of another version affect
+// only their job.
 func TestStatusOfUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,7 +127,8 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
 }
 
-// Before the first run there is no state directory. The known metrics are still written.
+// TestMetricsBeforeTheFirstRun expects that the known metrics are written before the first run,
+// without a state directory.
 func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -137,7 +139,8 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }
 
-// Metrics state when a dataset or drill becomes late, since monitoring does not know the schedule.
+// TestMetricsSayWhatIsDue expects that metrics state when a dataset or drill becomes late, because
+// monitoring does not know the schedule.
 func TestMetricsSayWhatIsDue(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -167,8 +170,8 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	require.NotContains(t, string(text), "hand")
 }
 
-// A job with a schedule that never ran is late, and without one its state is unknown. The lock
-// shows a run or heal in progress.
+// TestStatusOfAFirstRun expects that a job that never ran is late if it has a schedule, and
+// otherwise unknown. The lock shows a run or heal in progress.
 func TestStatusOfAFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -193,8 +196,9 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	require.True(t, s.Late)
 }
 
-// The record lists pools with data errors, and status names the command to inspect them until they
-// are repaired. For an unreachable target the previous errors remain.
+// TestStatusOfDamagedPools expects that the record lists pools with data errors, and that status
+// names the command to inspect them until they are repaired. For an unreachable target, the
+// previous errors remain.
 func TestStatusOfDamagedPools(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
@@ -222,11 +226,11 @@ func TestStatusOfDamagedPools(t *testing.T) {
 		return nil
 	}
 	r.now += 60
-	r.run(t) // has nothing to send, asks, and is told nothing
+	r.run(t) // sends nothing, and gets no answer about the pool
 	damaged()
 	r.before = nil
 
-	// What is damaged of others is noted, and is not this job's state.
+	// Damage of other datasets becomes a note and does not affect this job's state.
 	r.Damaged.Things = r.Damaged.Things[1:]
 	r.now += 60
 	run, _ := r.run(t)
@@ -234,15 +238,16 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	require.Equal(t, []string{"pool dst has data errors outside of dst/copy: to list them there: zpool status -v dst"}, run.Notes)
 	require.Equal(t, OK, r.status(t).State)
 
-	// A target without data errors is not reached for nothing.
+	// If there is nothing to send and the target had no data errors, the run does not connect to
+	// it.
 	r.Damaged.Things = []zfs.Damaged{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}}
 	r.now += 60
 	r.run(t)
 	require.Equal(t, OK, r.status(t).State)
 }
 
-// Damage of the pool itself concerns each job on both sides, even if the text is the same, as for
-// an OpenZFS that cannot heal.
+// TestStatusOfDamageOfThePoolItself expects that damage of the pool itself concerns each job on
+// both sides, even if the text is the same. The hosts have an OpenZFS that cannot heal.
 func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Over random histories, a run that skips unchanged datasets has the same result as one that does
-// not.
+// TestUnchangedHistories expects that over random histories, a run that skips unchanged datasets
+// has the same result as one that does not.
 func TestUnchangedHistories(t *testing.T) {
 	t.Parallel()
 	jobs := map[string]replicate.Job{
@@ -40,7 +40,7 @@ func TestUnchangedHistories(t *testing.T) {
 	}
 }
 
-// history returns in how many runs datasets were skipped.
+// history returns the number of runs that skipped datasets.
 func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	t.Helper()
 	quick, slow := settledReplica(t, j), settledReplica(t, j)
@@ -76,7 +76,7 @@ func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	return skipped
 }
 
-// brief returns what a record must contain whether or not datasets were skipped.
+// brief returns the part of a record that must be the same with and without skipped datasets.
 func brief(r *statedir.Run) string {
 	out := fmt.Sprintln(r.Outcome, r.Error, r.Datasets, r.Snapshots, r.Pruned, r.Notes)
 	for _, t := range r.Targets {
@@ -85,7 +85,7 @@ func brief(r *statedir.Run) string {
 		for _, d := range t.Datasets {
 			all = append(all, fmt.Sprintln(d.Source, d.Snapshot, d.Outcome, d.Conflict, d.Error))
 		}
-		out += strings.Join(slices.Sorted(slices.Values(all)), "") // in any order of those that need each other not
+		out += strings.Join(slices.Sorted(slices.Values(all)), "") // independent datasets may be in any order
 	}
 	return out
 }

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// settle runs until no dataset is listed any more.
+// settle runs the job until no run lists a dataset.
 func (r *replica) settle(t *testing.T) {
 	t.Helper()
 	for range 4 {
@@ -50,7 +50,8 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 	return r
 }
 
-// A change of a dataset, on either side, makes the next run list only that one.
+// TestUnchangedInvalidation changes a dataset on either side, and expects that the next run lists
+// only this one.
 func TestUnchangedInvalidation(t *testing.T) {
 	t.Parallel()
 	both := []string{"dst/copy/c", "src/c"}
@@ -107,7 +108,7 @@ func TestUnchangedInvalidation(t *testing.T) {
 			run, looked := r.run(t)
 			switch tt.name {
 			case "the copy is gone", "a dataset more":
-				// What else the target has decides: it is looked at as a whole.
+				// The result depends on other target datasets, so the run lists the whole target.
 				require.NotContains(t, looked, "src/b")
 				require.Contains(t, looked, "dst/copy/b")
 				require.Equal(t, 1, run.Targets[0].Sent)
@@ -120,8 +121,8 @@ func TestUnchangedInvalidation(t *testing.T) {
 	}
 }
 
-// A promotion moves snapshots without changing the recorded properties of the clone. Its origin
-// shows it.
+// TestUnchangedPromotion expects that the next run notices a promotion. It changes no recorded
+// property of the clone except the origin.
 func TestUnchangedPromotion(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -136,8 +137,8 @@ func TestUnchangedPromotion(t *testing.T) {
 	require.Equal(t, []string{"dst/copy/c", "dst/copy/c2", "src/c", "src/c2"}, looked)
 }
 
-// A snapshot that retention cannot destroy is checked in every run, since the removal of a hold or
-// clone does not show in the dataset.
+// TestUnchangedHeld expects that a snapshot that retention cannot destroy is checked in every run,
+// because the removal of a hold or clone does not change the dataset's properties.
 func TestUnchangedHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -157,17 +158,17 @@ func TestUnchangedHeld(t *testing.T) {
 	r.settle(t)
 }
 
-// Holds and bookmarks do not change the recorded properties. A dataset that got or lost one is
-// still skipped, since there is nothing to do. Once there is, the run does the same as one without
-// a record.
+// TestUnchangedUnseen changes holds and bookmarks, which does not change the recorded properties.
+// It expects that the dataset is skipped until there is something to do, and then treated as
+// without a record.
 func TestUnchangedUnseen(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
 	base, mark := replicate.Tag("j", "t"), c+"#"+replicate.Tag("j", "s2")
 	type step struct {
 		change func(r *replica)
-		looked bool   // at c and its copy; else at nothing
-		result string // of c: sent, pruned on source and target; or the conflict
+		looked bool   // the run lists c and its copy, otherwise nothing
+		result string // for c: number sent, pruned on source and target, or the conflict
 	}
 	hold := func(s string) func(r *replica) {
 		return func(r *replica) { require.NoError(t, r.Hold(t.Context(), "mine", []string{s})) }
@@ -186,7 +187,7 @@ func TestUnchangedUnseen(t *testing.T) {
 	tests := map[string][]step{
 		"held on the source": {
 			{hold(c + "@s1"), false, "0 0 0"},
-			{snapshots("s3", "s4"), true, "1 1 2"}, // s1 would go; the bookmark of s2 goes
+			{snapshots("s3", "s4"), true, "1 1 2"}, // s1 is held; the bookmark of s2 is destroyed
 			{release("mine", c+"@s1"), true, "0 1 0"},
 		},
 		"held on the target": {
@@ -204,7 +205,7 @@ func TestUnchangedUnseen(t *testing.T) {
 		},
 		"the bookmark is gone, and then the base": {
 			{func(r *replica) { destroy(mark)(r); release(base, c+"@s2")(r) }, false, "0 0 0"},
-			{destroy(c + "@s2"), true, "0 0 0"}, // all that the source has is there
+			{destroy(c + "@s2"), true, "0 0 0"}, // the target has every snapshot of the source
 			{snapshots("s3"), true, "diverged"},
 		},
 		"the base is gone, the bookmark is not": {
@@ -242,7 +243,8 @@ func TestUnchangedUnseen(t *testing.T) {
 	}
 }
 
-// A hold that could not be released is retried in every run: its dataset is not skipped.
+// TestUnchangedReleaseFails expects that a failed release of a hold is retried in every run, so its
+// dataset is not skipped.
 func TestUnchangedReleaseFails(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -269,7 +271,8 @@ func TestUnchangedReleaseFails(t *testing.T) {
 	r.settle(t)
 }
 
-// If a run is interrupted at any point, a common snapshot is held.
+// TestACommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
+// snapshot is held.
 func TestACommonSnapshotIsAlwaysHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
@@ -286,7 +289,8 @@ func TestACommonSnapshotIsAlwaysHeld(t *testing.T) {
 	require.Equal(t, []string{zfs.OpHold + " src/c@s3", zfs.OpHold + " dst/copy/c@s3", zfs.OpRelease + " src/c@s2", zfs.OpRelease + " dst/copy/c@s2"}, done)
 }
 
-// Two changes within a second, with a run between them, are both found on either side.
+// TestUnchangedTwiceInASecond changes a dataset twice within a second, with a run in between. It
+// expects that both changes are found on either side.
 func TestUnchangedTwiceInASecond(t *testing.T) {
 	t.Parallel()
 	for name, snapshot := range map[string]func(r *replica, s string){
@@ -297,7 +301,7 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 			t.Parallel()
 			r := settledReplica(t, adopting())
 			r.now += 10
-			snapshot(r, "x3") // does not concern the job: nothing is to be done
+			snapshot(r, "x3") // the job does not select it, so there is nothing to do
 			run, _ := r.run(t)
 			require.Equal(t, 9, run.Targets[0].Unchanged)
 			snapshot(r, "s4")
@@ -308,7 +312,8 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 	}
 }
 
-// A job that takes a snapshot in every run skips nothing. A job with skip_unchanged does.
+// TestUnchangedTaking expects that a job that takes a snapshot in every run skips no dataset, and
+// that a job with skip_unchanged does.
 func TestUnchangedTaking(t *testing.T) {
 	t.Parallel()
 	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}

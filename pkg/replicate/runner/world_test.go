@@ -46,7 +46,7 @@ type replica struct {
 func newReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	j.Name, j.Source, j.Recursive, j.Parallel = "j", "src", true, 1
-	others := j.Targets // in pools of their own
+	others := j.Targets // in separate pools
 	j.Targets = append([]replicate.Target{{Name: "t", To: "dst/copy", Retention: &replicate.Grid{Last: 2}}}, others...)
 	r := &replica{Host: zfsmem.New("src", "src/a", "dst"), t: t, job: &j, dir: t.TempDir(), now: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC).Unix()}
 	r.Now = func() int64 { return r.now }
@@ -59,7 +59,7 @@ func newReplica(t *testing.T, j replicate.Job) *replica {
 		r.mu.Unlock()
 		for _, n := range names {
 			if away != "" && below(n, away) {
-				return errors.New("no route to host") // but the host, which others use, is there
+				return errors.New("no route to host") // only the dataset is missing, not the host, which others use
 			}
 		}
 		if before != nil {
@@ -204,9 +204,9 @@ func (r *replica) renameSnapshot(dataset, from, to string) {
 	})
 }
 
-// changed updates snapshots_changed as OpenZFS 2.3 was observed to do: when snapshots are taken,
-// received, renamed or destroyed, or leave in a promotion, but not for bookmarks and holds, nor
-// when they arrive in a promotion.
+// changed updates snapshots_changed like OpenZFS 2.3. The property changes when snapshots are
+// taken, received, renamed or destroyed, or leave in a promotion. It does not change for bookmarks
+// and holds, or when snapshots arrive in a promotion.
 func (r *replica) changed(d *zfs.Dataset) {
 	d.Properties[zfs.ChangedProperty] = zfs.Property{Value: fmt.Sprint(r.now), Source: "-"}
 }

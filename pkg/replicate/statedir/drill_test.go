@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// A copy that is not good determines the outcome, even if others were interrupted or the drill
-// stopped early.
+// TestNotGoodIsNotHidden expects that a copy that is not good determines the outcome, even if
+// others were interrupted or the drill stopped early.
 func TestNotGoodIsNotHidden(t *testing.T) {
 	t.Parallel()
 	copies := func(ended ...string) (out []*DrilledRun) {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If RECORD_TEST_LOCK names a directory, TestMain holds the lock of a job in it until its input
-// ends.
+// TestMain holds the lock of a job until its input ends if RECORD_TEST_LOCK names a directory.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("RECORD_TEST_LOCK"); dir != "" {
 		if _, err := Peek(filepath.Dir(dir), filepath.Base(dir)).Lock(context.Background(), false); err != nil {
@@ -27,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheHolderOfALockIsNamed lets another process hold the lock.
+// TestTheHolderOfALockIsNamed lets another process hold the lock, and expects the error to name its
+// command.
 func TestTheHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

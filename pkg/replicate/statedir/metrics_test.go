@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// No name adds a line, or makes the file invalid for the collector.
+// FuzzMetrics expects that no name adds a line, or makes the file invalid for the collector.
 func FuzzMetrics(f *testing.F) {
 	for _, odd := range []string{"home", "a\nevil 1", `a"} 1`, `\`, `\n`, "\xff", "\r", "{", "ä"} {
 		f.Add(odd, "tank/a", "near")

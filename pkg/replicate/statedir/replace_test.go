@@ -31,8 +31,8 @@ func replaceByName(path string, text []byte, mode os.FileMode) error {
 	return os.Rename(temp, path)
 }
 
-// In TestASwappedNameChangesNoOtherFile, the owner of the directory replaces each temporary file
-// with a link to a file of mode 0600.
+// TestASwappedNameChangesNoOtherFile lets the owner of the directory replace each temporary file
+// with a link to a file of mode 0600. It expects that the other file keeps its mode.
 func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{
@@ -82,7 +82,7 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	}
 }
 
-// Put keeps the mode of private and of public files.
+// TestPutKeepsMode expects Put to keep the mode of private and of public files.
 func TestPutKeepsMode(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "report.html")
@@ -96,7 +96,7 @@ func TestPutKeepsMode(t *testing.T) {
 	}
 }
 
-// A reader sees either the old file or the complete new one.
+// TestFilesAreWhole expects that a reader sees either the old file or the complete new one.
 func TestFilesAreWhole(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "jobs.toml")

@@ -9,7 +9,8 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// A stop makes failures interruptions, but not earlier failures and refusals.
+// TestConcludeOfAStoppedRun expects that a stop makes failures interruptions, but not earlier
+// failures and refusals.
 func TestConcludeOfAStoppedRun(t *testing.T) {
 	t.Parallel()
 	for dataset, want := range map[string]string{

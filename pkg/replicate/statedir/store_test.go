@@ -27,8 +27,8 @@ func TestAppend(t *testing.T) {
 	require.Equal(t, []int{2, 3, 4}, []int{runs[0].Pruned, runs[1].Pruned, runs[2].Pruned}, "the newest, oldest first")
 }
 
-// A crash may truncate the last line at any byte. Earlier runs are still read, and the next line
-// is complete.
+// TestAppendAfterCrash expects that if a crash truncates the last line at any byte, earlier runs
+// are still read and the next line is complete.
 func TestAppendAfterCrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestState(t *testing.T) {
 	require.ErrorContains(t, err, "state.json")
 }
 
-// Root reads the directories of users and must not read other files.
+// TestNothingElseIsRead expects that root, who reads directories of users, reads no other files.
 func TestNothingElseIsRead(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
@@ -115,8 +115,8 @@ func TestNothingElseIsRead(t *testing.T) {
 	require.ErrorContains(t, err, "was not written by zxfer")
 }
 
-// Root reads directories that users own. Any content is a valid state of this job, or an error
-// that names the file.
+// FuzzStore expects that any content is a valid state of this job, or an error that names the file.
+// Root reads directories that users own.
 func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"job":"other","datasets":null}`))
 	f.Add([]byte(`{"job":"j","datasets":{"tank/a":null,"":{"targets":{"x":null}}}}` + "\n"))

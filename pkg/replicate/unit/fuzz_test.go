@@ -48,7 +48,8 @@ func get(all [][2]string, key string) (values []string) {
 	return values
 }
 
-// A user name with a line break once added directives to a root unit, and a line to the crontab.
+// FuzzWritten expects that no value adds lines to units and crontabs. A user name with a line break
+// once added directives to a root unit, and a line to the crontab.
 func FuzzWritten(f *testing.F) {
 	p := paths()
 	for _, odd := range []string{"backup", "backup\nExecStartPre=/bin/sh -c id", "a b", "%h", "$HOME", `"`, `\`, "a\\", ";", "a;reboot", "|", "`id`", "-", "+x", "@x", "\r", "\x00", "\x85", "\u2028", "ä", "1000", "root\x0b", "#", "a:b", "a,b", "~", "*", "..", "\xff"} {
@@ -127,7 +128,7 @@ func FuzzWritten(f *testing.F) {
 	})
 }
 
-// split is how systemd splits a command line that has nothing to unquote.
+// split splits a command line like systemd if nothing needs unquoting.
 func split(t *testing.T, line string) []string {
 	t.Helper()
 	require.False(t, strings.ContainsAny(line, "\"'\\$;|"), line)

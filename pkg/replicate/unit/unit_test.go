@@ -65,8 +65,8 @@ func TestFiles(t *testing.T) {
 	require.Error(t, err)
 }
 
-// systemd accepts the units. The watchdog of a freeze survives a killed run and may change to
-// another account. If the source is remote, so is the watchdog.
+// TestFreezeUnit expects that systemd accepts the units. The watchdog of a freeze survives a killed
+// run, may change to another account, and is remote if the source is remote.
 func TestFreezeUnit(t *testing.T) {
 	t.Parallel()
 	f := file()
@@ -113,7 +113,8 @@ func TestCron(t *testing.T) {
 	require.ErrorContains(t, err, "seconds")
 }
 
-// A drill with a schedule has its own units, which may create private mounts.
+// TestDrillUnits expects that a drill with a schedule has its own units, which may create private
+// mounts.
 func TestDrillUnits(t *testing.T) {
 	t.Parallel()
 	f := file()

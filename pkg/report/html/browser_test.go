@@ -50,8 +50,8 @@ func load(t *testing.T, html []byte, width int, dark bool) (dom, console string)
 	return testenv.Browse(t, file, fmt.Sprintf("--window-size=%d,900", width), "--blink-settings=preferredColorScheme="+scheme)
 }
 
-// Every kind of page loads in a browser without an error and without a request,
-// fits a telephone and a wide window, follows light and dark, and shows the curve.
+// TestBrowser expects that every kind of page loads in a browser without errors and requests. It
+// must fit a telephone and a wide window, follow light and dark mode, and show the curve.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	pages, err := samples()
@@ -102,7 +102,7 @@ func requireCurve(t *testing.T, c history.Course, drawn string) {
 	}
 }
 
-// What a page holds by another host's wish is text, to a browser too.
+// TestBrowserRunsNothing expects that a browser shows text from another host as text.
 func TestBrowserRunsNothing(t *testing.T) {
 	t.Parallel()
 	for name, html := range hostile(t) {

@@ -26,7 +26,7 @@ import (
 // evil is a hostile name from another host.
 const evil = `x"'><i>pwned</i><script>document.title='<i>pwned'</script></style></title><img src=//evil.example/a onerror=alert(1)> javascript:alert(1) url(//evil.example/b) {{.}} expression(1)`
 
-// replaceTexts replaces every text below v by evil.
+// replaceTexts replaces every string below v with evil.
 func replaceTexts(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -50,7 +50,7 @@ func replaceTexts(v reflect.Value) {
 	}
 }
 
-// hostile returns the sample pages with evil in every text.
+// hostile returns the sample pages with evil in every string.
 func hostile(t *testing.T) map[string][]byte {
 	spoilt := func(v any) { replaceTexts(reflect.ValueOf(v)) }
 	send, course, doctor, status, runs := sampleSend(), sampleCourse(), sampleDoctor(), sampleStatus(), sampleRun()
@@ -78,7 +78,8 @@ func hostile(t *testing.T) map[string][]byte {
 	return out
 }
 
-// Text from hosts stays text: it makes no element, attribute, class, address or style.
+// TestHostile expects that strings from hosts remain text. They create no element, attribute,
+// class, address or style.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	pages, err := samples()
@@ -100,7 +101,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A page of ten thousand datasets and three days stays readable.
+// TestBounded expects that a page of ten thousand datasets and three days has a limited size.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("very-long-name-", 17)
@@ -136,7 +137,7 @@ func TestBounded(t *testing.T) {
 	require.Contains(t, string(html), "and 9600 more hosts")
 }
 
-// A command that failed before it moved anything still has a page.
+// TestNothingMoved expects a page for a command that failed before it transferred anything.
 func TestNothingMoved(t *testing.T) {
 	t.Parallel()
 	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Course{})
@@ -149,7 +150,8 @@ func TestNothingMoved(t *testing.T) {
 	require.Contains(t, string(html), "the job is running already")
 }
 
-// A command that failed shows that and its errors, whatever the outcomes of its runs.
+// TestFailuresOfRuns expects that the page of a failed command shows the failure and its errors,
+// regardless of the outcomes of its runs.
 func TestFailuresOfRuns(t *testing.T) {
 	t.Parallel()
 	runs := sampleRun()
@@ -165,8 +167,8 @@ func TestFailuresOfRuns(t *testing.T) {
 	require.NotContains(t, string(html), `class="error"`)
 }
 
-// The bottleneck of most of the time is the headline, including ssh. If there is none, the
-// reported one is.
+// TestLimitBy expects that the headline is the bottleneck of most of the time, including ssh.
+// Without measurements, it is the reported one.
 func TestLimitBy(t *testing.T) {
 	t.Parallel()
 	play := func(limit string) *page {
@@ -192,7 +194,7 @@ func TestLimitBy(t *testing.T) {
 	require.Equal(t, "network", p.Limit.Class)
 }
 
-// A page of doctor shows the same as its text.
+// TestDoctorAsText expects that doctor's page shows the same as its text.
 func TestDoctorAsText(t *testing.T) {
 	t.Parallel()
 	r := sampleDoctor()
@@ -210,7 +212,8 @@ func TestDoctorAsText(t *testing.T) {
 	require.NotContains(t, html(), "the narrow part")
 }
 
-// The covered amount of a device is not the amount sent.
+// TestDeviceCovered expects that a device's page distinguishes the amount covered from the amount
+// sent.
 func TestDeviceCovered(t *testing.T) {
 	t.Parallel()
 	r, c := sampleDevice()
@@ -221,7 +224,8 @@ func TestDeviceCovered(t *testing.T) {
 	require.Contains(t, string(html), "<dt>Sent</dt><dd>3.0 MiB</dd>")
 }
 
-// The curve has a colored stretch for each bottleneck, and their times add up.
+// TestCourse expects that the curve has a colored section for each bottleneck, and that their times
+// add up.
 func TestCourse(t *testing.T) {
 	t.Parallel()
 	c := sampleCourse()
@@ -250,7 +254,7 @@ func TestCourse(t *testing.T) {
 	require.Contains(t, string(html), "7 cuts and resumes in between are left out")
 }
 
-// The narrow part is the bottleneck, and the others wait for it.
+// TestWay expects that the data path shows how busy each part is, and marks the bottleneck.
 func TestWay(t *testing.T) {
 	t.Parallel()
 	w := dataPathOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
@@ -292,7 +296,8 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// Diverged copies and orphans are listed, and counted for many hosts.
+// TestKeptCopies expects that diverged copies and orphans are listed, and counted if there are many
+// hosts.
 func TestKeptCopies(t *testing.T) {
 	t.Parallel()
 	s := sampleStatus()

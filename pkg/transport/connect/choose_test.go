@@ -93,7 +93,8 @@ func TestChoose(t *testing.T) {
 	})
 }
 
-// If a host reports loopback as its address, every dialer would connect to itself.
+// TestAnAddressThatLeadsToNoOtherHostIsRefused expects that loopback is refused as the address of a
+// host, because every dialer would connect to itself.
 func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 	t.Parallel()
 	local := side("", hosts.Facts{Boot: "1"})
@@ -212,7 +213,7 @@ func TestOpen(t *testing.T) {
 		untried   string
 		relays    error        // error of a connection through ssh
 		busy      []error      // errors of far's first offers
-		addresses []netip.Addr // of near
+		addresses []netip.Addr // addresses of near
 		told      string       // log lines
 	}{
 		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
@@ -280,7 +281,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A timeout may be temporary, so that path is tried again before ssh. A refused one is not.
+// TestASlowWayIsTriedOnceMore expects that a path that timed out is tried again before ssh, because
+// a timeout may be temporary. A refused path is not tried again.
 func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -309,7 +311,7 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// After a lost connection, the search continues at the same path.
+// TestOpenGoesOn expects that after a lost connection, the search continues at the same path.
 func TestOpenGoesOn(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("", "b")
@@ -326,7 +328,8 @@ func TestOpenGoesOn(t *testing.T) {
 	require.Len(t, l.Search().Rejected, 1)
 }
 
-// Listen names the listening host of the requested path.
+// TestSearchOfADirectionThatWasAskedFor expects Listen to name the listening host of the requested
+// path.
 func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	_, source, target := newFakeNetwork("a", "b")
@@ -365,8 +368,8 @@ func used(t *testing.T, port int) bool {
 	return false
 }
 
-// A probe between real hosts leaves no connection and no listener, and uses up no slot that
-// data needs.
+// TestATryLeavesNothing expects that a probe between real hosts leaves no connection and no
+// listener, and uses up no slot that data needs.
 func TestATryLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {

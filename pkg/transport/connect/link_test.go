@@ -32,7 +32,8 @@ func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	return l
 }
 
-// One AES-GCM key must not encrypt too many bytes.
+// TestLargeStreamsOverTLSHaveMoreConnections expects more connections for large streams, because
+// one AES-GCM key must not encrypt too many bytes.
 func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -53,7 +54,8 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	}
 }
 
-// A small stream must not wait for more connections than it fills.
+// TestLittleHasFewConnections expects that a small stream does not wait for more connections than
+// it fills.
 func TestLittleHasFewConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -101,7 +103,7 @@ func TestStreamsFor(t *testing.T) {
 	}
 }
 
-// A stream uses the requested wire, or else a suitable one.
+// TestAs expects that a stream uses the requested transport, otherwise a suitable one.
 func TestAs(t *testing.T) {
 	t.Parallel()
 	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "10.0.0.2", SSHPeer: "10.0.0.1"})
@@ -134,7 +136,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The remote end has no meters, so it is not distinguished from the network.
+// TestLimitOfPlainTools expects that the remote host is not distinguished from the network, because
+// it has no meters.
 func TestLimitOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &host{}, &host{}

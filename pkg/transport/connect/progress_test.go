@@ -14,8 +14,8 @@ func stage(name string, life, busy int) transfer.Stage {
 	return transfer.Stage{Name: name, Busy: time.Duration(busy) * time.Second, WaitIn: time.Duration(life-busy) * time.Second}
 }
 
-// The bottleneck is that of the last seconds, like the rate. An hour of a slow source says
-// nothing about the present.
+// TestLimitOfTheLastSeconds expects that the bottleneck and the rate cover only the last seconds.
+// An hour of a slow source must not affect them.
 func TestLimitOfTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	var seen Progress
@@ -30,8 +30,8 @@ func TestLimitOfTheLastSeconds(t *testing.T) {
 	require.Positive(t, seen.Rate)
 }
 
-// If a host has no idle processor, its processors are the bottleneck, unless a bandwidth limit
-// or the network is.
+// TestLimitOfExhaustedProcessors expects that if a host has no idle processor, its processors are
+// the bottleneck, unless a bandwidth limit or the network is.
 func TestLimitOfExhaustedProcessors(t *testing.T) {
 	t.Parallel()
 	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {

@@ -74,7 +74,7 @@ func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l L
 	return local, remote, chosen(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
 }
 
-// Every wire connects every kind of end, in both directions.
+// TestRun expects that every transport connects every kind of host, in both directions.
 func TestRun(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, w := range []string{"", "signed", "tls", "plain", "ssh"} {
@@ -139,8 +139,8 @@ func TestRunWithinOneHost(t *testing.T) {
 	}
 }
 
-// Both ends set the requested socket options. If one host cannot, Choose fails before data
-// moves.
+// TestSocketsAreAsAskedFor expects that both hosts set the requested socket options. If one host
+// cannot, Choose fails before data is sent.
 func TestSocketsAreAsAskedFor(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
@@ -204,7 +204,8 @@ func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (
 	}
 }
 
-// If one end refuses, the other one is not waited for.
+// TestARefusalEndsTheOtherHalf expects that if one host refuses, zxfer does not wait for the other
+// host.
 func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
@@ -223,8 +224,8 @@ func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	})
 }
 
-// A failed dial usually means a firewall. But if data has passed the link before, it counts as
-// a cut.
+// TestADialThatFailsAfterOthersDidNotIsACut expects that a failed dial counts as a lost connection
+// if data has passed the link before. Otherwise, it usually means a firewall.
 func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	t.Parallel()
 	var fails error
@@ -246,7 +247,8 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	}
 }
 
-// Both ends succeed, but their digests differ.
+// TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess expects an error if both hosts succeed but
+// their digests differ.
 func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
@@ -269,8 +271,8 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A source's explanation must not hide that its stream was refused, nor choose the class of the
-// error.
+// TestARefusedStreamStaysRefused expects that a source's explanation neither hides that its stream
+// was refused nor chooses the class of the error.
 func TestARefusedStreamStaysRefused(t *testing.T) {
 	t.Parallel()
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
@@ -301,7 +303,7 @@ func TestViewJoinsBothEnds(t *testing.T) {
 	require.Equal(t, uint64(260), last.Bytes)
 }
 
-// The error shown is the one that explains the other.
+// TestRootCause expects that the error shown is the one that explains the other.
 func TestRootCause(t *testing.T) {
 	t.Parallel()
 	noSpace := &zfs.Error{Kind: zfs.NoSpace, Op: "receive"}

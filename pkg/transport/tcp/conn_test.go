@@ -167,7 +167,8 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 	}
 }
 
-// Finish sets a deadline of its own. It must not revive interrupted reads.
+// TestWhatIsInterruptedStaysSo expects that Finish, which sets a deadline, does not revive
+// interrupted reads.
 func TestWhatIsInterruptedStaysSo(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -193,7 +194,7 @@ func TestSilence(t *testing.T) {
 		in := NewBlock(100, 0)
 		var err error
 		heard := 0
-		for ; heard < 4 && err == nil; heard++ { // together they take longer than the limit
+		for ; heard < 4 && err == nil; heard++ { // in total, they take longer than the limit
 			time.AfterFunc(silence/2, func() { _ = a.WriteControl(Alive, 0, nil) })
 			_, err = b.ReadFrame(in)
 		}
@@ -274,8 +275,8 @@ func TestSpliceBothWays(t *testing.T) {
 	require.Equal(t, a.WireBytes(), b.WireBytes())
 }
 
-// The consumer may drain the pipe at any moment, even right after a splice found it full. The
-// receiver must not sleep while bytes are waiting.
+// TestSpliceNeverSleepsOverBytes expects that the receiver never sleeps while bytes are waiting.
+// The consumer may drain the pipe at any moment, even right after a splice found it full.
 func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 	t.Parallel()
 	const rounds, size = 60, 1 << 20
@@ -291,7 +292,7 @@ func TestSpliceNeverSleepsOverBytes(t *testing.T) {
 			if a.WriteFrame(Header{Kind: Data, Position: uint64(i), Raw: size}, block(make([]byte, size))) != nil {
 				return
 			}
-			time.Sleep(time.Millisecond) // all was sent, so the socket signals nothing more
+			time.Sleep(time.Millisecond) // all bytes were sent, so the socket signals nothing more
 		}
 	}()
 	go func() {
@@ -432,7 +433,7 @@ func TestEveryChangeIsDetected(t *testing.T) {
 			n, err := read(bad)
 			require.Equal(t, i/frame, n, "byte %d bit %d: a changed frame was accepted", i, bit)
 			if errors.Is(err, ErrTruncated) {
-				// An enlarged length.
+				// A changed bit enlarged the length.
 				require.Contains(t, []int{4, 5, 6, 7}, i%frame, "byte %d bit %d", i, bit)
 				continue
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A connection reads into a small buffer until a read fills it.
+// TestCorkGrows expects that a connection reads into a small buffer until a read fills it.
 func TestCorkGrows(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

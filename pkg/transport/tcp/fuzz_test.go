@@ -59,8 +59,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzReadFrame feeds arbitrary bytes to a connection. It must neither panic nor return a byte
-// without a valid tag.
+// FuzzReadFrame feeds arbitrary bytes to a connection, and expects no panic and no bytes without a
+// valid tag.
 func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte{}, true)
 	b := make([]byte, HeaderSize, 200)

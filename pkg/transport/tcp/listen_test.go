@@ -44,7 +44,8 @@ func (l *logged) text() string {
 // unlimited is a handshake timeout that no test reaches.
 const unlimited = 24 * time.Hour
 
-// listen opens a listener. Unless the offer has a deadline, it waits longer than a test runs.
+// listen opens a listener. Unless the offer has a deadline, the listener waits longer than a test
+// runs.
 func listen(t *testing.T, o Offer) (*Listener, *logged) {
 	t.Helper()
 	return listenTimed(t, o, unlimited)
@@ -157,7 +158,7 @@ func TestStrangersAreDropped(t *testing.T) {
 			silent, err := net.Dial("tcp", ticket.Address)
 			require.NoError(t, err)
 			defer silent.Close()
-			// The first stream comes through a relay that records it.
+			// A relay records the first stream.
 			via, helloBytes := recorder(t, ticket.Address)
 			first, err := dialStream(ticket, via, 0)
 			require.NoError(t, err)
@@ -278,8 +279,9 @@ func (c *beforeProof) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// The listener does not acknowledge the dialer's proof. So a flood must not displace a
-// connection that has seen the listener's proof: the dialer would not notice and not retry.
+// TestAFloodDoesNotDropWhoNamedTheSession expects that a flood does not displace a connection that
+// received the listener's proof. The listener does not acknowledge the dialer's proof, so the
+// dialer would not notice and not retry.
 func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
@@ -310,7 +312,8 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	_ = link.Close()
 }
 
-// Clients that know the session but not the secret are bounded, too.
+// TestWhoNamesTheSessionIsBounded expects a limit also for clients that know the session but not
+// the secret.
 func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed})
@@ -333,7 +336,8 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	connect(t, l, ticket)
 }
 
-// A relay accepts at once and then logs in, which may take longer than a handshake may.
+// TestTheDialerWaitsForASlowRelay uses a relay that accepts immediately and then logs in, which may
+// take longer than a handshake may.
 func TestTheDialerWaitsForASlowRelay(t *testing.T) {
 	t.Parallel()
 	if !testenv.Long() {
@@ -480,7 +484,7 @@ func TestPortRange(t *testing.T) {
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	low := probe.Addr().(*net.TCPAddr).Port
-	defer probe.Close() // one port of the range is taken
+	defer probe.Close() // one port of the range is in use
 	high := min(low+50, 65535)
 	for range 5 {
 		l, _ := listen(t, Offer{Mode: Signed, PortLow: low, PortHigh: high})
@@ -504,8 +508,8 @@ func TestWindowIsGranted(t *testing.T) {
 	}
 }
 
-// refusing returns an address that refuses connections until the test ends. Its port is bound,
-// so that no other test listens on it.
+// refusing returns an address that refuses connections until the test ends. Its port is bound, so
+// that no other test listens on it.
 func refusing(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -558,8 +562,9 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// The mode is part of the proofs. So neither a client that relays a tls handshake without the
-// secret nor a listener that claims another mode must succeed.
+// TestModesCannotBeMixed expects that different modes cannot connect, because the proofs include
+// the mode. Neither a client that relays a TLS handshake without the secret nor a listener that
+// claims another mode may succeed.
 func TestModesCannotBeMixed(t *testing.T) {
 	t.Parallel()
 	for _, lm := range modes {

@@ -43,8 +43,8 @@ func (d slowWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Frames that arrive in packets wake their reader once for many packets, and for the last one,
-// however small.
+// TestReaderIsNotWokenForEachPacket expects that frames that arrive in packets wake their reader
+// once for many packets, and for the last one, even if it is small.
 func TestReaderIsNotWokenForEachPacket(t *testing.T) {
 	t.Parallel()
 	sizes := []int{600_001, 1, 131_073, 40_000, 3}
@@ -64,7 +64,8 @@ func TestReaderIsNotWokenForEachPacket(t *testing.T) {
 	require.Less(t, reads.reads, 100, "of 775 pieces")
 }
 
-// The same if the payload is spliced to a pipe and inspected from time to time.
+// TestSplicingIsNotWokenForEachPacket expects the same as TestReaderIsNotWokenForEachPacket if the
+// payload is spliced to a pipe and inspected from time to time.
 func TestSplicingIsNotWokenForEachPacket(t *testing.T) {
 	t.Parallel()
 	const size, part = 600_001, 9_999

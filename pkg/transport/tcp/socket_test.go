@@ -18,7 +18,8 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// The sockets of both ends have the requested algorithm, as the kernel reports.
+// TestCongestionIsAskedForOnBothEnds expects the kernel to report the requested algorithm for the
+// sockets of both hosts.
 func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	t.Parallel()
 	offered := ReadTCP(os.DirFS("/")).Congestion
@@ -42,7 +43,8 @@ func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	}
 }
 
-// If a kernel lacks the algorithm, its end refuses, and lists the ones it has.
+// TestCongestionThatTheKernelLacks expects that if a kernel lacks the algorithm, its host refuses
+// the transfer and lists the available ones.
 func TestCongestionThatTheKernelLacks(t *testing.T) {
 	t.Parallel()
 	lacking := transport.Socket{Congestion: "carrier_pigeon"}
@@ -78,7 +80,8 @@ func TestTakes(t *testing.T) {
 	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
 }
 
-// Root without CAP_NET_ADMIN, as in zxfer's own units, may request the same as other users.
+// TestRootWithoutCapabilities expects that root without CAP_NET_ADMIN, as in zxfer's own units, may
+// request the same algorithms as other users.
 func TestRootWithoutCapabilities(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsRoot(t, "to give up capabilities")
@@ -93,7 +96,7 @@ func TestRootWithoutCapabilities(t *testing.T) {
 	require.Equal(t, []string{"reno", "cubic", "bbr"}, ReadTCP(root).Congestion)
 	got := make(chan TCP)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so the thread ends with its rights
+		runtime.LockOSThread() // never unlocked, so the thread exits with its reduced capabilities
 		var data [2]unix.CapUserData
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		assert.NoError(t, unix.Capget(&header, &data[0]))
@@ -121,7 +124,8 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// A chosen algorithm stays, and few segments are not judged.
+// TestMindLosses expects that WatchLosses keeps a requested algorithm, and draws no conclusion from
+// few segments.
 func TestMindLosses(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"", "reno"} {

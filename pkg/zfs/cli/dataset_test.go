@@ -14,7 +14,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// A snapshot is read through a private mount while its dataset receives. Afterwards it is not busy.
+// TestMountFiles expects that a snapshot is read through a private mount while its dataset
+// receives. Afterwards, it is not busy.
 func TestMountFiles(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	c := cli.New(nil)

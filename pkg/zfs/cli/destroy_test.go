@@ -31,7 +31,8 @@ func (k *kernel) Run(ctx context.Context, argv []string) (cli.RunResult, error) 
 	return k.ran, exec.CommandContext(ctx, "true", argv[1:]...).Run()
 }
 
-// The kernel limits each argument, in addition to the total size.
+// TestDestroyFitsAnArgument expects that each argument fits the kernel's limit, which exists in
+// addition to the limit of the total size.
 func TestDestroyFitsAnArgument(t *testing.T) {
 	t.Parallel()
 	k := &kernel{}
@@ -52,7 +53,8 @@ func TestDestroyFitsAnArgument(t *testing.T) {
 	require.Less(t, len(k.runs), 4)
 }
 
-// One busy snapshot makes a command fail. The error names it, not the first.
+// TestDestroyNamesWhatIsBusy expects that if one busy snapshot makes a command fail, the error
+// names this snapshot instead of the first one.
 func TestDestroyNamesWhatIsBusy(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -97,8 +99,8 @@ func flat(joined interface{ Unwrap() []error }) (out []error) {
 	return out
 }
 
-// TestAFailedRemovalLeavesNoMark has another user hold the last snapshot of a copy after zxfer has
-// released its own hold.
+// TestAFailedRemovalLeavesNoMark lets another user hold the last snapshot of a copy after zxfer has
+// released its hold. It expects that the failed removal leaves no mark.
 func TestAFailedRemovalLeavesNoMark(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	copied := p.Create("copy")
@@ -142,8 +144,8 @@ case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
 	require.Empty(t, l.Datasets)
 }
 
-// After a snapshot for healing, "written" no longer counts earlier writes. So Revert accepts only
-// read-only copies.
+// TestOnlyACopyIsReverted expects Revert to accept only read-only copies. After a heal snapshot,
+// "written" no longer counts earlier writes.
 func TestOnlyACopyIsReverted(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})

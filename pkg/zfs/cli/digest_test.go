@@ -135,7 +135,8 @@ func TestContentDigestVolume(t *testing.T) {
 	}
 }
 
-// One changed block in a snapshot with the same GUID, which a comparison of GUIDs cannot detect.
+// TestContentDigestFindsOneBlock changes one block in a snapshot with the same GUID, and expects a
+// difference. A comparison of GUIDs cannot detect it.
 func TestContentDigestFindsOneBlock(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -152,8 +153,8 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	require.NotEqual(t, want.Sum, got.Sum)
 }
 
-// A correct copy used to count as different: a file that is rewritten after its recordsize was
-// raised has larger blocks than its copy.
+// TestContentDigestOfBlocksOfAnotherSize expects that a correct copy counts as equal if a file was
+// rewritten after its recordsize was raised. Its blocks are larger than those in its copy.
 func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	large := zfs.StreamFlags{LargeBlocks: true}

@@ -17,8 +17,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// Programs that have a device open are named, except this process and udev's. Other programs may
-// have the same name as udev.
+// TestInUse expects the names of programs that have a device open, except this process and udev's.
+// Other programs may have the same name as udev.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestInUse(t *testing.T) {
 	require.ErrorIs(t, findUsers(ctx, devices, map[string]string{}), context.Canceled)
 }
 
-// Programs that have a partition open are also named, up to a limit.
+// TestPartitionsInUse expects the names of programs that have a partition open, up to a limit.
 func TestPartitionsInUse(t *testing.T) {
 	t.Parallel()
 	device := filepath.Join(t.TempDir(), "zd0")

@@ -121,8 +121,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// List runs at most four processes, all read-only. The test sets PATH, so it does not run in
-// parallel.
+// TestListProcesses expects List to run at most four processes, all read-only. It does not run in
+// parallel, because it sets PATH.
 func TestListProcesses(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	for i := range 8 {

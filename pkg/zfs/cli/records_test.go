@@ -32,7 +32,7 @@ func sent(t testing.TB, args ...string) []byte {
 	return out
 }
 
-// announced returns the receive that plans what the BEGIN records of a stream announce.
+// announced returns a receive plan that matches the BEGIN records of a stream.
 func announced(t testing.TB, b []byte) zfs.ReceiveSpec {
 	t.Helper()
 	spec := zfs.ReceiveSpec{Target: "vault/a"}
@@ -79,7 +79,7 @@ func passes(t testing.TB, name string, b []byte) map[zfs.RecordType]int {
 	}
 }
 
-// changer makes changes to a mounted filesystem that depend on a seed alone.
+// changer makes changes to a mounted filesystem that depend only on a seed.
 type changer struct {
 	t   testing.TB
 	dir string
@@ -87,7 +87,7 @@ type changer struct {
 	n   int // files created so far
 }
 
-// data returns bytes that are mostly zeroes, so that captures stay small.
+// data returns bytes that are mostly zeros, so that captures remain small.
 func (c *changer) data(size int) []byte {
 	b := make([]byte, size)
 	rare := 64
@@ -137,14 +137,14 @@ func (c *changer) change() {
 	case 4, 5:
 		c.attributes(name)
 	case 6:
-		_, err := f.WriteAt(make([]byte, 300_000), c.r.Int64N(size+1)) // becomes a hole
+		_, err := f.WriteAt(make([]byte, 300_000), c.r.Int64N(size+1)) // ZFS stores it as a hole
 		require.NoError(c.t, err)
 	case 7:
 		require.NoError(c.t, f.Chmod(0o600|os.FileMode(c.r.IntN(0o100))))
 	}
 }
 
-// create makes a file, of a size that is usually small.
+// create creates a file, usually a small one.
 func (c *changer) create() {
 	dir := filepath.Join(c.dir, fmt.Sprintf("d%d", c.r.IntN(4)))
 	require.NoError(c.t, os.MkdirAll(dir, 0o755))
@@ -174,7 +174,7 @@ func (c *changer) create() {
 	}
 }
 
-// attributes sets or removes extended attributes, so that spill blocks come and go.
+// attributes sets or removes extended attributes, so that spill blocks appear and disappear.
 func (c *changer) attributes(name string) {
 	for i := range 6 {
 		key := fmt.Sprintf("user.a%d", i)
@@ -186,9 +186,9 @@ func (c *changer) attributes(name string) {
 	}
 }
 
-// TestStreamsFollowTheRules sends datasets with holes, freed and reused objects, extended
-// attributes, large dnodes and large blocks, in every way that zxfer sends them. The gate must
-// pass each stream. If ZXFER_CAPTURE names a directory, the test keeps small streams there.
+// TestStreamsFollowTheRules sends datasets with holes, reused objects, extended attributes, large
+// dnodes and large blocks in every way that zxfer does, and expects the gate to pass each stream.
+// If ZXFER_CAPTURE names a directory, the test keeps small streams there.
 func TestStreamsFollowTheRules(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{Size: 1 << 30, Create: []string{"-O", "compression=lz4", "-O", "xattr=sa"}})
 	rounds, changes := 4, 100
@@ -265,8 +265,8 @@ func TestStreamsFollowTheRules(t *testing.T) {
 	t.Log(total)
 }
 
-// resumed interrupts the receive of a stream in seven places, in three below the long
-// level, and checks the rest of it.
+// resumed interrupts the receive of a stream in seven places, or in three below the long level, and
+// checks the rest of the stream.
 func resumed(t *testing.T, p *zfstest.Pool, check func(...string) []byte, send []string) {
 	t.Helper()
 	b := check(send...)

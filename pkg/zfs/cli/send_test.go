@@ -14,8 +14,9 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// After a snapshot that it could not send, zfs send -I continues in the middle of a record. The
-// receiver's error is then only a consequence. It is the cause if zfs send did not fail.
+// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that a failed zfs send is the cause of the
+// receiver's error, and that otherwise the receiver's error is. After a snapshot that it could not
+// send, zfs send -I continues in the middle of a record.
 func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

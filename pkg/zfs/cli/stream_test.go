@@ -114,8 +114,8 @@ func TestFullAndIncremental(t *testing.T) {
 	require.Equal(t, "on", q.Get(target, "readonly"))
 }
 
-// A stream without its last TailSize bytes does not create its last snapshot, even if it is a
-// range, which ends with two END records.
+// TestWithheldTailMakesNoSnapshot expects that a stream without its last TailSize bytes does not
+// create its last snapshot, even if it is a range, which ends with two END records.
 func TestWithheldTailMakesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -208,7 +208,7 @@ func TestAbortOfWholeStream(t *testing.T) {
 	require.ErrorContains(t, sink.Abort(errors.New("x")), "is stored")
 }
 
-// The error is the child's message, not a broken pipe.
+// TestReceiveFailsEarly expects the child's message as the error, not a broken pipe.
 func TestReceiveFailsEarly(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -242,8 +242,8 @@ func TestReceiveFailsEarly(t *testing.T) {
 	}
 }
 
-// TestReceiveRefusesGarbage sends bytes that are not records. The gate refuses them before zfs
-// receive reads them.
+// TestReceiveRefusesGarbage sends bytes that are not records, and expects the gate to refuse them
+// before zfs receive reads them.
 func TestReceiveRefusesGarbage(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -417,7 +417,8 @@ func TestChildProcess(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// After kill -9 of this process, no child is left, and the receive can be resumed.
+// TestParentKilled kills this process with kill -9, and expects that no child is left and that the
+// receive can be resumed.
 func TestParentKilled(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})

@@ -10,8 +10,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// Users can set any value of a property of their datasets. This once stopped listings of parents,
-// or changed values of other datasets.
+// TestNoValueIsTakenForARow expects that no property value is parsed as a row. Users can set any
+// value, which once stopped listings of parents, or changed values of other datasets.
 func TestNoValueIsTakenForARow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
@@ -74,8 +74,8 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 	}
 }
 
-// The tag of a hold is free text, too. Tags on a user's own snapshots must not stop the listing of
-// other snapshots or add to it.
+// TestNoTagIsTakenForARow expects that no hold tag is parsed as a row. Tags are free text, and tags
+// on a user's own snapshots must not stop the listing of other snapshots or add to it.
 func TestNoTagIsTakenForARow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})

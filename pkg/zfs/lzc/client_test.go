@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// fakePython puts a python3 on PATH that greets and then runs the shell
-// script given: tests of the pipe to the helper need no ZFS. PATH is of the
-// process, so these tests run one after the other.
+// fakePython puts a python3 on PATH that greets and then runs the given shell script, so that tests
+// of the pipe to the helper need no ZFS. PATH belongs to the process, so these tests run
+// sequentially.
 func fakePython(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestName(t *testing.T) {
 	require.Equal(t, "libzfs_core (pyzfs 9.9, python 3.0)", started(t).Name())
 }
 
-// If a helper dies during a request, that call fails, although it may have been carried out. The
-// next call starts a new helper.
+// TestCrash expects that if a helper dies during a request, that call fails, although it may have
+// been carried out. The next call starts a new helper.
 func TestCrash(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "crashed")
 	fakePython(t, fmt.Sprintf("read line\nif [ ! -e %[1]s ]; then : >%[1]s; echo 'MemoryError' >&2; exit 1; fi\necho '{\"ok\":null}'; cat >/dev/null\n", mark))
@@ -74,7 +74,7 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 }
 
-// A helper that died while idle is replaced without an error.
+// TestDiesIdle expects that a helper that died while idle is replaced without an error.
 func TestDiesIdle(t *testing.T) {
 	fakePython(t, "while read line; do echo '{\"ok\":null}'; done")
 	c := started(t)
@@ -91,7 +91,7 @@ func TestNonsense(t *testing.T) {
 	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), "python helper: not a reply: ")
 }
 
-// A cancelled call returns immediately, also if it waits for another one.
+// TestCancel expects that a cancelled call returns immediately, also if it waits for another one.
 func TestCancel(t *testing.T) {
 	fakePython(t, "read line; exec sleep 100000")
 	c := started(t)

@@ -15,7 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// The helper's part of a stream, whole or not, and where it has none, zfs send's.
+// TestSend expects the output of the helper, whole or partial. If the helper writes nothing, zfs
+// send is used.
 func TestSend(t *testing.T) {
 	const open = `read line
 p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 's/.*"pipe":\([0-9]*\).*/\1/')
@@ -53,9 +54,9 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 	}
 }
 
-// TestSendWritesIntoNoOtherPipe runs the helper with a library that writes into the
-// descriptor. The helper refuses a process that is not its parent, as after the number of
-// an ended process was given away, and a descriptor that is another pipe.
+// TestSendWritesIntoNoOtherPipe runs the helper with a library that writes into the descriptor. The
+// helper refuses a process that is not its parent, because a process ID may be reused, and a
+// descriptor of another pipe.
 func TestSendWritesIntoNoOtherPipe(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -74,7 +75,7 @@ sys.modules["libzfs_core"] = types.SimpleNamespace(exceptions=exceptions, lzc_ex
 	require.NoError(t, unix.Fstat(int(w.Fd()), &pipe))
 	_, foreign, err := os.Pipe()
 	require.NoError(t, err)
-	another := exec.Command("sleep", "100000") // it has the same pipe, as its descriptor 3
+	another := exec.Command("sleep", "100000") // it has the same pipe as descriptor 3
 	another.ExtraFiles = []*os.File{w}
 	require.NoError(t, another.Start())
 	t.Cleanup(func() { _ = another.Process.Kill(); _ = another.Wait() })

@@ -37,7 +37,7 @@ func TestBackendLZC(t *testing.T) {
 	conforms(t, c)
 }
 
-// conforms is what every zfsexec.Backend promises, on real pools.
+// conforms tests the contract of cli.Backend on real pools.
 func conforms(t *testing.T, b cli.Backend) {
 	for name, test := range map[string]func(*testing.T, *Pool, cli.Backend){
 		"estimate":              testEstimate,
@@ -61,7 +61,7 @@ func conforms(t *testing.T, b cli.Backend) {
 	}
 }
 
-// testSend compares streams with those of zfs(8).
+// testSend compares streams with the output of zfs(8).
 func testSend(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Name + "/a b"
 	p.ZFS("create", ds)
@@ -92,14 +92,14 @@ func testSend(t *testing.T, p *Pool, b cli.Backend) {
 	_, err = io.ReadAll(src)
 	requireKind(t, err, zfs.NotFound, ds)
 	require.NoError(t, src.Close())
-	// What nobody reads to its end keeps nothing waiting.
+	// An unread stream must not block later operations.
 	src, err = b.OpenSend(t.Context(), zfs.SendSpec{Dataset: ds, To: "two"})
 	require.NoError(t, err)
 	require.NoError(t, src.Close())
 	require.NoError(t, b.Snapshot(t.Context(), []string{ds + "@three"}))
 }
 
-// requireKind demands an error of the kind that names the subject.
+// requireKind requires an error of a kind that names the subject.
 func requireKind(t *testing.T, err error, kind zfs.Kind, subject string) {
 	t.Helper()
 	require.Error(t, err)
@@ -158,8 +158,8 @@ func testEstimate(t *testing.T, p *Pool, b cli.Backend) {
 	}
 }
 
-// interruptedToken makes the token of a receive that stopped about half way
-// through a full stream of 4 MiB.
+// interruptedToken returns the token of a receive that stopped about half way through a full stream
+// of 4 MiB.
 func (p *Pool) interruptedToken(snapshot string) string {
 	target := p.Dataset("partial")
 	Run(p.t, "sh", "-c", fmt.Sprintf("zfs send '%s' | head -c 2200000 | zfs receive -s -u '%s' 2>/dev/null || true", snapshot, target))

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// What was taken apart and put together again is what OpenZFS sent, checksums
-// and all: a stream that fails only for being forged badly proves nothing.
+// TestForgedStreamsAreSound parses captured streams and builds them again, and expects the same
+// bytes, including checksums. Otherwise, tests with forged streams could fail for a wrong reason.
 func TestForgedStreamsAreSound(t *testing.T) {
 	t.Parallel()
 	samples, err := filepath.Glob(testenv.Data(t, "zfs-2.3.9", "streams", "*.gz"))
@@ -55,8 +55,8 @@ func TestForgedStreamsAreSound(t *testing.T) {
 	}
 }
 
-// Sizes encoded and decoded, name, type, count and value of each pair, as
-// nvlist_pack(NV_ENCODE_XDR) writes them.
+// TestForgedList expects the encoding that nvlist_pack(NV_ENCODE_XDR) writes: encoded and decoded
+// sizes, and name, type, count and value of each pair.
 func TestForgedList(t *testing.T) {
 	t.Parallel()
 	l := List{{"tosnap", "b"}, {"not_recursive", nil}, {"fss", List{{"0x1", List{{"parentfromsnap", uint64(7)}}}}}}

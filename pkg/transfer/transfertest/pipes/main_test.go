@@ -30,7 +30,7 @@ func pipes(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Every wire passes all produced bytes to the consumer.
+// TestPipes expects that every transport passes all produced bytes to the consumer.
 func TestPipes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []tcp.Mode{tcp.Plain, tcp.Signed, tcp.TLS} {
