@@ -73,6 +73,6 @@ func (t interruptibleReader) Read(p []byte) (int, error) {
 	case r := <-done:
 		return copy(p, buf[:r.n]), r.err
 	case <-t.ctx.Done():
-		return 0, fault.Interrupt("nothing was changed; run the same command again", context.Cause(t.ctx))
+		return 0, fault.Interrupt("nothing was changed", context.Cause(t.ctx))
 	}
 }

@@ -244,7 +244,7 @@ func TestReadFrom(t *testing.T) {
 	}
 	c, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: time.Hour}, dir)
 	require.NoError(t, err)
-	require.Equal(t, "at or before "+filepath.Join(dir, "large"), c.Note)
+	require.Equal(t, "of "+filepath.Join(dir, "large"), c.Note)
 	require.InDelta(t, 3*block, float64(c.BytesPerSecond)*c.Seconds, block/100)
 	_, err = ReadFrom(t.Context(), Request{ID: PathRead, Time: short}, filepath.Join(dir, "nosuch"))
 	require.ErrorIs(t, err, os.ErrNotExist)

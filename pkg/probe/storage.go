@@ -158,7 +158,7 @@ func ReadFrom(ctx context.Context, r Request, path string) (Ceiling, error) {
 			// Data in memory would not measure the disk.
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 			t, err := readAt(ctx, d, f, at)
-			if t.note = "at or before " + name; fileSystem(name) != "" {
+			if t.note = "of " + name; fileSystem(name) != "" {
 				t.note += ", " + fileSystem(name)
 			}
 			return t, err

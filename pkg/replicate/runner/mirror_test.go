@@ -229,7 +229,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.Remove("src")
 		r.Create("other", nil)
 		run := r.passDays(t, 12)
-		require.Equal(t, outcome.Refused, run.Outcome, "nothing was changed; run the same command again")
+		require.Equal(t, outcome.Refused, run.Outcome, "nothing was changed")
 		require.Contains(t, run.Error, "no such pool: src")
 		require.Contains(t, run.Hint, "to restore it: zxfer restore")
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")

@@ -28,7 +28,7 @@ func TestInUse(t *testing.T) {
 	require.NoError(t, err)
 	devices, pids := map[string]string{}, map[string]int{}
 	for _, name := range []string{"udevil", "(udev-worker)", "own", "idle"} {
-		device, program := filepath.Join(dir, "at or before "+name), filepath.Join(dir, name)
+		device, program := filepath.Join(dir, "of "+name), filepath.Join(dir, name)
 		devices[device] = "/dev/zvol/" + name
 		f, err := os.Create(device)
 		require.NoError(t, err)
