@@ -67,7 +67,7 @@ transfer = { rsh = %q }
 	now = now.Add(time.Hour)
 	before := state(t)
 	o := r.must(t, now, "check", "home")
-	require.Contains(t, o.stdout, "RENAMES "+dst+"/e as "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
+	require.Contains(t, o.stdout, "RENAMES "+dst+"/e to "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
 	require.Equal(t, before, state(t))
 	r.must(t, now, "run", "home")
 	aside := asidesAt(t, dst+"/e")

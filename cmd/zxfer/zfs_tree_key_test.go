@@ -92,7 +92,7 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	next := changedKey(t, src, "the next passphrase")
 	zfsCmd(t, "snapshot", "-r", src+"@four")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, dst+"/a/late inherits its key from "+dst+", which changes")
+	require.Contains(t, o.stderr, dst+"/a/late inherits its key from "+dst+", whose key changes")
 	tree["/a/late"] = "/a/late"
 	roots(t, dst, tree)
 	opens(t, dst, dst+"/a/b", next)

@@ -154,14 +154,14 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 		"there is none": {none, "its machine is i686, this zxfer is for "},
 		"no program": {func(t *testing.T, o *other, _ []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), []byte("#!/bin/sh"), 0o600))
-		}, "zxfer-linux-386 is no zxfer"},
+		}, "zxfer-linux-386 is not zxfer"},
 		"another program": {func(t *testing.T, o *other, _ []byte) {
 			self, err := os.Executable()
 			require.NoError(t, err)
 			text, err := os.ReadFile(self)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
-		}, "zxfer-linux-386 is no zxfer"},
+		}, "zxfer-linux-386 is not zxfer"},
 		"for another machine": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-riscv64"), text, 0o600))
 			o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`)
