@@ -249,7 +249,7 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 	}
 	o := zxfer(t, "doctor", "-e", rsh, "--time", "100ms", source, "beta:"+target+"/copy")
 	t.Log(o)
-	require.Contains(t, o.stdout, "beta: this key is restricted\n  it may    --allow receive="+target+" --append-only")
+	require.Contains(t, o.stdout, "beta: this key is restricted\n  permits   --allow receive="+target+" --append-only")
 	require.Contains(t, o.stdout, "  seen      versions, user, permitted datasets")
 	require.NotContains(t, o.stdout, "policy forbids", "it is told once")
 	require.Equal(t, before, state(t))
