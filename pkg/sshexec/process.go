@@ -179,7 +179,7 @@ type tail struct {
 	kept []string
 }
 
-// release logs the held lines, and from now on each line at once.
+// release logs the held lines, and from now on each line immediately.
 func (t *tail) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
