@@ -242,7 +242,7 @@ func TestZFSJumpHost(t *testing.T) {
 	// Only ssh has a route.
 	wire, _, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
 	require.Equal(t, "ssh", wire)
-	require.Contains(t, way.Evidence, "10.79.0.2, a jump host of ssh or NAT")
+	require.Contains(t, way.Evidence, "10.79.0.2 (an ssh jump host or NAT)")
 	require.NoError(t, destroyAll(dst))
 
 	// Data has a direct route, from an address that ssh does not show.
