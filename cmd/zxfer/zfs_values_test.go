@@ -32,7 +32,7 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they depend on the dataset's location; ")
-	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are not valid")
+	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are invalid")
 	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)
 		require.Equal(t, note, []string{value, source})
