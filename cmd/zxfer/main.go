@@ -47,7 +47,7 @@ func execute(ctx context.Context, a *app, args []string) int {
 	if !errors.As(err, new(*reportedError)) {
 		report.Error(a.stderr, err)
 	}
-	return int(exitClass(ctx, err))
+	return exitClass(ctx, err).ExitCode()
 }
 
 // app holds the environment of a verb.

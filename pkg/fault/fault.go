@@ -1,7 +1,7 @@
 // Package fault adds a class and a hint to errors.
 //
 // Nouns:
-//   - class: the kind of an error, which is the exit code of a command
+//   - class: the kind of an error; exitcode.go lists the classes and their exit codes
 //   - hint: the remedy, shown after the error message
 //
 // It does not print or exit; cmd/zxfer does both.
@@ -10,17 +10,6 @@ package fault
 import (
 	"errors"
 	"fmt"
-)
-
-// Class is the kind of an error, and the exit code.
-type Class int
-
-// The classes.
-const (
-	Failed      Class = 1 // tried and failed
-	Usage       Class = 2 // invalid request
-	Refused     Class = 3 // by a check or rule; nothing was changed
-	Interrupted Class = 4 // stored data is kept; the same command resumes
 )
 
 // Error is an error with a class and an optional hint.
@@ -53,15 +42,6 @@ func Failf(hint, format string, args ...any) error {
 // Interrupt returns an Interrupted error: stored data allows to resume.
 func Interrupt(hint string, err error) error {
 	return &Error{Class: Interrupted, Hint: hint, Err: err}
-}
-
-// ClassOf returns the class of the outermost Error in err's tree, Failed if there is none.
-func ClassOf(err error) Class {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Class
-	}
-	return Failed
 }
 
 // Hinter is an error that has a hint.

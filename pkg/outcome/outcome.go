@@ -4,7 +4,7 @@
 //   - outcome: one word for a result, such as "done" or "refused"
 //   - part: a dataset or stage whose outcome contributes to the total
 //
-// It is pure. Package fault derives the exit code from an error's class.
+// It is pure. Package fault lists the exit codes (exitcode.go).
 package outcome
 
 import (
