@@ -92,7 +92,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
 			require.False(t, st.Failed)
-			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
+			require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 1`)
 
 			r.take("s3") // the run updates the new copy, and does not touch the renamed one
 			run, _ = r.run(t)
@@ -104,7 +104,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			r.take("s4")
 			r.run(t)
 			require.Empty(t, r.stateOf(t).Diverged)
-			require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
+			require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_set_aside{job="j",target="t"} 0`)
 		})
 	}
 }

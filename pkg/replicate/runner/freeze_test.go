@@ -95,7 +95,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 	state, err := statedir.Peek(r.dir, r.job.Name).State()
 	require.NoError(t, err)
-	metrics := string(statedir.Metrics([]*statedir.State{state}).Bytes())
+	metrics := string(recordedMetrics([]*statedir.State{state}).bytes())
 	require.Contains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src/a",target="t"} 1`)
 	require.NotContains(t, metrics, `zxfer_replicate_dataset_consistent{job="j",source="src",`)
 	require.Len(t, run.Frozen, 2)

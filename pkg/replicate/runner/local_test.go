@@ -61,7 +61,7 @@ func TestLocalJob(t *testing.T) {
 	require.True(t, r.status(t).Late, "the snapshot of 14:00 does not exist 16 minutes after it was due")
 	state, err := statedir.Peek(r.dir, "j").State()
 	require.NoError(t, err)
-	require.Contains(t, string(statedir.Metrics([]*statedir.State{state}).Bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
+	require.Contains(t, string(recordedMetrics([]*statedir.State{state}).bytes()), "zxfer_replicate_dataset_failed{job=\"j\",source=\"src/a\",target=\"\"} 0\n")
 }
 
 // TestLocalUnchanged expects that an unchanged dataset needs no snapshot, is not late, and is not

@@ -141,7 +141,7 @@ func TestACopyGoesInTime(t *testing.T) {
 	st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 	require.Equal(t, "dst/copy/a", st.Jobs[0].Orphans[0].Target)
 	require.Equal(t, r.now+24*3600, st.Jobs[0].Orphans[0].Due.Unix())
-	require.Contains(t, string(statedir.Metrics([]*statedir.State{r.stateOf(t)}).Bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
+	require.Contains(t, string(recordedMetrics([]*statedir.State{r.stateOf(t)}).bytes()), `zxfer_replicate_gone{job="j",target="t"} 1`)
 	held, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 	require.NoError(t, err)
 	for _, h := range held {

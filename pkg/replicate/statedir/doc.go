@@ -5,8 +5,8 @@
 //   - The state is the result of the last run, the drills the result of the last drill.
 //   - The cache lists the datasets for which the last run found nothing to do.
 //   - A lock prevents concurrent runs, or concurrent drills, of a job.
-//   - The metrics are the states of all jobs for node_exporter's textfile collector.
 //
 // All files survive a crash: readers skip a partial line of a log, and all other files are
-// replaced atomically. The package neither runs jobs nor decides what they do.
+// replaced atomically. The package neither runs jobs nor decides what they do. Package runner computes
+// status and metrics from the records.
 package statedir

@@ -1,4 +1,4 @@
-package statedir
+package runner
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"zxfer/pkg/outcome"
 	"zxfer/pkg/replicate"
+	"zxfer/pkg/replicate/statedir"
 )
 
 // FuzzMetrics expects that no name adds a line, or makes the file invalid for the collector.
@@ -21,8 +22,8 @@ func FuzzMetrics(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, job, source, target string) {
 		of := func(job, source, target string) string {
-			return string(Metrics([]*State{{Job: job, LastRun: &Run{Started: time.Unix(1, 0), Ended: time.Unix(2, 0)},
-				State: replicate.State{Datasets: map[string]*replicate.DatasetState{source: {Targets: map[string]*replicate.CopyState{target: {Attempt: replicate.Attempt{Success: time.Unix(1, 0)}}}}}}}}).Bytes())
+			return string(recordedMetrics([]*statedir.State{{Job: job, LastRun: &statedir.Run{Started: time.Unix(1, 0), Ended: time.Unix(2, 0)},
+				State: replicate.State{Datasets: map[string]*replicate.DatasetState{source: {Targets: map[string]*replicate.CopyState{target: {Attempt: replicate.Attempt{Success: time.Unix(1, 0)}}}}}}}}).bytes())
 		}
 		got, want := of(job, source, target), of("j", "s", "t")
 		require.True(t, utf8.ValidString(got))
@@ -46,10 +47,10 @@ func FuzzMetrics(f *testing.F) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	st := &State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
+	st := &statedir.State{Job: `a"b`, State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}, LastRun: &statedir.Run{Started: at, Ended: at.Add(3 * time.Second), Outcome: outcome.Done}}
 	st.Copy("tank/a", "near").Success = at
 	st.Copy("tank/b", "near").Error = "broken"
-	text := string(Metrics([]*State{st}).Bytes())
+	text := string(recordedMetrics([]*statedir.State{st}).bytes())
 	for _, want := range []string{
 		"# TYPE zxfer_replicate_last_run_success gauge\nzxfer_replicate_last_run_success{job=\"a\\\"b\"} 1\n",
 		"zxfer_replicate_last_run_duration_seconds{job=\"a\\\"b\"} 3\n",
