@@ -237,13 +237,6 @@ type Drill struct {
 // Tries returns Retries or its default.
 func (j *Job) Tries() int { return valueOr(j.Retries, transport.Retries) }
 
-// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
-// or something is wrong.
-const defaultPruneLimit = 100
-
-// PruneAtMost returns PruneLimit or its default.
-func (j *Job) PruneAtMost() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
-
 func valueOr(n *int, fallback int) int {
 	if n == nil {
 		return fallback

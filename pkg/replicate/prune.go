@@ -11,6 +11,13 @@ import (
 	"zxfer/pkg/zfs"
 )
 
+// defaultPruneLimit is higher than normal runs need. A run exceeds it only if the job file changed
+// or something is wrong.
+const defaultPruneLimit = 100
+
+// PruneAtMost returns PruneLimit or its default.
+func (j *Job) PruneAtMost() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
+
 // side is the source or a target, as the input of pruning.
 type side struct {
 	name       string

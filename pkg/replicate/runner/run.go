@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"zxfer/pkg/hosts"
 	"zxfer/pkg/replicate"
 	"zxfer/pkg/replicate/statedir"
 )
@@ -93,4 +94,43 @@ func (w *jobRun) connectTargets(ctx context.Context) (done func()) {
 		all.Go(func() { _, _ = t.host.Facts(ctx) })
 	}
 	return func() { cancel(); all.Wait() }
+}
+
+// moveHolds moves a target's holds and creates bookmarks. It only notes errors, because the data
+// arrived.
+func (w *jobRun) moveHolds(ctx context.Context, h *replicate.HoldChange) {
+	for source, a := range h.Copies {
+		w.state.Dataset(source).Targets[h.Target] = a
+	}
+	if err := w.store.Save(w.state); err != nil {
+		w.note("%s: cannot place holds: %v", h.Target, err)
+		return
+	}
+	whole := true
+	done := func(err error) bool {
+		if err != nil {
+			whole = false
+			w.note("%s: %v", h.Target, err)
+		}
+		return err == nil
+	}
+	// Release the old holds only after the new ones are in place.
+	tag, target := replicate.Tag(w.job.Name, h.Target), w.side(h.Target)
+	defer w.activity("placing holds and bookmarks for %s", h.Target)()
+	source, err := w.source.place(ctx, tag, h.OnSource.Place)
+	placed := done(err)
+	onTarget, err := target.place(ctx, tag, h.OnTarget.Place)
+	placedThere := done(err)
+	if len(h.Bookmarks) > 0 {
+		done(wrap("bookmark", hosts.Run(ctx, w.source, hosts.OpBookmark, h.Bookmarks)))
+	}
+	if placed {
+		source, err = w.source.release(ctx, tag, h.OnSource.Drop)
+		done(err)
+	}
+	if placedThere {
+		onTarget, err = target.release(ctx, tag, h.OnTarget.Drop)
+		done(err)
+	}
+	h.Placed(source, onTarget, whole)
 }

@@ -1,12 +1,10 @@
 package statedir
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"zxfer/pkg/fault"
 	"zxfer/pkg/outcome"
 )
 
@@ -50,10 +48,6 @@ type DrilledRun struct {
 	Hint   string   `json:"hint,omitempty"`
 }
 
-// Unproved is the outcome of a copy that could not be checked, for example because its key was not
-// loaded or it could not be cloned.
-const Unproved = "not proved"
-
 // Drills is the knowledge about a job's drills after the last one.
 type Drills struct {
 	Last *Drill `json:"last,omitempty"` // without its copies
@@ -69,58 +63,6 @@ type Drilled struct {
 	// Failing is the start of the first drill since Good that did not find the copy good, or zero.
 	Failing time.Time `json:"failing_since,omitzero"`
 	DrilledRun
-}
-
-// Conclude sets the end and the outcome from the outcomes of the copies and from err, the error of
-// the whole drill. stopped means that zxfer was asked to stop.
-func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
-	d.Ended, d.Outcome = ended, outcome.Done
-	has := func(ended string) bool {
-		return slices.ContainsFunc(d.Copies, func(c *DrilledRun) bool { return c.Outcome == ended })
-	}
-	if err != nil {
-		d.Outcome, d.Error, d.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
-	}
-	switch {
-	case has(outcome.Failed): // takes precedence
-		d.Outcome = outcome.Failed
-	case stopped, err == nil && has(outcome.Interrupted):
-		d.Outcome = outcome.Interrupted
-	case err == nil && has(Unproved):
-		d.Outcome = Unproved
-	}
-}
-
-// Verdict returns the drill's error, or nil if all copies are good. err is the error of the whole
-// drill.
-func (d *Drill) Verdict(err error) error {
-	var errs []error
-	if err != nil {
-		errs = append(errs, OfJob(fmt.Errorf("job %q: %w", d.Job, err)))
-	}
-	for _, c := range d.Copies {
-		if c.Outcome != outcome.Done {
-			errs = append(errs, fault.Failf(c.Hint, "job %q: %s: %s of %s is %s: %s", d.Job, c.To, c.Target, c.Source, c.Standing(), c.Error))
-		}
-	}
-	err = outcome.Join(errs...)
-	if d.Outcome == outcome.Interrupted {
-		return fault.Interrupt("to drill again, run the same command", err)
-	}
-	return err
-}
-
-// FirstError returns the first error of the drill, or "" if all copies are good.
-func (d *Drill) FirstError() string {
-	if d.Error != "" {
-		return d.Error
-	}
-	for _, c := range d.Copies {
-		if c.Outcome != outcome.Done {
-			return c.To + ": " + c.Target + " is " + c.Standing() + ": " + c.Error
-		}
-	}
-	return ""
 }
 
 // Standing returns the outcome of a copy for display.
