@@ -1,7 +1,6 @@
 package files
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -158,6 +157,3 @@ func Compare(source, copied []File) (out []Difference) {
 	slices.SortFunc(out, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
 	return out
 }
-
-// errLoop is the error for a path through a symbolic link.
-var errLoop = errors.New("the path contains a symbolic link, which zxfer does not follow")

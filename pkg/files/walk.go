@@ -3,7 +3,6 @@ package files
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -11,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"zxfer/pkg/zfs"
 )
 
 // maxDepth limits the nesting of folders, because each is open during a walk.
@@ -44,37 +41,6 @@ func (e *entry) kind() Type {
 }
 
 func (e *entry) mode() uint32 { return e.stat.Mode & 0o7777 }
-
-// open opens the file for reading. It does not block, even if the file was replaced by a pipe.
-func (e *entry) open() (*os.File, error) {
-	return openBelow(e.folder, e.name, unix.O_RDONLY|unix.O_NONBLOCK)
-}
-
-// target returns the target of a link.
-func (e *entry) target() (string, error) {
-	buf := make([]byte, max(e.stat.Size+1, 256))
-	n, err := unix.Readlinkat(e.folder, e.name, buf)
-	return string(buf[:max(n, 0)]), err
-}
-
-// openBelow opens a path below a folder. It follows no symbolic links and crosses no mounts.
-func openBelow(folder int, name string, flags int) (*os.File, error) {
-	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
-	for {
-		fd, err := unix.Openat2(folder, name, how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil
-		case errors.Is(err, unix.ELOOP):
-			return nil, errLoop
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // some system call filters return EPERM
-			return nil, NotSupported(fmt.Errorf("openat2: %w", err))
-		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN):
-			return nil, err
-		}
-	}
-}
 
 // walker visits files in the order of their paths, each folder before its contents.
 type walker struct {
@@ -140,50 +106,6 @@ func comparePaths(a, b string) int {
 		return strings.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
 	}
 	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
-}
-
-// Mount mounts a snapshot, or a filesystem in its current state, for this process alone: at no path
-// and in no namespace. The mount ends when the returned root and everything opened below it are
-// closed. Until then, the snapshot cannot be destroyed, but the dataset can receive.
-func Mount(source string) (*os.File, error) {
-	root, err := mount(source, "ro")
-	if errors.Is(err, unix.EBUSY) {
-		// It is mounted read-write. The kernel has one instance, which stays writable. zxfer only
-		// reads.
-		root, err = mount(source)
-	}
-	return root, err
-}
-
-func mount(source string, flags ...string) (*os.File, error) {
-	config, err := unix.Fsopen("zfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("fsopen zfs: %w", err)
-	}
-	defer unix.Close(config)
-	if err := unix.FsconfigSetString(config, "source", source); err != nil {
-		return nil, fmt.Errorf("fsconfig source=%s: %w", source, err)
-	}
-	for _, flag := range flags {
-		if err := unix.FsconfigSetFlag(config, flag); err != nil {
-			return nil, fmt.Errorf("fsconfig %s: %w", flag, err)
-		}
-	}
-	if err := unix.FsconfigCreate(config); err != nil {
-		return nil, fmt.Errorf("mounting %s: %w", source, err)
-	}
-	fd, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC,
-		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NOATIME)
-	if err != nil {
-		return nil, fmt.Errorf("fsmount %s: %w", source, err)
-	}
-	return os.NewFile(uintptr(fd), source), nil
-}
-
-// NotSupported returns the error for a host that lacks the necessary system calls.
-func NotSupported(err error) error {
-	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpMount, Detail: err.Error(),
-		Hint: "use Linux 5.6 or newer, and a container that permits openat2, fsopen and fsmount"}
 }
 
 type xattr struct {
