@@ -65,7 +65,7 @@ func serveAgent(ctx context.Context, a *app, r *restriction) error {
 	// If the account always starts its agent, sshd passes the client's command here.
 	s := &agent.Server{Version: buildVersion(), Note: buildNote(os.Getenv("SSH_ORIGINAL_COMMAND"))}
 	local := hosts.NewLocal(buildVersion(), s.Log)
-	s.Site = local
+	s.Host = local
 	if !r.given() {
 		return s.Serve(ctx, a.stdin, a.stdout)
 	}

@@ -90,7 +90,7 @@ func runDev(ctx context.Context, a *app, o *devOptions, req job.Dev) error {
 		err = errors.Join(err, fmt.Errorf("map was not written: %w", mapErr))
 	}
 	return j.finish(ctx, r, err, jobEnd{shell: req.RSH, text: report.DeviceResult(r), done: "the copy is complete, but its report could not be written: ",
-		page: func(about html.About, course history.Course) ([]byte, error) { return html.Device(about, r, course) }})
+		page: func(about html.About, course history.Recording) ([]byte, error) { return html.Device(about, r, course) }})
 }
 
 // request checks flags that depend on each other and returns the job's request.
@@ -190,5 +190,5 @@ func (o *devOptions) writeMap(r *job.DevReport) error {
 	if err := device.WriteMapfile(&text, int64(r.Size), r.Results[len(r.Results)-1].BadRanges); err != nil {
 		return err
 	}
-	return statedir.Put(o.mapFile, text.Bytes())
+	return statedir.ReplaceKeepingMode(o.mapFile, text.Bytes())
 }

@@ -254,7 +254,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 		if err != nil {
 			return nil, err
 		}
-		return job.Judge(archives, o.req)
+		return job.EvaluateCaptures(archives, o.req)
 	}
 	if f, err := (&replicateOptions{file: defaultJobFile}).load(); err == nil { // replicate check reports errors of the file
 		o.req.Copies, _ = copiesOf(f)
@@ -265,7 +265,7 @@ func diagnose(ctx context.Context, a *app, o *doctorOptions) (*job.DoctorReport,
 	at := hosts.New(&opener{log: watch.Log, activity: watch.ActivityState})
 	r, err := job.RunDoctor(ctx, o.req, at, watch)
 	_ = at.Close() // the report is complete; agents end with their stdin
-	text.Over()
+	text.EndJob()
 	if err != nil && ctx.Err() != nil {
 		err = fault.Interrupt("the data of the measurements was deleted", err)
 	}

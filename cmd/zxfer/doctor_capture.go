@@ -18,7 +18,7 @@ import (
 const factsHead = "zxfer facts v1"
 
 // writeFacts writes the hosts' archives into one file, which people publish.
-func writeFacts(name string, archives []job.Archive) error {
+func writeFacts(name string, archives []job.Capture) error {
 	archives = withoutAddresses(archives)
 	all := &txtar.Archive{Comment: []byte(factsHead + "\n")}
 	for _, a := range archives {
@@ -34,7 +34,7 @@ func writeFacts(name string, archives []job.Archive) error {
 }
 
 // withoutAddresses replaces addresses of hosts by their roles.
-func withoutAddresses(archives []job.Archive) (out []job.Archive) {
+func withoutAddresses(archives []job.Capture) (out []job.Capture) {
 	var replace []string
 	for _, a := range archives {
 		address := strings.Trim(a.Host[strings.LastIndexByte(a.Host, '@')+1:], "[]")
@@ -44,13 +44,13 @@ func withoutAddresses(archives []job.Archive) (out []job.Archive) {
 	}
 	r := strings.NewReplacer(replace...)
 	for _, a := range archives {
-		out = append(out, job.Archive{Role: a.Role, Host: r.Replace(a.Host), Text: []byte(r.Replace(string(a.Text)))})
+		out = append(out, job.Capture{Role: a.Role, Host: r.Replace(a.Host), Text: []byte(r.Replace(string(a.Text)))})
 	}
 	return out
 }
 
 // readFacts reads a file of writeFacts.
-func readFacts(name string) ([]job.Archive, error) {
+func readFacts(name string) ([]job.Capture, error) {
 	raw, err := readFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--facts: %w", err)
@@ -60,13 +60,13 @@ func readFacts(name string) ([]job.Archive, error) {
 	if head != factsHead {
 		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: first line is not %q", name, factsHead)
 	}
-	var out []job.Archive
+	var out []job.Capture
 	for l := range strings.Lines(hosts) {
 		role, host, ok := strings.Cut(strings.TrimSpace(l), " ")
 		if !ok {
 			continue
 		}
-		if slices.ContainsFunc(out, func(a job.Archive) bool { return a.Role == role }) {
+		if slices.ContainsFunc(out, func(a job.Capture) bool { return a.Role == role }) {
 			return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: two hosts have the role %q", name, role)
 		}
 		one := &txtar.Archive{}
@@ -75,7 +75,7 @@ func readFacts(name string) ([]job.Archive, error) {
 				one.Files = append(one.Files, txtar.File{Name: path, Data: f.Data})
 			}
 		}
-		out = append(out, job.Archive{Role: role, Host: host, Text: txtar.Format(one)})
+		out = append(out, job.Capture{Role: role, Host: host, Text: txtar.Format(one)})
 	}
 	if len(out) == 0 {
 		return nil, fault.Usagef("zxfer doctor --capture FILE", "--facts %s: no host", name)

@@ -75,7 +75,7 @@ func TestDoctorCaptureAndFacts(t *testing.T) {
 func TestFactsHaveNoAddresses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "facts.txt")
-	require.NoError(t, writeFacts(file, []job.Archive{
+	require.NoError(t, writeFacts(file, []job.Capture{
 		{Role: "source", Host: "root@203.0.113.5", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
 		{Role: "target", Host: "backup@2001:db8::7", Text: []byte("-- etc/os-release --\nNAME=Debian\n")},
 		{Role: "transfer", Host: "-", Text: []byte("-- zxfer/transfer.json --\n{\"source\": {\"name\": \"root@203.0.113.5\"}, \"plan\": {\"notes\": [\"backup@[2001:db8::7]:vault has none\"]}}\n")},

@@ -54,7 +54,7 @@ func TestBufferRemedies(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			link := preflight.Link{From: "alpha", To: "beta", BytesPerSecond: 10_000_000, Streams: 1, Seconds: 1, Limit: limit,
 				RTT: 20 * time.Millisecond, WriteMax: 4 << 20, ReadMax: 6 << 20}
-			found := preflight.Doctor(preflight.Input{Links: []preflight.Measured{{Link: link}}}, func(id string) bool { return id != "link" })
+			found := preflight.Doctor(preflight.Input{Links: []preflight.MeasuredLink{{Link: link}}}, func(id string) bool { return id != "link" })
 			require.Len(t, found, 1)
 			_, command, ok := strings.Cut(found[0].Remedy, "on "+c.host+": ")
 			require.True(t, ok, found[0].Remedy)

@@ -77,7 +77,7 @@ that only older snapshots contain.`,
 
 // request fills in the job's request.
 func (o *healOptions) request(a *app, args []string, named bool) error {
-	o.req.Stamp = a.now().UTC().Format("2006-01-02T15:04:05Z")
+	o.req.SnapshotSuffix = a.now().UTC().Format("2006-01-02T15:04:05Z")
 	ends := make([]endpoint.Endpoint, len(args))
 	for i, arg := range args {
 		e, err := endpoint.Parse(arg)

@@ -35,7 +35,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 	named := 0
 	judge := func(at, text string) {
 		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)
-		require.True(t, !placeholder || option.Named(strings.ReplaceAll(text, "%", "")), "%s: %q", at, text)
+		require.True(t, !placeholder || option.AllDeclared(strings.ReplaceAll(text, "%", "")), "%s: %q", at, text)
 		option.Expand(text, func(id, _ string) string {
 			named++
 			require.True(t, flags[id], "%s: there is no option %q", at, id)
@@ -75,6 +75,6 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 	}))
 	require.Greater(t, named, 40)
 	for _, o := range transport.Options(transport.JobFile) {
-		require.True(t, option.Named(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
+		require.True(t, option.AllDeclared(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
 	}
 }

@@ -91,10 +91,10 @@ func (j *jobRun) log(message string) {
 
 // jobEnd holds the differences between verbs at the end of a job.
 type jobEnd struct {
-	shell string                                           // remote shell asked for
-	text  report.ResultText                                // text of the result
-	page  func(html.About, history.Course) ([]byte, error) // nil if the verb has no page
-	done  string                                           // prefix of an error to print the result of a success
+	shell string                                              // remote shell asked for
+	text  report.ResultText                                   // text of the result
+	page  func(html.About, history.Recording) ([]byte, error) // nil if the verb has no page
+	done  string                                              // prefix of an error to print the result of a success
 }
 
 // finish reports the result of a job that ended with err, and returns the error of the verb.
@@ -104,7 +104,7 @@ func (j *jobRun) finish(ctx context.Context, r job.Result, err error, end jobEnd
 	if err = suggestHost(ctx, err, end.shell); err != nil {
 		r.Concluded().Hint = fault.HintOf(err)
 	}
-	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Course()) })
+	err = j.out.page.write(j.app, err, func(about html.About) ([]byte, error) { return end.page(about, j.recorder.Recording()) })
 	unprinted := j.rep.Done(r, err, end.text)
 	switch {
 	case err == nil && unprinted != nil:

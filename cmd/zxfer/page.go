@@ -68,7 +68,7 @@ func (p *pageFile) write(a *app, failure error, render func(html.About) ([]byte,
 	}
 	htmlFile, err := render(about(a))
 	if err == nil {
-		err = statedir.Put(p.name, htmlFile)
+		err = statedir.ReplaceKeepingMode(p.name, htmlFile)
 	}
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("report was not written: %w", err))

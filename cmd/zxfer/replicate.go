@@ -133,10 +133,10 @@ func requireJobs(all *bool) cobra.PositionalArgs {
 	}
 }
 
-// runner returns a Runner and its reporter. The caller must call Over on the reporter before it
+// runner returns a Runner and its reporter. The caller must call EndJob on the reporter before it
 // writes other output.
 func (o *replicateOptions) runner(a *app) (*runner.Runner, *report.Text) {
-	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
+	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Scheduled: true, Size: terminalSize(a.stderr)})
 	at := &opener{activity: text.ActivityState}
 	r := runner.New(o.stateDir, at, a.now, text.Log)
 	at.log = func(message string) { r.Log(message) } // r.Log may be replaced later

@@ -52,7 +52,7 @@ the jobs of this host.`,
 			var all []*runner.Preview
 			for _, j := range jobs {
 				p, err := r.Preview(cmd.Context(), j)
-				text.Over()
+				text.EndJob()
 				if err != nil {
 					errs = append(errs, err)
 					break

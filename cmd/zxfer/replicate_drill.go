@@ -59,7 +59,7 @@ func (o *drillOptions) drill(ctx context.Context, a *app, names []string) error 
 	defer startLive(text)()
 	records, errs := forEachJob(ctx, &o.replicateOptions, jobs, func(j *replicate.Job) (*statedir.Drill, error) { return r.Drill(ctx, j, how) }, func(rec *statedir.Drill) error {
 		return report.DrillText(a.stdout, rec)
-	}, text.Over)
+	}, text.EndJob)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.drill/v1", "drills": append([]*statedir.Drill{}, records...)}))
@@ -90,7 +90,7 @@ func (o *drillOptions) drillJobs(names []string) (*replicate.File, []*replicate.
 	}
 	var some []*replicate.Job
 	for _, j := range jobs {
-		if j.Drills() {
+		if j.HasDrills() {
 			some = append(some, j)
 		}
 	}

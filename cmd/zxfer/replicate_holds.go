@@ -33,7 +33,7 @@ common snapshot. zxfer never touches other holds and clones.`,
 			r, text := o.runner(a)
 			defer startLive(text)()
 			held, err := r.Holds(cmd.Context(), f, gc)
-			text.Over()
+			text.EndJob()
 			errs := []error{err, r.Close()}
 			if o.json {
 				return errors.Join(append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.holds/v1", "holds": held}))...)

@@ -74,13 +74,13 @@ func (o *hostsOptions) gather(ctx context.Context, a *app, names []string) (*fle
 	if err != nil {
 		return nil, err
 	}
-	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Often: true, Size: terminalSize(a.stderr)})
+	text := report.NewText(report.Options{Stdout: a.stdout, Stderr: a.stderr, Scheduled: true, Size: terminalSize(a.stderr)})
 	defer startLive(text)()
 	p := &fleet.Progress{}
 	done := text.ActivityState(p.String)
 	f, err := fleet.Gather(ctx, all, fleet.Options{Ask: o.ask, Parallel: o.parallel, Timeout: o.timeout}, p)
 	done()
-	text.Over()
+	text.EndJob()
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, n
 	seen := map[string]bool{}
 	for _, n := range names {
 		for _, n := range strings.Split(n, ",") {
-			more, patterns, found := inv.Named(n)
+			more, patterns, found := inv.Resolve(n)
 			add := o.knownHosts(a, inv, more)
 			if notAsked = append(notAsked, patterns...); !found {
 				if e, err := endpoint.Parse(n + ":x"); err != nil || e.Local() {
@@ -139,7 +139,7 @@ func (o *hostsOptions) selectHosts(a *app, names []string) (all []fleet.Query, n
 func (o *hostsOptions) knownHosts(a *app, inv *replicate.Inventory, names []string) (all []fleet.Query) {
 	for _, n := range names {
 		x := fleet.Query{Name: n, Jobs: inv.JobsOf(n)}
-		x.Address, x.RSH = inv.Reach(n)
+		x.Address, x.RSH = inv.AddressOf(n)
 		if n == replicate.ShortName(o.hostName()) {
 			x.Here = func() (*runner.Status, error) { return o.replicateOptions.status(a, nil) }
 		}
@@ -153,7 +153,7 @@ func (o *hostsOptions) status(ctx context.Context, a *app, names []string, short
 	if err != nil {
 		return err
 	}
-	wrong := f.Wrong()
+	wrong := f.Err()
 	if short && o.json {
 		f.Shorten()
 	}

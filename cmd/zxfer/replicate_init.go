@@ -135,7 +135,7 @@ func (a *answers) job() string {
 	if a.source == "" {
 		return "job"
 	}
-	return replicate.Word(a.source[strings.LastIndexAny(a.source, "/:")+1:])
+	return replicate.SanitizeName(a.source[strings.LastIndexAny(a.source, "/:")+1:])
 }
 
 // text returns the job file.

@@ -37,7 +37,7 @@ source. Each run does the same at its end.`,
 			byJob := map[string][]*replicate.Pruning{}
 			for _, j := range jobs {
 				sides, err := r.Prune(cmd.Context(), j, dryRun, beyond)
-				text.Over()
+				text.EndJob()
 				errs = append(errs, err)
 				byJob[j.Name] = sides
 				for _, s := range sides {

@@ -46,7 +46,7 @@ resumes interrupted transfers.`,
 				return err
 			}
 			for _, j := range jobs {
-				j.Begin(first)
+				j.OverrideFirst(first)
 			}
 			err = o.run(cmd.Context(), a, f, jobs, wait, &show)
 			if service && exitClass(cmd.Context(), err) == fault.Interrupted && errors.Is(context.Cause(cmd.Context()), errSignal) {
@@ -63,7 +63,7 @@ resumes interrupted transfers.`,
 		fs.BoolVar(&service, "service", false, "exit with 0 if stopped by a signal, as systemd expects")
 		show.define(fs)
 	})
-	completeWords(cmd, "first", plan.FirstWays()...)
+	completeWords(cmd, "first", plan.FirstValues()...)
 	advanced(cmd, "first", "service")
 	return cmd
 }
@@ -78,13 +78,13 @@ func (o *replicateOptions) run(ctx context.Context, a *app, f *replicate.File, j
 	recordRuns(r, course, len(jobs) > 1)
 	records, errs := forEachJob(ctx, o, jobs, func(j *replicate.Job) (*statedir.Run, error) { return r.Run(ctx, j, wait) }, func(rec *statedir.Run) error {
 		return report.RunText(a.stdout, rec)
-	}, text.Over)
+	}, text.EndJob)
 	errs = append(errs, r.Close(), o.writeMetrics(ctx, a, f))
 	if o.json {
 		errs = append(errs, writeJSON(a.stdout, map[string]any{"schema": "zxfer.replicate.run/v1", "runs": records}))
 	}
 	return show.write(a, outcome.Join(errs...), func(about html.About) ([]byte, error) {
-		return html.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Course(), errs)
+		return html.Run(about, records, runner.StatusOf(jobs, o.stateDir, a.now(), o.scheduledSince), course.Recording(), errs)
 	})
 }
 

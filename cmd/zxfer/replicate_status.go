@@ -130,7 +130,7 @@ func writeHTML(a *app, name string, draw func() ([]byte, error)) error {
 	if err := checkWritable("--html", name); err != nil {
 		return err
 	}
-	return statedir.Put(name, htmlFile)
+	return statedir.ReplaceKeepingMode(name, htmlFile)
 }
 
 // nagios prints the status as a monitoring plugin does. A sudo rule for it may permit additional

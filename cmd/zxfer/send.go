@@ -84,7 +84,7 @@ sends encrypted datasets raw, and resumes interrupted transfers.`,
 // finishSend finishes a send or restore.
 func (j *jobRun) finishSend(ctx context.Context, r *job.Report, err error, shell string) error {
 	return j.finish(ctx, r, err, jobEnd{shell: shell, text: report.SendResult(r), done: "the transfer is complete, but its report could not be written: ",
-		page: func(about html.About, course history.Course) ([]byte, error) { return html.Send(about, r, course) }})
+		page: func(about html.About, course history.Recording) ([]byte, error) { return html.Send(about, r, course) }})
 }
 
 // define declares the flags.
@@ -105,7 +105,7 @@ func (o *sendOptions) define(cmd *cobra.Command) {
 		f.BoolVar(&o.rotate, "rotate", false, "rename diverged target, send in full (preview: -n)")
 	})
 	o.defineRun(cmd)
-	completeWords(cmd, "first", plan.FirstWays()...)
+	completeWords(cmd, "first", plan.FirstValues()...)
 	advanced(cmd, "newest", "since", "first", "carry", "hold", "bookmark", "no-resume", "measure", "retries", "skip-check")
 }
 
@@ -128,8 +128,8 @@ func (s *durationFlag) String() string {
 
 // firstFlag returns the value of --first.
 func firstFlag(first *plan.First) option.Value {
-	ways := plan.FirstWays()
-	return option.Of(strings.Join(ways, "|"), func() string { return string(*first) }, func(s string) error {
+	ways := plan.FirstValues()
+	return option.New(strings.Join(ways, "|"), func() string { return string(*first) }, func(s string) error {
 		word := ways[0]
 		err := option.Word(&word, ways...).Set(s)
 		if err == nil {

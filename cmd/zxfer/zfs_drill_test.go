@@ -125,7 +125,7 @@ func TestZFSDrill(t *testing.T) {
 	require.NoError(t, os.WriteFile(check, []byte("#!/none\n"), 0o755)) // no program can run this script
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, statedir.Unproved, d.Outcome, o)
+	require.Equal(t, statedir.Unverified, d.Outcome, o)
 
 	zfsCmd(t, "set", "readonly=on", betaPool) // a writable clone does not inherit this
 	t.Cleanup(func() { zfsCmd(t, "inherit", "readonly", betaPool) })
@@ -174,9 +174,9 @@ func TestZFSDrillEncrypted(t *testing.T) {
 	r := drilledJob(t, src, "beta:"+dst, "", "")
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, statedir.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unverified, d.Outcome)
 	for _, c := range d.Copies {
-		require.Equal(t, statedir.Unproved, c.Outcome, c)
+		require.Equal(t, statedir.Unverified, c.Outcome, c)
 		require.Equal(t, "stream", c.Read, c)
 		require.True(t, c.Compared, c)
 	}
@@ -212,7 +212,7 @@ func TestZFSDrillVolumeEncryptedThere(t *testing.T) {
 	run(t, "sh", "-c", "zfs unmount -f "+dst+"; zfs unmount "+dst+"/copy; zfs unload-key -r "+dst)
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, statedir.Unproved, d.Outcome, o)
+	require.Equal(t, statedir.Unverified, d.Outcome, o)
 	r.drillAs(t, src, dst+"/copy", fmt.Sprintf("key_file = %q", key), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
@@ -244,7 +244,7 @@ func TestZFSDrillCommands(t *testing.T) {
 		{"leaves daemons that use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
 		{"mounts over itself", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
 		{"dies of a signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
-		{"says that it cannot tell", "echo no database here; exit 125", statedir.Unproved, ""},
+		{"says that it cannot tell", "echo no database here; exit 125", statedir.Unverified, ""},
 	} {
 		script(test.script)
 		d, o := r.drill(t)
@@ -353,7 +353,7 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	r.drillAs(t, src, "beta:"+dst, `command = ["/bin/true"]`, with)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, statedir.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "a restricted key cannot run commands")
 	require.Empty(t, clones(t))
 
@@ -361,12 +361,12 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	// them.
 	snapshot := dst + "@" + snapshotNames(t, dst)[0]
 	for i := range zfs.MaxDrillClones {
-		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.AsideProperty+"=other", snapshot, zfs.DrillCloneName(betaPool, fmt.Sprint(i)))
+		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.DrillCloneProperty+"=other", snapshot, zfs.DrillCloneName(betaPool, fmt.Sprint(i)))
 	}
 	r.drillAs(t, src, "beta:"+dst, "", with)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, statedir.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "already has 16 drill clones")
 	require.Len(t, clones(t), zfs.MaxDrillClones)
 

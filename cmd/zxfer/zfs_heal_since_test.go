@@ -61,7 +61,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	for _, d := range r.Datasets {
 		require.Equal(t, "a", d.Since, d)
 		require.Less(t, d.Bytes, uint64(3<<20))
-		require.Greater(t, d.Whole, uint64(8<<20))
+		require.Greater(t, d.FullBytes, uint64(8<<20))
 	}
 	// A heal refuses a copy that is receiving another stream.
 	fill(t, plain, "newer", 1<<20)
@@ -87,7 +87,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	for _, d := range r.Datasets {
 		require.Equal(t, "a", d.Since, "nothing more was needed")
 	}
-	for _, thing := range r.Things {
+	for _, thing := range r.Objects {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
 		if thing.Snapshot == "" { // a file is read once, not in each snapshot
 			require.Equal(t, "is readable again", thing.Read, thing)

@@ -187,8 +187,8 @@ func TestZFSHeal(t *testing.T) {
 	o = mustZxfer(t, append([]string{"heal", "--json"}, args...)...)
 	r := healReport(t, o)
 	require.Equal(t, "done", r.Outcome)
-	require.NotEmpty(t, r.Things)
-	for _, thing := range r.Things {
+	require.NotEmpty(t, r.Objects)
+	for _, thing := range r.Objects {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
 	}
 	for f, want := range sums {

@@ -122,7 +122,7 @@ properties = { carry = true }
 	// zxfer must know every property of this release.
 	var unknown []string
 	for property := range strings.FieldsSeq(zfsCmd(t, "get", "-H", "-o", "property", "all", dst+"/p")) {
-		if !zfs.Known(property) {
+		if !zfs.KnownProperty(property) {
 			unknown = append(unknown, property)
 		}
 	}

@@ -237,10 +237,10 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 			require.Contains(t, r.Findings[i].Summary, "not checked: beta: the agent's policy forbids it")
 		}
 		require.Len(t, r.Grants, 1, o)
-		require.Contains(t, r.Grants[0].May, "--allow receive="+target+" --append-only")
-		require.Subset(t, r.Grants[0].Unseen, []string{"platform", "mounts", "memory", "link"})
+		require.Contains(t, r.Grants[0].Permissions, "--allow receive="+target+" --append-only")
+		require.Subset(t, r.Grants[0].Forbidden, []string{"platform", "mounts", "memory", "link"})
 		if len(r.Plan) > 0 {
-			require.Contains(t, r.Grants[0].Seen, "space")
+			require.Contains(t, r.Grants[0].Permitted, "space")
 		}
 		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool {
 			return c.Host == "beta" && strings.Contains(c.Skipped, "the agent's policy forbids it")

@@ -52,7 +52,7 @@ func sentinels() []sentinel {
 		{"dial", tcp.ErrDial},
 		{"nobody", tcp.ErrNobody},
 		{"stall", transfer.ErrStall},
-		{"miscounted", transfer.ErrMiscounted},
+		{"miscounted", transfer.ErrTotalsMismatch},
 		{"corrupt", device.ErrCorrupt},
 		{"lost", hosts.ErrLost},
 		{"forbidden", hosts.ErrForbidden},
@@ -87,7 +87,7 @@ func pack(err error) *failure {
 // unpack decodes an error that came from host.
 func (f *failure) unpack(host string) error {
 	chosen := wording{f.Text, f.Hint}
-	if f.Named != nil && option.Named(f.Named.Text) && option.Named(f.Named.Hint) {
+	if f.Named != nil && option.AllDeclared(f.Named.Text) && option.AllDeclared(f.Named.Hint) {
 		chosen = *f.Named
 	}
 	e := &remoteError{text: host + ": " + clip(chosen.Text, maxText), hint: prefixHint(host, chosen.Hint)}

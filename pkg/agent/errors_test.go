@@ -78,7 +78,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
 		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
 		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
-		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
+		"miscounted":       {err: transfer.ErrTotalsMismatch, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrTotalsMismatch}, class: fault.Failed},
 		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
 		"lost":             {err: hosts.ErrLost, text: "beta: connection to the host was lost", is: []error{hosts.ErrLost}, class: fault.Failed},
 		"operation":        {err: ErrUnknownOperation, text: "beta: unknown operation", is: []error{ErrUnknownOperation}, class: fault.Failed},

@@ -67,7 +67,7 @@ func (h *host) Measure(ctx context.Context, req probe.Request) (probe.Ceiling, e
 
 // SnapshotFrozen starts no watchdog.
 func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Result, error) {
-	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Wanted))}, h.note(ctx, func() error { return nil }, hosts.OpSnapshotFrozen.Name(), q)
+	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Applications))}, h.note(ctx, func() error { return nil }, hosts.OpSnapshotFrozen.Name(), q)
 }
 
 // moving returns a host whose transfers the test carries out.
@@ -169,7 +169,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 // start returns a rig and closes it after the test.
 func start(t *testing.T, s *host) *rig {
 	t.Helper()
-	g := &rig{site: s, server: &Server{Site: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}
+	g := &rig{site: s, server: &Server{Host: s, Version: "1.0 test"}, logs: make(chan string, 1000), served: make(chan error, 1)}
 	requestsR, requestsW := io.Pipe()
 	answersR, answersW := io.Pipe()
 	ended := make(chan struct{})

@@ -39,7 +39,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
 		require.NoError(t, err)
 		s := newHost(func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil })
-		server := &Server{Site: s, Version: "1", Silence: time.Hour, Guard: authz.NewGuard(p, s, func(string) {})}
+		server := &Server{Host: s, Version: "1", SilenceTimeout: time.Hour, Guard: authz.NewGuard(p, s, func(string) {})}
 		require.NoError(t, server.Serve(t.Context(), os.Stdin, os.Stdout))
 		// This is heap memory obtained from the system, without memory of the race detector.
 		var m runtime.MemStats

@@ -91,7 +91,7 @@ func questions() []question {
 	send := zfs.SendSpec{Dataset: "tank/a", From: "@w", To: "x"}
 	disk := device.Facts{Path: devicePath, Real: devicePath, Kind: device.KindDisk, Size: 3 << 20, Serial: "S", LogicalSector: 512,
 		Partitions: []device.Partition{{Name: "sda1", Start: 1, Size: 2}}, Signatures: []device.Signature{{Device: "sda", Type: "ext4", Offset: 1080, Label: "l"}},
-		Mounts: []device.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []device.Holder{{Name: "dm-0", Kind: "lvm"}}, Below: []string{"sda"}}
+		Mounts: []device.Mount{{Device: "sda1", Point: "/mnt", Type: "ext4"}}, Holders: []device.Holder{{Name: "dm-0", Kind: "lvm"}}, Underlying: []string{"sda"}}
 	image := device.Facts{Path: "/srv/i", Real: "/srv/i", Kind: device.KindMissing}
 	var options device.Options
 	options.Block = 1 << 20
@@ -127,7 +127,7 @@ func questions() []question {
 			hosts.Result{Result: transfer.Result{Progress: moment}, Files: &files.Account{New: 1, Bytes: 3, Names: []string{"b"},
 				Failures: files.Failures{Failed: 1, Problems: []files.Problem{{Path: "b/c", Why: "damaged"}}}}}),
 		ask(hosts.OpInspectDevice, devicePath, disk),
-		ask(hosts.OpDeviceState, copies, device.State{Begun: true, Stored: 1 << 20, Unusable: "why"}),
+		ask(hosts.OpDeviceState, copies, device.State{Started: true, Stored: 1 << 20, Unusable: "why"}),
 		ask(hosts.OpDigestDevice, device.DigestQuery{Device: disk, Options: options},
 			device.Digest{Result: device.Result{Result: transfer.Result{Progress: moment}, Device: copied}, Parts: [][]byte{{1}, {2}, {3}}, PartBytes: 1 << 20}),
 		ask(hosts.OpReadFiles, files.Query{Snapshot: "tank/a@x", Sample: 1, Within: 1},
@@ -138,14 +138,14 @@ func questions() []question {
 			zfs.DrillCloneName("tank", "1")),
 		ask(hosts.OpRunInDrillClone, zfs.DrillCommand{Clone: zfs.DrillCloneName("tank", "1"), Argv: []string{"/bin/true"}, Timeout: 1},
 			zfs.DrillResult{Output: "well"}),
-		ask(hosts.OpSnapshotFrozen, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []freeze.Wanted{{Datasets: []string{"tank/a"}}}},
-			freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", Left: true}}, Unmarked: "no rights"}),
+		ask(hosts.OpSnapshotFrozen, freeze.Request{Job: "j", Snapshots: []string{"tank/a@x"}, Applications: []freeze.Application{{Datasets: []string{"tank/a"}}}},
+			freeze.Result{Outcomes: []freeze.Outcome{{Error: "why", Hint: "how", Seconds: 0.5, Position: "GTID 0-1-2", ThawFailed: true}}, MarkError: "no rights"}),
 		ask(hosts.OpDestroyOrphans, []zfs.Orphan{{Dataset: "tank/a", GUID: 1, Tag: "zxfer:j:t"}}, hosts.None{}),
 		ask(hosts.OpCapture, true, []byte("-- a --\n")),
 		ask(hosts.OpMeasure, probe.Request{ID: probe.Memory},
 			probe.Ceiling{ID: probe.Memory, BytesPerSecond: 7, Seconds: 1, CPU: 1, Network: network, Stages: moment.Stages}),
 		ask(hosts.OpDamage, "tank/a",
-			zfs.Damage{Things: []zfs.Damaged{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}),
+			zfs.Damage{Objects: []zfs.DamagedObject{{Dataset: "tank/a", Snapshot: "x", Path: "/f", Shown: "tank/a@x:/f"}}, Scan: zfs.Scan{Running: true, Percent: 50}}),
 	}
 	for _, op := range hosts.Operations() { // the others have no answer
 		if slices.ContainsFunc(all, func(q question) bool { return q.op == op.Name() }) {

@@ -32,14 +32,14 @@ const (
 
 // Server serves one host to one client.
 type Server struct {
-	Site    hosts.Host
+	Host    hosts.Host
 	Version string
 	// Guard checks every call; nil = everything is permitted.
 	Guard *authz.Guard
 	// Note is logged on the client at the start; "" = none.
 	Note string
-	// Silence replaces silenceTimeout; 0 = 30 seconds.
-	Silence time.Duration
+	// SilenceTimeout replaces silenceTimeout; 0 = 30 seconds.
+	SilenceTimeout time.Duration
 
 	session atomic.Pointer[session] // nil unless serving
 }
@@ -58,11 +58,11 @@ const (
 // Then it cancels all calls and waits up to a minute for them. It returns nil at the end of
 // input or of ctx. A read of in or write of out may still be blocked.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	timeout := s.Silence
+	timeout := s.SilenceTimeout
 	if timeout <= 0 {
 		timeout = silenceTimeout
 	}
-	c := newSession(ctx, s.Site, s.Guard)
+	c := newSession(ctx, s.Host, s.Guard)
 	s.session.Store(c)
 	c.queue <- []byte(hello(s.Version))
 	if s.Note != "" {
@@ -222,7 +222,7 @@ func (c *session) start(m *message) error {
 		var answer []byte
 		if refused != nil {
 			if c.guard != nil {
-				c.guard.RefusedUnread(m.Op, refused)
+				c.guard.LogRefusedUnread(m.Op, refused)
 			}
 			answer = encodeError(m, refused)
 		} else if c.short != nil && !long {
@@ -307,7 +307,7 @@ func (c *session) execute(ctx context.Context, m *message) (answer any, err erro
 		}
 	})
 	if err = c.site.Run(ctx, r); err != nil && c.guard != nil {
-		c.guard.Failed(q, args, err)
+		c.guard.LogFailed(q, args, err)
 	}
 	return r.Answer, err
 }

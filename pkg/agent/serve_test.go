@@ -33,7 +33,7 @@ func serveRaw(ctx context.Context, t *testing.T, s *host) *raw {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	r := &raw{t: t, site: s, in: inW, out: bufio.NewReader(outR), server: &Server{Site: s, Version: "v"}, served: make(chan error, 1)}
+	r := &raw{t: t, site: s, in: inW, out: bufio.NewReader(outR), server: &Server{Host: s, Version: "v"}, served: make(chan error, 1)}
 	go func() { r.served <- r.server.Serve(ctx, inR, outW) }()
 	t.Cleanup(func() { _ = inW.Close(); _ = outR.Close() })
 	return r

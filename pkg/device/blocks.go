@@ -70,13 +70,13 @@ type blockJournal interface {
 
 // grid divides a device of size bytes into count blocks of block bytes.
 type grid struct {
-	cut   Cut
+	cut   BlockHash
 	size  int64
 	block int64
 	count int64
 }
 
-func newGrid(size int64, cut Cut) grid {
+func newGrid(size int64, cut BlockHash) grid {
 	b := int64(cut.Block)
 	return grid{cut: cut, size: size, block: b, count: (size + b - 1) / b}
 }
@@ -101,7 +101,7 @@ func (g grid) mark(p []byte, sum Sum) Mark {
 }
 
 // AlignedBuffer returns n bytes at an address that O_DIRECT accepts.
-func AlignedBuffer(n int) []byte { return tcp.NewAlignedBlock(n).Room() }
+func AlignedBuffer(n int) []byte { return tcp.NewAlignedBlock(n).Buffer() }
 
 // aligned reports whether O_DIRECT accepts p as memory.
 func aligned(p []byte, to int64) bool {

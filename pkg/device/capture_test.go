@@ -201,7 +201,7 @@ func TestCapturedDevices(t *testing.T) {
 			f := Facts{Path: dev, Real: dev, Name: kernel}
 			f.describe(v)
 			f.inspectUses(v, kernel)
-			f.Below, f.Files = v.underlying(kernel)
+			f.Underlying, f.Files = v.underlying(kernel)
 			f.probe(context.Background(), v)
 			require.Empty(t, f.Unprobed)
 			f.Busy = c.held && !f.ReadOnly && c.name != "too small" // only a live kernel knows it

@@ -375,9 +375,9 @@ func overlaps(a, b Facts) string {
 		return b.Path + " contains " + a.Path
 	case fileIn(b, a):
 		return a.Path + " contains " + b.Path
-	case !a.IsFile() && slices.Contains(b.Below, a.Name):
+	case !a.IsFile() && slices.Contains(b.Underlying, a.Name):
 		return b.Path + " is stored on " + a.Path
-	case !b.IsFile() && slices.Contains(a.Below, b.Name):
+	case !b.IsFile() && slices.Contains(a.Underlying, b.Name):
 		return a.Path + " is stored on " + b.Path
 	}
 	return ""

@@ -23,7 +23,7 @@ func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal bl
 	c.scan.onBlock, c.scan.onTarget = c.block, newPresentBlocks(c.scan.count)
 	c.limited = transfer.NewWaitTimers(n)
 	c.limit = transfer.NewBandwidth(opt.Options, c.limited)
-	c.life = &transfer.Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.onTarget.fail, Commit: c.commit,
+	c.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.scan.onTarget.fail, Commit: c.commit,
 		Abandon: c.store.abandon, Target: dst.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.scan.read.bytes.Load() + c.store.moved() }}
 	res, err := c.life.Run(ctx)
@@ -39,7 +39,7 @@ func copyLocal(ctx context.Context, src blockSource, dst blockTarget, journal bl
 type localCopy struct {
 	src  blockSource
 	opt  Options
-	life *transfer.Life
+	life *transfer.Lifecycle
 
 	store   *store
 	scan    *scan

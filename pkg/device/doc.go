@@ -26,6 +26,6 @@
 // independently.
 //
 // The package does not open connections, retry, or ask for consent. The caller
-// provides the link. transfer.Life runs a copy: progress, stall detection, errors
+// provides the link. transfer.Lifecycle runs a copy: progress, stall detection, errors
 // and cleanup.
 package device

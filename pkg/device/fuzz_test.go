@@ -23,7 +23,7 @@ func FuzzJournal(f *testing.F) {
 	file, err := os.Create(filepath.Join(dir, "seed"))
 	require.NoError(f, err)
 	defer file.Close()
-	j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
+	j := &Journal{f: file, grid: newGrid(size, BlockHash{Block: block})}
 	require.NoError(f, j.create(want))
 	f.Add([]byte(nil))
 	add := func() {
@@ -44,7 +44,7 @@ func FuzzJournal(f *testing.F) {
 		require.NoError(t, err)
 		_, err = file.Seek(0, 0)
 		require.NoError(t, err)
-		j := &Journal{f: file, grid: newGrid(size, Cut{Block: block})}
+		j := &Journal{f: file, grid: newGrid(size, BlockHash{Block: block})}
 		reason, err := j.load(want, journalResume)
 		require.NoError(t, err)
 		if reason != "" {

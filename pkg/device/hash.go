@@ -17,7 +17,7 @@ import (
 )
 
 // Sum is the hash of one block: its BLAKE3 chaining value at its offset, or its
-// xxh3-128. See Cut.
+// xxh3-128. See BlockHash.
 type Sum = [tcp.SumSize]byte
 
 // Mark is the xxh3-128 of a block's data. It travels with the block and is compared
@@ -80,8 +80,8 @@ func Root(cvs []Sum) [32]byte {
 // MarkOf returns the mark of a block.
 func MarkOf(block []byte) Mark { return xxh3.Hash128(block).Bytes() }
 
-// Cut defines how a device is divided into blocks and hashed.
-type Cut struct {
+// BlockHash defines how a device is divided into blocks and hashed.
+type BlockHash struct {
 	// Block is the length in bytes of all blocks except the last.
 	Block int
 	// Quick makes the sum of a block its mark, padded with zeros, instead of its
@@ -92,7 +92,7 @@ type Cut struct {
 }
 
 // Name returns the name of the hash: XXH3 or BLAKE3.
-func (c Cut) Name() string {
+func (c BlockHash) Name() string {
 	if c.Quick {
 		return XXH3
 	}
@@ -100,7 +100,7 @@ func (c Cut) Name() string {
 }
 
 // Sum hashes a block at offset in a device of size bytes.
-func (c Cut) Sum(block []byte, offset, size int64) Sum {
+func (c BlockHash) Sum(block []byte, offset, size int64) Sum {
 	if !c.Quick {
 		return LeafHash(block, offset, size)
 	}
@@ -113,7 +113,7 @@ func (c Cut) Sum(block []byte, offset, size int64) Sum {
 // Root returns the digest of a device from the sums of its blocks. With Quick it
 // depends on the block length, so it can only be compared with digests of the same
 // cut.
-func (c Cut) Root(sums []Sum) [32]byte {
+func (c BlockHash) Root(sums []Sum) [32]byte {
 	if !c.Quick {
 		return Root(sums)
 	}
@@ -185,9 +185,9 @@ func Parts(size int64, block int) (count int, bytes int64) {
 	return int((blocks + per - 1) / per), per * int64(block)
 }
 
-// Differ returns the ranges in which two devices differ. Both must have been hashed
+// Differences returns the ranges in which two devices differ. Both must have been hashed
 // with the same options. Adjacent ranges are joined.
-func (d Digest) Differ(other Digest) (out []Range) {
+func (d Digest) Differences(other Digest) (out []Range) {
 	for i := range max(len(d.Parts), len(other.Parts)) {
 		if i < len(d.Parts) && i < len(other.Parts) && bytes.Equal(d.Parts[i], other.Parts[i]) {
 			continue
@@ -199,7 +199,7 @@ func (d Digest) Differ(other Digest) (out []Range) {
 
 // DigestOf hashes a device. progress may be nil.
 func DigestOf(ctx context.Context, q DigestQuery, progress func(transfer.Progress)) (d Digest, err error) {
-	if err := q.Options.Fits(q.Device.Size); err != nil {
+	if err := q.Options.CheckSize(q.Device.Size); err != nil {
 		return d, fmt.Errorf("%s: %w", q.Device.Path, err)
 	}
 	src, err := OpenSource(ctx, q.Device, false)
@@ -227,9 +227,9 @@ func hashAll(ctx context.Context, src blockSource, opt Options, progress func(tr
 	opt = opt.filled()
 	opt.NoVerify = false // otherwise opt.digest returns ""
 	pool := &blockPool{size: opt.Block}
-	s := newScan(src, newGrid(src.Size(), opt.Cut()), pool, opt.workers())
+	s := newScan(src, newGrid(src.Size(), opt.BlockHash()), pool, opt.workers())
 	s.onBlock = func(_ context.Context, _ int, _, _ int64, b *tcp.Block) error { pool.put(b); return nil }
-	life := &transfer.Life{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
+	life := &transfer.Lifecycle{Stall: opt.Stall, Report: progress, Move: s.run, Moved: s.hash.bytes.Load,
 		Commit:  func(context.Context) error { return src.Unchanged() },
 		Account: func(life time.Duration) (int64, []transfer.Stage) { return s.hash.bytes.Load(), s.stages(life) },
 		Stalled: func() (string, bool) { return src.Name() + " sent no data", false }}

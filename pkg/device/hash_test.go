@@ -63,7 +63,7 @@ func TestRootIsBLAKE3(t *testing.T) {
 // TestQuickCut expects that quick sums and digests differ for different data, and are not BLAKE3.
 func TestQuickCut(t *testing.T) {
 	t.Parallel()
-	c := Cut{Block: 1 << 16, Quick: true}
+	c := BlockHash{Block: 1 << 16, Quick: true}
 	a, b := pattern(1<<16), pattern(1<<16)
 	b[777]++
 	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "wherever they are")
@@ -73,8 +73,8 @@ func TestQuickCut(t *testing.T) {
 	sums := []Sum{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
 	root := c.Root(sums)
 	require.NotEqual(t, root, c.Root([]Sum{sums[1], sums[0]}), "the order counts")
-	require.NotEqual(t, root, Cut{Block: 1 << 16}.Root(sums))
-	require.Equal(t, LeafHash(a, 1<<16, 1<<20), Cut{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
+	require.NotEqual(t, root, BlockHash{Block: 1 << 16}.Root(sums))
+	require.Equal(t, LeafHash(a, 1<<16, 1<<20), BlockHash{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
 }
 
 func FuzzRoot(f *testing.F) {

@@ -74,10 +74,10 @@ type Facts struct {
 	Busy bool `json:"busy,omitempty"`
 	// System lists the uses by the running system: "/", "/boot", "swap".
 	System []string `json:"system,omitempty"`
-	// Below lists the kernel names of the underlying devices: disk, array members,
+	// Underlying lists the kernel names of the underlying devices: disk, array members,
 	// disks of backing files. Files lists the backing files.
-	Below []string `json:"below,omitempty"`
-	Files []string `json:"files,omitempty"`
+	Underlying []string `json:"below,omitempty"`
+	Files      []string `json:"files,omitempty"`
 
 	Inode     uint64    `json:"inode,omitempty"`
 	Device    uint64    `json:"device,omitempty"` // st_dev of a file
@@ -244,7 +244,7 @@ func inspectMissing(v view, f Facts) (Facts, error) {
 		return f, fault.Refusef("", "%s is not a directory", dir)
 	}
 	f.Real, f.Kind, f.LogicalSector, f.PhysicalSector = filepath.Join(dir, filepath.Base(f.Path)), KindMissing, 512, fileSector
-	f.Below = v.filesystemDevices(uint64(st.Dev))
+	f.Underlying = v.filesystemDevices(uint64(st.Dev))
 	return f, f.filesystem(dir)
 }
 
@@ -253,7 +253,7 @@ func (f *Facts) inspectFile(v view, st unix.Stat_t) error {
 	f.Kind, f.Size, f.LogicalSector, f.PhysicalSector = KindFile, st.Size, 512, fileSector
 	f.Inode, f.Device, f.Allocated = st.Ino, uint64(st.Dev), st.Blocks*512
 	f.ModTime = time.Unix(st.Mtim.Unix())
-	f.Below = v.filesystemDevices(uint64(st.Dev))
+	f.Underlying = v.filesystemDevices(uint64(st.Dev))
 	for _, name := range v.list("sys/class/block") {
 		file := v.readLine("sys/class/block/" + name + "/loop/backing_file")
 		if file == "" {
@@ -330,7 +330,7 @@ func (f *Facts) inspectDevice(v view, dev uint64) error {
 	}
 	f.describe(v)
 	f.inspectUses(v, f.Name)
-	f.Below, f.Files = v.underlying(f.Name)
+	f.Underlying, f.Files = v.underlying(f.Name)
 	fd, err := unix.Open(f.Real, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		f.Unprobed, f.Denied = fmt.Sprintf("open %s: %v", f.Real, err), denied(err)

@@ -89,7 +89,7 @@ const (
 // OpenJournal opens the journal of a copy of src to dst with this cut. If an
 // existing journal cannot be used, reason explains why. j is nil if there is no journal
 // to read. A target file must exist already, except for journalRead.
-func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason string, err error) {
+func OpenJournal(src, dst Facts, cut BlockHash, use journalUse) (j *Journal, reason string, err error) {
 	dir, err := StateDir()
 	if err != nil {
 		return nil, "", err
@@ -97,7 +97,7 @@ func OpenJournal(src, dst Facts, cut Cut, use journalUse) (j *Journal, reason st
 	return openJournal(dir, src, dst, cut, use)
 }
 
-func openJournal(dir string, src, dst Facts, cut Cut, use journalUse) (_ *Journal, reason string, err error) {
+func openJournal(dir string, src, dst Facts, cut BlockHash, use journalUse) (_ *Journal, reason string, err error) {
 	want, err := header(src, dst, cut)
 	if errors.Is(err, os.ErrNotExist) && use == journalRead {
 		return nil, "", nil
@@ -156,7 +156,7 @@ func (j *Journal) open(target string, want journalHeader, use journalUse) (reaso
 	return "", j.f.Truncate(j.good)
 }
 
-func header(src, dst Facts, cut Cut) (journalHeader, error) {
+func header(src, dst Facts, cut BlockHash) (journalHeader, error) {
 	h := journalHeader{Version: journalVersion, Target: dst.identity(), Source: src.identity(), Size: src.Size, Block: cut.Block, Quick: cut.Quick}
 	for _, s := range dst.Signatures {
 		h.Found = append(h.Found, s.key())

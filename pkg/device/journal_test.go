@@ -32,24 +32,24 @@ func TestJournalRemembers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	src, dst := copyPair()
-	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
+	j, reason, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Nil(t, j)
 	require.Empty(t, reason)
 	require.NoDirExists(t, dir, "looking changes nothing")
 
-	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
+	j, reason, err = openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.NoError(t, j.Add(storedBlocks([]storedBlock{{3, Sum{3}}, {0, Sum{9}}})))
 	require.NoError(t, j.Add(storedBlocks([]storedBlock{{0, Sum{1}}}))) // the last record counts
-	_, _, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
+	_, _, err = openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 	require.ErrorContains(t, err, "another copy to /dev/sdb is running")
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	require.NoError(t, j.Close())
 
 	for _, use := range []journalUse{journalRead, journalResume} {
-		j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, use)
+		j, reason, err = openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, use)
 		require.NoError(t, err)
 		require.Empty(t, reason)
 		require.Equal(t, 2, j.recorded)
@@ -72,7 +72,7 @@ func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	src, dst := copyPair()
-	j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
+	j, _, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	all := map[int64]Sum{0: {1}, 1: {2}, 2: {3}}
 	for i := range int64(3) {
@@ -83,14 +83,14 @@ func TestTornJournal(t *testing.T) {
 	require.NoError(t, err)
 	try := func(raw []byte) {
 		require.NoError(t, os.WriteFile(j.path, raw, 0o600))
-		j, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
+		j, _, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 		require.NoError(t, err)
 		got := stored(j)
 		require.Subset(t, all, got)
 		// Records added after damage are found by the next open.
 		require.NoError(t, j.Add(storedBlocks([]storedBlock{{3, Sum{4}}})))
 		require.NoError(t, j.Close())
-		again, _, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
+		again, _, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalRead)
 		require.NoError(t, err)
 		got[3] = Sum{4}
 		require.Equal(t, got, stored(again))
@@ -130,14 +130,14 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			if c.name == "another source" || c.name == "a partition instead of the disk" {
 				src.Kind = KindDisk
 			}
-			j, _, err := openJournal(dir, src, dst, Cut{Block: block}, journalResume)
+			j, _, err := openJournal(dir, src, dst, BlockHash{Block: block}, journalResume)
 			require.NoError(t, err)
 			require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, Sum{1}}})))
 			require.NoError(t, j.Close())
 			before, err := os.ReadFile(j.path)
 			require.NoError(t, err)
 			c.change(&src, &dst, &block)
-			j, reason, err := openJournal(dir, src, dst, Cut{Block: block}, journalRead)
+			j, reason, err := openJournal(dir, src, dst, BlockHash{Block: block}, journalRead)
 			require.NoError(t, err)
 			require.NoError(t, j.Close())
 			after, err := os.ReadFile(j.path)
@@ -151,7 +151,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			require.Contains(t, reason, c.want)
 			require.Zero(t, j.recorded)
 			// The journal starts empty, with a reason.
-			j, reason, err = openJournal(dir, src, dst, Cut{Block: block}, journalResume)
+			j, reason, err = openJournal(dir, src, dst, BlockHash{Block: block}, journalResume)
 			require.NoError(t, err)
 			require.Contains(t, reason, c.want)
 			require.Zero(t, j.recorded)
@@ -167,19 +167,19 @@ func TestJournalOfAFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	src, _ := copyPair()
 	missing := Facts{Path: file, Real: file, Kind: KindMissing}
-	j, _, err := openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalRead)
+	j, _, err := openJournal(dir, src, missing, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Nil(t, j)
-	_, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalResume)
+	_, _, err = openJournal(dir, src, missing, BlockHash{Block: 1 << 16}, journalResume)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	j, _, err = openJournal(dir, src, missing, Cut{Block: 1 << 16}, journalResume)
+	j, _, err = openJournal(dir, src, missing, BlockHash{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.NoError(t, j.Add(storedBlocks([]storedBlock{{1, Sum{1}}})))
 	require.NoError(t, j.Close())
 	found := missing
 	found.Kind = KindFile
-	j, reason, err := openJournal(dir, src, found, Cut{Block: 1 << 16}, journalRead)
+	j, reason, err := openJournal(dir, src, found, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.Equal(t, 1, j.recorded)
@@ -187,7 +187,7 @@ func TestJournalOfAFile(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(file+".new", nil, 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
-	j, reason, err = openJournal(dir, src, found, Cut{Block: 1 << 16}, journalRead)
+	j, reason, err = openJournal(dir, src, found, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Contains(t, reason, "the target")
 	require.NoError(t, j.Close())
@@ -199,12 +199,12 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	src, dst := copyPair()
-	quick := Cut{Block: 1 << 16, Quick: true}
+	quick := BlockHash{Block: 1 << 16, Quick: true}
 	j, _, err := openJournal(dir, src, dst, quick, journalResume)
 	require.NoError(t, err)
 	require.NoError(t, j.Add(storedBlocks([]storedBlock{{2, Sum{7}}})))
 	require.NoError(t, j.Close())
-	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
+	j, reason, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
 	require.Equal(t, XXH3, j.cut.Name(), "who looks gets to know")
@@ -214,7 +214,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.Empty(t, reason)
 	require.Equal(t, map[int64]Sum{2: {7}}, stored(j))
 	require.NoError(t, j.Close())
-	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
+	j, reason, err = openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
 	require.Equal(t, "its hashes have another algorithm", reason)
 	require.Zero(t, j.recorded)
@@ -233,7 +233,7 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	old := Signature{Device: file, Type: "btrfs", Offset: 3 << 16, UUID: "old"}
 	dst.Signatures = []Signature{old}
 	dir := t.TempDir()
-	cut := Cut{Block: 1 << 16}
+	cut := BlockHash{Block: 1 << 16}
 	j, _, err := openJournal(dir, src, dst, cut, journalResume)
 	require.NoError(t, err)
 	check := func(usable, wrote bool, why string) {
@@ -283,7 +283,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 	src.Size = 64 << 16
 	dst := Facts{Path: file, Real: file, Kind: KindFile, Size: 64 << 16}
 	for _, quick := range []bool{false, true} {
-		cut := Cut{Block: 1 << 16, Quick: quick}
+		cut := BlockHash{Block: 1 << 16, Quick: quick}
 		dir := t.TempDir()
 		j, _, err := openJournal(dir, src, dst, cut, journalResume)
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // stored blocks. Errors are those of transfer.Receive, and ErrCorrupt.
 func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal blockJournal, size int64, opt Options, progress func(transfer.Progress)) (Result, error) {
 	opt = opt.filled()
-	pool := &blockPool{size: opt.Block + tcp.TrailSize}
+	pool := &blockPool{size: opt.Block + tcp.TrailerSize}
 	held := len(link.Conns())
 	if opt.Delta { // the scan of the present blocks holds buffers too
 		held += opt.workers()
@@ -30,7 +30,7 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 	r.expand = newStageMeter(transfer.StageExpand, r.store.workers)
 	// If all blocks are present, the sender sends nothing, perhaps for hours. A
 	// stalled sender is detected by the sender and by TCP.
-	r.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Commit: r.commit,
+	r.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Commit: r.commit,
 		Abandon: r.store.abandon, Target: dst.Name(), Account: r.account, Idle: r.store.idle, Stalled: r.store.stalled,
 		Moved: func() int64 { return r.in.Bytes() + r.store.moved() }}
 	res, err := r.life.Run(ctx)
@@ -45,7 +45,7 @@ func receive(ctx context.Context, link *tcp.Link, dst blockTarget, journal block
 // receiver is the state of one receive.
 type receiver struct {
 	link *tcp.Link
-	life *transfer.Life
+	life *transfer.Lifecycle
 	in   *transfer.Incoming
 	opt  Options
 
@@ -80,7 +80,7 @@ func (r *receiver) move(ctx context.Context) (err error) {
 		return err
 	}
 	if [16]byte(r.root[:16]) != account.Digest {
-		return fmt.Errorf("%w: the device's digest is %x, but %x… on the sender", transfer.ErrMiscounted, r.root, account.Digest)
+		return fmt.Errorf("%w: the device's digest is %x, but %x… on the sender", transfer.ErrTotalsMismatch, r.root, account.Digest)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (r *receiver) copy(ctx context.Context) (tcp.Account, error) {
 		return a, err
 	}
 	if a.StreamBytes != a.Bytes || !a.Digested {
-		return a, fmt.Errorf("%w: received %d bytes, sent %d", transfer.ErrMiscounted, a.StreamBytes, a.Bytes)
+		return a, fmt.Errorf("%w: received %d bytes, sent %d", transfer.ErrTotalsMismatch, a.StreamBytes, a.Bytes)
 	}
 	return a, nil
 }
@@ -131,7 +131,7 @@ func (r *receiver) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *tcp.B
 	if err := r.check(h, b); err != nil {
 		return err
 	}
-	r.in.Took(h)
+	r.in.CountFrame(h)
 	select {
 	case r.queue <- frame{h, b}:
 		return nil
@@ -189,7 +189,7 @@ func (r *receiver) writer(ctx context.Context, w int) error {
 				spare = r.pool.get()
 			}
 			r.expand.watch[w].Start()
-			out, err := r.decode(data, spare.Room()[:0:p.header.Raw])
+			out, err := r.decode(data, spare.Buffer()[:0:p.header.Raw])
 			r.expand.watch[w].Stop()
 			if err == nil && len(out) != int(p.header.Raw) {
 				err = fmt.Errorf("%d bytes instead of %d", len(out), p.header.Raw)

@@ -81,7 +81,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
-			require.False(t, state.Begun, "what is recognised on it is not the copy's")
+			require.False(t, state.Started, "what is recognised on it is not the copy's")
 			_, err = Copy(t.Context(), task(Allow{}, 0), nil, Streams{}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
@@ -115,7 +115,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 		Request: Request{Options: Options{Options: transfer.Options{Block: block}}}}
 
 	// The interrupted copy stored one block in the middle.
-	j, _, err := OpenJournal(src, planned, task.Options.Cut(), journalResume)
+	j, _, err := OpenJournal(src, planned, task.Options.BlockHash(), journalResume)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Remove(j.path) })
 	const middle = size / 2
@@ -129,7 +129,7 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.NoError(t, err)
 	state, err := StateOf(task)
 	require.NoError(t, err)
-	require.True(t, state.Begun, "the plan needs no consent")
+	require.True(t, state.Started, "the plan needs no consent")
 
 	theirs := append([]byte("LUKS\xba\xbe\x00\x01"), make([]byte, 160)...)
 	theirs = append(theirs, "0a0b0c0d-0000-4000-8000-000000000001"...)
@@ -167,12 +167,12 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 				Request: Request{Options: Options{Options: transfer.Options{Block: block}, Quick: quick}}}
 		}
 		wasDirect, other := options(quick), options(!quick)
-		j, _, err := OpenJournal(src, dst, wasDirect.Options.Cut(), journalResume)
+		j, _, err := OpenJournal(src, dst, wasDirect.Options.BlockHash(), journalResume)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = os.Remove(j.path) })
 		var stored []storedBlock
 		for i := int64(1); i < 4; i++ {
-			stored = append(stored, storedBlock{i, wasDirect.Options.Cut().Sum(data[i*block:(i+1)*block], i*block, size)})
+			stored = append(stored, storedBlock{i, wasDirect.Options.BlockHash().Sum(data[i*block:(i+1)*block], i*block, size)})
 		}
 		require.NoError(t, j.Add(storedBlocks(stored)))
 		require.NoError(t, j.Close())
@@ -181,7 +181,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, wasDirect.Options.Digest(), state.Digest)
 		require.Contains(t, option.Flags(state.Unusable), "; resume it with --digest "+state.Digest)
-		require.True(t, state.Begun)
+		require.True(t, state.Started)
 		require.Zero(t, state.Stored)
 		if quick {
 			other.Options.Delta = true
@@ -194,7 +194,7 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 		other = options(!quick)
 		state, err = StateOf(wasDirect)
 		require.NoError(t, err)
-		require.Equal(t, State{Begun: true, Stored: 3 * block}, state)
+		require.Equal(t, State{Started: true, Stored: 3 * block}, state)
 
 		res, err := Copy(t.Context(), other, nil, Streams{}, nil)
 		require.NoError(t, err)

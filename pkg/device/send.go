@@ -33,10 +33,10 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 		}
 	}
 	s.queue = make(chan frame, opt.queueLen(held))
-	s.scan = newScan(src, newGrid(src.Size(), opt.Cut()), s.pool, workers)
+	s.scan = newScan(src, newGrid(src.Size(), opt.BlockHash()), s.pool, workers)
 	s.scan.onBlock, s.scan.onTarget = s.block, newPresentBlocks(s.scan.count)
 	s.out.Have = s.scan.onTarget.parse
-	s.life = &transfer.Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.scan.onTarget.fail, Account: s.account,
+	s.life = &transfer.Lifecycle{Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.scan.onTarget.fail, Account: s.account,
 		Moved: func() int64 { return s.scan.read.bytes.Load() + s.out.Moved() },
 		// Waiting for the receiver to report its present blocks is not a stall.
 		Idle: func() bool { return slices.ContainsFunc(s.scan.presentWait, (*tcp.WaitTimer).Running) },
@@ -62,7 +62,7 @@ func send(ctx context.Context, src blockSource, link *tcp.Link, opt Options, pro
 type sender struct {
 	src  blockSource
 	link *tcp.Link
-	life *transfer.Life
+	life *transfer.Lifecycle
 	out  *transfer.Outgoing
 
 	scan          *scan
@@ -86,7 +86,7 @@ func (s *sender) move(ctx context.Context) (err error) {
 		go func() {
 			defer g.Done()
 			if err := s.transmit(ctx, c); err != nil {
-				s.out.Explain(ctx, err)
+				s.out.ConnFailed(ctx, err)
 			}
 		}()
 	}
@@ -193,7 +193,7 @@ type frame struct {
 
 // appendTrailer appends sums and a mark to the n bytes of payload in b.
 func appendTrailer(b *tcp.Block, n int, sums []Sum, mark Mark) {
-	room := b.Room()
+	room := b.Buffer()
 	for _, s := range sums {
 		n += copy(room[n:], s[:])
 	}
@@ -212,6 +212,6 @@ func parseSums(p []byte) []Sum {
 // splitTrailer splits a payload. The header's check has ensured that it is long
 // enough.
 func splitTrailer(p []byte) (data []byte, sum Sum, mark Mark) {
-	n := len(p) - tcp.TrailSize
+	n := len(p) - tcp.TrailerSize
 	return p[:n], Sum(p[n:]), Mark(p[n+tcp.SumSize:])
 }

@@ -224,7 +224,7 @@ func (s *scan) take() (first, count int64, hole bool, err error) {
 
 func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 	b := s.pool.get()
-	zeros := b.Room()[:s.block]
+	zeros := b.Buffer()[:s.block]
 	clear(zeros)
 	s.hash.watch[w].Start()
 	for i := first; i < first+count; i++ {
@@ -244,7 +244,7 @@ func (s *scan) hole(ctx context.Context, w int, first, count int64) error {
 func (s *scan) data(ctx context.Context, w int, i int64) error {
 	b := s.pool.get()
 	n := s.length(i)
-	p := b.Room()[:n]
+	p := b.Buffer()[:n]
 	s.read.watch[w].Start()
 	got, err := s.src.ReadAt(p, i*s.block)
 	s.read.watch[w].Stop()

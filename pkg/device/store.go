@@ -66,7 +66,7 @@ type store struct {
 type span struct{ first, count int64 }
 
 func newStore(dst blockTarget, journal blockJournal, size int64, opt Options, pool *blockPool) *store {
-	s := &store{grid: newGrid(size, opt.Cut()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
+	s := &store{grid: newGrid(size, opt.BlockHash()), dst: dst, journal: journal, opt: opt, workers: opt.workers(), pool: pool,
 		syncNow: make(chan struct{}, 1), quit: make(chan struct{}), synced: make(chan struct{}), check: newSpanQueue()}
 	s.last = map[int64]lastBlock{}
 	s.sums, s.state = make([]Sum, s.count), make([]blockState, s.count)
@@ -173,9 +173,9 @@ func (s *store) writeLast(i int64) bool { return i == 0 || i >= s.count-2 }
 func (s *store) data(w int, i int64, p []byte, sum Sum, mark Mark) error {
 	if s.writeLast(i) {
 		keep := tcp.NewAlignedBlock(len(p))
-		copy(keep.Room(), p)
+		copy(keep.Buffer(), p)
 		s.mu.Lock()
-		s.last[i] = lastBlock{keep.Room(), sum, mark}
+		s.last[i] = lastBlock{keep.Buffer(), sum, mark}
 		s.mu.Unlock()
 		return nil
 	}
@@ -245,7 +245,7 @@ func (s *store) finish(ctx context.Context) (digest [32]byte, err error) {
 		}
 	}
 	if missing := s.spansOf(func(st blockState) bool { return st == blockMissing }); len(missing) > 0 {
-		return digest, fmt.Errorf("%w: missing the block at byte %d and %d other ranges", transfer.ErrMiscounted, missing[0].first*s.block, len(missing)-1)
+		return digest, fmt.Errorf("%w: missing the block at byte %d and %d other ranges", transfer.ErrTotalsMismatch, missing[0].first*s.block, len(missing)-1)
 	}
 	if err := s.sync(); err != nil {
 		return digest, err

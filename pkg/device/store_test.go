@@ -35,8 +35,8 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 	// The block consists of sums, so it could pass for a run of zeros.
 	data := bytes.Repeat([]byte("x"), block)
 	newBlock := func() *tcp.Block {
-		b := tcp.NewBlock(block+tcp.TrailSize, 0)
-		copy(b.Room(), data)
+		b := tcp.NewBlock(block+tcp.TrailerSize, 0)
+		copy(b.Buffer(), data)
 		appendTrailer(b, block, []Sum{{1}}, MarkOf(data))
 		return b
 	}
@@ -53,7 +53,7 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 			t.Parallel()
 			const size = (block/tcp.SumSize + 1) * block
 			opt := Options{Options: transfer.Options{Block: block}}.filled()
-			pool := &blockPool{size: block + tcp.TrailSize}
+			pool := &blockPool{size: block + tcp.TrailerSize}
 			r := &receiver{opt: opt, pool: pool, queue: make(chan frame, 1), decode: transfer.NewDecoder(opt.Options)}
 			r.store = newStore(zeroDevice{}, nil, size, opt, pool)
 			r.expand = newStageMeter(transfer.StageExpand, r.store.workers)
@@ -94,7 +94,7 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	t.Helper()
 	const block = 64 << 10
 	opt := Options{Options: transfer.Options{Block: block}}.filled()
-	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + tcp.TrailSize})
+	s := newStore(dst, j, blocks*block, opt, &blockPool{size: block + tcp.TrailerSize})
 	ctx, fail := context.WithCancelCause(t.Context())
 	s.start(ctx, func(err error) { fail(err) })
 	t.Cleanup(func() { fail(nil) })

@@ -209,7 +209,7 @@ func (w *deviceWriter) flush() error {
 		return fault.Failf("name a larger device (the start of the stream was written to this one)",
 			"the stream is longer than %s (%d bytes)", w.Name(), w.size)
 	}
-	w.sums = append(w.sums, w.opt.Cut().Sum(p, w.off, math.MaxInt64))
+	w.sums = append(w.sums, w.opt.BlockHash().Sum(p, w.off, math.MaxInt64))
 	var err error
 	if IsZero(p) {
 		err = w.Zero(w.off, int64(len(p)))
@@ -241,7 +241,7 @@ func (w *deviceWriter) Commit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	cut := w.opt.Cut()
+	cut := w.opt.BlockHash()
 	if len(w.sums) == 1 {
 		// BLAKE3 hashes a single block differently. buf still holds it.
 		w.sums[0] = cut.Sum(w.buf[:w.off], 0, w.off)
@@ -263,7 +263,7 @@ func (w *deviceWriter) readBack(ctx context.Context) error {
 		if n, err := w.ReadAt(p, off); n < len(p) {
 			return fmt.Errorf("%s: read back at byte %d: %w", w.Name(), off, errors.Join(err, io.ErrUnexpectedEOF))
 		}
-		if w.opt.Cut().Sum(p, off, math.MaxInt64) != want {
+		if w.opt.BlockHash().Sum(p, off, math.MaxInt64) != want {
 			return fmt.Errorf("%s: %w: bytes %d to %d", w.Name(), ErrCorrupt, off, off+int64(len(p)))
 		}
 	}

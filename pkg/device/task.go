@@ -24,7 +24,7 @@ type Request struct {
 	LVMSnapshot string `json:"lvm_snapshot,omitempty"`
 	NoResume    bool   `json:"no_resume,omitempty"` // ignore an existing journal
 
-	Options Options `json:"options"` // if Block is 0, Task.Choose sets it
+	Options Options `json:"options"` // if Block is 0, Task.SetDefaults sets it
 }
 
 // Task is one copy. Both ends get the same task, except for Read and Write.
@@ -38,9 +38,9 @@ type Task struct {
 
 // State describes an earlier copy, as found on the target's host.
 type State struct {
-	// Begun reports that the target holds an interrupted copy of the same source.
+	// Started reports that the target holds an interrupted copy of the same source.
 	// Overwriting it needs no consent.
-	Begun bool `json:"begun,omitempty"`
+	Started bool `json:"begun,omitempty"`
 	// Stored is the number of bytes in the journal.
 	Stored int64 `json:"stored"`
 	// Unusable is the reason why a journal cannot be used, or "".
@@ -58,9 +58,9 @@ const (
 	defaultBlocks = 1 << 20
 )
 
-// Choose sets options that the user left open. It uses no measurements, because a
+// SetDefaults sets options that the user left open. It uses no measurements, because a
 // resumed copy must make the same choice.
-func (t *Task) Choose() error {
+func (t *Task) SetDefaults() error {
 	// Copy holes if the source occupies clearly less than its size.
 	t.Sparse = t.Sparse || t.Source.Kind == KindFile && t.Source.Allocated < t.Source.Size-t.Source.Size/10
 	t.Allow.Sparse = t.Sparse
@@ -75,7 +75,7 @@ func (t *Task) Choose() error {
 		}
 		t.Options.Block = b
 	}
-	return t.Options.Fits(t.Source.Size)
+	return t.Options.CheckSize(t.Source.Size)
 }
 
 // StateOf reads the journal of an earlier copy, and checks whether the target still
@@ -84,7 +84,7 @@ func StateOf(t Task) (s State, err error) {
 	if t, err = t.filled(); err != nil {
 		return s, err
 	}
-	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.Cut(), journalRead)
+	j, reason, err := OpenJournal(t.Source, t.Target, t.Options.BlockHash(), journalRead)
 	if err != nil {
 		return s, fmt.Errorf("journal of %s: %w", t.Target.Path, err)
 	}
@@ -102,7 +102,7 @@ func StateOf(t Task) (s State, err error) {
 	if j.recorded > 0 && !usable {
 		return State{Unusable: "another program has used the target since"}, nil
 	}
-	if name := j.cut.Name(); j.recorded > 0 && name != t.Options.Cut().Name() {
+	if name := j.cut.Name(); j.recorded > 0 && name != t.Options.BlockHash().Name() {
 		resumes := fmt.Sprintf("with {{digest %s}}", name)
 		switch {
 		case t.Options.Delta:
@@ -110,14 +110,14 @@ func StateOf(t Task) (s State, err error) {
 		case t.Options.NoVerify:
 			resumes = "without {{no-verify}}"
 		}
-		return State{Begun: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; resume it %s", name, resumes)}, nil
+		return State{Started: wrote, Digest: name, Unusable: fmt.Sprintf("it hashed blocks with %s; resume it %s", name, resumes)}, nil
 	}
-	return State{Begun: wrote, Stored: min(int64(j.recorded)*j.block, t.Source.Size)}, nil
+	return State{Started: wrote, Stored: min(int64(j.recorded)*j.block, t.Source.Size)}, nil
 }
 
 // filled returns the task with defaults applied, after checking its limits.
 func (t Task) filled() (Task, error) {
-	if err := t.Options.Fits(t.Source.Size); err != nil {
+	if err := t.Options.CheckSize(t.Source.Size); err != nil {
 		return t, fmt.Errorf("%s: %w", t.Source.Path, err)
 	}
 	t.Options = t.Options.filled()
@@ -140,7 +140,7 @@ func (t Task) CheckSource() []finding.Finding {
 // CheckTarget returns objections to writing to the target. If the target holds an
 // interrupted copy of this source, contents are no objection.
 func (t Task) CheckTarget(state State) []finding.Finding {
-	return slices.DeleteFunc(checkTarget(t.Source, t.Target, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Begun })
+	return slices.DeleteFunc(checkTarget(t.Source, t.Target, t.Allow), func(f finding.Finding) bool { return f.Consent && state.Started })
 }
 
 // refreshTarget returns the task and its state with a new inspection of the target,
@@ -224,7 +224,7 @@ func (t Task) openTarget(ctx context.Context) (*Target, *Journal, error) {
 	if t.NoResume || state.Stored == 0 {
 		use = journalNew
 	}
-	j, _, err := OpenJournal(t.Source, now.Target, now.Options.Cut(), use)
+	j, _, err := OpenJournal(t.Source, now.Target, now.Options.BlockHash(), use)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("journal of %s: %w", t.Target.Path, err), dst.Discard())
 	}
@@ -276,9 +276,9 @@ func (o Options) filled() Options {
 // per block. With the largest blocks, this is 1 PiB.
 const maxBlocks = 1 << 26
 
-// Fits returns an error if a device of size bytes is too large for the block size.
+// CheckSize returns an error if a device of size bytes is too large for the block size.
 // Check sizes from a peer with it before allocating memory.
-func (o Options) Fits(size int64) error {
+func (o Options) CheckSize(size int64) error {
 	block := int64(o.filled().Block)
 	switch {
 	case size < 0:
@@ -296,13 +296,13 @@ func (o Options) workers() int {
 	return min(16, max(4, 2*runtime.NumCPU()), max(2, workerMemory/o.Block))
 }
 
-// Cut returns how both ends divide and hash the device. Delta requires BLAKE3,
+// BlockHash returns how both ends divide and hash the device. Delta requires BLAKE3,
 // because it accepts any target block with the same sum, no matter who wrote it.
-func (o Options) Cut() Cut {
-	return Cut{Block: o.Block, Quick: (o.Quick || o.NoVerify) && !o.Delta}
+func (o Options) BlockHash() BlockHash {
+	return BlockHash{Block: o.Block, Quick: (o.Quick || o.NoVerify) && !o.Delta}
 }
 
-// Hash names that Options.Digest and Cut.Name return.
+// Hash names that Options.Digest and BlockHash.Name return.
 const (
 	XXH3   = "xxh3"
 	BLAKE3 = "blake3"
@@ -314,7 +314,7 @@ func (o Options) Digest() string {
 	if o.NoVerify && !o.Quick && !o.Delta {
 		return ""
 	}
-	return o.Cut().Name()
+	return o.BlockHash().Name()
 }
 
 // digest formats a digest in hex, or returns "" if there is none.
@@ -335,7 +335,7 @@ func (o Options) queueLen(held int) int { return max(2, int(o.Buffer/int64(o.Blo
 // frameSize returns the maximum payload of a frame. Incompressible data grows by 3
 // bytes per zstd block of at least 64 KiB, and the compressor discovers this only
 // at the end: RFC 8878, section 3.1.1.2.
-func (o Options) frameSize() int { return o.Block + o.Block>>14 + 64 + tcp.TrailSize }
+func (o Options) frameSize() int { return o.Block + o.Block>>14 + 64 + tcp.TrailerSize }
 
 // Result is one end's result of a copy.
 type Result struct {

@@ -37,13 +37,13 @@ func TestChoose(t *testing.T) {
 		"a block that was given":   {func() (t Task) { t.Options.Block = 64 << 10; return t }(), 64 << 10, false, false},
 		"a stream of unknown size": {Task{Source: Facts{Kind: KindStream, Path: Standard}}, mib, false, false},
 	} {
-		require.NoError(t, c.task.Choose(), name)
+		require.NoError(t, c.task.SetDefaults(), name)
 		require.Equal(t, []any{c.block, c.later, c.sparse, c.sparse},
 			[]any{c.task.Options.Block, c.task.Options.VerifyLater, c.task.Sparse, c.task.Allow.Sparse}, name)
 	}
 	small := Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}
 	small.Options.Block = MinBlock
-	require.ErrorContains(t, small.Choose(), "more than")
+	require.ErrorContains(t, small.SetDefaults(), "more than")
 }
 
 // TestASnapshotHasNoneOfItsVolumesFlaws expects that with a snapshot, the source must be a logical
@@ -67,10 +67,10 @@ func TestDiffer(t *testing.T) {
 		}
 		return d
 	}
-	require.Empty(t, parts("abc").Differ(parts("abc")))
-	require.Equal(t, []Range{{10, 20}, {40, 10}}, parts("axyde").Differ(parts("abcdf")))
-	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differ(parts("ab")), "what only one of them has")
-	require.Equal(t, []Range{{20, 10}}, parts("ab").Differ(parts("abc")))
+	require.Empty(t, parts("abc").Differences(parts("abc")))
+	require.Equal(t, []Range{{10, 20}, {40, 10}}, parts("axyde").Differences(parts("abcdf")))
+	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differences(parts("ab")), "what only one of them has")
+	require.Equal(t, []Range{{20, 10}}, parts("ab").Differences(parts("abc")))
 }
 
 // TestWhatCrossesKeepsItsShape expects an unchanged JSON format, because other builds, and programs

@@ -20,7 +20,7 @@ func (s *store) verifier(ctx context.Context, w int) error {
 		}
 		b := s.pool.get()
 		s.verify.watch[w].Start()
-		err := s.readBack(ctx, b.Room(), sp)
+		err := s.readBack(ctx, b.Buffer(), sp)
 		s.verify.watch[w].Stop()
 		s.pool.put(b)
 		if err != nil {

@@ -32,7 +32,7 @@ func packed(t *testing.T, dir string, a Archive) ([]byte, Account) {
 }
 
 // unpack unpacks an archive, which may be incomplete, into a directory.
-func unpack(t testing.TB, archive []byte, into Into) (Account, error) {
+func unpack(t testing.TB, archive []byte, into UnpackOptions) (Account, error) {
 	t.Helper()
 	u, err := Unpack(into)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestFilesComeBackAsTheyWere(t *testing.T) {
 	require.NoError(t, os.Chmod(dir+"/b", 0o2750))
 	to := filepath.Join(t.TempDir(), "new")
 	b, left := packed(t, dir, Archive{Paths: []string{"/"}})
-	a, err := unpack(t, b, Into{Directory: to})
+	a, err := unpack(t, b, UnpackOptions{Directory: to})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, left.Special, "the pipe")
 	require.EqualValues(t, 11, a.New)
@@ -79,7 +79,7 @@ func TestFilesComeBackAsTheyWere(t *testing.T) {
 	require.Less(t, holes.Sys().(*syscall.Stat_t).Blocks, int64(1024))
 
 	// The second time, every file is skipped.
-	a, err = unpack(t, b, Into{Directory: to})
+	a, err = unpack(t, b, UnpackOptions{Directory: to})
 	require.NoError(t, err)
 	require.Zero(t, a.New+a.Replaced)
 	require.EqualValues(t, 9, a.Same)
@@ -89,7 +89,7 @@ func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	b, _ := packed(t, tree(t), Archive{Paths: []string{"b/d", "/a", "b/c/"}})
-	_, err := unpack(t, b, Into{Directory: to})
+	_, err := unpack(t, b, UnpackOptions{Directory: to})
 	require.NoError(t, err)
 	for _, name := range []string{"a", "c", "d/e"} {
 		require.FileExists(t, filepath.Join(to, name))
@@ -108,29 +108,29 @@ func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	require.NoError(t, os.WriteFile(to+"/a", []byte("mine"), 0o600))
 	require.NoError(t, os.Remove(to+"/b/c"))
 	require.NoError(t, os.Mkdir(to+"/b/c", 0o700))
-	names, _ := packed(t, dir, Archive{Paths: []string{""}, Names: true})
-	a, err := unpack(t, names, Into{Directory: to, Look: true})
+	names, _ := packed(t, dir, Archive{Paths: []string{""}, NamesOnly: true})
+	a, err := unpack(t, names, UnpackOptions{Directory: to, DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, a.Differ)
 	require.Equal(t, []string{"b/c"}, a.Blocked)
 	whole, _ := packed(t, dir, Archive{Paths: []string{"a"}})
-	_, err = unpack(t, whole, Into{Directory: to})
+	_, err = unpack(t, whole, UnpackOptions{Directory: to})
 	require.ErrorContains(t, err, "was created during the restore")
 	text, err := os.ReadFile(to + "/a")
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(text))
-	a, err = unpack(t, whole, Into{Directory: to, Overwrite: true})
+	a, err = unpack(t, whole, UnpackOptions{Directory: to, Overwrite: true})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Replaced)
 	text, err = os.ReadFile(to + "/a")
 	require.NoError(t, err)
 	require.Equal(t, "one", string(text))
 	all, _ := packed(t, dir, Archive{Paths: []string{""}})
-	_, err = unpack(t, all, Into{Directory: to, Overwrite: true})
+	_, err = unpack(t, all, UnpackOptions{Directory: to, Overwrite: true})
 	require.ErrorContains(t, err, "of another type")
 	require.DirExists(t, to+"/b/c")
 
-	a, err = unpack(t, names, Into{Directory: to + "/none", Look: true})
+	a, err = unpack(t, names, UnpackOptions{Directory: to + "/none", DryRun: true})
 	require.NoError(t, err)
 	require.EqualValues(t, 9, a.New)
 	require.NoDirExists(t, to+"/none")
@@ -142,11 +142,11 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	whole, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}})
-	names, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}, Names: true})
+	names, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}, NamesOnly: true})
 	want := list(t, dir, Query{Path: "b"})
 	for cut := 0; cut < len(whole); cut += 900 {
 		to := t.TempDir()
-		u, err := Unpack(Into{Directory: to})
+		u, err := Unpack(UnpackOptions{Directory: to})
 		require.NoError(t, err)
 		_, err = u.Write(whole[:cut])
 		require.NoError(t, err)
@@ -162,14 +162,14 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 			}
 			return err
 		}))
-		look, err := unpack(t, names, Into{Directory: to, Look: true})
+		look, err := unpack(t, names, UnpackOptions{Directory: to, DryRun: true})
 		require.NoError(t, err)
 		require.Empty(t, look.Differ)
 		rest, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}, After: look.After})
 		if look.After != "" {
 			require.Less(t, len(rest), len(whole))
 		}
-		a, err := unpack(t, rest, Into{Directory: to})
+		a, err := unpack(t, rest, UnpackOptions{Directory: to})
 		require.NoError(t, err)
 		require.Equal(t, look.New, a.New)
 		require.Equal(t, want, list(t, to, Query{Path: "b"}), "cut at %d", cut)
@@ -233,7 +233,7 @@ func TestNoArchiveWritesOutside(t *testing.T) {
 			require.NoError(t, os.Chtimes(around+"/victim", time.Unix(7, 0), time.Unix(7, 0)))
 			require.NoError(t, os.Symlink("..", to+"/out"))
 			require.NoError(t, os.Symlink("../victim", to+"/onto"))
-			a, err := unpack(t, forged(t, headers...), Into{Directory: to, Overwrite: name == "onto a link that was"})
+			a, err := unpack(t, forged(t, headers...), UnpackOptions{Directory: to, Overwrite: name == "onto a link that was"})
 			if strings.HasPrefix(name, "hard link") && err == nil {
 				require.NotZero(t, a.Failed)
 			} else if name != "onto a link that was" {
@@ -274,7 +274,7 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	_, err := w.Write(append([]byte("0\n"), make([]byte, 510)...))
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	u, err := Unpack(Into{Directory: t.TempDir()})
+	u, err := Unpack(UnpackOptions{Directory: t.TempDir()})
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
@@ -296,7 +296,7 @@ func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, unix.Chmod(to, 0o2755))
 	require.NoError(t, unix.Mkdir(to+"/a", unfinished)) // interrupted here
-	a, err := unpack(t, forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir}), Into{Directory: to})
+	a, err := unpack(t, forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir}), UnpackOptions{Directory: to})
 	require.NoError(t, err)
 	require.True(t, a.Unfinished)
 	st, err := os.Stat(to + "/a")
@@ -313,7 +313,7 @@ func FuzzUnpack(f *testing.F) {
 		defer os.RemoveAll(around)
 		require.NoError(t, os.Mkdir(around+"/to", 0o700))
 		require.NoError(t, os.WriteFile(around+"/victim", []byte("victim"), 0o600))
-		_, _ = unpack(t, archive, Into{Directory: around + "/to", Overwrite: true})
+		_, _ = unpack(t, archive, UnpackOptions{Directory: around + "/to", Overwrite: true})
 		requireUntouched(t, around)
 	})
 }

@@ -117,8 +117,8 @@ func clean(p string) (string, error) {
 	return out, nil
 }
 
-// Differ returns the parts, starting at 1, in which two digests of one query differ.
-func (d Digest) Differ(other Digest) (parts []int) {
+// DifferentParts returns the parts, starting at 1, in which two digests of one query differ.
+func (d Digest) DifferentParts(other Digest) (parts []int) {
 	for i := range max(len(d.Parts), len(other.Parts)) {
 		if i >= len(d.Parts) || i >= len(other.Parts) || d.Parts[i] != other.Parts[i] {
 			parts = append(parts, i+1)

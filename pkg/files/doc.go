@@ -6,7 +6,7 @@
 //   - Part: one of the digest's 256 groups of files. A second query lists one part to find the files
 //     that differ.
 //   - Archive: a request for files as a tar stream. A Packer produces the stream.
-//   - Into: the directory for the files. An Unpacker writes them.
+//   - UnpackOptions: the directory for the files. An Unpacker writes them.
 //   - Account: the counts of a transfer.
 //   - Walk: a visit of files in the order of their paths.
 //

@@ -29,17 +29,17 @@ type Archive struct {
 	KeyFile  string   `json:"key_file,omitempty"`
 	// After is the archive name of the last file to skip. Its folders are still included.
 	After string `json:"after,omitempty"`
-	// Names omits the contents.
-	Names bool `json:"names,omitempty"`
+	// NamesOnly omits the contents.
+	NamesOnly bool `json:"names,omitempty"`
 }
 
-// Into says where to unpack files.
-type Into struct {
+// UnpackOptions says where to unpack files.
+type UnpackOptions struct {
 	Directory string `json:"directory"` // absolute path; created if missing
 	// Overwrite replaces existing files that differ. Without it, such a file is an error.
 	Overwrite bool `json:"overwrite,omitempty"`
-	// Look is a dry run: it changes nothing and returns the expected Account.
-	Look bool `json:"look,omitempty"`
+	// DryRun is a dry run: it changes nothing and returns the expected Account.
+	DryRun bool `json:"look,omitempty"`
 }
 
 // Account counts the files of a transfer. Lists have at most MaxProblems names.
@@ -58,8 +58,8 @@ type Account struct {
 	Special uint64 `json:"special,omitempty"`
 	// Privileged counts files with setuid, setgid or capabilities, which were kept.
 	Privileged uint64 `json:"privileged,omitempty"`
-	// Disowned reports that owners were not kept, because only root may change them.
-	Disowned bool `json:"disowned,omitempty"`
+	// OwnersNotKept reports that owners were not kept, because only root may change them.
+	OwnersNotKept bool `json:"disowned,omitempty"`
 	// After is the last skipped file before the first one that is not skipped. Rest is the size in
 	// bytes of all files after it.
 	After string `json:"after,omitempty"`
@@ -307,14 +307,14 @@ func (k *packWorker) packEntry(e *entry, name string) error {
 // addFolderXattrs adds a folder's extended attributes. The walk reports a folder that cannot be
 // opened.
 func (k *packWorker) addFolderXattrs(e *entry, h *tar.Header) {
-	if f, err := e.open(); err == nil && !k.archive.Names {
+	if f, err := e.open(); err == nil && !k.archive.NamesOnly {
 		defer f.Close()
 		k.addXattrs(e, f, h)
 	}
 }
 
 func (k *packWorker) packRegular(e *entry, h *tar.Header) error {
-	if k.archive.Names {
+	if k.archive.NamesOnly {
 		h.PAXRecords[sizeRecord], h.Size = strconv.FormatInt(h.Size, 10), 0
 		return k.tar.WriteHeader(h)
 	}

@@ -100,7 +100,7 @@ func TestReadSeesEveryChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other := tree(t)
 			c.change(other)
-			parts := whole.Differ(read(t, other, Query{}))
+			parts := whole.DifferentParts(read(t, other, Query{}))
 			require.Len(t, parts, 1)
 			require.Equal(t, c.want, Compare(read(t, dir, Query{Sample: 1, Within: parts[0]}).Listed, read(t, other, Query{Within: parts[0]}).Listed))
 		})

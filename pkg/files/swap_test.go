@@ -70,7 +70,7 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 				return mode != os.ModeDir|0o700
 			}, func() {
 				mode, files := attempt(func() {
-					u, err := Unpack(Into{Directory: to})
+					u, err := Unpack(UnpackOptions{Directory: to})
 					require.NoError(t, err)
 					if _, err := u.Write(archive); err != nil {
 						_ = u.Abort(err) // the attack can make it fail
@@ -118,7 +118,7 @@ func TestASwappedTargetIsNotFollowed(t *testing.T) {
 			}) > 0
 		}, func() {
 			require.Zero(t, attempt(func() {
-				u, err := Unpack(Into{Directory: target})
+				u, err := Unpack(UnpackOptions{Directory: target})
 				if err != nil {
 					return // the attack can make it fail
 				}

@@ -18,7 +18,7 @@ import (
 // Unpacker is a transfer.Sink that unpacks an Archive. A file gets its name when it is complete, so
 // an interrupted stream leaves only complete files.
 type Unpacker struct {
-	into  Into
+	into  UnpackOptions
 	write *io.PipeWriter
 	done  chan struct{}
 	err   error // valid after done is closed
@@ -26,14 +26,14 @@ type Unpacker struct {
 }
 
 // Unpack unpacks into a directory, and creates it if it is missing.
-func Unpack(into Into) (*Unpacker, error) {
+func Unpack(into UnpackOptions) (*Unpacker, error) {
 	if !path.IsAbs(into.Directory) {
 		return nil, fmt.Errorf("%q is not an absolute path", into.Directory)
 	}
 	root, err := os.OpenFile(into.Directory, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
-	case into.Look:
+	case into.DryRun:
 		root, err = nil, nil
 	default:
 		root, err = makeDirectory(path.Clean(into.Directory))
@@ -60,7 +60,7 @@ func (u *Unpacker) Name() string { return "the files in " + u.into.Directory }
 func (u *Unpacker) Commit(context.Context) error {
 	_ = u.write.Close() // always returns nil
 	<-u.done
-	if u.err == nil && u.state.root != nil && !u.into.Look {
+	if u.err == nil && u.state.root != nil && !u.into.DryRun {
 		u.err = unix.Syncfs(int(u.state.root.Fd()))
 	}
 	return errors.Join(u.err, u.state.close())
@@ -82,7 +82,7 @@ func (u *Unpacker) Account() Account { return u.state.account }
 
 // unpackWorker is the state of an Unpacker's goroutine.
 type unpackWorker struct {
-	into    Into
+	into    UnpackOptions
 	root    *os.File // nil in a dry run if it is missing
 	account Account
 	last    string
@@ -171,16 +171,16 @@ func (u *unpackWorker) unpackEntry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if found == same || found == blocked || u.into.Look || h.Typeflag == tar.TypeDir {
+	if found == same || found == blocked || u.into.DryRun || h.Typeflag == tar.TypeDir {
 		u.count(name, found, h, size) // others when they are complete
 	}
-	if found == blocked && !u.into.Look {
+	if found == blocked && !u.into.DryRun {
 		return fmt.Errorf("%s: an object of another type exists there", printablePath(name))
 	}
 	if h.Typeflag == tar.TypeDir {
 		return u.enterFolder(at, name, h, found)
 	}
-	if found == same || u.into.Look {
+	if found == same || u.into.DryRun {
 		return nil
 	}
 	if found == other && !u.into.Overwrite {
@@ -253,7 +253,7 @@ func (u *unpackWorker) enterFolder(parent *os.File, name string, h *tar.Header, 
 		return errors.New("archive contains too deeply nested directories")
 	}
 	f := folder{name: name}
-	if parent != nil && !(u.into.Look && found == absent) {
+	if parent != nil && !(u.into.DryRun && found == absent) {
 		base := path.Base(name)
 		if found == absent {
 			if err := unix.Mkdirat(int(parent.Fd()), base, unfinished); err != nil {
@@ -262,7 +262,7 @@ func (u *unpackWorker) enterFolder(parent *os.File, name string, h *tar.Header, 
 		}
 		var err error
 		if f.at, err = openBelow(int(parent.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-			if !(u.into.Look && found == blocked) {
+			if !(u.into.DryRun && found == blocked) {
 				return fmt.Errorf("%s: %w", printablePath(name), err)
 			}
 			f.at = nil
@@ -273,7 +273,7 @@ func (u *unpackWorker) enterFolder(parent *os.File, name string, h *tar.Header, 
 			}
 		}
 	}
-	if f.at != nil && !u.into.Look {
+	if f.at != nil && !u.into.DryRun {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.at.Fd()), &st); err != nil {
 			return fmt.Errorf("%s: %w", printablePath(name), err)

@@ -269,7 +269,7 @@ func (u *unpackWorker) setAttributes(name string, f *os.File, h *tar.Header) {
 	if root {
 		try("cannot set its owner", unix.Fchownat(fd, "", h.Uid, h.Gid, unix.AT_EMPTY_PATH))
 	} else {
-		u.account.Disowned = true
+		u.account.OwnersNotKept = true
 	}
 	capable := false
 	for key, value := range h.PAXRecords {

@@ -84,8 +84,8 @@ func Failed(all []Finding) []Finding {
 	return out
 }
 
-// Some joins the first most items of a list and counts the others.
-func Some(list []string, most int) string {
+// JoinFirst joins the first most items of a list and counts the others.
+func JoinFirst(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), more)
 	}

@@ -38,7 +38,7 @@ func TestJSON(t *testing.T) {
 
 func TestSome(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "a, b", Some([]string{"a", "b"}, 2))
-	require.Equal(t, "a, b and 3 more", Some([]string{"a", "b", "c", "d", "e"}, 2))
-	require.Empty(t, Some(nil, 2))
+	require.Equal(t, "a, b", JoinFirst([]string{"a", "b"}, 2))
+	require.Equal(t, "a, b and 3 more", JoinFirst([]string{"a", "b", "c", "d", "e"}, 2))
+	require.Empty(t, JoinFirst(nil, 2))
 }

@@ -3,11 +3,11 @@
 //
 // Its nouns:
 //
-//	Spec     an application and how to reach it
-//	Wanted   a Spec and the snapshots it belongs to
-//	Request  the snapshots of one transaction and the Wanted applications
-//	Outcome  the result of freezing one application
-//	Result   the outcomes of a Request
+//	Spec         an application and how to reach it
+//	Application  a Spec and the snapshots it belongs to
+//	Request      the snapshots of one transaction and the applications to freeze
+//	Outcome      the result of freezing one application
+//	Result       the outcomes of a Request
 //
 // The package touches no system. It validates what comes from a job file or another host. Package
 // guard freezes and thaws.
@@ -62,8 +62,8 @@ type Spec struct {
 	// Freeze and Thaw are argument lists. No shell parses them.
 	Freeze []string `toml:"freeze,omitempty" json:"freeze,omitempty"`
 	Thaw   []string `toml:"thaw,omitempty" json:"thaw,omitempty"`
-	// Within limits the time from the start of the freeze to the thaw.
-	Within time.Duration `toml:"-" json:"within"`
+	// Timeout limits the time from the start of the freeze to the thaw.
+	Timeout time.Duration `toml:"-" json:"within"`
 }
 
 // Label returns Name or Kind.
@@ -74,10 +74,10 @@ func (s *Spec) Label() string {
 	return s.Kind
 }
 
-// Default and maximum of Within.
+// Default and maximum of Timeout.
 const (
-	DefaultWithin = 30 * time.Second
-	MaxWithin     = 10 * time.Minute
+	DefaultTimeout = 30 * time.Second
+	MaxTimeout     = 10 * time.Minute
 )
 
 // maxSpecs limits the applications of one transaction.
@@ -135,8 +135,8 @@ func (s *Spec) Check() error {
 			}
 		}
 	}
-	if s.Within <= 0 || s.Within > MaxWithin {
-		bad("timeout = %s: write up to %s", s.Within, MaxWithin)
+	if s.Timeout <= 0 || s.Timeout > MaxTimeout {
+		bad("timeout = %s: write up to %s", s.Timeout, MaxTimeout)
 	}
 	return errors.Join(errs...)
 }
@@ -155,8 +155,8 @@ func isPlainName(s string) bool {
 	})
 }
 
-// Wanted is an application to freeze for some snapshots of one transaction.
-type Wanted struct {
+// Application is an application to freeze for some snapshots of one transaction.
+type Application struct {
 	Spec
 	Datasets []string `json:"datasets"` // the application's datasets
 	// Required prevents the snapshots if the application cannot be frozen.
@@ -166,15 +166,15 @@ type Wanted struct {
 // Request lists snapshots to take in one transaction while applications are frozen. The
 // applications are frozen one after the other and thawed together.
 type Request struct {
-	Job       string   `json:"job"`
-	Snapshots []string `json:"snapshots"`
-	Wanted    []Wanted `json:"wanted"`
+	Job          string        `json:"job"`
+	Snapshots    []string      `json:"snapshots"`
+	Applications []Application `json:"wanted"`
 }
 
 // Check validates the Request.
 func (r *Request) Check() error {
-	if len(r.Wanted) == 0 || len(r.Wanted) > maxSpecs {
-		return fmt.Errorf("%d applications to freeze: must be 1 to %d", len(r.Wanted), maxSpecs)
+	if len(r.Applications) == 0 || len(r.Applications) > maxSpecs {
+		return fmt.Errorf("%d applications to freeze: must be 1 to %d", len(r.Applications), maxSpecs)
 	}
 	if !isPlainName(r.Job) {
 		return fmt.Errorf("%q is not the name of a job", r.Job)
@@ -187,8 +187,8 @@ func (r *Request) Check() error {
 		}
 		taken[dataset] = true
 	}
-	for i := range r.Wanted {
-		w := &r.Wanted[i]
+	for i := range r.Applications {
+		w := &r.Applications[i]
 		if err := w.Check(); err != nil {
 			return fmt.Errorf("%s: %w", w.Label(), err)
 		}
@@ -206,8 +206,8 @@ type Outcome struct {
 	// Error is why the freeze is not verified; "" if it is.
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	// Left reports that the thaw failed: the application may still be frozen.
-	Left bool `json:"left,omitempty"`
+	// ThawFailed reports that the thaw failed: the application may still be frozen.
+	ThawFailed bool `json:"left,omitempty"`
 	// Seconds is how long it was frozen.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Position is the application's log position during the freeze, if known.
@@ -216,11 +216,11 @@ type Outcome struct {
 
 // Result is the result of a Request.
 type Result struct {
-	Outcomes []Outcome `json:"outcomes"` // in the order of Request.Wanted
+	Outcomes []Outcome `json:"outcomes"` // in the order of Request.Applications
 	// Stopped reports that a required application could not be frozen and no snapshot was taken.
 	Stopped bool `json:"stopped,omitempty"`
-	// Unmarked is why Property could not be set, or "".
-	Unmarked string `json:"unmarked,omitempty"`
+	// MarkError is why Property could not be set, or "".
+	MarkError string `json:"unmarked,omitempty"`
 }
 
 // maxText limits the text of an application, in bytes.
@@ -228,10 +228,10 @@ const maxText = 2048
 
 // CheckResult validates a result against its request.
 func CheckResult(q Request, r *Result) error {
-	if len(r.Outcomes) != len(q.Wanted) {
-		return fmt.Errorf("got %d results, expected %d", len(r.Outcomes), len(q.Wanted))
+	if len(r.Outcomes) != len(q.Applications) {
+		return fmt.Errorf("got %d results, expected %d", len(r.Outcomes), len(q.Applications))
 	}
-	texts := []string{r.Unmarked}
+	texts := []string{r.MarkError}
 	for _, o := range r.Outcomes {
 		if !(o.Seconds >= 0 && o.Seconds < 86400) {
 			return fmt.Errorf("invalid freeze time: %v seconds", o.Seconds)
@@ -268,7 +268,7 @@ func Marks(q Request, outcomes []Outcome) map[string][]string {
 		dataset, _, _ := strings.Cut(full, "@")
 		var names []string
 		proved := true
-		for i, w := range q.Wanted {
+		for i, w := range q.Applications {
 			if slices.Contains(w.Datasets, dataset) {
 				names, proved = append(names, w.Label()), proved && outcomes[i].Error == ""
 			}

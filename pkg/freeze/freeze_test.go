@@ -23,30 +23,30 @@ func TestWhatIsNoFreeze(t *testing.T) {
 		"host":            {Kind: PostgreSQL, Host: "a\x00b"},
 		"port":            {Kind: PostgreSQL, Port: 70000},
 		"credentials":     {Kind: MySQL, Credentials: "my.cnf"},
-		"timeout":         {Kind: PostgreSQL, Within: time.Hour},
+		"timeout":         {Kind: PostgreSQL, Timeout: time.Hour},
 		"database has no": {Kind: MySQL, Database: "x"},
 	} {
-		if s.Within == 0 {
-			s.Within = time.Second
+		if s.Timeout == 0 {
+			s.Timeout = time.Second
 		}
 		require.ErrorContains(t, s.Check(), strings.Fields(why)[0], why)
 	}
-	good := Spec{Kind: PostgreSQL, Host: "/run/postgresql", Port: 5433, User: "zxfer", Credentials: "/etc/zxfer/pgpass", RunAs: "postgres", Within: time.Second}
+	good := Spec{Kind: PostgreSQL, Host: "/run/postgresql", Port: 5433, User: "zxfer", Credentials: "/etc/zxfer/pgpass", RunAs: "postgres", Timeout: time.Second}
 	require.NoError(t, good.Check())
 	require.Error(t, (&Spec{Kind: PostgreSQL}).Check(), "no time")
 }
 
 func TestRequestCheck(t *testing.T) {
 	t.Parallel()
-	w := Wanted{Spec: Spec{Kind: PostgreSQL, Within: time.Second}, Datasets: []string{"tank/a"}}
-	good := Request{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: []Wanted{w}}
+	w := Application{Spec: Spec{Kind: PostgreSQL, Timeout: time.Second}, Datasets: []string{"tank/a"}}
+	good := Request{Job: "j", Snapshots: []string{"tank/a@x"}, Applications: []Application{w}}
 	require.NoError(t, good.Check())
 	for _, q := range []Request{
 		{Job: "j", Snapshots: []string{"tank/a@x"}},
-		{Job: "a b", Snapshots: []string{"tank/a@x"}, Wanted: []Wanted{w}},
-		{Job: "j", Snapshots: []string{"tank/b@x"}, Wanted: []Wanted{w}},
-		{Job: "j", Snapshots: []string{"-o@x"}, Wanted: []Wanted{w}},
-		{Job: "j", Snapshots: []string{"tank/a@x"}, Wanted: make([]Wanted, maxSpecs+1)},
+		{Job: "a b", Snapshots: []string{"tank/a@x"}, Applications: []Application{w}},
+		{Job: "j", Snapshots: []string{"tank/b@x"}, Applications: []Application{w}},
+		{Job: "j", Snapshots: []string{"-o@x"}, Applications: []Application{w}},
+		{Job: "j", Snapshots: []string{"tank/a@x"}, Applications: make([]Application, maxSpecs+1)},
 	} {
 		require.Error(t, q.Check(), q)
 	}
@@ -55,7 +55,7 @@ func TestRequestCheck(t *testing.T) {
 // TestMarks expects that a snapshot is marked only if all of its applications were frozen.
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	q := Request{Snapshots: []string{"t@x", "t/pg@x", "t/vm@x", "t/both@x"}, Wanted: []Wanted{
+	q := Request{Snapshots: []string{"t@x", "t/pg@x", "t/vm@x", "t/both@x"}, Applications: []Application{
 		{Spec: Spec{Kind: PostgreSQL}, Datasets: []string{"t/pg", "t/both"}},
 		{Spec: Spec{Kind: GuestAgent, Name: "web"}, Datasets: []string{"t/vm", "t/both"}},
 	}}

@@ -65,7 +65,7 @@ func On(tools Tools, version string, log func(string)) *Local {
 func NewLocal(version string, log func(string)) *Local {
 	commandLine := cli.New(log)
 	l := On(commandLine, version, log)
-	l.direct, l.scratch, l.module = commandLine.Under(l.life), commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
+	l.direct, l.scratch, l.module = commandLine.WithContext(l.life), commandLine.Scratch, sysinfo.ZFSVersion(os.DirFS("/"))
 	// The helper starts slower than a small job runs, so it starts on first use.
 	l.started.Store(false)
 	l.backend = sync.OnceValues(func() (cli.Backend, string) { return l.startBackend(commandLine) })

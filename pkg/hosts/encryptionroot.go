@@ -18,7 +18,7 @@ func (l *Local) InheritKey(ctx context.Context, dataset string) error {
 	d := listing.Find(dataset)
 	switch {
 	case d == nil:
-		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: dataset}
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpChangeKey, Subject: dataset}
 	case d.Encrypted() && d.Get("encryptionroot") != dataset:
 		return nil // already inherited
 	}
@@ -46,7 +46,7 @@ func (l *Local) InheritKeyAsserted(ctx context.Context, t zfs.AssertedKey) error
 	}
 	d := listing.Find(t.Dataset)
 	if d == nil {
-		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: t.Dataset}
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpChangeKey, Subject: t.Dataset}
 	}
 	if d.Encrypted() && d.Get("encryptionroot") == t.Root {
 		return nil
@@ -71,7 +71,7 @@ func (l *Local) MakeEncryptionRoot(ctx context.Context, dataset string) error {
 	d := listing.Find(dataset)
 	switch {
 	case d == nil:
-		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpKey, Subject: dataset}
+		return &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpChangeKey, Subject: dataset}
 	case !d.Encrypted() || d.Get("origin") != "" || d.Inconsistent():
 		return fault.Refusef("", "%s cannot have its own key", dataset)
 	case d.Get("encryptionroot") == dataset:

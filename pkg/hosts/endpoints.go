@@ -44,8 +44,8 @@ type (
 		Options transfer.Options `json:"options,omitzero"`
 	}
 	ReceiveFiles struct {
-		Into    files.Into       `json:"into"`
-		Options transfer.Options `json:"options,omitzero"`
+		Into    files.UnpackOptions `json:"into"`
+		Options transfer.Options    `json:"options,omitzero"`
 	}
 )
 

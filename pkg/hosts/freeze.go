@@ -22,14 +22,14 @@ func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.
 	if err != nil {
 		return r, err
 	}
-	missing := l.findUnsnapshotted(ctx, q, g.Places)
+	missing := l.findUnsnapshotted(ctx, q, g.DataDirs)
 	for i, where := range missing {
-		g.Stopped = g.Stopped || where != "" && q.Wanted[i].Required
+		g.Stopped = g.Stopped || where != "" && q.Applications[i].Required
 	}
 	if g.Stopped {
-		r.Stopped, r.Outcomes = true, g.Drop()
+		r.Stopped, r.Outcomes = true, g.Cancel()
 		for i := range r.Outcomes { // "no snapshot was taken" is not the cause
-			if o := &r.Outcomes[i]; !o.Left {
+			if o := &r.Outcomes[i]; !o.ThawFailed {
 				o.Error, o.Hint = g.Outcomes[i].Error, g.Outcomes[i].Hint
 			}
 			missing.annotate(i, &r.Outcomes[i])
@@ -37,12 +37,12 @@ func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.
 		return r, nil
 	}
 	if err = l.Snapshot(ctx, q.Snapshots); err != nil {
-		if more := thawErrors(q, g.Drop()); len(more) > 0 {
+		if more := thawErrors(q, g.Cancel()); len(more) > 0 {
 			err = errors.Join(append([]error{err}, more...)...)
 		}
 		return r, err
 	}
-	r.Outcomes = g.Take()
+	r.Outcomes = g.Finish()
 	for i := range r.Outcomes {
 		missing.annotate(i, &r.Outcomes[i])
 	}
@@ -50,8 +50,8 @@ func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.
 	ctx = context.WithoutCancel(ctx)
 	marks := freeze.Marks(q, r.Outcomes)
 	for _, value := range slices.Sorted(maps.Keys(marks)) {
-		if err := l.direct.Mark(ctx, freeze.Property, value, marks[value]); err != nil && r.Unmarked == "" {
-			r.Unmarked = freeze.Clean(err.Error())
+		if err := l.direct.Mark(ctx, freeze.Property, value, marks[value]); err != nil && r.MarkError == "" {
+			r.MarkError = freeze.Clean(err.Error())
 		}
 	}
 	return r, nil
@@ -60,8 +60,8 @@ func (l *Local) SnapshotFrozen(ctx context.Context, q freeze.Request) (r freeze.
 // thawErrors returns an error for each application that may still be frozen.
 func thawErrors(q freeze.Request, outcomes []freeze.Outcome) (errs []error) {
 	for i, o := range outcomes {
-		if o.Left {
-			errs = append(errs, fmt.Errorf("%s may still be frozen: %s", q.Wanted[i].Label(), o.Error))
+		if o.ThawFailed {
+			errs = append(errs, fmt.Errorf("%s may still be frozen: %s", q.Applications[i].Label(), o.Error))
 		}
 	}
 	return errs
@@ -80,9 +80,9 @@ func (s unsnapshotted) annotate(i int, o *freeze.Outcome) {
 // findUnsnapshotted looks up the datasets that hold the applications' data. It ignores data that
 // this host cannot see, such as in a container, and data that is not on ZFS.
 func (l *Local) findUnsnapshotted(ctx context.Context, q freeze.Request, places [][]string) unsnapshotted {
-	out := make(unsnapshotted, len(q.Wanted))
+	out := make(unsnapshotted, len(q.Applications))
 	known := map[uint64]string{} // by device: the frozen applications wait for the result
-	for i, w := range q.Wanted {
+	for i, w := range q.Applications {
 		if w.Host != "" && !strings.HasPrefix(w.Host, "/") {
 			continue // it may be on another host
 		}

@@ -70,7 +70,7 @@ type Result struct {
 // ContentQuery requests the digest of a stream. Its flags are those of the send.
 type ContentQuery struct {
 	zfs.SendSpec
-	Within zfs.Within `json:"within,omitzero"`
+	Within zfs.DigestRange `json:"within,omitzero"`
 	// Seed is the seed of the hashes. A random one for each query demands that the host reads the
 	// data.
 	Seed uint64 `json:"seed,omitempty"`

@@ -98,7 +98,7 @@ func (l *Local) HostFacts(context.Context) (Facts, error) {
 	root := os.DirFS("/")
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Version: l.version, User: cli.UserName(), Root: os.Geteuid() == 0,
-		ZFS: l.module, Kernel: sysinfo.Kernel(root), Boot: sysinfo.Boot(root),
+		ZFS: l.module, Kernel: sysinfo.Kernel(root), Boot: sysinfo.BootID(root),
 		TCP: tcp.ReadTCP(root),
 	}
 	f.Hostname, _ = os.Hostname() // unknown stays ""

@@ -145,7 +145,7 @@ var OpSnapshotFrozen = Op[freeze.Request, freeze.Result]{
 	full:    withoutProgress((*Local).SnapshotFrozen),
 	ability: "freeze applications for a snapshot",
 	request: manyNames,
-	answer:  func(q freeze.Request, _ int) int { return (len(q.Wanted) + 1) * 16 << 10 },
+	answer:  func(q freeze.Request, _ int) int { return (len(q.Applications) + 1) * 16 << 10 },
 	check:   freeze.CheckResult,
 	long:    true,
 }

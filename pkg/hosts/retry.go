@@ -25,7 +25,7 @@ func (h *Conn) Retry(ctx context.Context, f func(Host) error) error {
 			called = false
 			return h.Do(ctx, func(st Host) error { called = true; calls++; return f(st) })
 		},
-		Curable: func(err, _ error) bool {
+		Retryable: func(err, _ error) bool {
 			permanent := !called && fault.ClassOf(err) == fault.Refused
 			return errors.Is(err, ErrLost) && !permanent
 		},

@@ -61,7 +61,7 @@ func checkListing(q ListQuery, l *zfs.Listing) error {
 		seen[d.Name] = true
 	}
 	p := &l.Pool
-	if p.Name != "" && p.Name != zfs.PoolOf(q.Dataset) || l.Began < 0 {
+	if p.Name != "" && p.Name != zfs.PoolOf(q.Dataset) || l.Started < 0 {
 		return fmt.Errorf("got pool %[2]q for %[1]s", q.Dataset, cut(p.Name))
 	}
 	for _, m := range []map[string]string{p.Properties, p.Features} {
@@ -171,11 +171,11 @@ func checkAbout[V any](names []string, answer map[string]V) error {
 
 // checkDamage returns an error if d is not a valid list of errors of the dataset.
 func checkDamage(dataset string, d *zfs.Damage) error {
-	if len(d.Things) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.OfPool < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
+	if len(d.Objects) > zfs.MaxDamage || d.More < 0 || d.Elsewhere < 0 || d.PoolErrors < 0 || len(d.Reason) > 4096 || d.Scan.Errors < 0 || !(d.Scan.Percent >= 0 && d.Scan.Percent <= 100) || len(d.Scan.Text) > 4096 ||
 		strings.ContainsFunc(d.Scan.Text+d.Reason, unicode.IsControl) {
 		return fmt.Errorf("the damage report of %s is out of bounds", dataset)
 	}
-	for _, t := range d.Things {
+	for _, t := range d.Objects {
 		if len(t.Shown)+len(t.Path)+len(t.Object) > 3*4096 {
 			return fmt.Errorf("the damage report of %s is too long", dataset)
 		}

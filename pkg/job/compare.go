@@ -108,7 +108,7 @@ func (c *compareJob) list(ctx context.Context) (a, b zfs.Listing, err error) {
 			if err = MissingPool(at.Conn, dataset, err); err == nil && len(into.Datasets) == 0 {
 				err = noDataset(at, dataset)
 			}
-			into.Skip(zfs.HealPrefix)
+			into.DropSnapshots(zfs.HealPrefix)
 			return err
 		}
 	}

@@ -206,7 +206,7 @@ func (d *deviceJob) survey(ctx context.Context) error {
 	o.Options = connect.Options(&d.req.Settings, time.Now())
 	o.Block = d.req.Options.Block
 	o.Quick = d.req.Digest != device.BLAKE3 && !o.Delta && !o.NoVerify
-	if err := d.task.Choose(); err != nil {
+	if err := d.task.SetDefaults(); err != nil {
 		return fault.Refusef(fault.HintOf(err), "%s: %w", d.req.Source, err)
 	}
 	d.report.Block, d.report.Delta, d.report.Digest = o.Block, o.Delta, o.Digest()
@@ -273,7 +273,7 @@ func isStandard(e endpoint.Endpoint) bool { return e.Local() && e.Name == device
 func (e *ends) findings() []finding.Finding {
 	return preflight.Device(preflight.Input{
 		Source: preflight.Host{Name: e.source.Label(), System: e.source.system}, Target: preflight.Host{Name: e.target.Label(), System: e.target.system},
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Path: e.link.Search(),
 	})
 }
 
@@ -324,6 +324,6 @@ func (d *deviceJob) compare(ctx context.Context) error {
 	}
 	r.Error = "the devices differ"
 	d.rep.DeviceFinished(d.report, r)
-	d.report.Differ = a.Differ(b)
+	d.report.Differ = a.Differences(b)
 	return fault.Failf("to copy only the differences, use zxfer dev --delta", "%s and %s differ: %s %s and %s", d.req.Source, d.req.Target, strings.ToUpper(d.report.Digest), r.SourceDigest, r.TargetDigest)
 }

@@ -33,7 +33,7 @@ func (d *deviceJob) copy(ctx context.Context) error {
 			err := d.inspectDevices(ctx)
 			return d.state.Stored > before, err
 		}
-		l.Curable = func(err, _ error) bool {
+		l.Retryable = func(err, _ error) bool {
 			// A refusal that the first try did not get comes most likely from the previous
 			// try, whose agent has not noticed the lost connection yet.
 			return transient(err) || len(d.report.Results) > 1 && fault.ClassOf(err) == fault.Refused
@@ -169,7 +169,7 @@ func (d *deviceJob) measure(ctx context.Context) error {
 	}
 	var all measure.Rounds
 	if !d.sameHost() {
-		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
 	if !isStandard(d.req.Source) {
 		all.Add(m.OnHost(&m.Source, probe.Request{ID: probe.PathRead, Dataset: d.task.Source.Path}))

@@ -208,10 +208,10 @@ func noFacts(context.Context, hosts.None) (f hosts.Facts, err error) { return f,
 func noCapture(context.Context, bool) ([]byte, error) { return nil, errors.New("no") }
 
 func (h *resumableHost) DeviceState(_ context.Context, t device.Task) (device.State, error) {
-	if t.Options.Cut().Name() == device.BLAKE3 {
-		return device.State{Begun: true, Stored: 1 << 20}, nil
+	if t.Options.BlockHash().Name() == device.BLAKE3 {
+		return device.State{Started: true, Stored: 1 << 20}, nil
 	}
-	return device.State{Begun: true, Digest: device.BLAKE3, Unusable: "its hashes"}, nil
+	return device.State{Started: true, Digest: device.BLAKE3, Unusable: "its hashes"}, nil
 }
 
 // slowHost takes an hour for its facts and two seconds to read.

@@ -63,16 +63,16 @@ type DoctorReport struct {
 	Plan []string `json:"plan,omitempty"`
 
 	// Archives holds the captured facts, source first.
-	Archives []Archive `json:"-"`
+	Archives []Capture `json:"-"`
 }
 
 // Grant lists the checks that a host's restricted key permits.
 type Grant struct {
-	Host string `json:"host"`
-	May  string `json:"may,omitempty"` // the key's permissions in authorized_keys
-	// Seen and Unseen hold IDs of checks and measurements.
-	Seen   []string `json:"seen"`
-	Unseen []string `json:"unseen"`
+	Host        string `json:"host"`
+	Permissions string `json:"may,omitempty"` // the key's permissions in authorized_keys
+	// Permitted and Forbidden hold IDs of checks and measurements.
+	Permitted []string `json:"seen"`
+	Forbidden []string `json:"unseen"`
 }
 
 // RunDoctor captures facts, measures, and evaluates the checks. It leaves no permanent changes.
@@ -129,7 +129,7 @@ func (d *doctor) run(ctx context.Context) error {
 func (d *doctor) capture(ctx context.Context) error {
 	all := d.all()
 	defer d.watch.Activity("inspecting " + strings.Join(labels(all), " and "))()
-	d.report.Archives = make([]Archive, len(all))
+	d.report.Archives = make([]Capture, len(all))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, e := range all {
 		g.Go(func() error {
@@ -148,7 +148,7 @@ func (d *doctor) capture(ctx context.Context) error {
 			if err != nil || text == nil { // a host without zxfer captures nothing
 				return err
 			}
-			d.report.Archives[i] = Archive{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
+			d.report.Archives[i] = Capture{Role: [2]string{"source", "target"}[i], Host: e.Label(), Text: text}
 			h, err := hostOf(d.report.Archives[i])
 			if e.system = h.System; err == nil {
 				d.req.markKnownPools(h.System.Pools, [2]string{d.req.Send.Source.Host, d.req.Send.Target.Host}[i])
@@ -162,7 +162,7 @@ func (d *doctor) capture(ctx context.Context) error {
 	if d.sameHost() {
 		d.target = d.source
 	}
-	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Archive) bool { return a.Text == nil })
+	d.report.Archives = slices.DeleteFunc(d.report.Archives, func(a Capture) bool { return a.Text == nil })
 	d.input.Source, d.input.Target = d.source.captured(), d.target.captured()
 	return nil
 }
@@ -262,7 +262,7 @@ func (d *doctor) measure(ctx context.Context) error {
 	if err := m.Run(ctx, all); err != nil {
 		return err
 	}
-	if d.input.Way.NoPath {
+	if d.input.Path.NoPath {
 		return nil
 	}
 	d.report.Expected = m.Expected(d.planned.Bytes(), int64(d.req.Send.Bandwidth))
@@ -305,15 +305,15 @@ func (d *doctor) measureLink(ctx context.Context, m *measure.Measurer, all *meas
 	if err := d.open(ctx, d.watch); err != nil {
 		return err
 	}
-	if d.input.Way = d.link.Search(); d.input.Way.NoPath {
+	if d.input.Path = d.link.Search(); d.input.Path.NoPath {
 		return nil
 	}
 	m.Link = d.largestStreamLink(&d.planned)
 	if d.req.wants(forecast.Link) {
-		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
-	if d.wantsExtra(measure.LinkBack) {
-		all.Add(m.OfLink(measure.LinkBack, &m.Target, &m.Source))
+	if d.wantsExtra(measure.ReverseLink) {
+		all.Add(m.OnLink(measure.ReverseLink, &m.Target, &m.Source))
 	}
 	return nil
 }
@@ -333,8 +333,8 @@ func findings(in preflight.Input, req Doctor) []finding.Finding {
 	return preflight.Doctor(in, func(id string) bool {
 		switch id {
 		case forecast.Link:
-			return !req.wants(forecast.Link) && !req.wants(measure.LinkBack)
-		case preflight.WayID:
+			return !req.wants(forecast.Link) && !req.wants(measure.ReverseLink)
+		case preflight.PathID:
 			return !req.wantsPath()
 		}
 		return !req.wants(id)
@@ -349,11 +349,11 @@ func (d *doctor) grants() (all []Grant) {
 		}
 		// A remote host's hint starts with its name.
 		_, may, _ := strings.Cut(strings.TrimPrefix(e.grant, e.Label()+": "), ": ")
-		g := Grant{Host: e.Label(), May: may, Seen: []string{}, Unseen: []string{}}
+		g := Grant{Host: e.Label(), Permissions: may, Permitted: []string{}, Forbidden: []string{}}
 		sort := func(id string, unseen bool) {
-			list := &g.Seen
+			list := &g.Permitted
 			if unseen {
-				list = &g.Unseen
+				list = &g.Forbidden
 			}
 			if !slices.Contains(*list, id) {
 				*list = append(*list, id)
@@ -361,7 +361,7 @@ func (d *doctor) grants() (all []Grant) {
 		}
 		for _, f := range d.report.Findings {
 			if f.Host == g.Host {
-				sort(f.ID, strings.HasPrefix(f.Summary, preflight.Unread))
+				sort(f.ID, strings.HasPrefix(f.Summary, preflight.UncheckedPrefix))
 			}
 		}
 		for _, c := range d.report.Ceilings {
@@ -375,17 +375,17 @@ func (d *doctor) grants() (all []Grant) {
 }
 
 func (d *doctor) advise() *forecast.Advice {
-	a := &forecast.Adviser{Found: d.report.Findings, Ceilings: d.report.Ceilings, Expected: d.report.Expected, Machines: d.machines,
+	a := &forecast.Adviser{Findings: d.report.Findings, Ceilings: d.report.Ceilings, Expected: d.report.Expected, Machines: d.machines,
 		Transport: d.req.Send.Settings, Decrypt: d.req.Send.Plan.Decrypt, Pools: map[string]string{}}
 	for _, s := range d.state.Source.Datasets {
-		a.Sealable = a.Sealable || s.Encrypted()
+		a.Encrypted = a.Encrypted || s.Encrypted()
 	}
 	if len(d.planned.Datasets) > 0 {
 		a.Pools[d.source.Label()] = zfs.PoolOf(d.planned.Datasets[0].Source)
 		a.Pools[d.target.Label()] = zfs.PoolOf(d.planned.Datasets[0].Target)
 	}
 	for _, g := range d.report.Grants {
-		a.Hidden = a.Hidden || slices.Contains(g.Unseen, forecast.Link)
+		a.Hidden = a.Hidden || slices.Contains(g.Forbidden, forecast.Link)
 	}
 	return a.Advice()
 }
@@ -400,7 +400,7 @@ func (d *doctor) wantsExtra(id string) bool {
 
 // wantsPath reports whether a requested check or measurement needs a network path.
 func (d *Doctor) wantsPath() bool {
-	return d.wants(preflight.WayID) || d.wants(forecast.Link) || d.wants(measure.LinkBack)
+	return d.wants(preflight.PathID) || d.wants(forecast.Link) || d.wants(measure.ReverseLink)
 }
 
 func (d *Doctor) wants(id string) bool {

@@ -13,8 +13,8 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// Archive holds the captured facts of one host or of a planned transfer.
-type Archive struct {
+// Capture holds the captured facts of one host or of a planned transfer.
+type Capture struct {
 	Role string // source, target, or transfer
 	Host string // "-" for a transfer
 	Text []byte // in the format of txtar.Parse
@@ -27,9 +27,9 @@ const (
 	transferFile = "zxfer/transfer.json"
 )
 
-// Judge evaluates the checks on captured hosts and, if present, on a captured transfer between
+// EvaluateCaptures evaluates the checks on captured hosts and, if present, on a captured transfer between
 // them. Its report equals a RunDoctor report without measurements.
-func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
+func EvaluateCaptures(archives []Capture, req Doctor) (*DoctorReport, error) {
 	r := &DoctorReport{Schema: DoctorSchema, Ceilings: []probe.Ceiling{}, Archives: archives}
 	var in preflight.Input
 	var hosts []preflight.Host
@@ -56,11 +56,11 @@ func Judge(archives []Archive, req Doctor) (*DoctorReport, error) {
 		r.Allow, r.Plan = preflight.Allow(in), commands(&in.Plan)
 	}
 	r.Findings = findings(in, req)
-	r.Advice = (&forecast.Adviser{Found: r.Findings}).Advice()
+	r.Advice = (&forecast.Adviser{Findings: r.Findings}).Advice()
 	return r, nil
 }
 
-func hostOf(a Archive) (preflight.Host, error) {
+func hostOf(a Capture) (preflight.Host, error) {
 	root, err := txtar.FS(txtar.Parse(a.Text))
 	if err != nil {
 		return preflight.Host{}, fmt.Errorf("facts of %s: %w", a.Host, err)
@@ -69,7 +69,7 @@ func hostOf(a Archive) (preflight.Host, error) {
 	return preflight.Host{Name: a.Host, ZFS: s.ZFS, Kernel: s.Kernel, System: &s}, nil
 }
 
-func transferOf(a Archive) (in preflight.Input, err error) {
+func transferOf(a Capture) (in preflight.Input, err error) {
 	for _, f := range txtar.Parse(a.Text).Files {
 		if f.Name == transferFile {
 			err = json.Unmarshal(f.Data, &in)
@@ -81,13 +81,13 @@ func transferOf(a Archive) (in preflight.Input, err error) {
 	return in, nil
 }
 
-// transferArchive captures the planned transfer that Judge evaluates.
-func transferArchive(in preflight.Input) (Archive, error) {
+// transferArchive captures the planned transfer that EvaluateCaptures evaluates.
+func transferArchive(in preflight.Input) (Capture, error) {
 	in.Source.System, in.Target.System = nil, nil
 	text, err := json.MarshalIndent(in, "", "  ")
 	if err != nil {
-		return Archive{}, fmt.Errorf("capture of the transfer: %w", err)
+		return Capture{}, fmt.Errorf("capture of the transfer: %w", err)
 	}
 	a := &txtar.Archive{Files: []txtar.File{{Name: transferFile, Data: append(text, '\n')}}}
-	return Archive{Role: roleTransfer, Host: "-", Text: txtar.Format(a)}, nil
+	return Capture{Role: roleTransfer, Host: "-", Text: txtar.Format(a)}, nil
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // hostArchive returns a small capture of a host.
-func hostArchive(role, host, duplex string) Archive {
-	return Archive{Role: role, Host: host, Text: []byte(`-- zxfer/platform --
+func hostArchive(role, host, duplex string) Capture {
+	return Capture{Role: role, Host: host, Text: []byte(`-- zxfer/platform --
 linux/amd64
 -- sys/module/zfs/version --
 2.3.9-1
@@ -29,9 +29,9 @@ up
 ` + duplex + "\n")}
 }
 
-// TestJudgeOfATransfer expects Judge to find the same in a transfer's archives as the checks of the
+// TestEvaluateCapturesOfATransfer expects EvaluateCaptures to find the same in a transfer's archives as the checks of the
 // live transfer.
-func TestJudgeOfATransfer(t *testing.T) {
+func TestEvaluateCapturesOfATransfer(t *testing.T) {
 	t.Parallel()
 	snapshot := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: 1<<64 - 1, CreateTXG: 7}
 	in := preflight.Input{
@@ -49,8 +49,8 @@ func TestJudgeOfATransfer(t *testing.T) {
 	}
 	transfer, err := transferArchive(in)
 	require.NoError(t, err)
-	archives := []Archive{hostArchive("source", "local", "half"), hostArchive("target", "beta", "full"), transfer}
-	r, err := Judge(archives, Doctor{})
+	archives := []Capture{hostArchive("source", "local", "half"), hostArchive("target", "beta", "full"), transfer}
+	r, err := EvaluateCaptures(archives, Doctor{})
 	require.NoError(t, err)
 
 	for i, h := range []*preflight.Host{&in.Source, &in.Target} {
@@ -69,18 +69,18 @@ func TestJudgeOfATransfer(t *testing.T) {
 	require.NotEmpty(t, r.Allow)
 	require.Len(t, r.Plan, 1)
 
-	only, err := Judge(archives, Doctor{Only: []string{"plan"}})
+	only, err := EvaluateCaptures(archives, Doctor{Only: []string{"plan"}})
 	require.NoError(t, err)
 	require.Len(t, only.Findings, 1)
 }
 
 func TestJudgeRefuses(t *testing.T) {
 	t.Parallel()
-	for name, archives := range map[string][]Archive{
+	for name, archives := range map[string][]Capture{
 		"no host":  nil,
 		"transfer": {hostArchive("source", "local", "full"), {Role: roleTransfer, Text: []byte("-- " + transferFile + " --\n{\"plan\":7}\n")}},
 	} {
-		_, err := Judge(archives, Doctor{})
+		_, err := EvaluateCaptures(archives, Doctor{})
 		require.Equal(t, fault.Usage, fault.ClassOf(err), name)
 	}
 }
@@ -93,9 +93,9 @@ func FuzzJudge(f *testing.F) {
 	f.Add("", []byte(""), []byte(`{"Source":{"Name":"a"},"Plan":{"Datasets":[{"Steps":[{}]}]}}`))
 	f.Add("source", []byte("-- zxfer/transfer.json --\n{"), []byte("null"))
 	f.Fuzz(func(t *testing.T, role string, host, transfer []byte) {
-		all := []Archive{{Role: role, Host: "h", Text: host}, {Role: roleTransfer, Host: "-", Text: append([]byte("-- "+transferFile+" --\n"), transfer...)}}
-		for _, archives := range [][]Archive{all[:1], all} {
-			r, err := Judge(archives, Doctor{})
+		all := []Capture{{Role: role, Host: "h", Text: host}, {Role: roleTransfer, Host: "-", Text: append([]byte("-- "+transferFile+" --\n"), transfer...)}}
+		for _, archives := range [][]Capture{all[:1], all} {
+			r, err := EvaluateCaptures(archives, Doctor{})
 			if err != nil {
 				require.Equal(t, fault.Usage, fault.ClassOf(err))
 				continue

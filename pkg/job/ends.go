@@ -35,7 +35,7 @@ type end struct {
 type ends struct {
 	source, target end
 	link           connect.Link
-	links          []preflight.Measured // its measurements
+	links          []preflight.MeasuredLink // its measurements
 }
 
 func newEnds(at *hosts.Set, source, target endpoint.Endpoint, w *transport.Settings) *ends {
@@ -74,8 +74,8 @@ func (e *ends) open(ctx context.Context, rep Watcher) error {
 	twice := retry.Loop{
 		Try: func(ctx context.Context, _ int) (err error) { link, err = link.Open(ctx, rep.Log); return err },
 		// The host may be reachable again.
-		Curable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
-		Pause:   retry.Once(0),
+		Retryable: func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) },
+		Pause:     retry.Once(0),
 	}
 	err := twice.Run(ctx)
 	if errors.Is(err, hosts.ErrLost) {
@@ -107,7 +107,7 @@ func (e *ends) input(state *plan.State, p *plan.Plan) preflight.Input {
 	return preflight.Input{
 		Source: e.source.checked(), Target: e.target.checked(),
 		SourceListing: state.Source, TargetListing: state.Target, Plan: *p,
-		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Way: e.link.Search(),
+		RTT: e.rtt(), Streams: e.link.Streams, Links: e.links, Path: e.link.Search(),
 	}
 }
 

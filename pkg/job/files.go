@@ -146,11 +146,11 @@ func (f *filesJob) survey(ctx context.Context) error {
 		return nil
 	}
 	dataset := f.req.Source.Name
-	listed, err := f.source.List(ctx, hosts.ListQuery{Dataset: dataset, Alone: true, Versions: true})
+	listed, err := f.source.List(ctx, hosts.ListQuery{Dataset: dataset, NoAncestors: true, Versions: true})
 	if err != nil {
 		return err
 	}
-	listed.Skip(zfs.HealPrefix)
+	listed.DropSnapshots(zfs.HealPrefix)
 	d := listed.Find(dataset)
 	if d == nil {
 		return fault.Refusef("check the name", "%s does not exist", f.req.Source)
@@ -177,12 +177,12 @@ func (f *filesJob) admit() error {
 	p := &f.pending
 	if n := len(p.Blocked); n > 0 {
 		return fault.Refusef("name another directory, or move the existing files",
-			"%s: in %s a directory exists in place of a file, or a file in place of a directory: %s", f.target.Label(), f.req.Target.Name, finding.Some(p.Blocked, 3))
+			"%s: in %s a directory exists in place of a file, or a file in place of a directory: %s", f.target.Label(), f.req.Target.Name, finding.JoinFirst(p.Blocked, 3))
 	}
 	if p.Replaced > 0 && !f.req.Overwrite {
 		return fault.Refusef("name another directory, or replace them: {{overwrite}}",
 			"%s: %s: %s", f.target.Label(), english.PluralWord(int(p.Replaced), "1 different file exists", fmt.Sprintf("%d different files exist", p.Replaced)),
-			finding.Some(p.Differ, 3))
+			finding.JoinFirst(p.Differ, 3))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (f *filesJob) restoreFiles(ctx context.Context) error {
 	l := newLoop(fmt.Sprintf("%s -> %s", f.req.Source, f.req.Target), f.req.Retries, f.rep.Log)
 	l.Try = func(ctx context.Context, _ int) error {
 		f.rep.FilesStarted(f.report, f.pending.Rest)
-		r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.Into{}, connect.Count{Total: f.pending.Rest},
+		r, a, err := f.stream(ctx, files.Archive{After: f.pending.After}, files.UnpackOptions{}, connect.Count{Total: f.pending.Rest},
 			func(p connect.Progress) { f.rep.Progress(1, p) })
 		f.report.Bytes, f.report.LimitedBy = f.report.Bytes+r.Bytes, r.LimitedBy
 		f.report.Result, total = &total, a
@@ -215,7 +215,7 @@ func (f *filesJob) restoreFiles(ctx context.Context) error {
 		err := f.preview(ctx)
 		return f.pending.New+f.pending.Replaced < before, err
 	}
-	l.Curable = func(err, _ error) bool { return transient(err) }
+	l.Retryable = func(err, _ error) bool { return transient(err) }
 	if err := l.Run(ctx); err != nil {
 		return changed(err)
 	}
@@ -242,12 +242,12 @@ func mergeFailures(before, now files.Failures) files.Failures {
 
 // preview compares names and attributes to find out what remains to be restored.
 func (f *filesJob) preview(ctx context.Context) (err error) {
-	_, f.pending, err = f.stream(ctx, files.Archive{Names: true}, files.Into{Look: true}, connect.Count{}, nil)
+	_, f.pending, err = f.stream(ctx, files.Archive{NamesOnly: true}, files.UnpackOptions{DryRun: true}, connect.Count{}, nil)
 	return err
 }
 
 // stream sends files from source to target, or only their names for a preview.
-func (f *filesJob) stream(ctx context.Context, a files.Archive, into files.Into, count connect.Count, progress func(connect.Progress)) (connect.Result, files.Account, error) {
+func (f *filesJob) stream(ctx context.Context, a files.Archive, into files.UnpackOptions, count connect.Count, progress func(connect.Progress)) (connect.Result, files.Account, error) {
 	a.Snapshot, a.Paths, a.KeyFile = f.report.Snapshot, f.req.Paths, f.req.KeyFile
 	into.Directory, into.Overwrite = path.Clean(f.req.Target.Name), f.req.Overwrite
 	options := connect.Options(&f.req.Settings, time.Now())

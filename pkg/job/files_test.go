@@ -109,7 +109,7 @@ func (c *cuttingHost) Run(ctx context.Context, r *hosts.Request) error {
 
 func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 	to, ok := t.To.(hosts.ReceiveFiles)
-	if !ok || to.Into.Look || c.cuts == 0 {
+	if !ok || to.Into.DryRun || c.cuts == 0 {
 		return c.world.Transfer(ctx, t, progress)
 	}
 	c.cuts--

@@ -25,8 +25,8 @@ type Heal struct {
 	DryRun  bool
 	NoScrub bool
 	Retries int
-	// Stamp makes the name of the heal snapshot unique.
-	Stamp string
+	// SnapshotSuffix makes the name of the heal snapshot unique.
+	SnapshotSuffix string
 	// Lock prevents runs of a job until unlock is called. It may be nil.
 	Lock func(ctx context.Context, job string) (unlock func(), err error)
 	transport.Settings
@@ -40,7 +40,7 @@ type HealReport struct {
 	ZFS      string           `json:"zfs"`
 	Scan     string           `json:"scan,omitempty"` // last scan, as zpool status prints it
 	Datasets []*HealedDataset `json:"datasets"`
-	Things   []*HealedObject  `json:"things"`
+	Objects  []*HealedObject  `json:"things"`
 	More     int              `json:"more,omitempty"` // damaged objects that are not listed
 	Scrubbed bool             `json:"scrubbed"`
 	outcome.Conclusion
@@ -52,15 +52,15 @@ type HealedDataset struct {
 	Copy    string `json:"copy,omitempty"`
 	Bytes   uint64 `json:"bytes,omitempty"`  // estimated stream size
 	Healed  bool   `json:"healed"`           // its stream was received completely
-	Partly  bool   `json:"partly,omitempty"` // its stream started, but did not complete
+	Partial bool   `json:"partly,omitempty"` // its stream started, but did not complete
 	Why     string `json:"why,omitempty"`    // why it is not healed
 	Remedy  string `json:"remedy,omitempty"`
 	Note    string `json:"note,omitempty"` // known damage of the copy
 	// Since is the copy's snapshot before all damage: an incremental stream from it suffices.
-	// Whole is the size of the full stream in case it does not. Both are empty for a full stream.
-	Since string `json:"since,omitempty"`
-	Whole uint64 `json:"whole_bytes,omitempty"`
-	base  uint64 // GUID of Since
+	// FullBytes is the size of the full stream in case it does not. Both are empty for a full stream.
+	Since     string `json:"since,omitempty"`
+	FullBytes uint64 `json:"whole_bytes,omitempty"`
+	base      uint64 // GUID of Since
 	// common is the most recent common snapshot, by its name on the copy.
 	common string
 	pair   *healPair
@@ -68,7 +68,7 @@ type HealedDataset struct {
 
 // HealedObject is a damaged object and its outcome.
 type HealedObject struct {
-	zfs.Damaged
+	zfs.DamagedObject
 	Outcome string `json:"outcome"` // healed, not healed, planned, unknown
 	// Read is the result of reading the file after healing: "reads again", or "does not read: "
 	// or "was not read: " with the cause.
@@ -101,7 +101,7 @@ type healJob struct {
 // the pool, and compares the damage. Errors are Refused if nothing was changed.
 func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealReport, error) {
 	h := &healJob{locks: map[string]func(){}, req: req, at: at, rep: rep, host: at.Get(req.At.Host, &req.Settings), report: &HealReport{
-		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Things: []*HealedObject{}}}
+		Schema: "zxfer.heal/v1", At: req.At.String(), DryRun: req.DryRun, Datasets: []*HealedDataset{}, Objects: []*HealedObject{}}}
 	defer h.unlock()
 	err := outcome.Settle(ctx, h.run(ctx))
 	if h.changed {
@@ -109,7 +109,7 @@ func RunHeal(ctx context.Context, req Heal, at *hosts.Set, rep Reporter) (*HealR
 	}
 	r, success := h.report, outcome.Done
 	switch {
-	case len(r.Datasets) == 0 && len(r.Things) == 0:
+	case len(r.Datasets) == 0 && len(r.Objects) == 0:
 		success = outcome.UpToDate
 	case req.DryRun:
 		success = outcome.Planned
@@ -134,7 +134,7 @@ func (h *healJob) run(ctx context.Context) error {
 	healable := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Why == "" })
 	h.cleanupErr = h.cleanUpAll(ctx)
 	switch {
-	case len(h.report.Datasets) == 0 && len(h.report.Things) == 0:
+	case len(h.report.Datasets) == 0 && len(h.report.Objects) == 0:
 		return cmp.Or(h.cleanupErr, h.checkUnlisted(d))
 	case h.req.DryRun:
 		return nil
@@ -151,7 +151,7 @@ func (h *healJob) run(ctx context.Context) error {
 			h.rep.Log(h.cleanupErr.Error())
 		}
 		if round > 1 && h.streams == streams { // the last scrub is still valid
-			for _, t := range h.report.Things {
+			for _, t := range h.report.Objects {
 				if t.Outcome == NotHealed {
 					h.explain(t)
 				}
@@ -198,7 +198,7 @@ func (h *healJob) healAll(ctx context.Context) error {
 			d.Why, d.Remedy = err.Error(), strings.Join(hints, "\n")
 			h.rep.Log(d.Dataset + ": not healed") // the report has the reason
 		default:
-			d.Healed, d.Partly = true, false
+			d.Healed, d.Partial = true, false
 		}
 	}
 	return nil
@@ -208,11 +208,11 @@ func (h *healJob) healAll(ctx context.Context) error {
 // an incremental stream. The reread used cached data then.
 func (h *healJob) fallBackToFull() (any bool) {
 	for _, d := range h.report.Datasets {
-		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Things, func(t *HealedObject) bool {
+		if d.Healed && d.Since != "" && slices.ContainsFunc(h.report.Objects, func(t *HealedObject) bool {
 			return t.Dataset == d.Dataset && t.Snapshot == "" && t.Outcome == NotHealed
 		}) {
 			d.useFull(h.rep)
-			d.Healed, d.Partly, any = false, true, true
+			d.Healed, d.Partial, any = false, true, true
 			d.pair.shared = nil // hours have passed: check both datasets again
 		}
 	}
@@ -221,15 +221,15 @@ func (h *healJob) fallBackToFull() (any bool) {
 
 func (d *HealedDataset) useFull(rep Reporter) {
 	rep.Log(d.Dataset + ": the changes since @" + d.Since + " are not enough: sending all data")
-	d.Since, d.base, d.Bytes, d.Whole = "", 0, d.Whole, 0
+	d.Since, d.base, d.Bytes, d.FullBytes = "", 0, d.FullBytes, 0
 }
 
 // plan chooses a good copy for each damaged dataset.
 func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error {
 	h.report.Scan, h.report.More = d.Scan.Text, d.More
 	damaged := []string{}
-	for _, t := range d.Things {
-		h.report.Things = append(h.report.Things, &HealedObject{Damaged: t, Outcome: HealPlanned})
+	for _, t := range d.Objects {
+		h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t, Outcome: HealPlanned})
 		if t.Dataset != "" && !slices.Contains(damaged, t.Dataset) {
 			damaged = append(damaged, t.Dataset)
 		}
@@ -241,7 +241,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 		}
 		damaged = locked
 		for _, name := range locked {
-			h.report.Things = append(h.report.Things, &HealedObject{Damaged: zfs.Damaged{Dataset: name, Shown: name}, Outcome: HealPlanned,
+			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: zfs.DamagedObject{Dataset: name, Shown: name}, Outcome: HealPlanned,
 				Why: "ZFS lists no errors while the key of a damaged dataset is not loaded: any dataset without its key may be damaged"})
 		}
 	}
@@ -263,7 +263,7 @@ func (h *healJob) plan(ctx context.Context, d zfs.Damage, version string) error 
 			out.Why, out.Remedy = fmt.Sprintf("OpenZFS %s cannot heal blocks; version 2.2 and later can", version), ""
 		}
 	}
-	for _, t := range h.report.Things {
+	for _, t := range h.report.Objects {
 		h.explain(t)
 	}
 	return nil

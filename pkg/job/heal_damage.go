@@ -23,7 +23,7 @@ func (h *healJob) damage(ctx context.Context) (zfs.Damage, error) {
 // left out, because they are destroyed.
 func damage(ctx context.Context, at *hosts.Conn, dataset string) (d zfs.Damage, err error) {
 	d, err = hosts.Call(ctx, hosts.By(at.Retry), hosts.OpDamage, dataset)
-	d.Things = slices.DeleteFunc(d.Things, func(t zfs.Damaged) bool { return isHealSnapshot(t.Snapshot) })
+	d.Objects = slices.DeleteFunc(d.Objects, func(t zfs.DamagedObject) bool { return isHealSnapshot(t.Snapshot) })
 	return d, err
 }
 
@@ -39,7 +39,7 @@ func (h *healJob) lockedCandidates(ctx context.Context, reason string) (names []
 	if reason != "" && reason != zfs.KeyNotLoaded {
 		return nil, fault.Refusef("run as root: "+h.poolCommands("zpool status -v"), "%s: ZFS does not list the errors: %s", h.req.At, reason)
 	}
-	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true})
+	l, err := h.host.List(ctx, hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, NoAncestors: true})
 	if err != nil {
 		return nil, err
 	}

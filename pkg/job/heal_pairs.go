@@ -226,7 +226,7 @@ func (h *healJob) checkIdle(ctx context.Context, e endpoint.Endpoint, d *zfs.Dat
 func (h *healJob) damageNote(ctx context.Context, p *healPair) (string, error) {
 	d, err := damage(ctx, h.at.Get(p.good.Host, &p.Settings), p.good.Name)
 	n := d.More
-	for _, t := range d.Things {
+	for _, t := range d.Objects {
 		if t.Dataset == p.good.Name {
 			n++
 		}
@@ -270,7 +270,7 @@ func (p *healPair) stream(from, to string) zfs.SendSpec {
 }
 
 func (h *healJob) getDataset(ctx context.Context, e endpoint.Endpoint, w *transport.Settings) (*zfs.Dataset, error) {
-	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, Alone: true})
+	l, err := h.at.Get(e.Host, w).List(ctx, hosts.ListQuery{Dataset: e.Name, Versions: true, NoAncestors: true})
 	if err != nil {
 		return nil, err
 	}

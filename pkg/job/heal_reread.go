@@ -73,7 +73,7 @@ func (h *healJob) reread(ctx context.Context, d *HealedDataset) bool {
 		byOutcome[t.Read] = append(byOutcome[t.Read], t.Shown)
 	}
 	for _, outcome := range slices.Sorted(maps.Keys(byOutcome)) {
-		h.rep.Log(outcome + ": " + finding.Some(byOutcome[outcome], 5))
+		h.rep.Log(outcome + ": " + finding.JoinFirst(byOutcome[outcome], 5))
 	}
 	delete(byOutcome, tooMuch)
 	return len(byOutcome[readsAgain]) > 0 && len(byOutcome) == 1
@@ -88,7 +88,7 @@ func (h *healJob) newestDamaged(d *HealedDataset) (all []*HealedObject) {
 		return slices.IndexFunc(d.pair.shared, func(s commonSnapshot) bool { return s.bad == t.Snapshot })
 	}
 	at := map[string]int{}
-	for _, t := range h.report.Things {
+	for _, t := range h.report.Objects {
 		if t.Dataset != d.Dataset || t.Path == "" {
 			continue
 		}
@@ -113,7 +113,7 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 	var paths []string
 	var listed []string // damaged snapshots
 	var cost uint64
-	for _, t := range h.report.Things {
+	for _, t := range h.report.Objects {
 		switch {
 		case t.Dataset != d.Dataset || slices.Contains(paths, t.Path) && t.Snapshot == "":
 		case t.Path == "" || h.report.More > 0 || len(paths) == maxReadFiles:
@@ -147,7 +147,7 @@ func (h *healJob) chooseBase(ctx context.Context, d *HealedDataset) error {
 	p := d.pair
 	sizes, err := hosts.Estimate(ctx, hosts.By(h.at.Get(p.good.Host, &p.Settings).Retry), []zfs.SendSpec{p.stream(older[n-1].good, d.common)})
 	if err == nil && len(sizes) == 1 && sizes[0] < d.Bytes/2 {
-		d.Whole, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
+		d.FullBytes, d.Bytes, d.Since, d.base = d.Bytes, sizes[0], older[n-1].good, older[n-1].guid
 	}
 	return ctx.Err()
 }

@@ -21,28 +21,28 @@ import (
 
 // damagedWorld returns a world with src/a and src/b, their copies in dst, and a list of data
 // errors.
-func damagedWorld(t *testing.T, damaged ...zfs.Damaged) *world {
+func damagedWorld(t *testing.T, damaged ...zfs.DamagedObject) *world {
 	t.Helper()
 	w := newWorld(t, map[string][]string{"src/a": {"1", "2"}, "src/b": {"1", "2"}, "dst": nil})
 	for _, name := range []string{"a", "b"} {
 		w.host.Copy("src/"+name, "dst/"+name, "1", "2")
 		w.host.Set("dst/"+name, "readonly", "on")
 	}
-	w.host.Damaged = zfs.Damage{Things: damaged, Scan: zfs.Scan{Text: "scrub repaired 0B with 1 errors on Sun", Errors: 1}}
+	w.host.Damaged = zfs.Damage{Objects: damaged, Scan: zfs.Scan{Text: "scrub repaired 0B with 1 errors on Sun", Errors: 1}}
 	return w
 }
 
-func file(dataset, snapshot, path string) zfs.Damaged {
+func file(dataset, snapshot, path string) zfs.DamagedObject {
 	shown := dataset + ":" + path
 	if snapshot != "" {
 		shown = dataset + "@" + snapshot + ":" + path
 	}
-	return zfs.Damaged{Dataset: dataset, Snapshot: snapshot, Path: path, Shown: shown}
+	return zfs.DamagedObject{Dataset: dataset, Snapshot: snapshot, Path: path, Shown: shown}
 }
 
 // healSrc returns a request to heal src from its copies in dst, which a job keeps.
 func healSrc(change func(*Heal)) Heal {
-	req := Heal{At: endpoint.Endpoint{Name: "src"}, Stamp: "now", Copies: []Copy{
+	req := Heal{At: endpoint.Endpoint{Name: "src"}, SnapshotSuffix: "now", Copies: []Copy{
 		{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/a"}, Job: "a"},
 		{Source: endpoint.Endpoint{Name: "src/b"}, Target: endpoint.Endpoint{Name: "dst/b"}, Job: "b"},
 	}}
@@ -93,7 +93,7 @@ func TestHealGoesOn(t *testing.T) {
 		}
 		require.NoError(t, err, "failed at %d, %s", fails, op)
 		require.Contains(t, []string{outcome.Done, outcome.UpToDate}, r.Outcome, op)
-		require.Empty(t, w.host.Damaged.Things, op)
+		require.Empty(t, w.host.Damaged.Objects, op)
 		w.assertSnapshots(t, op)
 		require.Less(t, fails, 200)
 	}
@@ -104,9 +104,9 @@ func TestSomeIsHealed(t *testing.T) {
 	t.Parallel()
 	lasting := file("src/a", "1", "/old")
 	w := damagedWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
-		zfs.Damaged{Shown: "<metadata>:<0x1>"}, zfs.Damaged{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
+		zfs.DamagedObject{Shown: "<metadata>:<0x1>"}, zfs.DamagedObject{Dataset: "src/a", Object: "0x5", Shown: "src/a:<0x5>"})
 	w.host.Create("src/c", nil)
-	w.host.Heals = func(t zfs.Damaged, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
+	w.host.Heals = func(t zfs.DamagedObject, _ uint64) bool { return t.Shown != lasting.Shown && t.Object == "" }
 	r, err := RunHeal(t.Context(), healSrc(func(h *Heal) { h.DryRun = true; h.Flags = []string{"--config", "my file"} }), hosts.New(w), silent{})
 	require.NoError(t, err)
 	require.Equal(t, outcome.Planned, r.Outcome)
@@ -117,14 +117,14 @@ func TestSomeIsHealed(t *testing.T) {
 	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
-	require.Contains(t, r.Things[0].Read, "was not read: ", "nothing can be mounted here")
+	require.Contains(t, r.Objects[0].Read, "was not read: ", "nothing can be mounted here")
 	became := map[string]string{}
-	for _, thing := range r.Things {
+	for _, thing := range r.Objects {
 		became[thing.Shown] = thing.Outcome
 	}
 	require.Equal(t, map[string]string{"src/a:/f": Healed, "src/b:/g": Healed, lasting.Shown: NotHealed,
 		"src/c:/h": NotHealed, "<metadata>:<0x1>": NotHealed, "src/a:<0x5>": NotHealed}, became)
-	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Things[1].Remedy)
+	require.Equal(t, "zxfer restore --files /old dst/a@1 ./restored", r.Objects[1].Remedy)
 	w.assertSnapshots(t)
 }
 
@@ -209,11 +209,11 @@ func firstObject(d map[string]any) map[string]any { return d["things"].([]any)[0
 // healed.
 func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	t.Parallel()
-	h := &healJob{report: &HealReport{Scrubbed: true, Things: []*HealedObject{
-		{Damaged: file("src/a", "", "/f")}, {Damaged: file("src/a", "1", "/f")}, {Damaged: file("src/a", "1", "/g")}}}}
-	require.Equal(t, 2, h.recordOutcomes(zfs.Damage{Things: []zfs.Damaged{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
-	require.Equal(t, NotHealed, h.report.Things[1].Outcome)
-	require.Equal(t, Healed, h.report.Things[2].Outcome)
+	h := &healJob{report: &HealReport{Scrubbed: true, Objects: []*HealedObject{
+		{DamagedObject: file("src/a", "", "/f")}, {DamagedObject: file("src/a", "1", "/f")}, {DamagedObject: file("src/a", "1", "/g")}}}}
+	require.Equal(t, 2, h.recordOutcomes(zfs.Damage{Objects: []zfs.DamagedObject{file("src/a", "", "/f"), file("src/a", "2", "/g")}}, ""))
+	require.Equal(t, NotHealed, h.report.Objects[1].Outcome)
+	require.Equal(t, Healed, h.report.Objects[2].Outcome)
 }
 
 // sinceWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
@@ -233,7 +233,7 @@ func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	w.host.Copy("src/a", "dst/a", "0", "1", "2")
 	w.host.Set("dst/a", "readonly", "on")
 	f := file("src/a", "", "/d/f")
-	w.host.Damaged = zfs.Damage{Things: []zfs.Damaged{f}}
+	w.host.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{f}}
 	head = t.TempDir()
 	for of, dir := range map[string]string{"src/a": head, "src/a@0": t.TempDir(), "src/a@1": t.TempDir(), "src/a@2": t.TempDir()} {
 		w.host.SetFiles(of, dir)
@@ -259,7 +259,7 @@ func TestAnIncrementHeals(t *testing.T) {
 			t.Parallel()
 			w, names, head := sinceWorld(t)
 			var bases []string
-			w.host.Heals = func(_ zfs.Damaged, base uint64) bool {
+			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool {
 				from := names[base]
 				bases = append(bases, from)
 				if !tt.reads {
@@ -277,8 +277,8 @@ func TestAnIncrementHeals(t *testing.T) {
 			r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.NoError(t, err)
 			require.Equal(t, tt.want, bases)
-			require.Equal(t, "is readable again", r.Things[0].Read)
-			require.Equal(t, Healed, r.Things[0].Outcome)
+			require.Equal(t, "is readable again", r.Objects[0].Read)
+			require.Equal(t, Healed, r.Objects[0].Outcome)
 			require.Len(t, w.host.Versions("src/a"), 3)
 		})
 	}
@@ -301,15 +301,15 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 			t.Parallel()
 			w, names, _ := sinceWorld(t)
 			var bases []string
-			w.host.Heals = func(_ zfs.Damaged, base uint64) bool { bases = append(bases, names[base]); return false }
-			w.host.Damaged.Things = append(w.host.Damaged.Things, zfs.Damaged{Object: "0x2", Shown: "<0x44>:<0x2>"})
+			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool { bases = append(bases, names[base]); return false }
+			w.host.Damaged.Objects = append(w.host.Damaged.Objects, zfs.DamagedObject{Object: "0x2", Shown: "<0x44>:<0x2>"})
 			scrubs := 0
 			w.before = func(op string) error {
 				if op != "scrub src" {
 					return nil
 				}
 				scrubs++
-				w.host.Damaged.Things = w.host.Damaged.Things[:1]
+				w.host.Damaged.Objects = w.host.Damaged.Objects[:1]
 				switch {
 				case tt.live:
 					w.host.Set("dst/a", "readonly", "off")
@@ -323,10 +323,10 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, tt.scrubs, scrubs, "one for what was mended")
 			require.Equal(t, tt.bases, bases)
-			require.NotEqual(t, Healed, r.Things[0].Outcome)
+			require.NotEqual(t, Healed, r.Objects[0].Outcome)
 			require.Contains(t, r.Datasets[0].Why, tt.why)
-			require.Contains(t, r.Things[0].Why, tt.why)
-			require.Equal(t, tt.live, r.Things[1].Outcome == Healed, "as the first scrub proved")
+			require.Contains(t, r.Objects[0].Why, tt.why)
+			require.Equal(t, tt.live, r.Objects[1].Outcome == Healed, "as the first scrub proved")
 			require.Equal(t, tt.live, r.Scrubbed)
 		})
 	}
@@ -406,18 +406,18 @@ func (d *activityRecorder) Activity(what string) func() {
 func TestWhatIsReadIsBounded(t *testing.T) {
 	t.Parallel()
 	w, _, head := sinceWorld(t)
-	sick := func(things ...zfs.Damaged) (*healJob, *HealedDataset) {
+	sick := func(things ...zfs.DamagedObject) (*healJob, *HealedDataset) {
 		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
 		h.host = h.at.Get("", &h.req.Settings)
 		for _, t := range things {
-			h.report.Things = append(h.report.Things, &HealedObject{Damaged: t})
+			h.report.Objects = append(h.report.Objects, &HealedObject{DamagedObject: t})
 		}
 		d := &HealedDataset{Dataset: "src/a"}
 		require.NoError(t, h.chooseCopy(t.Context(), d))
 		d.Bytes = 100 << 20
 		return h, d
 	}
-	file := func(snapshot, path string) zfs.Damaged { return file("src/a", snapshot, path) }
+	file := func(snapshot, path string) zfs.DamagedObject { return file("src/a", snapshot, path) }
 	large := func(name string, size int64) {
 		require.NoError(t, os.WriteFile(filepath.Join(head, name), nil, 0o600))
 		require.NoError(t, os.Truncate(filepath.Join(head, name), size))
@@ -426,7 +426,7 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	h, d := sick(file("0", "/d/f"), file("2", "/d/f"), file("1", "/d/f"), file("", "/huge"))
 	require.True(t, h.reread(t.Context(), d), "what is not read shows nothing")
 	var read []string
-	for _, t := range h.report.Things {
+	for _, t := range h.report.Objects {
 		read = append(read, t.Read)
 	}
 	require.Equal(t, []string{"", readsAgain, "", tooMuch}, read)
@@ -447,7 +447,7 @@ func TestRemediesNameTheHost(t *testing.T) {
 		bad := endpoint.Endpoint{Host: "backup1", Name: at}
 		h := &healJob{req: Heal{At: bad}, report: &HealReport{Datasets: []*HealedDataset{{Dataset: at, common: "a", Why: "it is so",
 			pair: &healPair{bad: bad, good: endpoint.Endpoint{Name: "tank/home"}}}}}}
-		thing := &HealedObject{Damaged: zfs.Damaged{Dataset: at, Object: "0x1"}}
+		thing := &HealedObject{DamagedObject: zfs.DamagedObject{Dataset: at, Object: "0x1"}}
 		h.explain(thing)
 		require.Equal(t, "zxfer restore tank/home@a "+want, thing.Remedy)
 	}

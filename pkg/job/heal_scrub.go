@@ -21,8 +21,8 @@ import (
 // scrubAndCompare scrubs the pool and compares the damage with that before.
 func (h *healJob) scrubAndCompare(ctx context.Context) error {
 	h.report.Scrubbed = false // an earlier scrub says nothing about later healing
-	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partly }) {
-		for _, t := range h.report.Things {
+	if !slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Healed || d.Partial }) {
+		for _, t := range h.report.Objects {
 			t.Outcome = NotHealed
 			h.explain(t)
 		}
@@ -101,19 +101,19 @@ func (h *healJob) scrub(ctx context.Context) error {
 // completed scrub decides: a cancelled one removes errors that it has not reached from the list.
 func (h *healJob) recordOutcomes(now zfs.Damage, unsure string) (remain int) {
 	left := map[string]bool{}
-	newest := func(t *zfs.Damaged) string { return t.Dataset + ":" + t.Path + t.Object }
-	for _, t := range now.Things {
+	newest := func(t *zfs.DamagedObject) string { return t.Dataset + ":" + t.Path + t.Object }
+	for _, t := range now.Objects {
 		left[t.Shown] = true
 		if t.Snapshot == "" { // right after a scrub, snapshots that share it are not listed (2.3.9)
 			left[newest(&t)] = true
 		}
 	}
-	for _, t := range h.report.Things {
+	for _, t := range h.report.Objects {
 		known := slices.ContainsFunc(h.report.Datasets, func(d *HealedDataset) bool { return d.Dataset == t.Dataset && d.Healed })
 		switch {
 		case now.Unlisted, !h.report.Scrubbed:
 			t.Outcome, t.Why = Unknown, unsure
-		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.Damaged)]):
+		case !left[t.Shown] && (t.Dataset == "" || !left[newest(&t.DamagedObject)]):
 			t.Outcome, t.Why, t.Remedy = Healed, "", ""
 			continue
 		default:
@@ -175,13 +175,13 @@ func siblingName(e endpoint.Endpoint) string {
 // 2.3.9 does this for errors in older snapshots of unmounted filesystems.
 func (h *healJob) checkUnlisted(d zfs.Damage) error {
 	pool := zfs.PoolOf(h.req.At.Name)
-	ofPool := fmt.Sprintf("pool %s has %s outside of datasets: in its metadata, or in destroyed data, which two scrubs clear", pool, english.Plural(d.OfPool, "error", ""))
+	ofPool := fmt.Sprintf("pool %s has %s outside of datasets: in its metadata, or in destroyed data, which two scrubs clear", pool, english.Plural(d.PoolErrors, "error", ""))
 	found := "the last scrub of " + pool + " found " + english.Plural(d.Scan.Errors, "error", "")
 	switch {
-	case d.Scan.Errors == 0 && d.OfPool > 0:
+	case d.Scan.Errors == 0 && d.PoolErrors > 0:
 		h.rep.Log(ofPool + ": " + h.poolCommands("zpool status -v"))
 	case d.Scan.Errors == 0:
-	case d.OfPool > 0:
+	case d.PoolErrors > 0:
 		return fault.Failf(h.poolCommands("zpool status -v", "zpool scrub -w", "zpool scrub -w"), "%s", ofPool)
 	case pool == h.req.At.Name:
 		return fault.Failf("to read the whole pool and list the first snapshot with each error: "+

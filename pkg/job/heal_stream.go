@@ -33,7 +33,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		defer cancel()
 		h.cleanupErr = errors.Join(h.cleanupErr, h.destroyHealSnapshots(over, p))
 	}()
-	name := zfs.HealPrefix + h.req.Stamp
+	name := zfs.HealPrefix + h.req.SnapshotSuffix
 	sent, err := RunSend(ctx, Send{
 		Source: source, Target: target, TakeSnapshot: name, Settings: p.Settings, Parallel: 1, Retries: h.req.Retries,
 		Plan: plan.Request{Source: source.Name, Snapshot: name, Target: target.Name, LatestOnly: true},
@@ -78,7 +78,7 @@ func (s *backgroundReporter) Ended(*plan.Dataset, error)      {}
 
 // sendCorrective sends the good blocks into zfs receive -c on the damaged dataset.
 func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *plan.Dataset) error {
-	p, arrive := out.pair, of.Arrive
+	p, arrive := out.pair, of.Final
 	send := p.stream(out.Since, arrive.Name)
 	send.Flags = of.Steps[0].Send.Flags // the flags with which the copy was made
 	send.Flags.Embedded = false         // refused for encrypted datasets; embedded blocks have their own checksum
@@ -88,7 +88,7 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	if out.Since != "" {
 		step.Kind = plan.Incremental
 	}
-	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Arrive: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
+	d := &plan.Dataset{Source: p.good.Name, Target: p.bad.Name, Type: of.Type, Final: arrive, Encrypted: of.Encrypted, Steps: []plan.Step{step}}
 	e := newEnds(h.at, p.good, p.bad, &p.Settings)
 	if err := e.reach(ctx); err != nil {
 		return err
@@ -99,14 +99,14 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	if err := e.open(ctx, h.rep); err != nil {
 		return err
 	}
-	out.Partly = true // from here on blocks may be healed
+	out.Partial = true // from here on blocks may be healed
 	req := &Send{Settings: p.Settings, Retries: h.req.Retries}
 	m := &mover{ends: e, req: req, rep: h.rep}
 	m.streams.Store(h.streams)
 	defer func() { h.streams = m.streams.Load() }()
 	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
 	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
-	l.Curable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
+	l.Retryable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
 		return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
 	}
 	return l.Run(ctx)
@@ -127,7 +127,7 @@ func (h *healJob) healNewer(ctx context.Context, d *HealedDataset, of *plan.Data
 // cleanUpAll destroys what interrupted heals left in datasets that are no longer damaged.
 func (h *healJob) cleanUpAll(ctx context.Context) error {
 	defer h.rep.Activity("searching for leftovers of an interrupted heal in " + h.req.At.String())()
-	q := hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, Alone: true}
+	q := hosts.ListQuery{Dataset: h.req.At.Name, Recursive: true, NoAncestors: true}
 	l, err := h.host.List(ctx, q)
 	if err != nil {
 		return err

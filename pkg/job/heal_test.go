@@ -86,11 +86,11 @@ func TestWhatAScrubTells(t *testing.T) {
 		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "the scrub is paused"},
 		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "found 2 errors that ZFS does not list"},
 		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
-		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Things: []zfs.Damaged{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
-		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
-		"in destroyed data":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Things: []zfs.Damaged{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
+		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Objects: []zfs.DamagedObject{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
+		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
+		"in destroyed data":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Objects: []zfs.DamagedObject{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
 		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list the remaining errors"},
-		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Things: []zfs.Damaged{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
+		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,10 +101,10 @@ func TestWhatAScrubTells(t *testing.T) {
 			req := Heal{At: endpoint.Endpoint{Name: tt.at}}
 			h := &healJob{req: req, at: at, host: at.Get("", &req.Settings), rep: silent{}, report: &HealReport{
 				Datasets: []*HealedDataset{{Dataset: "src/a", Healed: true}},
-				Things:   []*HealedObject{{Damaged: zfs.Damaged{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: HealPlanned}},
+				Objects:  []*HealedObject{{DamagedObject: zfs.DamagedObject{Dataset: "src/a", Shown: "src/a:/f"}, Outcome: HealPlanned}},
 			}}
 			err := h.scrubAndCompare(t.Context())
-			require.Equal(t, tt.thing, h.report.Things[0].Outcome)
+			require.Equal(t, tt.thing, h.report.Objects[0].Outcome)
 			if tt.want == "" {
 				require.NoError(t, err)
 				return

@@ -37,7 +37,7 @@ func (h *lyingHost) Open(ctx context.Context, l hosts.Address) (hosts.Host, erro
 	client, here := net.Pipe()
 	there, server := net.Pipe()
 	go func() {
-		_ = (&agent.Server{Site: h.world, Version: "1"}).Serve(context.WithoutCancel(ctx), server, server)
+		_ = (&agent.Server{Host: h.world, Version: "1"}).Serve(context.WithoutCancel(ctx), server, server)
 		_ = server.Close()
 	}()
 	go func() {

@@ -112,18 +112,18 @@ type HostReport struct {
 // DatasetResult is the result of one dataset of a Batch.
 type DatasetResult struct {
 	outcome.Dataset
-	// Arrive is the snapshot that the target should have, named as on the source. There is its
+	// Final is the snapshot that the target should have, named as on the source. NameOnTarget is its
 	// name on the target, "" if it is missing.
-	Arrive zfs.Version
-	There  string
-	Err    error
+	Final        zfs.Version
+	NameOnTarget string
+	Err          error
 }
 
 // resultOf returns the initial result of a planned dataset.
 func resultOf(d *plan.Dataset) *DatasetResult {
-	r := &DatasetResult{Arrive: d.Arrive, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Arrive.Name, Streams: len(d.Steps)}}
-	if d.Aside != nil {
-		r.Aside = d.Aside.As
+	r := &DatasetResult{Final: d.Final, Dataset: outcome.Dataset{Source: d.Source, Target: d.Target, Snapshot: d.Final.Name, Streams: len(d.Steps)}}
+	if d.Rename != nil {
+		r.RenamedTo = d.Rename.As
 	}
 	if len(d.Steps) > 0 && d.Steps[0].Kind == plan.Full {
 		r.Full = 1

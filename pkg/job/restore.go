@@ -89,9 +89,9 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	if state, err = survey(ctx, t.ends, t.req.Plan); err != nil {
 		return state, err
 	}
-	state.Source.Skip(zfs.HealPrefix)
+	state.Source.DropSnapshots(zfs.HealPrefix)
 	if !t.at.IsZero() {
-		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Wanted); err != nil {
+		if t.notes, err = asOf(ctx, &t.source, &state.Source, t.at, t.req.Plan.Selects); err != nil {
 			return state, err
 		}
 	}
@@ -100,7 +100,7 @@ func (t *restoreJob) survey(ctx context.Context) (state plan.State, err error) {
 	}
 	below := state.Target
 	if !t.req.Plan.Recursive {
-		if below, err = t.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true}); err != nil {
+		if below, err = t.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true}); err != nil {
 			return state, err
 		}
 	}
@@ -145,14 +145,14 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 			}
 			continue
 		}
-		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + Clock(taken[v.In(d.Name)]) }
+		named := func(v zfs.Version) string { return v.In(d.Name) + ", of " + FormatTime(taken[v.In(d.Name)]) }
 		remaining = slices.DeleteFunc(remaining, func(v zfs.Version) bool { return !wanted(v.Name) })
 		switch {
 		case len(remaining) == 0 && len(younger) > 0:
 			return nil, fault.Refusef("name a later time, or a snapshot",
-				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Label(), d.Name, Clock(at), named(younger[0]))
+				"%s: %s has no snapshot taken at or before %s; the oldest is %s", source.Label(), d.Name, FormatTime(at), named(younger[0]))
 		case len(remaining) > 0:
-			note := "at or before " + Clock(at) + ", the most recent is " + named(remaining[len(remaining)-1])
+			note := "at or before " + FormatTime(at) + ", the most recent is " + named(remaining[len(remaining)-1])
 			if len(younger) > 0 {
 				note += "; the next one is " + named(younger[0])
 			}
@@ -160,13 +160,13 @@ func asOf(ctx context.Context, source *end, listing *zfs.Listing, at time.Time, 
 		}
 	}
 	if len(missing) > 0 {
-		notes = append(notes, "there is no earlier snapshot of "+finding.Some(missing, 3))
+		notes = append(notes, "there is no earlier snapshot of "+finding.JoinFirst(missing, 3))
 	}
 	return notes, nil
 }
 
-// Clock formats a time with its zone for the user.
-func Clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
+// FormatTime formats a time with its zone for the user.
+func FormatTime(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }
 
 // review adds notes on the chosen snapshots and on mountpoints in use. With --mount it refuses
 // the latter.
@@ -270,7 +270,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 		}
 		t.rep.Log("rolling back to " + to.Snapshot())
 		t.changed.Store(true)
-		if err := moveHolds(ctx, t.target.Conn, d.Moves); err != nil {
+		if err := moveHolds(ctx, t.target.Conn, d.MovedHolds); err != nil {
 			return err
 		}
 		if err := hosts.Run(ctx, t.target.Conn, hosts.OpRollback, to); err != nil {
@@ -282,7 +282,7 @@ func (t *restoreJob) rollBack(ctx context.Context) error {
 
 // checkRollback refuses a rollback that would destroy something newer than the plan.
 func (t *restoreJob) checkRollback(ctx context.Context, to zfs.Rollback) error {
-	l, err := t.target.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, Alone: true})
+	l, err := t.target.List(ctx, hosts.ListQuery{Dataset: to.Dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func (t *restoreJob) mountCommands() []string {
 func (t *restoreJob) resyncCommand() string {
 	var below, any bool
 	for _, d := range t.report.Plan.Datasets {
-		if d.Restore != nil && d.Restore.Ahead {
+		if d.Restore != nil && d.Restore.CopyAhead {
 			any, below = true, below || d.Source != t.req.Plan.Source
 		}
 	}

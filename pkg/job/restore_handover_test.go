@@ -102,9 +102,9 @@ func TestRestoreWhereKeysAreNotJoined(t *testing.T) {
 	req, failed := restoreTree(), false
 	w.before = func(op string) error {
 		switch {
-		case strings.HasPrefix(op, zfs.OpKey+" "):
+		case strings.HasPrefix(op, zfs.OpChangeKey+" "):
 			failed = true
-			return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpKey, Subject: "dst/back/b"}
+			return &zfs.Error{Kind: zfs.KeyMissing, Op: zfs.OpChangeKey, Subject: "dst/back/b"}
 		case op == zfs.OpList+" dst/back": // streams bring these properties, but zfsmem does not
 			w.host.Edit(func(all map[string]*zfs.Dataset) {
 				for _, name := range []string{"a", "a/b"} {

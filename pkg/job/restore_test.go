@@ -27,7 +27,7 @@ func TestRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	handsOver := func(op string) bool {
 		verb, _, _ := strings.Cut(op, " ")
-		return slices.Contains([]string{zfs.OpSet, zfs.OpMount, zfs.OpKey}, verb)
+		return slices.Contains([]string{zfs.OpSet, zfs.OpMount, zfs.OpChangeKey}, verb)
 	}
 	req := Restore{Mount: true, Send: sendRequest(nil)}
 	req.Target, req.Plan.Target = endpoint.Endpoint{Name: "dst/back"}, "dst/back"
@@ -208,7 +208,7 @@ func TestRollbackSaysWhatIsLost(t *testing.T) {
 	require.Equal(t, outcome.Planned, r.Outcome)
 	d := r.Plan.Datasets[0]
 	require.Equal(t, []string{"dst/a@y", "dst/a#zxfer:home:y", "the 5 bytes written to dst/a since @y", "data written to dst/a until it is unmounted"}, d.Loses)
-	require.Equal(t, []plan.MovedHold{{Tag: "zxfer:home:near", To: "dst/a@x", From: []string{"dst/a@y"}}}, d.Moves)
+	require.Equal(t, []plan.MovedHold{{Tag: "zxfer:home:near", To: "dst/a@x", From: []string{"dst/a@y"}}}, d.MovedHolds)
 	require.Equal(t, []string{"zfs hold zxfer:home:near dst/a@x", "zfs release zxfer:home:near dst/a@y", "zfs rollback -r dst/a@x"}, r.Commands)
 	require.Equal(t, before, w.versionsOf("dst/a"))
 	require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"))
@@ -412,13 +412,13 @@ func TestRestoreAsOf(t *testing.T) {
 	require.Contains(t, notes, "the most recent is src/a@x, of")
 	require.Contains(t, notes, "the next one is src/a@y, of")
 	require.Contains(t, notes, "there is no earlier snapshot of src/a/b")
-	require.Equal(t, "x", r.Plan.Datasets[0].Arrive.Name)
+	require.Equal(t, "x", r.Plan.Datasets[0].Final.Name)
 
 	_, err = run(timelessHost{w, "src/a@y", "soon"}, then)
 	require.ErrorContains(t, err, `src/a@y has the invalid time`)
 	r, err = run(timelessHost{w, "src/a@x", ""}, when("src/a@y"))
 	require.NoError(t, err)
-	require.Equal(t, "y", r.Plan.Datasets[0].Arrive.Name)
+	require.Equal(t, "y", r.Plan.Datasets[0].Final.Name)
 	_, err = run(timelessHost{w, "src/a@x", ""}, then)
 	require.ErrorContains(t, err, "src/a has no snapshot taken", "what is gone is not the newest")
 }

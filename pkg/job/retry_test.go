@@ -54,7 +54,7 @@ func TestLoop(t *testing.T) {
 					}
 					return err
 				}
-				l.Curable = func(err, _ error) bool { return transient(err) }
+				l.Retryable = func(err, _ error) bool { return transient(err) }
 				err := l.Run(t.Context())
 				require.Len(t, said, len(tt.log))
 				for i, number := range tt.log {
@@ -92,7 +92,7 @@ func TestRetriesAreInterrupted(t *testing.T) {
 				}
 				return tcp.ErrCut
 			}
-			l.Curable = func(error, error) bool { return true }
+			l.Retryable = func(error, error) bool { return true }
 			l.Progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
 			err := l.Run(ctx)
 			require.EqualError(t, err, "pool/a: interrupted", at)

@@ -103,7 +103,7 @@ func splitRefused(p *plan.Plan, refused []*DatasetResult) []*DatasetResult {
 			}
 		}
 		if r := why[d.Source]; r != nil {
-			r.Arrive, r.Snapshot, r.Streams = d.Arrive, d.Arrive.Name, len(d.Steps)
+			r.Final, r.Snapshot, r.Streams = d.Final, d.Final.Name, len(d.Steps)
 			continue
 		}
 		rest = append(rest, d)

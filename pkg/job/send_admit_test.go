@@ -61,5 +61,5 @@ func TestPartial(t *testing.T) {
 		{Name: "a"},
 		{Name: "b", Properties: map[string]zfs.Property{"receive_resume_token": {Value: "1-no-token"}}},
 	}}
-	require.Empty(t, Partial(l), "a token that is none needs nothing")
+	require.Empty(t, NeededByResume(l), "a token that is none needs nothing")
 }

@@ -94,7 +94,7 @@ func surveyBatch(ctx context.Context, e *ends, b *Batch) (state plan.State, err 
 	if state.Target, err = listTarget(ctx, e, b, nil, target); err != nil {
 		return state, MissingPool(e.target.Conn, target, err)
 	}
-	if len(b.Copies) > 0 && plan.NeedInheritors(b.Plan, state) {
+	if len(b.Copies) > 0 && plan.NeedKeyDependents(b.Plan, state) {
 		all := *b
 		all.Copies = nil
 		if state.Target, err = listTarget(ctx, e, &all, nil, target); err != nil {
@@ -123,7 +123,7 @@ func listAfter(ctx context.Context, e *ends, b *Batch, p *plan.Plan, target stri
 // listTarget lists the copies of a batch. If they are unknown, incomplete or inconsistent, it
 // lists the whole target. After a move (after is not nil), it skips the pool.
 func listTarget(ctx context.Context, e *ends, b *Batch, after *plan.Plan, target string) (zfs.Listing, error) {
-	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, Alone: after != nil}
+	q := hosts.ListQuery{Dataset: target, Recursive: b.Plan.Recursive, Versions: true, Changed: true, Newest: b.Newest, NoAncestors: after != nil}
 	some := q
 	some.Only = b.Copies
 	l, err := e.target.List(ctx, some)
@@ -148,7 +148,7 @@ func unidentified(l, source *zfs.Listing, after *plan.Plan) (names []string) {
 	}
 	if after != nil {
 		for _, d := range after.Datasets {
-			arrived[d.Target] = d.Arrive.GUID
+			arrived[d.Target] = d.Final.GUID
 		}
 	}
 	for _, d := range l.Datasets {
@@ -160,9 +160,9 @@ func unidentified(l, source *zfs.Listing, after *plan.Plan) (names []string) {
 	return names
 }
 
-// Partial returns the GUIDs of the snapshots that interrupted receives of a target still need on
+// NeededByResume returns the GUIDs of the snapshots that interrupted receives of a target still need on
 // the source.
-func Partial(l *zfs.Listing) map[uint64]bool {
+func NeededByResume(l *zfs.Listing) map[uint64]bool {
 	need := map[uint64]bool{}
 	for _, d := range l.Datasets {
 		if d.ResumeToken() == "" {

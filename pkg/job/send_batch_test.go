@@ -76,6 +76,6 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, "x", res.Datasets[0].There)
+		require.Equal(t, "x", res.Datasets[0].NameOnTarget)
 	}
 }

@@ -51,7 +51,7 @@ func (c *contentComparison) compareStep(ctx context.Context, d *plan.Dataset, st
 	again.Token = ""
 	both := streamPair{source: again, target: spec}
 	defer c.rep.Activity(fmt.Sprintf("comparing the contents of %s@%s on both sides", d.Target, spec.To))()
-	a, b, err := c.digests(ctx, both, zfs.Within{})
+	a, b, err := c.digests(ctx, both, zfs.DigestRange{})
 	if err == nil && a.Sum != b.Sum {
 		err = c.findDifference(ctx, d, both, a, b, target)
 	}
@@ -90,7 +90,7 @@ func (c *contentComparison) findDifference(ctx context.Context, d *plan.Dataset,
 	for _, hop := range c.hops(d, p, target) {
 		var err error
 		if len(p.source.Through) > 0 {
-			if a, b, err = c.digests(ctx, hop, zfs.Within{}); err != nil {
+			if a, b, err = c.digests(ctx, hop, zfs.DigestRange{}); err != nil {
 				return err
 			}
 			if a.Sum == b.Sum {
@@ -100,7 +100,7 @@ func (c *contentComparison) findDifference(ctx context.Context, d *plan.Dataset,
 		full := hop.full()
 		if hop.source.From != "" {
 			c.rep.Log(fmt.Sprintf("%s@%s: the two sides wrote its new data differently: comparing all of its data", d.Target, hop.target.To))
-			if a, b, err = c.digests(ctx, full, zfs.Within{}); err != nil {
+			if a, b, err = c.digests(ctx, full, zfs.DigestRange{}); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ const maxNarrowing = 4
 func (c *contentComparison) locate(ctx context.Context, d *plan.Dataset, p streamPair, a, b hosts.Digest) error {
 	from, to, err := zfs.FirstDifference(a, b)
 	for i := 0; err == nil && to-from > 1 && i < maxNarrowing; i++ {
-		if a, b, err = c.digests(ctx, p, zfs.Within{From: from, To: to}); err != nil {
+		if a, b, err = c.digests(ctx, p, zfs.DigestRange{From: from, To: to}); err != nil {
 			return err
 		}
 		from, to, err = zfs.FirstDifference(a, b)
@@ -182,7 +182,7 @@ func (c *contentComparison) locate(ctx context.Context, d *plan.Dataset, p strea
 // locateInObject describes the first difference inside an object.
 func (c *contentComparison) locateInObject(ctx context.Context, p streamPair, object uint64) (string, error) {
 	name := fmt.Sprintf("object %d is the first that differs", object)
-	a, b, err := c.digests(ctx, p, zfs.Within{Object: object})
+	a, b, err := c.digests(ctx, p, zfs.DigestRange{Object: object})
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +216,7 @@ func (c *contentComparison) objectHint(d *plan.Dataset, p streamPair, object uin
 }
 
 // digests computes the digests on both sides concurrently.
-func (c *contentComparison) digests(ctx context.Context, p streamPair, within zfs.Within) (source, target hosts.Digest, err error) {
+func (c *contentComparison) digests(ctx context.Context, p streamPair, within zfs.DigestRange) (source, target hosts.Digest, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	ask := func(e *end, of zfs.SendSpec, into *hosts.Digest) func() error {
 		return func() (err error) {

@@ -57,7 +57,7 @@ func estimate(ctx context.Context, source *end, p *plan.Plan, listing *zfs.Listi
 // snapshot, and the returned stream ends there.
 func estimateSpec(st *plan.Step, d *zfs.Dataset) *zfs.SendSpec {
 	snapshots := d.Snapshots()
-	if n := len(snapshots); n == 0 || !snapshots[n-1].Pretended || snapshots[n-1].GUID != st.ToGUID {
+	if n := len(snapshots); n == 0 || !snapshots[n-1].Simulated || snapshots[n-1].GUID != st.ToGUID {
 		return &st.Send
 	}
 	snapshots = snapshots[:len(snapshots)-1]

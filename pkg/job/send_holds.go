@@ -13,10 +13,10 @@ func placeHolds(ctx context.Context, e *ends, req *Send, results []*DatasetResul
 	var source, target []string
 	bookmarks := map[string]string{}
 	for _, r := range results {
-		source = append(source, r.Arrive.In(r.Source))
+		source = append(source, r.Final.In(r.Source))
 		// The snapshot may have another name on the target, because only its GUID was verified.
-		target = append(target, r.Target+"@"+r.There)
-		bookmarks[r.Source+"#"+r.Arrive.Name] = r.Arrive.In(r.Source)
+		target = append(target, r.Target+"@"+r.NameOnTarget)
+		bookmarks[r.Source+"#"+r.Final.Name] = r.Final.In(r.Source)
 	}
 	var done bool
 	placed := func(err error) error {

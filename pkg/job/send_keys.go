@@ -19,10 +19,10 @@ import (
 // keyDependents adds to a survey the target datasets that inherit their key from a copy whose key
 // changes.
 func keyDependents(ctx context.Context, e *ends, req plan.Request, state *plan.State) error {
-	if req.Recursive || !plan.NeedInheritors(req, *state) {
+	if req.Recursive || !plan.NeedKeyDependents(req, *state) {
 		return nil
 	}
-	below, err := e.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, Alone: true})
+	below, err := e.target.List(ctx, hosts.ListQuery{Dataset: state.Target.Root, Recursive: true, NoAncestors: true})
 	for _, d := range below.Datasets {
 		if state.Target.Find(d.Name) == nil {
 			state.Target.Datasets = append(state.Target.Datasets, d)

@@ -75,7 +75,7 @@ func (t *sendJob) move(ctx context.Context) map[string]error {
 			one := &datasetMove{mover: t.mover, planned: d, left: d}
 			l := newLoop(d.Source, t.req.Retries, t.rep.Log)
 			l.Try, l.Progress = one.try, one.replan
-			l.Curable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
+			l.Retryable = func(err, before error) bool { return transient(err) && !repeated(before, err) }
 			st.err = l.Run(ctx)
 		})
 	}
@@ -120,7 +120,7 @@ func (m *datasetMove) try(ctx context.Context, tries int) error {
 	if err := m.checkNewSnapshots(ctx); err != nil {
 		return err
 	}
-	if err := m.makeEncryptionRoots(ctx, m.planned, m.planned.Parts); err != nil {
+	if err := m.makeEncryptionRoots(ctx, m.planned, m.planned.NewRoots); err != nil {
 		return err
 	}
 	d := m.left
@@ -160,7 +160,7 @@ func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
 	if len(d.Steps) == 0 || !d.Steps[0].Receive.Rollback {
 		return nil
 	}
-	l, err := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	l, err := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (m *datasetMove) checkNewSnapshots(ctx context.Context) error {
 // prepareTarget makes the changes to the target that precede the streams of a dataset.
 func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 	target := hosts.By(m.change)
-	if a := d.Aside; a != nil {
+	if a := d.Rename; a != nil {
 		set := []zfs.DivergedCopy{{Dataset: d.Target, GUID: a.GUID, As: a.As}}
 		if err := hosts.Run(ctx, target, hosts.OpRenameDiverged, set); err != nil {
 			return err
@@ -195,16 +195,16 @@ func (m *mover) prepareTarget(ctx context.Context, d *plan.Dataset) error {
 			return err
 		}
 	}
-	if len(d.Clears) > 0 {
-		m.rep.Log(fmt.Sprintf("%s: destroying a snapshot with the name of a received one: %s", d.Target, strings.Join(d.Clears, ", ")))
-		if err := hosts.Run(ctx, target, hosts.OpDestroy, d.Clears); err != nil {
+	if len(d.DestroyedFirst) > 0 {
+		m.rep.Log(fmt.Sprintf("%s: destroying a snapshot with the name of a received one: %s", d.Target, strings.Join(d.DestroyedFirst, ", ")))
+		if err := hosts.Run(ctx, target, hosts.OpDestroy, d.DestroyedFirst); err != nil {
 			return err
 		}
 	}
-	if len(d.Moves) == 0 {
+	if len(d.MovedHolds) == 0 {
 		return nil
 	}
-	return moveHolds(ctx, target, d.Moves)
+	return moveHolds(ctx, target, d.MovedHolds)
 }
 
 // stream moves the stream of step i.
@@ -266,9 +266,9 @@ func (m *mover) addUndoHint(ctx context.Context, d *plan.Dataset, err error) err
 	if !errors.Is(err, &zfs.Error{Kind: zfs.Modified}) {
 		return err
 	}
-	l, failed := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, Alone: true, Newest: true})
+	l, failed := m.target.List(ctx, hosts.ListQuery{Dataset: d.Target, NoAncestors: true, Newest: true})
 	if t := l.Find(d.Target); failed == nil && t != nil && len(t.Versions) > 0 {
-		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.LoseChanges(t), Err: err}
+		return &fault.Error{Class: fault.ClassOf(err), Hint: plan.ModifiedHint(t), Err: err}
 	}
 	return err
 }
@@ -300,9 +300,9 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		req.Set = maps.Clone(req.Set)
 		delete(req.Set, "mountpoint")
 	}
-	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Arrive.Name, d.Target, false
+	req.Source, req.Snapshot, req.Target, req.Recursive = d.Source, d.Final.Name, d.Target, false
 	req.NoResume = false // any state comes from this job
-	if d.Aside == nil {
+	if d.Rename == nil {
 		req.Rotate = "" // the user has not seen this rename
 	}
 	if len(d.Steps) > 0 && (d.Steps[0].Kind == plan.Full || d.Steps[0].Kind == plan.Clone) { // it may still have to start from the beginning
@@ -333,8 +333,8 @@ func replan(ctx context.Context, e *ends, req plan.Request, d *plan.Dataset) (*p
 		}
 		return nil, err
 	}
-	if len(p.Datasets) != 1 || p.Datasets[0].Arrive.GUID != d.Arrive.GUID {
-		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed during the transfer", e.source.Label(), d.Arrive.In(d.Source))}
+	if len(p.Datasets) != 1 || p.Datasets[0].Final.GUID != d.Final.GUID {
+		return nil, &retry.Permanent{Err: fmt.Errorf("%s: %s changed during the transfer", e.source.Label(), d.Final.In(d.Source))}
 	}
 	if err := estimate(ctx, &e.source, &p, &state.Source, false); err != nil {
 		return nil, err

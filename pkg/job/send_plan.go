@@ -29,12 +29,12 @@ func makePlan(ctx context.Context, e *ends, req plan.Request, state *plan.State,
 	if more {
 		p = plan.Make(req, *state)
 	}
-	for _, name := range plan.NeedBelow(&p, req) {
-		l, err := e.target.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, Alone: true})
+	for _, name := range plan.NeedDescendants(&p, req) {
+		l, err := e.target.List(ctx, hosts.ListQuery{Dataset: name, Recursive: true, Versions: true, NoAncestors: true})
 		if err != nil {
 			return p, err
 		}
-		state.Below = append(state.Below, l.Datasets...)
+		state.Descendants = append(state.Descendants, l.Datasets...)
 	}
 	if plan.Rotate(&p, req, state) {
 		p = plan.Make(req, *state)
@@ -78,7 +78,7 @@ func listHistories(ctx context.Context, e *ends, l *zfs.Listing, datasets []stri
 		return nil
 	}
 	slices.Sort(datasets)
-	whole, err := e.target.List(ctx, hosts.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, Alone: true})
+	whole, err := e.target.List(ctx, hosts.ListQuery{Dataset: l.Root, Only: slices.Compact(datasets), Versions: true, NoAncestors: true})
 	known := whole.ByName()
 	for i, d := range l.Datasets {
 		if w := known[d.Name]; w != nil {
@@ -175,19 +175,19 @@ func checkLosses(ctx context.Context, e *ends, p *plan.Plan, state *plan.State) 
 func commands(p *plan.Plan) []string {
 	var out []string
 	for _, d := range p.Datasets {
-		if d.Aside != nil {
-			out = append(out, zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Aside.As}))
+		if d.Rename != nil {
+			out = append(out, zfs.CommandLine([]string{"zfs", "rename", d.Target, d.Rename.As}))
 		}
 		if d.Discard != "" {
 			out = append(out, zfs.CommandLine([]string{"zfs", "receive", "-A", d.Target}))
 		}
-		for _, m := range d.Moves {
+		for _, m := range d.MovedHolds {
 			out = append(out, zfs.CommandLine([]string{"zfs", "hold", m.Tag, m.To}), zfs.CommandLine(append([]string{"zfs", "release", m.Tag}, m.From...)))
 		}
 		if d.RollsBack() {
 			out = append(out, rollbackCommand(d.Restore.Rollback))
 		}
-		for _, name := range d.Clears {
+		for _, name := range d.DestroyedFirst {
 			out = append(out, zfs.CommandLine([]string{"zfs", "destroy", name}))
 		}
 		for _, st := range d.Steps {

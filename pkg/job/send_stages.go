@@ -30,7 +30,7 @@ type sendJob struct {
 
 func newSendJob(req Send, at *hosts.Set, rep Reporter) *sendJob {
 	req.Plan.Bookmark = req.Bookmark
-	req.Plan.AnyKey = slices.Contains(req.SkipChecks, plan.KeyChanged)
+	req.Plan.AllowKeyChange = slices.Contains(req.SkipChecks, plan.KeyChanged)
 	return &sendJob{mover: &mover{req: &req, rep: rep, ends: newEnds(at, req.Source, req.Target, &req.Settings)}, report: &Report{
 		Schema: "zxfer.send/v1", Source: req.Source.String(), Target: req.Target.String(), DryRun: req.DryRun,
 	}}
@@ -162,7 +162,7 @@ func (t *sendJob) measure(ctx context.Context, taken bool) error {
 	}
 	var all measure.Rounds
 	if !t.sameHost() {
-		all.Add(m.OfLink(forecast.Link, &m.Source, &m.Target))
+		all.Add(m.OnLink(forecast.Link, &m.Source, &m.Target))
 	}
 	m.AddDatasets(&all, p, &t.state.Target, func(id string) bool { return taken || id != probe.SourceRead })
 	err := m.Run(ctx, all)
@@ -174,13 +174,13 @@ func (t *sendJob) measure(ctx context.Context, taken bool) error {
 
 // checkFree refuses a snapshot name that one of the datasets already has.
 func (t *sendJob) checkFree() error {
-	existing := plan.WithSnapshot(t.state.Source, t.req.TakeSnapshot)
+	existing := plan.SnapshotsNamed(t.state.Source, t.req.TakeSnapshot)
 	if len(existing) == 0 {
 		return nil
 	}
 	return fault.Refusef("to name the snapshot after the time: {{snapshot =}}\n"+
 		"to send the existing one, run the same command with "+t.snapshotSource().String()+" as source and without {{snapshot}}",
-		"%s: %s takes a new snapshot, but that name exists: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.Some(existing, 3))
+		"%s: %s takes a new snapshot, but that name exists: %s", t.source.Label(), option.Name("snapshot", t.req.TakeSnapshot), finding.JoinFirst(existing, 3))
 }
 
 func (t *sendJob) snapshotSource() endpoint.Endpoint {
@@ -191,7 +191,7 @@ func (t *sendJob) snapshotSource() endpoint.Endpoint {
 func (t *sendJob) retryLost(ctx context.Context, f func(context.Context) error) error {
 	l := newLoop("", t.req.Retries, t.rep.Log)
 	l.Try = func(ctx context.Context, _ int) error { return f(ctx) }
-	l.Curable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
+	l.Retryable = func(err, _ error) bool { return errors.Is(err, hosts.ErrLost) }
 	return l.Run(ctx)
 }
 
@@ -202,7 +202,7 @@ func (t *sendJob) fillResults(results []*DatasetResult, target *zfs.Listing, fai
 	for i, d := range t.report.Plan.Datasets {
 		r := results[i]
 		of[d.Source] = r
-		r.There, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
+		r.NameOnTarget, r.Err = verify(t.target.Label(), d, arrived[d.Target], t.rep.Log)
 		if err := failed[d.Source]; err != nil {
 			r.Err = err
 		}

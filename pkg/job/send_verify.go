@@ -24,7 +24,7 @@ func expectedResults(p *plan.Plan) []*DatasetResult {
 // listArrived lists the plan's datasets and snapshots on the target. If one is missing by name,
 // for example because it was renamed, or contents are to be compared, it lists everything.
 func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *plan.State) (zfs.Listing, error) {
-	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, Alone: true}
+	all := hosts.ListQuery{Dataset: before.Target.Root, Recursive: req.Plan.Recursive, Versions: true, NoAncestors: true}
 	if req.Verify {
 		return e.target.List(ctx, all)
 	}
@@ -41,10 +41,10 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 	for _, d := range p.Datasets {
 		name := arrivedName(d, earlier[d.Target])
 		t, snapshot := found[d.Target], found[name]
-		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Arrive.GUID, 10) {
+		if t == nil || snapshot["guid"].Value != strconv.FormatUint(d.Final.GUID, 10) {
 			return e.target.List(ctx, all)
 		}
-		at := d.Arrive
+		at := d.Final
 		_, at.Name, _ = strings.Cut(name, "@")
 		l.Datasets = append(l.Datasets, &zfs.Dataset{Name: d.Target, Type: d.Type, Properties: t, Versions: []zfs.Version{at}, NewestOnly: true})
 	}
@@ -55,11 +55,11 @@ func listArrived(ctx context.Context, e *ends, req *Send, p *plan.Plan, before *
 // source's if the target already had it under another name.
 func arrivedName(d *plan.Dataset, before *zfs.Dataset) string {
 	if before != nil {
-		if v, ok := before.SnapshotOf(d.Arrive.GUID); ok {
+		if v, ok := before.SnapshotOf(d.Final.GUID); ok {
 			return v.In(d.Target)
 		}
 	}
-	return d.Target + "@" + d.Arrive.Name
+	return d.Target + "@" + d.Final.Name
 }
 
 // verify checks that the target dataset has the sent snapshot, by GUID, and returns its name.
@@ -68,10 +68,10 @@ func verify(host string, d *plan.Dataset, copied *zfs.Dataset, log func(string))
 		return "", fault.Failf("", "%s: %s does not exist after the transfer", host, d.Target)
 	}
 	verifySafety(host, d, copied, log)
-	v, ok := copied.SnapshotOf(d.Arrive.GUID)
+	v, ok := copied.SnapshotOf(d.Final.GUID)
 	if !ok {
 		return "", fault.Failf("compare both sides: "+zfs.CommandLine([]string{"zfs", "list", "-t", "snapshot", "-o", "name,guid", d.Target}),
-			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Arrive.GUID, d.Arrive.In(d.Source))
+			"%s: %s has no snapshot with the GUID %d of %s", host, d.Target, d.Final.GUID, d.Final.In(d.Source))
 	}
 	return v.Name, nil
 }
@@ -95,7 +95,7 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if p.Steps() == 0 || !req.Plan.Recursive && before.Find(before.Root) != nil {
 		return nil // or the earlier descendants are unknown
 	}
-	after, err := e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, Alone: true, Changed: true})
+	after, err := e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Recursive: true, NoAncestors: true, Changed: true})
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func checkUnexpected(ctx context.Context, e *ends, req *Send, p *plan.Plan, befo
 	if len(unknown) == 0 {
 		return nil
 	}
-	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, Alone: true, Newest: true}); err != nil {
+	if after, err = e.target.List(ctx, hosts.ListQuery{Dataset: before.Root, Only: unknown, NoAncestors: true, Newest: true}); err != nil {
 		return err
 	}
 	return unplannedError(e.target.Label(), p, before, &after)
@@ -154,7 +154,7 @@ func newDatasets(p *plan.Plan, before, after *zfs.Listing) (names []string) {
 // after the move.
 func divergedCopyOf(p *plan.Plan, name string) (of *plan.Dataset, ok bool) {
 	for _, d := range p.Datasets {
-		if d.Aside != nil && strings.HasPrefix(name+"/", d.Aside.As+"/") {
+		if d.Rename != nil && strings.HasPrefix(name+"/", d.Rename.As+"/") {
 			return d, true
 		}
 	}

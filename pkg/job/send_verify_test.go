@@ -54,7 +54,7 @@ func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it meas
 		var there zfs.Listing
 		for i := range n {
 			arrive := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: uint64(i + 1)}
-			d := &plan.Dataset{Source: fmt.Sprintf("src/%06d", i), Target: fmt.Sprintf("dst/%06d", i), Arrive: arrive}
+			d := &plan.Dataset{Source: fmt.Sprintf("src/%06d", i), Target: fmt.Sprintf("dst/%06d", i), Final: arrive}
 			s.report.Plan.Datasets = append(s.report.Plan.Datasets, d)
 			s.report.Results = append(s.report.Results, &StepResult{Source: d.Source, Bytes: 5, Speed: connect.Speed{Seconds: 1}})
 			there.Datasets = append(there.Datasets, &zfs.Dataset{Name: d.Target, Versions: []zfs.Version{arrive}})
@@ -63,7 +63,7 @@ func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it meas
 		return func() {
 			require.NoError(t, s.fillResults(results, &there, nil))
 			last := results[n-1]
-			require.Equal(t, []any{"x", uint64(5), 1.0}, []any{last.There, last.Bytes, last.Seconds})
+			require.Equal(t, []any{"x", uint64(5), 1.0}, []any{last.NameOnTarget, last.Bytes, last.Seconds})
 		}
 	})
 }

@@ -195,7 +195,7 @@ func parseSurvey(text string) (f hosts.Facts, t tools) {
 	text, helps, _ := strings.Cut(text, "\nhelp ")
 	for section := range strings.SplitSeq(helps, "\nhelp ") {
 		name, help, _ := strings.Cut(section, "\n")
-		if dialect := sysinfo.Dialect(help); t.nc == "" || t.dialect == sysinfo.UnknownNC && dialect != sysinfo.UnknownNC {
+		if dialect := sysinfo.NCDialect(help); t.nc == "" || t.dialect == sysinfo.UnknownNC && dialect != sysinfo.UnknownNC {
 			t.nc, t.dialect = name, dialect
 		}
 	}

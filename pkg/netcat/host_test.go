@@ -95,7 +95,7 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 get*) printf 'pool/b\ttype\tfilesystem\t-\npool/b\tguid\t7\t-\npool/b\tcreatetxg\t7\t-\n';;
 holds*) printf 'pool/b@x\tkeep\tMon Jan  1 00:00 2024\n';;
 esac`)
-	_, list := hosts.Call(t.Context(), h, hosts.OpList, hosts.ListQuery{Dataset: "pool/a", Recursive: true, Alone: true})
+	_, list := hosts.Call(t.Context(), h, hosts.OpList, hosts.ListQuery{Dataset: "pool/a", Recursive: true, NoAncestors: true})
 	_, properties := hosts.Call(t.Context(), h, hosts.OpProperties, hosts.PropertyQuery{Names: []string{"pool/a"}, Properties: nil})
 	_, holds := hosts.Call(t.Context(), h, hosts.OpHolds, []string{"pool/a@x"})
 	for name, err := range map[string]error{"list": list, "properties": properties, "holds": holds} {

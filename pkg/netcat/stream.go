@@ -239,7 +239,7 @@ func (s *source) read(b []byte) (int, error) {
 // aborted, its message replaces the receiver's.
 func (s *source) Cause(err error) error {
 	_, stderr, _, lost := s.run.Result()
-	if lost == nil && cli.Explains(stderr, err) {
+	if lost == nil && cli.SendCaused(stderr, err) {
 		return cli.RunResult{Stderr: stderr}.Err(s.failed, remoteRunner{s.host})
 	}
 	return err

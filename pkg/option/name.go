@@ -47,8 +47,8 @@ func Expand(text string, write func(id, value string) string) string {
 	})
 }
 
-// Named reports whether Expand would replace every name in a text.
-func Named(text string) bool {
+// AllDeclared reports whether Expand would replace every name in a text.
+func AllDeclared(text string) bool {
 	return !strings.Contains(Expand(text, func(string, string) string { return "" }), opening)
 }
 

@@ -22,7 +22,7 @@ func TestValues(t *testing.T) {
 		"word":   {Word(&w, "auto", "source"), "auto", []string{"source", "auto"}, []string{"", "Source", "x"}},
 		"count":  {Count(&n, 1, 64), "", []string{"1", "64"}, []string{"", "0", "65", "-1", "x", "1.5"}},
 		"size":   {Size(&bytes, size.Max), "", []string{"1MiB", "4097", "3GiB"}, []string{"", "0", "-1", "1M/s"}},
-		"switch": {Switch(&b), "false", []string{"true", "false"}, []string{"", "yes"}},
+		"switch": {Bool(&b), "false", []string{"true", "false"}, []string{"", "yes"}},
 		"text":   {Text(&s, "COMMAND", func(s string) error { return Count(new(int), 1, 9).Set(s) }), "", []string{"7"}, []string{"", "10"}},
 	} {
 		require.Equal(t, c.unset, c.value.String(), name)
@@ -62,8 +62,8 @@ func TestExpand(t *testing.T) {
 	} {
 		require.Equal(t, want, Flags(text))
 	}
-	require.True(t, Named("leave {{dial}} out"))
-	require.False(t, Named("leave {{dial}} out, or {{other}}"))
+	require.True(t, AllDeclared("leave {{dial}} out"))
+	require.False(t, AllDeclared("leave {{dial}} out, or {{other}}"))
 	require.Equal(t, "--dial", Flags(Name("dial", "")))
 	require.Equal(t, "--dial source", Flags(Name("dial", "source")))
 	require.Equal(t, "take one first: --snapshot=", Flags("take one first: {{snapshot =}}"))

@@ -21,9 +21,9 @@ type Value interface {
 	Type() string // the placeholder in help
 }
 
-// Of returns a Value. text formats the variable, set parses it, and kind is its
+// New returns a Value. text formats the variable, set parses it, and kind is its
 // Type.
-func Of(kind string, text func() string, set func(string) error) Value {
+func New(kind string, text func() string, set func(string) error) Value {
 	return &value{kind, text, set}
 }
 
@@ -39,7 +39,7 @@ func (v *value) Set(s string) error { return v.set(s) }
 
 // Word accepts one of the words. The first is the default for an empty variable.
 func Word(p *string, words ...string) Value {
-	return Of(strings.Join(words, "|"), func() string { return cmp.Or(*p, words[0]) }, func(s string) error {
+	return New(strings.Join(words, "|"), func() string { return cmp.Or(*p, words[0]) }, func(s string) error {
 		if !slices.Contains(words, s) {
 			return fmt.Errorf("choose one of %s", strings.Join(words, ", "))
 		}
@@ -56,7 +56,7 @@ func Count(p *int, low, high int) Value {
 		}
 		return strconv.Itoa(*p)
 	}
-	return Of("N", text, func(s string) error {
+	return New("N", text, func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < low || n > high {
 			return fmt.Errorf("must be a whole number from %d to %d", low, high)
@@ -79,7 +79,7 @@ func bytes(p *size.Size, kind string, most size.Size) Value {
 		}
 		return p.String()
 	}
-	return Of(kind, text, func(s string) error {
+	return New(kind, text, func(s string) error {
 		if kind == "RATE" {
 			s = strings.TrimSuffix(s, "/s")
 		}
@@ -95,9 +95,9 @@ func bytes(p *size.Size, kind string, most size.Size) Value {
 	})
 }
 
-// Switch accepts a boolean.
-func Switch(p *bool) Value {
-	return Of("bool", func() string { return strconv.FormatBool(*p) }, func(s string) error {
+// Bool accepts a boolean.
+func Bool(p *bool) Value {
+	return New("bool", func() string { return strconv.FormatBool(*p) }, func(s string) error {
 		b, err := strconv.ParseBool(s)
 		if err == nil {
 			*p = b
@@ -108,7 +108,7 @@ func Switch(p *bool) Value {
 
 // Text accepts any text for which check returns nil.
 func Text(p *string, kind string, check func(string) error) Value {
-	return Of(kind, func() string { return *p }, func(s string) error {
+	return New(kind, func() string { return *p }, func(s string) error {
 		err := check(s)
 		if err == nil {
 			*p = s
@@ -119,7 +119,7 @@ func Text(p *string, kind string, check func(string) error) Value {
 
 // Parsed accepts the texts that p parses.
 func Parsed(p Parser, kind string) Value {
-	return Of(kind, p.String, func(s string) error { return p.UnmarshalText([]byte(s)) })
+	return New(kind, p.String, func(s string) error { return p.UnmarshalText([]byte(s)) })
 }
 
 // Parser parses and formats itself. If UnmarshalText fails, it must change nothing.

@@ -86,22 +86,22 @@ func (c *Conclusion) Concluded() *Conclusion { return c }
 
 // Dataset is the result of the transfer of one dataset.
 type Dataset struct {
-	Source   string  `json:"source"`
-	Target   string  `json:"target"`
-	Snapshot string  `json:"snapshot,omitempty"` // last one sent, or to send
-	Streams  int     `json:"streams,omitempty"`  // planned
-	Full     int     `json:"full,omitempty"`     // number of full sends among Streams
-	Bytes    uint64  `json:"bytes,omitempty"`
-	Seconds  float64 `json:"seconds,omitempty"` // total duration of the streams
-	Outcome  string  `json:"outcome"`
-	Conflict string  `json:"conflict,omitempty"`  // ID of the plan's conflict that refused it
-	Aside    string  `json:"set_aside,omitempty"` // new name of the diverged copy
-	Error    string  `json:"error,omitempty"`
-	Hint     string  `json:"hint,omitempty"`
+	Source    string  `json:"source"`
+	Target    string  `json:"target"`
+	Snapshot  string  `json:"snapshot,omitempty"` // last one sent, or to send
+	Streams   int     `json:"streams,omitempty"`  // planned
+	Full      int     `json:"full,omitempty"`     // number of full sends among Streams
+	Bytes     uint64  `json:"bytes,omitempty"`
+	Seconds   float64 `json:"seconds,omitempty"` // total duration of the streams
+	Outcome   string  `json:"outcome"`
+	Conflict  string  `json:"conflict,omitempty"`  // ID of the plan's conflict that refused it
+	RenamedTo string  `json:"set_aside,omitempty"` // new name of the diverged copy
+	Error     string  `json:"error,omitempty"`
+	Hint      string  `json:"hint,omitempty"`
 }
 
-// Ended returns d with the outcome that belongs to err, which may be nil.
-func (d Dataset) Ended(err error) Dataset {
+// WithResult returns d with the outcome that belongs to err, which may be nil.
+func (d Dataset) WithResult(err error) Dataset {
 	c := Conclude(err, Done)
 	d.Outcome, d.Error, d.Hint = c.Outcome, c.Error, c.Hint
 	return d

@@ -94,7 +94,7 @@ func (b bases) refuseNoCommon(d, t *zfs.Dataset, out *Dataset) {
 	}
 	if newer, ok := newerCommon(d, t); ok {
 		b.conflict(Diverged, d.Name, t.Name, "name a newer snapshot, or another target",
-			"%s is at @%s, which is newer than %s, and has no older common snapshot", target, newer.Name, b.onSource(out.Arrive.In(d.Name)))
+			"%s is at @%s, which is newer than %s, and has no older common snapshot", target, newer.Name, b.onSource(out.Final.In(d.Name)))
 		return
 	}
 	hint = b.offerRotate(d, t, hint)
@@ -136,12 +136,12 @@ func (b bases) checkBookmark(d *zfs.Dataset, out *Dataset) bool {
 		feature = "bookmark_v2"
 	}
 	if pool.Features[feature] == "disabled" {
-		b.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+b.state.SourceHost, feature),
+		b.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint("on "+b.state.SourceHost, feature),
 			"{{bookmark}}: pool %s lacks the feature %s", b.onSource(pool.Name), feature)
 		return false
 	}
 	for _, v := range d.Versions {
-		if v.Kind == zfs.Bookmark && v.Name == out.Arrive.Name && v.GUID != out.Arrive.GUID {
+		if v.Kind == zfs.Bookmark && v.Name == out.Final.Name && v.GUID != out.Final.GUID {
 			b.conflict(NameTaken, d.Name, out.Target, "if no job needs it as incremental source, destroy it: "+command("zfs", "destroy", v.In(d.Name)),
 				"{{bookmark}}: %s already exists, for another snapshot", b.onSource(v.In(d.Name)))
 			return false

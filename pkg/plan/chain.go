@@ -85,7 +85,7 @@ func (c *chains) targetTakesFlag(f zfs.StreamFlags) bool {
 		if (zfs.StreamFlags{}).Needs(x.Name) || x.Name == "zstd_compress" && c.state.Source.Pool.Features[x.Name] != "active" {
 			continue
 		}
-		if !c.state.Target.Pool.FeatureOn(x.Name) {
+		if !c.state.Target.Pool.HasFeature(x.Name) {
 			return false
 		}
 	}
@@ -135,7 +135,7 @@ func (c *chains) checkFeatures(d *zfs.Dataset, out *Dataset) bool {
 		}
 		ok = false
 		pool := &c.state.Target.Pool
-		c.conflict(FeatureMissing, d.Name, out.Target, pool.Enabling("on "+c.state.TargetHost, x.Name),
+		c.conflict(FeatureMissing, d.Name, out.Target, pool.FeatureHint("on "+c.state.TargetHost, x.Name),
 			"pool %s lacks the feature %s, which %s requires", c.onTarget(pool.Name), x.Name, c.onSource(d.Name))
 	}
 	return ok
@@ -166,7 +166,7 @@ func (c *chains) sourceUses(feature string) bool {
 // unknown, zfs receive decides.
 func (v *view) targetSupports(feature string) bool {
 	pool := &v.state.Target.Pool
-	return len(pool.Features) == 0 || pool.FeatureOn(feature)
+	return len(pool.Features) == 0 || pool.HasFeature(feature)
 }
 
 // receiveSpec returns the receive of a stream into a target.
@@ -175,10 +175,10 @@ func (c *chains) receiveSpec(target string) zfs.ReceiveSpec {
 	if whole && !c.notedWhole {
 		c.notedWhole = true
 		pool := &c.state.Target.Pool
-		enable, _, _ := strings.Cut(pool.Enabling("on "+c.state.TargetHost, zfs.ResumeFeature), " (")
+		enable, _, _ := strings.Cut(pool.FeatureHint("on "+c.state.TargetHost, zfs.ResumeFeature), " (")
 		c.note("pool %s lacks the feature %s: an interrupted stream restarts from the start; to enable resuming: %s", c.onTarget(pool.Name), zfs.ResumeFeature, enable)
 	}
-	return zfs.ReceiveSpec{Target: target, Whole: whole}
+	return zfs.ReceiveSpec{Target: target, NotResumable: whole}
 }
 
 // recordedFlags returns the flags that a dataset's chain started with. Inherited values belong

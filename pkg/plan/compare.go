@@ -74,11 +74,11 @@ func (p *Pair) Differs(newest bool) bool {
 	return true
 }
 
-// Below returns the name below the root of A, or of B if A is missing; "" for the root.
-func (p *Pair) Below() string { return cmp.Or(p.A, p.B).below }
+// RelativeName returns the name below the root of A, or of B if A is missing; "" for the root.
+func (p *Pair) RelativeName() string { return cmp.Or(p.A, p.B).below }
 
-// Below returns the name of the dataset below its root, "" for the root.
-func (s *PairSide) Below() string { return s.below }
+// RelativeName returns the name of the dataset below its root, "" for the root.
+func (s *PairSide) RelativeName() string { return s.below }
 
 // Compare matches the datasets of two listings with all their versions. It matches equal names
 // with a common version first, then different names with the most common versions, then equal
@@ -111,7 +111,7 @@ func Compare(a, b zfs.Listing) []*Pair {
 	for _, r := range sortedSides(right) {
 		match(nil, r)
 	}
-	slices.SortFunc(pairs, func(p, q *Pair) int { return cmp.Compare(p.Below(), q.Below()) })
+	slices.SortFunc(pairs, func(p, q *Pair) int { return cmp.Compare(p.RelativeName(), q.RelativeName()) })
 	return pairs
 }
 

@@ -108,7 +108,7 @@ only-a - tank/a/b[@x;1] -`, pairsText(t, "tank", append(tank, a...), "vault", ap
 same @x tank/a/b[;0] vault/a.zxfer-2026-11-23T10-15-00Z/b[;0]`, pairsText(t, "tank/a", a, aside, b))
 	begun := append(vault, append(b, dataset(t, "vault/a", "@x,1 @y,2"), dataset(t, "vault/a/b", "@x,11"))...)
 	for _, p := range Compare(zfs.Listing{Root: "tank", Datasets: append(tank, a...)}, zfs.Listing{Root: "vault", Datasets: begun}) {
-		require.False(t, p.Differs(false), p.Below())
+		require.False(t, p.Differs(false), p.RelativeName())
 	}
 }
 

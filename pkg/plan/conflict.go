@@ -125,7 +125,7 @@ func listNames(d *zfs.Dataset) string {
 	if len(d.Versions) == 0 {
 		return "no snapshot"
 	}
-	return finding.Some(shortNames(d.Versions), maxEvidence)
+	return finding.JoinFirst(shortNames(d.Versions), maxEvidence)
 }
 
 // command returns a command line of zfs(8) or zpool(8) for a hint.

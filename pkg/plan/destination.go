@@ -44,8 +44,8 @@ func (at destination) parentMissing(target string) bool {
 
 // checkNames refuses names that are too long or invalid on the target.
 func (at destination) checkNames(d *zfs.Dataset, out *Dataset) bool {
-	longest := out.Arrive.Name
-	for _, v := range at.req.carried(d, out.Arrive) {
+	longest := out.Final.Name
+	for _, v := range at.req.carried(d, out.Final) {
 		if len(v.Name) > len(longest) {
 			longest = v.Name
 		}
@@ -54,8 +54,8 @@ func (at destination) checkNames(d *zfs.Dataset, out *Dataset) bool {
 		at.conflict(BadName, d.Name, out.Target, "name a shorter target", "%s cannot be received: %s", at.onSource(d.Name), err)
 		return false
 	}
-	if _, _, err := zfs.ParseSnapshot(out.Arrive.In(d.Name)); err != nil { // the snapshot is not taken yet
-		at.conflict(BadName, d.Name, out.Target, "choose a shorter name", "cannot take snapshot %s: %s", at.onSource(out.Arrive.In(d.Name)), err)
+	if _, _, err := zfs.ParseSnapshot(out.Final.In(d.Name)); err != nil { // the snapshot is not taken yet
+		at.conflict(BadName, d.Name, out.Target, "choose a shorter name", "cannot take snapshot %s: %s", at.onSource(out.Final.In(d.Name)), err)
 		return false
 	}
 	return true
@@ -78,10 +78,10 @@ func (at destination) noteExtra() {
 		}
 	}
 	if len(unchosen) > 0 {
-		at.note("unchanged, because their originals are excluded: %s", finding.Some(unchosen, maxEvidence))
+		at.note("unchanged, because their originals are excluded: %s", finding.JoinFirst(unchosen, maxEvidence))
 	}
 	if len(extra) > 0 {
-		at.note("unchanged, because the source lacks these datasets: %s", finding.Some(extra, maxEvidence))
+		at.note("unchanged, because the source lacks these datasets: %s", finding.JoinFirst(extra, maxEvidence))
 	}
 }
 

@@ -15,7 +15,7 @@ func (v *view) rotateHint(copied string) string {
 		return "find out why the copy diverges repeatedly, and destroy former copies that are not needed"
 	}
 	if others := v.state.NotOwned[copied]; len(others) > 0 {
-		return "it is not renamed, because its descendants do not belong to this job: " + finding.Some(others, maxEvidence) + "; rename them first"
+		return "it is not renamed, because its descendants do not belong to this job: " + finding.JoinFirst(others, maxEvidence) + "; rename them first"
 	}
 	return "to keep it under another name and send in full, add {{rotate}}"
 }
@@ -51,8 +51,8 @@ func (f *findings) markDiverged(d, t *zfs.Dataset) {
 	f.plan.diverged[t.Name] = why
 }
 
-// NeedBelow returns the diverged copies whose descendants Rotate must know.
-func NeedBelow(p *Plan, req Request) []string {
+// NeedDescendants returns the diverged copies whose descendants Rotate must know.
+func NeedDescendants(p *Plan, req Request) []string {
 	if req.Rotate == "" {
 		return nil
 	}
@@ -74,10 +74,10 @@ func Rotate(p *Plan, req Request, s *State) bool {
 		return false
 	}
 	found := s.Target.ByName()
-	for _, d := range s.Below {
+	for _, d := range s.Descendants {
 		found[d.Name] = d
 	}
-	aside := maps.Clone(s.Aside)
+	aside := maps.Clone(s.Renames)
 	if aside == nil {
 		aside = map[string]*DivergedRename{}
 	}
@@ -103,7 +103,7 @@ func Rotate(p *Plan, req Request, s *State) bool {
 	s.Target.Datasets = slices.DeleteFunc(slices.Clone(s.Target.Datasets), func(d *zfs.Dataset) bool {
 		return slices.ContainsFunc(renamed, func(name string) bool { return strings.HasPrefix(d.Name+"/", name+"/") })
 	})
-	s.Aside = aside
+	s.Renames = aside
 	return len(renamed)+len(s.NotOwned) > 0
 }
 
@@ -140,7 +140,7 @@ func nameTooLong(found map[string]*zfs.Dataset, a zfs.DivergedCopy) bool {
 // isRecreated reports whether the dataset or an ancestor is set aside, so that the user asked
 // for a new copy.
 func (s *State) isRecreated(target string) bool {
-	for name := range s.Aside {
+	for name := range s.Renames {
 		if strings.HasPrefix(target+"/", name+"/") {
 			return true
 		}

@@ -51,7 +51,7 @@ func TestRotateLeaves(t *testing.T) {
 			require.Empty(t, s.Target.Datasets, "what is below goes along")
 			p = Make(req, s)
 			require.Empty(t, p.Conflicts)
-			require.Equal(t, &DivergedRename{As: at + ending, GUID: 2, Why: "it has no common snapshot with s"}, p.Datasets[0].Aside)
+			require.Equal(t, &DivergedRename{As: at + ending, GUID: 2, Why: "it has no common snapshot with s"}, p.Datasets[0].Rename)
 			require.Equal(t, Full, p.Datasets[0].Steps[0].Kind)
 			req.First = FirstFail
 			p = Make(req, s)

@@ -116,13 +116,13 @@ func (k *keys) planSplit(t *zfs.Dataset, out *Dataset) {
 	root := encryptionRoot(t)
 	for _, below := range k.state.Target.Datasets {
 		if below.Name != t.Name && strings.HasPrefix(below.Name, t.Name+"/") && encryptionRoot(below) == root && originDataset(below) == "" {
-			out.Parts = append(out.Parts, below.Name)
+			out.NewRoots = append(out.NewRoots, below.Name)
 			k.becomesRoot[below.Name] = true
 		}
 	}
-	slices.SortFunc(out.Parts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	out.Parts, k.becomesRoot[t.Name] = append(out.Parts, t.Name), true
-	out.mustBecomeRoot = out.Parts
+	slices.SortFunc(out.NewRoots, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	out.NewRoots, k.becomesRoot[t.Name] = append(out.NewRoots, t.Name), true
+	out.mustBecomeRoot = out.NewRoots
 	k.note("%s became an encryption root on the source, or inherits its key from one: zxfer makes its copy an encryption root too", k.onSource(out.Source))
 }
 
@@ -132,7 +132,7 @@ func (k *keys) becomeRootBefore(t, root *zfs.Dataset, above *Dataset) bool {
 	if k.req.Restore || !zfs.KeyIsProved(t, root) {
 		return false
 	}
-	above.Parts, k.becomesRoot[t.Name] = append(above.Parts, t.Name), true
+	above.NewRoots, k.becomesRoot[t.Name] = append(above.NewRoots, t.Name), true
 	if k.streamTo(t.Name) == nil {
 		above.mustBecomeRoot = append(above.mustBecomeRoot, t.Name)
 		k.note("%s inherits its key from %s, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key", k.onTarget(t.Name), root.Name)
@@ -190,7 +190,7 @@ func (d *Dataset) AssertedRoot() string { return d.assertedRoot }
 // inherited key of the copy, otherwise "".
 func (d *Dataset) RequiredKeyRoot() string { return d.requiredKeyRoot }
 
-// MustBecomeRoot reports whether nothing could open a dataset of Parts or KeyDependents if it
+// MustBecomeRoot reports whether nothing could open a dataset of NewRoots or KeyDependents if it
 // did not become an encryption root.
 func (d *Dataset) MustBecomeRoot(name string) bool { return slices.Contains(d.mustBecomeRoot, name) }
 

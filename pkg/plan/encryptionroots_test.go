@@ -89,7 +89,7 @@ func TestTreeOfAPart(t *testing.T) {
 			}
 			p = Make(req, s)
 			require.Empty(t, p.Conflicts, "its key changed")
-			require.Equal(t, []string{"vault/a/b"}, p.Datasets[0].Parts)
+			require.Equal(t, []string{"vault/a/b"}, p.Datasets[0].NewRoots)
 			require.Equal(t, "vault/a", p.Datasets[1].Joins)
 			continue
 		}
@@ -156,10 +156,10 @@ func TestTreeParts(t *testing.T) {
 		}, more...)...)
 	}
 	s := state(dataset(t, "vault/a/gone", "@a,3", encryptedProps("vault/a", "1")...), dataset(t, "vault/a/own", "@a,3", encryptedProps("vault/a/own", "1")...))
-	require.True(t, NeedInheritors(all, s))
+	require.True(t, NeedKeyDependents(all, s))
 	p := Make(all, s)
 	require.Empty(t, p.Conflicts)
-	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].Parts)
+	require.Equal(t, []string{"vault/a/b", "vault/a/gone"}, p.Datasets[0].NewRoots)
 	require.False(t, p.Datasets[0].MustBecomeRoot("vault/a/b"))
 	require.True(t, p.Datasets[0].MustBecomeRoot("vault/a/gone"))
 	require.Contains(t, notes(p), "beta:vault/a/gone inherits its key from vault/a, whose key changes, and no stream brings it that key: zxfer makes it an encryption root with its present key")
@@ -172,8 +172,8 @@ func TestTreeParts(t *testing.T) {
 	// The same key, so nothing changes.
 	s = state()
 	s.Source.Datasets[0].Properties["pbkdf2salt"] = zfs.Property{Value: "1"}
-	require.False(t, NeedInheritors(all, s))
-	require.Empty(t, Make(all, s).Datasets[0].Parts)
+	require.False(t, NeedKeyDependents(all, s))
+	require.Empty(t, Make(all, s).Datasets[0].NewRoots)
 }
 
 // TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
@@ -214,12 +214,12 @@ func TestTreeSplits(t *testing.T) {
 		for _, d := range p.Datasets {
 			by[d.Target] = d
 		}
-		require.Equal(t, []string{"vault/a/c/gone", "vault/a/c/d", "vault/a/c"}, by["vault/a/c"].Parts)
-		for _, name := range by["vault/a/c"].Parts {
+		require.Equal(t, []string{"vault/a/c/gone", "vault/a/c/d", "vault/a/c"}, by["vault/a/c"].NewRoots)
+		for _, name := range by["vault/a/c"].NewRoots {
 			require.True(t, by["vault/a/c"].MustBecomeRoot(name), name)
 		}
-		require.Equal(t, []string{"vault/a/c/d"}, by["vault/a/c/d"].Parts)
-		require.Empty(t, by["vault/a/e"].Parts)
+		require.Equal(t, []string{"vault/a/c/d"}, by["vault/a/c/d"].NewRoots)
+		require.Empty(t, by["vault/a/e"].NewRoots)
 		require.Empty(t, by["vault/a/c"].Joins)
 		require.Equal(t, "vault/a/c", by["vault/a/c/d"].Joins)
 		require.Contains(t, notes(p), "alpha:tank/a/c became an encryption root on the source")
@@ -230,7 +230,7 @@ func TestTreeSplits(t *testing.T) {
 		s.Source = zfs.Listing{Root: "tank/a/c", Datasets: s.Source.Datasets[1:2], Ancestors: s.Source.Datasets[:1]}
 		s.Target.Ancestors = append(s.Target.Ancestors, s.Target.Datasets[0])
 		s.Target.Datasets = s.Target.Datasets[1:2]
-		require.True(t, NeedInheritors(alone, s))
+		require.True(t, NeedKeyDependents(alone, s))
 
 		// A copy without record, or without its root's key, is not split.
 		s = state()

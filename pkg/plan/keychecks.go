@@ -25,7 +25,7 @@ type keys struct {
 
 // checkRoot refuses a raw increment that would leave the copy with a key that nothing opens.
 func (k *keys) checkRoot(d, t *zfs.Dataset, out *Dataset) bool {
-	if !k.raw(d) || !t.Encrypted() || t.Inconsistent() || k.req.AnyKey {
+	if !k.raw(d) || !t.Encrypted() || t.Inconsistent() || k.req.AllowKeyChange {
 		return true
 	}
 	from, to := encryptionRoot(d), encryptionRoot(t)
@@ -157,7 +157,7 @@ func (k *keys) checkDependents() {
 			continue
 		}
 		above := k.streamTo(root.Name)
-		if above == nil || above.Steps[0].BaseGUID == 0 || !above.Encrypted || k.req.AnyKey {
+		if above == nil || above.Steps[0].BaseGUID == 0 || !above.Encrypted || k.req.AllowKeyChange {
 			continue
 		}
 		source := k.sourceRoot(k.source[above.Source])

@@ -63,7 +63,7 @@ func TestTargetKeyChanged(t *testing.T) {
 				versions += " @b,3"
 			}
 			req := request()
-			req.Recursive, req.AnyKey = true, tt.skip
+			req.Recursive, req.AllowKeyChange = true, tt.skip
 			p := mustMake(t, req, stateOf(
 				dataset(t, "tank/a", versions, all([]string{encrypted, "encryptionroot=tank/a"}, pass("1"))...),
 				dataset(t, "tank/a/c", "@a,2 @b,4", append(tt.source, encrypted)...),
@@ -97,9 +97,9 @@ func TestKeyOfTheRootAlone(t *testing.T) {
 	req.Recursive = true
 	requireConflict(t, mustMake(t, req, stateOf(source, target("2"), native)), KeyChanged, "beta:vault/a/own inherits its key from vault/a", "openzfs#12614", "change-key")
 	require.Empty(t, mustMake(t, req, stateOf(source, target("1"), native)).Conflicts)
-	req.AnyKey = true
+	req.AllowKeyChange = true
 	require.Empty(t, mustMake(t, req, stateOf(source, target("2"), native)).Conflicts, "the check is skipped")
-	req.AnyKey = false
+	req.AllowKeyChange = false
 	clone := dataset(t, "vault/a/own", "", encrypted, "encryptionroot=vault/a", "origin=vault/a@a")
 	require.Empty(t, mustMake(t, req, stateOf(source, target("2"), clone)).Conflicts, "a clone shares its key")
 }

@@ -30,14 +30,14 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 		l.refuseDiverged(d, t, out, base, newer.snapshots)
 		return false
 	}
-	hint := LoseChanges(t)
+	hint := ModifiedHint(t)
 	if l.req.Restore { // the original will be written to again
 		hint = "restore to another target\nto discard the changes to " + t.Name + ", add {{rollback}}"
 	}
 	latest, _ := t.Latest()
 	l.conflict(Modified, d.Name, t.Name, hint,
 		"%s has been modified since its most recent snapshot @%s (%d bytes written): %s cannot be received",
-		l.onTarget(t.Name), latest.Name, newer.written, l.onSource(out.Arrive.In(d.Name)))
+		l.onTarget(t.Name), latest.Name, newer.written, l.onSource(out.Final.In(d.Name)))
 	return false
 }
 
@@ -45,11 +45,11 @@ func (l losses) acceptsIncrement(d, t *zfs.Dataset, out *Dataset, base zfs.Versi
 // requested snapshot.
 func (l losses) refuseDiverged(d, t *zfs.Dataset, out *Dataset, base zfs.Version, newer []zfs.Version) {
 	diverged := slices.ContainsFunc(newer, func(v zfs.Version) bool { _, known := d.SnapshotOf(v.GUID); return !known })
-	list := finding.Some(shortNames(newer), maxEvidence)
+	list := finding.JoinFirst(shortNames(newer), maxEvidence)
 	hint := "name another target\nto roll " + t.Name + " back, destroying " + list + ", add {{rollback}}"
 	if !diverged {
 		l.conflict(Diverged, d.Name, t.Name, "name a newer snapshot, or "+hint,
-			"%s has %s, which is newer than %s, and lacks the latter", l.onTarget(t.Name), list, l.onSource(out.Arrive.In(d.Name)))
+			"%s has %s, which is newer than %s, and lacks the latter", l.onTarget(t.Name), list, l.onSource(out.Final.In(d.Name)))
 		return
 	}
 	l.markDiverged(d, t)
@@ -107,7 +107,7 @@ func (l losses) planRollback(d, t *zfs.Dataset, at zfs.Version, out *Dataset) bo
 		names = append(names, fmt.Sprintf("%d bytes written since", newer.written))
 	}
 	const text = "%s has @%s, and newer data: %s"
-	list := finding.Some(names, maxEvidence)
+	list := finding.JoinFirst(names, maxEvidence)
 	if d.Name != l.req.Source || slices.ContainsFunc(l.state.Target.Datasets, restorePending) {
 		l.note(text+"; zxfer keeps it; to roll it back, add {{rollback}} (preview with {{dry-run}})", l.onTarget(t.Name), at.Name, list)
 		return true
@@ -136,13 +136,13 @@ func (l losses) addRollback(d, t *zfs.Dataset, at zfs.Version, newer newerData, 
 // noteCopyAhead notes that the copy has snapshots newer than the restored one. No increment
 // fits until the copy is rolled back too.
 func (l losses) noteCopyAhead(d *zfs.Dataset, out *Dataset) {
-	ahead := newerThan(d, out.Arrive).snapshots
+	ahead := newerThan(d, out.Final).snapshots
 	if len(ahead) == 0 {
 		return
 	}
-	out.Restore.Ahead = true
+	out.Restore.CopyAhead = true
 	l.note("%s has snapshots newer than @%s: %s; jobs refuse it as diverged until you roll it back too",
-		l.onSource(d.Name), out.Arrive.Name, finding.Some(shortNames(ahead), maxEvidence))
+		l.onSource(d.Name), out.Final.Name, finding.JoinFirst(shortNames(ahead), maxEvidence))
 }
 
 // checkMounted refuses to restore over a filesystem in use, unless Rollback allows the loss.
@@ -167,7 +167,7 @@ func (l losses) checkMounted(d, t *zfs.Dataset, out *Dataset) bool {
 	}
 	if !l.req.Rollback {
 		l.conflict(Mounted, d.Name, t.Name, command("zfs", "unmount", t.Name)+"\nto unmount it and destroy newer data, add {{rollback}}",
-			"%s is mounted: writes during the restore would prevent %s", l.onTarget(t.Name), l.onSource(out.Arrive.In(d.Name)))
+			"%s is mounted: writes during the restore would prevent %s", l.onTarget(t.Name), l.onSource(out.Final.In(d.Name)))
 		return false
 	}
 	out.Restore.Unmount = []string{t.Name}
@@ -222,9 +222,9 @@ func CheckLosses(p *Plan, s State) {
 				remedies = append(remedies, "name another target, or destroy the clone: "+command("zfs", "destroy", clone))
 			}
 		}
-		d.Moves = nil
+		d.MovedHolds = nil
 		for _, tag := range slices.Sorted(maps.Keys(moves)) {
-			d.Moves = append(d.Moves, MovedHold{Tag: tag, To: d.kept.In(d.Target), From: moves[tag]})
+			d.MovedHolds = append(d.MovedHolds, MovedHold{Tag: tag, To: d.kept.In(d.Target), From: moves[tag]})
 		}
 		if len(why) == 0 {
 			continue
@@ -233,7 +233,7 @@ func CheckLosses(p *Plan, s State) {
 		remedies = slices.Compact(remedies)
 		p.Refuse(finding.Finding{
 			ID: Kept, Source: d.Source, Target: d.Target,
-			Summary: fmt.Sprintf("%s cannot be rolled back to the common snapshot: %s", withHost(s.TargetHost, d.Target), finding.Some(why, maxEvidence)),
+			Summary: fmt.Sprintf("%s cannot be rolled back to the common snapshot: %s", withHost(s.TargetHost, d.Target), finding.JoinFirst(why, maxEvidence)),
 			Remedy:  strings.Join(remedies[:min(maxEvidence, len(remedies))], "\n"),
 		})
 	}
@@ -275,8 +275,8 @@ func (n newerData) lost(versions []zfs.Version) (out []string) {
 	return out
 }
 
-// LoseChanges returns the hint for a copy modified since its most recent snapshot.
-func LoseChanges(t *zfs.Dataset) string {
+// ModifiedHint returns the hint for a copy modified since its most recent snapshot.
+func ModifiedHint(t *zfs.Dataset) string {
 	latest, _ := t.Latest()
 	return fmt.Sprintf("discard the changes: %s (or {{rollback}})\nprevent further changes: %s",
 		command("zfs", "rollback", latest.In(t.Name)), command("zfs", "set", "readonly=on", t.Name))

@@ -60,7 +60,7 @@ func (p *planner) dataset(d *zfs.Dataset) {
 	if !ok {
 		return
 	}
-	out.Arrive, out.Encrypted = to, p.raw(d)
+	out.Final, out.Encrypted = to, p.raw(d)
 	out.Restore = p.restores.actions(d, out)
 	// If a conflict is found, the dataset remains in the plan, which is then not carried out.
 	p.plan.Datasets = append(p.plan.Datasets, out)
@@ -78,7 +78,7 @@ func (p *planner) steps(d *zfs.Dataset, out *Dataset) {
 	var at zfs.Version
 	arrived := false
 	if t != nil {
-		at, arrived = t.SnapshotOf(out.Arrive.GUID)
+		at, arrived = t.SnapshotOf(out.Final.GUID)
 	}
 	switch {
 	case t == nil:
@@ -130,15 +130,15 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 	out.CreateParents = p.destination.parentMissing(out.Target)
 	receive := p.chains.receiveSpec(out.Target)
 	p.properties.setNew(&receive, d, flags, place)
-	runs := p.req.segments(d, 0, out.Arrive, true) // the oldest snapshot is a full send
+	runs := p.req.segments(d, 0, out.Final, true) // the oldest snapshot is a full send
 	if p.req.First == FirstNewest {
-		runs = []segment{{to: out.Arrive}}
+		runs = []segment{{to: out.Final}}
 	}
 	step := Step{
 		Kind: Full, Send: zfs.SendSpec{Dataset: d.Name, To: runs[0].to.Name, Flags: flags}, Receive: receive,
 		Why: "the target does not have the dataset", ToGUID: runs[0].to.GUID,
 	}
-	if out.Aside = p.state.Aside[out.Target]; out.Aside != nil {
+	if out.Rename = p.state.Renames[out.Target]; out.Rename != nil {
 		step.Why = "the existing copy is renamed"
 	}
 	if origin, counterpart, ok := p.bases.origin(d, out); ok {
@@ -153,7 +153,7 @@ func (p *planner) first(d *zfs.Dataset, out *Dataset) {
 
 // increment plans incremental sends to an existing dataset.
 func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
-	base, counterpart, ok := common(d, t, out.Arrive)
+	base, counterpart, ok := common(d, t, out.Final)
 	if !ok {
 		p.bases.refuseNoCommon(d, t, out)
 		return
@@ -162,13 +162,13 @@ func (p *planner) increment(d, t *zfs.Dataset, out *Dataset) {
 		return
 	}
 	flags := p.chains.continuedFlags(d, t)
-	p.follow(d, out, base, p.req.segments(d, base.CreateTXG, out.Arrive, base.Kind == zfs.Bookmark), flags)
+	p.follow(d, out, base, p.req.segments(d, base.CreateTXG, out.Final, base.Kind == zfs.Bookmark), flags)
 	if !p.losses.checkNamesFree(d, t, out, counterpart.CreateTXG) {
 		return
 	}
 	for _, v := range out.newer {
 		if out.brings(v.Name) {
-			out.Clears = append(out.Clears, v.In(t.Name))
+			out.DestroyedFirst = append(out.DestroyedFirst, v.In(t.Name))
 		}
 	}
 	if d.Encrypted() && t.Encrypted() {

@@ -188,8 +188,8 @@ func TestPlansAreSound(t *testing.T) {
 			var behind []uint64
 			left := cmp.Or(req.Newest, math.MaxInt)
 			for _, v := range slices.Backward(source.Snapshots()) {
-				chosen := v.CreateTXG < d.Arrive.CreateTXG && req.Wanted(v.Name) && !req.LatestOnly && !created[v.In("tank/a")].Before(req.Since)
-				if left > 0 && (chosen || v.GUID == d.Arrive.GUID) {
+				chosen := v.CreateTXG < d.Final.CreateTXG && req.Selects(v.Name) && !req.LatestOnly && !created[v.In("tank/a")].Before(req.Since)
+				if left > 0 && (chosen || v.GUID == d.Final.GUID) {
 					left--
 					if v.CreateTXG > base {
 						behind = append(behind, v.GUID)
@@ -204,13 +204,13 @@ func TestPlansAreSound(t *testing.T) {
 			got = append(got, v.GUID)
 		}
 		require.Equal(t, want, got, story)
-		require.Contains(t, got, d.Arrive.GUID, story)
+		require.Contains(t, got, d.Final.GUID, story)
 		if !req.Rollback {
 			require.Empty(t, d.Loses, story)
 		}
 		// No newer common snapshot was ignored.
 		for _, v := range source.Versions {
-			if len(d.Steps) > 0 && v.CreateTXG > base && v.CreateTXG < d.Arrive.CreateTXG {
+			if len(d.Steps) > 0 && v.CreateTXG > base && v.CreateTXG < d.Final.CreateTXG {
 				require.Negative(t, slices.IndexFunc(before, func(o zfs.Version) bool { return o.GUID == v.GUID }), story)
 			}
 		}

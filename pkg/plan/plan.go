@@ -79,12 +79,12 @@ type Request struct {
 	// that kept the dataset read-only and unmounted (see RestoreActions).
 	Restore bool
 
-	AnyKey   bool // skip KeyChanged
-	Bookmark bool // the job will bookmark the final snapshot on the source
+	AllowKeyChange bool // skip KeyChanged
+	Bookmark       bool // the job will bookmark the final snapshot on the source
 
 	NoResume bool // discard partially received state on the target
 
-	patterns *snapshotPatterns    // parsed by Wanted
+	patterns *snapshotPatterns    // parsed by Selects
 	created  map[string]time.Time // State.SourceCreated
 }
 
@@ -103,8 +103,10 @@ const (
 	FirstFail   First = "fail"   // none: do not recreate a missing copy unasked
 )
 
-// FirstWays returns all values of First.
-func FirstWays() []string { return []string{string(FirstAll), string(FirstNewest), string(FirstFail)} }
+// FirstValues returns all values of First.
+func FirstValues() []string {
+	return []string{string(FirstAll), string(FirstNewest), string(FirstFail)}
+}
 
 // State is the result of the survey of both hosts.
 type State struct {
@@ -133,10 +135,10 @@ type State struct {
 	// their hold tags and clones.
 	TargetHolds  map[string][]string
 	TargetClones map[string][]string
-	// Aside maps copies to their pending renames. Target is the listing after them.
-	Aside map[string]*DivergedRename
-	// Below lists the copies that NeedBelow returns, with their descendants.
-	Below []*zfs.Dataset
+	// Renames maps copies to their pending renames. Target is the listing after them.
+	Renames map[string]*DivergedRename
+	// Descendants lists the copies that NeedDescendants returns, with their descendants.
+	Descendants []*zfs.Dataset
 	// NotOwned maps a copy that cannot be set aside to its descendants that are not in
 	// Request.Owned.
 	NotOwned map[string][]string
@@ -160,23 +162,23 @@ type Dataset struct {
 	// clone's origin.
 	Needs         []string `json:"needs,omitempty"`
 	CreateParents bool     `json:"create_parents,omitempty"` // ancestors of Target are missing
-	// Aside renames the existing copy before anything else; nil = keep it.
-	Aside   *DivergedRename `json:"set_aside,omitempty"`
+	// Rename renames the existing copy before anything else; nil = keep it.
+	Rename  *DivergedRename `json:"set_aside,omitempty"`
 	Discard string          `json:"discard,omitempty"` // why partially received state on Target will be discarded; "" = it will not
 	Steps   []Step          `json:"steps"`             // empty: up to date
-	// Arrive is the version that the target must have at the end.
-	Arrive zfs.Version `json:"arrive"`
+	// Final is the version that the target must have at the end.
+	Final zfs.Version `json:"arrive"`
 	// Encrypted reports whether the streams are raw streams of encrypted data.
 	Encrypted bool `json:"encrypted,omitempty"`
 	// Loses are the target's snapshots and changes that Rollback destroys.
 	Loses []string `json:"loses,omitempty"`
-	// Clears are the snapshots in Loses that are destroyed before the first stream, because a
+	// DestroyedFirst are the snapshots in Loses that are destroyed before the first stream, because a
 	// snapshot of the same name arrives. ZFS rolls back only after a whole stream.
-	Clears []string `json:"clears,omitempty"`
+	DestroyedFirst []string `json:"clears,omitempty"`
 
-	// Moves are holds of zxfer's jobs on snapshots in Loses. Each hold is placed on the
+	// MovedHolds are holds of zxfer's jobs on snapshots in Loses. Each hold is placed on the
 	// snapshot kept by the rollback and then released from the others.
-	Moves []MovedHold `json:"moves_holds,omitempty"`
+	MovedHolds []MovedHold `json:"moves_holds,omitempty"`
 
 	// Restore holds the additional actions of a restore; nil for other jobs.
 	Restore *RestoreActions `json:"restore,omitempty"`
@@ -184,9 +186,9 @@ type Dataset struct {
 	// Joins is the target's encryption root from which the dataset is expected to inherit its
 	// key; see zfs.ProvedKey.
 	Joins string `json:"joins,omitempty"`
-	// Parts are copies that inherit their key from this dataset, whose key changes. Before the
+	// NewRoots are copies that inherit their key from this dataset, whose key changes. Before the
 	// first stream they become encryption roots with their present key.
-	Parts []string `json:"parts,omitempty"`
+	NewRoots []string `json:"parts,omitempty"`
 
 	// NewKey explains that another key opens the target afterwards; "" if it does not.
 	NewKey string `json:"new_key,omitempty"`
@@ -194,7 +196,7 @@ type Dataset struct {
 	ivBase         *ivBase       // checked by CheckIVSets
 	newer          []zfs.Version // the snapshots of Loses
 	kept           zfs.Version   // the target snapshot that the rollback returns to
-	mustBecomeRoot []string      // those of Parts to which no stream brings the new key
+	mustBecomeRoot []string      // those of NewRoots to which no stream brings the new key
 	// assertedRoot is the encryption root from which it inherits its key on the source's
 	// assertion. ZFS shows nothing of such a key.
 	assertedRoot string
@@ -222,9 +224,9 @@ type RestoreActions struct {
 	// AssertedRoot is the encryption root from which the dataset inherits its key on the
 	// assertion of the copy's host. ZFS shows only keys that are passphrases.
 	AssertedRoot string `json:"takes,omitempty"`
-	// Ahead reports whether the copy has newer snapshots, which the original loses. The copy
+	// CopyAhead reports whether the copy has newer snapshots, which the original loses. The copy
 	// has then diverged.
-	Ahead bool `json:"copy_ahead,omitempty"`
+	CopyAhead bool `json:"copy_ahead,omitempty"`
 	// Unmount are the filesystems at and below the dataset that must be unmounted first.
 	Unmount []string `json:"unmount,omitempty"`
 	// Mountpoint is the directory on which the dataset will be mounted; "" if nowhere, or

@@ -32,9 +32,9 @@ func (s *properties) check() bool {
 			bad("", "{{set}} %s: %s", name, zfs.CheckProperty(name))
 		case zfs.ReadOnly(name):
 			bad("omit it", "{{set}} %s: the property is read-only", name)
-		case !zfs.Known(name):
+		case !zfs.KnownProperty(name):
 			bad("name a user property with a colon, such as org.example:note", "{{set}} %s: there is no such property", name)
-		case zfs.Fixed(name) && !zfs.EncryptionBound(name):
+		case zfs.FixedAtCreation(name) && !zfs.EncryptionBound(name):
 			bad("omit it", "{{set}} %s: the stream sets it, and the target cannot override it", name)
 		case zfs.EncryptionBound(name) && raw:
 			bad("omit it, or send decrypted: {{decrypt}}", "{{set}} %s: a raw stream brings its own encryption", name)
@@ -43,7 +43,7 @@ func (s *properties) check() bool {
 		case zfs.CheckValue(name, s.req.Set[name]) != nil:
 			bad("", "{{set}} %s", zfs.CheckValue(name, s.req.Set[name]))
 		case feature != "" && !s.targetSupports(feature):
-			bad(s.state.Target.Pool.Enabling("on "+s.state.TargetHost, feature),
+			bad(s.state.Target.Pool.FeatureHint("on "+s.state.TargetHost, feature),
 				"{{set}} %s=%s needs the feature %s, which pool %s lacks", name, s.req.Set[name], feature, s.onTarget(s.state.Target.Pool.Name))
 		}
 	}
@@ -56,7 +56,7 @@ func (s *properties) check() bool {
 		switch {
 		case zfs.CheckProperty(name) != nil:
 			bad("", "{{exclude}} %s: %s", name, zfs.CheckProperty(name))
-		case !zfs.Known(name):
+		case !zfs.KnownProperty(name):
 			bad("name a user property with a colon, such as org.example:note", "{{exclude}} %s: there is no such property", name)
 		case zfs.EncryptionBound(name) && raw:
 			bad("omit it, or send decrypted: {{decrypt}}", "{{exclude}} %s: a raw stream brings its encryption", name)
@@ -154,7 +154,7 @@ func (s *properties) skipProperty(d *zfs.Dataset, name string, why error) {
 	if errors.Is(why, zfs.ErrNotRequested) || asked || slices.Contains(s.req.Exclude, name) || s.req.Restore && isPrecaution(name) {
 		return
 	}
-	for _, known := range []error{zfs.ErrPlace, zfs.ErrRights, zfs.ErrReserved, zfs.ErrNotNamed, zfs.ErrUnknown} {
+	for _, known := range []error{zfs.ErrLocation, zfs.ErrPrivileges, zfs.ErrReserved, zfs.ErrNotNamed, zfs.ErrUnknown} {
 		if errors.Is(why, known) {
 			s.skipped[known] = append(s.skipped[known], skippedProperty{name, d.Name})
 			return
@@ -176,8 +176,8 @@ func (s *properties) noteSkipped() {
 		why  error
 		text string
 	}{
-		{zfs.ErrPlace, "they depend on the dataset's location" + set},
-		{zfs.ErrRights, "they can grant rights to programs or devices" + set},
+		{zfs.ErrLocation, "they depend on the dataset's location" + set},
+		{zfs.ErrPrivileges, "they can grant rights to programs or devices" + set},
 		{zfs.ErrReserved, "zxfer or systemd acts on them" + set},
 		{zfs.ErrNotNamed, "the receiving side did not request them; to transfer one: " + option.Name("carry", "NAME")},
 		{zfs.ErrUnknown, "this version of zxfer does not know them"},
@@ -191,10 +191,10 @@ func (s *properties) noteSkipped() {
 		}
 		var out []string
 		for _, name := range slices.Sorted(maps.Keys(have)) {
-			out = append(out, name+" of "+finding.Some(have[name], 1))
+			out = append(out, name+" of "+finding.JoinFirst(have[name], 1))
 		}
 		if len(out) > 0 {
-			s.note("not set on the target: %s: %s", finding.Some(out, maxSkipped), reason.text)
+			s.note("not set on the target: %s: %s", finding.JoinFirst(out, maxSkipped), reason.text)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (r restores) noteReadonlyAbove(name string, out *Dataset) {
 func (r restores) futureMountpoint(out *Dataset) string {
 	at, below, asked := "", "", r.req.Set["mountpoint"]
 	if t := r.target[r.targetRoot]; t != nil && asked != "" {
-		if _, has := t.SnapshotOf(cmp.Or(r.byTarget[r.targetRoot], out).Arrive.GUID); has {
+		if _, has := t.SnapshotOf(cmp.Or(r.byTarget[r.targetRoot], out).Final.GUID); has {
 			asked = "" // no stream remains to set it
 		}
 	}

@@ -137,7 +137,7 @@ func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
 		return withoutSalt(dataset(t, name, versions, encryptedProps(root, "", more...)...))[0]
 	}
 	takes := func(target ...*zfs.Dataset) map[string]string {
-		p := Make(request().with(func(r *Request) { r.Recursive, r.Restore, r.AnyKey = true, true, true }), stateOf(append([]*zfs.Dataset{
+		p := Make(request().with(func(r *Request) { r.Recursive, r.Restore, r.AllowKeyChange = true, true, true }), stateOf(append([]*zfs.Dataset{
 			sealed("tank/a", "tank/a", "@a,1"), sealed("tank/a/b", "tank/a", "@a,2"), sealed("tank/a/b/c", "tank/a", "@a,3"),
 			sealed("tank/a/own", "tank/a/own", "@a,4"), sealed("tank/a/own/d", "tank/a/own", "@a,5"),
 			sealed("tank/a/clone", "tank/a", "@b,6", "origin=tank/a/b@a"),

@@ -20,7 +20,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 		out.Discard = err.Error()
 		return false
 	}
-	at, why := p.bases.tokenTarget(d, t, token, out.Arrive)
+	at, why := p.bases.tokenTarget(d, t, token, out.Final)
 	if why != "" {
 		out.Discard = why
 		return false
@@ -50,7 +50,7 @@ func (p *planner) resume(d, t *zfs.Dataset, out *Dataset) bool {
 	step.Receive.Arrival.Resumed = true
 	step.Send.From = p.bases.nameOf(d, token.FromGUID)
 	out.Steps = append(out.Steps, step)
-	p.follow(d, out, at, p.req.segments(d, at.CreateTXG, out.Arrive, false), step.Send.Flags)
+	p.follow(d, out, at, p.req.segments(d, at.CreateTXG, out.Final, false), step.Send.Flags)
 	if latest, ok := t.Latest(); ok {
 		p.losses.checkNamesFree(d, t, out, latest.CreateTXG)
 	}
@@ -76,7 +76,7 @@ func (b bases) tokenTarget(d, t *zfs.Dataset, token zfs.Token, to zfs.Version) (
 		return at, fmt.Sprintf("its stream was raw, but %s is not encrypted", d.Name)
 	case at.CreateTXG > to.CreateTXG:
 		return at, fmt.Sprintf("its snapshot @%s is newer than the requested @%s", at.Name, to.Name)
-	case at.GUID != to.GUID && !b.req.Wanted(at.Name):
+	case at.GUID != to.GUID && !b.req.Selects(at.Name):
 		return at, fmt.Sprintf("its snapshot @%s is excluded", at.Name)
 	case token.FromGUID != 0 && b.nameOf(d, token.FromGUID) == "":
 		return at, fmt.Sprintf("its incremental source (GUID %d) no longer exists on the source", token.FromGUID)

@@ -51,7 +51,7 @@ func (f *findings) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
 	case f.req.Snapshot != "":
 		has := "no snapshot at all"
 		if near := nearest(d, f.req.Snapshot); len(near) > 0 {
-			has = finding.Some(near, maxEvidence)
+			has = finding.JoinFirst(near, maxEvidence)
 		}
 		hint := "name one of them"
 		if !f.req.Restore {
@@ -67,9 +67,9 @@ func (f *findings) handleNoSnapshot(d *zfs.Dataset, out *Dataset, top bool) {
 	}
 }
 
-// Wanted reports whether the patterns select a snapshot name. The final snapshot is always
+// Selects reports whether the patterns select a snapshot name. The final snapshot is always
 // sent.
-func (r *Request) Wanted(name string) bool {
+func (r *Request) Selects(name string) bool {
 	if r.patterns == nil {
 		r.patterns = &snapshotPatterns{ParsePatterns(r.IncludeSnapshots), ParsePatterns(r.OnlySnapshots), ParsePatterns(r.ExcludeSnapshots)}
 	}
@@ -83,7 +83,7 @@ type snapshotPatterns struct{ include, only, exclude Patterns }
 // arrival returns the final snapshot of a dataset.
 func (r *Request) arrival(d *zfs.Dataset) (zfs.Version, bool) {
 	for _, v := range slices.Backward(d.Versions) {
-		if v.Kind == zfs.Snapshot && (r.Snapshot == "" && r.Wanted(v.Name) || r.Snapshot != "" && v.Name == r.Snapshot) {
+		if v.Kind == zfs.Snapshot && (r.Snapshot == "" && r.Selects(v.Name) || r.Snapshot != "" && v.Name == r.Snapshot) {
 			return v, true
 		}
 	}
@@ -98,7 +98,7 @@ func (r *Request) carried(d *zfs.Dataset, to zfs.Version) []zfs.Version {
 	}
 	var out []zfs.Version
 	for _, v := range d.Versions {
-		if v.Kind == zfs.Snapshot && (v.GUID == to.GUID || v.CreateTXG < to.CreateTXG && most != 1 && r.Wanted(v.Name) && r.recentEnough(d, v)) {
+		if v.Kind == zfs.Snapshot && (v.GUID == to.GUID || v.CreateTXG < to.CreateTXG && most != 1 && r.Selects(v.Name) && r.recentEnough(d, v)) {
 			out = append(out, v)
 		}
 	}

@@ -135,9 +135,9 @@ func TestHistory(t *testing.T) {
 				require.Empty(t, p.Notes)
 			}
 			if tt.name == "rollback frees a name" {
-				require.Equal(t, []string{"vault/a@x"}, d.Clears, "ZFS would refuse the name")
+				require.Equal(t, []string{"vault/a@x"}, d.DestroyedFirst, "ZFS would refuse the name")
 			} else {
-				require.Empty(t, d.Clears)
+				require.Empty(t, d.DestroyedFirst)
 			}
 			for _, st := range d.Steps {
 				require.NotEmpty(t, st.Why)
@@ -151,7 +151,7 @@ func TestHistory(t *testing.T) {
 				_, err = zfs.ReceiveArgs(st.Receive)
 				require.NoError(t, err)
 			}
-			require.True(t, have[d.Arrive.GUID])
+			require.True(t, have[d.Final.GUID])
 		})
 	}
 }

@@ -74,7 +74,7 @@ func NeedCreated(req Request, state *State) (snapshots []string) {
 			after = base.CreateTXG
 		}
 		for _, v := range d.Versions {
-			if v.Kind == zfs.Snapshot && v.CreateTXG > after && !v.Pretended && req.Wanted(v.Name) {
+			if v.Kind == zfs.Snapshot && v.CreateTXG > after && !v.Simulated && req.Selects(v.Name) {
 				snapshots = append(snapshots, v.In(d.Name))
 			}
 		}
@@ -109,9 +109,9 @@ func NeedOrigins(req Request, state State) (source, target []string) {
 	return slices.Compact(source), slices.Compact(target)
 }
 
-// NeedInheritors reports whether the key of a copy that is an encryption root may change. The
+// NeedKeyDependents reports whether the key of a copy that is an encryption root may change. The
 // survey must then list all datasets that inherit the key.
-func NeedInheritors(req Request, s State) bool {
+func NeedKeyDependents(req Request, s State) bool {
 	root, err := TargetName(req.Source, req.Target)
 	if err != nil {
 		return false
@@ -132,8 +132,8 @@ func NeedInheritors(req Request, s State) bool {
 	return false
 }
 
-// WithSnapshot returns the full names of the snapshots named name.
-func WithSnapshot(l zfs.Listing, name string) (out []string) {
+// SnapshotsNamed returns the full names of the snapshots named name.
+func SnapshotsNamed(l zfs.Listing, name string) (out []string) {
 	for _, d := range l.Datasets {
 		for _, v := range d.Snapshots() {
 			if v.Name == name {
@@ -153,7 +153,7 @@ func Simulate(l zfs.Listing, name func(dataset string) string) zfs.Listing {
 		l.Datasets[i] = d
 		if snapshot := name(d.Name); snapshot != "" {
 			c := *d
-			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d), Pretended: true}
+			v := zfs.Version{Kind: zfs.Snapshot, Name: snapshot, GUID: ^uint64(i), CreateTXG: nextTXG(d), Simulated: true}
 			c.Versions = append(append([]zfs.Version{}, d.Versions...), v)
 			l.Datasets[i] = &c
 		}

@@ -98,7 +98,7 @@ func keys(in *Input) []finding.Finding {
 	}
 	return []finding.Finding{{
 		Host: in.Target.Name, Severity: finding.Note,
-		Summary:  "encrypted as on the source: " + finding.Some(names, 1) + "; receiving needs no key, reading needs the key of the source",
+		Summary:  "encrypted as on the source: " + finding.JoinFirst(names, 1) + "; receiving needs no key, reading needs the key of the source",
 		Evidence: "raw streams (zfs send -w), each of which creates an encryption root; a dataset with its parent's passphrase joins the parent's",
 		Remedy:   "to read it, on " + in.Target.Name + ": " + strings.Join(open, "; "),
 	}}
@@ -174,7 +174,7 @@ func holds(in *Input) []finding.Finding {
 		return nil
 	}
 	f := finding.Finding{Host: in.Source.Name, Severity: finding.Note,
-		Summary:  "holds of jobs keep snapshots that this target does not need: " + finding.Some(old, 3),
+		Summary:  "holds of jobs keep snapshots that this target does not need: " + finding.JoinFirst(old, 3),
 		Evidence: "zfs holds; the most recent common snapshot is a later one",
 	}
 	if !moved {

@@ -51,23 +51,23 @@ const (
 	segment = 1448
 )
 
-// Measured is a measured link with its additional measurements.
-type Measured struct {
+// MeasuredLink is a measured link with its additional measurements.
+type MeasuredLink struct {
 	Link
-	// More are measurements of the same link with increasing numbers of streams; empty if not
+	// MoreStreams are measurements of the same link with increasing numbers of streams; empty if not
 	// tried. The fastest shows what the path carries and what a remedy can gain.
-	More   []Link
-	Back   bool   // the transfer goes the other way
-	Failed string // why there was no data connection; then only From is set
+	MoreStreams []Link
+	Reverse     bool   // the transfer goes the other way
+	Failed      string // why there was no data connection; then only From is set
 }
 
 // checkRate finds what limits a link and how to fix it.
-func checkRate(m *Measured) []finding.Finding {
+func checkRate(m *MeasuredLink) []finding.Finding {
 	if m.Failed != "" {
 		return findings(finding.Finding{Host: m.From, Severity: finding.Fail, Summary: "cannot establish a data connection", Evidence: m.Failed,
 			Remedy: "open a port and name it: {{port-range}}\nor let the other host connect: {{dial}}"})
 	}
-	l, more := m.Link, m.More
+	l, more := m.Link, m.MoreStreams
 	f := finding.Finding{Host: l.From, Severity: finding.OK,
 		Evidence: fmt.Sprintf("%s for %.1f s; TCP_INFO: round trip %s, busy %s, of that receiver's window closed %s, send buffer full %s; %d retransmits; %s",
 			english.Plural(l.Streams, "stream", ""), l.Seconds, l.RTT.Round(10*time.Microsecond), l.Busy.Round(time.Millisecond), l.RwndLimited.Round(time.Millisecond),
@@ -98,7 +98,7 @@ func checkRate(m *Measured) []finding.Finding {
 	default:
 		f.Summary = where + ", the capacity of the network path"
 	}
-	if m.Back && f.Severity == finding.Warn {
+	if m.Reverse && f.Severity == finding.Warn {
 		f.Severity = finding.Note
 	}
 	return findings(f)
@@ -214,8 +214,8 @@ func (l Link) sufficientBuffer(rate uint64) int64 {
 // finds nothing if they are unknown.
 //
 // https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/tcp.h (tcpi_pmtu)
-func checkMTU(l *Measured) []finding.Finding {
-	if l.Back || l.PathMTU == 0 || l.MTU == 0 {
+func checkMTU(l *MeasuredLink) []finding.Finding {
+	if l.Reverse || l.PathMTU == 0 || l.MTU == 0 {
 		return nil
 	}
 	f := finding.Finding{Host: l.From, Severity: finding.OK, Summary: fmt.Sprintf("packets of up to %d bytes reach %s", l.PathMTU, l.To),
@@ -240,7 +240,7 @@ func checkMTU(l *Measured) []finding.Finding {
 
 // checkPath reports the network path of the data if it is not the first choice.
 func checkPath(in *Input) []finding.Finding {
-	w := in.Way
+	w := in.Path
 	f := finding.Finding{Host: w.Listen, Severity: finding.Note, Evidence: strings.Join(w.Rejected, "; ")}
 	remedy := []string{"open ports for the other host and name them: {{port-range LOW-HIGH}}"}
 	if w.Unroutable {

@@ -32,9 +32,9 @@ func TestWay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := soundInput()
-			in.Way = tt.way
+			in.Path = tt.way
 			var got finding.Finding
-			for _, f := range Doctor(in, func(id string) bool { return id != WayID }) {
+			for _, f := range Doctor(in, func(id string) bool { return id != PathID }) {
 				got = f
 			}
 			require.Equal(t, tt.severity, got.Severity)
@@ -46,7 +46,7 @@ func TestWay(t *testing.T) {
 				found := checks(in)
 				require.Equal(t, told, len(found) == 1, "%v", found)
 				require.Equal(t, tt.way.NoPath, len(Blocking(found, nil)) == 1)
-				require.Empty(t, Blocking(found, []string{WayID}))
+				require.Empty(t, Blocking(found, []string{PathID}))
 			}
 		})
 	}
@@ -54,10 +54,10 @@ func TestWay(t *testing.T) {
 
 func TestMTU(t *testing.T) {
 	t.Parallel()
-	judged := func(l Measured) []finding.Finding {
-		return Doctor(Input{Links: []Measured{l}}, func(id string) bool { return id != "mtu" })
+	judged := func(l MeasuredLink) []finding.Finding {
+		return Doctor(Input{Links: []MeasuredLink{l}}, func(id string) bool { return id != "mtu" })
 	}
-	l := Measured{Link: Link{From: "alpha", To: "beta", PathMTU: 1500, Interface: "eth0", MTU: 1500, PeerInterface: "eth1", PeerMTU: 1500}}
+	l := MeasuredLink{Link: Link{From: "alpha", To: "beta", PathMTU: 1500, Interface: "eth0", MTU: 1500, PeerInterface: "eth1", PeerMTU: 1500}}
 	require.Equal(t, []string{"ok mtu@alpha"}, ids(judged(l)))
 	tunnel := l
 	tunnel.PathMTU = 1420
@@ -67,22 +67,22 @@ func TestMTU(t *testing.T) {
 	jumbo.PathMTU, jumbo.MTU = 9000, 9000
 	require.Contains(t, judged(jumbo)[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
 	back := tunnel
-	back.Back = true
+	back.Reverse = true
 	require.Empty(t, judged(back), "one direction tells")
-	require.Empty(t, judged(Measured{Link: Link{PathMTU: 1500}}))
+	require.Empty(t, judged(MeasuredLink{Link: Link{PathMTU: 1500}}))
 }
 
 // TestMeasuredLinks expects that the table's limits apply to measured links. A send reports only
 // problems, and a problem of the opposite direction does not prevent it.
 func TestMeasuredLinks(t *testing.T) {
 	t.Parallel()
-	short := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network (receiver window)"}}
+	short := MeasuredLink{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network (receiver window)"}}
 	back := short
-	back.From, back.To, back.Back = "beta", "alpha", true
-	fast := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
-	failed := Measured{Link: Link{From: "alpha"}, Failed: "connection refused"}
+	back.From, back.To, back.Reverse = "beta", "alpha", true
+	fast := MeasuredLink{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
+	failed := MeasuredLink{Link: Link{From: "alpha"}, Failed: "connection refused"}
 	in := soundInput()
-	in.Links = []Measured{short, back, fast, failed}
+	in.Links = []MeasuredLink{short, back, fast, failed}
 	want := []string{"warn link@alpha", "note link@beta", "fail link@alpha"}
 	require.Equal(t, want, ids(Send(in)))
 	require.Equal(t, want, ids(Device(in)))
@@ -146,7 +146,7 @@ func TestLink(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := checkRate(&Measured{Link: tt.link, More: tt.more})[0]
+			f := checkRate(&MeasuredLink{Link: tt.link, MoreStreams: tt.more})[0]
 			require.Equal(t, tt.remedy, f.Remedy)
 			require.Contains(t, f.Summary, ", "+tt.summary)
 			require.Equal(t, map[bool]finding.Severity{true: finding.OK, false: finding.Warn}[tt.remedy == ""], f.Severity)

@@ -225,12 +225,12 @@ func features(in *Input) []finding.Finding {
 	}
 	var out []finding.Finding
 	for _, x := range streamFeatures() {
-		if source.Features[x.name] != "active" || target.FeatureOn(x.name) || x.encrypted && !in.Plan.Encrypted() {
+		if source.Features[x.name] != "active" || target.HasFeature(x.name) || x.encrypted && !in.Plan.Encrypted() {
 			continue
 		}
 		f := finding.Finding{Host: in.Target.Name, Severity: finding.Note, Summary: fmt.Sprintf("pool %s uses feature %s, which pool %s lacks: %s", source.Name, x.name, target.Name, x.what),
 			Evidence: fmt.Sprintf("zpool get feature@%s: %s on %s, %s on %s", x.name, source.Features[x.name], source.Name, cmp.Or(target.Features[x.name], "unknown"), target.Name),
-			Remedy:   target.Enabling("there", x.name)}
+			Remedy:   target.FeatureHint("there", x.name)}
 		if x.refused {
 			f.Severity = finding.Warn
 		}

@@ -24,14 +24,14 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Space is the ID of the check of the target's space, WayID of the network path.
+// Space is the ID of the check of the target's space, PathID of the network path.
 const (
-	Space = "space"
-	WayID = "way"
+	Space  = "space"
+	PathID = "way"
 )
 
-// Unread starts the summary of a check that a host's policy forbids.
-const Unread = "not checked: "
+// UncheckedPrefix starts the summary of a check that a host's policy forbids.
+const UncheckedPrefix = "not checked: "
 
 // Host is one end of a transfer.
 type Host struct {
@@ -57,10 +57,10 @@ type Input struct {
 	// of data connections.
 	RTT     time.Duration `json:"rtt_ns"`
 	Streams int           `json:"streams"`
-	// Way is the result of the search for a network path.
-	Way transport.PathSearch `json:"-"`
+	// Path is the result of the search for a network path.
+	Path transport.PathSearch `json:"-"`
 	// Links are the measured links, in order.
-	Links []Measured `json:"-"`
+	Links []MeasuredLink `json:"-"`
 	// Holds maps full names of source snapshots to hold tags; nil if not queried.
 	Holds map[string][]string `json:"holds,omitempty"`
 }
@@ -75,7 +75,7 @@ type Check struct {
 	find     func(*Input) []finding.Finding          // checks a planned transfer
 	host     func(*sysinfo.System) []finding.Finding // checks one host; System is not nil
 	way      func(*Input) []finding.Finding          // checks the network path that was found
-	link     func(*Measured) []finding.Finding       // checks a measured link
+	link     func(*MeasuredLink) []finding.Finding   // checks a measured link
 	conflict func(id string) bool                    // selects conflicts of the plan
 	device   bool                                    // also applies to device copies
 }
@@ -107,7 +107,7 @@ func transferChecks() []Check {
 // linkChecks returns the checks of the network path and of measured links.
 func linkChecks() []Check {
 	return []Check{
-		{ID: WayID, Title: "Data reaches the listening host", Needs: "a test connection to the data port", Docs: "https://www.netfilter.org/documentation/HOWTO/packet-filtering-HOWTO.html", way: checkPath, device: true},
+		{ID: PathID, Title: "Data reaches the listening host", Needs: "a test connection to the data port", Docs: "https://www.netfilter.org/documentation/HOWTO/packet-filtering-HOWTO.html", way: checkPath, device: true},
 		{ID: "link", Title: "The network is as fast as the hosts", Needs: "TCP_INFO of a measured link", Docs: tcpInfoSource, link: checkRate, device: true},
 		{ID: "mtu", Title: "Packets of the interfaces' MTU pass unfragmented", Needs: "TCP_INFO of a measured link, MTU of the interfaces", Docs: tcpInfoSource, link: checkMTU, device: true},
 	}
@@ -178,7 +178,7 @@ func (c Check) evaluate(in *Input) []finding.Finding {
 		out = c.find(in)
 	case c.host != nil:
 		out = c.evaluateHosts(in)
-	case c.way != nil && in.Way.Path != "":
+	case c.way != nil && in.Path.Path != "":
 		out = c.way(in)
 	case c.link != nil:
 		for i := range in.Links {
@@ -208,7 +208,7 @@ func (c Check) evaluateHosts(in *Input) []finding.Finding {
 		case h.System != nil:
 			found = c.host(h.System)
 		case h.UnreadReason != "":
-			found = findings(finding.Finding{Severity: finding.Note, Summary: Unread + h.UnreadReason})
+			found = findings(finding.Finding{Severity: finding.Note, Summary: UncheckedPrefix + h.UnreadReason})
 		}
 		for _, f := range found {
 			f.Host = h.Name

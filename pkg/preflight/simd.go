@@ -47,7 +47,7 @@ func fpu(s *sysinfo.System) []finding.Finding {
 	evidence := fmt.Sprintf("/proc/kallsyms: %s; ZFS %s, kernel %s", cmp.Or(strings.Join(names, ", "), "none"), s.ZFS, s.Kernel)
 	arm := strings.HasSuffix(s.Platform, "/arm64")
 	switch {
-	case s.Fletcher.Vectors():
+	case s.Fletcher.HasVectors():
 		return findings(finding.Finding{Severity: finding.OK, Summary: "ZFS uses vector registers", Evidence: "/" + s.Fletcher.Path + ": " + s.Fletcher.Raw})
 	case arm && !k.before(version{6, 2}) && s.Fletcher.Known():
 		return findings(finding.Finding{Severity: finding.Warn, Summary: fmt.Sprintf("kernel %s exports kernel_neon_begin only to GPL modules: ZFS cannot use NEON", s.Kernel),

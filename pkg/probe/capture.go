@@ -32,13 +32,13 @@ const (
 // and device names of pools.
 //
 // If brief is set, it takes a few milliseconds: it runs no programs, and reads the
-// kernel's symbols, about 100,000, only if sysinfo.SymbolsDecide.
+// kernel's symbols, about 100,000, only if sysinfo.NeedSymbols.
 func Capture(ctx context.Context, brief bool) ([]byte, error) {
 	files := map[string]string{sysinfo.Platform: runtime.GOOS + "/" + runtime.GOARCH + "\n", sysinfo.DevZFS: devZFS()}
 	root := os.DirFS("/")
 	files[sysinfo.PyZFS] = sysinfo.FindPyZFS(root) + "\n"
 	for _, pattern := range sysinfo.Sources() {
-		if pattern == sysinfo.Symbols && brief && !sysinfo.SymbolsDecide(root) {
+		if pattern == sysinfo.Symbols && brief && !sysinfo.NeedSymbols(root) {
 			continue
 		}
 		names, err := fs.Glob(root, pattern)
@@ -106,7 +106,7 @@ func read(root fs.FS, name string) string {
 	switch name {
 	case sysinfo.Symbols:
 		return filterLines(string(raw), func(f []string) string {
-			if len(f) >= 3 && sysinfo.Interesting(f[2]) {
+			if len(f) >= 3 && sysinfo.IsVectorSymbol(f[2]) {
 				return "0 " + f[1] + " " + f[2]
 			}
 			return ""

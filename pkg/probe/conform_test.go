@@ -13,15 +13,15 @@ func TestNoiseIsASource(t *testing.T) {
 	transfertest.SourceConforms(t, transfertest.Sources{Endless: func(*testing.T) transfer.Source { return Noise(time.Hour) }})
 }
 
-// TestNowhereIsASink expects Nowhere to discard its data.
-func TestNowhereIsASink(t *testing.T) {
+// TestDiscardIsASink expects Discard to discard its data.
+func TestDiscardIsASink(t *testing.T) {
 	t.Parallel()
 	stream := transfertest.Random(3_000_000)
 	transfertest.SinkConforms(t, transfertest.Sinks{
 		Stream: stream,
 		Final:  true,
 		Sink: func(*testing.T) (transfer.Sink, func() ([]byte, bool)) {
-			return Nowhere(), func() ([]byte, bool) { return stream, true }
+			return Discard(), func() ([]byte, bool) { return stream, true }
 		},
 	})
 }

@@ -90,8 +90,8 @@ func Options(streams int) transfer.Options {
 // Noise returns the source of SendNoise, for measurements without a link.
 func Noise(d time.Duration) transfer.Source { return &timedSource{data: noise(linkBlock), time: d} }
 
-// Nowhere returns a sink that discards Noise.
-func Nowhere() transfer.Sink { return &discard{received: func() uint64 { return 0 }} }
+// Discard returns a sink that discards Noise.
+func Discard() transfer.Sink { return &discard{received: func() uint64 { return 0 }} }
 
 // sendLink sends for the time d, and at least minBytes.
 func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, minBytes uint64) (transfer.Result, error) {
@@ -225,7 +225,7 @@ func netcat(ctx context.Context, d time.Duration, producer ...string) (t tally, 
 		return t, skip("nc or %s is not installed", producer[0])
 	}
 	help, _ := output(ctx, []string{"nc", "-h"}) // its exit status differs by dialect
-	dialect := sysinfo.Dialect(help)
+	dialect := sysinfo.NCDialect(help)
 	t.note = "nc is " + dialect
 	port, err := freePort()
 	if err != nil {

@@ -57,7 +57,7 @@ type Job struct {
 	Source string `toml:"source"`
 	// Recursive includes the descendants of Source.
 	Recursive bool `toml:"recursive,omitempty"`
-	Choice
+	Selection
 
 	// Schedule is in the syntax of systemd's OnCalendar=, "" = manual runs only.
 	Schedule string `toml:"schedule,omitempty"`
@@ -112,12 +112,12 @@ type Snapshots struct {
 	SkipUnchanged bool `toml:"skip_unchanged,omitempty"`
 	// Adopt are patterns (see plan.Pattern) of the names of foreign snapshots.
 	Adopt []string `toml:"adopt,omitempty"`
-	Sent
+	SnapshotLimits
 }
 
-// Sent selects snapshots to send. The fields are combined; the most recent snapshot is always
+// SnapshotLimits selects snapshots to send. The fields are combined; the most recent snapshot is always
 // sent.
-type Sent struct {
+type SnapshotLimits struct {
 	// Newest is the number of most recent snapshots; 0 = all.
 	Newest int `toml:"newest,omitempty"`
 	// Since is the maximum age by the source's clock; 0 = unlimited.
@@ -126,9 +126,9 @@ type Sent struct {
 	LatestOnly bool `toml:"latest_only,omitempty"`
 }
 
-// Choice selects datasets of a job, or of a target, among the source and its descendants.
-type Choice struct {
-	// Include and Exclude are patterns (see Selects); empty Include means all.
+// Selection selects datasets of a job, or of a target, among the source and its descendants.
+type Selection struct {
+	// Include and Exclude are patterns (see SelectsName); empty Include means all.
 	Include []string `toml:"include,omitempty"`
 	Exclude []string `toml:"exclude,omitempty"`
 	// Property is NAME=VALUE, or NAME, of a user property that is set or inherited; "" = no
@@ -146,8 +146,8 @@ type Target struct {
 	// To is "[[user@]host:]dataset". If it is a pool, or ends in "/", zxfer appends the source's
 	// path without its pool.
 	To string `toml:"to"`
-	// Choice excludes more of the job's datasets.
-	Choice
+	// Selection excludes more of the job's datasets.
+	Selection
 	// Snapshots narrows the job's scope.
 	Snapshots TargetSnapshots `toml:"snapshots,omitempty"`
 	// Retention applies to the target; nil keeps everything.
@@ -170,8 +170,8 @@ type Target struct {
 type TargetSnapshots struct {
 	// Only are patterns of names; empty means all.
 	Only []string `toml:"only,omitempty"`
-	// Sent replaces the job's if it is not zero.
-	Sent
+	// SnapshotLimits replaces the job's if it is not zero.
+	SnapshotLimits
 }
 
 // Properties configures the properties of a target's datasets.
@@ -222,7 +222,7 @@ type Drill struct {
 	// jobs, not in targets.
 	Schedule string `toml:"schedule,omitempty"`
 	// Sample is the part of the files to read; 0 = all.
-	Sample Share `toml:"sample,omitempty"`
+	Sample Fraction `toml:"sample,omitempty"`
 	// Command runs in the clone, on the copy's host, as an argument list without a shell. Exit
 	// code 0 means that the data is good.
 	Command []string `toml:"command,omitempty"`
@@ -234,8 +234,8 @@ type Drill struct {
 	KeyFile string `toml:"key_file,omitempty"`
 }
 
-// Tries returns Retries or its default.
-func (j *Job) Tries() int { return valueOr(j.Retries, transport.Retries) }
+// RetriesOrDefault returns Retries or its default.
+func (j *Job) RetriesOrDefault() int { return valueOr(j.Retries, transport.Retries) }
 
 func valueOr(n *int, fallback int) int {
 	if n == nil {
@@ -262,14 +262,16 @@ func (j *Job) TransferTo(t *Target) *Transfer {
 	return &j.Transfer
 }
 
-// SentTo returns the selection of snapshots for a target.
-func (j *Job) SentTo(t *Target) Sent { return cmp.Or(t.Snapshots.Sent, j.Snapshots.Sent) }
+// SnapshotLimitsOf returns the selection of snapshots for a target.
+func (j *Job) SnapshotLimitsOf(t *Target) SnapshotLimits {
+	return cmp.Or(t.Snapshots.SnapshotLimits, j.Snapshots.SnapshotLimits)
+}
 
 // FirstAt returns the history to send for a dataset that is new on the target.
 func (j *Job) FirstAt(t *Target) plan.First { return cmp.Or(t.First, j.First, plan.FirstAll) }
 
-// Begin overrides First of the job and of its targets; "" changes nothing.
-func (j *Job) Begin(first plan.First) {
+// OverrideFirst overrides First of the job and of its targets; "" changes nothing.
+func (j *Job) OverrideFirst(first plan.First) {
 	if first == "" {
 		return
 	}
@@ -297,7 +299,7 @@ func (j *Job) DrillSchedule() string {
 	return j.Drill.Schedule
 }
 
-// Drills reports whether the job file configures drills.
-func (j *Job) Drills() bool {
+// HasDrills reports whether the job file configures drills.
+func (j *Job) HasDrills() bool {
 	return j.Drill != nil || slices.ContainsFunc(j.Targets, func(t Target) bool { return t.Drill != nil })
 }

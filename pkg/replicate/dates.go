@@ -16,17 +16,17 @@ type History struct {
 	Seen uint64 `json:"seen"`
 	// Kept is Seen at the last run that completed its pruning.
 	Kept uint64 `json:"kept,omitempty"`
-	// Left lists the snapshots that this run decided to destroy, by createtxg. If one still
+	// ToDestroy lists the snapshots that this run decided to destroy, by createtxg. If one still
 	// exists, it had a hold or a clone.
-	Left    []uint64 `json:"left,omitempty"`
-	pending []uint64 // snapshots to destroy in this run
+	ToDestroy []uint64 `json:"left,omitempty"`
+	pending   []uint64 // snapshots to destroy in this run
 	// Dates holds replacement dates by createtxg, in Unix seconds, or untrusted. Snapshots that
 	// count by their own date have no entry, and entries of destroyed snapshots are dropped.
 	Dates map[uint64]int64 `json:"dates,omitempty"`
-	// Pace is the usual interval between snapshots in seconds; 0 = unknown. Faster is the time, in
+	// Interval is the usual interval between snapshots in seconds; 0 = unknown. FasterSince is the time, in
 	// Unix seconds, at which shorter intervals were first seen; 0 = none.
-	Pace   int64 `json:"pace,omitempty"`
-	Faster int64 `json:"faster,omitempty"`
+	Interval    int64 `json:"pace,omitempty"`
+	FasterSince int64 `json:"faster,omitempty"`
 }
 
 // untrusted marks a snapshot in Dates whose date is ignored.
@@ -41,7 +41,7 @@ const maxClockAhead = time.Hour
 const maxBackdating = 10 * time.Minute
 
 // Complete records that a run completed its pruning.
-func (h *History) Complete() { h.Kept, h.Left = h.Seen, h.pending }
+func (h *History) Complete() { h.Kept, h.ToDestroy = h.Seen, h.pending }
 
 // ForDataset returns h, or a new history if h is nil or of another dataset.
 func (h *History) ForDataset(dataset uint64) *History {
@@ -107,7 +107,7 @@ func (h *History) trustedPoints(points []Point, now time.Time) (trusted []Point)
 	return trusted
 }
 
-// limitRate updates Pace. Longer intervals count immediately. Shorter ones count after half of the
+// limitRate updates Interval. Longer intervals count immediately. Shorter ones count after half of the
 // time that last snapshots take at the old pace.
 func (h *History) limitRate(trusted []Point, last int, now time.Time) {
 	if last == 0 || len(trusted) < 3 {
@@ -121,19 +121,19 @@ func (h *History) limitRate(trusted []Point, last int, now time.Time) {
 	slices.Sort(gaps)
 	usual := gaps[len(gaps)/2]
 	switch {
-	case usual >= h.Pace-h.Pace/4:
-		h.Pace, h.Faster = max(h.Pace, usual), 0
-	case h.Faster == 0:
-		h.Faster = now.Unix()
-	case now.Unix()-h.Faster >= h.minAge(last):
-		h.Pace, h.Faster = usual, 0
+	case usual >= h.Interval-h.Interval/4:
+		h.Interval, h.FasterSince = max(h.Interval, usual), 0
+	case h.FasterSince == 0:
+		h.FasterSince = now.Unix()
+	case now.Unix()-h.FasterSince >= h.minAge(last):
+		h.Interval, h.FasterSince = usual, 0
 	}
 }
 
 // minAge returns the minimum time in seconds that snapshots stay among the newest last: half of the
 // time that it took to take as many. A sender therefore cannot push out old snapshots with many
 // new ones.
-func (h *History) minAge(last int) int64 { return int64(last) * h.Pace / 2 }
+func (h *History) minAge(last int) int64 { return int64(last) * h.Interval / 2 }
 
 // byOrder returns the points sorted from oldest to newest.
 func byOrder(points []Point) []Point {

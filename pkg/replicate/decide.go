@@ -50,16 +50,16 @@ type Decision struct {
 	Prunings []*Pruning
 	// Bookmarks are stale bookmarks of the job.
 	Bookmarks []string
-	// Ask lists, by side, adopted snapshots whose creation time is needed. Until RunState.Created
+	// NeedCreated lists, by side, adopted snapshots whose creation time is needed. Until RunState.Created
 	// has it, the side has no Pruning.
-	Ask map[string][]string
+	NeedCreated map[string][]string
 }
 
 // Decide returns the actions that follow from v. It does not modify v. Each stage returns the
 // input of the next ones: pairs of datasets and copies, changes of holds, needed versions, sides to
 // prune. If a target is missing, Decide returns no action.
 func Decide(v *RunState) *Decision {
-	d := &Decision{Ask: map[string][]string{}}
+	d := &Decision{NeedCreated: map[string][]string{}}
 	if len(v.Targets) < len(v.Job.Targets) {
 		return d
 	}
@@ -75,7 +75,7 @@ func Decide(v *RunState) *Decision {
 	d.Bookmarks = needed.staleBookmarks(v.Job.Name, v.Source.Datasets)
 	for _, s := range v.sides(pairs, needed) {
 		if p, ask := s.prune(); len(ask) > 0 {
-			d.Ask[s.name] = ask
+			d.NeedCreated[s.name] = ask
 		} else {
 			d.Prunings = append(d.Prunings, p)
 		}
@@ -102,7 +102,7 @@ func (v *RunState) pairs(t *TargetState) (all []*pair) {
 	for i := range t.Arrived {
 		sent[t.Arrived[i].Source] = &t.Arrived[i]
 	}
-	for _, d := range v.To(t.Name) {
+	for _, d := range v.DatasetsFor(t.Name) {
 		p := &pair{target: t, source: d, copied: copies[t.CopyOf(v.Root, d.Name)], sent: sent[d.Name], known: &CopyState{}}
 		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
 			p.known = known.Targets[t.Name]

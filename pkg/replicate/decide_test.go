@@ -210,7 +210,7 @@ func TestDecidePrunings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := Decide(tt.view())
-			require.Empty(t, d.Ask)
+			require.Empty(t, d.NeedCreated)
 			require.Len(t, d.Prunings, 1)
 			require.Equal(t, tt.side, d.Prunings[0].Side)
 			require.Equal(t, tt.remove, d.Prunings[0].Remove)
@@ -231,10 +231,10 @@ func TestDecideWaits(t *testing.T) {
 	v.Created = nil
 	d := Decide(v)
 	require.Empty(t, d.Prunings)
-	require.Equal(t, map[string][]string{SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.Ask)
+	require.Equal(t, map[string][]string{SourceSide: {"tank@1", "tank@2", "tank@3"}}, d.NeedCreated)
 	v.QueryErrors = map[string]error{SourceSide: errors.New("it is away")}
 	d = Decide(v)
-	require.Empty(t, d.Ask)
+	require.Empty(t, d.NeedCreated)
 	require.Empty(t, d.Prunings[0].Remove)
 	require.ErrorContains(t, d.Prunings[0].Failed(), "it is away")
 	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "it is to be looked at again")
@@ -257,14 +257,14 @@ func TestDecideLooksOnce(t *testing.T) {
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]
 	require.Empty(t, p.Remove)
-	v.State.Learn(p)
+	v.State.RecordPruning(p)
 	v.Created = nil
 	d := Decide(v)
-	require.Empty(t, d.Ask)
+	require.Empty(t, d.NeedCreated)
 	require.Empty(t, d.Prunings[0].Results)
 	require.Equal(t, 2, d.Prunings[0].Kept)
 	v.Source = parseListing("tank@1 @2 @3")
-	require.NotEmpty(t, Decide(v).Ask)
+	require.NotEmpty(t, Decide(v).NeedCreated)
 }
 
 func TestDecideBookmarks(t *testing.T) {

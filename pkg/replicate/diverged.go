@@ -75,7 +75,7 @@ func (v *Survey) AllowRename(t *Target, r *plan.Request) {
 	}
 	r.Owned = maps.Clone(r.Copies)
 	sent := v.UnchangedAt(t.Name)
-	for _, d := range v.To(t.Name) {
+	for _, d := range v.DatasetsFor(t.Name) {
 		sent = append(sent, d.Name)
 	}
 	for _, source := range sent { // also the parents, which no run sent
@@ -95,7 +95,7 @@ func (v *Survey) AllowRename(t *Target, r *plan.Request) {
 // addRenamed adds the copies that were renamed and not yet replaced to a request.
 func (v *Survey) addRenamed(t *Target, r *plan.Request) {
 	r.RenamedBefore = map[string]bool{}
-	for _, d := range v.To(t.Name) {
+	for _, d := range v.DatasetsFor(t.Name) {
 		copied, arrived := t.CopyOf(v.Root, d.Name), time.Time{}
 		if known := v.State.Datasets[d.Name]; known != nil && known.Targets[t.Name] != nil {
 			arrived = known.Targets[t.Name].Success
@@ -115,7 +115,7 @@ func (v *Survey) AddExcluded(t *Target, r *plan.Request) {
 	for _, d := range v.All {
 		r.ExcludedDatasets[d.Name] = d
 	}
-	for _, d := range v.To(t.Name) {
+	for _, d := range v.DatasetsFor(t.Name) {
 		delete(r.ExcludedDatasets, d.Name)
 	}
 	for _, name := range v.UnchangedAt(t.Name) {

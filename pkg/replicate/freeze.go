@@ -15,7 +15,7 @@ import (
 // taken.
 type Freeze struct {
 	freeze.Spec
-	// Datasets are patterns of the application's datasets (see Selects); empty means all.
+	// Datasets are patterns of the application's datasets (see SelectsName); empty means all.
 	Datasets []string `toml:"datasets,omitempty"`
 	// Timeout is the maximum time that it stays frozen; 0 = 30 seconds.
 	Timeout Duration `toml:"timeout,omitempty"`
@@ -27,7 +27,7 @@ type Freeze struct {
 // spec returns the request to the host, with the default timeout filled in.
 func (z *Freeze) spec() freeze.Spec {
 	s := z.Spec
-	s.Within = cmp.Or(time.Duration(z.Timeout), freeze.DefaultWithin)
+	s.Timeout = cmp.Or(time.Duration(z.Timeout), freeze.DefaultTimeout)
 	return s
 }
 
@@ -40,7 +40,7 @@ func (z *Freeze) covers(source, dataset string) bool {
 // UnmatchedFreeze is a freeze with a pattern that matches no dataset. To freeze the rest would
 // freeze only a part of the application.
 type UnmatchedFreeze struct {
-	freeze.Wanted
+	freeze.Application
 	Error string
 }
 
@@ -74,10 +74,10 @@ func (f freezeSet) addPartners(changed map[string]bool) {
 
 // of returns the freezes for snapshots, given by full name, and the freezes with a pattern that
 // matches none of the job's datasets.
-func (f freezeSet) of(snapshots, datasets []string) (out []freeze.Wanted, unmatched []UnmatchedFreeze) {
+func (f freezeSet) of(snapshots, datasets []string) (out []freeze.Application, unmatched []UnmatchedFreeze) {
 	for i := range f.all {
 		z := &f.all[i]
-		w := freeze.Wanted{Spec: z.spec(), Required: z.OnFailure != "continue"}
+		w := freeze.Application{Spec: z.spec(), Required: z.OnFailure != "continue"}
 		for _, full := range snapshots {
 			if dataset, _, _ := strings.Cut(full, "@"); z.covers(f.root, dataset) {
 				w.Datasets = append(w.Datasets, dataset)

@@ -249,18 +249,18 @@ func (inv *Inventory) Patterns() (out []string) {
 	return out
 }
 
-// Reach returns a host's address, [user@]HOST, and its remote shell, "" for ssh. An unknown host
+// AddressOf returns a host's address, [user@]HOST, and its remote shell, "" for ssh. An unknown host
 // is reached by its name.
-func (inv *Inventory) Reach(name string) (address, rsh string) {
+func (inv *Inventory) AddressOf(name string) (address, rsh string) {
 	if m := inv.member(name); m != nil {
 		return m.address, m.rsh
 	}
 	return name, ""
 }
 
-// Named resolves a name to the hosts and patterns of a group, or to one host. It returns false for
+// Resolve resolves a name to the hosts and patterns of a group, or to one host. It returns false for
 // unknown names and for addresses.
-func (inv *Inventory) Named(name string) (hosts, patterns []string, found bool) {
+func (inv *Inventory) Resolve(name string) (hosts, patterns []string, found bool) {
 	for _, g := range inv.groups {
 		if g.table.Name == name {
 			return g.names, g.patterns, true

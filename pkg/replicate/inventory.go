@@ -267,10 +267,10 @@ func (inv *Inventory) namesElsewhere(job map[string]any) (out []string) {
 }
 
 // Has reports whether any host has a job with that name.
-func (f *File) Has(name string) bool { return f.Find(name) != nil || f.Elsewhere(name) }
+func (f *File) Has(name string) bool { return f.Find(name) != nil || f.OnOtherHosts(name) }
 
-// Elsewhere reports whether only other hosts have a job with that name.
-func (f *File) Elsewhere(name string) bool {
+// OnOtherHosts reports whether only other hosts have a job with that name.
+func (f *File) OnOtherHosts(name string) bool {
 	return f.Find(name) == nil && slices.Contains(f.elsewhere, name)
 }
 

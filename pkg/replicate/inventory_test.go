@@ -29,9 +29,9 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.False(t, home.Recursive, "the job's false over the template's true")
 	require.Equal(t, &Grid{Last: 10, Hourly: 36}, home.Retention)
 	require.Equal(t, "zxfer_{job}_%Y-%m-%d_%H:%M:%S", home.Snapshots.Take, "{job} is the naming's to fill in")
-	require.True(t, f.Elsewhere("pg"))
-	require.True(t, f.Elsewhere("bare-db09"))
-	require.False(t, f.Elsewhere("home"))
+	require.True(t, f.OnOtherHosts("pg"))
+	require.True(t, f.OnOtherHosts("bare-db09"))
+	require.False(t, f.OnOtherHosts("home"))
 	require.True(t, f.Has("home"))
 	require.False(t, f.Has("gone"))
 
@@ -64,7 +64,7 @@ func TestAHostTakesItsPart(t *testing.T) {
 	for host, want := range map[string][2]string{
 		"web1": {"root@web1.example.org", ""}, "web-far": {"root@web-far.example.org", ""}, "db10": {"db10", "ssh -p 2222"}, "else.org": {"else.org", ""},
 	} {
-		address, rsh := inv.Reach(host)
+		address, rsh := inv.AddressOf(host)
 		require.Equal(t, want, [2]string{address, rsh}, host)
 	}
 	_, err = inv.For("web4")

@@ -15,8 +15,8 @@ type Mirror struct {
 	Gone Grace `toml:"gone,omitempty"`
 }
 
-// AtMost returns Limit or its default.
-func (m *Mirror) AtMost() int { return valueOr(m.Limit, defaultPruneLimit) }
+// LimitOrDefault returns Limit or its default.
+func (m *Mirror) LimitOrDefault() int { return valueOr(m.Limit, defaultPruneLimit) }
 
 // MirrorsSnapshots reports whether the mirror destroys snapshots. A retention grid replaces that.
 func (t *Target) MirrorsSnapshots() bool { return t.Mirror != nil && t.Retention == nil }
@@ -75,8 +75,8 @@ func (s *side) checkMirror(p *Pruning, c *candidate, deleted int) *PruneResult {
 	case of != c.source.GUID:
 		result.Original = 0
 		p.refuse("%s was recreated or restored, and lacks %s that its copy has", c.source.Name, count)
-	case deleted > s.mirror.AtMost():
-		p.refuse("%s of %s were deleted on the source, but mirror.limit is %d per run", count, c.dataset.Name, s.mirror.AtMost())
+	case deleted > s.mirror.LimitOrDefault():
+		p.refuse("%s of %s were deleted on the source, but mirror.limit is %d per run", count, c.dataset.Name, s.mirror.LimitOrDefault())
 	}
 	return result
 }

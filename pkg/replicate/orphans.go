@@ -147,13 +147,13 @@ func (s *side) destroyOrphans(p *Pruning) {
 		}
 		p.Datasets, p.OrphanRequests = append(p.Datasets, d.Name), append(p.OrphanRequests, remove)
 	}
-	if n := len(p.Datasets); n > s.mirror.AtMost() && !s.noLimit {
-		p.refuse("%s were deleted on the source, but mirror.limit is %d per run", english.Plural(n, "dataset", ""), s.mirror.AtMost())
+	if n := len(p.Datasets); n > s.mirror.LimitOrDefault() && !s.noLimit {
+		p.refuse("%s were deleted on the source, but mirror.limit is %d per run", english.Plural(n, "dataset", ""), s.mirror.LimitOrDefault())
 	}
 }
 
-// Overdue returns the orphans of a target whose grace period is over.
-func (v *Survey) Overdue(t *Target) (all []*Orphan) {
+// OverdueOrphans returns the orphans of a target whose grace period is over.
+func (v *Survey) OverdueOrphans(t *Target) (all []*Orphan) {
 	for _, g := range v.State.OrphansAt(t.Name) {
 		if t.MirrorsDatasets() && v.Job.Recursive && g.GUID != 0 && !g.SourceReplaced && strings.HasPrefix(g.Source, v.Root+"/") && g.Waited >= time.Duration(t.Mirror.Gone) {
 			all = append(all, g)
@@ -187,7 +187,7 @@ func (s *side) keepReason(d *zfs.Dataset, planned map[string]bool) string {
 	switch {
 	case d.ResumeToken() != "" || d.Inconsistent():
 		return "a receive into it was interrupted"
-	case len(d.Snapshots()) > 0 && d.WrittenTo():
+	case len(d.Snapshots()) > 0 && d.Modified():
 		return "it was modified since its most recent snapshot"
 	}
 	return ""

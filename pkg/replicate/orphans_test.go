@@ -114,13 +114,13 @@ func TestUpdateOrphans(t *testing.T) {
 		require.Equal(t, []*Orphan{other}, v.State.OrphansAt("far"), name)
 		require.Equal(t, tt.kept, len(v.State.OrphansAt("near")) == 1, name)
 		require.Equal(t, tt.waited, tt.gone.Waited, name)
-		require.Empty(t, v.Overdue(target), name)
+		require.Empty(t, v.OverdueOrphans(target), name)
 		tt.gone.Waited = 4*24*time.Hour - 1
-		require.Empty(t, v.Overdue(target), name)
+		require.Empty(t, v.OverdueOrphans(target), name)
 		tt.gone.Waited++
-		require.Equal(t, tt.overdue, len(v.Overdue(target)) == 1, name)
+		require.Equal(t, tt.overdue, len(v.OverdueOrphans(target)) == 1, name)
 		v.Job.Recursive = false
-		require.Empty(t, v.Overdue(target), name)
+		require.Empty(t, v.OverdueOrphans(target), name)
 		v.State.DropOrphan("near", "vault/t/a")
 		require.Equal(t, []*Orphan{other}, v.State.Orphans, name)
 	}

@@ -15,8 +15,8 @@ import (
 // or something is wrong.
 const defaultPruneLimit = 100
 
-// PruneAtMost returns PruneLimit or its default.
-func (j *Job) PruneAtMost() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
+// PruneLimitOrDefault returns PruneLimit or its default.
+func (j *Job) PruneLimitOrDefault() int { return valueOr(j.PruneLimit, defaultPruneLimit) }
 
 // side is the source or a target, as the input of pruning.
 type side struct {
@@ -66,7 +66,7 @@ func (v *RunState) sides(pairs []*pair, needed needs) (all []*side) {
 			continue
 		}
 		s := add(t.Name, t.Retention)
-		s.mirror, s.overdue, s.orphans = t.Mirror, v.Overdue(t.Target), v.DueOrphans[t.Name]
+		s.mirror, s.overdue, s.orphans = t.Mirror, v.OverdueOrphans(t.Target), v.DueOrphans[t.Name]
 		for _, p := range pairs {
 			if p.target == t && p.copied != nil {
 				c := candidate{source: p.source, dataset: p.copied, state: stateOf(p.source), protected: p.protected()}
@@ -132,7 +132,7 @@ func (s *side) applyGrid(p *Pruning) (ask []string) {
 func (s *side) pruneOne(p *Pruning, c *candidate) *PruneResult {
 	past, name := *c.state.Histories[s.name].ForDataset(c.dataset.GUID), c.dataset.Name
 	found := s.grid.Prunable(c.dataset, s.scope, s.created[name], c.protected, &past, s.now)
-	if limit := s.job.PruneAtMost(); found.OverLimit > limit && !s.noLimit {
+	if limit := s.job.PruneLimitOrDefault(); found.OverLimit > limit && !s.noLimit {
 		p.refuse("retention would unexpectedly destroy %s of %s, but prune_limit is %d per run",
 			english.Plural(found.OverLimit, "snapshot", ""), name, limit)
 	}

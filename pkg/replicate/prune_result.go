@@ -82,8 +82,8 @@ func (p *Pruning) Complete() {
 	}
 }
 
-// Learn saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
-func (s *State) Learn(p *Pruning) {
+// RecordPruning saves the new knowledge of p in the state. It does not depend on whether Remove succeeds.
+func (s *State) RecordPruning(p *Pruning) {
 	for source, l := range p.Results {
 		known := s.Dataset(source)
 		if l.History != nil {

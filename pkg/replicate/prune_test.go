@@ -88,7 +88,7 @@ func TestPruneLooksAgain(t *testing.T) {
 		v := newRunState(t, parseListing("tank@1 @2"), settings).withTarget(parseListing("vault/t@1 @2"))
 		p := Decide(v).Prunings[0]
 		require.Empty(t, p.Remove)
-		v.State.Learn(p)
+		v.State.RecordPruning(p)
 		tt.change(v)
 		v.Created[SourceSide] = snapshotTimes(v.Source)
 		require.Equal(t, tt.looks, Decide(v).Prunings[0].Results["tank"] != nil, name)
@@ -118,16 +118,16 @@ func TestLearn(t *testing.T) {
 	t.Parallel()
 	past := &History{Dataset: 7, Seen: 9}
 	s := &State{Datasets: map[string]*DatasetState{}}
-	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
-	s.Learn(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
+	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {History: past, Fingerprint: "p", Original: 5}}})
+	s.RecordPruning(&Pruning{Side: "far", Results: map[string]*PruneResult{"tank": {Fingerprint: "q"}}})
 	known := s.Datasets["tank"]
 	require.Equal(t, map[string]*History{"near": past}, known.Histories)
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
-	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
+	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {}}})
 	require.Equal(t, map[string]string{"near": "p", "far": "q"}, known.Pruned)
 	require.EqualValues(t, 5, s.Copy("tank", "near").OriginalGUID)
-	s.Learn(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
+	s.RecordPruning(&Pruning{Side: "near", Results: map[string]*PruneResult{"tank": {Waiting: true}}})
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
@@ -138,7 +138,7 @@ func TestDone(t *testing.T) {
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
 	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Complete()
 	require.EqualValues(t, 9, done.Kept)
-	require.Equal(t, []uint64{4}, done.Left)
+	require.Equal(t, []uint64{4}, done.ToDestroy)
 	require.Zero(t, waiting.Kept)
 }
 

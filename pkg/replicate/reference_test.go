@@ -192,7 +192,7 @@ func keyTypes() map[string]map[string]string {
 			switch {
 			case of == reflect.TypeFor[Duration](), of == reflect.TypeFor[Grace]():
 				out[table][key] = "time span"
-			case of == reflect.TypeFor[Share]():
+			case of == reflect.TypeFor[Fraction]():
 				out[table][key] = "percentage"
 			case of.Kind() == reflect.Map:
 				out[table][key] = "table"

@@ -55,7 +55,7 @@ func (g *Grid) Prunable(d *zfs.Dataset, s *Scope, created map[string]time.Time, 
 	latest, _ := d.Latest()
 	destroy := map[string]bool{}
 	left := map[uint64]bool{}
-	for _, order := range h.Left {
+	for _, order := range h.ToDestroy {
 		left[order] = true
 	}
 	h.pending = nil

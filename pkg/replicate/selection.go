@@ -9,17 +9,17 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// Takes reports whether a dataset at or below the job's source is selected, by name and by
+// Selects reports whether a dataset at or below the job's source is selected, by name and by
 // property.
-func (c *Choice) Takes(source string, d *zfs.Dataset) bool {
-	return c.Selects(source, d.Name) && c.hasProperty(d)
+func (c *Selection) Selects(source string, d *zfs.Dataset) bool {
+	return c.SelectsName(source, d.Name) && c.hasProperty(d)
 }
 
-// Selects reports whether the name of a dataset at or below the job's source is selected. A shell
+// SelectsName reports whether the name of a dataset at or below the job's source is selected. A shell
 // pattern without "/" matches the last component at any depth. One with "/" matches the path
 // relative to the source. Both also match descendants. A regular expression ("re:") is searched in
 // the relative path of each dataset. "." matches only the source itself.
-func (c *Choice) Selects(source, dataset string) bool {
+func (c *Selection) SelectsName(source, dataset string) bool {
 	if dataset != source && !strings.HasPrefix(dataset, source+"/") {
 		return false
 	}
@@ -65,7 +65,7 @@ func matchesAny(patterns []string, below string) bool {
 // hasProperty reports whether a dataset has the property. If only NAME is given, any value counts
 // except those that mean "no". As in zfs_autobackup, "child" selects only descendants, and
 // "parent" only the dataset itself.
-func (c *Choice) hasProperty(d *zfs.Dataset) bool {
+func (c *Selection) hasProperty(d *zfs.Dataset) bool {
 	name, value, valued := strings.Cut(c.Property, "=")
 	if name == "" {
 		return true
@@ -85,22 +85,22 @@ func (c *Choice) hasProperty(d *zfs.Dataset) bool {
 	return !slices.Contains([]string{"", "-", "false", "off", "no"}, p.Value)
 }
 
-// Named reports whether a target takes a dataset by its name alone, without a property.
-func (j *Job) Named(t *Target, source, dataset string) bool {
-	return j.Property == "" && t.Property == "" && j.Selects(source, dataset) && t.Selects(source, dataset)
+// SelectsByName reports whether a target takes a dataset by its name alone, without a property.
+func (j *Job) SelectsByName(t *Target, source, dataset string) bool {
+	return j.Property == "" && t.Property == "" && j.SelectsName(source, dataset) && t.SelectsName(source, dataset)
 }
 
 // UserProperties returns the properties that select datasets of a job and its targets.
 func (j *Job) UserProperties() []string {
 	var out []string
-	add := func(c *Choice) {
+	add := func(c *Selection) {
 		if name, _, _ := strings.Cut(c.Property, "="); name != "" && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
-	add(&j.Choice)
+	add(&j.Selection)
 	for i := range j.Targets {
-		add(&j.Targets[i].Choice)
+		add(&j.Targets[i].Selection)
 	}
 	return out
 }

@@ -41,8 +41,8 @@ func TestSelects(t *testing.T) {
 		{[]string{"vm*"}, []string{"scratch"}, "tank/vm1/scratch", false},
 	}
 	for _, tt := range tests {
-		j := &Choice{Include: tt.include, Exclude: tt.exclude}
-		require.Equal(t, tt.want, j.Selects("tank", tt.dataset), "%+v", tt)
+		j := &Selection{Include: tt.include, Exclude: tt.exclude}
+		require.Equal(t, tt.want, j.SelectsName("tank", tt.dataset), "%+v", tt)
 	}
 }
 
@@ -81,9 +81,9 @@ func TestTakes(t *testing.T) {
 		{"", d("off", "local"), true},
 	}
 	for _, tt := range tests {
-		require.Equal(t, tt.want, (&Choice{Property: tt.property}).Takes("tank", tt.d), "%+v", tt)
+		require.Equal(t, tt.want, (&Selection{Property: tt.property}).Selects("tank", tt.d), "%+v", tt)
 	}
-	require.False(t, (&Choice{Property: "my:job", Exclude: []string{"a"}}).Takes("tank", d("true", "local")))
-	j := Job{Choice: Choice{Property: "my:job=x"}, Targets: []Target{{Choice: Choice{Property: "my:job"}}, {Choice: Choice{Property: "my:b"}}, {}}}
+	require.False(t, (&Selection{Property: "my:job", Exclude: []string{"a"}}).Selects("tank", d("true", "local")))
+	j := Job{Selection: Selection{Property: "my:job=x"}, Targets: []Target{{Selection: Selection{Property: "my:job"}}, {Selection: Selection{Property: "my:b"}}, {}}}
 	require.Equal(t, []string{"my:job", "my:b"}, j.UserProperties())
 }

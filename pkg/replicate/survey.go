@@ -32,21 +32,21 @@ type Survey struct {
 
 // Choose sets Source to the datasets in All that the job takes, and fills Excluded.
 func (v *Survey) Choose() {
-	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Takes(v.Root, d) })
+	v.Source.Datasets = slices.DeleteFunc(slices.Clone(v.All), func(d *zfs.Dataset) bool { return !v.Job.Selects(v.Root, d) })
 	v.Excluded = map[string]map[string]bool{}
 	for i := range v.Job.Targets {
 		t := &v.Job.Targets[i]
 		v.Excluded[t.Name] = map[string]bool{}
 		for _, d := range v.Source.Datasets {
-			if !t.Takes(v.Root, d) {
+			if !t.Selects(v.Root, d) {
 				v.Excluded[t.Name][d.Name] = true
 			}
 		}
 	}
 }
 
-// To returns the datasets of Source that a target takes.
-func (v *Survey) To(target string) []*zfs.Dataset {
+// DatasetsFor returns the datasets of Source that a target takes.
+func (v *Survey) DatasetsFor(target string) []*zfs.Dataset {
 	without := v.Excluded[target]
 	if len(without) == 0 {
 		return v.Source.Datasets
@@ -83,7 +83,7 @@ func (t *Target) CopyOf(root, source string) string {
 // copy under another name.
 func (v *Survey) CopiesToList(t *Target) []string {
 	var out []string
-	for _, d := range v.To(t.Name) {
+	for _, d := range v.DatasetsFor(t.Name) {
 		if v.Scope.Count(d) == 0 {
 			continue
 		}
@@ -100,8 +100,8 @@ func (v *Survey) CopiesToList(t *Target) []string {
 
 // DueSnapshots are the snapshots that a run takes.
 type DueSnapshots struct {
-	Names  []string        // full names
-	Frozen []freeze.Wanted // applications to freeze for them
+	Names  []string             // full names
+	Frozen []freeze.Application // applications to freeze for them
 	// Unmatched are applications that cannot be frozen, because a pattern matches no dataset.
 	Unmatched []UnmatchedFreeze
 }

@@ -87,7 +87,7 @@ func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*Unchang
 		out[name] = before[name]
 	}
 	for _, d := range v.Source.Datasets {
-		if open[d.Name] || d.Inconsistent() || !showsChanges(d, v.Source.Began) {
+		if open[d.Name] || d.Inconsistent() || !showsChanges(d, v.Source.Started) {
 			continue
 		}
 		s := &UnchangedCache{Source: fingerprint(d, 0), Targets: map[string]string{}}
@@ -106,7 +106,7 @@ func CacheUnchanged(v *RunState, prunings []*Pruning, before map[string]*Unchang
 func (s *UnchangedCache) addCopies(copies []*pair) bool {
 	for _, p := range copies {
 		if p.target.Failed || p.copied == nil || p.sent == nil || p.sent.Sent || p.known.Moving ||
-			p.known.BaseGUID != p.sent.Newest.GUID || p.copied.ResumeToken() != "" || !showsChanges(p.copied, p.target.Listing.Began) {
+			p.known.BaseGUID != p.sent.Newest.GUID || p.copied.ResumeToken() != "" || !showsChanges(p.copied, p.target.Listing.Started) {
 			return false
 		}
 		s.Targets[p.target.Name] = fingerprint(p.copied, p.known.BaseGUID)

@@ -82,8 +82,8 @@ func (j *Job) faults() []*keyError {
 	f := &faults{}
 	f.checkName(j.Name)
 	f.endpoint("source", j.Source, false)
-	f.choice(&j.Choice, j.Recursive)
-	f.sent(&j.Snapshots.Sent)
+	f.choice(&j.Selection, j.Recursive)
+	f.sent(&j.Snapshots.SnapshotLimits)
 	f.patterns("snapshots.adopt", j.Snapshots.Adopt)
 	if _, err := calendar.Parse(j.Schedule); j.Schedule != "" && err != nil {
 		f.addf("schedule: %w", err)
@@ -101,11 +101,11 @@ func (j *Job) faults() []*keyError {
 		f.addf("snapshots.skip_unchanged has no effect without snapshots.take")
 	}
 	f.grid("retention", j.Retention)
-	f.number("prune_limit", j.PruneAtMost(), 0, maxKept)
+	f.number("prune_limit", j.PruneLimitOrDefault(), 0, maxKept)
 	if j.Parallel != 0 {
 		f.number("parallel", j.Parallel, 1, transport.MaxParallel)
 	}
-	f.number("retries", j.Tries(), 0, transport.MaxRetries)
+	f.number("retries", j.RetriesOrDefault(), 0, transport.MaxRetries)
 	f.first(j.First)
 	f.oneOf("holds", j.Holds, "both", "source", "target", "none")
 	f.oneOf("bookmarks", j.Bookmarks, "sent", "none")
@@ -142,8 +142,8 @@ func (j *Job) targetFaults(f *faults) {
 		f.first(t.First)
 		f.oneOf("on_divergence", t.OnDivergence, "refuse", "rotate")
 		f.mirror(j, t)
-		f.choice(&t.Choice, j.Recursive)
-		f.sent(&t.Snapshots.Sent)
+		f.choice(&t.Selection, j.Recursive)
+		f.sent(&t.Snapshots.SnapshotLimits)
 		f.patterns("snapshots.only", t.Snapshots.Only)
 		if t.Transfer != nil {
 			f.transfer(t.Transfer)

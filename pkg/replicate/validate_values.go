@@ -74,7 +74,7 @@ func (f *faults) oneOf(key, value string, words ...string) {
 	}
 }
 
-func (f *faults) choice(c *Choice, recursive bool) {
+func (f *faults) choice(c *Selection, recursive bool) {
 	if !recursive && (len(c.Include)+len(c.Exclude) > 0 || c.Property != "") {
 		f.addf("include, exclude and property have no effect without recursive = true")
 	}
@@ -92,7 +92,7 @@ func (f *faults) choice(c *Choice, recursive bool) {
 	}
 }
 
-func (f *faults) sent(s *Sent) {
+func (f *faults) sent(s *SnapshotLimits) {
 	f.number("snapshots.newest", s.Newest, 0, maxKept)
 	if s.LatestOnly && (s.Newest > 0 || s.Since > 0) {
 		f.addf("snapshots.latest_only cannot be combined with newest or since")
@@ -100,7 +100,7 @@ func (f *faults) sent(s *Sent) {
 }
 
 func (f *faults) first(first plan.First) {
-	f.oneOf("first", string(first), plan.FirstWays()...)
+	f.oneOf("first", string(first), plan.FirstValues()...)
 }
 
 func (f *faults) number(key string, n, low, high int) {
@@ -161,7 +161,7 @@ func (f *faults) mirror(j *Job, t *Target) {
 	if t.Mirror == nil {
 		return
 	}
-	f.number("mirror.limit", t.Mirror.AtMost(), 0, maxKept)
+	f.number("mirror.limit", t.Mirror.LimitOrDefault(), 0, maxKept)
 	if t.Retention != nil && t.Mirror.Gone == 0 {
 		f.addf("mirror and retention cannot both select snapshots; with retention, only mirror.gone has an effect")
 	}
@@ -253,8 +253,10 @@ func (f *faults) carry(carry any) {
 // zfs and calendar check dataset names and schedules. A valid value is one word on one line in any
 // of these files, regardless of their special characters, such as quotes, %, $ and ;.
 
-// Word replaces characters that are invalid in names of jobs and targets with "-".
-func Word(s string) string { return regexp.MustCompile("[^A-Za-z0-9_-]").ReplaceAllString(s, "-") }
+// SanitizeName replaces characters that are invalid in names of jobs and targets with "-".
+func SanitizeName(s string) string {
+	return regexp.MustCompile("[^A-Za-z0-9_-]").ReplaceAllString(s, "-")
+}
 
 // CheckUser returns an error if user is not a valid account name.
 //

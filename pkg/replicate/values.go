@@ -91,26 +91,26 @@ func (g Grace) MarshalText() ([]byte, error) {
 	return []byte(Duration(g).String()), nil
 }
 
-// Share is a fraction in (0, 1], written as a percentage: "5%". 0 = not set.
-type Share float64
+// Fraction is a fraction in (0, 1], written as a percentage: "5%". 0 = not set.
+type Fraction float64
 
-func (s *Share) UnmarshalText(text []byte) error {
+func (s *Fraction) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseFloat(number, 64)
 	if n /= 100; err != nil || !percent || !(n > 0 && n <= 1) {
 		return fmt.Errorf("%q is not a share of the files; write 5%%, 0.5%% or 100%%", text)
 	}
-	*s = Share(n)
+	*s = Fraction(n)
 	return nil
 }
 
 // UnmarshalTOML accepts only strings.
-func (s *Share) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, s) }
+func (s *Fraction) UnmarshalTOML(raw []byte) error { return unmarshalString(raw, s) }
 
 // MarshalText is the inverse of UnmarshalText.
-func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Fraction) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-func (s Share) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
+func (s Fraction) String() string { return strconv.FormatFloat(float64(s)*100, 'g', 6, 64) + "%" }
 
 // unmarshalString reads a TOML value that must be a string. The decoder would convert a number to
 // the underlying type: 30 would mean 30 nanoseconds.

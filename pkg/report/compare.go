@@ -83,9 +83,9 @@ func pairName(p *plan.Pair) string {
 		return oneLine(below)
 	}
 	if p.Renamed {
-		return name(p.A.Below()) + " = " + name(p.B.Below())
+		return name(p.A.RelativeName()) + " = " + name(p.B.RelativeName())
 	}
-	return name(p.Below())
+	return name(p.RelativeName())
 }
 
 // onlyText counts the snapshots that only s has, and estimates the bytes to send them.

@@ -83,7 +83,7 @@ func visibleCeilings(r *job.DoctorReport) (shown []probe.Ceiling) {
 
 // hiddenByKey reports whether a restricted key hides the check id on host.
 func hiddenByKey(r *job.DoctorReport, id, host string) bool {
-	return slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == host && slices.Contains(g.Unseen, id) })
+	return slices.ContainsFunc(r.Grants, func(g job.Grant) bool { return g.Host == host && slices.Contains(g.Forbidden, id) })
 }
 
 func hiddenText(notes, well int) string {
@@ -130,7 +130,7 @@ func answerText(r *job.DoctorReport) string {
 
 // rateText returns the expected rate and lists what was not measured.
 func rateText(e *forecast.Expected) string {
-	if e.Brief() {
+	if e.TooShort() {
 		return size.Text(e.Bytes) + " in less than a second"
 	}
 	text := rate(e.BytesPerSecond)
@@ -148,7 +148,7 @@ func rateText(e *forecast.Expected) string {
 
 // LimitText names the bottleneck, with the title of its ceiling.
 func LimitText(ceilings []probe.Ceiling, e *forecast.Expected) string {
-	if e.Brief() {
+	if e.TooShort() {
 		return "none"
 	}
 	c := limitOf(ceilings, e)
@@ -166,7 +166,7 @@ func LimitText(ceilings []probe.Ceiling, e *forecast.Expected) string {
 // all parts share.
 func limitOf(ceilings []probe.Ceiling, e *forecast.Expected) probe.Ceiling {
 	for _, c := range ceilings {
-		if e.Names(c) {
+		if e.IsLimit(c) {
 			return c
 		}
 	}
@@ -198,9 +198,9 @@ func grantsText(grants []job.Grant, columns int) string {
 	var b strings.Builder
 	for _, g := range grants {
 		fmt.Fprintf(&b, "%s: this key is restricted\n", oneLine(g.Host))
-		b.WriteString(hangingIndent("  permits   ", oneLine(g.May), columns))
-		b.WriteString(hangingIndent("  seen      ", oneLine(strings.Join(append([]string{"versions, user, permitted datasets"}, g.Seen...), ", ")), columns))
-		b.WriteString(hangingIndent("  hides     ", oneLine(strings.Join(g.Unseen, ", ")), columns))
+		b.WriteString(hangingIndent("  permits   ", oneLine(g.Permissions), columns))
+		b.WriteString(hangingIndent("  seen      ", oneLine(strings.Join(append([]string{"versions, user, permitted datasets"}, g.Permitted...), ", ")), columns))
+		b.WriteString(hangingIndent("  hides     ", oneLine(strings.Join(g.Forbidden, ", ")), columns))
 	}
 	return b.String()
 }

@@ -107,7 +107,7 @@ func TestDoctorGrant(t *testing.T) {
 	t.Parallel()
 	r := diagnosed()
 	r.Findings = append(r.Findings, finding.Finding{ID: "mounts", Host: "backup1", Severity: finding.Note, Summary: "not checked: the agent's policy forbids it"})
-	r.Grants = []job.Grant{{Host: "backup1", May: "--allow receive=vault/a --append-only", Seen: []string{"space", "resume"}, Unseen: []string{"mounts", "memory", "link"}}}
+	r.Grants = []job.Grant{{Host: "backup1", Permissions: "--allow receive=vault/a --append-only", Permitted: []string{"space", "resume"}, Forbidden: []string{"mounts", "memory", "link"}}}
 	r.Expected = nil
 	r.Ceilings[0].BytesPerSecond, r.Ceilings[0].Skipped = 0, "forbidden"
 	r.Ceilings = append(r.Ceilings, probe.Ceiling{ID: probe.Memory, Host: "backup1", Title: "memory copy", Skipped: "forbidden"})
@@ -137,7 +137,7 @@ func TestEager(t *testing.T) {
 			c.add(500 * time.Millisecond)
 			done()
 		}
-		text.Over()
+		text.EndJob()
 		return b.String()
 	}
 	terminal := measure(Options{Size: func() (int, int) { return 80, 24 }}, newClock())

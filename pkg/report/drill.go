@@ -20,7 +20,7 @@ func DrillText(w io.Writer, d *statedir.Drill) error {
 	fmt.Fprintf(&b, "%s: drill %s in %s, seed %d\n", oneLine(d.Job), oneLine(d.Outcome), Seconds(d.Ended.Sub(d.Started).Seconds()), d.Seed)
 	errorText(&b, "  error: ", d.Error, d.Hint)
 	for _, c := range d.Copies {
-		fmt.Fprintf(&b, "  %s: %s@%s: %s: %s\n", oneLine(c.To), oneLine(c.Target), oneLine(c.Snapshot), c.Standing(), strings.Join(drillFacts(c), ", "))
+		fmt.Fprintf(&b, "  %s: %s@%s: %s: %s\n", oneLine(c.To), oneLine(c.Target), oneLine(c.Snapshot), c.DisplayOutcome(), strings.Join(drillFacts(c), ", "))
 		errorText(&b, "    ", c.Error, c.Hint)
 		for _, path := range c.Differ {
 			fmt.Fprintf(&b, "      %s\n", oneLine(path))
@@ -44,7 +44,7 @@ func DrillLogText(w io.Writer, d *statedir.Drill) error {
 }
 
 // drillFacts returns how a copy was tested.
-func drillFacts(c *statedir.DrilledRun) (facts []string) {
+func drillFacts(c *statedir.DrillResult) (facts []string) {
 	switch c.Read {
 	case "files":
 		facts = append(facts, fmt.Sprintf("%s read (%s)", english.Plural(int(min(c.Files, 1<<31)), "file", ""), size.Text(c.Bytes)))

@@ -125,7 +125,7 @@ func leftOutText(a *files.Account) string {
 	if a.Privileged > 0 {
 		text += fileCount(a.Privileged, "has", "have") + " setuid, setgid or capabilities, as in the snapshot\n"
 	}
-	if a.Disowned {
+	if a.OwnersNotKept {
 		text += "owners were not restored: only root can set them\n"
 	}
 	return text

@@ -53,7 +53,7 @@ func planned() *job.Report {
 			Datasets: []*plan.Dataset{
 				{
 					Source: "tank/home", Target: "vault/home", Type: zfs.Filesystem, CreateParents: true, Encrypted: true,
-					Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 4},
+					Final: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 4},
 					Steps: []plan.Step{
 						{Kind: plan.Full, Why: "the target does not exist", Bytes: 3 << 30, ToGUID: 1,
 							Send: zfs.SendSpec{Dataset: "tank/home", To: "a", Flags: raw}, Receive: zfs.ReceiveSpec{Target: "vault/home"}},
@@ -63,17 +63,17 @@ func planned() *job.Report {
 				},
 				{
 					Source: "tank/home/ann", Target: "vault/home/ann", Type: zfs.Filesystem, Needs: []string{"tank/home"}, Encrypted: true,
-					Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 14},
+					Final: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 14},
 					Steps: []plan.Step{{Kind: plan.Resume, Why: "an interrupted receive is there", Done: 5 << 30, Bytes: 1 << 30, ToGUID: 14,
 						Send: zfs.SendSpec{Dataset: "tank/home/ann", To: "d", Token: "1-abc", Flags: raw}, Receive: zfs.ReceiveSpec{Target: "vault/home/ann"}}},
 				},
 				{
 					Source: "tank/home/bob", Target: "vault/home/bob", Type: zfs.Filesystem, Needs: []string{"tank/home"},
-					Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 24},
+					Final: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 24},
 				},
 				{
 					Source: "tank/home/vol", Target: "vault/home/vol", Type: zfs.Volume, Needs: []string{"tank/home"},
-					Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 34}, Loses: []string{"vault/home/vol@theirs"},
+					Final: zfs.Version{Kind: zfs.Snapshot, Name: "d", GUID: 34}, Loses: []string{"vault/home/vol@theirs"},
 					Discard: "its snapshot is deleted on the source",
 					Steps: []plan.Step{{Kind: plan.Incremental, Why: "from the latest common bookmark", BaseGUID: 31, ToGUID: 34,
 						Send: zfs.SendSpec{Dataset: "tank/home/vol", From: "#a", To: "d"}, Receive: zfs.ReceiveSpec{Target: "vault/home/vol", Rollback: true}}},

@@ -12,7 +12,7 @@ import (
 // remaining steps.
 func HealResult(r *job.HealReport) ResultText {
 	return func(err error) (stdout, stderr string) {
-		if len(r.Things) > 0 || err == nil {
+		if len(r.Objects) > 0 || err == nil {
 			stdout = healText(r)
 		}
 		return stdout, ""
@@ -21,7 +21,7 @@ func HealResult(r *job.HealReport) ResultText {
 
 func healText(r *job.HealReport) string {
 	var b strings.Builder
-	if len(r.Things) == 0 {
+	if len(r.Objects) == 0 {
 		fmt.Fprintf(&b, "%s: no known errors", Line(r.At))
 		if r.Scan != "" {
 			fmt.Fprintf(&b, " (%s)", Line(r.Scan))
@@ -34,7 +34,7 @@ func healText(r *job.HealReport) string {
 		switch {
 		case d.Why != "":
 			how := "not healed"
-			if d.Partly {
+			if d.Partial {
 				how = "not completely healed"
 			}
 			fmt.Fprintf(&b, "%s: %s: %s\n", Line(d.Dataset), how, Line(d.Why))
@@ -51,7 +51,7 @@ func healText(r *job.HealReport) string {
 			fmt.Fprintf(&b, "%s: blocks were healed from %s\n", Line(d.Dataset), Line(d.Copy))
 		}
 	}
-	for _, t := range r.Things {
+	for _, t := range r.Objects {
 		fmt.Fprintf(&b, "  %-10s  %s", t.Outcome, Line(t.Shown))
 		if why := whyNot(t, reported[t.Why]); why != "" {
 			fmt.Fprintf(&b, " (%s)", Line(why))
@@ -59,7 +59,7 @@ func healText(r *job.HealReport) string {
 		b.WriteString("\n")
 	}
 	seen := map[string]bool{}
-	for _, t := range r.Things {
+	for _, t := range r.Objects {
 		if t.Remedy != "" && !seen[t.Remedy] {
 			if len(seen) == 0 {
 				b.WriteString("to restore manually:\n")
@@ -82,7 +82,7 @@ func since(d *job.HealedDataset) string {
 	if d.Since == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (changes since @%s; if they are not enough, all data, about %s)", Line(d.Since), size.Text(d.Whole))
+	return fmt.Sprintf(" (changes since @%s; if they are not enough, all data, about %s)", Line(d.Since), size.Text(d.FullBytes))
 }
 
 // whyNot explains why an object is not known to be healed. told omits its Why, because the

@@ -59,7 +59,7 @@ func hostsSum(f *fleet.Fleet) string {
 		parts = []string{"all ok"}
 	}
 	return fmt.Sprintf("%s, %s, %d of %s ok: %s", english.Plural(len(f.Hosts), "host", ""),
-		english.Plural(sum.Jobs, "job", ""), sum.Well, english.Plural(sum.Copies, "copy", "copies"), strings.Join(parts, ", "))
+		english.Plural(sum.Jobs, "job", ""), sum.Healthy, english.Plural(sum.Copies, "copy", "copies"), strings.Join(parts, ", "))
 }
 
 // hostState returns the state of a job, in capitals if it needs attention.
@@ -80,15 +80,15 @@ func hostFacts(j *fleet.Job) (facts []string) {
 	if j.Copies > 0 {
 		facts = append(facts, fmt.Sprintf("%d of %s ok", j.Well, english.Plural(j.Copies, "copy", "copies")))
 	}
-	facts = append(facts, LeftCopies(fleet.Summarize(j))...)
+	facts = append(facts, KeptCopies(fleet.Summarize(j))...)
 	if !j.LastRun.IsZero() {
 		facts = append(facts, "last run "+stamp(j.LastRun))
 	}
 	return facts
 }
 
-// LeftCopies counts the diverged copies and the orphans of jobs.
-func LeftCopies(s *runner.Summary) (facts []string) {
+// KeptCopies counts the diverged copies and the orphans of jobs.
+func KeptCopies(s *runner.Summary) (facts []string) {
 	if n := s.Diverged; n > 0 {
 		facts = append(facts, fmt.Sprintf("%d renamed", n))
 	}

@@ -80,21 +80,21 @@ func datasetText(d *plan.Dataset) string {
 	if d.CreateParents {
 		fmt.Fprintf(&b, "  creates the missing parents of %s, never mounted\n", oneLine(d.Target))
 	}
-	for _, name := range d.Parts {
+	for _, name := range d.NewRoots {
 		fmt.Fprintf(&b, "  first makes %s an encryption root with its present key\n", oneLine(name))
 	}
 	b.WriteString(restoreText(d.Restore))
 	if d.Joins != "" {
 		b.WriteString(joinsText(d.Joins, ""))
 	}
-	for _, m := range d.Moves {
+	for _, m := range d.MovedHolds {
 		fmt.Fprintf(&b, "  moves the hold %s to %s\n", oneLine(m.Tag), oneLine(m.To))
 	}
 	switch {
 	case d.RollsBack():
 		fmt.Fprintf(&b, "  rolls back to %s\n", oneLine("@"+d.Restore.Rollback.To.Name))
 	case len(d.Steps) == 0:
-		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Arrive.Short()))
+		fmt.Fprintf(&b, "  up to date at %s\n", oneLine(d.Final.Short()))
 	}
 	for i := range d.Steps {
 		st := &d.Steps[i]
@@ -108,10 +108,10 @@ func datasetText(d *plan.Dataset) string {
 
 // asideText announces the renaming of a diverged copy.
 func asideText(d *plan.Dataset) string {
-	if d.Aside == nil {
+	if d.Rename == nil {
 		return ""
 	}
-	return fmt.Sprintf("  RENAMES %s to %s, with its descendants: %s\n", oneLine(d.Target), oneLine(d.Aside.As), Line(d.Aside.Why))
+	return fmt.Sprintf("  RENAMES %s to %s, with its descendants: %s\n", oneLine(d.Target), oneLine(d.Rename.As), Line(d.Rename.Why))
 }
 
 // StepText describes a stream: "incremental @a -> @d with 2 snapshots between".

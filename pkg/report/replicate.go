@@ -63,7 +63,7 @@ func PreviewText(w io.Writer, p *runner.Preview, verbose bool) error {
 }
 
 // frozenText describes an application that the run would freeze.
-func frozenText(z *freeze.Wanted) string {
+func frozenText(z *freeze.Application) string {
 	how := map[string]string{freeze.PostgreSQL: "checkpoint of the PostgreSQL server", freeze.MySQL: "lock of the MySQL or MariaDB server",
 		freeze.GuestAgent: "freeze by the guest agent of the machine at " + z.Socket, freeze.Command: "frozen by " + strings.Join(z.Freeze, " ")}[z.Kind]
 	if z.Host != "" {
@@ -73,7 +73,7 @@ func frozenText(z *freeze.Wanted) string {
 	if !z.Required {
 		otherwise = "on failure, takes the snapshots anyway"
 	}
-	return oneLine(fmt.Sprintf("for %s of them %s: %s, for at most %s; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Within, otherwise))
+	return oneLine(fmt.Sprintf("for %s of them %s: %s, for at most %s; %s", english.Plural(len(z.Datasets), "dataset", ""), z.Label(), how, z.Timeout, otherwise))
 }
 
 // errorText writes an error and its hint, unless err is empty.
@@ -141,8 +141,8 @@ func targetText(b *strings.Builder, t *runner.TargetPreview, verbose bool) {
 	if bytes := t.Plan.Bytes(); bytes > 0 {
 		fmt.Fprintf(b, ", about %s", size.Text(bytes))
 	}
-	if t.LeftOut > 0 {
-		fmt.Fprintf(b, ", %d excluded", t.LeftOut)
+	if t.Excluded > 0 {
+		fmt.Fprintf(b, ", %d excluded", t.Excluded)
 	}
 	b.WriteByte('\n')
 	for _, d := range t.Plan.Datasets {

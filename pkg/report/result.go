@@ -175,7 +175,7 @@ func upToDateAt(r *job.Report) string {
 	if r.Plan == nil || len(r.Plan.Datasets) != 1 {
 		return ""
 	}
-	return " (" + oneLine(r.Plan.Datasets[0].Arrive.Short()) + ")"
+	return " (" + oneLine(r.Plan.Datasets[0].Final.Short()) + ")"
 }
 
 // Verified returns the weakest verification of all streams that arrived, or "" if one was not

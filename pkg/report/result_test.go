@@ -22,8 +22,8 @@ func TestSummaryOfWhatWasOnlyHandedOver(t *testing.T) {
 func TestRolledBackText(t *testing.T) {
 	t.Parallel()
 	back := func(name string) *plan.Dataset {
-		return &plan.Dataset{Source: "vault/" + name, Target: "tank/" + name, Type: zfs.Filesystem, Arrive: zfs.Version{Kind: zfs.Snapshot, Name: "a", GUID: 1},
-			Loses: []string{"tank/" + name + "@b"}, Moves: []plan.MovedHold{{Tag: "zxfer:j:t", To: "tank/" + name + "@a", From: []string{"tank/" + name + "@b"}}},
+		return &plan.Dataset{Source: "vault/" + name, Target: "tank/" + name, Type: zfs.Filesystem, Final: zfs.Version{Kind: zfs.Snapshot, Name: "a", GUID: 1},
+			Loses: []string{"tank/" + name + "@b"}, MovedHolds: []plan.MovedHold{{Tag: "zxfer:j:t", To: "tank/" + name + "@a", From: []string{"tank/" + name + "@b"}}},
 			Restore: &plan.RestoreActions{Rollback: &zfs.Rollback{Dataset: "tank/" + name, To: zfs.SnapshotID{Name: "a", GUID: 1}}}}
 	}
 	r := &job.Report{Source: "vault/h", Target: "tank/h", Conclusion: outcome.Conclusion{Outcome: "done"}, Plan: &plan.Plan{Datasets: []*plan.Dataset{back("h")}}}

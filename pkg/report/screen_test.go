@@ -171,7 +171,7 @@ func TestTerminalColumns(t *testing.T) {
 	done()
 	show()
 	golden(t, "terminal-columns.txt", strings.Join(shown, "\n"))
-	text.Over()
+	text.EndJob()
 	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
 }
 

@@ -142,7 +142,7 @@ func Consistent(proved bool) string {
 
 // Problem formats a problem on one line: "failed: tank/a to far: connection refused".
 func Problem(p *runner.Problem) string {
-	what := finding.Some(p.Datasets, 3)
+	what := finding.JoinFirst(p.Datasets, 3)
 	if len(p.To) > 0 {
 		what += " to " + strings.Join(p.To, ", ")
 	}

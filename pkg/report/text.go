@@ -17,9 +17,9 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	Quiet          bool // errors only
 	Verbose        bool // the whole plan first, and the stages of each stream
-	// Often suppresses lines about single streams unless a terminal is attached. It is for jobs
+	// Scheduled suppresses lines about single streams unless a terminal is attached. It is for jobs
 	// that a timer repeats.
-	Often bool
+	Scheduled bool
 	// Eager shows activities immediately, for commands that show nothing else.
 	Eager bool
 	// Size returns the dimensions of the terminal that Stderr is, with 0 for unknown ones. It is
@@ -114,7 +114,7 @@ func (t part) Started(id int, d *plan.Dataset, step int) {
 	case t.quiet:
 	case t.screen != nil:
 		t.paint("")
-	case !t.opts.Often:
+	case !t.opts.Scheduled:
 		t.print(st.name + " -> " + oneLine(st.target) + ": " + StepText(&st.step) + ", " + stepSize(&st.step) + "\n")
 	}
 }
@@ -133,7 +133,7 @@ func (t part) Finished(id int, r *job.StepResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	st := t.streams.finish(streamID{t.name, id}, r.Bytes, r.Error != "")
-	if st != nil && !t.quiet && (t.screen != nil || !t.opts.Often) {
+	if st != nil && !t.quiet && (t.screen != nil || !t.opts.Scheduled) {
 		t.paint(resultText(st.name, r, t.opts.Verbose))
 	}
 }
@@ -209,9 +209,9 @@ func (t *Text) Status() {
 	t.paint(cmp.Or(t.state(now), t.streams.report(now)) + "\n")
 }
 
-// Over ends one of several jobs that are shown one after the other. It clears live lines and
+// EndJob ends one of several jobs that are shown one after the other. It clears live lines and
 // totals.
-func (t *Text) Over() {
+func (t *Text) EndJob() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over()
@@ -228,7 +228,7 @@ func (t *Text) Done(r job.Result, err error, text ResultText) error {
 	defer t.mu.Unlock()
 	t.over()
 	heal, ok := r.(*job.HealReport)
-	if text == nil || t.quiet && !(ok && len(heal.Things) > 0) {
+	if text == nil || t.quiet && !(ok && len(heal.Objects) > 0) {
 		return nil
 	}
 	stdout, stderr := text(err)

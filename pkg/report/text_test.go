@@ -174,7 +174,7 @@ func TestTextALineAMinute(t *testing.T) {
 	for _, often := range []bool{false, true} {
 		var errs bytes.Buffer
 		c := newClock()
-		text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now, Often: often})
+		text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: &errs, Now: c.Now, Scheduled: often})
 		wait := func(n int, do func(i int)) string {
 			errs.Reset()
 			for i := range n {

@@ -18,9 +18,9 @@ import (
 type Loop struct {
 	// Try does the remaining work. tries counts the preceding tries without progress.
 	Try func(ctx context.Context, tries int) error
-	// Curable reports whether another try may succeed after err. previous is the error of the try
+	// Retryable reports whether another try may succeed after err. previous is the error of the try
 	// before, nil if that one made progress.
-	Curable func(err, previous error) bool
+	Retryable func(err, previous error) bool
 	// Progress inspects what remains after a failed try, and reports whether the try advanced. It
 	// is nil if each try does everything. Its error counts as another failed try, unless it is
 	// Permanent.
@@ -37,9 +37,9 @@ type End int
 
 // The ends.
 const (
-	Incurable End = iota // no try can cure the error
-	Exhausted            // no retry is left
-	Canceled             // the context ended
+	NotRetryable End = iota // no try can cure the error
+	Exhausted               // no retry is left
+	Canceled                // the context ended
 )
 
 // Permanent is an error of Progress that retries cannot change.
@@ -61,8 +61,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return l.fail(err, Canceled)
-		case !l.Curable(err, previous):
-			return l.fail(err, Incurable)
+		case !l.Retryable(err, previous):
+			return l.fail(err, NotRetryable)
 		}
 		previous = err
 		for err != nil {
@@ -82,7 +82,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 			switch {
 			case errors.As(err, new(*Permanent)):
-				return l.fail(err, Incurable)
+				return l.fail(err, NotRetryable)
 			case err != nil && ctx.Err() != nil:
 				return l.fail(err, Canceled)
 			}

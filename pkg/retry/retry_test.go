@@ -33,7 +33,7 @@ func run(t *testing.T, l Loop, tries, inspections []error, advance map[int]bool)
 	if advance != nil {
 		l.Progress = func(context.Context) (bool, error) { return advance[n], next(&inspections) }
 	}
-	l.Curable = func(err, _ error) bool { return errors.Is(err, errCut) }
+	l.Retryable = func(err, _ error) bool { return errors.Is(err, errCut) }
 	l.Fail = func(err error, end End) error {
 		if end == Exhausted {
 			return fmt.Errorf("given up: %w", err)
@@ -95,7 +95,7 @@ func TestPauseIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		asked := errors.New("asked to stop")
-		l := Loop{Try: func(context.Context, int) error { return errCut }, Curable: func(error, error) bool { return true },
+		l := Loop{Try: func(context.Context, int) error { return errCut }, Retryable: func(error, error) bool { return true },
 			Pause: func(error, int) (time.Duration, bool) { stop(asked); return time.Hour, true },
 			Fail:  func(err error, end End) error { return fmt.Errorf("end %d: %w", end, err) }}
 		require.EqualError(t, l.Run(ctx), "end 2: asked to stop")

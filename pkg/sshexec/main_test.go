@@ -95,8 +95,8 @@ func fakeZxfer(args []string) error {
 	if address, ok := strings.CutPrefix(arg, " --relay="); ok {
 		return ServeRelay(context.Background(), address, os.Stdin, os.Stdout)
 	}
-	s := &agent.Server{Version: "test", Site: hosts.NewLocal("test", func(string) {})}
-	s.Silence, _ = time.ParseDuration(os.Getenv("TEST_SILENCE"))
+	s := &agent.Server{Version: "test", Host: hosts.NewLocal("test", func(string) {})}
+	s.SilenceTimeout, _ = time.ParseDuration(os.Getenv("TEST_SILENCE"))
 	return s.Serve(context.Background(), os.Stdin, os.Stdout)
 }
 

@@ -103,30 +103,30 @@ func (s Symbol) Exported() bool {
 	return s.Type != strings.ToLower(s.Type) || strings.HasPrefix(s.Name, "__ksymtab_")
 }
 
-// Interesting reports whether a symbol shows that ZFS may use vector registers in
+// IsVectorSymbol reports whether a symbol shows that ZFS may use vector registers in
 // the kernel. Only such symbols are kept.
-func Interesting(symbol string) bool {
+func IsVectorSymbol(symbol string) bool {
 	return strings.Contains(symbol, "kernel_fpu_begin") || strings.Contains(symbol, "kernel_neon_begin")
 }
 
-// Vectors reports whether an implementation that uses vector registers is
+// HasVectors reports whether an implementation that uses vector registers is
 // available.
-func (i Implementation) Vectors() bool {
+func (i Implementation) HasVectors() bool {
 	return i.Has("sse2", "ssse3", "avx2", "avx512f", "avx512bw", "aarch64_neon")
 }
 
-// SymbolsDecide reports whether only the kernel's symbols can show if ZFS may use
+// NeedSymbols reports whether only the kernel's symbols can show if ZFS may use
 // vector registers. This is so if ZFS is loaded, and has neither the kstat simd nor
 // an implementation that uses them.
-func SymbolsDecide(root fs.FS) bool {
+func NeedSymbols(root fs.FS) bool {
 	return ZFSVersion(root) != "" && text(root, "proc/spl/kstat/zfs/simd") == "" &&
-		!implementation(root, "zfs_fletcher_4_impl", "zcommon").Vectors()
+		!implementation(root, "zfs_fletcher_4_impl", "zcommon").HasVectors()
 }
 
 func parseSymbols(s string) []Symbol {
 	var out []Symbol
 	for l := range strings.Lines(s) {
-		if f := strings.Fields(l); len(f) >= 3 && Interesting(f[2]) {
+		if f := strings.Fields(l); len(f) >= 3 && IsVectorSymbol(f[2]) {
 			out = append(out, Symbol{f[1], f[2]})
 		}
 	}

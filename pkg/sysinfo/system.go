@@ -70,9 +70,9 @@ func ZFSVersion(root fs.FS) string { return line(root, "sys/module/zfs/version")
 // Kernel returns the release of the running kernel, as uname -r prints it.
 func Kernel(root fs.FS) string { return line(root, "proc/sys/kernel/osrelease") }
 
-// Boot returns the boot ID of the running kernel. Containers and network namespaces
+// BootID returns the boot ID of the running kernel. Containers and network namespaces
 // of one machine share it.
-func Boot(root fs.FS) string { return line(root, "proc/sys/kernel/random/boot_id") }
+func BootID(root fs.FS) string { return line(root, "proc/sys/kernel/random/boot_id") }
 
 // line returns the first line of a file, or "".
 func line(root fs.FS, name string) string {
@@ -188,13 +188,13 @@ func readTools(root fs.FS) Tools {
 		}
 	}
 	if t.Paths["nc"] != "" {
-		t.NC = Dialect(text(root, Command("nc-help")))
+		t.NC = NCDialect(text(root, Command("nc-help")))
 	}
 	return t
 }
 
-// Dialect returns the dialect of nc that printed a help text.
-func Dialect(help string) string {
+// NCDialect returns the dialect of nc that printed a help text.
+func NCDialect(help string) string {
 	low := strings.ToLower(help)
 	switch {
 	case strings.Contains(low, "busybox"):

@@ -101,9 +101,9 @@ func LimitedBy(sender, receiver []Stage, n *Network) string {
 // are rounding of clock ticks.
 const minIdle = 0.1
 
-// Exhausted returns the limit of the end whose host has no idle processor, or "". On such a
+// ExhaustedCPU returns the limit of the end whose host has no idle processor, or "". On such a
 // host every stage waits for a processor, so its busy time says little about the stage itself.
-func Exhausted(sender, receiver Progress) string {
+func ExhaustedCPU(sender, receiver Progress) string {
 	none := func(p Progress) bool { return p.Processors > 0 && p.Busy() > float64(p.Processors)-minIdle }
 	switch {
 	case none(sender):

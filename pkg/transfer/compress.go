@@ -90,7 +90,7 @@ func (k *Compressor) Encode(b *tcp.Block, backlog int64, get func() *tcp.Block, 
 		return nil
 	}
 	spare := get()
-	out := k.encoders[level].EncodeAll(raw, spare.Room()[:0])
+	out := k.encoders[level].EncodeAll(raw, spare.Buffer()[:0])
 	saved := len(raw) - len(out)
 	good := float64(saved) >= minSaving*float64(len(raw))
 	k.choice.record(good)
@@ -260,16 +260,16 @@ func (x *decompressStage) add(ctx context.Context, p *piece, busy *tcp.WaitTimer
 func (x *decompressStage) decompress(p *piece) {
 	x.meter.bytes.Add(int64(p.header.Raw))
 	out := x.ring.get()
-	size := min(int(p.header.Raw), len(out.Room()))
-	raw, err := x.decode(p.block.Payload(), out.Room()[:0:size])
+	size := min(int(p.header.Raw), len(out.Buffer()))
+	raw, err := x.decode(p.block.Payload(), out.Buffer()[:0:size])
 	if err != nil || len(raw) != int(p.header.Raw) {
-		p.err = fmt.Errorf("%w: frame %d does not decompress to %d bytes", ErrMiscounted, p.header.Position, p.header.Raw)
+		p.err = fmt.Errorf("%w: frame %d does not decompress to %d bytes", ErrTotalsMismatch, p.header.Position, p.header.Raw)
 		if err != nil {
 			p.err = fmt.Errorf("%w: %w", p.err, err)
 		}
 		return
 	}
-	out.SetLen(copy(out.Room(), raw)) // a copy onto itself unless the decoder reallocated
+	out.SetLen(copy(out.Buffer(), raw)) // a copy onto itself unless the decoder reallocated
 	x.ring.release(p.block)
 	p.block = out
 }

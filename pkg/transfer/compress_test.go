@@ -124,7 +124,7 @@ func TestCompressionBombs(t *testing.T) {
 			go func() {
 				defer close(done)
 				f := tcp.NewBlock(block, 0)
-				f.SetLen(copy(f.Room(), packed))
+				f.SetLen(copy(f.Buffer(), packed))
 				c := a.Conns()[0]
 				_ = c.WriteFrame(tcp.Header{Kind: tcp.Data, Flags: tcp.Compressed, Raw: tt.raw}, f)
 				_ = c.WriteEnd(tcp.Account{Bytes: uint64(tt.raw), Frames: 1, StreamBytes: uint64(tt.raw), StreamFrames: 1})
@@ -137,7 +137,7 @@ func TestCompressionBombs(t *testing.T) {
 			_, err := transfer.Receive(ctx, b, sink, transfer.Options{Block: block, Buffer: 4 * block, CompressThreads: 1}, nil)
 			runtime.ReadMemStats(&after)
 			<-done
-			require.ErrorIs(t, err, transfer.ErrMiscounted)
+			require.ErrorIs(t, err, transfer.ErrTotalsMismatch)
 			require.ErrorContains(t, err, "frame 0 does not decompress to")
 			stored, committed := sink.Stored()
 			require.False(t, committed)

@@ -22,7 +22,7 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 	c.beforeWrite = func(ctx context.Context, p *piece) error {
 		return c.limit.Wait(ctx, len(p.block.Payload()), &c.limited)
 	}
-	c.life = &Life{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
+	c.life = &Lifecycle{Stall: opt.Stall, Report: progress, Move: c.move, Unwind: c.unwind, Commit: sink.Commit,
 		Abandon: func() error { return c.sinkErr }, Target: sink.Name(), Account: c.account, Stalled: c.stalled,
 		Moved: func() int64 { return c.reader.meter.bytes.Load() + c.write.bytes.Load() }}
 	res, err := c.life.Run(ctx)
@@ -35,7 +35,7 @@ func Copy(ctx context.Context, src Source, sink Sink, opt Options, progress func
 type copyState struct {
 	*writer
 	src     Source
-	life    *Life
+	life    *Lifecycle
 	reader  *reader
 	limit   *Bandwidth
 	limited tcp.WaitTimer

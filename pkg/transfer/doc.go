@@ -6,15 +6,15 @@
 //   - Meter: counts the bytes and waits of a stage. [LimitedBy] derives the bottleneck.
 //   - Link: the connections to the other host (package tcp). Its ends: [Outgoing], [Incoming].
 //   - Tail: the last bytes of a stream, withheld from the Sink until the end is verified.
-//   - Life: runs one transfer, from its start to commit or abort. Package device uses it, too.
-//   - Engine: the code that a Life runs: [Send], [Receive], [Copy], and blocks in package device.
+//   - Lifecycle: runs one transfer, from its start to commit or abort. Package device uses it, too.
+//   - Engine: the code that a Lifecycle runs: [Send], [Receive], [Copy], and blocks in package device.
 //
 // A Sink is committed only if the source succeeded and the byte and frame counts match. The
 // digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.
 //
 // Errors name the part that failed: the Source's or Sink's own error, a [*PeerError] from the
 // other end, tcp.ErrCut for a broken network (only this one is worth a retry),
-// tcp.ErrTampered, [ErrMiscounted] or [ErrStall].
+// tcp.ErrTampered, [ErrTotalsMismatch] or [ErrStall].
 //
 // The package does not know datasets or devices, does not define the network protocol
 // (package tcp does), and retries nothing.

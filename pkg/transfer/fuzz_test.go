@@ -26,7 +26,7 @@ func FuzzExpand(f *testing.F) {
 		x := newDecompressStage(Options{Block: MinBlock, CompressThreads: 1}, r)
 		defer x.stop()
 		p := &piece{header: tcp.Header{Kind: tcp.Data, Flags: tcp.Compressed, Raw: raw}, block: r.get()}
-		copy(p.block.Room(), packed)
+		copy(p.block.Buffer(), packed)
 		p.block.SetLen(len(packed))
 		x.decompress(p)
 		if p.err != nil {

@@ -11,16 +11,16 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// Life runs one transfer: it starts and watches the transfer, unwinds it at the first failure,
+// Lifecycle runs one transfer: it starts and watches the transfer, unwinds it at the first failure,
 // commits or abandons the result, and reports the outcome to the other end. An engine fills in
 // the fields and calls Run. A field may be nil only if its comment says so.
-type Life struct {
+type Lifecycle struct {
 	// Stall is how long a transfer may make no progress before it fails.
 	Stall time.Duration
 	// Report receives the progress about twice a second and once at the end; may be nil.
 	Report func(Progress)
-	// Over is this end of a link; nil for a copy on one host.
-	Over Half
+	// End is this end of a link; nil for a copy on one host.
+	End LinkEnd
 
 	// Move does the work and returns its error. All of its goroutines have ended when it
 	// returns. They call Fail for errors of their own.
@@ -52,9 +52,9 @@ type Life struct {
 	fail       context.CancelCauseFunc
 }
 
-// Half is one end of a link: *Outgoing or *Incoming.
-type Half interface {
-	start(l *Life)
+// LinkEnd is one end of a link: *Outgoing or *Incoming.
+type LinkEnd interface {
+	start(l *Lifecycle)
 	// interrupt unblocks reads and writes of the network.
 	interrupt()
 	// end reports the outcome to the other end. The caller closes the link afterwards.
@@ -63,18 +63,18 @@ type Half interface {
 }
 
 // Fail fails the transfer. Only the first cause counts.
-func (l *Life) Fail(cause error) { l.fail(cause) }
+func (l *Lifecycle) Fail(cause error) { l.fail(cause) }
 
 // Run runs the transfer. The error is the cause, without the mark of a [TargetError].
-func (l *Life) Run(parent context.Context) (res Result, err error) {
+func (l *Lifecycle) Run(parent context.Context) (res Result, err error) {
 	ctx, fail := context.WithCancelCause(parent)
 	l.started, l.startUsage, l.caller, l.fail = time.Now(), usage(), parent, fail
 	unwound := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(unwound)
 		cause := context.Cause(ctx)
-		if l.Over != nil {
-			l.Over.interrupt()
+		if l.End != nil {
+			l.End.interrupt()
 			if errors.Is(cause, ErrStall) {
 				// Notify the peer now: if a device or ZFS hangs, Move may never return.
 				l.notifyPeer(cause)
@@ -85,8 +85,8 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 		}
 	})
 	stop := l.watch()
-	if l.Over != nil {
-		l.Over.start(l)
+	if l.End != nil {
+		l.End.start(l)
 	}
 	if err := l.Move(ctx); err != nil {
 		fail(err)
@@ -99,10 +99,10 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 		// All data is here and verified. The target decides from here on.
 		err = unmark(l.Commit(parent))
 	}
-	if l.Over != nil {
-		l.Over.end(err)
-		_ = l.Over.tcpLink().Close()
-		for _, c := range l.Over.tcpLink().Conns() {
+	if l.End != nil {
+		l.End.end(err)
+		_ = l.End.tcpLink().Close()
+		for _, c := range l.End.tcpLink().Conns() {
 			res.WireBytes += c.WireBytes()
 		}
 	}
@@ -116,7 +116,7 @@ func (l *Life) Run(parent context.Context) (res Result, err error) {
 
 // abandon joins the cause of a failure with the error of the aborted target. Often only that
 // error explains a failed Write.
-func (l *Life) abandon(cause error) error {
+func (l *Lifecycle) abandon(cause error) error {
 	var targetErr error
 	if l.Abandon != nil {
 		targetErr = l.Abandon()
@@ -132,24 +132,24 @@ func (l *Life) abandon(cause error) error {
 
 // notifyPeer sends the cause to the other end. It does nothing if the peer reported the cause,
 // if the connections are broken, or if the caller canceled, which must not be delayed.
-func (l *Life) notifyPeer(err error) {
+func (l *Lifecycle) notifyPeer(err error) {
 	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
 	}
-	l.Over.tcpLink().Abort(err)
+	l.End.tcpLink().Abort(err)
 }
 
 // usage returns the processor usage of this host.
 func usage() sysinfo.Usage { return sysinfo.ReadUsage(os.DirFS("/")) }
 
-func (l *Life) progress() Progress {
+func (l *Lifecycle) progress() Progress {
 	p := Progress{Elapsed: time.Since(l.started)}
 	p.Bytes, p.Stages = l.Account(p.Elapsed)
 	now := usage()
 	busy, _ := now.Since(l.startUsage)
 	p.Processors, p.Used = now.Processors(), time.Duration(busy*float64(p.Elapsed))
-	if l.Over != nil {
-		n := l.Over.tcpLink().Network()
+	if l.End != nil {
+		n := l.End.tcpLink().Network()
 		p.Network = &n
 	}
 	return p
@@ -160,7 +160,7 @@ const progressInterval = 500 * time.Millisecond
 
 // watch reports progress and fails a transfer that stalls, until stop is called. Run sends the
 // last report.
-func (l *Life) watch() (stop func()) {
+func (l *Lifecycle) watch() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -173,8 +173,8 @@ func (l *Life) watch() (stop func()) {
 			case <-quit:
 				return
 			case now := <-tick.C:
-				if l.Over != nil {
-					l.Over.tcpLink().WatchLosses()
+				if l.End != nil {
+					l.End.tcpLink().WatchLosses()
 				}
 				if m := l.Moved(); m != last || l.Idle != nil && l.Idle() {
 					last, since = m, now
@@ -206,9 +206,9 @@ func (e *PeerError) Error() string { return "the other host failed: " + e.Text }
 // that stalled. If that is the network, it also matches tcp.ErrCut.
 var ErrStall = errors.New("no data was transferred")
 
-// ErrMiscounted means that the sender's authenticated account does not match the received
+// ErrTotalsMismatch means that the sender's authenticated account does not match the received
 // stream, although every frame was valid.
-var ErrMiscounted = errors.New("the received data does not match the end of the stream")
+var ErrTotalsMismatch = errors.New("the received data does not match the end of the stream")
 
 func stalled(subject string, network bool, after time.Duration) error {
 	err := fmt.Errorf("%w for %s: %s", ErrStall, after, subject)

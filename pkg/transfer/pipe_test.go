@@ -97,8 +97,8 @@ func newPipeSink(t testing.TB, most int64, pause func(*pipeSink)) *pipeSink {
 
 func (s *pipeSink) Name() string                { return "pipe sink" }
 func (s *pipeSink) Pipe() *os.File              { return s.w }
-func (s *pipeSink) Passes() int64               { return math.MaxInt64 }
-func (s *pipeSink) Passed(int64)                {}
+func (s *pipeSink) Bypassable() int64           { return math.MaxInt64 }
+func (s *pipeSink) Bypassed(int64)              {}
 func (s *pipeSink) Withhold() int               { return tailSize }
 func (s *pipeSink) Write(p []byte) (int, error) { return s.w.Write(p) }
 

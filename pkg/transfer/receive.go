@@ -15,7 +15,7 @@ import (
 
 // Receive stores a stream from a link in a Sink. It commits the Sink only if the sender's
 // account matches the stored bytes, and otherwise aborts it. The error is the cause: the Sink's
-// own, a *PeerError, tcp.ErrCut, tcp.ErrTampered, ErrMiscounted, ErrStall, or the context's.
+// own, a *PeerError, tcp.ErrCut, tcp.ErrTampered, ErrTotalsMismatch, ErrStall, or the context's.
 // Receive reports the outcome to the sender and closes the link.
 //
 // progress may be nil. Receive calls it about twice a second and once at the end.
@@ -32,7 +32,7 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 		r.pipe, r.spliced = p, full
 		r.in.meter.waitOut, r.write.waitIn = WaitTimers{full}.mean, exceptWait(full)
 	}
-	r.life = &Life{Stall: opt.Stall, Report: progress, Over: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
+	r.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: r.in, Move: r.move, Unwind: r.abort, Commit: sink.Commit,
 		Abandon: func() error { return r.sinkErr }, Target: sink.Name(), Account: r.account, Stalled: r.stalled,
 		Moved: func() int64 { return r.in.meter.bytes.Load() + r.write.bytes.Load() }}
 	res, err := r.life.Run(ctx)
@@ -44,7 +44,7 @@ func Receive(ctx context.Context, link *tcp.Link, sink Sink, opt Options, progre
 type receiverState struct {
 	*writer
 	link       *tcp.Link
-	life       *Life
+	life       *Lifecycle
 	in         *Incoming
 	decompress *decompressStage
 	hash       *xxh3.Hasher128
@@ -112,7 +112,7 @@ func (r *receiverState) fill(ctx context.Context) (tcp.Account, error) {
 		r.ring.truncate(early)
 		return a, nil
 	case a.StreamBytes != a.Bytes || a.StreamFrames != a.Frames:
-		return a, fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrMiscounted, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
+		return a, fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrTotalsMismatch, a.StreamBytes, a.StreamFrames, a.Bytes, a.Frames)
 	}
 	return a, r.ring.close(a.Frames, nil)
 }
@@ -122,7 +122,7 @@ func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *
 	if h.Flags&^tcp.Compressed != 0 {
 		return fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 	}
-	r.in.Took(h)
+	r.in.CountFrame(h)
 	full := r.in.Full[c.Stream()]
 	p := &piece{block: b, header: h}
 	if h.Flags&tcp.Compressed != 0 {
@@ -136,14 +136,14 @@ func (r *receiverState) take(ctx context.Context, c *tcp.Conn, h tcp.Header, b *
 // verify compares the sender's account with the stored bytes.
 func (r *receiverState) verify(a tcp.Account) error {
 	if got := uint64(r.write.bytes.Load()); a.Bytes != got || a.Frames != r.frames {
-		return fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrMiscounted, got, r.frames, a.Bytes, a.Frames)
+		return fmt.Errorf("%w: received %d bytes in %d frames, sent %d in %d", ErrTotalsMismatch, got, r.frames, a.Bytes, a.Frames)
 	}
 	if r.pipe != nil {
 		return nil
 	}
 	sum := r.hash.Sum128().Bytes()
 	if a.Digested && a.Digest != sum {
-		return fmt.Errorf("%w: received digest %x, sent %x", ErrMiscounted, sum, a.Digest)
+		return fmt.Errorf("%w: received digest %x, sent %x", ErrTotalsMismatch, sum, a.Digest)
 	}
 	r.digest = hex.EncodeToString(sum[:])
 	return nil
@@ -181,7 +181,7 @@ type Incoming struct {
 	Ack []byte
 
 	meter meter // its waitIn is the network
-	life  *Life
+	life  *Lifecycle
 	quiet func()
 }
 
@@ -199,7 +199,7 @@ func NewIncoming(link *tcp.Link) *Incoming {
 
 func (in *Incoming) tcpLink() *tcp.Link { return in.link }
 
-func (in *Incoming) start(l *Life) {
+func (in *Incoming) start(l *Lifecycle) {
 	in.life = l
 	in.quiet = in.keepAlive()
 }
@@ -342,7 +342,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		frames += e.account.StreamFrames
 		e.account.StreamBytes, e.account.StreamFrames = 0, 0
 		if have > 1 && early == nil && e.account != whole {
-			return whole, early, fmt.Errorf("%w: the ends of the connections differ", ErrMiscounted)
+			return whole, early, fmt.Errorf("%w: the ends of the connections differ", ErrTotalsMismatch)
 		}
 		whole = e.account
 	}
@@ -350,8 +350,8 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 	return whole, early, nil
 }
 
-// Took counts a valid frame.
-func (in *Incoming) Took(h tcp.Header) { in.meter.bytes.Add(int64(h.Raw)) }
+// CountFrame counts a valid frame.
+func (in *Incoming) CountFrame(h tcp.Header) { in.meter.bytes.Add(int64(h.Raw)) }
 
 // Bytes returns the number of bytes received.
 func (in *Incoming) Bytes() int64 { return in.meter.bytes.Load() }

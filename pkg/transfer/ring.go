@@ -108,7 +108,7 @@ func (r *ring) put(p *piece, full *tcp.WaitTimer) error {
 	}
 	slot := &r.slots[n%uint64(len(r.slots))]
 	if n < r.next || *slot != nil {
-		return fmt.Errorf("%w: received frame %d twice", ErrMiscounted, n)
+		return fmt.Errorf("%w: received frame %d twice", ErrTotalsMismatch, n)
 	}
 	*slot = p
 	r.end = max(r.end, n+1)
@@ -215,7 +215,7 @@ func (r *ring) close(n uint64, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.end > n {
-		return fmt.Errorf("%w: frame %d of a stream of %d", ErrMiscounted, r.end-1, n)
+		return fmt.Errorf("%w: frame %d of a stream of %d", ErrTotalsMismatch, r.end-1, n)
 	}
 	r.done, r.total, r.err = true, n, err
 	r.ready.Broadcast()

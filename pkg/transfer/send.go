@@ -31,7 +31,7 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 		s.pipe = p
 		s.reader.meter.waitOut = exceptWait(s.out.Empty[0])
 	}
-	s.life = &Life{Stall: opt.Stall, Report: progress, Over: s.out, Move: s.move, Unwind: s.unwind, Account: s.account,
+	s.life = &Lifecycle{Stall: opt.Stall, Report: progress, End: s.out, Move: s.move, Unwind: s.unwind, Account: s.account,
 		Moved:   func() int64 { return s.reader.meter.bytes.Load() + s.out.Moved() },
 		Stalled: func() (string, bool) { return s.out.Stalled(s.reader.meter.bytes.Load(), src.Name()) }}
 	res, err := s.life.Run(ctx)
@@ -43,7 +43,7 @@ func Send(ctx context.Context, src Source, link *tcp.Link, opt Options, progress
 type senderState struct {
 	src      Source
 	link     *tcp.Link
-	life     *Life
+	life     *Lifecycle
 	out      *Outgoing
 	maxFrame int // bytes per frame
 
@@ -94,7 +94,7 @@ func (s *senderState) copy(ctx context.Context) (tcp.Account, error) {
 	for i, c := range s.link.Conns() {
 		g.Go(func() {
 			if errs[i] = s.transmit(ctx, c); errs[i] != nil && !errors.As(errs[i], new(*sourceError)) {
-				s.out.Explain(ctx, errs[i])
+				s.out.ConnFailed(ctx, errs[i])
 			}
 		})
 	}
@@ -156,7 +156,7 @@ type Outgoing struct {
 	limited WaitTimers // by connection
 	meter   meter      // its waitOut is the network
 
-	life  *Life
+	life  *Lifecycle
 	ended atomic.Bool   // all End frames are written
 	alive atomic.Int64  // Alive frames read after that
 	done  chan struct{} // closed when listen ends
@@ -178,7 +178,7 @@ func NewOutgoing(link *tcp.Link, subject string, opt Options) *Outgoing {
 
 func (o *Outgoing) tcpLink() *tcp.Link { return o.link }
 
-func (o *Outgoing) start(l *Life) {
+func (o *Outgoing) start(l *Lifecycle) {
 	o.life = l
 	go o.listen()
 }
@@ -244,9 +244,9 @@ func (o *Outgoing) listen() {
 	}
 }
 
-// Explain fails the transfer with the error of a connection. A receiver that aborts sends the
-// reason before it closes, so Explain waits for that first.
-func (o *Outgoing) Explain(ctx context.Context, err error) {
+// ConnFailed fails the transfer with the error of a connection. A receiver that aborts sends the
+// reason before it closes, so ConnFailed waits for that first.
+func (o *Outgoing) ConnFailed(ctx context.Context, err error) {
 	if errors.Is(err, tcp.ErrCut) {
 		timer := time.NewTimer(explainTimeout)
 		defer timer.Stop()
@@ -265,7 +265,7 @@ func (o *Outgoing) End(ctx context.Context, a tcp.Account) ([]byte, error) {
 	o.ended.Store(true)
 	for _, c := range o.link.Conns() {
 		if err := c.WriteEnd(a); err != nil {
-			o.Explain(ctx, err)
+			o.ConnFailed(ctx, err)
 			return nil, err
 		}
 	}
@@ -295,7 +295,7 @@ func (o *Outgoing) Stages(life time.Duration) []Stage {
 // frames advance it.
 func (o *Outgoing) Moved() int64 { return o.meter.bytes.Load() + o.alive.Load() }
 
-// Stalled implements Life.Stalled. read is the number of bytes read from the source so far.
+// Stalled implements Lifecycle.Stalled. read is the number of bytes read from the source so far.
 func (o *Outgoing) Stalled(read int64, source string) (reason string, network bool) {
 	switch {
 	case o.ended.Load():

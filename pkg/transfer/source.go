@@ -51,10 +51,10 @@ type PipeSink interface {
 	Sink
 	// Pipe returns the write end, which must be non-blocking (see os.NewFile).
 	Pipe() *os.File
-	// Passes returns how many of the next bytes may bypass Write. The Sink inspects all others.
-	Passes() int64
-	// Passed counts n bytes that were spliced into the pipe.
-	Passed(n int64)
+	// Bypassable returns how many of the next bytes may bypass Write. The Sink inspects all others.
+	Bypassable() int64
+	// Bypassed counts n bytes that were spliced into the pipe.
+	Bypassed(n int64)
 }
 
 // TailHolder is a Sink whose stream cannot take effect without its last bytes. It receives them
@@ -97,7 +97,7 @@ func newReader(src Source, r *ring, block int) *reader {
 func (d *reader) run() error {
 	for {
 		b := d.ring.get()
-		n, rerr := d.fill(b.Room()[:d.block])
+		n, rerr := d.fill(b.Buffer()[:d.block])
 		if n > 0 {
 			b.SetLen(n)
 			_, _ = d.hash.Write(b.Payload()) // never fails

@@ -35,7 +35,7 @@ func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 	c := s.link.Conns()[0]
 	empty := s.out.Empty[0]
 	for {
-		n, err := tcp.PipeHolds(pipe, empty)
+		n, err := tcp.WaitPipe(pipe, empty)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -51,7 +51,7 @@ func (s *senderState) splice(ctx context.Context) (tcp.Account, error) {
 			if errors.Is(err, tcp.ErrPipe) {
 				return tcp.Account{}, &sourceError{err}
 			}
-			s.out.Explain(ctx, err)
+			s.out.ConnFailed(ctx, err)
 			return tcp.Account{}, err
 		}
 		s.frames++
@@ -92,7 +92,7 @@ func (r *receiverState) splice() (tcp.Account, error) {
 		case h.Kind != tcp.Data:
 			return parseEnd(c, h, b)
 		case h.Position != r.frames:
-			return tcp.Account{}, fmt.Errorf("%w: received frame %d instead of %d", ErrMiscounted, h.Position, r.frames)
+			return tcp.Account{}, fmt.Errorf("%w: received frame %d instead of %d", ErrTotalsMismatch, h.Position, r.frames)
 		case h.Flags&^tcp.Compressed != 0:
 			return tcp.Account{}, fmt.Errorf("%w: a device frame in a stream", tcp.ErrTampered)
 		case h.Flags != 0:
@@ -133,7 +133,7 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 		}
 	}
 	for left, chunk := n-own, minInspect; left > 0; {
-		m := int(min(int64(left), sink.Passes()))
+		m := int(min(int64(left), sink.Bypassable()))
 		if m < min(left, minSplice) {
 			// Copy small chunks first. They grow while hardly any bytes may pass uninspected.
 			m, chunk = min(left, chunk), min(2*chunk, maxInspect)
@@ -147,7 +147,7 @@ func (r *receiverState) splicePayload(c *tcp.Conn, sink PipeSink, pipe syscall.R
 				}
 				return err
 			}
-			sink.Passed(int64(m))
+			sink.Bypassed(int64(m))
 			chunk = minInspect
 		}
 		left -= m

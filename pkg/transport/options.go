@@ -129,7 +129,7 @@ func connectionOptions() []Option {
 		}, {
 			ID: "trusted-link", Key: "trusted_link", Places: everywhere, IneffectiveIf: OneHost | NothingMoved,
 			Usage: "allow wires plain and nc; attackers can read and change data",
-			value: func(w *Settings) option.Value { return option.Switch(&w.TrustedLink) },
+			value: func(w *Settings) option.Value { return option.Bool(&w.TrustedLink) },
 		}, {
 			ID: "streams", Key: "streams", Places: everywhere, IneffectiveIf: OneHost | NothingMoved | ByNC,
 			Usage: "use `N` connections, 1 to 64 (default automatic)",
@@ -195,7 +195,7 @@ func remoteShellOptions() []Option {
 		}, {
 			ID: "no-bootstrap", Key: "no_bootstrap", Places: everywhere | Query, IneffectiveIf: NoRemoteHost | ByNC,
 			Usage: "do not copy zxfer to a host that lacks it",
-			value: func(w *Settings) option.Value { return option.Switch(&w.NoBootstrap) },
+			value: func(w *Settings) option.Value { return option.Bool(&w.NoBootstrap) },
 		},
 	}
 }
@@ -239,7 +239,7 @@ const minZstd, maxZstd = 1, 19
 
 // compressionValue accepts auto, off, zstd and zstd:LEVEL.
 func compressionValue(p *string) option.Value {
-	return option.Of("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
+	return option.New("auto|zstd[:N]|off", func() string { return cmp.Or(*p, Auto) }, func(s string) error {
 		level, isLevel := strings.CutPrefix(s, "zstd:")
 		switch n, err := strconv.Atoi(level); {
 		case isLevel && (err != nil || n < minZstd || n > maxZstd):
@@ -288,7 +288,7 @@ func socketOptions() []Option {
 
 // congestionValue accepts the name of an algorithm, and auto for "".
 func congestionValue(p *string) option.Value {
-	return option.Of("NAME|auto", func() string { return *p }, func(s string) error {
+	return option.New("NAME|auto", func() string { return *p }, func(s string) error {
 		if !regexp.MustCompile(`^[a-z0-9_-]{1,15}$`).MatchString(s) {
 			return errors.New("write auto, or the name of an algorithm, such as bbr")
 		}

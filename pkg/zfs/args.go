@@ -101,7 +101,7 @@ func ReceiveArgs(r ReceiveSpec) ([]string, error) {
 		return correctiveArgs(r)
 	}
 	args := []string{"receive", "-s", "-u"}
-	if r.Whole {
+	if r.NotResumable {
 		args = []string{"receive", "-u"}
 	}
 	if r.Rollback {
@@ -282,8 +282,8 @@ func FeatureOf(property, value string) string {
 // smallBlock is the largest block, in bytes, of a pool without the feature large_blocks.
 const smallBlock = 128 << 10
 
-// Enabling returns advice how to get a feature. The parameter names the host of the pool.
-func (p *Pool) Enabling(where, feature string) string {
+// FeatureHint returns advice how to get a feature. The parameter names the host of the pool.
+func (p *Pool) FeatureHint(where, feature string) string {
 	if _, known := p.Features[feature]; known {
 		return CommandLine([]string{"zpool", "set", "feature@" + feature + "=enabled", p.Name}) + " (an older ZFS may then no longer import the pool)"
 	}

@@ -130,7 +130,7 @@ func TestProperties(t *testing.T) {
 	require.True(t, Settable(Volume, "org:note"))
 	require.True(t, EncryptionBound("keyformat"))
 	require.True(t, EncryptionBound("keylocation"))
-	require.True(t, Fixed("volblocksize"))
+	require.True(t, FixedAtCreation("volblocksize"))
 	require.True(t, ReadOnly("origin"))
 	for _, p := range append(SurveyProperties(), ChangeProperties()...) {
 		require.NoError(t, CheckProperty(p))

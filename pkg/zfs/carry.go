@@ -24,8 +24,8 @@ var (
 	// ErrNotRequested is for properties that were not requested, that the stream contains, or that
 	// zxfer sets itself.
 	ErrNotRequested = errors.New("it was not requested")
-	ErrPlace        = errors.New("it depends on the dataset's location")
-	ErrRights       = errors.New("it can grant rights to programs or devices")
+	ErrLocation     = errors.New("it depends on the dataset's location")
+	ErrPrivileges   = errors.New("it can grant rights to programs or devices")
 	ErrReserved     = errors.New("programs act on it: zxfer or systemd")
 	ErrNotNamed     = errors.New("the receiving side did not request it")
 	ErrUnknown      = errors.New("this version of zxfer does not know it")
@@ -63,9 +63,9 @@ func (c Carry) Check(t Type, name, value string) error {
 	case passes, n.of == shape && n.foreign == nil, n.of == behaviour:
 		return nil
 	case n.of == place:
-		return ErrPlace
+		return ErrLocation
 	case n.of == rights:
-		return ErrRights
+		return ErrPrivileges
 	case !named: // shape or resources
 		return ErrNotNamed
 	}
@@ -87,9 +87,9 @@ func CheckNamed(name string) error {
 	case n == nil:
 		return fmt.Errorf("%s: there is no such property", name)
 	case n.of == place:
-		why = ErrPlace
+		why = ErrLocation
 	case n.of == rights:
-		why = ErrRights
+		why = ErrPrivileges
 	case n.of == fixed || n.of == report || n.of == encryption:
 		why = errors.New("the stream sets it, or it cannot be set")
 	}

@@ -175,7 +175,7 @@ func (g Orphan) RefusalReason(l *Listing, of map[string]SnapshotRefs) string {
 	}
 	mark := d.Properties[OrphanProperty]
 	marked := mark.Local() && mark.Value == g.Tag
-	if begun := marked && len(d.Snapshots()) == 0; !begun && d.WrittenTo() {
+	if begun := marked && len(d.Snapshots()) == 0; !begun && d.Modified() {
 		return "it was modified since its most recent snapshot"
 	}
 	for _, s := range d.Snapshots() {

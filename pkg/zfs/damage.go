@@ -10,9 +10,9 @@ import (
 
 // Damage lists the permanent errors that a pool reports (zpool status -v).
 type Damage struct {
-	// Things are the damaged files and objects in zpool's order, at most MaxDamage.
-	Things []Damaged `json:"things"`
-	More   int       `json:"more,omitempty"` // number of errors that Things leaves out
+	// Objects are the damaged files and objects in zpool's order, at most MaxDamage.
+	Objects []DamagedObject `json:"things"`
+	More    int             `json:"more,omitempty"` // number of errors that Objects leaves out
 	// Unlisted reports that the pool has errors that ZFS does not list, because the key of a
 	// damaged dataset is not loaded, or a damaged snapshot was destroyed after the last scrub
 	// (seen with 2.3.9 and 2.4.4).
@@ -20,11 +20,11 @@ type Damage struct {
 	Reason   string `json:"reason,omitempty"` // why, in zpool's words; KeyNotLoaded
 	// Elsewhere counts the listed errors of datasets outside of the requested one.
 	Elsewhere int `json:"elsewhere,omitempty"`
-	// OfPool counts the errors of no dataset, if the request was not for the whole pool:
+	// PoolErrors counts the errors of no dataset, if the request was not for the whole pool:
 	// errors in pool metadata, which every dataset needs, and in remains of destroyed
 	// datasets.
-	OfPool int  `json:"of_pool,omitempty"`
-	Scan   Scan `json:"scan,omitzero"`
+	PoolErrors int  `json:"of_pool,omitempty"`
+	Scan       Scan `json:"scan,omitzero"`
 }
 
 // KeyNotLoaded is the Reason if the key of a damaged dataset is not loaded.
@@ -37,8 +37,8 @@ const DatasetDestroyed = "no such pool or dataset"
 // MaxDamage is the largest number of listed errors.
 const MaxDamage = 10000
 
-// Damaged is one listed error.
-type Damaged struct {
+// DamagedObject is one listed error.
+type DamagedObject struct {
 	// Dataset is "" if it is unknown: for pool metadata and destroyed datasets.
 	Dataset  string `json:"dataset,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"` // without "@"
@@ -98,11 +98,11 @@ func ParseDamage(out string, mounts []Mount) Damage {
 		head, rest, _ := strings.Cut(text, ": ")
 		switch {
 		case listing && text == "":
-		case listing && len(d.Things) >= MaxDamage:
+		case listing && len(d.Objects) >= MaxDamage:
 			d.More++
 		case listing:
 			shown := strings.ReplaceAll(strings.TrimPrefix(line, "        "), "\t", "?")
-			d.Things = append(d.Things, parseDamaged(shown, mounts))
+			d.Objects = append(d.Objects, parseDamaged(shown, mounts))
 		case head == "scan":
 			scanning = true
 			d.Scan = Scan{Running: strings.Contains(rest, "in progress since"), Paused: strings.Contains(rest, "paused since"), Text: rest}
@@ -124,8 +124,8 @@ func ParseDamage(out string, mounts []Mount) Damage {
 }
 
 // parseDamaged parses one line of the list.
-func parseDamaged(shown string, mounts []Mount) Damaged {
-	d := Damaged{Shown: shown}
+func parseDamaged(shown string, mounts []Mount) DamagedObject {
+	d := DamagedObject{Shown: shown}
 	if strings.HasPrefix(shown, "/") {
 		var in Mount
 		for _, m := range mounts {
@@ -173,20 +173,20 @@ func parseDamaged(shown string, mounts []Mount) Damaged {
 // if dataset is the pool's root. Otherwise they are counted, and paths of unknown datasets
 // become a single entry that hides their names.
 func (d Damage) Within(dataset string) Damage {
-	things := d.Things
-	d.Things = nil
+	things := d.Objects
+	d.Objects = nil
 	unknown := false
 	for _, t := range things {
 		switch {
 		case t.Dataset == dataset, strings.HasPrefix(t.Dataset, dataset+"/"), t.Dataset == "" && PoolOf(dataset) == dataset:
-			d.Things = append(d.Things, t)
+			d.Objects = append(d.Objects, t)
 		case t.Dataset != "":
 			d.Elsewhere++
 		case !strings.HasPrefix(t.Shown, "/"):
-			d.OfPool++
+			d.PoolErrors++
 		case !unknown:
 			unknown = true
-			d.Things = append(d.Things, Damaged{Shown: "/…"})
+			d.Objects = append(d.Objects, DamagedObject{Shown: "/…"})
 		}
 	}
 	return d

@@ -23,17 +23,17 @@ func TestParseDamage(t *testing.T) {
 	t.Parallel()
 	mounted := []Mount{{"/a", "za"}, {"/a/inc", "za/inc"}, {"/a/emb", "za/emb"}}
 	d := ParseDamage(status(t, "status-files.txt"), mounted)
-	require.Len(t, d.Things, 35)
+	require.Len(t, d.Objects, 35)
 	require.False(t, d.Unlisted)
-	require.Equal(t, Damaged{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Things[0])
-	require.Equal(t, Damaged{Dataset: "za/lb", Snapshot: "s1", Path: "/f1", Shown: "za/lb@s1:/f1"}, d.Things[12])
-	require.Equal(t, "za", d.Things[11].Dataset)
+	require.Equal(t, DamagedObject{Dataset: "za/inc", Path: "/f1", Shown: "/a/inc/f1"}, d.Objects[0])
+	require.Equal(t, DamagedObject{Dataset: "za/lb", Snapshot: "s1", Path: "/f1", Shown: "za/lb@s1:/f1"}, d.Objects[12])
+	require.Equal(t, "za", d.Objects[11].Dataset)
 	require.Equal(t, Scan{Errors: 14, Text: "scrub repaired 0B in 00:00:00 with 14 errors on Sun Nov 22 20:22:44 2026"}, d.Scan)
-	for _, thing := range d.Within("za/emb").Things {
+	for _, thing := range d.Within("za/emb").Objects {
 		require.Equal(t, "za/emb", thing.Dataset)
 	}
-	require.Len(t, d.Within("za/emb").Things, 4)
-	require.Len(t, d.Within("za/e").Things, 0)
+	require.Len(t, d.Within("za/emb").Objects, 4)
+	require.Len(t, d.Within("za/e").Objects, 0)
 }
 
 // TestParseDamageWithoutKey parses the status of the same pool when the key of a damaged dataset is
@@ -43,7 +43,7 @@ func TestParseDamageWithoutKey(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage(status(t, "status-key-not-loaded.txt"), nil)
 	require.True(t, d.Unlisted)
-	require.Empty(t, d.Things)
+	require.Empty(t, d.Objects)
 	d = ParseDamage("errors: No known data errors\n", nil)
 	require.False(t, d.Unlisted)
 }
@@ -51,7 +51,7 @@ func TestParseDamageWithoutKey(t *testing.T) {
 func TestParseDamagedSpellings(t *testing.T) {
 	t.Parallel()
 	mounted := []Mount{{"/", "rpool/root"}, {"/home", "tank/home"}, {"/home/b", "tank/b"}, {"/home/.zfs/snapshot/s1", "tank/home@s1"}, {"/two", "tank/x"}, {"/two", "tank/y"}}
-	for shown, want := range map[string]Damaged{
+	for shown, want := range map[string]DamagedObject{
 		"/home/b/x y":               {Dataset: "tank/b", Path: "/x y"},
 		"/home/bc":                  {Dataset: "tank/home", Path: "/bc"},
 		"/home/.zfs/snapshot/s1/f":  {Dataset: "tank/home", Snapshot: "s1", Path: "/f"},
@@ -88,9 +88,9 @@ func TestAPathOfNoKnownDataset(t *testing.T) {
 	t.Parallel()
 	const head = "errors: Permanent errors have been detected in the following files:\n\n"
 	d := ParseDamage(head+"        /gone/f\n        /gone/g\n        tank/b:/x\n", []Mount{{"/home", "tank/home"}})
-	require.Len(t, d.Within("tank").Things, 3)
+	require.Len(t, d.Within("tank").Objects, 3)
 	in := d.Within("tank/home")
-	require.Equal(t, []Damaged{{Shown: "/…"}}, in.Things)
+	require.Equal(t, []DamagedObject{{Shown: "/…"}}, in.Objects)
 	require.Equal(t, 1, in.Elsewhere)
 }
 
@@ -99,9 +99,9 @@ func TestAPathOfNoKnownDataset(t *testing.T) {
 func TestDamageOfThePoolItself(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x3d>\n        <0x44>:<0x2>\n", nil)
-	require.Len(t, d.Within("tank").Things, 2)
-	require.Zero(t, d.Within("tank").OfPool)
-	require.Equal(t, Damage{OfPool: 2}, d.Within("tank/home"))
+	require.Len(t, d.Within("tank").Objects, 2)
+	require.Zero(t, d.Within("tank").PoolErrors)
+	require.Equal(t, Damage{PoolErrors: 2}, d.Within("tank/home"))
 }
 
 func TestWhyErrorsAreNotListed(t *testing.T) {
@@ -123,7 +123,7 @@ func TestParseDamageOfAScrub(t *testing.T) {
 func TestParseDamageIsBounded(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n"+strings.Repeat("        tank/a:<0x1>\n", MaxDamage+3), nil)
-	require.Len(t, d.Things, MaxDamage)
+	require.Len(t, d.Objects, MaxDamage)
 	require.Equal(t, 3, d.More)
 }
 
@@ -132,7 +132,7 @@ func FuzzDamage(f *testing.F) {
 	f.Add("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x0>\n", "")
 	f.Fuzz(func(t *testing.T, text, mounted string) {
 		d := ParseDamage(text, ParseMounts(mounted, "za"))
-		for _, thing := range d.Things {
+		for _, thing := range d.Objects {
 			if thing.Snapshot != "" {
 				require.NoError(t, CheckComponent(thing.Snapshot))
 			}

@@ -45,8 +45,8 @@ type Version struct {
 	Name      string      `json:"name"` // without dataset and separator
 	GUID      uint64      `json:"guid,string"`
 	CreateTXG uint64      `json:"createtxg,string"` // order of creation within one pool
-	// Pretended reports that the version does not exist yet. Only plans set it.
-	Pretended bool `json:"-"`
+	// Simulated reports that the version does not exist yet. Only plans set it.
+	Simulated bool `json:"-"`
 }
 
 // Short returns the version without its dataset: "@daily" or "#daily".
@@ -99,8 +99,8 @@ func (d *Dataset) ResumeToken() string { return d.Get("receive_resume_token") }
 // has no snapshot until that receive is resumed and completes.
 func (d *Dataset) Inconsistent() bool { return d.Get("inconsistent") == "1" }
 
-// WrittenTo reports whether the dataset changed since its most recent snapshot.
-func (d *Dataset) WrittenTo() bool {
+// Modified reports whether the dataset changed since its most recent snapshot.
+func (d *Dataset) Modified() bool {
 	written := d.Get("written")
 	return written != "" && written != "0" && written != "-"
 }
@@ -125,8 +125,8 @@ func (d *Dataset) Snapshots() []Version {
 	return out
 }
 
-// Skip removes the snapshots whose names have the prefix.
-func (l *Listing) Skip(prefix string) {
+// DropSnapshots removes the snapshots whose names have the prefix.
+func (l *Listing) DropSnapshots(prefix string) {
 	for _, d := range l.Datasets {
 		d.Versions = slices.DeleteFunc(d.Versions, func(v Version) bool { return v.Kind == Snapshot && strings.HasPrefix(v.Name, prefix) })
 	}
@@ -160,8 +160,8 @@ type Pool struct {
 	Features   map[string]string `json:"features"`   // by name without "feature@": disabled, enabled or active
 }
 
-// FeatureOn reports whether a pool feature is enabled or active.
-func (p *Pool) FeatureOn(name string) bool {
+// HasFeature reports whether a pool feature is enabled or active.
+func (p *Pool) HasFeature(name string) bool {
 	s := p.Features[name]
 	return s == "enabled" || s == "active"
 }
@@ -175,8 +175,8 @@ type ListQuery struct {
 	// Newest requests only the most recent snapshot of each dataset, instead of Versions. This
 	// is much faster if there are many snapshots.
 	Newest bool `json:"newest,omitempty"`
-	// Alone omits the pool and the ancestors.
-	Alone bool `json:"alone,omitempty"`
+	// NoAncestors omits the pool and the ancestors.
+	NoAncestors bool `json:"alone,omitempty"`
 	// Only lists the datasets to read instead of Dataset and its descendants. Each is Dataset
 	// or a descendant.
 	Only []string `json:"only,omitempty"`
@@ -208,9 +208,9 @@ type Listing struct {
 	Datasets  []*Dataset `json:"datasets"`  // Root and, if requested, its descendants, sorted by name; empty if Root does not exist
 	Ancestors []*Dataset `json:"ancestors"` // existing ancestors of Root without versions, the pool first
 	Pool      Pool       `json:"pool"`
-	// Began is the time at which the query started, by the clock of that host, in seconds
+	// Started is the time at which the query started, by the clock of that host, in seconds
 	// since 1970.
-	Began int64 `json:"began,omitempty"`
+	Started int64 `json:"began,omitempty"`
 }
 
 // ShortenAncestors limits the properties of the ancestors to AncestorProperties.
@@ -298,11 +298,11 @@ type SendSpec struct {
 // ReceiveSpec describes a stream to receive. A receive never mounts (-u). It is resumable (-s)
 // unless the pool lacks ResumeFeature.
 type ReceiveSpec struct {
-	Target   string            `json:"target"`
-	Whole    bool              `json:"whole,omitempty"`    // no -s: the pool lacks ResumeFeature
-	Rollback bool              `json:"rollback,omitempty"` // -F: destroy data newer than the incremental source
-	Origin   string            `json:"origin,omitempty"`   // -o origin=, for clones
-	Set      map[string]string `json:"set,omitempty"`      // -o
+	Target       string            `json:"target"`
+	NotResumable bool              `json:"whole,omitempty"`    // no -s: the pool lacks ResumeFeature
+	Rollback     bool              `json:"rollback,omitempty"` // -F: destroy data newer than the incremental source
+	Origin       string            `json:"origin,omitempty"`   // -o origin=, for clones
+	Set          map[string]string `json:"set,omitempty"`      // -o
 	// Carried names the properties of Set whose values the other host chose. ReceiveArgs
 	// refuses values that Carry withholds.
 	Carried []string `json:"carried,omitempty"`

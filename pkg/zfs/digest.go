@@ -20,7 +20,7 @@ const MaxParts = 1024
 type Contents struct {
 	Sum   string `json:"sum"`   // hex, 128 bits, of the whole stream
 	Bytes uint64 `json:"bytes"` // size of the stream
-	// Parts are the sums of the positions that Within selects, in ascending order, at most
+	// Parts are the sums of the positions that a DigestRange selects, in ascending order, at most
 	// MaxParts. Empty parts are left out. Each part covers 1<<Shift positions.
 	Shift uint   `json:"shift,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
@@ -32,10 +32,10 @@ type Part struct {
 	Sum string `json:"sum"`
 }
 
-// Within selects the positions that the parts of a Contents cover. If Object is 0, a position
+// DigestRange selects the positions that the parts of a Contents cover. If Object is 0, a position
 // is the number of an object. Otherwise it is a place in Object: 0 for its attributes (owner,
 // times, size), and 1 and up for its cells of 512 bytes.
-type Within struct {
+type DigestRange struct {
 	Object uint64 `json:"object,omitempty"` // 0: positions are objects
 	From   uint64 `json:"from,omitempty"`
 	To     uint64 `json:"to,omitempty"` // the first position after the range; 0: no limit
@@ -53,7 +53,7 @@ func Offset(position uint64) uint64 {
 }
 
 // FirstDifference returns the first range [from, to) of positions in which two digests with
-// the same Within differ.
+// the same DigestRange differ.
 func FirstDifference(a, b Contents) (from, to uint64, err error) {
 	shift := max(a.Shift, b.Shift)
 	x, err := a.parts(shift)
@@ -150,7 +150,7 @@ func parseSum(s string) (Sum, error) {
 // Equal digests need the same seed. If the caller chooses a random seed for each query, a host that
 // kept only earlier digests, and not the data, cannot compute the answer. The hash is not
 // cryptographic: the digest does not detect data that was forged on purpose.
-func ContentDigest(r io.Reader, within Within, seed uint64) (Contents, error) {
+func ContentDigest(r io.Reader, within DigestRange, seed uint64) (Contents, error) {
 	d := digest{within: within, seed: seed, parts: map[uint64]Sum{}}
 	s := NewStreamReader(r)
 	for {
@@ -177,7 +177,7 @@ const cell = 512
 type digest struct {
 	all    Sum
 	guid   uint64 // of the snapshot whose records follow
-	within Within
+	within DigestRange
 	seed   uint64
 	parts  map[uint64]Sum
 	shift  uint // each part covers 1<<shift positions

@@ -41,7 +41,7 @@ func made(objects ...object) []byte {
 	return out
 }
 
-func contentsOf(t testing.TB, stream []byte, within Within) Contents {
+func contentsOf(t testing.TB, stream []byte, within DigestRange) Contents {
 	t.Helper()
 	c, err := ContentDigest(bytes.NewReader(stream), within, 0)
 	require.NoError(t, err)
@@ -59,13 +59,13 @@ func TestContentsDoNotDependOnBlocks(t *testing.T) {
 	t.Parallel()
 	data := noise(1_000_000, 1)
 	clear(data[200_000:500_000])
-	want := contentsOf(t, made(object{2, data, 512}, object{3, data[:700], 1024}), Within{})
+	want := contentsOf(t, made(object{2, data, 512}, object{3, data[:700], 1024}), DigestRange{})
 	for _, block := range []int{1024, 4096, 128 << 10, 1 << 20} {
-		require.Equal(t, want.Parts, contentsOf(t, made(object{2, data, block}, object{3, data[:700], block}), Within{}).Parts, block)
+		require.Equal(t, want.Parts, contentsOf(t, made(object{2, data, block}, object{3, data[:700], block}), DigestRange{}).Parts, block)
 	}
-	require.NotEqual(t, want.Sum, contentsOf(t, made(object{3, data, 512}, object{2, data[:700], 1024}), Within{}).Sum)
+	require.NotEqual(t, want.Sum, contentsOf(t, made(object{3, data, 512}, object{2, data[:700], 1024}), DigestRange{}).Sum)
 	moved := append(make([]byte, 512), data...)
-	require.NotEqual(t, want.Sum, contentsOf(t, made(object{2, moved, 512}, object{3, data[:700], 1024}), Within{}).Sum)
+	require.NotEqual(t, want.Sum, contentsOf(t, made(object{2, moved, 512}, object{3, data[:700], 1024}), DigestRange{}).Sum)
 }
 
 // TestFirstDifference changes one object, and expects the search to find the object and then the
@@ -86,7 +86,7 @@ func TestFirstDifference(t *testing.T) {
 			b := made(objects...)
 			objects[at] = kept
 
-			within := Within{}
+			within := DigestRange{}
 			for passes := 1; ; passes++ {
 				from, to, err := FirstDifference(contentsOf(t, a, within), contentsOf(t, b, within))
 				require.NoError(t, err)
@@ -96,9 +96,9 @@ func TestFirstDifference(t *testing.T) {
 					break
 				}
 				require.Less(t, passes, 3)
-				within = Within{From: from, To: to}
+				within = DigestRange{From: from, To: to}
 			}
-			from, to, err := FirstDifference(contentsOf(t, a, Within{Object: kept.number}), contentsOf(t, b, Within{Object: kept.number}))
+			from, to, err := FirstDifference(contentsOf(t, a, DigestRange{Object: kept.number}), contentsOf(t, b, DigestRange{Object: kept.number}))
 			require.NoError(t, err)
 			require.Equal(t, []uint64{512, 1024}, []uint64{Offset(from), Offset(to)})
 		}
@@ -106,14 +106,14 @@ func TestFirstDifference(t *testing.T) {
 
 	// A missing object and changed attributes are differences too.
 	a, b := made(object{2, noise(512, 1), 512}, object{4, nil, 512}), made(object{2, noise(512, 1), 512}, object{4, nil, 512}, object{9, nil, 512})
-	from, to, err := FirstDifference(contentsOf(t, a, Within{}), contentsOf(t, b, Within{}))
+	from, to, err := FirstDifference(contentsOf(t, a, DigestRange{}), contentsOf(t, b, DigestRange{}))
 	require.NoError(t, err)
 	require.Equal(t, []uint64{9, 10}, []uint64{from, to})
 	c := bytes.Replace(a, []byte("owner"), []byte("other"), 1)
-	from, to, err = FirstDifference(contentsOf(t, a, Within{Object: 2}), contentsOf(t, c, Within{Object: 2}))
+	from, to, err = FirstDifference(contentsOf(t, a, DigestRange{Object: 2}), contentsOf(t, c, DigestRange{Object: 2}))
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0, 1}, []uint64{from, to})
-	require.Empty(t, contentsOf(t, a, Within{From: 5, To: 9}).Parts)
+	require.Empty(t, contentsOf(t, a, DigestRange{From: 5, To: 9}).Parts)
 }
 
 // TestFirstDifferenceOfPartsOfTwoSizes compares digests whose parts have different sizes.
@@ -127,7 +127,7 @@ func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 	for i := range uint64(2000) {
 		many = append(many, object{5000 + i, nil, 512})
 	}
-	a, b := contentsOf(t, made(few...), Within{}), contentsOf(t, made(many...), Within{})
+	a, b := contentsOf(t, made(few...), DigestRange{}), contentsOf(t, made(many...), DigestRange{})
 	require.NotEqual(t, a.Shift, b.Shift)
 	from, to, err := FirstDifference(a, b)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 
 func TestFirstDifferenceOfNonsense(t *testing.T) {
 	t.Parallel()
-	sound := contentsOf(t, made(object{2, noise(512, 1), 512}), Within{})
+	sound := contentsOf(t, made(object{2, noise(512, 1), 512}), DigestRange{})
 	for _, wrong := range []struct {
 		answer Contents
 		says   string
@@ -167,13 +167,13 @@ func FuzzContentsDoNotDependOnBlocks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, repeat, smaller, larger uint8, hole uint16) {
 		data := bytes.Repeat(text, int(repeat))
 		clear(data[min(len(data), int(hole)):min(len(data), 4*int(hole))])
-		a := contentsOf(t, made(object{5, data, 512 << (smaller % 8)}), Within{})
-		b := contentsOf(t, made(object{5, data, 512 << (larger % 8)}), Within{})
+		a := contentsOf(t, made(object{5, data, 512 << (smaller % 8)}), DigestRange{})
+		b := contentsOf(t, made(object{5, data, 512 << (larger % 8)}), DigestRange{})
 		require.Equal(t, a.Sum, b.Sum)
 		require.Equal(t, a.Parts, b.Parts)
 		if len(data) > 0 {
 			data[int(repeat)%len(data)] ^= 0x80
-			require.NotEqual(t, a.Sum, contentsOf(t, made(object{5, data, 512}), Within{}).Sum, fmt.Sprintf("%q", data))
+			require.NotEqual(t, a.Sum, contentsOf(t, made(object{5, data, 512}), DigestRange{}).Sum, fmt.Sprintf("%q", data))
 		}
 	})
 }

@@ -12,9 +12,9 @@ import (
 const (
 	// DrillClonePrefix is the prefix of a drill clone's name.
 	DrillClonePrefix = "zxfer-drill-"
-	// AsideProperty is the user property that holds the job of a drill clone. zxfer never
+	// DrillCloneProperty is the user property that holds the job of a drill clone. zxfer never
 	// destroys a clone without it.
-	AsideProperty = "zxfer:drill"
+	DrillCloneProperty = "zxfer:drill"
 )
 
 // DrillCloneName returns the full name of a drill clone.

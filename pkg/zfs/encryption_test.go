@@ -43,7 +43,7 @@ func TestGateKeepsTheKey(t *testing.T) {
 			require.NoError(t, err)
 			g.KeepKey(key)
 			for p := range slices.Chunk(b, size) {
-				if err := g.Judge(p); err != nil {
+				if err := g.Check(p); err != nil {
 					return err
 				}
 			}

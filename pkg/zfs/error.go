@@ -236,33 +236,33 @@ func withoutPropertyErrors(stderr string) string {
 
 // Operations, the values of Error.Op.
 const (
-	OpSend     = "send"
-	OpReceive  = "receive"
-	OpEstimate = "estimate"
-	OpList     = "list"
-	OpGet      = "get"
-	OpPool     = "pool" // zpool get
-	OpSnapshot = "snapshot"
-	OpHold     = "hold"
-	OpRelease  = "release"
-	OpBookmark = "bookmark"
-	OpDestroy  = "destroy"
-	OpCreate   = "create"
-	OpDiscard  = "discard" // zfs receive -A
-	OpVersion  = "version"
-	OpMount    = "mount"
-	OpLoadKey  = "load-key"
-	OpUnload   = "unload-key"
-	OpSet      = "set"
-	OpInherit  = "inherit"
-	OpUnmount  = "unmount"
-	OpKey      = "change-key"
-	OpStatus   = "status" // zpool status
-	OpScrub    = "scrub"
-	OpClone    = "clone"
-	OpRollback = "rollback"
-	OpSync     = "sync" // zpool sync
-	OpRename   = "rename"
+	OpSend      = "send"
+	OpReceive   = "receive"
+	OpEstimate  = "estimate"
+	OpList      = "list"
+	OpGet       = "get"
+	OpPool      = "pool" // zpool get
+	OpSnapshot  = "snapshot"
+	OpHold      = "hold"
+	OpRelease   = "release"
+	OpBookmark  = "bookmark"
+	OpDestroy   = "destroy"
+	OpCreate    = "create"
+	OpDiscard   = "discard" // zfs receive -A
+	OpVersion   = "version"
+	OpMount     = "mount"
+	OpLoadKey   = "load-key"
+	OpUnloadKey = "unload-key"
+	OpSet       = "set"
+	OpInherit   = "inherit"
+	OpUnmount   = "unmount"
+	OpChangeKey = "change-key"
+	OpStatus    = "status" // zpool status
+	OpScrub     = "scrub"
+	OpClone     = "clone"
+	OpRollback  = "rollback"
+	OpSync      = "sync" // zpool sync
+	OpRename    = "rename"
 )
 
 // Failure describes a failed operation.
@@ -379,7 +379,7 @@ func permissions(op string) string {
 		return "destroy,mount"
 	case OpCreate:
 		return "create,mount"
-	case OpHold, OpRelease, OpBookmark, OpMount, OpKey, OpRollback:
+	case OpHold, OpRelease, OpBookmark, OpMount, OpChangeKey, OpRollback:
 		return op
 	case OpUnmount:
 		return OpMount

@@ -187,12 +187,12 @@ func EncryptionBound(property string) bool { return classOf(property) == encrypt
 // ReadOnly reports whether a property can never be set.
 func ReadOnly(property string) bool { return classOf(property) == report }
 
-// Fixed reports whether the stream that creates a dataset decides the property.
-func Fixed(property string) bool { return classOf(property) == fixed }
+// FixedAtCreation reports whether the stream that creates a dataset decides the property.
+func FixedAtCreation(property string) bool { return classOf(property) == fixed }
 
-// Known reports whether OpenZFS 2.1 to 2.4 has a property of this name. User
+// KnownProperty reports whether OpenZFS 2.1 to 2.4 has a property of this name. User
 // properties exist once they are set.
-func Known(property string) bool { return UserProperty(property) || nativeOf(property) != nil }
+func KnownProperty(property string) bool { return UserProperty(property) || nativeOf(property) != nil }
 
 // Settable reports whether a dataset of the type can have the property. User
 // properties and properties that this package does not know fit every type.

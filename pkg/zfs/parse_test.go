@@ -100,13 +100,13 @@ func TestParsePool(t *testing.T) {
 	require.Equal(t, uint64(7233616611144222696), p.GUID)
 	require.Equal(t, "ONLINE", p.Properties["health"])
 	require.Equal(t, "active", p.Features["encryption"])
-	require.True(t, p.FeatureOn("large_blocks"))
+	require.True(t, p.HasFeature("large_blocks"))
 	require.NotContains(t, p.Properties, "feature@encryption")
 
 	old, err := ParsePool(string(fixture(t, "zpool-get-old.txt")))
 	require.NoError(t, err)
-	require.False(t, old.FeatureOn("large_blocks"))
-	require.False(t, old.FeatureOn("no-such-feature"))
+	require.False(t, old.HasFeature("large_blocks"))
+	require.False(t, old.HasFeature("no-such-feature"))
 
 	_, err = ParsePool("a\tguid\t1\t-\nb\tguid\t2\t-\n")
 	require.ErrorContains(t, err, `pool "b" after "a"`)

@@ -156,7 +156,7 @@ func TestEveryNativePropertyIsDecided(t *testing.T) {
 	for _, file := range []string{"get-survey.txt", "get-local.txt"} { // output of zfs get of 2.3.9
 		for line := range strings.Lines(string(fixture(t, file))) {
 			if f := strings.Split(line, "\t"); len(f) == 4 {
-				require.True(t, Known(f[1]), "%s: %s", file, f[1])
+				require.True(t, KnownProperty(f[1]), "%s: %s", file, f[1])
 			}
 		}
 	}
@@ -186,19 +186,19 @@ func TestCarry(t *testing.T) {
 		{"snapdev", "visible", ErrNotRequested, ErrNotNamed, nil},
 		{"volmode", "full", ErrNotRequested, ErrNotNamed, nil},
 		{"volmode", "none", ErrNotRequested, nil, nil},
-		{"setuid", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"setuid", "on", ErrNotRequested, ErrPrivileges, ErrPrivileges},
 		{"setuid", "off", ErrNotRequested, nil, nil},
-		{"devices", "on", ErrNotRequested, ErrRights, ErrRights},
-		{"exec", "on", ErrNotRequested, ErrRights, ErrRights},
+		{"devices", "on", ErrNotRequested, ErrPrivileges, ErrPrivileges},
+		{"exec", "on", ErrNotRequested, ErrPrivileges, ErrPrivileges},
 		{"exec", "off", ErrNotRequested, nil, nil},
-		{"context", "system_u:object_r:bin_t:s0", ErrNotRequested, ErrRights, ErrRights},
-		{"zoned", "on", ErrNotRequested, ErrRights, ErrRights},
-		{"mountpoint", "/root/.ssh", ErrNotRequested, ErrPlace, ErrPlace},
-		{"canmount", "on", ErrNotRequested, ErrPlace, ErrPlace},
-		{"readonly", "off", ErrNotRequested, ErrPlace, ErrPlace},
-		{"overlay", "on", ErrNotRequested, ErrPlace, ErrPlace},
-		{"sharenfs", "rw", ErrNotRequested, ErrPlace, ErrPlace},
-		{"quota", "7", ErrNotRequested, ErrPlace, ErrPlace},
+		{"context", "system_u:object_r:bin_t:s0", ErrNotRequested, ErrPrivileges, ErrPrivileges},
+		{"zoned", "on", ErrNotRequested, ErrPrivileges, ErrPrivileges},
+		{"mountpoint", "/root/.ssh", ErrNotRequested, ErrLocation, ErrLocation},
+		{"canmount", "on", ErrNotRequested, ErrLocation, ErrLocation},
+		{"readonly", "off", ErrNotRequested, ErrLocation, ErrLocation},
+		{"overlay", "on", ErrNotRequested, ErrLocation, ErrLocation},
+		{"sharenfs", "rw", ErrNotRequested, ErrLocation, ErrLocation},
+		{"quota", "7", ErrNotRequested, ErrLocation, ErrLocation},
 		{"encryption", "off", ErrNotRequested, ErrNotRequested, ErrNotRequested},
 		{"keylocation", "https://evil", ErrNotRequested, ErrNotRequested, ErrNotRequested},
 		{"volsize", "7", ErrNotRequested, ErrNotRequested, ErrNotRequested},

@@ -232,12 +232,12 @@ func byteOrder(header []byte) (binary.ByteOrder, error) {
 	return nil, fmt.Errorf("got %x, expected a BEGIN record", header[:16])
 }
 
-// Walker splits a stream or a package into records, while its bytes arrive in pieces of any
-// size. It keeps at most one header and never a payload. The zero Walker is ready to use.
+// RecordScanner splits a stream or a package into records, while its bytes arrive in pieces of any
+// size. It keeps at most one header and never a payload. The zero RecordScanner is ready to use.
 //
-// Walker checks only that sizes are within the limits of the format. RecordRules checks
-// what the records do. StreamReader is the Walker of an io.Reader.
-type Walker struct {
+// RecordScanner checks only that sizes are within the limits of the format. RecordRules checks
+// what the records do. StreamReader is the RecordScanner of an io.Reader.
+type RecordScanner struct {
 	header [RecordSize]byte // of a record whose header arrives in several pieces
 	have   int              // bytes of header that arrived
 	record Record
@@ -246,21 +246,21 @@ type Walker struct {
 	offset uint64
 }
 
-// Offset returns the number of bytes that the Walker took.
-func (w *Walker) Offset() uint64 { return w.offset }
+// Offset returns the number of bytes that the RecordScanner took.
+func (w *RecordScanner) Offset() uint64 { return w.offset }
 
 // Left returns the number of payload bytes that come before the next header.
-func (w *Walker) Left() uint64 { return w.left }
+func (w *RecordScanner) Left() uint64 { return w.left }
 
 // Skip counts n payload bytes, at most Left, that the caller took from elsewhere.
-func (w *Walker) Skip(n uint64) {
+func (w *RecordScanner) Skip(n uint64) {
 	w.left -= n
 	w.offset += n
 }
 
 // Payload cuts the payload of the current record off the front of b, as much of it as b
 // has. It returns the payload and the rest of b.
-func (w *Walker) Payload(b []byte) (payload, rest []byte) {
+func (w *RecordScanner) Payload(b []byte) (payload, rest []byte) {
 	n := min(uint64(len(b)), w.left)
 	w.Skip(n)
 	return b[:n], b[n:]
@@ -269,7 +269,7 @@ func (w *Walker) Payload(b []byte) (payload, rest []byte) {
 // Header takes the next header from the front of b and returns the rest of b. It returns a
 // nil Record if the header is not complete. The caller must have taken the payload of the
 // record before. The Record is valid until the next call, and as long as b is unchanged.
-func (w *Walker) Header(b []byte) (*Record, []byte, error) {
+func (w *RecordScanner) Header(b []byte) (*Record, []byte, error) {
 	header := b
 	if w.have > 0 || len(b) < RecordSize {
 		n := copy(w.header[w.have:], b)
@@ -304,7 +304,7 @@ const TailSize = 2 * RecordSize
 // next record, Read and Payload read the payload of the current one.
 type StreamReader struct {
 	r       *bufio.Reader
-	walker  Walker
+	walker  RecordScanner
 	header  [RecordSize]byte
 	payload bytes.Buffer
 	last    RecordType

@@ -117,7 +117,7 @@ func TestStreamReaderFails(t *testing.T) {
 		{"unknown type", edit(func(b []byte) { b[len(b)-RecordSize] = 99 }), "type 99", nil},
 		{"huge payload", huge, "claims", nil},
 	} {
-		_, err := ContentDigest(bytes.NewReader(test.stream), Within{}, 0)
+		_, err := ContentDigest(bytes.NewReader(test.stream), DigestRange{}, 0)
 		require.ErrorContains(t, err, test.says, test.name)
 		require.ErrorContains(t, err, "send stream at byte", test.name)
 		if test.is != nil {
@@ -125,7 +125,7 @@ func TestStreamReaderFails(t *testing.T) {
 		}
 	}
 	broken := errors.New("disk on fire")
-	_, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)), Within{}, 0)
+	_, err := ContentDigest(io.MultiReader(bytes.NewReader(b[:RecordSize]), iotest.ErrReader(broken)), DigestRange{}, 0)
 	require.ErrorIs(t, err, broken)
 }
 
@@ -135,12 +135,12 @@ func TestContentDigest(t *testing.T) {
 	for _, name := range samples {
 		source, target := sampled(t, name+".source"), sampled(t, name+".target")
 		require.NotEqual(t, source, target, name)
-		all, err := ContentDigest(bytes.NewReader(source), Within{}, 0)
+		all, err := ContentDigest(bytes.NewReader(source), DigestRange{}, 0)
 		want := all.Sum
 		require.NoError(t, err)
 		require.Equal(t, uint64(len(source)), all.Bytes)
 		require.Len(t, want, 32)
-		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), Within{}, 0)
+		got, err := ContentDigest(iotest.OneByteReader(bytes.NewReader(target)), DigestRange{}, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, got.Sum, name)
 		require.Equal(t, all.Parts, got.Parts, name)
@@ -155,12 +155,12 @@ func TestContentDigestOfRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain-full", "lec-full", "raw-full"} {
 		b := sampled(t, name+".source")
-		want, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
+		want, err := ContentDigest(bytes.NewReader(b), DigestRange{}, 0)
 		require.NoError(t, err)
 		sum := func(at int) string {
 			c := bytes.Clone(b)
 			c[at] ^= 1
-			got, err := ContentDigest(bytes.NewReader(c), Within{}, 0)
+			got, err := ContentDigest(bytes.NewReader(c), DigestRange{}, 0)
 			require.NoError(t, err)
 			return got.Sum
 		}
@@ -211,12 +211,12 @@ func TestContentDigestOrder(t *testing.T) {
 		require.NoError(t, err)
 		records = append(records, b[at:s.Offset()])
 	}
-	want, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
+	want, err := ContentDigest(bytes.NewReader(b), DigestRange{}, 0)
 	require.NoError(t, err)
 	n := len(records)
 	swapped := append([][]byte{}, records...)
 	swapped[1], swapped[n-3] = swapped[n-3], swapped[1]
-	got, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)), Within{}, 0)
+	got, err := ContentDigest(bytes.NewReader(bytes.Join(swapped, nil)), DigestRange{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
@@ -227,7 +227,7 @@ func TestContentDigestOrder(t *testing.T) {
 		}
 	}
 	twice := append(append([][]byte{}, records[:n-1]...), records[object], records[object], records[n-1])
-	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), Within{}, 0)
+	got, err = ContentDigest(bytes.NewReader(bytes.Join(twice, nil)), DigestRange{}, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, want.Sum, got.Sum)
 }
@@ -251,7 +251,7 @@ func TestContentDigestDependsOnTheSeed(t *testing.T) {
 	stream := made(object{2, noise(5000, 1), 1024})
 	sums := map[string]bool{}
 	for _, seed := range []uint64{0, 1, 2, 2} {
-		c, err := ContentDigest(bytes.NewReader(stream), Within{}, seed)
+		c, err := ContentDigest(bytes.NewReader(stream), DigestRange{}, seed)
 		require.NoError(t, err)
 		sums[c.Sum] = true
 	}
@@ -263,7 +263,7 @@ func FuzzContentDigest(f *testing.F) {
 		f.Add(sampled(f, name+".source"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := ContentDigest(bytes.NewReader(b), Within{}, 0)
+		d, err := ContentDigest(bytes.NewReader(b), DigestRange{}, 0)
 		require.LessOrEqual(t, d.Bytes, uint64(len(b)))
 		if err == nil {
 			require.Len(t, d.Sum, 32)
@@ -283,7 +283,7 @@ func BenchmarkContentDigest(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(stream)))
 			for b.Loop() {
-				_, err := ContentDigest(bytes.NewReader(stream), Within{}, 0)
+				_, err := ContentDigest(bytes.NewReader(stream), DigestRange{}, 0)
 				require.NoError(b, err)
 			}
 		})
@@ -300,10 +300,10 @@ func describe(r *Record) described {
 	return described{r.Type, r.Object(), r.Objects(), r.Offset(), r.Length(), r.PayloadSize(), r.ToGUID()}
 }
 
-// walked returns the records that a Walker finds in pieces of a size.
+// walked returns the records that a RecordScanner finds in pieces of a size.
 func walked(t testing.TB, b []byte, size int) (all []described, err error) {
 	t.Helper()
-	var w Walker
+	var w RecordScanner
 	for at := 0; at < len(b); at += size {
 		piece := b[at:min(at+size, len(b))]
 		for len(piece) > 0 {
@@ -411,7 +411,7 @@ func TestWalkerKeepsNoPayload(t *testing.T) {
 	binary.LittleEndian.PutUint32(write, uint32(RecordWrite))
 	binary.LittleEndian.PutUint64(write[32:], maxBlock)
 	payload := make([]byte, 1<<20)
-	var w Walker
+	var w RecordScanner
 	_, _, err := w.Header(begin)
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(10, func() {

@@ -69,13 +69,13 @@ const allowedFeatures = featureSpill | featureEmbedded | featureLZ4 | featureLar
 // refuses everything else that a package can carry: other datasets, properties, holds and
 // renames. RecordRules checks each record of each stream.
 //
-// Gate reads only headers. Passes reports how many bytes of payload may bypass it.
+// Gate reads only headers. Bypassable reports how many bytes of payload may bypass it.
 //
 // https://github.com/openzfs/zfs/blob/zfs-2.3.9/lib/libzfs/libzfs_sendrecv.c (zfs_receive_package, zfs_receive_one)
 type Gate struct {
 	arrival        Arrival
 	clone          bool
-	walker         Walker
+	walker         RecordScanner
 	rules          *RecordRules // of the current stream
 	key            string       // expected fingerprint of the wrapped key, "" for any
 	inKey          bool         // the current payload holds the wrapped key
@@ -119,9 +119,9 @@ func NewGate(r ReceiveSpec) (*Gate, error) {
 	return &Gate{arrival: w, clone: r.Origin != "", base: w.Base}, nil
 }
 
-// Judge checks the next bytes of the stream. If it returns nil, the caller may pass them on.
+// Check checks the next bytes of the stream. If it returns nil, the caller may pass them on.
 // After an error, the caller must pass on no more bytes.
-func (g *Gate) Judge(b []byte) error {
+func (g *Gate) Check(b []byte) error {
 	for g.err == nil && len(b) > 0 {
 		if g.walker.Left() > 0 {
 			var payload []byte
@@ -170,17 +170,17 @@ func IsOtherKey(err error) bool {
 	return errors.As(err, &e) && e.Kind == Unplanned && strings.Contains(e.Detail, ErrOtherKey.Error())
 }
 
-// Passes returns how many of the next bytes are payload that the caller may pass on without
-// Judge.
-func (g *Gate) Passes() int64 {
+// Bypassable returns how many of the next bytes are payload that the caller may pass on without
+// Check.
+func (g *Gate) Bypassable() int64 {
 	if g.inKey || g.err != nil {
 		return 0
 	}
 	return int64(g.walker.Left())
 }
 
-// Passed counts n bytes, at most Passes, that the caller passed on.
-func (g *Gate) Passed(n int64) { g.walker.Skip(uint64(n)) }
+// Bypassed counts n bytes, at most Bypassable, that the caller passed on.
+func (g *Gate) Bypassed(n int64) { g.walker.Skip(uint64(n)) }
 
 // record checks one record. In a package, the END records of its head and of itself and the
 // heads of its streams frame the records that RecordRules checks.

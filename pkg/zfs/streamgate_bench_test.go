@@ -35,7 +35,7 @@ func BenchmarkGate(b *testing.B) {
 				g, err := NewGate(spec)
 				require.NoError(b, err)
 				for piece := range slices.Chunk(stream, 1<<20) {
-					require.NoError(b, g.Judge(piece))
+					require.NoError(b, g.Check(piece))
 				}
 			}
 		})

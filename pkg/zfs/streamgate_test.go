@@ -49,11 +49,11 @@ func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
 	done := 0
 	for done < len(b) {
 		n := min(size, len(b)-done)
-		if free := g.Passes(); free > 0 && size%2 == 0 { // only for even sizes
+		if free := g.Bypassable(); free > 0 && size%2 == 0 { // only for even sizes
 			n = int(min(int64(len(b)-done), free))
-			g.Passed(int64(n))
-		} else if err := g.Judge(b[done : done+n]); err != nil {
-			require.Error(t, g.Judge([]byte{0}), "a refusal is for good")
+			g.Bypassed(int64(n))
+		} else if err := g.Check(b[done : done+n]); err != nil {
+			require.Error(t, g.Check([]byte{0}), "a refusal is for good")
 			return done, err
 		}
 		done += n
@@ -79,8 +79,8 @@ func TestGatePasses(t *testing.T) {
 		if !strings.HasSuffix(name, "-range") {
 			g, err := NewGate(r)
 			require.NoError(t, err)
-			require.NoError(t, g.Judge(b[:RecordSize]))
-			require.EqualValues(t, binary.LittleEndian.Uint32(b[4:]), g.Passes(), "the payload of the BEGIN record")
+			require.NoError(t, g.Check(b[:RecordSize]))
+			require.EqualValues(t, binary.LittleEndian.Uint32(b[4:]), g.Bypassable(), "the payload of the BEGIN record")
 		}
 	}
 }
@@ -228,10 +228,10 @@ func FuzzGate(f *testing.F) {
 		g, err := NewGate(plan)
 		require.NoError(t, err)
 		if whole {
-			err = g.Judge(b)
+			err = g.Check(b)
 		} else {
 			for i := range b {
-				if err = g.Judge(b[i : i+1]); err != nil {
+				if err = g.Check(b[i : i+1]); err != nil {
 					b = b[:i]
 					break
 				}
@@ -352,11 +352,11 @@ func TestGateBoundsHeads(t *testing.T) {
 		require.NoError(t, err)
 		head := slices.Clone(b[:RecordSize])
 		binary.LittleEndian.PutUint32(head[4:], size)
-		require.Equal(t, ok, g.Judge(head) == nil, "%d", size)
+		require.Equal(t, ok, g.Check(head) == nil, "%d", size)
 		if ok {
-			require.EqualValues(t, size, g.Passes())
+			require.EqualValues(t, size, g.Bypassable())
 		} else {
-			require.Zero(t, g.Passes(), "nothing bypasses a gate that refused")
+			require.Zero(t, g.Bypassable(), "nothing bypasses a gate that refused")
 		}
 	}
 }
@@ -387,7 +387,7 @@ func TestGateRefusesAnUnreadableKey(t *testing.T) {
 	g, err := NewGate(expected(t, sampled(t, "raw-full.source")))
 	require.NoError(t, err)
 	g.KeepKey("any")
-	require.Error(t, g.Judge(b[:RecordSize+size]))
+	require.Error(t, g.Check(b[:RecordSize+size]))
 }
 
 func TestIsOtherKey(t *testing.T) {

@@ -101,7 +101,7 @@ func TestRefusalsInTheAudit(t *testing.T) {
 		}, Request{Op: "key", Body: json.RawMessage(`"k"`)}, `refused "key": not for this key: \"k\"`},
 		"secret": {zero, Request{Op: "key", Body: json.RawMessage("hush"), Secret: true}, `refused "key": no rule allows the operation \"key\": (not shown)`},
 		"not read": {func(g *Guard, q Request) error {
-			g.RefusedUnread(q.Op, errors.New("too\nlong"))
+			g.LogRefusedUnread(q.Op, errors.New("too\nlong"))
 			return g.refusal(errors.New("too long"))
 		}, Request{Op: "list"}, `refused "list": too\nlong`},
 		"long request": {names, Request{Op: "destroy", Body: json.RawMessage(long)}, "..."},
@@ -150,10 +150,10 @@ func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
 	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })
 	task := hosts.Task{From: hosts.Accept{}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "v/a"}}}
 	gate := fmt.Errorf("beta: %w", &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: "v/a", Detail: "the stream is not what was planned: a\npackage"})
-	g.Failed(Request{Op: "transfer"}, task, gate)
-	g.Failed(Request{Op: "transfer"}, task, errors.New("the link\x1b ended"))
-	g.Failed(Request{Op: "destroy"}, []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
-	g.Failed(Request{Op: "list"}, hosts.ListQuery{}, errors.New("no such dataset"))
+	g.LogFailed(Request{Op: "transfer"}, task, gate)
+	g.LogFailed(Request{Op: "transfer"}, task, errors.New("the link\x1b ended"))
+	g.LogFailed(Request{Op: "destroy"}, []string{"v@a", strings.Repeat("x", 2*maxRefused)}, errors.New(strings.Repeat("y", 2*maxRefused)))
+	g.LogFailed(Request{Op: "list"}, hosts.ListQuery{}, errors.New("no such dataset"))
 	require.Len(t, lines, 3, "the last one changes nothing")
 	require.Regexp(t, `^refused transfer after admission: beta: .*the stream is not what was planned: a\\npackage: receive "v/a"$`, lines[0])
 	require.Equal(t, `failed transfer: the link\x1b ended: receive "v/a"`, lines[1])

@@ -74,9 +74,9 @@ func (r rule[A]) logFailed(g *Guard, q Request, args any, err error) {
 	g.audit(how + clean(err.Error()) + ": " + clip(strings.Join(r.account(&admitted).items, " "), maxRefused))
 }
 
-// RefusedUnread logs a request that was refused without decoding its arguments, because it
+// LogRefusedUnread logs a request that was refused without decoding its arguments, because it
 // exceeded a limit.
-func (g *Guard) RefusedUnread(op string, err error) { g.logRefused(op, clean(err.Error())) }
+func (g *Guard) LogRefusedUnread(op string, err error) { g.logRefused(op, clean(err.Error())) }
 
 func (g *Guard) logRefused(op, why string) {
 	g.lines.Lock()

@@ -40,12 +40,12 @@ func (g *Guard) drillOrigin(ctx context.Context, clone string) (string, error) {
 	if !zfs.IsDrillClone(clone) {
 		return "", nil
 	}
-	found, err := g.host.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
+	found, err := g.host.Properties(ctx, []string{clone}, []string{"origin", zfs.DrillCloneProperty})
 	if err != nil {
 		return "", err
 	}
 	dataset, _, err := zfs.ParseSnapshot(found[clone]["origin"].Value)
-	if err != nil || !found[clone][zfs.AsideProperty].Local() || !within(dataset, g.policy.Drilled) {
+	if err != nil || !found[clone][zfs.DrillCloneProperty].Local() || !within(dataset, g.policy.Drilled) {
 		return "", nil //nolint:nilerr // not a clone
 	}
 	return dataset, nil

@@ -42,7 +42,7 @@ func TestDrillGrant(t *testing.T) {
 	require.Error(t, mayDestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j", Datasets: []string{"vault/a", "vault/b"}}))
 	require.Error(t, mayDestroyDrillClones(t.Context(), g, &zfs.DrillClones{Job: "j"}))
 
-	marks := []string{"origin", zfs.AsideProperty}
+	marks := []string{"origin", zfs.DrillCloneProperty}
 	require.NoError(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, e}, Properties: marks}))
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))

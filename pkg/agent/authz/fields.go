@@ -21,16 +21,16 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.Tagged]():        fieldNames("Tag Snapshots", ""),
 	reflect.TypeFor[hosts.PropertyQuery](): fieldNames("Names Properties", ""),
 	reflect.TypeFor[zfs.PropertyChange]():  fieldNames("Dataset Set Revert", ""),
-	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest Alone Changed Brief"),
+	reflect.TypeFor[hosts.ListQuery]():     fieldNames("Dataset Only User", "Recursive Versions Newest NoAncestors Changed Brief"),
 	reflect.TypeFor[zfs.StreamFlags]():     fieldNames("Raw", "LargeBlocks Embedded Compressed"),
 	reflect.TypeFor[zfs.SendSpec]():        fieldNames("Dataset From Through To Flags Token", ""),
 	reflect.TypeFor[hosts.ContentQuery]():  fieldNames("SendSpec KeyFile", "Within Seed"),
-	reflect.TypeFor[zfs.Within]():          fieldNames("", "Object From To"),
+	reflect.TypeFor[zfs.DigestRange]():     fieldNames("", "Object From To"),
 	reflect.TypeFor[files.Query]():         fieldNames("Snapshot KeyFile", "Path Sample Seed Seeded Within"),
 	// A zfs.Gate compares every received stream with this.
 	reflect.TypeFor[zfs.Arrival]():     fieldNames("Base Volume", "Snapshots Raw Resumed"),
 	reflect.TypeFor[zfs.SnapshotID]():  fieldNames("", "Name GUID"),
-	reflect.TypeFor[zfs.ReceiveSpec](): fieldNames("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "Whole"),
+	reflect.TypeFor[zfs.ReceiveSpec](): fieldNames("Target Rollback Origin Set Carried Carry KeepKey Corrective Arrival", "NotResumable"),
 	reflect.TypeFor[zfs.Carry]():       fieldNames("", "All Named"), // the Guard sets its own
 	reflect.TypeFor[tcp.Offer](): fieldNames("Address PortLow Peer Deadline Socket",
 		"Mode Streams PortHigh"), // tcp.Listen limits these
@@ -41,7 +41,7 @@ var checkedFields = map[reflect.Type][]string{
 	reflect.TypeFor[hosts.SendStream]():    fieldNames("Spec Options", ""),
 	reflect.TypeFor[hosts.ReceiveStream](): fieldNames("Spec Options", ""),
 	reflect.TypeFor[hosts.SendFiles]():     fieldNames("Archive Options", ""),
-	reflect.TypeFor[files.Archive]():       fieldNames("Snapshot KeyFile", "Paths After Names"),
+	reflect.TypeFor[files.Archive]():       fieldNames("Snapshot KeyFile", "Paths After NamesOnly"),
 	reflect.TypeFor[hosts.Dial]():          fieldNames("Ticket", ""),
 	reflect.TypeFor[hosts.Accept]():        fieldNames("", "Session"),
 	reflect.TypeFor[hosts.Nothing]():       fieldNames("", ""),

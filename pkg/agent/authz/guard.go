@@ -87,8 +87,8 @@ func (g *Guard) Admit(ctx context.Context, q Request) (args any, err error) {
 	return nil, g.refuseUnknown(q)
 }
 
-// Failed logs that an admitted request failed.
-func (g *Guard) Failed(q Request, args any, err error) { g.rules[q.Op].logFailed(g, q, args, err) }
+// LogFailed logs that an admitted request failed.
+func (g *Guard) LogFailed(q Request, args any, err error) { g.rules[q.Op].logFailed(g, q, args, err) }
 
 func (r rule[A]) admit(ctx context.Context, g *Guard, q Request) (any, error) {
 	var args A

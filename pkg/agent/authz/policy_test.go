@@ -119,7 +119,7 @@ func TestListOnly(t *testing.T) {
 	_, err = admit(t, g, "list", `{"dataset":"tank/vm","only":["tank/vm/a","tank/home"]}`)
 	require.Equal(t, fault.Refused, fault.ClassOf(err))
 	// Every field of a list query is covered.
-	q, err := json.Marshal(hosts.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, Alone: true, Only: []string{"tank/vm"}, Changed: true, User: []string{"zxfer:job"}})
+	q, err := json.Marshal(hosts.ListQuery{Dataset: "tank/vm", Recursive: true, Versions: true, Newest: true, NoAncestors: true, Only: []string{"tank/vm"}, Changed: true, User: []string{"zxfer:job"}})
 	require.NoError(t, err)
 	_, err = admit(t, g, "list", string(q))
 	require.NoError(t, err)

@@ -116,7 +116,7 @@ func mayProperties(ctx context.Context, g *Guard, q *hosts.PropertyQuery) error 
 		} else if g.policy.isAncestor(n) && len(q.Properties) > 0 && !slices.ContainsFunc(q.Properties, other) {
 			continue
 		}
-		if slices.Equal(q.Properties, []string{"origin", zfs.AsideProperty}) { // the query for leftover drill clones
+		if slices.Equal(q.Properties, []string{"origin", zfs.DrillCloneProperty}) { // the query for leftover drill clones
 			if origin, err := g.drillOrigin(ctx, n); err != nil || origin != "" {
 				dataset = origin
 			}

@@ -31,7 +31,7 @@ type environment []string
 //	ZXFER_FREEZE    the name in the job file, or the kind
 //	ZXFER_SNAPSHOT  the name of the snapshots, after "@"
 //	LC_ALL          C, added later
-func environmentFor(q *freeze.Request, w *freeze.Wanted) environment {
+func environmentFor(q *freeze.Request, w *freeze.Application) environment {
 	_, snapshot, _ := strings.Cut(q.Snapshots[0], "@")
 	return environment{"ZXFER_JOB=" + q.Job, "ZXFER_FREEZE=" + w.Label(), "ZXFER_SNAPSHOT=" + snapshot}
 }

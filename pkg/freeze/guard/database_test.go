@@ -92,7 +92,7 @@ func postgres(t *testing.T) (*server, freeze.Spec) {
 	s.client = []string{"psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", s.dir, "-p", "5439", "postgres", "-c"}
 	s.run("initdb", "-D", s.dir+"/data", "-A", "trust", "--no-sync")
 	s.start(program, "-D", s.dir+"/data", "-k", s.dir, "-p", "5439", "-c", "listen_addresses=", "-c", "log_checkpoints=on")
-	return s, freeze.Spec{Kind: freeze.PostgreSQL, Host: s.dir, Port: 5439, RunAs: s.account, Within: testenv.Timeout()}
+	return s, freeze.Spec{Kind: freeze.PostgreSQL, Host: s.dir, Port: 5439, RunAs: s.account, Timeout: testenv.Timeout()}
 }
 
 // TestPostgreSQL expects that a freeze makes a checkpoint, and parses the server's report.
@@ -103,9 +103,9 @@ func TestPostgreSQL(t *testing.T) {
 	before := s.must("SELECT checkpoint_lsn FROM pg_control_checkpoint()")
 	g := begin(t, request(spec))
 	require.False(t, g.Stopped, g.Outcomes)
-	require.Equal(t, []string{s.dir + "/data", s.dir + "/data/pg_wal"}, g.Places[0])
+	require.Equal(t, []string{s.dir + "/data", s.dir + "/data/pg_wal"}, g.DataDirs[0])
 	require.NotEqual(t, before, s.must("SELECT checkpoint_lsn FROM pg_control_checkpoint()"))
-	o := g.Take()[0]
+	o := g.Finish()[0]
 	require.Empty(t, o.Error)
 	require.Regexp(t, `^WAL [0-9A-F]+/[0-9A-F]+$`, o.Position)
 
@@ -115,11 +115,11 @@ func TestPostgreSQL(t *testing.T) {
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Outcomes[0].Error, "cannot write a checkpoint")
 	require.Contains(t, g.Outcomes[0].Hint, "pg_checkpoint")
-	g.Drop()
+	g.Cancel()
 	spec.Host = s.dir + "/nowhere"
 	g = begin(t, request(spec))
 	require.Contains(t, g.Outcomes[0].Error, "nowhere")
-	g.Drop()
+	g.Cancel()
 }
 
 func mariadb(t *testing.T) (*server, freeze.Spec) {
@@ -128,7 +128,7 @@ func mariadb(t *testing.T) (*server, freeze.Spec) {
 	s.client = []string{"mariadb", "--no-defaults", "--socket=" + socket, "--user=" + s.account, "--batch", "-N", "-e"}
 	s.run("mariadb-install-db", "--no-defaults", "--datadir="+s.dir+"/data", "--auth-root-authentication-method=socket", "--auth-root-socket-user="+s.account, "--skip-test-db")
 	s.start(program, "--no-defaults", "--datadir="+s.dir+"/data", "--socket="+socket, "--skip-networking", "--log-bin", "--pid-file="+s.dir+"/pid", "--innodb-flush-log-at-trx-commit=1")
-	return s, freeze.Spec{Kind: freeze.MySQL, Socket: socket, User: s.account, RunAs: s.account, Within: testenv.Timeout()}
+	return s, freeze.Spec{Kind: freeze.MySQL, Socket: socket, User: s.account, RunAs: s.account, Timeout: testenv.Timeout()}
 }
 
 // TestMariaDB expects that nothing is committed during the freeze. The lock ends with the message,
@@ -138,14 +138,14 @@ func TestMariaDB(t *testing.T) {
 	s, spec := mariadb(t)
 	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; CREATE TABLE d.m (n INT) ENGINE=MyISAM")
 	for name, loosen := range map[string]func(*Guard){
-		"word":     func(g *Guard) { require.Empty(t, g.Take()[0].Error) },
-		"drop":     func(g *Guard) { require.Contains(t, g.Drop()[0].Error, "not taken") },
-		"watchdog": func(g *Guard) { g.kill(); require.Contains(t, g.Take()[0].Error, "watchdog") },
+		"word":     func(g *Guard) { require.Empty(t, g.Finish()[0].Error) },
+		"drop":     func(g *Guard) { require.Contains(t, g.Cancel()[0].Error, "not taken") },
+		"watchdog": func(g *Guard) { g.kill(); require.Contains(t, g.Finish()[0].Error, "watchdog") },
 	} {
 		before := s.must("SELECT COUNT(*) FROM d.i") + s.must("SELECT COUNT(*) FROM d.m")
 		g := begin(t, request(spec))
 		require.False(t, g.Stopped, g.Outcomes)
-		require.Contains(t, g.Places[0], s.dir+"/data/")
+		require.Contains(t, g.DataDirs[0], s.dir+"/data/")
 		require.Regexp(t, `^GTID 0-1-\d+$`, g.Outcomes[0].Position)
 		written := make(chan error, 2)
 		for _, table := range []string{"i", "m"} {
@@ -172,17 +172,17 @@ func TestMariaDB(t *testing.T) {
 	g := begin(t, request(spec))
 	held := s.must("SELECT ID FROM information_schema.PROCESSLIST WHERE TIME_MS >= 0 AND ID != CONNECTION_ID() AND COMMAND = 'Sleep'")
 	s.must("KILL " + held)
-	require.Contains(t, g.Take()[0].Error, "session ended")
+	require.Contains(t, g.Finish()[0].Error, "session ended")
 
-	spec.Within = time.Second
+	spec.Timeout = time.Second
 	g = begin(t, request(spec))
 	s.must("INSERT INTO d.i VALUES (2)") // waits until the lock ends
-	require.Contains(t, g.Take()[0].Error, "timeout of 1s")
+	require.Contains(t, g.Finish()[0].Error, "timeout of 1s")
 	spec.User = "weak"
 	g = begin(t, request(spec))
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Outcomes[0].Error, "Access denied")
-	g.Drop()
+	g.Cancel()
 }
 
 // TestReadLock expects a lock of all tables on a server without backup stages, such as MySQL and
@@ -210,7 +210,7 @@ func TestReadLock(t *testing.T) {
 		t.Fatal("it wrote while it was locked")
 	case <-time.After(time.Second):
 	}
-	require.Empty(t, g.Take()[0].Error)
+	require.Empty(t, g.Finish()[0].Error)
 	select {
 	case err := <-written:
 		require.NoError(t, err)

@@ -48,7 +48,7 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 		return f, err
 	}
 	// If this host is lost, the server ends the session and releases the lock.
-	seconds := strconv.Itoa(int(m.spec.Within.Seconds()) + 1)
+	seconds := strconv.Itoa(int(m.spec.Timeout.Seconds()) + 1)
 	head, err := m.ask(ctx, "SET SESSION lock_wait_timeout = "+seconds+", SESSION wait_timeout = "+seconds,
 		"SELECT VERSION()", "SELECT CONNECTION_ID()")
 	if err == nil && len(head) != 2 {
@@ -80,9 +80,9 @@ func (m *mysql) freeze(ctx context.Context) (f frozen, err error) {
 		switch {
 		case dir == "" || dir == "NULL":
 		case path.IsAbs(dir):
-			f.Places = append(f.Places, dir)
+			f.DataDirs = append(f.DataDirs, dir)
 		default:
-			f.Places = append(f.Places, path.Join(answer[1], dir))
+			f.DataDirs = append(f.DataDirs, path.Join(answer[1], dir))
 		}
 	}
 	return f, nil
@@ -102,7 +102,7 @@ func (m *mysql) open(ctx context.Context) error {
 		argv = append(argv, "--defaults-extra-file="+m.spec.Credentials)
 	}
 	argv = append(argv, "--batch", "--skip-column-names", "--raw", "--unbuffered", "--skip-reconnect",
-		"--connect-timeout="+strconv.Itoa(max(1, int(m.spec.Within.Seconds()))))
+		"--connect-timeout="+strconv.Itoa(max(1, int(m.spec.Timeout.Seconds()))))
 	for _, o := range []struct{ name, value string }{{"host", m.spec.Host}, {"socket", m.spec.Socket}, {"user", m.spec.User}} {
 		if o.value != "" {
 			argv = append(argv, "--"+o.name+"="+o.value)
@@ -195,7 +195,7 @@ func scan(r io.Reader, lines chan<- string) {
 type postgresql struct{ *freeze.Spec }
 
 func (p *postgresql) freeze(ctx context.Context) (f frozen, err error) {
-	env := []string{"PGCONNECT_TIMEOUT=" + strconv.Itoa(max(2, int(p.Within.Seconds()))), "PGAPPNAME=zxfer"}
+	env := []string{"PGCONNECT_TIMEOUT=" + strconv.Itoa(max(2, int(p.Timeout.Seconds()))), "PGAPPNAME=zxfer"}
 	for name, value := range map[string]string{"PGHOST": p.Host, "PGUSER": p.User, "PGPASSFILE": p.Credentials} {
 		if value != "" {
 			env = append(env, name+"="+value)
@@ -224,8 +224,8 @@ func (p *postgresql) freeze(ctx context.Context) (f frozen, err error) {
 			f.Position = "WAL " + at
 		}
 		if in, ok := strings.CutPrefix(line, "in /"); ok {
-			f.Places = append(f.Places, "/"+in)
-			f.Places = append(f.Places, "/"+in+"/pg_wal")
+			f.DataDirs = append(f.DataDirs, "/"+in)
+			f.DataDirs = append(f.DataDirs, "/"+in+"/pg_wal")
 		}
 	}
 	return f, nil

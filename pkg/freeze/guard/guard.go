@@ -49,7 +49,7 @@ type Guard struct {
 // FreezeResult is the result of freezing.
 type FreezeResult struct {
 	Outcomes []freeze.Outcome
-	Places   [][]string // data directories of each, as far as known
+	DataDirs [][]string // data directories of each, as far as known
 	Stopped  bool       // a required application could not be frozen
 }
 
@@ -57,7 +57,7 @@ type FreezeResult struct {
 const grace = 5 * time.Second
 
 // Start starts a watchdog, which is this program again, and returns when all applications are
-// frozen or have failed. The caller must call Take or Drop.
+// frozen or have failed. The caller must call Finish or Cancel.
 //
 // dir holds the notes until the host reboots. If it is not writable, nothing thaws the
 // applications after the run and its watchdog are both killed.
@@ -88,28 +88,28 @@ func Start(ctx context.Context, dir string, q *freeze.Request) (*Guard, error) {
 	first := make(chan *freezeMessage, 1)
 	go g.read(stdout, first)
 	if err := json.NewEncoder(g.stdin).Encode(q); err != nil {
-		g.Drop()
+		g.Cancel()
 		return nil, fmt.Errorf("freeze watchdog: %w: %s", err, strings.TrimSpace(g.stderr.String()))
 	}
 	limit := grace
-	for i := range q.Wanted { // applications are frozen one after the other
-		limit += q.Wanted[i].Within + waitDelay
+	for i := range q.Applications { // applications are frozen one after the other
+		limit += q.Applications[i].Timeout + waitDelay
 	}
 	timer := time.AfterFunc(limit, g.kill)
 	defer timer.Stop()
 	select {
 	case b := <-first:
 		if b == nil {
-			outcomes := g.Drop()
+			outcomes := g.Cancel()
 			return nil, fmt.Errorf("freeze watchdog ended: %s", outcomes[0].Error)
 		}
-		g.FreezeResult = FreezeResult{Outcomes: b.Outcomes, Stopped: b.Stopped, Places: make([][]string, len(b.Frozen))}
+		g.FreezeResult = FreezeResult{Outcomes: b.Outcomes, Stopped: b.Stopped, DataDirs: make([][]string, len(b.Frozen))}
 		for i, f := range b.Frozen {
-			g.Places[i] = f.Places
+			g.DataDirs[i] = f.DataDirs
 		}
 		return g, nil
 	case <-ctx.Done():
-		g.Drop()
+		g.Cancel()
 		return nil, context.Cause(ctx)
 	}
 }
@@ -120,14 +120,14 @@ func (g *Guard) read(out io.Reader, first chan<- *freezeMessage) {
 	messages := json.NewDecoder(out)
 	b, e := &freezeMessage{}, &thawMessage{}
 	err := messages.Decode(b)
-	if n := len(g.request.Wanted); err != nil || len(b.Outcomes) != n || len(b.Frozen) != n {
+	if n := len(g.request.Applications); err != nil || len(b.Outcomes) != n || len(b.Frozen) != n {
 		b = nil
 	}
 	if b != nil {
 		first <- b
 		err = messages.Decode(e)
 	}
-	if b == nil || err != nil || len(e.Outcomes) != len(g.request.Wanted) {
+	if b == nil || err != nil || len(e.Outcomes) != len(g.request.Applications) {
 		g.kill()
 		e.Outcomes = g.rescue(b)
 	}
@@ -145,15 +145,15 @@ func (g *Guard) rescue(b *freezeMessage) []freeze.Outcome {
 
 func (g *Guard) kill() { _ = g.cmd.Process.Kill() } // it may have ended
 
-// Take tells the watchdog that the snapshots are taken. It returns the outcomes when all
+// Finish tells the watchdog that the snapshots are taken. It returns the outcomes when all
 // applications are thawed.
-func (g *Guard) Take() []freeze.Outcome {
+func (g *Guard) Finish() []freeze.Outcome {
 	_ = json.NewEncoder(g.stdin).Encode(messageTaken) // on error, the missing last message shows that it ended
 	return g.end(false)
 }
 
-// Drop thaws all applications when no snapshot was taken.
-func (g *Guard) Drop() []freeze.Outcome { return g.end(true) }
+// Cancel thaws all applications when no snapshot was taken.
+func (g *Guard) Cancel() []freeze.Outcome { return g.end(true) }
 
 func (g *Guard) end(drop bool) []freeze.Outcome {
 	if drop {
@@ -163,7 +163,7 @@ func (g *Guard) end(drop bool) []freeze.Outcome {
 	defer timer.Stop()
 	outcomes := <-g.ended
 	_ = g.stdin.Close() // closing twice is harmless
-	g.closeNote(slices.ContainsFunc(outcomes, func(o freeze.Outcome) bool { return o.Left }))
+	g.closeNote(slices.ContainsFunc(outcomes, func(o freeze.Outcome) bool { return o.ThawFailed }))
 	return outcomes
 }
 

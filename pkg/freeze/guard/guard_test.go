@@ -74,16 +74,16 @@ func TestFreezeAndThaw(t *testing.T) {
 	g := begin(t, request(script(dir, "a"), script(dir, "b")))
 	require.False(t, g.Stopped)
 	require.Equal(t, []string{"freeze a", "freeze b"}, logged(t, dir))
-	for _, o := range g.Take() {
+	for _, o := range g.Finish() {
 		require.Empty(t, o.Error)
 		require.Positive(t, o.Seconds)
 	}
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 
 	dir = t.TempDir()
-	for _, o := range begin(t, request(script(dir, "a"), script(dir, "b"))).Drop() {
+	for _, o := range begin(t, request(script(dir, "a"), script(dir, "b"))).Cancel() {
 		require.Contains(t, o.Error, "were not taken")
-		require.False(t, o.Left)
+		require.False(t, o.ThawFailed)
 	}
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }
@@ -99,13 +99,13 @@ func TestCannotFreeze(t *testing.T) {
 	require.True(t, g.Stopped)
 	require.Empty(t, g.Outcomes[0].Error)
 	require.Contains(t, g.Outcomes[1].Error, "exit status 1")
-	g.Drop()
+	g.Cancel()
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 
-	q.Wanted[1].Required = false
+	q.Applications[1].Required = false
 	g = begin(t, q)
 	require.False(t, g.Stopped)
-	o := g.Take()
+	o := g.Finish()
 	require.Empty(t, o[0].Error+o[2].Error)
 	require.Contains(t, o[1].Error, "exit status 1")
 }
@@ -116,10 +116,10 @@ func TestCannotThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	touch(t, dir, "a.thaw")
-	o := begin(t, request(script(dir, "a"))).Take()
+	o := begin(t, request(script(dir, "a"))).Finish()
 	require.Contains(t, o[0].Error, "thaw")
 	require.Contains(t, o[0].Hint, "/bin/sh")
-	require.True(t, o[0].Left)
+	require.True(t, o[0].ThawFailed)
 }
 
 // TestTimeout expects that an application is thawed at its timeout without any message. A later
@@ -128,18 +128,18 @@ func TestTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	q := request(script(dir, "a"))
-	q.Wanted[0].Within = 500 * time.Millisecond
+	q.Applications[0].Timeout = 500 * time.Millisecond
 	g := begin(t, q)
 	soonThawed(t, dir)
-	require.Contains(t, g.Take()[0].Error, "timeout of 500ms")
+	require.Contains(t, g.Finish()[0].Error, "timeout of 500ms")
 
 	dir = t.TempDir()
 	q = request(script(dir, "a"))
-	q.Wanted[0].Freeze, q.Wanted[0].Within = []string{"/bin/sleep", "100000"}, 300*time.Millisecond
+	q.Applications[0].Freeze, q.Applications[0].Timeout = []string{"/bin/sleep", "100000"}, 300*time.Millisecond
 	g = begin(t, q)
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Outcomes[0].Error, "timeout of 300ms")
-	g.Drop()
+	g.Cancel()
 	require.Equal(t, []string{"thaw a"}, logged(t, dir))
 }
 
@@ -172,9 +172,9 @@ func TestWatchdogKilled(t *testing.T) {
 	dir := t.TempDir()
 	g := begin(t, request(script(dir, "a"), script(dir, "b")))
 	g.kill()
-	for _, o := range g.Take() {
+	for _, o := range g.Finish() {
 		require.Contains(t, o.Error, "watchdog ended")
-		require.False(t, o.Left)
+		require.False(t, o.ThawFailed)
 	}
 	requireLog(t, dir, "freeze a", "freeze b", "thaw a", "thaw b")
 }

@@ -42,7 +42,7 @@ func (m *machine) listen(t *testing.T) freeze.Spec {
 			m.serve(c)
 		}
 	}()
-	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Within: testenv.Timeout()}
+	return freeze.Spec{Kind: freeze.GuestAgent, Socket: socket, Timeout: testenv.Timeout()}
 }
 
 func (m *machine) serve(c net.Conn) {
@@ -94,7 +94,7 @@ func TestGuestAgent(t *testing.T) {
 	spec := m.listen(t)
 	g := begin(t, request(spec))
 	require.False(t, g.Stopped, g.Outcomes)
-	require.Empty(t, g.Take()[0].Error)
+	require.Empty(t, g.Finish()[0].Error)
 	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
 }
 
@@ -109,14 +109,14 @@ func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 	m.mu.Lock()
 	m.status = "thawed"
 	m.mu.Unlock()
-	require.Contains(t, g.Take()[0].Error, `after the snapshot its filesystems were`)
+	require.Contains(t, g.Finish()[0].Error, `after the snapshot its filesystems were`)
 
 	m = &machine{}
 	spec = m.listen(t)
 	m.status = "frozen"
 	g = begin(t, request(spec))
 	require.True(t, g.Stopped)
-	require.Contains(t, g.Drop()[0].Error, "already")
+	require.Contains(t, g.Cancel()[0].Error, "already")
 	require.Equal(t, []string{"status"}, m.done(), "another did it")
 
 	for name, answer := range map[string]string{
@@ -135,11 +135,11 @@ func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 		}}
 		spec := m.listen(t)
 		if name == "silence" {
-			spec.Within = time.Second
+			spec.Timeout = time.Second
 		}
 		g = begin(t, request(spec))
 		require.True(t, g.Stopped, name)
-		why := g.Drop()[0].Error
+		why := g.Cancel()[0].Error
 		require.NotEmpty(t, why, name)
 		require.NotContains(t, why, "\x1b")
 		require.LessOrEqual(t, len(why), 2048)

@@ -41,13 +41,13 @@ func script(dir, name string) freeze.Spec {
 	do := func(what string) []string {
 		return []string{"/bin/sh", "-c", `echo "$2 $1 $ZXFER_HOOK $ZXFER_JOB $ZXFER_SNAPSHOT $ZXFER_FREEZE" >>"$0/log"; test ! -e "$0/$1.$2"`, dir, name, what}
 	}
-	return freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw"), Within: testenv.Timeout()}
+	return freeze.Spec{Kind: freeze.Command, Name: name, Freeze: do("freeze"), Thaw: do("thaw"), Timeout: testenv.Timeout()}
 }
 
 func request(specs ...freeze.Spec) *freeze.Request {
 	q := &freeze.Request{Job: "j", Snapshots: []string{"tank/a@s"}}
 	for _, s := range specs {
-		q.Wanted = append(q.Wanted, freeze.Wanted{Spec: s, Datasets: []string{"tank/a"}, Required: true})
+		q.Applications = append(q.Applications, freeze.Application{Spec: s, Datasets: []string{"tank/a"}, Required: true})
 	}
 	return q
 }

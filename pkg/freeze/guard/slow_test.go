@@ -112,15 +112,15 @@ func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec fr
 	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {
 		m, dir = &slow{forgets: forgets}, t.TempDir()
 		spec = m.listen(t)
-		spec.Within = patience
+		spec.Timeout = patience
 		t.Setenv("GUARD_TEST_PATIENCE", patience.String())
 		var err error
 		g, err = Start(t.Context(), dir, request(spec))
 		require.NoError(t, err)
 		require.True(t, g.Stopped)
-		o := g.Drop()[0]
+		o := g.Cancel()[0]
 		require.False(t, m.frozen.Load(), "not yet")
-		if !o.Left || !strings.Contains(o.Error, "may be frozen") || m.thaws.Load() == 0 {
+		if !o.ThawFailed || !strings.Contains(o.Error, "may be frozen") || m.thaws.Load() == 0 {
 			g.kill()
 			close(m.release)
 			return fmt.Errorf("the agent got no command to thaw: %+v", o)
@@ -162,11 +162,11 @@ func TestMachineThatFreezesTooLate(t *testing.T) {
 	close(killed.release)
 	<-killed.froze
 	require.True(t, killed.frozen.Load())
-	spec.Within = testenv.Timeout()
+	spec.Timeout = testenv.Timeout()
 	g, err := Start(t.Context(), dir, request(spec))
 	require.NoError(t, err)
 	require.False(t, g.Stopped, g.Outcomes)
-	require.Empty(t, g.Take()[0].Error)
+	require.Empty(t, g.Finish()[0].Error)
 	require.False(t, killed.frozen.Load())
 	require.Empty(t, notes(dir))
 }

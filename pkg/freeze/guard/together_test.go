@@ -17,7 +17,7 @@ import (
 // shell returns an application that two shell scripts freeze and thaw. In each script, $0 is the
 // directory.
 func shell(dir, name, freezes, thaws string) freeze.Spec {
-	return freeze.Spec{Kind: freeze.Command, Name: name, Within: testenv.Timeout(),
+	return freeze.Spec{Kind: freeze.Command, Name: name, Timeout: testenv.Timeout(),
 		Freeze: []string{"/bin/sh", "-c", freezes, dir}, Thaw: []string{"/bin/sh", "-c", thaws, dir}}
 }
 
@@ -32,14 +32,14 @@ func meeting(dir string) *freeze.Request {
 // watchdog, the run after the watchdog was killed, and the next run must thaw them.
 func TestThawTogether(t *testing.T) {
 	t.Parallel()
-	for _, o := range begin(t, meeting(t.TempDir())).Take() {
+	for _, o := range begin(t, meeting(t.TempDir())).Finish() {
 		require.Empty(t, o.Error)
-		require.False(t, o.Left)
+		require.False(t, o.ThawFailed)
 	}
 	g := begin(t, meeting(t.TempDir()))
 	g.kill()
-	for _, o := range g.Take() {
-		require.False(t, o.Left, o.Error)
+	for _, o := range g.Finish() {
+		require.False(t, o.ThawFailed, o.Error)
 	}
 	// There are two notes, and the first cannot be thawed before the second.
 	dir, notes := t.TempDir(), t.TempDir()
@@ -61,22 +61,22 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	q := request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", `until test -e "$0/a"; do sleep 0.01; done`, "true"))
-	q.Wanted[0].Within, q.Wanted[0].Required = 300*time.Millisecond, false
+	q.Applications[0].Timeout, q.Applications[0].Required = 300*time.Millisecond, false
 	g := begin(t, q)
 	require.False(t, g.Stopped, g.Outcomes)
 	require.Contains(t, g.Outcomes[0].Error, "a took longer than its timeout of 300ms")
-	o := g.Take()
+	o := g.Finish()
 	require.Empty(t, o[1].Error)
 	require.NotContains(t, o[0].Error, "not taken")
 
 	// If a is required, no snapshot is taken and the guard does not wait for b.
 	dir = t.TempDir()
 	q = request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", "sleep 100000", "true"), shell(dir, "c", "true", "true"))
-	q.Wanted[0].Within = 300 * time.Millisecond
+	q.Applications[0].Timeout = 300 * time.Millisecond
 	g = begin(t, q)
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Outcomes[1].Error, "a took longer than its timeout of 300ms")
-	g.Drop()
+	g.Cancel()
 	require.FileExists(t, filepath.Join(dir, "a"))
 }
 
@@ -99,7 +99,7 @@ func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	g := begin(t, request(shell(dir, "a", "true", `: >"$0/a"`), m.listen(t)))
 	require.False(t, g.Stopped, g.Outcomes)
 	outcomes := make(chan []freeze.Outcome, 1)
-	go func() { outcomes <- g.Take() }()
+	go func() { outcomes <- g.Finish() }()
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "a")); return err == nil }, testenv.Timeout(), 10*time.Millisecond)
 	close(thawed)
 	require.Empty(t, (<-outcomes)[0].Error)
@@ -111,7 +111,7 @@ func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	q := request(script(dir, "a"))
-	q.Wanted[0].Within = 500 * time.Millisecond
+	q.Applications[0].Timeout = 500 * time.Millisecond
 	text, err := json.Marshal(q)
 	require.NoError(t, err)
 	in, send := io.Pipe()

@@ -33,7 +33,7 @@ type app interface {
 
 // frozen holds what an application reports about itself.
 type frozen struct {
-	Places   []string `json:"places,omitempty"` // directories with its data
+	DataDirs []string `json:"places,omitempty"` // directories with its data
 	Position string   `json:"position,omitempty"`
 }
 
@@ -104,7 +104,7 @@ func serve(in io.Reader, out io.Writer, patience time.Duration) error {
 		cancel(errRunEnded)
 	}()
 	say := json.NewEncoder(out)
-	h := &watchdog{request: &q, timeout: patience, taken: taken, cancel: cancel, outcomes: make([]freeze.Outcome, len(q.Wanted))}
+	h := &watchdog{request: &q, timeout: patience, taken: taken, cancel: cancel, outcomes: make([]freeze.Outcome, len(q.Applications))}
 	_ = say.Encode(h.freeze(ctx)) // if the run has ended, the input ends too
 	h.keepers.Wait()
 	left, rest := h.leftFrozen()
@@ -125,10 +125,10 @@ func serve(in io.Reader, out io.Writer, patience time.Duration) error {
 // leftFrozen returns the machines that may still be frozen, and a request for these alone.
 func (h *watchdog) leftFrozen() (machines []*guestAgent, q *freeze.Request) {
 	rest := *h.request
-	rest.Wanted = nil
+	rest.Applications = nil
 	for i, a := range h.apps {
-		if m, ok := a.(*guestAgent); ok && h.outcomes[i].Left {
-			machines, rest.Wanted = append(machines, m), append(rest.Wanted, h.request.Wanted[i])
+		if m, ok := a.(*guestAgent); ok && h.outcomes[i].ThawFailed {
+			machines, rest.Applications = append(machines, m), append(rest.Applications, h.request.Applications[i])
 		}
 	}
 	if len(machines) == 0 {
@@ -171,17 +171,17 @@ type watchdog struct {
 // cannot be frozen, or its deadline passes before all are frozen, freeze stops and the keepers
 // thaw.
 func (h *watchdog) freeze(ctx context.Context) freezeMessage {
-	b := freezeMessage{Frozen: make([]frozen, len(h.request.Wanted))}
-	for i := range h.request.Wanted {
+	b := freezeMessage{Frozen: make([]frozen, len(h.request.Applications))}
+	for i := range h.request.Applications {
 		h.mu.Lock()
 		stop := h.stopped()
 		h.mu.Unlock()
 		if stop {
 			break
 		}
-		w := &h.request.Wanted[i]
+		w := &h.request.Applications[i]
 		start := time.Now()
-		within, end := context.WithDeadlineCause(ctx, start.Add(w.Within), fmt.Errorf("%s %w of %s", w.Label(), errOver, w.Within))
+		within, end := context.WithDeadlineCause(ctx, start.Add(w.Timeout), fmt.Errorf("%s %w of %s", w.Label(), errOver, w.Timeout))
 		a := newApp(&w.Spec, environmentFor(h.request, w))
 		h.apps = append(h.apps, a)
 		f, err := a.freeze(within)
@@ -221,7 +221,7 @@ func newApp(s *freeze.Spec, e environment) app {
 // mu.
 func (h *watchdog) stopped() bool {
 	for i := range h.outcomes {
-		if h.outcomes[i].Error != "" && h.request.Wanted[i].Required {
+		if h.outcomes[i].Error != "" && h.request.Applications[i].Required {
 			return true
 		}
 	}
@@ -305,7 +305,7 @@ func thaw(a app, o *freeze.Outcome, patience time.Duration) {
 	if err == nil {
 		return
 	}
-	o.Left = true
+	o.ThawFailed = true
 	if o.Error == "" {
 		o.Error, o.Hint = freeze.Clean(err.Error()), freeze.Clean(fault.HintOf(err))
 	} else {
@@ -381,7 +381,7 @@ func thawNote(name string) {
 	left := false
 	if s.Size() > 0 && json.NewDecoder(f).Decode(&q) == nil && q.Check() == nil {
 		// The next freeze of an application reports a failed thaw.
-		left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.Left })
+		left = slices.ContainsFunc(thawAll(&q, nil, ""), func(o freeze.Outcome) bool { return o.ThawFailed })
 	}
 	if !left || time.Since(s.ModTime()) > retryTimeout {
 		_ = os.Remove(name)
@@ -391,10 +391,10 @@ func thawNote(name string) {
 // thawAll thaws all applications of a request concurrently, outside of a watchdog. b is the result
 // of freezing, or nil if unknown. why becomes the error of freezes without one.
 func thawAll(q *freeze.Request, b *freezeMessage, why string) []freeze.Outcome {
-	outcomes := make([]freeze.Outcome, len(q.Wanted))
+	outcomes := make([]freeze.Outcome, len(q.Applications))
 	var all sync.WaitGroup
 	for i := range outcomes {
-		o, w := &outcomes[i], &q.Wanted[i]
+		o, w := &outcomes[i], &q.Applications[i]
 		if b != nil {
 			*o = b.Outcomes[i]
 		}

@@ -43,7 +43,7 @@ func TestRemoteIsASite(t *testing.T) {
 		require.NoError(t, err)
 		p := &pipes{answers, requestsW, make(chan struct{})}
 		server := &agent.Server{Version: "test"}
-		server.Site = hosts.NewLocal("test", server.Log)
+		server.Host = hosts.NewLocal("test", server.Log)
 		go func() {
 			defer close(p.ended)
 			if err := server.Serve(context.Background(), requests, answersW); err != nil {

@@ -92,7 +92,7 @@ func on(t *testing.T, h *zfsmem.Host) hosts.Host {
 func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 	here, there := net.Pipe()
 	go func() {
-		_ = (&agent.Server{Site: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
+		_ = (&agent.Server{Host: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
 		_ = there.Close()
 	}()
 	r, err := agent.NewRemote(t.Context(), "beta", here, func(line string) { t.Log(line) })

@@ -83,7 +83,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	require.NotEmpty(t, l.Pool.Name)
 	require.NotEmpty(t, l.Ancestors)
 
-	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, Alone: true})
+	l, err = hosts.Call(t.Context(), s.site, hosts.OpList, hosts.ListQuery{Dataset: ds, NoAncestors: true})
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Empty(t, l.Pool.Name)
@@ -93,7 +93,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	require.NoError(t, err)
 	require.Len(t, l.Datasets, 1)
 	require.Equal(t, below, l.Datasets[0].Name)
-	require.InDelta(t, time.Now().Unix(), l.Began, 60)
+	require.InDelta(t, time.Now().Unix(), l.Started, 60)
 }
 
 func (s *suite) testListMissing(t *testing.T, p ground) {

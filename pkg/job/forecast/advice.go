@@ -26,15 +26,15 @@ type Advice struct {
 // Adviser derives advice from the findings and the bottleneck. It considers only findings that
 // affect the bottleneck: a slow checksum does not slow down a transfer that waits for disks.
 type Adviser struct {
-	Found    []finding.Finding
+	Findings []finding.Finding
 	Ceilings []probe.Ceiling
 	Expected *Expected
 	Machines Machines
 	Pools    map[string]string // pools of the transfer, by host
-	// Transport holds the requested transport settings. Sealable means that the source's data is
+	// Transport holds the requested transport settings. Encrypted means that the source's data is
 	// encrypted.
 	Transport transport.Settings
-	Sealable  bool
+	Encrypted bool
 	Decrypt   bool
 	Hidden    bool // a restricted key hid measurements of the link
 }
@@ -42,7 +42,7 @@ type Adviser struct {
 // Advice returns the most useful change.
 func (a *Adviser) Advice() *Advice {
 	advice := a.forLimit()
-	if a.Expected.Brief() && advice.ID == "" {
+	if a.Expected.TooShort() && advice.ID == "" {
 		return &Advice{Why: "for so little data"}
 	}
 	if a.Hidden && advice.Remedy == "" {
@@ -60,7 +60,7 @@ func (a *Adviser) forLimit() *Advice {
 	if e == nil {
 		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "no check failed"})
 	}
-	switch limit, closed := e.LimitedBy, a.worst(finding.Warn, checksOn("", preflight.WayID)); {
+	switch limit, closed := e.LimitedBy, a.worst(finding.Warn, checksOn("", preflight.PathID)); {
 	case closed != nil && !slices.Contains([]string{transfer.LimitBandwidth, transfer.LimitSource, transfer.LimitTarget}, limit):
 		return closed // ssh uses CPU on both ends only because no direct path is open
 	case limit == transfer.LimitBandwidth:
@@ -72,7 +72,7 @@ func (a *Adviser) forLimit() *Advice {
 	case e.Ceiling == probe.LoopbackTLS:
 		return cmp.Or(a.worst(finding.Warn, notPipelineOnly), &Advice{Why: "only the local host was checked; name a TARGET"})
 	case limit == transfer.LimitSource, limit == transfer.LimitTarget:
-		if i := slices.IndexFunc(a.Ceilings, e.Names); i >= 0 {
+		if i := slices.IndexFunc(a.Ceilings, e.IsLimit); i >= 0 {
 			return a.storage(a.Ceilings[i])
 		}
 	}
@@ -160,7 +160,7 @@ func (a *Adviser) kernel() []string {
 // it again.
 func (a *Adviser) signedRaw() *Advice {
 	switch {
-	case !a.Sealable:
+	case !a.Encrypted:
 		return nil
 	case a.Decrypt:
 		return &Advice{Remedy: "omit {{decrypt}}", Why: "zxfer then sends encrypted data raw and signed, which needs less CPU than TLS"}
@@ -202,9 +202,9 @@ func (a *Adviser) otherLoad(host string) *Advice {
 // satisfies bears, or nil.
 func (a *Adviser) worst(least finding.Severity, bears func(finding.Finding) bool) *Advice {
 	var most *finding.Finding
-	for i, f := range a.Found {
+	for i, f := range a.Findings {
 		if bears(f) && f.Severity.Compare(least) >= 0 && (most == nil || f.Severity.Compare(most.Severity) > 0) {
-			most = &a.Found[i]
+			most = &a.Findings[i]
 		}
 	}
 	if most == nil {

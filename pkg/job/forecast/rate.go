@@ -34,13 +34,13 @@ type Expected struct {
 	Seconds float64 `json:"eta_seconds,omitempty"`
 }
 
-// Brief reports whether the transfer ends before any bottleneck matters.
-func (e *Expected) Brief() bool {
+// TooShort reports whether the transfer ends before any bottleneck matters.
+func (e *Expected) TooShort() bool {
 	return e != nil && e.Bytes > 0 && e.Seconds < 1 && len(e.Unmeasured) == 0
 }
 
-// Names reports whether c is the limiting measurement; it may also measure a link to Host.
-func (e *Expected) Names(c probe.Ceiling) bool {
+// IsLimit reports whether c is the limiting measurement; it may also measure a link to Host.
+func (e *Expected) IsLimit(c probe.Ceiling) bool {
 	return e != nil && e.Ceiling == c.ID && (e.Host == c.Host || e.Host == c.Peer)
 }
 
@@ -71,7 +71,7 @@ func NewMachines(source, target Machine, one bool) Machines {
 const leastFree = 0.25
 
 // linkLimitShare is a fraction of the slowest link's rate. If shared CPUs allow less, the machine
-// is the bottleneck; otherwise the link still is. For other parts see transfer.Exhausted.
+// is the bottleneck; otherwise the link still is. For other parts see transfer.ExhaustedCPU.
 const linkLimitShare = 0.8
 
 // receiveWaits is how often a receive waits until the pool has stored new data: for the dataset,

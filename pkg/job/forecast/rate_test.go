@@ -55,7 +55,7 @@ func TestExpect(t *testing.T) {
 			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
 			require.Equal(t, []string{tt.limit, tt.host}, []string{e.LimitedBy, e.Host})
 			require.Equal(t, tt.ceiling, e.Ceiling)
-			require.Equal(t, tt.ceiling != "", slices.ContainsFunc(tt.ceilings, e.Names), "a part is the limit, or none")
+			require.Equal(t, tt.ceiling != "", slices.ContainsFunc(tt.ceilings, e.IsLimit), "a part is the limit, or none")
 			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
 		})
 	}
@@ -67,9 +67,9 @@ func TestExpect(t *testing.T) {
 	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
 	require.Nil(t, Rate(nil, 1, 0, on()))
 	e = Rate([]probe.Ceiling{link}, 1e9, 0, on())
-	require.True(t, e.Names(link))
-	require.True(t, (&Expected{Ceiling: Link, Host: "beta"}).Names(link), "a link's other end")
-	require.False(t, e.Names(write))
+	require.True(t, e.IsLimit(link))
+	require.True(t, (&Expected{Ceiling: Link, Host: "beta"}).IsLimit(link), "a link's other end")
+	require.False(t, e.IsLimit(write))
 }
 
 // kernel holds the facts of one end.

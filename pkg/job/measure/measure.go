@@ -30,8 +30,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// LinkBack is the ID of the measurement of the network path from target to source.
-const LinkBack = "link-back"
+// ReverseLink is the ID of the measurement of the network path from target to source.
+const ReverseLink = "link-back"
 
 const (
 	// moreStreams is the factor for the number of streams in the next measurement of a link below
@@ -60,8 +60,8 @@ type Measurer struct {
 	Activity func(title string) (done func())
 
 	Ceilings  []probe.Ceiling
-	Links     []preflight.Measured // measurements of the link
-	otherLoad map[string]float64   // CPUs busy with other work, by host
+	Links     []preflight.MeasuredLink // measurements of the link
+	otherLoad map[string]float64       // CPUs busy with other work, by host
 }
 
 func (m *Measurer) sameHost() bool { return m.Source.Conn == m.Target.Conn }
@@ -131,8 +131,8 @@ func (m *Measurer) skippedMeasurement(e *Host, id, why string) Measurement {
 		func(context.Context) (*probe.Ceiling, error) { return e.skipped(id, why), nil }}
 }
 
-// OfLink returns a measurement of the link from one host to the other.
-func (m *Measurer) OfLink(id string, from, to *Host) Measurement {
+// OnLink returns a measurement of the link from one host to the other.
+func (m *Measurer) OnLink(id string, from, to *Host) Measurement {
 	return Measurement{"the link from " + from.Label() + " to " + to.Label(),
 		func(ctx context.Context) (*probe.Ceiling, error) { return nil, m.measureLink(ctx, id, from, to) }}
 }
@@ -172,7 +172,7 @@ func (m *Measurer) measureLink(ctx context.Context, id string, from, to *Host) e
 	if err != nil {
 		return err
 	}
-	m.Links = append(m.Links, preflight.Measured{Link: *link, More: more, Back: id == LinkBack})
+	m.Links = append(m.Links, preflight.MeasuredLink{Link: *link, MoreStreams: more, Reverse: id == ReverseLink})
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 	}
 	m.Ceilings = append(m.Ceilings, c)
 	if err != nil && fault.ClassOf(err) != fault.Refused { // a policy's refusal says nothing about the link
-		m.Links = append(m.Links, preflight.Measured{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
+		m.Links = append(m.Links, preflight.MeasuredLink{Link: preflight.Link{From: from.Label()}, Failed: err.Error()})
 	}
 	if err != nil || c.Network == nil {
 		return nil, nil

@@ -81,7 +81,7 @@ const (
 // jobOf returns the status of a job, shortened to what is not ok.
 func jobOf(s *runner.JobStatus) *Job {
 	sum := runner.Summarize(s)
-	j := &Job{JobStatus: s, Copies: sum.Copies, Well: sum.Well}
+	j := &Job{JobStatus: s, Copies: sum.Copies, Well: sum.Healthy}
 	never := false
 	for _, d := range s.Datasets {
 		if never = never || d.Success.IsZero(); j.Oldest.IsZero() || d.Success.Before(j.Oldest) {
@@ -135,7 +135,7 @@ func Summarize(jobs ...*Job) *runner.Summary {
 		all, copies, well = append(all, j.JobStatus), copies+j.Copies, well+j.Well
 	}
 	s := runner.Summarize(all...)
-	s.Copies, s.Well = copies, well
+	s.Copies, s.Healthy = copies, well
 	return s
 }
 
@@ -167,8 +167,8 @@ func (f *Fleet) Counts() (states []string, hosts map[string]int) {
 	return states, hosts
 }
 
-// Wrong returns an error if any job failed or is late, or any host is unreachable.
-func (f *Fleet) Wrong() error {
+// Err returns an error if any job failed or is late, or any host is unreachable.
+func (f *Fleet) Err() error {
 	switch {
 	case f.Failed || f.Late:
 		return fault.Failf("", "a job is late or failed")

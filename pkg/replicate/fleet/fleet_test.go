@@ -82,7 +82,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 	require.Equal(t, 1, late.Jobs[0].Well)
 	require.Equal(t, time.Unix(1e9, 0).UTC(), late.Jobs[0].Oldest.UTC())
 	require.Len(t, late.Jobs[0].Datasets, 1, "those that are not well")
-	require.Error(t, f.Wrong())
+	require.Error(t, f.Err())
 	f.Shorten()
 	require.Len(t, f.Hosts, 5)
 	require.Len(t, f.Hosts[4].Jobs, 1)
@@ -152,7 +152,7 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 		f := gather(t, map[string]string{"x": `{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a",` + answer + `}]}`}, Query{Address: "x"})
 		require.Equal(t, want, f.Hosts[0].State, answer)
 		require.Equal(t, want, f.Hosts[0].Jobs[0].State, answer)
-		require.Equal(t, want == "ok", f.Wrong() == nil, answer)
+		require.Equal(t, want == "ok", f.Err() == nil, answer)
 		for _, d := range f.Hosts[0].Jobs[0].Datasets {
 			require.NotEqual(t, runner.OK, d.State, answer)
 		}
@@ -174,7 +174,7 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	j := f.Hosts[1].Jobs[0]
 	require.Equal(t, "job1", j.Job)
 	require.Equal(t, "the host's job file lacks this job", j.Problems[0].Error)
-	require.Error(t, f.Wrong())
+	require.Error(t, f.Err())
 }
 
 // TestSoManyAtOnce expects that Gather limits the number of concurrent queries, and queries each
@@ -200,7 +200,7 @@ func TestSoManyAtOnce(t *testing.T) {
 	}}, p)
 	require.NoError(t, err)
 	require.Len(t, f.Hosts, 100)
-	require.NoError(t, f.Wrong())
+	require.NoError(t, f.Err())
 	require.EqualValues(t, 100, asked.Load())
 	require.LessOrEqual(t, most.Load(), int64(8))
 	require.Contains(t, seen.Load(), "of 100 hosts answered")

@@ -71,7 +71,7 @@ const maxJobName = 44
 
 // jobName turns s into a job name: letters, digits, "-" and "_".
 func jobName(s string) string {
-	w := replicate.Word(s)
+	w := replicate.SanitizeName(s)
 	if len(w) > maxJobName {
 		w = w[len(w)-maxJobName:] // the end distinguishes datasets best
 	}

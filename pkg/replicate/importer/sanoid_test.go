@@ -52,10 +52,10 @@ func TestSanoidPolicies(t *testing.T) {
 		{"pruning is deferred", "[tank/a]\nprune_defer=60\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly"}}},
 		{"no autosnap", "[tank/a]\nautosnap=no\n", []replicate.Job{{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
-			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
 		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
-			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a", "/c"}}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a", "/c"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
 		{"nothing to take", "[tank/a]\nhourly=0\ndaily=0\nmonthly=0\n", nil},
@@ -67,11 +67,11 @@ func TestSanoidPolicies(t *testing.T) {
 		{"an exception to recursive = zfs", "[tank]\nrecursive=zfs\n[tank/a]\nhourly=1\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception before the rule", "[tank/a]\nhourly=1\n[tank]\nrecursive=yes\n", []replicate.Job{{Source: "tank", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"an exception without datasets below", "[tank]\nrecursive=yes\n[tank/a]\nhourly=1\nskip_children=yes\n", []replicate.Job{
-			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
 		{"nested", "[tank]\nrecursive=yes\n[tank/a]\nhourly=1\nrecursive=yes\n[tank/a/b]\nautosnap=no\nautoprune=no\n", []replicate.Job{
-			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
-			{Source: "tank/a", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/b"}}, Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
+			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
+			{Source: "tank/a", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/b"}}, Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 90, Monthly: 6}}}},
 		{"a section in two parts", "[tank/a]\nhourly=1\n[tank/b]\n[tank/a]\ndaily=2\n", []replicate.Job{
 			{Source: "tank/a", Schedule: "hourly", Retention: &replicate.Grid{Hourly: 1, Daily: 2, Monthly: 6}},
 			{Source: "tank/b", Schedule: "hourly", Retention: defaults}}},
@@ -88,7 +88,7 @@ func TestSanoidPolicies(t *testing.T) {
 				} else {
 					require.Equal(t, "vault", j.Targets[0].To)
 				}
-				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Choice: j.Choice, Schedule: j.Schedule, Retention: numbers(t, j.Retention)})
+				got = append(got, replicate.Job{Source: j.Source, Recursive: j.Recursive, Selection: j.Selection, Schedule: j.Schedule, Retention: numbers(t, j.Retention)})
 			}
 			require.Equal(t, tt.want, got)
 			require.NotEmpty(t, r.Left)

@@ -70,7 +70,7 @@ func (s *state) syncoidJob(c *command) (*draft, error) {
 	}
 	d := s.add(&draft{where: c.where, preferredName: nameFor(source.Name), Job: replicate.Job{
 		Source: source.String(), Recursive: c.has("recursive"),
-		Snapshots: replicate.Snapshots{Adopt: []string{"*"}, Sent: replicate.Sent{LatestOnly: c.has("no-stream")}},
+		Snapshots: replicate.Snapshots{Adopt: []string{"*"}, SnapshotLimits: replicate.SnapshotLimits{LatestOnly: c.has("no-stream")}},
 		Targets:   []replicate.Target{{Name: targetName, To: to.String()}},
 	}})
 	if !strings.Contains(to.Name, "/") && strings.Contains(source.Name, "/") {

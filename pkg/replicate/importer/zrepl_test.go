@@ -61,7 +61,7 @@ func TestFilter(t *testing.T) {
 			for _, n := range all {
 				sent := 0
 				for _, d := range drafts {
-					if (n == d.Source || d.Recursive) && d.Selects(d.Source, n) {
+					if (n == d.Source || d.Recursive) && d.SelectsName(d.Source, n) {
 						sent++
 					}
 				}

@@ -51,7 +51,7 @@ func (w *jobRun) checkPool(ctx context.Context, s *side) error {
 	if fault.ClassOf(err) == fault.Refused {
 		return nil
 	}
-	own := len(found.Things) + found.More + found.OfPool
+	own := len(found.Objects) + found.More + found.PoolErrors
 	if found.Unlisted {
 		own = max(1, own)
 	}

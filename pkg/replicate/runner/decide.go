@@ -17,9 +17,9 @@ func (w *jobRun) decide(ctx context.Context, v *replicate.RunState) *replicate.D
 	w.checkLeftCopies(ctx, v)
 	v.Now = w.Now()
 	d := replicate.Decide(v)
-	if len(d.Ask) > 0 {
+	if len(d.NeedCreated) > 0 {
 		v.Created, v.QueryErrors = map[string]map[string]map[string]time.Time{}, map[string]error{}
-		for name, snapshots := range d.Ask {
+		for name, snapshots := range d.NeedCreated {
 			v.Created[name], v.QueryErrors[name] = w.created(ctx, name, snapshots)
 		}
 		d = replicate.Decide(v)
@@ -100,12 +100,12 @@ func (w *jobRun) listOverdue(ctx context.Context, v *replicate.RunState) {
 			continue
 		}
 		above := ""
-		for _, g := range v.Overdue(t.Target) { // sorted by name
+		for _, g := range v.OverdueOrphans(t.Target) { // sorted by name
 			if above != "" && strings.HasPrefix(g.Dataset, above+"/") {
 				continue
 			}
 			above = g.Dataset
-			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
+			l, err := w.side(t.Name).list(ctx, hosts.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
 			if err != nil {
 				w.note("%s: %s was deleted on the source, its copy is kept: %v", t.Name, g.Source, err)
 				continue

@@ -74,7 +74,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, p.Err())
 			require.Equal(t, before, r.state(), "a look changes nothing")
-			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Aside != nil })
+			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Rename != nil })
 			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
 			require.Empty(t, r.stateOf(t).Diverged, "what is only looked at is not written down")
 

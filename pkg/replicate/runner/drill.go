@@ -20,8 +20,8 @@ import (
 
 // DrillOptions are the command-line options of a drill.
 type DrillOptions struct {
-	Sample replicate.Share // overrides the job's sample unless 0
-	Seed   uint64          // selects the sample; 0 means random
+	Sample replicate.Fraction // overrides the job's sample unless 0
+	Seed   uint64             // selects the sample; 0 means random
 }
 
 // drillRun is one drill of a job.
@@ -61,21 +61,21 @@ func (r *Runner) Drill(ctx context.Context, j *replicate.Job, o DrillOptions) (*
 	}
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
 	d := &drillRun{jobRun: w, DrillOptions: o,
-		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrilledRun{}}}
+		rec: &statedir.Drill{Job: j.Name, Source: j.Source, Started: w.run.Started, Seed: o.Seed, Copies: []*statedir.DrillResult{}}}
 	err = d.drillTargets(ctx)
 	d.rec.Notes = w.run.Notes
 	d.rec.Conclude(r.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
-	known.Note(d.rec)
+	known.Record(d.rec)
 	if stored := store.SaveDrill(d.rec, known); stored != nil {
 		err = errors.Join(err, fmt.Errorf("cannot store the record of the drill: %w", stored))
 	}
 	d.alert(ctx)
-	return d.rec, d.rec.Verdict(err)
+	return d.rec, d.rec.Err(err)
 }
 
 // drillTargets drills one target at a time to leave disk time to others.
 func (d *drillRun) drillTargets(ctx context.Context) error {
-	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, Alone: true})
+	_, err := d.jobRun.source.list(ctx, hosts.ListQuery{Dataset: d.jobRun.source.at.Name, NoAncestors: true})
 	if d.sourceDown = err != nil; d.sourceDown {
 		d.note("drilling copies without comparing them to the source: %v", err)
 	}
@@ -97,7 +97,7 @@ func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
 		return fmt.Errorf("%s has no copy of %s", t.at, d.jobRun.source.at)
 	}
 	listed := d.activity("listing %s", t.at)
-	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, Alone: true})
+	listing, err := t.list(ctx, hosts.ListQuery{Dataset: root, Recursive: d.job.Recursive, Newest: true, NoAncestors: true})
 	listed()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (d *drillRun) drillTarget(ctx context.Context, t *side) error {
 	}
 	for _, name := range copies {
 		c := &drillCopy{drillRun: d, t: t, as: d.job.DrillAt(t.target),
-			rec: &statedir.DrilledRun{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
+			rec: &statedir.DrillResult{Source: name, To: t.name, Target: t.target.CopyOf(d.jobRun.source.at.Name, name)}}
 		c.drill(ctx)
 		d.rec.Copies = append(d.rec.Copies, c.rec)
 		if ctx.Err() != nil {
@@ -132,7 +132,7 @@ func (d *drillRun) copies(t *side, root string, listing *zfs.Listing) (names []s
 	above := d.jobRun.source.at.Name
 	for _, c := range listing.Datasets {
 		source := above + strings.TrimPrefix(c.Name, root)
-		if len(c.Snapshots()) > 0 && d.job.Named(t.target, above, source) {
+		if len(c.Snapshots()) > 0 && d.job.SelectsByName(t.target, above, source) {
 			names = append(names, source)
 		}
 	}

@@ -28,7 +28,7 @@ type drillCopy struct {
 	sourceSnapshot string       // full name of the source's snapshot; "" = no comparison
 	clone          string
 	bad            bool // the copy is known to be bad
-	rec            *statedir.DrilledRun
+	rec            *statedir.DrillResult
 }
 
 // drill verifies the copy and records the result.
@@ -40,14 +40,14 @@ func (c *drillCopy) drill(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	c.rec.Outcome, c.rec.Error, c.rec.Hint = statedir.Unproved, err.Error(), fault.HintOf(err)
+	c.rec.Outcome, c.rec.Error, c.rec.Hint = statedir.Unverified, err.Error(), fault.HintOf(err)
 	switch {
 	case c.bad:
 		c.rec.Outcome = outcome.Failed
 	case ctx.Err() != nil, outcome.Of(err) == outcome.Interrupted:
 		c.rec.Outcome = outcome.Interrupted
 	}
-	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.Standing(), c.rec.Error))
+	c.Log(fmt.Sprintf("%s: %s: %s is %s: %s", c.job.Name, c.t.name, c.rec.Target, c.rec.DisplayOutcome(), c.rec.Error))
 }
 
 func (c *drillCopy) verify(ctx context.Context) (err error) {
@@ -89,16 +89,16 @@ func (c *drillCopy) verify(ctx context.Context) (err error) {
 // listBoth lists both sides, since runs may have changed them, and picks the most recent common
 // snapshot, or the copy's most recent one.
 func (c *drillCopy) listBoth(ctx context.Context) error {
-	target, err := c.t.list(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, Alone: true})
+	target, err := c.t.list(ctx, hosts.ListQuery{Dataset: c.rec.Target, Versions: true, NoAncestors: true})
 	if err != nil && !errors.Is(err, &zfs.Error{Kind: zfs.NotFound}) {
 		return err
 	}
-	target.Skip(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
+	target.DropSnapshots(zfs.HealPrefix) // heal snapshots can be neither mounted nor cloned
 	if c.target = target.Find(c.rec.Target); c.target == nil || len(c.target.Snapshots()) == 0 {
 		return c.badCopy(c.command("run "+c.job.Name), "no copy, or it has no snapshot")
 	}
 	if !c.sourceDown {
-		source, err := c.jobRun.source.list(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, Alone: true})
+		source, err := c.jobRun.source.list(ctx, hosts.ListQuery{Dataset: c.rec.Source, Versions: true, NoAncestors: true})
 		if err != nil {
 			c.note("%s is not compared: %v", c.rec.Target, err)
 		}

@@ -56,7 +56,7 @@ func (c *drillCopy) files(ctx context.Context) error {
 		c.rec.Compared, c.rec.Note = false, fmt.Sprintf("not compared: %d files of the source cannot be read", source.Failed)
 		return nil
 	}
-	if parts := target.Differ(source); len(parts) > 0 {
+	if parts := target.DifferentParts(source); len(parts) > 0 {
 		return c.differ(ctx, q, parts)
 	}
 	if target.Read != source.Read || target.Bytes != source.Bytes || target.Files != source.Files {

@@ -63,7 +63,7 @@ func TestDrillOfALyingCopy(t *testing.T) {
 			require.Len(t, d.Copies, 2)
 			for _, c := range d.Copies {
 				require.Equal(t, outcome.Failed, c.Outcome)
-				require.Equal(t, "NOT GOOD", c.Standing())
+				require.Equal(t, "NOT GOOD", c.DisplayOutcome())
 				require.Contains(t, c.Error, tt.error)
 				require.LessOrEqual(t, len(c.Differ), maxPaths)
 			}

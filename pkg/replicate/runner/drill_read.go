@@ -102,7 +102,7 @@ func (c *drillCopy) checkReadError(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil, outcome.Of(err) != outcome.Failed, errors.Is(err, hosts.ErrLost):
 	case of == nil: // an error of zxfer
-	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnload, of.Op == zfs.OpList, slices.Contains(unrelatedKinds(), of.Kind):
+	case of.Op == zfs.OpLoadKey, of.Op == zfs.OpUnloadKey, of.Op == zfs.OpList, slices.Contains(unrelatedKinds(), of.Kind):
 	default:
 		c.bad = true
 	}

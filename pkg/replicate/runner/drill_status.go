@@ -35,7 +35,7 @@ type DrillStatus struct {
 	Running   bool      `json:"running,omitempty"` // a drill is running
 	Copies    int       `json:"copies"`
 	// NotGood lists the copies that the last drill did not verify.
-	NotGood []*statedir.Drilled `json:"not_good,omitempty"`
+	NotGood []*statedir.DrilledCopy `json:"not_good,omitempty"`
 }
 
 // State returns the state of the drills, as part of the job's state.
@@ -74,7 +74,7 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillSt
 			from = good
 		}
 	}
-	known.All(func(c *statedir.Drilled) {
+	known.All(func(c *statedir.DrilledCopy) {
 		d.Copies++
 		add(c.Good, cmp.Or(c.Failing, st.DrillSince))
 		if c.Outcome != outcome.Done {
@@ -83,7 +83,7 @@ func drillStatusOf(j *replicate.Job, st *statedir.State, now time.Time) *DrillSt
 	})
 	for range unreached(j, st) {
 		d.Copies++
-		add(time.Time{}, cmp.Or(known.Whole, st.DrillSince))
+		add(time.Time{}, cmp.Or(known.LastComplete, st.DrillSince))
 	}
 	if from = cmp.Or(from, st.DrillSince); !never {
 		d.Good = from
@@ -120,7 +120,7 @@ func unreached(j *replicate.Job, st *statedir.State) (out [][2]string) {
 	for source, known := range st.Datasets {
 		for _, t := range j.Targets {
 			a := known.Targets[t.Name]
-			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.Selects(at.Name, source) && t.Selects(at.Name, source) {
+			if a != nil && !a.Success.IsZero() && st.Drills.Copies[source][t.Name] == nil && j.SelectsName(at.Name, source) && t.SelectsName(at.Name, source) {
 				out = append(out, [2]string{source, t.Name})
 			}
 		}
@@ -136,7 +136,7 @@ func (j *JobStatus) addDrills(d *DrillStatus) {
 	for _, c := range d.NotGood {
 		j.Failed = true
 		j.Problems = merge(j.Problems, &Problem{State: worst(c.Outcome), To: []string{c.To}, Datasets: []string{c.Source},
-			Error: "drill of @" + c.Snapshot + ": the copy is " + c.Standing() + ": " + c.Error, Hint: c.Hint})
+			Error: "drill of @" + c.Snapshot + ": the copy is " + c.DisplayOutcome() + ": " + c.Error, Hint: c.Hint})
 	}
 	again := "zxfer replicate drill " + j.Job
 	if d.Outcome != "" && d.Outcome != outcome.Done && len(d.NotGood) == 0 {

@@ -144,11 +144,11 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	}
 	d, err := r.drill(t, DrillOptions{})
 	require.Error(t, err)
-	require.Equal(t, statedir.Unproved, d.Outcome)
+	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Equal(t, "stream", d.Copies[0].Read)
 	require.True(t, d.Copies[0].Compared, "its blocks are the source's")
 	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
-	require.Equal(t, statedir.Unproved, r.standing().State)
+	require.Equal(t, statedir.Unverified, r.standing().State)
 
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
@@ -198,7 +198,7 @@ func TestDrillCleansUp(t *testing.T) {
 	var left []string
 	for _, n := range r.datasets("dst") {
 		if zfs.IsDrillClone(n) {
-			left = append(left, r.Get(n, zfs.AsideProperty))
+			left = append(left, r.Get(n, zfs.DrillCloneProperty))
 		}
 	}
 	require.Equal(t, []string{"other"}, left)
@@ -296,11 +296,11 @@ func TestDrillCannotTell(t *testing.T) {
 		kind zfs.Kind
 		want string
 	}{
-		{zfs.OpClone, zfs.NoSpace, statedir.Unproved},
-		{zfs.OpClone, zfs.Unknown, statedir.Unproved},
-		{zfs.OpGet, zfs.Busy, statedir.Unproved},
+		{zfs.OpClone, zfs.NoSpace, statedir.Unverified},
+		{zfs.OpClone, zfs.Unknown, statedir.Unverified},
+		{zfs.OpGet, zfs.Busy, statedir.Unverified},
 		{zfs.OpGet, zfs.PoolFault, outcome.Failed},
-		{"run", zfs.Unknown, statedir.Unproved},
+		{"run", zfs.Unknown, statedir.Unverified},
 	} {
 		r, _, _ := drilled(t, &replicate.Drill{Command: []string{"/bin/true"}})
 		r.failing(c.op, 0, &zfs.Error{Kind: c.kind, Op: zfs.OpMount, Subject: "it"})
@@ -348,7 +348,7 @@ func TestDrillStatusDoubts(t *testing.T) {
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 	_, err := r.drill(t, DrillOptions{})
 	require.NoError(t, err)
-	st, err := statedir.Peek(r.dir, "j").Standing()
+	st, err := statedir.Peek(r.dir, "j").FullState()
 	require.NoError(t, err)
 	at := func(days int) *DrillStatus {
 		return drillStatusOf(r.job, st, time.Unix(r.now, 0).Add(time.Duration(days)*24*time.Hour))
@@ -391,7 +391,7 @@ func TestHoldsOfDrills(t *testing.T) {
 	}
 	mine, err := r.CreateDrillClone(t.Context(), zfs.DrillClone{Snapshot: snapshot, Job: "gone"})
 	require.NoError(t, err)
-	r.Edit(func(all map[string]*zfs.Dataset) { delete(all[mine].Properties, zfs.AsideProperty) })
+	r.Edit(func(all map[string]*zfs.Dataset) { delete(all[mine].Properties, zfs.DrillCloneProperty) })
 	holds := func(release bool) (clones []*HeldSnapshot) {
 		all, err := r.runner(t).Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, release)
 		require.NoError(t, err)

@@ -19,16 +19,16 @@ var errNotFrozen = errors.New("no snapshot was taken")
 
 // bisect splits names and keeps the snapshots of each application together. If that is impossible,
 // second is empty.
-func bisect(names []string, frozen []freeze.Wanted) (first, second []string) {
+func bisect(names []string, frozen []freeze.Application) (first, second []string) {
 	var groups [][]string // the snapshots that one transaction must take together
 	for _, name := range names {
 		group := []string{name}
 		for _, z := range frozen {
-			if len(frozenIn(group, []freeze.Wanted{z})) == 0 {
+			if len(frozenIn(group, []freeze.Application{z})) == 0 {
 				continue
 			}
 			groups = slices.DeleteFunc(groups, func(g []string) bool {
-				if len(frozenIn(g, []freeze.Wanted{z})) == 0 {
+				if len(frozenIn(g, []freeze.Application{z})) == 0 {
 					return false
 				}
 				group = append(g, group...)
@@ -42,8 +42,8 @@ func bisect(names []string, frozen []freeze.Wanted) (first, second []string) {
 }
 
 // frozenIn returns the applications that have any of the snapshots.
-func frozenIn(names []string, frozen []freeze.Wanted) []freeze.Wanted {
-	return slices.DeleteFunc(slices.Clone(frozen), func(z freeze.Wanted) bool {
+func frozenIn(names []string, frozen []freeze.Application) []freeze.Application {
+	return slices.DeleteFunc(slices.Clone(frozen), func(z freeze.Application) bool {
 		return !slices.ContainsFunc(names, func(full string) bool {
 			dataset, _, _ := strings.Cut(full, "@")
 			return slices.Contains(z.Datasets, dataset)
@@ -52,11 +52,11 @@ func frozenIn(names []string, frozen []freeze.Wanted) []freeze.Wanted {
 }
 
 // snapshotAtOnce takes snapshots in one transaction with applications frozen.
-func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Wanted) error {
+func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []freeze.Application) error {
 	if len(frozen) == 0 {
 		return hosts.Run(ctx, w.source.host, hosts.OpSnapshot, names)
 	}
-	q := freeze.Request{Job: w.job.Name, Snapshots: names, Wanted: frozen}
+	q := freeze.Request{Job: w.job.Name, Snapshots: names, Applications: frozen}
 	r, err := hosts.Call(ctx, w.source.host, hosts.OpSnapshotFrozen, q)
 	if err != nil {
 		return withKeyHint(err)
@@ -68,12 +68,12 @@ func (w *jobRun) snapshotAtOnce(ctx context.Context, names []string, frozen []fr
 	for i := range frozen {
 		o := r.Outcomes[i]
 		w.recordFreeze(&frozen[i], o, names)
-		if o.Error != "" && why == nil && (frozen[i].Required || o.Left) {
+		if o.Error != "" && why == nil && (frozen[i].Required || o.ThawFailed) {
 			why = fault.Failf(o.Hint, "%s: %s", frozen[i].Label(), o.Error)
 		}
 	}
-	if r.Unmarked != "" {
-		w.note("cannot set the property %s on the snapshots: %s", freeze.Property, r.Unmarked)
+	if r.MarkError != "" {
+		w.note("cannot set the property %s on the snapshots: %s", freeze.Property, r.MarkError)
 	}
 	if r.Stopped {
 		hint := fault.HintOf(why)
@@ -121,7 +121,7 @@ func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []
 		names = nil
 	}
 	for i := range unmatched {
-		w.recordFreeze(&unmatched[i].Wanted, freeze.Outcome{Error: unmatched[i].Error, Hint: datasetsHint}, names)
+		w.recordFreeze(&unmatched[i].Application, freeze.Outcome{Error: unmatched[i].Error, Hint: datasetsHint}, names)
 	}
 	if required < 0 {
 		return nil
@@ -131,7 +131,7 @@ func (w *jobRun) recordUnmatched(unmatched []replicate.UnmatchedFreeze, names []
 }
 
 // recordFreeze records the outcome of one freeze, for the run and for each dataset.
-func (w *jobRun) recordFreeze(z *freeze.Wanted, o freeze.Outcome, names []string) {
+func (w *jobRun) recordFreeze(z *freeze.Application, o freeze.Outcome, names []string) {
 	w.run.Frozen = append(w.run.Frozen, statedir.Frozen{Name: z.Label(), Kind: z.Kind, Datasets: len(z.Datasets), Outcome: o})
 	if o.Error != "" {
 		w.note("not consistent: %s: %s", z.Label(), o.Error)

@@ -131,7 +131,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Failed, run.Outcome)
 	require.Contains(t, run.Error, "vm: thaw: ")
-	require.True(t, run.Frozen[1].Left)
+	require.True(t, run.Frozen[1].ThawFailed)
 	require.Equal(t, 3, run.Targets[0].Sent)
 }
 

@@ -23,7 +23,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 	var errs []error
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
-		st, err := statedir.Peek(stateDir, j.Name).Standing()
+		st, err := statedir.Peek(stateDir, j.Name).FullState()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
 			st = &statedir.State{} // the next run depends only on the schedule
@@ -60,7 +60,7 @@ func Metrics(f *replicate.File, stateDir string, now time.Time) ([]byte, error) 
 // WriteMetrics writes the metrics to the file's Textfile, even if some records cannot be read. A
 // lock keeps concurrent jobs from overwriting each other's results.
 func WriteMetrics(ctx context.Context, f *replicate.File, stateDir string, now time.Time) error {
-	err := statedir.Together(ctx, stateDir, func() error {
+	err := statedir.WithLock(ctx, stateDir, func() error {
 		text, err := Metrics(f, stateDir, now)
 		return errors.Join(err, statedir.Replace(f.Metrics.Textfile, text, 0o644))
 	})
@@ -146,16 +146,16 @@ func recordedMetrics(states []*statedir.State) *exposition {
 	keptCopies(e, states)
 	for _, m := range []struct {
 		name, help string
-		value      func(*statedir.Drilled) (float64, bool)
+		value      func(*statedir.DrilledCopy) (float64, bool)
 	}{
 		{"zxfer_replicate_drill_last_good_seconds", "Start of the last drill that found the copy good, Unix time.",
-			func(c *statedir.Drilled) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
+			func(c *statedir.DrilledCopy) (float64, bool) { return float64(c.Good.Unix()), !c.Good.IsZero() }},
 		{"zxfer_replicate_drill_good", "1 if the copy's last drill found it good, else 0.",
-			func(c *statedir.Drilled) (float64, bool) { return boolValue(c.Outcome == outcome.Done), true }},
+			func(c *statedir.DrilledCopy) (float64, bool) { return boolValue(c.Outcome == outcome.Done), true }},
 	} {
 		e.addFamily(m.name, m.help)
 		for _, s := range states {
-			s.Drills.All(func(c *statedir.Drilled) {
+			s.Drills.All(func(c *statedir.DrilledCopy) {
 				if v, ok := m.value(c); ok {
 					e.addSample(v, "job", s.Job, "source", c.Source, "target", c.To)
 				}

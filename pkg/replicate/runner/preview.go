@@ -26,7 +26,7 @@ type Preview struct {
 	Local     bool     `json:"alone,omitempty"` // the job has no target
 	Snapshots []string `json:"snapshots"`       // that the run would take
 	// Frozen lists the applications that the run would freeze.
-	Frozen   []freeze.Wanted      `json:"frozen,omitempty"`
+	Frozen   []freeze.Application `json:"frozen,omitempty"`
 	Targets  []*TargetPreview     `json:"targets"`
 	Prunings []*replicate.Pruning `json:"prunings"` // after the transfers
 	Denied   []Denied             `json:"denied,omitempty"`
@@ -48,14 +48,14 @@ type DrillPreview struct {
 
 // TargetPreview is the part of a preview about one target.
 type TargetPreview struct {
-	Target  string            `json:"target"`
-	To      string            `json:"to"`
-	Plan    *plan.Plan        `json:"plan,omitempty"`
-	Wire    connect.Report    `json:"wire"`
-	LeftOut int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
-	Refused []outcome.Dataset `json:"refused,omitempty"`
-	Error   string            `json:"error,omitempty"`
-	Hint    string            `json:"hint,omitempty"`
+	Target   string            `json:"target"`
+	To       string            `json:"to"`
+	Plan     *plan.Plan        `json:"plan,omitempty"`
+	Wire     connect.Report    `json:"wire"`
+	Excluded int               `json:"left_out,omitempty"` // datasets of the job that the target excludes
+	Refused  []outcome.Dataset `json:"refused,omitempty"`
+	Error    string            `json:"error,omitempty"`
+	Hint     string            `json:"hint,omitempty"`
 }
 
 // Err returns an error, for the exit code, if the next run or a later one would fail in any
@@ -98,7 +98,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 			b = runBatch(ctx, w.hosts, t, req, &sendReporter{Reporter: w.reporter(w.job.Name, t.name), w: w, to: t.name})
 		}
 		p.Targets = append(p.Targets, b.preview())
-		p.Targets[len(p.Targets)-1].LeftOut = len(v.Excluded[t.name])
+		p.Targets[len(p.Targets)-1].Excluded = len(v.Excluded[t.name])
 		w.expected[t.name] = b.predict(&taken)
 		after.Targets = append(after.Targets, b.targetState())
 	}
@@ -115,7 +115,7 @@ func (r *Runner) Preview(ctx context.Context, j *replicate.Job) (*Preview, error
 
 // drillPreview returns nil if the job has no drills.
 func (w *jobRun) drillPreview(targets []*replicate.TargetState) *DrillPreview {
-	if !w.job.Drills() {
+	if !w.job.HasDrills() {
 		return nil
 	}
 	d := &DrillPreview{Schedule: w.job.DrillSchedule()}
@@ -149,8 +149,8 @@ func (b *batch) predict(source *zfs.Listing) map[string]string {
 		if d.Err != nil || copied == nil {
 			continue
 		}
-		if v, ok := copied.SnapshotOf(d.Arrive.GUID); ok {
-			d.There = v.Name
+		if v, ok := copied.SnapshotOf(d.Final.GUID); ok {
+			d.NameOnTarget = v.Name
 		}
 		old := 0
 		if was != nil {

@@ -66,7 +66,7 @@ func (r *Runner) Prune(ctx context.Context, j *replicate.Job, dryRun, beyond boo
 	if !dryRun {
 		errs = append(errs, w.store.Save(w.state))
 	}
-	return all, statedir.OfJob(errors.Join(errs...))
+	return all, statedir.UsageToFailed(errors.Join(errs...))
 }
 
 // prune applies retention at the end of a run. Its errors make the run fail although the data
@@ -106,7 +106,7 @@ func (w *jobRun) prune(ctx context.Context, d *replicate.Decision) (failed error
 // apply records what retention learned about a side and, with remove, carries out its decision. It
 // returns how many snapshots were destroyed.
 func (w *jobRun) apply(ctx context.Context, p *replicate.Pruning, remove bool) int {
-	w.state.Learn(p)
+	w.state.RecordPruning(p)
 	if !remove {
 		return 0
 	}

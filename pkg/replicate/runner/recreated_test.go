@@ -115,7 +115,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 			run, _ := r.run(t)
 			t.Log(run.Outcome, run.Error)
 			for _, d := range run.Targets[0].Datasets {
-				t.Log(d.Source, d.Outcome, d.Conflict, d.Error, d.Aside)
+				t.Log(d.Source, d.Outcome, d.Conflict, d.Error, d.RenamedTo)
 			}
 			require.Equal(t, outcome.Done, run.Outcome)
 			require.Len(t, r.asides(), 1)

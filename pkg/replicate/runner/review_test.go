@@ -95,7 +95,7 @@ func TestFirstFail(t *testing.T) {
 	once := *r.job
 	once.Targets = append([]replicate.Target(nil), r.job.Targets...)
 	once.Targets[0].First = plan.FirstFail
-	once.Begin(plan.FirstNewest)
+	once.OverrideFirst(plan.FirstNewest)
 	whole := r.job
 	r.job = &once
 	r.now += 10

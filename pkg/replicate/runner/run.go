@@ -31,7 +31,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 		w.run.Damaged = w.previousDamage(func(*statedir.Damage) bool { return true })
 	}
 	w.run.Conclude(w.Now().UTC().Truncate(time.Second), err, ctx.Err() != nil)
-	w.state.LastRun = w.run.Brief()
+	w.state.LastRun = w.run.WithoutDatasets()
 	switch {
 	case w.job.DrillSchedule() == "":
 		w.state.DrillSince = time.Time{}
@@ -42,7 +42,7 @@ func (r *Runner) Run(ctx context.Context, j *replicate.Job, wait bool) (*statedi
 		err = errors.Join(err, fmt.Errorf("job %q: cannot store its record: %w", j.Name, stored))
 	}
 	w.hooksAfter(ctx)
-	return w.run, w.run.Verdict(err)
+	return w.run, w.run.Err(err)
 }
 
 // execute does the work between the hooks. Its error concerns the whole run.

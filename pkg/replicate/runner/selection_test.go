@@ -31,7 +31,7 @@ func (r *replica) mark(dataset, property, value string) {
 func chosen(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
-	r.job.Targets = append(r.job.Targets, replicate.Target{Name: "u", To: "dst/u", Choice: replicate.Choice{Property: "my:backup", Exclude: []string{"re:tmp"}},
+	r.job.Targets = append(r.job.Targets, replicate.Target{Name: "u", To: "dst/u", Selection: replicate.Selection{Property: "my:backup", Exclude: []string{"re:tmp"}},
 		Retention: &replicate.Grid{Last: 2}})
 	for _, d := range []string{"src/b", "src/b/c", "src/b/tmp1"} {
 		r.Create(d, nil)
@@ -147,8 +147,8 @@ func TestSnapshotsOfTargets(t *testing.T) {
 	}
 	r.job.Targets = []replicate.Target{
 		target("all", replicate.TargetSnapshots{}),
-		target("two", replicate.TargetSnapshots{Sent: replicate.Sent{Newest: 2}}),
-		target("since", replicate.TargetSnapshots{Sent: replicate.Sent{Since: replicate.Duration(24 * time.Hour)}}),
+		target("two", replicate.TargetSnapshots{SnapshotLimits: replicate.SnapshotLimits{Newest: 2}}),
+		target("since", replicate.TargetSnapshots{SnapshotLimits: replicate.SnapshotLimits{Since: replicate.Duration(24 * time.Hour)}}),
 		target("daily", replicate.TargetSnapshots{Only: []string{"re:^d"}}),
 	}
 	r.job.Targets[1].Retention = &replicate.Grid{Last: 3}

@@ -33,7 +33,7 @@ func (w *jobRun) send(ctx context.Context, v *replicate.Survey) []*batch {
 	all := make([]*batch, len(w.targets))
 	var wg sync.WaitGroup
 	for i, t := range w.targets {
-		if len(v.To(t.name)) == 0 { // all is up to date, or the target excludes all datasets
+		if len(v.DatasetsFor(t.name)) == 0 { // all is up to date, or the target excludes all datasets
 			all[i] = &batch{side: t, result: &job.BatchResult{}, err: checkExcluded(w, t, v)}
 			continue
 		}
@@ -52,13 +52,13 @@ func checkExcluded(w *jobRun, t *side, v *replicate.Survey) error {
 	if len(v.Excluded[t.name]) < all {
 		return nil
 	}
-	return errAllExcluded(&t.target.Choice, w.source, all)
+	return errAllExcluded(&t.target.Selection, w.source, all)
 }
 
 // request returns the batch for one target.
 func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
-	survey, sent := *v.Source, w.job.SentTo(t.target)
-	survey.Datasets = v.To(t.name)
+	survey, sent := *v.Source, w.job.SnapshotLimitsOf(t.target)
+	survey.Datasets = v.DatasetsFor(t.name)
 	var since time.Time
 	if sent.Since > 0 {
 		since = w.run.Started.Add(-time.Duration(sent.Since))
@@ -74,7 +74,7 @@ func (w *jobRun) request(t *side, v *replicate.Survey) job.Batch {
 			IncludeSnapshots: w.scope.Patterns(), OnlySnapshots: t.target.Snapshots.Only, Decrypt: t.transfer.Decrypt,
 			CarryProperties: carry, CarryNamed: named, Set: t.target.Properties.Set, Exclude: t.target.Properties.Exclude,
 		},
-		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.Tries(), SkipChecks: t.transfer.SkipChecks,
+		Settings: t.transfer.Settings, Clock: w.Now, Retries: w.job.RetriesOrDefault(), SkipChecks: t.transfer.SkipChecks,
 	}, Review: func(p *plan.Plan, st plan.State) {
 		w.shared.Lock()
 		defer w.shared.Unlock()
@@ -116,13 +116,13 @@ func runBatch(ctx context.Context, at *hosts.Set, t *side, req job.Batch, rep jo
 
 // targetState returns the target's state after the batch.
 func (b *batch) targetState() *replicate.TargetState {
-	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.Partial(&b.result.Target), Cut: map[string]bool{}}
+	s := &replicate.TargetState{Target: b.target, Failed: b.err != nil, Listing: &b.result.Target, Partial: job.NeededByResume(&b.result.Target), Cut: map[string]bool{}}
 	for _, d := range b.result.Datasets {
 		switch {
 		case d.Err != nil: // an interrupted receive may still be running on the target
 			s.Cut[d.Source] = fault.ClassOf(d.Err) == fault.Interrupted
-		case d.There != "":
-			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Arrive, NewestOnTarget: d.There, Sent: d.Streams > 0})
+		case d.NameOnTarget != "":
+			s.Arrived = append(s.Arrived, replicate.SentDataset{Source: d.Source, Target: d.Target, Newest: d.Final, NewestOnTarget: d.NameOnTarget, Sent: d.Streams > 0})
 		}
 	}
 	return s
@@ -135,7 +135,7 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 	if b.err != nil {
 		r.Outcome, r.Error, r.Hint = outcome.Of(b.err), b.err.Error(), fault.HintOf(b.err)
 		for _, d := range b.result.Datasets { // keep only errors of their own, not consequences of b.err
-			if dr := d.Ended(d.Err); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
+			if dr := d.WithResult(d.Err); dr.Outcome == outcome.Failed || dr.Outcome == outcome.Refused {
 				r.Failed++
 				r.Datasets = append(r.Datasets, dr)
 			}
@@ -148,7 +148,7 @@ func (b *batch) record(idle int) *statedir.TargetRun {
 			r.Unchanged++
 			continue
 		}
-		dr := d.Ended(d.Err)
+		dr := d.WithResult(d.Err)
 		if d.Err == nil {
 			r.Sent++
 		} else {
@@ -174,7 +174,7 @@ func (b *batch) updateState(v *replicate.Survey, missed map[string]error) {
 		a.Record(v.Started, nil)
 	}
 	if b.err != nil {
-		for _, d := range v.To(b.name) {
+		for _, d := range v.DatasetsFor(b.name) {
 			a := st.Copy(d.Name, b.name)
 			a.Bytes, a.Seconds = 0, 0
 			a.Record(v.Started, b.err)
@@ -223,7 +223,7 @@ func (s *sendReporter) Log(message string) {
 
 func (s *sendReporter) Planned(r *job.Report) {
 	s.plan = r.Plan
-	aside := func(d *plan.Dataset) bool { return d.Aside != nil }
+	aside := func(d *plan.Dataset) bool { return d.Rename != nil }
 	if !r.DryRun && r.Plan != nil && slices.ContainsFunc(r.Plan.Datasets, aside) {
 		s.savePlan()
 	}
@@ -245,9 +245,9 @@ func (s *sendReporter) savePlan() {
 	s.saved = true
 	for _, d := range s.plan.Datasets {
 		if len(d.Steps) > 0 {
-			s.w.state.Copy(d.Source, s.to).Sending = d.Arrive.CreateTXG
+			s.w.state.Copy(d.Source, s.to).Sending = d.Final.CreateTXG
 		}
-		if a := d.Aside; a != nil {
+		if a := d.Rename; a != nil {
 			s.w.state.AddDiverged(replicate.DivergedCopy{Target: s.to, Dataset: d.Target, As: a.As, GUID: a.GUID, Since: s.w.run.Started})
 		}
 	}

@@ -82,7 +82,7 @@ func excludeRestoring(v *replicate.Survey, names []string, missed map[string]err
 
 // snapshot takes snapshots with applications frozen. If one transaction fails, it bisects. It
 // returns the first error.
-func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Wanted, missed map[string]error) error {
+func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.Application, missed map[string]error) error {
 	err := replicate.InKeys(w.snapshotAtOnce(ctx, names, frozen))
 	if err == nil {
 		return nil
@@ -91,7 +91,7 @@ func (w *jobRun) snapshot(ctx context.Context, names []string, frozen []freeze.W
 		if first, second := bisect(names, frozen); len(second) > 0 {
 			return cmp.Or(w.snapshot(ctx, first, frozenIn(first, frozen), missed), w.snapshot(ctx, second, frozenIn(second, frozen), missed))
 		}
-		if !slices.ContainsFunc(frozen, func(z freeze.Wanted) bool { return z.Required }) {
+		if !slices.ContainsFunc(frozen, func(z freeze.Application) bool { return z.Required }) {
 			for i := range frozen {
 				w.recordFreeze(&frozen[i], freeze.Outcome{Error: fmt.Sprintf("its snapshots could not be taken in one transaction: %v", err)}, names)
 			}

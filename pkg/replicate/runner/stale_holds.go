@@ -127,7 +127,7 @@ func (r *Runner) holdsAt(ctx context.Context, f *replicate.File, p *side, releas
 				continue
 			}
 			names, known := needed[tag]
-			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.Elsewhere(job) || names != nil && !names[name]}
+			h := &HeldSnapshot{Host: p.at.Host, Snapshot: name, Tag: tag, Job: job, Stale: !known && !f.OnOtherHosts(job) || names != nil && !names[name]}
 			out = append(out, h)
 			if h.Stale {
 				stale[tag] = append(stale[tag], h)
@@ -201,11 +201,11 @@ func (r *Runner) clonesAt(ctx context.Context, f *replicate.File, p *side, snaps
 	slices.Sort(names)
 	var out []*HeldSnapshot
 	for _, name := range names {
-		found, err := p.properties(ctx, []string{name}, "origin", zfs.AsideProperty)
+		found, err := p.properties(ctx, []string{name}, "origin", zfs.DrillCloneProperty)
 		if err != nil && !errors.Is(err, hosts.ErrForbidden) { // a restricted key hides clones it may not use
 			return out, err
 		}
-		mark := found[name][zfs.AsideProperty]
+		mark := found[name][zfs.DrillCloneProperty]
 		if !mark.Local() {
 			continue // not made by zxfer
 		}

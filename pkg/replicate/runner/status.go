@@ -146,7 +146,7 @@ func StatusOf(jobs []*replicate.Job, stateDir string, now time.Time, since func(
 	s := &Status{Schema: StatusSchema, Jobs: []*JobStatus{}}
 	for _, j := range jobs {
 		store := statedir.Peek(stateDir, j.Name)
-		st, err := store.Standing()
+		st, err := store.FullState()
 		w := statusTimes{now: now, run: store.Run()}
 		if since != nil {
 			w.since = since(j.Name)
@@ -177,10 +177,10 @@ func (j *JobStatus) unreadable(err error) {
 // Summary counts jobs and their copies, which are pairs of a dataset and a target. Every output of a
 // status uses it.
 type Summary struct {
-	Jobs, LateJobs, FailedJobs int
-	Copies, Well, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
-	Diverged, Orphans          int            // renamed copies, and copies of deleted datasets
-	States                     map[string]int // copies, and jobs without any, by state
+	Jobs, LateJobs, FailedJobs    int
+	Copies, Healthy, Late, Failed int            // all, in state OK, late, and failed or refused in the last run
+	Diverged, Orphans             int            // renamed copies, and copies of deleted datasets
+	States                        map[string]int // copies, and jobs without any, by state
 }
 
 // Summarize returns the summary of jobs.
@@ -196,7 +196,7 @@ func Summarize(jobs ...*JobStatus) *Summary {
 		count(&s.FailedJobs, j.Failed)
 		s.Copies, s.Diverged, s.Orphans = s.Copies+len(j.Datasets), s.Diverged+len(j.Diverged), s.Orphans+len(j.Orphans)
 		for _, d := range j.Datasets {
-			count(&s.Well, d.State == OK)
+			count(&s.Healthy, d.State == OK)
 			count(&s.Late, d.Late)
 			count(&s.Failed, d.Outcome == outcome.Failed || d.Outcome == outcome.Refused)
 			s.States[d.State]++

@@ -202,7 +202,7 @@ func TestStatusOfAFirstRun(t *testing.T) {
 func TestStatusOfDamagedPools(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}})
-	r.Damaged = zfs.Damage{Things: []zfs.Damaged{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}, {Dataset: "dst/other", Shown: "dst/other:<0x1>"}}}
+	r.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}, {Dataset: "dst/other", Shown: "dst/other:<0x1>"}}}
 	_, err := r.runner(t).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
 	damaged := func() {
@@ -231,7 +231,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	r.before = nil
 
 	// Damage of other datasets becomes a note and does not affect this job's state.
-	r.Damaged.Things = r.Damaged.Things[1:]
+	r.Damaged.Objects = r.Damaged.Objects[1:]
 	r.now += 60
 	run, _ := r.run(t)
 	require.Zero(t, run.Targets[0].Sent)
@@ -240,7 +240,7 @@ func TestStatusOfDamagedPools(t *testing.T) {
 
 	// If there is nothing to send and the target had no data errors, the run does not connect to
 	// it.
-	r.Damaged.Things = []zfs.Damaged{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}}
+	r.Damaged.Objects = []zfs.DamagedObject{{Dataset: "dst/copy", Path: "/f", Shown: "/dst/copy/f"}}
 	r.now += 60
 	r.run(t)
 	require.Equal(t, OK, r.status(t).State)
@@ -252,7 +252,7 @@ func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.job.Source, r.job.Targets[0].To = "src/a", "src/copy"
-	r.Damaged = zfs.Damage{Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}
+	r.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}
 	_, err := New(r.dir, older{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
 	require.Equal(t, Damaged, r.status(t).State)

@@ -29,7 +29,7 @@ func (w *jobRun) surveyChanged(ctx context.Context, settled *statedir.UnchangedC
 	if len(settled.Datasets) == 0 || w.scope.Naming() != nil && !w.job.Snapshots.SkipUnchanged {
 		return w.survey(ctx)
 	}
-	v, err := w.list(ctx, hosts.ListQuery{Changed: true, Alone: true})
+	v, err := w.list(ctx, hosts.ListQuery{Changed: true, NoAncestors: true})
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +77,13 @@ func (w *jobRun) list(ctx context.Context, q hosts.ListQuery) (*replicate.Survey
 	v.Choose()
 	w.state.FollowRenames(l.Datasets)
 	if w.run.Datasets = len(l.Datasets); w.run.Datasets == 0 {
-		return nil, errAllExcluded(&w.job.Choice, w.source, len(v.All))
+		return nil, errAllExcluded(&w.job.Selection, w.source, len(v.All))
 	}
 	return v, nil
 }
 
 // errAllExcluded returns the error for a choice that excludes all datasets.
-func errAllExcluded(c *replicate.Choice, source *side, of int) error {
+func errAllExcluded(c *replicate.Selection, source *side, of int) error {
 	hint, all := "check the keys include and exclude", english.Plural(of, "dataset", "")
 	if name, value, valued := strings.Cut(c.Property, "="); name != "" {
 		if !valued {
@@ -141,7 +141,7 @@ func changedCopies(ctx context.Context, targets []*side, v *replicate.Survey, se
 // relist lists the datasets that are not known to be unchanged again, with their snapshots. It
 // reuses the pool and ancestors of v if v has them.
 func (w *jobRun) relist(ctx context.Context, v *replicate.Survey) (*replicate.Survey, error) {
-	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, Alone: v.Source.Pool.Name != ""}
+	q := hosts.ListQuery{Dataset: v.Root, Versions: true, Changed: true, NoAncestors: v.Source.Pool.Name != ""}
 	now, err := *v, error(nil)
 	if len(v.Unchanged) == 0 {
 		var all *replicate.Survey
@@ -163,7 +163,7 @@ func (w *jobRun) relist(ctx context.Context, v *replicate.Survey) (*replicate.Su
 		defer w.activity("listing %s of %s", english.Plural(len(q.Only), "dataset", ""), w.source.at)()
 		l, err = w.source.list(ctx, q)
 	}
-	if q.Alone {
+	if q.NoAncestors {
 		now.Source.Pool, now.Source.Ancestors = v.Source.Pool, v.Source.Ancestors
 	}
 	return &now, err

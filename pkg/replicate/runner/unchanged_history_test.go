@@ -25,8 +25,8 @@ func TestUnchangedHistories(t *testing.T) {
 		"take":  {Snapshots: replicate.Snapshots{Take: "s%Y%m%d%H%M%S", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
 	}
 	choice := adopting()
-	choice.Targets = []replicate.Target{{Name: "u", To: "far/u", Retention: &replicate.Grid{Last: 3}, Choice: replicate.Choice{Property: "my:u"},
-		Snapshots: replicate.TargetSnapshots{Only: []string{"re:[0-9]$"}, Sent: replicate.Sent{Newest: 2}}}}
+	choice.Targets = []replicate.Target{{Name: "u", To: "far/u", Retention: &replicate.Grid{Last: 3}, Selection: replicate.Selection{Property: "my:u"},
+		Snapshots: replicate.TargetSnapshots{Only: []string{"re:[0-9]$"}, SnapshotLimits: replicate.SnapshotLimits{Newest: 2}}}}
 	jobs["choice"] = choice
 	for name, j := range jobs {
 		t.Run(name, func(t *testing.T) {

@@ -10,20 +10,20 @@ import (
 
 // Drill is a line of the log of drills.
 type Drill struct {
-	Job     string        `json:"job"`
-	Source  string        `json:"source"`
-	Started time.Time     `json:"started"`
-	Ended   time.Time     `json:"ended"`
-	Outcome string        `json:"outcome"` // outcome.Done, Failed, Refused or Interrupted, or Unproved
-	Error   string        `json:"error,omitempty"`
-	Hint    string        `json:"hint,omitempty"`
-	Seed    uint64        `json:"seed,string"` // selects the files of a sample; a string, because JSON numbers lose digits
-	Copies  []*DrilledRun `json:"copies"`
-	Notes   []string      `json:"notes,omitempty"`
+	Job     string         `json:"job"`
+	Source  string         `json:"source"`
+	Started time.Time      `json:"started"`
+	Ended   time.Time      `json:"ended"`
+	Outcome string         `json:"outcome"` // outcome.Done, Failed, Refused or Interrupted, or Unverified
+	Error   string         `json:"error,omitempty"`
+	Hint    string         `json:"hint,omitempty"`
+	Seed    uint64         `json:"seed,string"` // selects the files of a sample; a string, because JSON numbers lose digits
+	Copies  []*DrillResult `json:"copies"`
+	Notes   []string       `json:"notes,omitempty"`
 }
 
-// DrilledRun is the result of a drill for one copy.
-type DrilledRun struct {
+// DrillResult is the result of a drill for one copy.
+type DrillResult struct {
 	Source   string `json:"source"` // dataset
 	To       string `json:"to"`     // name of the target
 	Target   string `json:"target"` // name of the copy
@@ -48,25 +48,25 @@ type DrilledRun struct {
 	Hint   string   `json:"hint,omitempty"`
 }
 
-// Drills is the knowledge about a job's drills after the last one.
-type Drills struct {
+// DrillState is the knowledge about a job's drills after the last one.
+type DrillState struct {
 	Last *Drill `json:"last,omitempty"` // without its copies
-	// Whole is the start of the last complete drill. Copies that it did not check are newer.
-	Whole time.Time `json:"whole,omitzero"`
+	// LastComplete is the start of the last complete drill. Copies that it did not check are newer.
+	LastComplete time.Time `json:"whole,omitzero"`
 	// Copies is keyed by source dataset and target name.
-	Copies map[string]map[string]*Drilled `json:"copies"`
+	Copies map[string]map[string]*DrilledCopy `json:"copies"`
 }
 
-// Drilled is the knowledge about one copy.
-type Drilled struct {
+// DrilledCopy is the knowledge about one copy.
+type DrilledCopy struct {
 	Good time.Time `json:"good,omitzero"` // start of the last drill that found the copy good
 	// Failing is the start of the first drill since Good that did not find the copy good, or zero.
 	Failing time.Time `json:"failing_since,omitzero"`
-	DrilledRun
+	DrillResult
 }
 
-// Standing returns the outcome of a copy for display.
-func (c *DrilledRun) Standing() string {
+// DisplayOutcome returns the outcome of a copy for display.
+func (c *DrillResult) DisplayOutcome() string {
 	switch c.Outcome {
 	case outcome.Done:
 		return "good"
@@ -76,22 +76,22 @@ func (c *DrilledRun) Standing() string {
 	return c.Outcome
 }
 
-// Note records a drill. Copies that it did not check keep their state, but a complete drill drops
+// Record records a drill. Copies that it did not check keep their state, but a complete drill drops
 // them.
-func (s *Drills) Note(d *Drill) {
+func (s *DrillState) Record(d *Drill) {
 	brief := *d
 	brief.Copies = nil
 	s.Last = &brief
 	known := s.Copies
 	whole := d.Error == "" && d.Outcome != outcome.Interrupted
 	if whole {
-		s.Whole = d.Started
+		s.LastComplete = d.Started
 	}
 	if whole || s.Copies == nil {
-		s.Copies = map[string]map[string]*Drilled{}
+		s.Copies = map[string]map[string]*DrilledCopy{}
 	}
 	for _, c := range d.Copies {
-		now := &Drilled{DrilledRun: *c}
+		now := &DrilledCopy{DrillResult: *c}
 		if was := known[c.Source][c.To]; was != nil {
 			now.Good, now.Failing = was.Good, was.Failing
 		}
@@ -101,14 +101,14 @@ func (s *Drills) Note(d *Drill) {
 			now.Failing = d.Started
 		}
 		if s.Copies[c.Source] == nil {
-			s.Copies[c.Source] = map[string]*Drilled{}
+			s.Copies[c.Source] = map[string]*DrilledCopy{}
 		}
 		s.Copies[c.Source][c.To] = now
 	}
 }
 
 // All calls f for each copy, sorted by source and target.
-func (s *Drills) All(f func(c *Drilled)) {
+func (s *DrillState) All(f func(c *DrilledCopy)) {
 	for _, source := range slices.Sorted(maps.Keys(s.Copies)) {
 		for _, to := range slices.Sorted(maps.Keys(s.Copies[source])) {
 			f(s.Copies[source][to])

@@ -15,32 +15,32 @@ import (
 // others were interrupted or the drill stopped early.
 func TestNotGoodIsNotHidden(t *testing.T) {
 	t.Parallel()
-	copies := func(ended ...string) (out []*DrilledRun) {
+	copies := func(ended ...string) (out []*DrillResult) {
 		for _, o := range ended {
-			out = append(out, &DrilledRun{Outcome: o, Error: "why"})
+			out = append(out, &DrillResult{Outcome: o, Error: "why"})
 		}
 		return out
 	}
 	cut, refused := fault.Interrupt("", errors.New("cut")), fault.Refusef("", "no")
 	for _, c := range []struct {
-		copies  []*DrilledRun
+		copies  []*DrillResult
 		err     error
 		stopped bool
 		want    string
 		class   fault.Class
 	}{
-		{copies(outcome.Done, outcome.Failed, outcome.Interrupted, Unproved), nil, false, outcome.Failed, fault.Failed},
+		{copies(outcome.Done, outcome.Failed, outcome.Interrupted, Unverified), nil, false, outcome.Failed, fault.Failed},
 		{copies(outcome.Failed), cut, false, outcome.Failed, fault.Failed},
 		{copies(outcome.Failed), refused, false, outcome.Failed, fault.Failed},
 		{copies(outcome.Failed), cut, true, outcome.Failed, fault.Failed},
-		{copies(outcome.Done, Unproved), cut, true, outcome.Interrupted, fault.Interrupted},
-		{copies(Unproved, outcome.Interrupted), nil, false, outcome.Interrupted, fault.Interrupted},
+		{copies(outcome.Done, Unverified), cut, true, outcome.Interrupted, fault.Interrupted},
+		{copies(Unverified, outcome.Interrupted), nil, false, outcome.Interrupted, fault.Interrupted},
 		{copies(outcome.Done), refused, false, outcome.Refused, fault.Refused},
-		{copies(outcome.Done, Unproved), nil, false, Unproved, fault.Failed},
+		{copies(outcome.Done, Unverified), nil, false, Unverified, fault.Failed},
 	} {
 		d := &Drill{Copies: c.copies}
 		d.Conclude(time.Unix(1, 0), c.err, c.stopped)
 		require.Equal(t, c.want, d.Outcome)
-		require.Equal(t, c.class, fault.ClassOf(d.Verdict(c.err)), c.want)
+		require.Equal(t, c.class, fault.ClassOf(d.Err(c.err)), c.want)
 	}
 }

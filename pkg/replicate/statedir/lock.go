@@ -76,8 +76,8 @@ func lock(ctx context.Context, f *os.File, wait bool) (unlock func(), err error)
 	}
 }
 
-// Together calls f while no other process does so for the same state directory.
-func Together(ctx context.Context, stateDir string, f func() error) error {
+// WithLock calls f while no other process does so for the same state directory.
+func WithLock(ctx context.Context, stateDir string, f func() error) error {
 	if err := os.MkdirAll(stateDir, 0o755); err != nil { // before the first run
 		return err
 	}

@@ -86,7 +86,7 @@ func (s *Store) Runs(n int) ([]*Run, error) {
 // DrillLog returns the last n drills, oldest first.
 func (s *Store) DrillLog(n int) ([]*Drill, error) {
 	return lastEntries(s, "drills.jsonl", n, func(d *Drill) *Drill {
-		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrilledRun) bool { return c == nil })
+		d.Copies = slices.DeleteFunc(d.Copies, func(c *DrillResult) bool { return c == nil })
 		return d
 	})
 }

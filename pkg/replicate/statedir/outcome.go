@@ -36,12 +36,12 @@ func (r *Run) Conclude(ended time.Time, err error, stopped bool) {
 // Succeeded reports whether the complete run succeeded.
 func (r *Run) Succeeded() bool { return r.Outcome == outcome.Done || r.Outcome == outcome.UpToDate }
 
-// Verdict returns the error of the run, or nil if it succeeded. err is the error of the whole run.
+// Err returns the error of the run, or nil if it succeeded. err is the error of the whole run.
 // An interrupted run has class Interrupted. Otherwise, the class is that of err, or Failed.
-func (r *Run) Verdict(err error) error {
+func (r *Run) Err(err error) error {
 	switch {
 	case err != nil:
-		err = OfJob(fmt.Errorf("job %q: %w", r.Job, err))
+		err = UsageToFailed(fmt.Errorf("job %q: %w", r.Job, err))
 	case r.Succeeded():
 		return nil
 	default:
@@ -85,25 +85,25 @@ func (r *Run) Failures() []Failure {
 	return out
 }
 
-// OfJob changes the class of a usage error, such as a name that is too long, to Failed: the
+// UsageToFailed changes the class of a usage error, such as a name that is too long, to Failed: the
 // command line is correct.
-func OfJob(err error) error {
+func UsageToFailed(err error) error {
 	if err == nil || fault.ClassOf(err) != fault.Usage {
 		return err
 	}
 	return &fault.Error{Class: fault.Failed, Err: err}
 }
 
-// Unproved is the outcome of a copy that could not be checked, for example because its key was not
+// Unverified is the outcome of a copy that could not be checked, for example because its key was not
 // loaded or it could not be cloned.
-const Unproved = "not proved"
+const Unverified = "not proved"
 
 // Conclude sets the end and the outcome from the outcomes of the copies and from err, the error of
 // the whole drill. stopped means that zxfer was asked to stop.
 func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 	d.Ended, d.Outcome = ended, outcome.Done
 	has := func(ended string) bool {
-		return slices.ContainsFunc(d.Copies, func(c *DrilledRun) bool { return c.Outcome == ended })
+		return slices.ContainsFunc(d.Copies, func(c *DrillResult) bool { return c.Outcome == ended })
 	}
 	if err != nil {
 		d.Outcome, d.Error, d.Hint = outcome.Of(err), err.Error(), fault.HintOf(err)
@@ -113,21 +113,21 @@ func (d *Drill) Conclude(ended time.Time, err error, stopped bool) {
 		d.Outcome = outcome.Failed
 	case stopped, err == nil && has(outcome.Interrupted):
 		d.Outcome = outcome.Interrupted
-	case err == nil && has(Unproved):
-		d.Outcome = Unproved
+	case err == nil && has(Unverified):
+		d.Outcome = Unverified
 	}
 }
 
-// Verdict returns the drill's error, or nil if all copies are good. err is the error of the whole
+// Err returns the drill's error, or nil if all copies are good. err is the error of the whole
 // drill.
-func (d *Drill) Verdict(err error) error {
+func (d *Drill) Err(err error) error {
 	var errs []error
 	if err != nil {
-		errs = append(errs, OfJob(fmt.Errorf("job %q: %w", d.Job, err)))
+		errs = append(errs, UsageToFailed(fmt.Errorf("job %q: %w", d.Job, err)))
 	}
 	for _, c := range d.Copies {
 		if c.Outcome != outcome.Done {
-			errs = append(errs, fault.Failf(c.Hint, "job %q: %s: %s of %s is %s: %s", d.Job, c.To, c.Target, c.Source, c.Standing(), c.Error))
+			errs = append(errs, fault.Failf(c.Hint, "job %q: %s: %s of %s is %s: %s", d.Job, c.To, c.Target, c.Source, c.DisplayOutcome(), c.Error))
 		}
 	}
 	err = outcome.Join(errs...)
@@ -144,7 +144,7 @@ func (d *Drill) FirstError() string {
 	}
 	for _, c := range d.Copies {
 		if c.Outcome != outcome.Done {
-			return c.To + ": " + c.Target + " is " + c.Standing() + ": " + c.Error
+			return c.To + ": " + c.Target + " is " + c.DisplayOutcome() + ": " + c.Error
 		}
 	}
 	return ""

@@ -16,8 +16,8 @@ func Replace(path string, text []byte, mode os.FileMode) error {
 	return replace(path, text, mode, true)
 }
 
-// Put is Replace with the mode of the old file. A new file has mode 0666, reduced by the umask.
-func Put(path string, text []byte) error {
+// ReplaceKeepingMode is Replace with the mode of the old file. A new file has mode 0666, reduced by the umask.
+func ReplaceKeepingMode(path string, text []byte) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return replace(path, text, info.Mode().Perm(), true)
 	}

@@ -37,7 +37,7 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{
 		"Replace": func(path string) error { return Replace(path, []byte("new"), 0o644) },
-		"Put":     func(path string) error { return Put(path, []byte("new")) },
+		"Put":     func(path string) error { return ReplaceKeepingMode(path, []byte("new")) },
 		"Create": func(path string) error {
 			_ = os.Remove(path) // so that it is a new file
 			return Create(path, []byte("new"), 0o644)
@@ -72,7 +72,7 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 				_ = replaceByName(path, []byte("old"), 0o644) // fails if the attack succeeds halfway
 				return changed()
 			}, func() {
-				// Put takes the mode of a regular file.
+				// ReplaceKeepingMode takes the mode of a regular file.
 				_ = os.Remove(path)
 				require.NoError(t, os.WriteFile(path, nil, 0o644))
 				_ = put(path)
@@ -82,14 +82,14 @@ func TestASwappedNameChangesNoOtherFile(t *testing.T) {
 	}
 }
 
-// TestPutKeepsMode expects Put to keep the mode of private and of public files.
-func TestPutKeepsMode(t *testing.T) {
+// TestReplaceKeepingMode expects ReplaceKeepingMode to keep the mode of private and of public files.
+func TestReplaceKeepingMode(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, Put(name, []byte("one")))
+	require.NoError(t, ReplaceKeepingMode(name, []byte("one")))
 	for _, mode := range []os.FileMode{0o600, 0o666} {
 		require.NoError(t, os.Chmod(name, mode))
-		require.NoError(t, Put(name, []byte("two")))
+		require.NoError(t, ReplaceKeepingMode(name, []byte("two")))
 		info, err := os.Stat(name)
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm())

@@ -62,8 +62,8 @@ type TargetRun struct {
 	Datasets  []outcome.Dataset `json:"datasets,omitempty"`         // without datasets that had nothing to send
 }
 
-// Brief returns a copy without datasets.
-func (r *Run) Brief() *Run {
+// WithoutDatasets returns a copy without datasets.
+func (r *Run) WithoutDatasets() *Run {
 	brief := *r
 	brief.Targets = nil
 	for _, t := range r.Targets {
@@ -80,7 +80,7 @@ type State struct {
 	// LastRun has no datasets.
 	LastRun *Run `json:"last_run,omitempty"`
 	// Drills has its own file, because drills and runs may be concurrent.
-	Drills Drills `json:"-"`
+	Drills DrillState `json:"-"`
 	// DrillSince is the start of the first run with a schedule of drills. The first drill is due
 	// after it.
 	DrillSince time.Time `json:"drill_since,omitzero"`

@@ -33,8 +33,8 @@ func Open(stateDir, job string) (*Store, error) {
 // Peek returns the store of a job for reading. It creates nothing.
 func Peek(stateDir, job string) *Store { return &Store{dir: filepath.Join(stateDir, job)} }
 
-// Standing reads the state of the job and the knowledge about its drills.
-func (s *Store) Standing() (*State, error) {
+// FullState reads the state of the job and the knowledge about its drills.
+func (s *Store) FullState() (*State, error) {
 	st, err := s.State()
 	if err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (s *Store) UnchangedCache(j *replicate.Job) *UnchangedCache {
 func (s *Store) SaveUnchangedCache(st *UnchangedCache) error { return s.save("settled.json", st) }
 
 // Drills reads the knowledge about the job's drills. It is empty before the first drill.
-func (s *Store) Drills() (*Drills, error) {
-	d := &Drills{}
+func (s *Store) Drills() (*DrillState, error) {
+	d := &DrillState{}
 	text, err := s.read("drills.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
@@ -125,7 +125,7 @@ func (s *Store) Drills() (*Drills, error) {
 		return nil, fault.Failf("move the file away; the next drill recreates it", "%s is damaged: %w", s.file("drills.json"), err)
 	}
 	for source, of := range d.Copies {
-		maps.DeleteFunc(of, func(_ string, c *Drilled) bool { return c == nil })
+		maps.DeleteFunc(of, func(_ string, c *DrilledCopy) bool { return c == nil })
 		for to, c := range of { // a user who owns the directory could use other names
 			c.Source, c.To = source, to
 		}
@@ -134,7 +134,7 @@ func (s *Store) Drills() (*Drills, error) {
 }
 
 // SaveDrill saves known and appends d to the log.
-func (s *Store) SaveDrill(d *Drill, known *Drills) error {
+func (s *Store) SaveDrill(d *Drill, known *DrillState) error {
 	return errors.Join(s.append("drills.jsonl", d), s.save("drills.json", known))
 }
 

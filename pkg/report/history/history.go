@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Course holds a recording. Durations count from Began.
-type Course struct {
+// Recording is the history of a command. Durations count from Began.
+type Recording struct {
 	Began    time.Time     // start of the first stream; zero if there was none
 	Length   time.Duration // from Began to the last update
 	Moved    Series
 	Spans    []Span // sorted by start
 	Omitted  int    // number of spans dropped, shortest first
-	Marks    Ends[Mark]
-	Messages Ends[Message]
+	Marks    Truncated[Mark]
+	Messages Truncated[Message]
 }
 
 // Span covers consecutive streams of one dataset or device, up to the first failure.
@@ -45,9 +45,9 @@ type Event string
 
 // The events.
 const (
-	Stopped Event = "stopped" // a stream ended with an error
-	Resumed Event = "resumed" // a stream resumed an earlier transfer
-	Again   Event = "restarted"
+	Stopped   Event = "stopped" // a stream ended with an error
+	Resumed   Event = "resumed" // a stream resumed an earlier transfer
+	Restarted Event = "restarted"
 )
 
 // Mark records an event.
@@ -65,14 +65,14 @@ type Message struct {
 	Text string
 }
 
-// Ends holds the first and the last items of a long list.
-type Ends[T any] struct {
+// Truncated holds the first and the last items of a long list.
+type Truncated[T any] struct {
 	First, Last []T
 	Dropped     int // number of items dropped in between
 }
 
 // add appends v. Each end keeps at most most items.
-func (e *Ends[T]) add(v T, most int) {
+func (e *Truncated[T]) add(v T, most int) {
 	if len(e.First) < most {
 		e.First = append(e.First, v)
 		return
@@ -84,9 +84,9 @@ func (e *Ends[T]) add(v T, most int) {
 	}
 }
 
-func (e *Ends[T]) clone() Ends[T] {
-	return Ends[T]{First: slices.Clone(e.First), Last: slices.Clone(e.Last), Dropped: e.Dropped}
+func (e *Truncated[T]) clone() Truncated[T] {
+	return Truncated[T]{First: slices.Clone(e.First), Last: slices.Clone(e.Last), Dropped: e.Dropped}
 }
 
 // All returns the kept items in order.
-func (e Ends[T]) All() []T { return slices.Concat(e.First, e.Last) }
+func (e Truncated[T]) All() []T { return slices.Concat(e.First, e.Last) }

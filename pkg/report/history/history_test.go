@@ -76,7 +76,7 @@ func TestCourse(t *testing.T) {
 	at.to(16)
 	rep.Finished(2, &job.StepResult{Bytes: 550, Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget}})
 
-	c := r.Course()
+	c := r.Recording()
 	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "what is kept is told on")
 	require.Equal(t, "07:08:14", c.Began.Format(time.TimeOnly), "when the first stream began")
 	require.Equal(t, 11*time.Second, c.Length)
@@ -110,7 +110,7 @@ func TestDevice(t *testing.T) {
 	rep.Progress(1, connect.Progress{Bytes: 600})
 	at.to(3)
 	rep.DeviceFinished(report, &job.DevResult{})
-	c := r.Course()
+	c := r.Recording()
 	require.InDelta(t, 800, sum(c.Moved), 1e-6)
 	require.Equal(t, uint64(800), c.Spans[0].Bytes)
 	require.Equal(t, Resumed, c.Marks.All()[0].Event)
@@ -142,7 +142,7 @@ func TestBounded(t *testing.T) {
 		moved += 1 << 20
 		rep.Log(strings.Repeat("x", 10_000))
 	}
-	c := r.Course()
+	c := r.Recording()
 	require.InEpsilon(t, moved, sum(c.Moved), 1e-9)
 	require.LessOrEqual(t, len(c.Moved.Slices), maxSlices)
 	require.Greater(t, len(c.Moved.Slices), maxSlices/3)
@@ -186,5 +186,5 @@ func TestNone(t *testing.T) {
 	require.Same(t, to, r.Send(to, ""))
 	require.Same(t, to, r.Device(to))
 	r.Log("into nothing")
-	require.Zero(t, r.Course())
+	require.Zero(t, r.Recording())
 }

@@ -25,7 +25,7 @@ type Recorder struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	course Course
+	course Recording
 	spans  []*Span
 }
 
@@ -59,10 +59,10 @@ func (r *Recorder) Log(message string) {
 	r.course.Messages.add(Message{At: r.now(), Text: clip(message)}, maxMessages)
 }
 
-// Course returns a copy of the recording so far.
-func (r *Recorder) Course() Course {
+// Recording returns a copy of the recording so far.
+func (r *Recorder) Recording() Recording {
 	if r == nil {
-		return Course{}
+		return Recording{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *watch) begin(id int, source, target string, done uint64) {
 		case done > 0:
 			w.mark(Mark{At: at, Event: Resumed, Source: source, Done: done})
 		case before != nil && before.Error != "":
-			w.mark(Mark{At: at, Event: Again, Source: source})
+			w.mark(Mark{At: at, Event: Restarted, Source: source})
 		}
 		before = &Span{Source: source, Target: target, To: w.to, Start: at, Resumed: done > 0}
 		w.spans = append(w.spans, before)

@@ -57,7 +57,7 @@ func TestBrowser(t *testing.T) {
 	pages, err := samples()
 	require.NoError(t, err)
 	_, device := sampleDevice()
-	courses := map[string]history.Course{"send": sampleCourse(), "run": sampleCourse(), "device": device}
+	courses := map[string]history.Recording{"send": sampleCourse(), "run": sampleCourse(), "device": device}
 	answer := regexp.MustCompile(`<output id="measured">(-?\d+);(\d+);(\d+);(.*);([\d,]*)</output>`)
 	for name, html := range pages {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestBrowser(t *testing.T) {
 }
 
 // requireCurve compares the curve that a browser drew with the rates of a course.
-func requireCurve(t *testing.T, c history.Course, drawn string) {
+func requireCurve(t *testing.T, c history.Recording, drawn string) {
 	t.Helper()
 	if len(c.Moved.Slices) == 0 {
 		require.Empty(t, drawn)

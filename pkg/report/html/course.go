@@ -84,7 +84,7 @@ type row struct {
 type span struct{ X, Width, Class, Text string }
 
 // courseOf returns the drawing of a course, or nil if nothing was moved.
-func courseOf(c *history.Course, expected *forecast.Expected) *course {
+func courseOf(c *history.Recording, expected *forecast.Expected) *course {
 	if len(c.Moved.Slices) == 0 || c.Length <= 0 {
 		return nil
 	}
@@ -131,7 +131,7 @@ func abs(n int) int { return max(n, -n) }
 
 // rateOf returns the rate of each slice. The last slice may be incomplete: its rate is the rate of
 // the elapsed part, unless that is too short.
-func rateOf(c *history.Course) []float64 {
+func rateOf(c *history.Recording) []float64 {
 	width := c.Moved.Width.Seconds()
 	out := make([]float64, len(c.Moved.Slices))
 	for i, s := range c.Moved.Slices {
@@ -147,7 +147,7 @@ func rateOf(c *history.Course) []float64 {
 }
 
 // curve draws the rate of each slice: areas in the color of their bottleneck, and an outline.
-func (d *course) curve(c *history.Course, heights []float64, top float64) {
+func (d *course) curve(c *history.Recording, heights []float64, top float64) {
 	width, length := c.Moved.Width, c.Length
 	const wide = 10_000
 	d.Wide = fmt.Sprint(wide)
@@ -184,7 +184,7 @@ func limitedBy(name string) string {
 }
 
 // bands draws the bottlenecks over time, below the curve.
-func (d *course) bands(c *history.Course) {
+func (d *course) bands(c *history.Recording) {
 	began := 0
 	all := c.Moved.Slices
 	for i := range all {
@@ -206,7 +206,7 @@ func (d *course) bands(c *history.Course) {
 }
 
 // marks draws interruptions and resumptions.
-func (d *course) marks(c *history.Course) {
+func (d *course) marks(c *history.Recording) {
 	for _, m := range c.Marks.All() {
 		v := mark{X: share(m.At, c.Length), At: report.Seconds(m.At.Seconds()), Of: name(m.Source), Left: m.At > c.Length*9/10}
 		if m.To != "" {
@@ -225,7 +225,7 @@ func (d *course) marks(c *history.Course) {
 }
 
 // rows returns the datasets in order of their start.
-func rows(c *history.Course) []row {
+func rows(c *history.Recording) []row {
 	var out []*row
 	of := map[[3]string]*row{}
 	for i := range c.Spans {

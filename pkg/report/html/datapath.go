@@ -133,7 +133,7 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3g ms", d.Seco
 
 // expectedPath shows the measured rate of each part, and the share that the expected rate takes.
 func (a About) expectedPath(ceilings []probe.Ceiling, e *forecast.Expected) *dataPath {
-	if e == nil || e.BytesPerSecond == 0 || e.Brief() {
+	if e == nil || e.BytesPerSecond == 0 || e.TooShort() {
 		return nil
 	}
 	w := &dataPath{Said: "Each part, measured separately. The narrower a part is drawn, the more of its capacity the expected rate needs."}

@@ -11,7 +11,7 @@ import (
 )
 
 // Device returns the page of `zxfer dev`. r may be incomplete.
-func Device(about About, r *job.DevReport, c history.Course) ([]byte, error) {
+func Device(about About, r *job.DevReport, c history.Recording) ([]byte, error) {
 	p := &page{About: about, Verb: "dev", Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}

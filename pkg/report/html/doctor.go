@@ -18,7 +18,7 @@ import (
 // Doctor returns the page of `zxfer doctor` for the arguments of, which may be empty for the local
 // host. failure is the error that ended it early, or nil.
 func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byte, error) {
-	p := &page{About: about, Verb: "doctor", Times: times(&history.Course{}, about.Made),
+	p := &page{About: about, Verb: "doctor", Times: times(&history.Recording{}, about.Made),
 		Bars: barsOf(about, r.Ceilings)}
 	p.DataPath = p.expectedPath(r.Ceilings, r.Expected)
 	for _, n := range of {
@@ -31,7 +31,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 	if e := r.Expected; e != nil {
 		p.Limit = expectedLimit(r.Ceilings, e)
 		p.Figures = append(p.Figures, expectedFigure(r.Ceilings, e))
-		if e.Bytes > 0 && !e.Brief() {
+		if e.Bytes > 0 && !e.TooShort() {
 			p.Figures = append(p.Figures, figure{"To send", size.Text(e.Bytes), eta(e)})
 		}
 	}
@@ -64,7 +64,7 @@ func Doctor(about About, of []string, r *job.DoctorReport, failure error) ([]byt
 // expectedLimit returns the expected bottleneck, or nil if the transfer is too short.
 func expectedLimit(ceilings []probe.Ceiling, e *forecast.Expected) *limit {
 	l := limitOf(e.LimitedBy)
-	if l == nil || e.Brief() {
+	if l == nil || e.TooShort() {
 		return nil
 	}
 	l.Name = text(report.LimitText(ceilings, e))
@@ -73,7 +73,7 @@ func expectedLimit(ceilings []probe.Ceiling, e *forecast.Expected) *limit {
 
 // expectedFigure shows the expected rate and what was not measured.
 func expectedFigure(ceilings []probe.Ceiling, e *forecast.Expected) figure {
-	if e.Brief() {
+	if e.TooShort() {
 		return figure{"Expected", "below 1 s", "for " + size.Text(e.Bytes) + "; limit: " + report.LimitText(ceilings, e)}
 	}
 	f := figure{"Expected", size.Rate(e.BytesPerSecond), limitedBy(text(report.LimitText(ceilings, e)))}
@@ -87,7 +87,7 @@ func expectedFigure(ceilings []probe.Ceiling, e *forecast.Expected) figure {
 func (p *page) grantsTable(grants []job.Grant) table {
 	t := table{Title: "Hidden by restricted keys", Columns: []string{"host", "the key permits", "hidden"}}
 	for _, g := range grants {
-		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.May)}, {Text: text(strings.Join(g.Unseen, " "))}})
+		t.Rows = append(t.Rows, []cell{{Text: p.host(g.Host)}, {Text: text(g.Permissions)}, {Text: text(strings.Join(g.Forbidden, " "))}})
 	}
 	return t
 }

@@ -64,7 +64,7 @@ func Hosts(about About, f *fleet.Fleet) ([]byte, error) {
 	p.Jobs = append(p.Jobs, hostsTable(f, about.Made))
 	p.Title = []string{fmt.Sprintf("%s, %s", english.Plural(len(f.Hosts), "host", ""), english.Plural(sum.Jobs, "job", ""))}
 	p.Figures = []figure{{"Hosts without problems", fmt.Sprintf("%d of %d", count[runner.OK], len(f.Hosts)), strings.Join(not, ", ")},
-		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies without problems", fmt.Sprintf("%d of %d", sum.Well, sum.Copies), ""}}
+		{"Jobs", fmt.Sprint(sum.Jobs), ""}, {"Copies without problems", fmt.Sprintf("%d of %d", sum.Healthy, sum.Copies), ""}}
 	return render(p)
 }
 
@@ -157,7 +157,7 @@ func hostCell(j *fleet.Job, now time.Time) jobCell {
 	if j.Late && j.Lag > 0 {
 		notes = append(notes, "late by "+report.Seconds(j.Lag))
 	}
-	c.Note = strings.Join(append(notes, report.LeftCopies(fleet.Summarize(j))...), ", ")
+	c.Note = strings.Join(append(notes, report.KeptCopies(fleet.Summarize(j))...), ", ")
 	return c
 }
 

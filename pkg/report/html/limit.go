@@ -102,7 +102,7 @@ const (
 )
 
 // limits adds up the time of each bottleneck of a course, longest first.
-func limits(c *history.Course) []limit {
+func limits(c *history.Recording) []limit {
 	width, sums := c.Moved.Width.Seconds(), map[string]*limit{}
 	rest := c.Length.Seconds()
 	for _, s := range c.Moved.Slices {

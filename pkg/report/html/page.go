@@ -205,7 +205,7 @@ func outcomeBadge(outcome string) badge {
 }
 
 // times formats when a course started and ended.
-func times(c *history.Course, made time.Time) string {
+func times(c *history.Recording, made time.Time) string {
 	if c.Began.IsZero() {
 		return stamp(made)
 	}
@@ -229,7 +229,7 @@ func rate(bytes, seconds float64) string {
 }
 
 // messagesOf returns the log messages by time, or nil.
-func messagesOf(c *history.Course, made time.Time) *messageLog {
+func messagesOf(c *history.Recording, made time.Time) *messageLog {
 	s := &messageLog{Dropped: c.Messages.Dropped}
 	for _, m := range c.Messages.All() {
 		s.Lines = append(s.Lines, messageLine{At: m.At.In(made.Location()).Format("15:04:05"), Text: text(m.Text)})

@@ -123,11 +123,11 @@ func TestBounded(t *testing.T) {
 		play.rep.Log(long)
 		play.end(transfer.LimitTarget, strings.Repeat("failed ", i%2*100))
 	}
-	html, err := Send(sampleAbout(), r, play.rec.Course())
+	html, err := Send(sampleAbout(), r, play.rec.Recording())
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(html), 1<<20)
 	require.Contains(t, string(html), "and 9800 more")
-	html, err = Run(sampleAbout(), sampleRun(), s, play.rec.Course(), nil)
+	html, err = Run(sampleAbout(), sampleRun(), s, play.rec.Recording(), nil)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(html), 2<<20)
 	require.Contains(t, string(html), "and 9000 more datasets")
@@ -140,12 +140,12 @@ func TestBounded(t *testing.T) {
 // TestNothingMoved expects a page for a command that failed before it transferred anything.
 func TestNothingMoved(t *testing.T) {
 	t.Parallel()
-	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Course{})
+	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Recording{})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "beta: no route to host")
 	require.Contains(t, string(html), `<p class="command">ssh beta</p>`)
 	require.NotContains(t, string(html), "Rate over time")
-	html, err = Run(sampleAbout(), nil, nil, history.Course{}, []error{errors.New("the job is running already")})
+	html, err = Run(sampleAbout(), nil, nil, history.Recording{}, []error{errors.New("the job is running already")})
 	require.NoError(t, err)
 	require.Contains(t, string(html), "the job is running already")
 }
@@ -156,12 +156,12 @@ func TestFailuresOfRuns(t *testing.T) {
 	t.Parallel()
 	runs := sampleRun()
 	runs[0].Outcome, runs[0].Error, runs[0].Hint = outcome.Done, "told once", "told once"
-	html, err := Run(sampleAbout(), runs, nil, history.Course{}, []error{nil, fault.Interrupt("wait", errors.New("job \"mail\" is running already")), fault.Failf("mkdir it", "no metrics")})
+	html, err := Run(sampleAbout(), runs, nil, history.Recording{}, []error{nil, fault.Interrupt("wait", errors.New("job \"mail\" is running already")), fault.Failf("mkdir it", "no metrics")})
 	require.NoError(t, err)
 	require.Contains(t, string(html), `class="outcome bad">failed<`)
 	require.Regexp(t, `class="error"><p>job &#34;mail&#34; is running already</p><p class="command">wait</p></section><section class="error"><p>no metrics</p><p class="command">mkdir it</p></section>`, string(html))
 	require.NotContains(t, string(html), "told once")
-	html, err = Run(sampleAbout(), runs, nil, history.Course{}, []error{nil})
+	html, err = Run(sampleAbout(), runs, nil, history.Recording{}, []error{nil})
 	require.NoError(t, err)
 	require.Contains(t, string(html), `class="outcome good">done<`)
 	require.NotContains(t, string(html), `class="error"`)
@@ -176,7 +176,7 @@ func TestLimitBy(t *testing.T) {
 		tape.start("tank/a", 0)
 		tape.run(3, 60*mib, transfer.LimitSource)
 		tape.run(90, 60*mib, limit)
-		c := tape.rec.Course()
+		c := tape.rec.Recording()
 		return &page{Course: courseOf(&c, nil)}
 	}
 	p := play(connect.LimitShell)

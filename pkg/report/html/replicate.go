@@ -55,7 +55,7 @@ func Status(about About, s *runner.Status) ([]byte, error) {
 
 // Run returns the page of `zxfer replicate run`: the results of the runs and the status of their
 // jobs. errs are the errors of the command's parts.
-func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Course, errs []error) ([]byte, error) {
+func Run(about About, runs []*statedir.Run, s *runner.Status, c history.Recording, errs []error) ([]byte, error) {
 	p := &page{About: about, Verb: "replicate run", Times: times(&c, about.Made), Course: courseOf(&c, nil), Said: messagesOf(&c, about.Made), Errors: failures(errs...)}
 	var names, outcomes []string
 	var bytes uint64
@@ -212,7 +212,7 @@ func jobFacts(j *runner.JobStatus, now time.Time) (facts []string) {
 		facts = append(facts, fmt.Sprintf("deleted on the source since %s: %s", stamp(g.Since.In(now.Location())), name(g.Source)))
 	}
 	if len(j.Diverged) > maxLeftCopies || len(j.Orphans) > maxLeftCopies {
-		facts = append(facts, "in all "+strings.Join(report.LeftCopies(runner.Summarize(j)), ", "))
+		facts = append(facts, "in all "+strings.Join(report.KeptCopies(runner.Summarize(j)), ", "))
 	}
 	if j.Untrusted > 0 {
 		facts = append(facts, "retention ignores the dates of "+english.Plural(j.Untrusted, "snapshot", ""))

@@ -83,7 +83,7 @@ func (t *tape) wait(seconds int, said string) {
 
 const mib = 1 << 20
 
-func sampleCourse() history.Course {
+func sampleCourse() history.Recording {
 	t := newTape()
 	t.start("tank/home", 0)
 	t.run(8, 60*mib, transfer.LimitSource)
@@ -99,7 +99,7 @@ func sampleCourse() history.Course {
 		t.run(12, 90*mib, transfer.LimitTarget)
 		t.end(transfer.LimitTarget, "")
 	}
-	return t.rec.Course()
+	return t.rec.Recording()
 }
 
 func sampleStages(busy ...int) (out []transfer.Stage) {
@@ -152,7 +152,7 @@ func sampleDoctor() *job.DoctorReport {
 		Expected: &forecast.Expected{BytesPerSecond: 108 * mib, LimitedBy: transfer.LimitNetwork, Host: "alpha", Bytes: 12_000 * mib, Seconds: 114}}
 }
 
-func sampleDevice() (*job.DevReport, history.Course) {
+func sampleDevice() (*job.DevReport, history.Recording) {
 	t := newTape()
 	rep := t.rec.Device(discardReporter{})
 	r := &job.DevReport{Source: "/dev/vg/db", Target: "beta:/srv/db.img", Size: 2_000 * mib, Conclusion: outcome.Conclusion{Outcome: outcome.Done}, Seconds: 24,
@@ -166,7 +166,7 @@ func sampleDevice() (*job.DevReport, history.Course) {
 		Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget, Stages: sampleStages(20, 9, 8, 88)}}
 	rep.DeviceFinished(r, res)
 	r.Results = []*job.DevResult{res}
-	return r, t.rec.Course()
+	return r, t.rec.Recording()
 }
 
 func sampleStatus() *runner.Status {

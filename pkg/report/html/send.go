@@ -19,7 +19,7 @@ import (
 )
 
 // Send returns the page of `zxfer send`. r may be incomplete.
-func Send(about About, r *job.Report, c history.Course) ([]byte, error) {
+func Send(about About, r *job.Report, c history.Recording) ([]byte, error) {
 	p := &page{About: about, Verb: verbOf(r.Schema), Title: []string{name(r.Source), name(r.Target)}, Times: times(&c, about.Made),
 		Outcome: outcomeBadge(r.Outcome), Errors: problems(r.Error, r.Hint),
 		Course: courseOf(&c, r.Expected), Bars: barsOf(about, r.Ceilings), Said: messagesOf(&c, about.Made)}
@@ -85,7 +85,7 @@ func (p *page) expect(ceilings []probe.Ceiling, e *forecast.Expected, moved bool
 		return
 	}
 	f := expectedFigure(ceilings, e)
-	if !e.Brief() {
+	if !e.TooShort() {
 		f.Note = strings.TrimPrefix(eta(e)+", "+f.Note, ", ")
 	}
 	p.Figures = append(p.Figures, f)
@@ -156,7 +156,7 @@ func planTable(p *plan.Plan) table {
 		for _, s := range d.Steps {
 			bytes += s.Bytes
 		}
-		row[2].Text = cmp.Or(strings.Join(kinds, "; "), "up to date at "+name(d.Arrive.Short()))
+		row[2].Text = cmp.Or(strings.Join(kinds, "; "), "up to date at "+name(d.Final.Short()))
 		if bytes > 0 {
 			row[3].Text = size.Text(bytes)
 		}

@@ -69,7 +69,7 @@ func (tcpCarrier) choose(l *Link, source, target Side) error {
 	listener, dialer := l.chooseDialer(source, target)
 	l.chooseStreams(listener, dialer)
 	for _, s := range []Side{listener, dialer} {
-		if err := s.Facts.Takes(l.Socket); err != nil {
+		if err := s.Facts.Supports(l.Socket); err != nil {
 			return fmt.Errorf("%s: %w", s.Label(), err)
 		}
 	}
@@ -162,7 +162,7 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
 	}
 	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
-		err = fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrMiscounted, a, b)
+		err = fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrTotalsMismatch, a, b)
 	}
 	return err
 }

@@ -190,7 +190,7 @@ func (l Link) probe(ctx context.Context) error {
 		monitor: &monitor{limit: func(limit string) string { return limit }}}
 	twice := retry.Loop{
 		Try: func(ctx context.Context, _ int) error { return l.carrier.run(ctx, m) },
-		Curable: func(err, _ error) bool {
+		Retryable: func(err, _ error) bool {
 			return !l.blocksPath(err) && !errors.Is(err, hosts.ErrLost) && !hosts.UnsupportedByPeer(err) && fault.ClassOf(err) != fault.Refused
 		},
 		Pause: retry.Once(probePause),

@@ -82,7 +82,7 @@ func (v *monitor) received(p transfer.Progress) {
 // With ssh, which shares them, not even the network counts.
 func (v *monitor) limitedBy(send, receive transfer.Progress) string {
 	limit := v.limit(transfer.LimitedBy(send.Stages, receive.Stages, send.Network))
-	cpu := transfer.Exhausted(send, receive)
+	cpu := transfer.ExhaustedCPU(send, receive)
 	if cpu == "" || limit == "" || limit == transfer.LimitBandwidth || strings.Contains(limit, transfer.LimitNetwork) && limit != LimitShell {
 		return limit
 	}

@@ -266,7 +266,7 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorIs(t, err, transfer.ErrMiscounted)
+		require.ErrorIs(t, err, transfer.ErrTotalsMismatch)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	}
 }

@@ -100,7 +100,7 @@ func (c *Conn) WriteFrame(h Header, b *Block) error {
 // WriteControl sends a control frame. It truncates text to MaxControl.
 func (c *Conn) WriteControl(k Kind, position uint64, text []byte) error {
 	b := NewBlock(min(len(text), MaxControl), 0)
-	b.SetLen(copy(b.Room(), text))
+	b.SetLen(copy(b.Buffer(), text))
 	return c.WriteFrame(Header{Kind: k, Position: position}, b)
 }
 

@@ -31,7 +31,7 @@ func pairLink(t testing.TB, mode Mode, streams int) (dialer, listener *Link) {
 
 func block(p []byte) *Block {
 	b := NewBlock(len(p), 0)
-	b.SetLen(copy(b.Room(), p))
+	b.SetLen(copy(b.Buffer(), p))
 	return b
 }
 
@@ -87,7 +87,7 @@ func TestFramesCross(t *testing.T) {
 func TestBlockPrepend(t *testing.T) {
 	t.Parallel()
 	b := NewBlock(10, 312)
-	b.SetLen(copy(b.Room(), "payload"))
+	b.SetLen(copy(b.Buffer(), "payload"))
 	require.Equal(t, "held payload", string(b.Prepend([]byte("held "))))
 	require.Equal(t, "payload", string(b.Payload()))
 }
@@ -242,7 +242,7 @@ func TestSpliceBothWays(t *testing.T) {
 			}
 			var wait WaitTimer
 			for i := uint64(0); ; i++ {
-				n, err := PipeHolds(pipe, &wait)
+				n, err := WaitPipe(pipe, &wait)
 				if err == io.EOF {
 					return a.WriteEnd(Account{})
 				}

@@ -34,7 +34,7 @@ const (
 	Zero       Flags = 1 << 0 // Raw zero bytes; the payload is empty or holds hashes
 	Compressed Flags = 1 << 1 // the payload is one zstd frame of Raw bytes
 	// Summed is for device mode. The payload ends with the hash and the mark of the Raw bytes,
-	// TrailSize bytes in total. The payload of a zero run holds a hash for each block and the
+	// TrailerSize bytes in total. The payload of a zero run holds a hash for each block and the
 	// mark of the hashes.
 	Summed Flags = 1 << 2
 )
@@ -47,12 +47,12 @@ const (
 	// SumSize is the length in bytes of the hash in a Summed frame.
 	SumSize = 32
 	// MarkSize is the length in bytes of the mark after it.
-	MarkSize  = 16
-	TrailSize = SumSize + MarkSize
+	MarkSize    = 16
+	TrailerSize = SumSize + MarkSize
 	// MaxRaw bounds the stream bytes of a Data frame.
 	MaxRaw = 16 << 20
 	// MaxPayload bounds the payload of a Data frame in bytes. It is checked before allocation.
-	MaxPayload = MaxRaw + TrailSize
+	MaxPayload = MaxRaw + TrailerSize
 	// MaxControl bounds the payload of a control frame in bytes.
 	MaxControl = 8 << 10
 )
@@ -100,14 +100,14 @@ func parseHeader(b []byte) (Header, error) {
 			return h, errors.New("zero run with a payload")
 		}
 	case h.Flags == Zero|Summed:
-		if payload < TrailSize || (payload-MarkSize)%SumSize != 0 {
+		if payload < TrailerSize || (payload-MarkSize)%SumSize != 0 {
 			return h, fmt.Errorf("zero run with a payload of %d bytes, which is not a list of hashes", payload)
 		}
 	case h.Raw > MaxRaw:
 		return h, fmt.Errorf("%d bytes of stream, more than %d", h.Raw, MaxRaw)
-	case h.Flags&Summed != 0 && payload < TrailSize:
+	case h.Flags&Summed != 0 && payload < TrailerSize:
 		return h, fmt.Errorf("payload of %d bytes is too short for its hash", payload)
-	case h.Flags == Summed && h.Raw != payload-TrailSize, h.Flags == 0 && h.Raw != payload:
+	case h.Flags == Summed && h.Raw != payload-TrailerSize, h.Flags == 0 && h.Raw != payload:
 		return h, fmt.Errorf("payload of %d bytes for %d bytes of stream", payload, h.Raw)
 	}
 	h.Payload = int(payload)
@@ -311,10 +311,10 @@ func NewAlignedBlock(size int) *Block {
 	return &Block{buf: buf, off: off, cap: size}
 }
 
-// Room returns the whole payload buffer for the caller to fill, and then call SetLen.
-func (b *Block) Room() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
+// Buffer returns the whole payload buffer for the caller to fill, and then call SetLen.
+func (b *Block) Buffer() []byte { return b.buf[b.off : b.off+b.cap : b.off+b.cap] }
 
-// SetLen makes the first n bytes of Room the payload.
+// SetLen makes the first n bytes of Buffer the payload.
 func (b *Block) SetLen(n int) { b.n = n }
 
 // Payload returns the payload.

@@ -136,9 +136,9 @@ func administersNetwork() bool {
 	return err == nil && data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
 }
 
-// Takes returns an error if the host does not support the options of s. It does not check the
+// Supports returns an error if the host does not support the options of s. It does not check the
 // window: the kernel grants as much as net.core.rmem_max and wmem_max allow.
-func (t *TCP) Takes(s transport.Socket) error {
+func (t *TCP) Supports(s transport.Socket) error {
 	name := s.Congestion
 	switch {
 	case name == "" || slices.Contains(t.Congestion, name):
@@ -157,7 +157,7 @@ func setCongestion(fd int, s transport.Socket) error {
 		return nil
 	}
 	local := ReadTCP(os.DirFS("/"))
-	if err := local.Takes(s); err != nil {
+	if err := local.Supports(s); err != nil {
 		return err
 	}
 	return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)

@@ -66,14 +66,14 @@ func TestCongestionThatTheKernelLacks(t *testing.T) {
 func TestTakes(t *testing.T) {
 	t.Parallel()
 	bbr := transport.Socket{Congestion: "bbr"}
-	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Takes(bbr))
-	require.NoError(t, new(TCP).Takes(transport.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
-	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Takes(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
+	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Supports(bbr))
+	require.NoError(t, new(TCP).Supports(transport.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
+	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Supports(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
 	var older, unreadable TCP
 	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
-	require.ErrorContains(t, older.Takes(bbr), "zxfer there is older and does not support it")
+	require.ErrorContains(t, older.Supports(bbr), "zxfer there is older and does not support it")
 	unreadable = ReadTCP(fstest.MapFS{})
-	require.ErrorContains(t, unreadable.Takes(bbr), "the kernel offers none by name")
+	require.ErrorContains(t, unreadable.Supports(bbr), "the kernel offers none by name")
 	text, err := json.Marshal(Offer{Mode: Signed, Socket: transport.Socket{Window: 5}})
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"window":5`)

@@ -186,9 +186,9 @@ func ready(fd int, events int16) bool {
 	return n > 0 || err != nil && err != unix.EINTR
 }
 
-// PipeHolds waits until a pipe holds bytes and returns how many. It returns io.EOF if the pipe
+// WaitPipe waits until a pipe holds bytes and returns how many. It returns io.EOF if the pipe
 // is empty and has no writers. empty counts the wait.
-func PipeHolds(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
+func WaitPipe(pipe syscall.RawConn, empty *WaitTimer) (n int, err error) {
 	rerr := pipe.Read(func(fd uintptr) bool {
 		empty.Stop()
 		for {

@@ -72,8 +72,8 @@ func New(log func(string)) *CLI {
 	return &CLI{zfs: lookPath("zfs"), zpool: lookPath("zpool"), log: log, spawn: newSpawner(), life: context.Background()}
 }
 
-// Under returns the same CLI with commands that also end with life. Streams do not.
-func (c *CLI) Under(life context.Context) *CLI {
+// WithContext returns the same CLI with commands that also end with life. Streams do not.
+func (c *CLI) WithContext(life context.Context) *CLI {
 	under := *c
 	under.life = life
 	return &under

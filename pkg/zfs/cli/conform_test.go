@@ -90,7 +90,7 @@ func TestReceiveIsASink(t *testing.T) {
 
 func contents(t *testing.T, stream []byte) string {
 	t.Helper()
-	d, err := zfs.ContentDigest(bytes.NewReader(stream), zfs.Within{}, 0)
+	d, err := zfs.ContentDigest(bytes.NewReader(stream), zfs.DigestRange{}, 0)
 	require.NoError(t, err)
 	return d.Sum
 }

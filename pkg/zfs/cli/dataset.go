@@ -112,18 +112,18 @@ func (c *CLI) LoadKey(ctx context.Context, root, file string) error {
 }
 
 func (c *CLI) UnloadKey(ctx context.Context, root string) error {
-	return c.change(ctx, zfs.OpUnload, root, "unload-key")
+	return c.change(ctx, zfs.OpUnloadKey, root, "unload-key")
 }
 
 // InheritKey makes a dataset inherit its parent's key. zfs(8) can do this only if both keys are
 // loaded.
 func (c *CLI) InheritKey(ctx context.Context, dataset string) error {
-	return c.change(ctx, zfs.OpKey, dataset, "change-key", "-i")
+	return c.change(ctx, zfs.OpChangeKey, dataset, "change-key", "-i")
 }
 
 // MakeEncryptionRoot always fails: zfs(8) can make an encryption root only with a new key.
 func (c *CLI) MakeEncryptionRoot(_ context.Context, dataset string) error {
-	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpKey, Subject: dataset,
+	return &zfs.Error{Kind: zfs.NotSupported, Op: zfs.OpChangeKey, Subject: dataset,
 		Detail: "libzfs_core is required to make it an encryption root", Hint: "install it there: apt install python3-pyzfs"}
 }
 

@@ -12,9 +12,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ByDataset sorts versions into snapshot names by dataset and full bookmark names. For any other
+// GroupVersions sorts versions into snapshot names by dataset and full bookmark names. For any other
 // name it returns a usage error, so that nothing else can be destroyed.
-func ByDataset(versions []string) (snapshots map[string][]string, bookmarks []string, err error) {
+func GroupVersions(versions []string) (snapshots map[string][]string, bookmarks []string, err error) {
 	snapshots = map[string][]string{}
 	for _, name := range versions {
 		ds, v, err := zfs.ParseVersion(name)
@@ -33,7 +33,7 @@ func ByDataset(versions []string) (snapshots map[string][]string, bookmarks []st
 // Destroy destroys snapshots by dataset, and bookmarks one by one. If one fails, it continues with
 // the others.
 func (c *CLI) Destroy(ctx context.Context, versions []string) error {
-	snapshots, bookmarks, err := ByDataset(versions)
+	snapshots, bookmarks, err := GroupVersions(versions)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *CLI) destroyOrphan(ctx context.Context, g zfs.Orphan) error {
 	if err := g.Check(); err != nil {
 		return err
 	}
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Recursive: true, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (c *CLI) destroyOrphan(ctx context.Context, g zfs.Orphan) error {
 // snapshots again that identify the copy. If none of them is left, it keeps the property, because
 // nothing else identifies the copy.
 func (c *CLI) unmarkOrphan(ctx context.Context, g zfs.Orphan, tagged []string) error {
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Versions: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: g.Dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (c *CLI) Rollback(ctx context.Context, r zfs.Rollback) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: r.Dataset, Versions: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: r.Dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (c *CLI) Revert(ctx context.Context, snapshot string) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Versions: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Versions: true, NoAncestors: true})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 func digest(t *testing.T, c *cli.CLI, s zfs.SendSpec) string {
 	t.Helper()
 	b := stream(t, c, s)
-	d, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{}, 0)
+	d, err := zfs.ContentDigest(bytes.NewReader(b), zfs.DigestRange{}, 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(len(b)), d.Bytes)
 	return d.Sum
@@ -145,10 +145,10 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	p.Write(ds, "f", 2<<20, 1)
 	p.Snapshot(ds, "a")
 	b := stream(t, c, zfs.SendSpec{Dataset: ds, To: "a"})
-	want, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{}, 0)
+	want, err := zfs.ContentDigest(bytes.NewReader(b), zfs.DigestRange{}, 0)
 	require.NoError(t, err)
 	b[len(b)/2] ^= 1
-	got, err := zfs.ContentDigest(bytes.NewReader(b), zfs.Within{}, 0)
+	got, err := zfs.ContentDigest(bytes.NewReader(b), zfs.DigestRange{}, 0)
 	require.NoError(t, err)
 	require.NotEqual(t, want.Sum, got.Sum)
 }

@@ -23,7 +23,7 @@ func (c *CLI) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, e
 	if err != nil {
 		return "", err
 	}
-	if err := zfs.CheckValue(zfs.AsideProperty, a.Job); err != nil {
+	if err := zfs.CheckValue(zfs.DrillCloneProperty, a.Job); err != nil {
 		return "", err
 	}
 	found, err := c.Properties(ctx, []string{of}, []string{"type", "keystatus", "encryptionroot"})
@@ -37,7 +37,7 @@ func (c *CLI) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, e
 		}
 	}
 	name := zfs.DrillCloneName(zfs.PoolOf(of), strings.ToLower(rand.Text()[:10]))
-	args := []string{"clone", "-o", zfs.AsideProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
+	args := []string{"clone", "-o", zfs.DrillCloneProperty + "=" + a.Job, "-o", "com.sun:auto-snapshot=false"}
 	if found[of]["type"].Value == string(zfs.Volume) {
 		args = append(args, "-o", "volmode=none")
 	} else {
@@ -86,10 +86,10 @@ func (c *CLI) drillClones(ctx context.Context, pool string) (all []drillClone, e
 		return nil, err
 	}
 	names := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), func(n string) bool { return !zfs.IsDrillClone(n) })
-	found, err := c.Properties(ctx, names, []string{"origin", zfs.AsideProperty})
+	found, err := c.Properties(ctx, names, []string{"origin", zfs.DrillCloneProperty})
 	for _, name := range names {
 		of, _, isClone := strings.Cut(found[name]["origin"].Value, "@")
-		if mark := found[name][zfs.AsideProperty]; isClone && mark.Local() {
+		if mark := found[name][zfs.DrillCloneProperty]; isClone && mark.Local() {
 			all = append(all, drillClone{name, of, mark.Value})
 		}
 	}
@@ -129,8 +129,8 @@ func poolsOf(datasets []string) (pools []string) {
 
 // checkDrillClone returns an error if CreateDrillClone did not create the dataset.
 func (c *CLI) checkDrillClone(ctx context.Context, clone string) error {
-	found, err := c.Properties(ctx, []string{clone}, []string{"origin", zfs.AsideProperty})
-	if err == nil && (!zfs.IsDrillClone(clone) || !found[clone][zfs.AsideProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
+	found, err := c.Properties(ctx, []string{clone}, []string{"origin", zfs.DrillCloneProperty})
+	if err == nil && (!zfs.IsDrillClone(clone) || !found[clone][zfs.DrillCloneProperty].Local() || !strings.Contains(found[clone]["origin"].Value, "@")) {
 		err = fault.Refusef("", "%s is not a drill clone", clone)
 	}
 	return err

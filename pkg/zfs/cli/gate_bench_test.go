@@ -66,15 +66,15 @@ func pipe(b *testing.B) (r, w *os.File) {
 func (s *gateSink) Name() string   { return "gate" }
 func (s *gateSink) Pipe() *os.File { return s.w }
 func (s *gateSink) Withhold() int  { return zfs.TailSize }
-func (s *gateSink) Passes() int64 {
+func (s *gateSink) Bypassable() int64 {
 	if s.headOnly && s.judged {
 		return math.MaxInt64
 	}
-	return s.gate.Passes()
+	return s.gate.Bypassable()
 }
-func (s *gateSink) Passed(n int64) {
+func (s *gateSink) Bypassed(n int64) {
 	if !s.headOnly {
-		s.gate.Passed(n)
+		s.gate.Bypassed(n)
 	}
 }
 func (s *gateSink) Write(p []byte) (int, error) {
@@ -83,7 +83,7 @@ func (s *gateSink) Write(p []byte) (int, error) {
 		if s.headOnly {
 			judge = p[:zfs.RecordSize]
 		}
-		if err := s.gate.Judge(judge); err != nil {
+		if err := s.gate.Check(judge); err != nil {
 			return 0, err
 		}
 		s.judged = true

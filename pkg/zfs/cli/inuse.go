@@ -125,7 +125,7 @@ func findUsers(ctx context.Context, devices, out map[string]string) error {
 	}
 	for real, path := range devices {
 		if len(users[real]) > 0 {
-			out[path] = "is in use by " + finding.Some(users[real], 3)
+			out[path] = "is in use by " + finding.JoinFirst(users[real], 3)
 		} else if heldExclusively(real) {
 			out[path] = "is in use"
 		}

@@ -28,7 +28,7 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	if err := q.CheckUser(); err != nil {
 		return zfs.Listing{}, err
 	}
-	l := zfs.Listing{Root: q.Dataset, Began: time.Now().Unix()}
+	l := zfs.Listing{Root: q.Dataset, Started: time.Now().Unix()}
 	names := []string{q.Dataset}
 	if len(q.Only) > 0 {
 		names, q.Recursive = q.Only, false
@@ -36,7 +36,7 @@ func (c *CLI) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 	var history map[string][]zfs.Version
 	g, gctx := errgroup.WithContext(ctx)
 	var above []string
-	if !q.Alone {
+	if !q.NoAncestors {
 		above = ancestors(q.Dataset)
 		g.Go(func() (err error) {
 			l.Pool, err = c.pool(gctx, zfs.PoolOf(q.Dataset))

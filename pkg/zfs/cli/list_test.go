@@ -62,12 +62,12 @@ func TestList(t *testing.T) {
 		require.Equal(t, "inherited from "+b, l.Find(enc).Properties[zfs.FlagsProperty].Source)
 		require.Equal(t, p.Name, l.Pool.Name)
 		require.Equal(t, "ONLINE", l.Pool.Properties["health"])
-		require.True(t, l.Pool.FeatureOn("encryption"))
+		require.True(t, l.Pool.HasFeature("encryption"))
 	})
 	t.Run("without what is above", func(t *testing.T) {
 		whole, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
 		require.NoError(t, err)
-		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true, Alone: true})
+		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true, NoAncestors: true})
 		require.NoError(t, err)
 		require.Equal(t, whole.Datasets, l.Datasets)
 		require.Empty(t, l.Ancestors)
@@ -107,10 +107,10 @@ func TestList(t *testing.T) {
 		require.Equal(t, []string{p.Name, a}, datasetNames(l.Ancestors))
 		require.Equal(t, []string{"#z", "@z", "@a b"}, shorts(l.Datasets[0].Versions))
 		require.Equal(t, []string{"@z", "@a b"}, shorts(l.Datasets[1].Versions))
-		require.InDelta(t, time.Now().Unix(), l.Began, 60)
+		require.InDelta(t, time.Now().Unix(), l.Started, 60)
 		// Unknown before 2.2; everything else is complete.
 		if changed := l.Datasets[1].SnapshotsChanged(); changed != 0 {
-			require.InDelta(t, l.Began, changed, 60)
+			require.InDelta(t, l.Started, changed, 60)
 		}
 	})
 	t.Run("illegal", func(t *testing.T) {

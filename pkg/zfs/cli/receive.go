@@ -112,7 +112,7 @@ func (c *CLI) gate(ctx context.Context, r zfs.ReceiveSpec) (*zfs.Gate, error) {
 
 // wrappedKey returns the wrapped key of a dataset, or "" if it has no snapshot.
 func (c *CLI) wrappedKey(ctx context.Context, dataset string) (string, error) {
-	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Newest: true, Alone: true})
+	l, err := c.List(ctx, zfs.ListQuery{Dataset: dataset, Newest: true, NoAncestors: true})
 	if err != nil {
 		return "", err
 	}
@@ -146,15 +146,15 @@ func (s *ReceiveSink) Withhold() int { return zfs.TailSize }
 // Wait waits for the end of the child and returns its error.
 func (s *ReceiveSink) Wait() error { return s.p.wait() }
 
-// Passes returns how many of the next bytes may be written to the pipe unchecked.
-func (s *ReceiveSink) Passes() int64 { return s.gate.Passes() }
+// Bypassable returns how many of the next bytes may be written to the pipe unchecked.
+func (s *ReceiveSink) Bypassable() int64 { return s.gate.Bypassable() }
 
-// Passed records n bytes that were written to the pipe unchecked.
-func (s *ReceiveSink) Passed(n int64) { s.gate.Passed(n) }
+// Bypassed records n bytes that were written to the pipe unchecked.
+func (s *ReceiveSink) Bypassed(n int64) { s.gate.Bypassed(n) }
 
 // Write checks bytes and then writes them to zfs receive.
 func (s *ReceiveSink) Write(b []byte) (int, error) {
-	if err := s.gate.Judge(b); err != nil {
+	if err := s.gate.Check(b); err != nil {
 		e := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.target,
 			Detail: "the stream is not what was planned: " + err.Error(),
 			Hint:   "if the source changed, run the same command again; otherwise do not trust that host"}

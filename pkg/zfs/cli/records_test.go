@@ -66,7 +66,7 @@ func passes(t testing.TB, name string, b []byte) map[zfs.RecordType]int {
 	g, err := zfs.NewGate(announced(t, b))
 	require.NoError(t, err)
 	for piece := range slices.Chunk(b, 100_000) {
-		require.NoError(t, g.Judge(piece), name)
+		require.NoError(t, g.Check(piece), name)
 	}
 	types := map[zfs.RecordType]int{}
 	for s := zfs.NewStreamReader(bytes.NewReader(b)); ; {

@@ -121,7 +121,7 @@ func (s *SendSource) Cause(err error) error {
 	f := s.p.failure
 	f.Stderr, f.User = s.p.stderr.String(), UserName() // a killed child writes nothing more
 	switch {
-	case Explains(f.Stderr, err):
+	case SendCaused(f.Stderr, err):
 		return f.Err()
 	case s.killed != nil && isReceiverError(err):
 		return s.killed
@@ -129,9 +129,9 @@ func (s *SendSource) Cause(err error) error {
 	return err
 }
 
-// Explains reports whether zfs send, with this output on standard error, caused the transfer error
+// SendCaused reports whether zfs send, with this output on standard error, caused the transfer error
 // err.
-func Explains(output string, err error) bool {
+func SendCaused(output string, err error) bool {
 	return isReceiverError(err) && strings.Contains(output, "cannot send")
 }
 

@@ -232,12 +232,12 @@ func (c *Client) changeKey(ctx context.Context, op, dataset string) error {
 		return err
 	}
 	request := map[string]any{"op": op, "names": []string{dataset}}
-	return zfsErrors(zfs.OpKey, []string{dataset}, c.call(ctx, zfs.OpKey, dataset, request, nil))
+	return zfsErrors(zfs.OpChangeKey, []string{dataset}, c.call(ctx, zfs.OpChangeKey, dataset, request, nil))
 }
 
 // Destroy destroys the snapshots of each pool in one transaction, and then the bookmarks.
 func (c *Client) Destroy(ctx context.Context, versions []string) error {
-	snapshots, bookmarks, err := cli.ByDataset(versions)
+	snapshots, bookmarks, err := cli.GroupVersions(versions)
 	if err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ func zfsErrors(op string, names []string, err error) error {
 		if x.Name == "" && len(names) > 0 {
 			hint.Subject = names[0]
 		}
-		errs = append(errs, &zfs.Error{Kind: k, Op: op, Subject: cmp.Or(x.Name, finding.Some(names, 3)), Detail: x.detail(k), Hint: hint.Hint(k)})
+		errs = append(errs, &zfs.Error{Kind: k, Op: op, Subject: cmp.Or(x.Name, finding.JoinFirst(names, 3)), Detail: x.detail(k), Hint: hint.Hint(k)})
 	}
 	if f.More > 0 {
 		errs = append(errs, fmt.Errorf("and %d more", f.More))

@@ -113,7 +113,7 @@ func (h *Host) CreateDrillClone(ctx context.Context, a zfs.DrillClone) (string, 
 		}
 		h.guid++
 		name := zfs.DrillCloneName(zfs.PoolOf(of.Name), fmt.Sprint(h.guid))
-		clone := h.create(name, of.Type, map[string]string{zfs.AsideProperty: a.Job})
+		clone := h.create(name, of.Type, map[string]string{zfs.DrillCloneProperty: a.Job})
 		for _, p := range []string{"encryption", "encryptionroot", "keystatus"} { // a clone has those of its origin
 			clone.Properties[p] = of.Properties[p]
 		}
@@ -130,7 +130,7 @@ func (h *Host) DestroyDrillClones(ctx context.Context, a zfs.DrillClones) error 
 	return h.do(ctx, zfs.OpDestroy, a.Datasets, func() error {
 		for _, d := range slices.Collect(maps.Values(h.datasets)) {
 			origin, _, _ := strings.Cut(d.Get("origin"), "@")
-			if zfs.IsDrillClone(d.Name) && d.Get(zfs.AsideProperty) == a.Job && slices.Contains(a.Datasets, origin) {
+			if zfs.IsDrillClone(d.Name) && d.Get(zfs.DrillCloneProperty) == a.Job && slices.Contains(a.Datasets, origin) {
 				h.remove(d.Name)
 			}
 		}

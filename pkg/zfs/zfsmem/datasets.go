@@ -19,7 +19,7 @@ func (h *Host) List(ctx context.Context, q zfs.ListQuery) (zfs.Listing, error) {
 }
 
 func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
-	l := zfs.Listing{Root: q.Dataset, Began: h.Now()}
+	l := zfs.Listing{Root: q.Dataset, Started: h.Now()}
 	for _, n := range append([]string{q.Dataset}, q.Only...) {
 		if _, err := zfs.ParseDataset(n); err != nil {
 			return l, err
@@ -29,7 +29,7 @@ func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 	if h.datasets[pool] == nil {
 		return l, fail(zfs.NotFound, zfs.OpList, pool)
 	}
-	if !q.Alone {
+	if !q.NoAncestors {
 		l.Pool = zfs.Pool{Name: pool, Properties: map[string]string{"health": "ONLINE"},
 			Features: map[string]string{"lz4_compress": "active", "encryption": "active", "extensible_dataset": "active", "large_blocks": "enabled"}}
 	}
@@ -41,7 +41,7 @@ func (h *Host) list(q zfs.ListQuery) (zfs.Listing, error) {
 		switch {
 		case in:
 			l.Datasets = append(l.Datasets, h.listed(h.datasets[name], q))
-		case !q.Alone && strings.HasPrefix(q.Dataset, name+"/"):
+		case !q.NoAncestors && strings.HasPrefix(q.Dataset, name+"/"):
 			l.Ancestors = append(l.Ancestors, h.listed(h.datasets[name], zfs.ListQuery{}))
 		}
 	}
@@ -279,7 +279,7 @@ func (h *Host) Destroy(ctx context.Context, versions []string) error {
 }
 
 func (h *Host) destroy(versions []string) error {
-	if _, _, err := cli.ByDataset(versions); err != nil {
+	if _, _, err := cli.GroupVersions(versions); err != nil {
 		return err
 	}
 	var errs []error

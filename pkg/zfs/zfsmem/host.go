@@ -41,7 +41,7 @@ type Host struct {
 	// next scrub removes its errors. If Heals is set, it selects the errors, given the
 	// stream's incremental source, 0 for none.
 	Damaged zfs.Damage
-	Heals   func(t zfs.Damaged, base uint64) bool
+	Heals   func(t zfs.DamagedObject, base uint64) bool
 
 	mu       sync.Mutex
 	txg      uint64
@@ -56,7 +56,7 @@ type Host struct {
 	files   map[string]string            // directories, by snapshot or dataset
 	marks   map[string]map[string]string // properties of snapshots, by name
 	late    map[string]int               // bytes that "written" lacks until Sync, by dataset
-	healed  map[string]bool              // healed errors, by zfs.Damaged.Shown
+	healed  map[string]bool              // healed errors, by zfs.DamagedObject.Shown
 }
 
 // OpHolds is the operation of Holds, for Around.

@@ -61,14 +61,14 @@ func (h *Host) Rollback(ctx context.Context, r zfs.Rollback) error {
 
 // InheritKey makes a dataset inherit its parent's encryption root.
 func (h *Host) InheritKey(ctx context.Context, dataset string) error {
-	return h.change(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) {
+	return h.change(ctx, zfs.OpChangeKey, dataset, func(d *zfs.Dataset) {
 		set(d, "encryptionroot", h.datasets[zfs.ParentOf(dataset)].Get("encryptionroot"))
 	})
 }
 
 // MakeEncryptionRoot makes a dataset an encryption root.
 func (h *Host) MakeEncryptionRoot(ctx context.Context, dataset string) error {
-	return h.change(ctx, zfs.OpKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
+	return h.change(ctx, zfs.OpChangeKey, dataset, func(d *zfs.Dataset) { set(d, "encryptionroot", dataset) })
 }
 
 // InUse returns nothing, because there are no directories.
@@ -129,7 +129,7 @@ func (h *Host) RunDirectory() string { return h.Run }
 
 // UnloadKey marks the key of an encryption root as not loaded.
 func (h *Host) UnloadKey(ctx context.Context, root string) error {
-	return h.do(ctx, zfs.OpUnload, []string{root}, func() error { return h.keys(root, "unavailable") })
+	return h.do(ctx, zfs.OpUnloadKey, []string{root}, func() error { return h.keys(root, "unavailable") })
 }
 
 // keys sets the key status of all datasets of an encryption root.

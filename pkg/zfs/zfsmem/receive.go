@@ -129,7 +129,7 @@ func (s *receiveSink) save(at *partial) {
 	if at == nil || d == nil || s.spec.Corrective {
 		return
 	}
-	if s.spec.Whole {
+	if s.spec.NotResumable {
 		delete(h.partial, d.Name)
 		if d.Inconsistent() {
 			h.remove(d.Name)
@@ -147,7 +147,7 @@ func (s *receiveSink) save(at *partial) {
 func (h *Host) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 	return query(ctx, h, zfs.OpStatus, []string{pool}, func() (zfs.Damage, error) {
 		d := h.Damaged
-		d.Things = slices.DeleteFunc(slices.Clone(d.Things), func(t zfs.Damaged) bool { return t.Dataset != "" && zfs.PoolOf(t.Dataset) != pool })
+		d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(t zfs.DamagedObject) bool { return t.Dataset != "" && zfs.PoolOf(t.Dataset) != pool })
 		return d, nil
 	})
 }
@@ -156,7 +156,7 @@ func (h *Host) Damage(ctx context.Context, pool string) (zfs.Damage, error) {
 func (h *Host) Scrub(ctx context.Context, pool string) error {
 	return h.do(ctx, zfs.OpScrub, []string{pool}, func() error {
 		h.Damaged.Scan = zfs.Scan{Text: "scrub repaired 0B in 00:00:00 with 0 errors"}
-		h.Damaged.Things = slices.DeleteFunc(h.Damaged.Things, func(t zfs.Damaged) bool { return h.healed[t.Shown] })
+		h.Damaged.Objects = slices.DeleteFunc(h.Damaged.Objects, func(t zfs.DamagedObject) bool { return h.healed[t.Shown] })
 		return nil
 	})
 }
@@ -183,7 +183,7 @@ func (h *Host) correct(snapshot string, of stream) error {
 	if h.healed == nil {
 		h.healed = map[string]bool{}
 	}
-	for _, t := range h.Damaged.Things {
+	for _, t := range h.Damaged.Objects {
 		if t.Dataset == d.Name && (h.Heals == nil || h.Heals(t, of.from)) {
 			h.healed[t.Shown] = true
 		}

@@ -188,7 +188,7 @@ func (s *receiveSink) Withhold() int { return zfs.TailSize }
 
 // Write checks and stores bytes of the stream.
 func (s *receiveSink) Write(b []byte) (int, error) {
-	if err := s.gate.Judge(b); err != nil {
+	if err := s.gate.Check(b); err != nil {
 		return 0, &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Subject: s.spec.Target, Detail: "the stream is not what was planned: " + err.Error()}
 	}
 	return s.in.Write(b)
