@@ -46,11 +46,11 @@ func sentinels() []sentinel {
 	return []sentinel{
 		{"canceled", context.Canceled},
 		{"deadline", context.DeadlineExceeded},
-		{"cut", tcp.ErrCut},
+		{"cut", tcp.ErrConnectionLost},
 		{"truncated", tcp.ErrTruncated},
 		{"tampered", tcp.ErrTampered},
 		{"dial", tcp.ErrDial},
-		{"nobody", tcp.ErrNobody},
+		{"nobody", tcp.ErrNoPeer},
 		{"stall", transfer.ErrStall},
 		{"miscounted", transfer.ErrTotalsMismatch},
 		{"corrupt", device.ErrCorrupt},

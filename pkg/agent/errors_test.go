@@ -61,7 +61,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		hint  string
 	}{
 		"plain": {err: errors.New("no luck"), text: "beta: no luck", class: fault.Failed,
-			isNot: []error{context.Canceled, tcp.ErrCut, hosts.ErrLost}},
+			isNot: []error{context.Canceled, tcp.ErrConnectionLost, hosts.ErrLost}},
 		"zfs":         {err: busy, text: "beta: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, isNot: []error{&zfs.Error{Kind: zfs.NotFound}}, class: fault.Failed, hint: busy.Hint},
 		"zfs wrapped": {err: fmt.Errorf("digest of x: %w", busy), text: "beta: digest of x: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Failed, hint: busy.Hint},
 		"zfs of a third host": {err: elsewhere, text: "beta: gamma: zfs receive: out of space",
@@ -69,15 +69,15 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"refused":          {err: fault.Refusef("do this", "no: %w", busy), text: "beta: no: zfs destroy tank/a@x: held", is: []error{&zfs.Error{Kind: zfs.Busy}}, class: fault.Refused, hint: "do this"},
 		"usage":            {err: fault.Usagef("", "wrong"), text: "beta: wrong", class: fault.Usage},
 		"failed, hint":     {err: fault.Failf("try again", "wrong"), text: "beta: wrong", class: fault.Failed, hint: "try again"},
-		"interrupted":      {err: fault.Interrupt("again", tcp.ErrCut), text: "beta: connection lost", is: []error{tcp.ErrCut}, class: fault.Interrupted, hint: "again"},
+		"interrupted":      {err: fault.Interrupt("again", tcp.ErrConnectionLost), text: "beta: connection lost", is: []error{tcp.ErrConnectionLost}, class: fault.Interrupted, hint: "again"},
 		"cancelled":        {err: fmt.Errorf("x: %w", context.Canceled), text: "beta: x: context canceled", is: []error{context.Canceled}, class: fault.Failed},
 		"deadline":         {err: context.DeadlineExceeded, text: "beta: context deadline exceeded", is: []error{context.DeadlineExceeded}, class: fault.Failed},
-		"cut":              {err: tcp.ErrCut, text: "beta: connection lost", is: []error{tcp.ErrCut}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
-		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrCut}, class: fault.Failed},
-		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
+		"cut":              {err: tcp.ErrConnectionLost, text: "beta: connection lost", is: []error{tcp.ErrConnectionLost}, isNot: []error{tcp.ErrTruncated, tcp.ErrTampered}, class: fault.Failed},
+		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrConnectionLost}, class: fault.Failed},
+		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrConnectionLost}, class: fault.Failed},
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
-		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
-		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
+		"nobody":           {err: tcp.ErrNoPeer, text: "beta: nobody connected", is: []error{tcp.ErrNoPeer}, class: fault.Failed},
+		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrConnectionLost, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrConnectionLost, transfer.ErrStall}, class: fault.Failed},
 		"miscounted":       {err: transfer.ErrTotalsMismatch, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrTotalsMismatch}, class: fault.Failed},
 		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
 		"lost":             {err: hosts.ErrLost, text: "beta: connection to the host was lost", is: []error{hosts.ErrLost}, class: fault.Failed},
@@ -155,5 +155,5 @@ func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))
 	err := f.unpack("beta")
 	require.EqualError(t, err, "beta: odd")
-	require.ErrorIs(t, err, tcp.ErrCut)
+	require.ErrorIs(t, err, tcp.ErrConnectionLost)
 }

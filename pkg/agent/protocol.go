@@ -118,14 +118,14 @@ func readMessage(r io.Reader, limit int, allow func(*message) int) (*message, er
 		return nil, err
 	}
 	head := parseHead(text)
-	most := budget.Within(allow(head), n)
+	most := budget.Limit(allow(head), n)
 	if n > most {
 		head.rejected = &oversize{n, most}
 		_, err := io.CopyN(io.Discard, r, int64(n-len(text)))
 		return head, unexpectedEOF(err)
 	} else if text, err = grow(r, text, n); err != nil {
 		return nil, err
-	} else if head.cost = budget.Of(text); head.cost > most {
+	} else if head.cost = budget.Cost(text); head.cost > most {
 		head.rejected = fmt.Errorf("message needs %d bytes of memory, more than %d", head.cost, most)
 		return head, nil
 	}

@@ -220,7 +220,7 @@ func (r *Remote) maxCost(m *message) int {
 	if p := r.pendingCall(m.ID); p != nil && m.Kind == result {
 		return p.cost
 	}
-	return budget.Small
+	return budget.MinLimit
 }
 
 func (r *Remote) pendingCall(id uint64) *pending {

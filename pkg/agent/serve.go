@@ -262,7 +262,7 @@ func (c *session) enqueue(answer []byte) {
 // unwrittenCost returns the bytes of an encoded message that count against maxUnwritten. Small
 // messages, such as those of trySend, do not count.
 func (c *session) unwrittenCost(raw []byte) int64 {
-	if c.unwritten == nil || len(raw)-lengthSize <= budget.Small {
+	if c.unwritten == nil || len(raw)-lengthSize <= budget.MinLimit {
 		return 0
 	}
 	return int64(min(len(raw), maxUnwritten))
@@ -315,27 +315,27 @@ func (c *session) execute(ctx context.Context, m *message) (answer any, err erro
 // maxCost returns the maximum cost of a message.
 func (c *session) maxCost(m *message) int {
 	if m.Kind != call {
-		return budget.Small
+		return budget.MinLimit
 	}
 	if op := c.ops[m.Op]; op != nil {
 		return op.MaxRequest()
 	}
-	return budget.Small
+	return budget.MinLimit
 }
 
 // encodeError returns the encoded result of a failed call.
 func encodeError(m *message, err error) []byte {
-	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, budget.Small)
+	raw, tooLong := encode(&message{Kind: result, ID: m.ID, Error: pack(err)}, budget.MinLimit)
 	if tooLong != nil {
 		// Keep the beginning of an error that is too long.
-		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, budget.Small)
+		raw, _ = encode(&message{Kind: result, ID: m.ID, Error: &failure{Text: clip(err.Error(), maxText)}}, budget.MinLimit)
 	}
 	return raw
 }
 
 // trySend queues a message unless the client is slow to read.
 func (c *session) trySend(m *message) {
-	raw, err := encode(m, budget.Small)
+	raw, err := encode(m, budget.MinLimit)
 	if err != nil {
 		return
 	}
@@ -355,7 +355,7 @@ func (c *session) write(out io.Writer) {
 		select {
 		case raw := <-c.queue:
 			batch, counted := raw, c.unwrittenCost(raw)
-			for len(c.queue) > 0 && len(batch) < budget.Small { // only this goroutine receives from it
+			for len(c.queue) > 0 && len(batch) < budget.MinLimit { // only this goroutine receives from it
 				raw = <-c.queue
 				batch, counted = append(batch, raw...), counted+c.unwrittenCost(raw)
 			}

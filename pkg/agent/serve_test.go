@@ -136,7 +136,7 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, nil)
 		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
-		require.Less(t, len(err.Error()), budget.Small)
+		require.Less(t, len(err.Error()), budget.MinLimit)
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, []string{strings.Repeat("x", hosts.MaxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
 		g.site.do = nil

@@ -8,23 +8,23 @@ package budget
 
 // Approximate costs in bytes.
 const (
-	Many = 128 // per object or array: a struct or map
-	One  = 32  // per comma
+	ObjectCost = 128 // per object or array: a struct or map
+	CommaCost  = 32  // per comma
 )
 
-// Small is the cost in bytes that any text may have: logs, errors, facts.
-const Small = 1 << 20
+// MinLimit is the cost in bytes that any text may have: logs, errors, facts.
+const MinLimit = 1 << 20
 
-// Of returns the cost of a JSON text: its length and the estimated size of its
+// Cost returns the cost of a JSON text: its length and the estimated size of its
 // values.
-func Of(text []byte) int {
+func Cost(text []byte) int {
 	cost := len(text)
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{', '[':
-			cost += Many
+			cost += ObjectCost
 		case ',':
-			cost += One
+			cost += CommaCost
 		case '"':
 			for i++; i < len(text) && text[i] != '"'; i++ {
 				if text[i] == '\\' {
@@ -36,6 +36,6 @@ func Of(text []byte) int {
 	return cost
 }
 
-// Within returns the maximum cost allowed for a text of n bytes, if no text may
+// Limit returns the maximum cost allowed for a text of n bytes, if no text may
 // exceed most. It is a small multiple of n, which only padding exceeds.
-func Within(most, n int) int { return min(most, Small+10*n) }
+func Limit(most, n int) int { return min(most, MinLimit+10*n) }

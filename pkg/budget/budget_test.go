@@ -12,13 +12,13 @@ func TestOf(t *testing.T) {
 		`7`: {0, 0}, `{}`: {1, 0}, `[{},{}]`: {3, 1}, `{"a":[1,2],"b":3}`: {2, 2},
 		`"{[,"`: {0, 0}, `"\"{"`: {0, 0}, `"\\",{`: {1, 1}, `"open {`: {0, 0}, `"\`: {0, 0}, ``: {0, 0},
 	} {
-		require.Equal(t, len(text)+many[0]*Many+many[1]*One, Of([]byte(text)), text)
+		require.Equal(t, len(text)+many[0]*ObjectCost+many[1]*CommaCost, Cost([]byte(text)), text)
 	}
 }
 
 func TestWithin(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, Small, Within(1<<30, 0))
-	require.Equal(t, Small+1000, Within(1<<30, 100))
-	require.Equal(t, 1<<20, Within(1<<20, 1<<20))
+	require.Equal(t, MinLimit, Limit(1<<30, 0))
+	require.Equal(t, MinLimit+1000, Limit(1<<30, 100))
+	require.Equal(t, 1<<20, Limit(1<<20, 1<<20))
 }

@@ -229,8 +229,8 @@ func TestDeviceResumes(t *testing.T) {
 				return transfertest.At(4<<20, func(before, _ []byte) ([]byte, bool) { return before, true })
 			})
 			o := copyOverLink(t, tcp.Signed, 1, cut, newMemoryDevice(data), dst, j, deviceOptions())
-			require.ErrorIs(t, o.sendErr, tcp.ErrCut)
-			require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
+			require.ErrorIs(t, o.sendErr, tcp.ErrConnectionLost)
+			require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 			require.False(t, dst.Committed)
 			require.NotZero(t, j.Len(), "what arrived was noted")
 			if power {
@@ -317,7 +317,7 @@ func TestDeviceFaults(t *testing.T) {
 					require.ErrorIs(t, own, c.is)
 				}
 				// A sender that aborts within a frame cannot send its reason.
-				torn := c.src != nil && errors.Is(echo, tcp.ErrCut)
+				torn := c.src != nil && errors.Is(echo, tcp.ErrConnectionLost)
 				if mode != "" && !torn {
 					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
 				}

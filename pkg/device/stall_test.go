@@ -132,7 +132,7 @@ func TestADeviceThatHangsIsTold(t *testing.T) {
 				}
 				free()
 				err := <-own
-				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, tcp.ErrCut) || !strings.Contains(err.Error(), c.says) {
+				if !errors.Is(err, transfer.ErrStall) || errors.Is(err, tcp.ErrConnectionLost) || !strings.Contains(err.Error(), c.says) {
 					return err
 				}
 				if !errors.As(reported, new(*transfer.PeerError)) || !strings.Contains(reported.Error(), c.says) {

@@ -28,7 +28,7 @@ func splitStreams(streams []zfs.SendSpec) [][]zfs.SendSpec {
 	for i, s := range streams {
 		own := 1<<10 + len(s.Token)
 		for _, t := range s.Through {
-			own += len(t) + 2*budget.One
+			own += len(t) + 2*budget.CommaCost
 		}
 		if i > first && cost+own > most {
 			out, first, cost = append(out, streams[first:i]), i, 0

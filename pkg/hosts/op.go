@@ -20,10 +20,10 @@ type Op[A, R any] struct {
 	full  fullFunc[A, R]
 	// ability completes "without zxfer there it cannot" in messages. Only full operations have one.
 	ability string
-	// request is the maximum cost of the arguments, in bytes of memory; 0 = budget.Small.
+	// request is the maximum cost of the arguments, in bytes of memory; 0 = budget.MinLimit.
 	request int
 	// answer returns the maximum cost of an answer to a request of that many bytes, beyond the part
-	// that repeats the request; nil = budget.Small.
+	// that repeats the request; nil = budget.MinLimit.
 	answer func(args A, request int) int
 	// check refuses an answer that does not match the arguments; nil if any answer is valid.
 	check func(args A, answer *R) error
@@ -119,11 +119,11 @@ func (o Op[A, R]) Name() string    { return o.name }
 func (o Op[A, R]) Long() bool      { return o.long }
 func (o Op[A, R]) Secret() bool    { return o.secret }
 func (o Op[A, R]) Plain() bool     { return o.plain != nil }
-func (o Op[A, R]) MaxRequest() int { return max(o.request, budget.Small) }
+func (o Op[A, R]) MaxRequest() int { return max(o.request, budget.MinLimit) }
 func (o Op[A, R]) lacking() string { return o.ability }
 
 func (o Op[A, R]) MaxAnswer(args any, request int) int {
-	cost := budget.Small + 4*request // an error repeats parts of the request
+	cost := budget.MinLimit + 4*request // an error repeats parts of the request
 	if o.answer != nil {
 		cost += o.answer(args.(A), request)
 	}

@@ -115,7 +115,7 @@ var OpEstimate = Op[[]zfs.SendSpec, []uint64]{
 	name:    "estimate",
 	plain:   Plain.Estimate,
 	request: manyStreams,
-	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * budget.One },
+	answer:  func(streams []zfs.SendSpec, _ int) int { return len(streams) * 2 * budget.CommaCost },
 	check: func(streams []zfs.SendSpec, sizes *[]uint64) error {
 		if len(*sizes) != len(streams) {
 			return fmt.Errorf("got %d sizes for %d streams", len(*sizes), len(streams))
@@ -232,7 +232,7 @@ var OpReadFiles = Op[files.Query, files.Digest]{
 	ability: "read files",
 	answer: func(q files.Query, _ int) int {
 		if q.Within == 0 {
-			return files.Parts*budget.One + files.MaxProblems*(8<<10)
+			return files.Parts*budget.CommaCost + files.MaxProblems*(8<<10)
 		}
 		return 6 * MaxAnswer
 	},
@@ -347,7 +347,7 @@ var OpInUse = Op[[]string, map[string]string]{
 	full:    withoutProgress((*Local).InUse),
 	ability: toGiveBack,
 	request: manyNames,
-	answer:  func(paths []string, request int) int { return 4*request + len(paths)*budget.One },
+	answer:  func(paths []string, request int) int { return 4*request + len(paths)*budget.CommaCost },
 	check: func(paths []string, found *map[string]string) error {
 		for path := range *found {
 			if !slices.Contains(paths, path) {

@@ -21,8 +21,8 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	cost := func(v any) int {
 		body, err := json.Marshal(v)
 		require.NoError(t, err)
-		c := budget.Of(body)
-		require.LessOrEqual(t, c, budget.Within(c, len(body)))
+		c := budget.Cost(body)
+		require.LessOrEqual(t, c, budget.Limit(c, len(body)))
 		return c
 	}
 	var names []string
@@ -74,7 +74,7 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	for _, p := range parts {
 		body, err := json.Marshal(p)
 		require.NoError(t, err)
-		require.Less(t, budget.Of(body), OpEstimate.MaxRequest())
+		require.Less(t, budget.Cost(body), OpEstimate.MaxRequest())
 	}
 	require.Len(t, splitStreams(nil), 1)
 }

@@ -151,7 +151,7 @@ func CheckProgress(p *transfer.Progress) error { return plausible(p, shown) }
 
 // checkResult returns an error if the result does not fit the task.
 func checkResult(t Task, r *Result) error {
-	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.Pace != nil) {
+	if moves := kind(t.Moves()); (moves == drive) != (r.Device != nil) || (moves == tree) != (r.Files != nil) || (moves == noise) != (r.NoiseRate != nil) {
 		return errors.New("got the result of another task")
 	}
 	if r.Digest != "" && !isHex(r.Digest, 16) {

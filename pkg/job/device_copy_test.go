@@ -63,7 +63,7 @@ func (h *renamingHost) DeviceState(context.Context, device.Task) (device.State, 
 func (h *renamingHost) Transfer(_ context.Context, t hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
 	h.tries = append(h.tries, t.To.(hosts.WriteDevice).Task)
 	if len(h.tries) == 1 {
-		return hosts.Result{}, fmt.Errorf("%w: in the middle", tcp.ErrCut)
+		return hosts.Result{}, fmt.Errorf("%w: in the middle", tcp.ErrConnectionLost)
 	}
 	if len(h.tries) <= 1+h.held {
 		return hosts.Result{}, fault.Refusef("wait until it ends", "another copy is running")

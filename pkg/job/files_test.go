@@ -121,7 +121,7 @@ func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(
 		return hosts.Result{}, err
 	}
 	r.Files.Problems, r.Files.Failed = []files.Problem{{Path: "alice/one", Why: "cannot set its owner"}}, 1
-	return r, fmt.Errorf("%w: in the middle", tcp.ErrCut)
+	return r, fmt.Errorf("%w: in the middle", tcp.ErrConnectionLost)
 }
 
 func TestFilesGoOnBehindACut(t *testing.T) {

@@ -50,7 +50,7 @@ func (h *healJob) healSnapshot(ctx context.Context, d *HealedDataset) error {
 		}
 		err := h.sendCorrective(ctx, d, of)
 		switch failed := (*zfs.Error)(nil); {
-		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrCut):
+		case !errors.As(err, &failed) || errors.Is(err, tcp.ErrConnectionLost):
 		case failed.Op == zfs.OpSend && failed.Kind == zfs.PoolFault:
 			h.healNewer(ctx, d, of)
 			return fault.Failf(fault.HintOf(err), "%s is damaged, and was read up to there: %w", p.good, err)
@@ -107,7 +107,7 @@ func (h *healJob) sendCorrective(ctx context.Context, out *HealedDataset, of *pl
 	l := newLoop(p.bad.Name, h.req.Retries, h.rep.Log)
 	l.Try = (&datasetMove{mover: m, planned: d, left: d}).try
 	l.Retryable = func(err, _ error) bool { // send everything again: the kernel skips healed blocks
-		return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
+		return errors.Is(err, tcp.ErrConnectionLost) || errors.Is(err, hosts.ErrLost) || errors.Is(err, &zfs.Error{Kind: zfs.Killed}) || errors.Is(err, &zfs.Error{Kind: zfs.Busy})
 	}
 	return l.Run(ctx)
 }

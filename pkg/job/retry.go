@@ -60,7 +60,7 @@ func transient(err error) bool {
 			return true
 		}
 	}
-	return errors.Is(err, tcp.ErrCut) || errors.Is(err, hosts.ErrLost)
+	return errors.Is(err, tcp.ErrConnectionLost) || errors.Is(err, hosts.ErrLost)
 }
 
 // staleTargetKinds returns the errors of a receive whose target changed after the plan: the old

@@ -18,11 +18,11 @@ import (
 
 func TestTransient(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{tcp.ErrCut, hosts.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
+	for _, err := range []error{tcp.ErrConnectionLost, hosts.ErrLost, &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Busy}, &zfs.Error{Kind: zfs.Incomplete}} {
 		require.True(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
 	for _, err := range []error{tcp.ErrTampered, tcp.ErrDial, &zfs.Error{Kind: zfs.NoSpace}, &zfs.Error{Kind: zfs.Permission}, context.Canceled,
-		errors.Join(tcp.ErrTampered, tcp.ErrCut)} {
+		errors.Join(tcp.ErrTampered, tcp.ErrConnectionLost)} {
 		require.False(t, transient(fmt.Errorf("x: %w", err)), "%v", err)
 	}
 }
@@ -31,7 +31,7 @@ func TestTransient(t *testing.T) {
 // exhausted, the error's class and hint state that the same command resumes.
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	cut, never := fmt.Errorf("in the middle: %w", tcp.ErrCut), errors.New("no space")
+	cut, never := fmt.Errorf("in the middle: %w", tcp.ErrConnectionLost), errors.New("no space")
 	for _, tt := range []struct {
 		name  string
 		tries []error
@@ -90,7 +90,7 @@ func TestRetriesAreInterrupted(t *testing.T) {
 				if tries++; at == "try" {
 					stop()
 				}
-				return tcp.ErrCut
+				return tcp.ErrConnectionLost
 			}
 			l.Retryable = func(error, error) bool { return true }
 			l.Progress = func(context.Context) (bool, error) { stop(); return false, ctx.Err() }
@@ -130,7 +130,7 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 			return nil
 		}
 		tries++
-		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrCut)
+		return cmp.Or(w.host.Snapshot(t.Context(), []string{"dst/a@theirs"}), tcp.ErrConnectionLost)
 	}
 	_, err = RunSend(t.Context(), sendRequest(retries), hosts.New(w), silent{})
 	require.ErrorContains(t, err, "@theirs")

@@ -35,7 +35,7 @@ func TestPartOff(t *testing.T) {
 // needs: resumable or failed.
 func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 	t.Parallel()
-	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
+	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrConnectionLost, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.before = failOn("receive", why)
 		res, err := RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})

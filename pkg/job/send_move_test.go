@@ -56,7 +56,7 @@ func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
 	w.before = func(op string) error {
 		if op == "receive dst/a/plain" {
 			if cuts++; cuts%2 == 1 { // interrupt each stream once
-				return tcp.ErrCut
+				return tcp.ErrConnectionLost
 			}
 		}
 		return nil

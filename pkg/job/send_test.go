@@ -51,7 +51,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
-		cut, refused := failOn("receive dst/a/b", tcp.ErrCut), failOn("receive", forbidden)
+		cut, refused := failOn("receive dst/a/b", tcp.ErrConnectionLost), failOn("receive", forbidden)
 		w.before = func(op string) error { return cmp.Or(cut(op), refused(op)) }
 		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
@@ -140,7 +140,7 @@ func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 		w.before = func(op string) error {
 			switch {
 			case strings.HasPrefix(op, "receive"):
-				return tcp.ErrCut
+				return tcp.ErrConnectionLost
 			case taken && during == "second survey":
 				stop()
 				return ctx.Err()

@@ -123,7 +123,7 @@ func (s *sink) Abort(error) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s: the stream was aborted, but it was complete and is stored", s.name)
-	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, tcp.ErrCut):
+	case errors.Is(err, &zfs.Error{Kind: zfs.Incomplete}), errors.Is(err, tcp.ErrConnectionLost):
 		return nil
 	}
 	return err
@@ -342,7 +342,7 @@ func (h *Host) open(ctx context.Context, offer tcp.Offer, buffer int64, name str
 		return f, nil
 	}
 	f.run.End(sendEndTimeout)
-	if ctx.Err() != nil || errors.Is(err, tcp.ErrNobody) {
+	if ctx.Err() != nil || errors.Is(err, tcp.ErrNoPeer) {
 		return nil, err
 	}
 	_, stderr, _, lost := f.run.Result()
@@ -371,7 +371,7 @@ func stderrText(stderr string) string {
 
 // cutError wraps why as an error that a retry may cure.
 func (f *scriptConn) cutError(why error) error {
-	return fmt.Errorf("%s: %w: %w", f.name, tcp.ErrCut, why)
+	return fmt.Errorf("%s: %w: %w", f.name, tcp.ErrConnectionLost, why)
 }
 
 // waitEnd waits for the script's end. It reports whether that came in time.

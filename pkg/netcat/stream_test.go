@@ -130,7 +130,7 @@ func TestAReceiveWhoseConnectionBrokeHereOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, opened.(*sink).conn.Close())
 	_, err = opened.Write(random(1000))
-	require.ErrorIs(t, err, tcp.ErrCut)
+	require.ErrorIs(t, err, tcp.ErrConnectionLost)
 	require.NoError(t, opened.Abort(err))
 	stored, err := os.ReadFile(filepath.Join(dir, "stream"))
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestAFailedSendIsNoEnd(t *testing.T) {
 		"fails":     {`head -c 5000 /dev/zero; echo "warning: cannot send 'pool/a@x': Input/output error" >&2; exit 1`, &zfs.Error{Kind: zfs.PoolFault}},
 		"killed":    {`head -c 5000 /dev/zero; kill -9 $$`, &zfs.Error{Kind: zfs.Killed}},
 		"at once":   {`echo "cannot open 'pool/a@x': dataset does not exist" >&2; exit 1`, &zfs.Error{Kind: zfs.NotFound}},
-		"nc killed": {`head -c 5000 /dev/zero; while [ ! -e connected ]; do sleep 0.01; done; kill -9 $(cat nc.pid); exec yes`, tcp.ErrCut},
+		"nc killed": {`head -c 5000 /dev/zero; while [ ! -e connected ]; do sleep 0.01; done; kill -9 $(cat nc.pid); exec yes`, tcp.ErrConnectionLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -340,8 +340,8 @@ func TestNoise(t *testing.T) {
 					require.NoError(t, err)
 					require.Greater(t, time.Since(began), asked)
 					require.Equal(t, "nc", res.Wire)
-					require.Equal(t, res.Sent.Pace.Bytes, res.Received.Pace.Bytes)
-					if p := res.Sent.Pace; p.Bytes == 0 || p.Seconds < asked.Seconds()/2 { // counted from the first byte
+					require.Equal(t, res.Sent.NoiseRate.Bytes, res.Received.NoiseRate.Bytes)
+					if p := res.Sent.NoiseRate; p.Bytes == 0 || p.Seconds < asked.Seconds()/2 { // counted from the first byte
 						return fmt.Errorf("%d bytes in %.3fs", p.Bytes, p.Seconds)
 					}
 					return nil

@@ -54,7 +54,7 @@ func withHost(ctx context.Context, link *tcp.Link, measure func() (transfer.Resu
 	if err != nil {
 		return res, fmt.Errorf("measure the link: %w", err)
 	}
-	res.Pace.CPU = res.Busy()
+	res.NoiseRate.CPU = res.Busy()
 	if res.Network != nil {
 		res.Network.Interface, res.Network.InterfaceMTU = interfaceOf(link.Local())
 	}
@@ -98,7 +98,7 @@ func sendLink(ctx context.Context, link *tcp.Link, d time.Duration, minBytes uin
 	src := &timedSource{data: noise(linkBlock), time: d, minBytes: minBytes}
 	defer src.Close()
 	res, err := transfer.Send(ctx, src, link, Options(len(link.Conns())), nil)
-	res.Pace = &transfer.Pace{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds()}
+	res.NoiseRate = &transfer.NoiseRate{Bytes: uint64(res.Bytes), Seconds: res.Elapsed.Seconds()}
 	return res, err
 }
 
@@ -107,9 +107,9 @@ func receiveLink(ctx context.Context, link *tcp.Link) (transfer.Result, error) {
 	opt := Options(len(link.Conns()))
 	opt.Buffer = transfer.DefaultBuffer // as in a transfer: data that is early on one stream waits there
 	res, err := transfer.Receive(ctx, link, sink, opt, nil)
-	res.Pace = &transfer.Pace{}
+	res.NoiseRate = &transfer.NoiseRate{}
 	if res.Network != nil {
-		res.Pace.Bytes, res.Pace.Seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
+		res.NoiseRate.Bytes, res.NoiseRate.Seconds = sink.rate(uint64(res.Bytes), res.Network.Received)
 	}
 	return res, err
 }
@@ -138,7 +138,7 @@ func loopback(ctx context.Context, mode tcp.Mode, d time.Duration) (t tally, err
 		}
 		defer link.Close()
 		res, err := receiveLink(ctx, link)
-		t = tally{bytes: res.Pace.Bytes, seconds: res.Pace.Seconds}
+		t = tally{bytes: res.NoiseRate.Bytes, seconds: res.NoiseRate.Seconds}
 		return err
 	})
 	err = g.Wait()

@@ -39,8 +39,8 @@ func TestLink(t *testing.T) {
 	defer link.Close()
 	received, err := ReceiveNoise(t.Context(), link)
 	require.NoError(t, err)
-	require.Positive(t, received.Pace.Bytes)
-	require.Positive(t, received.Pace.Seconds)
+	require.Positive(t, received.NoiseRate.Bytes)
+	require.Positive(t, received.NoiseRate.Seconds)
 	c, ok := <-sent
 	require.True(t, ok, "the sender failed")
 	require.Equal(t, 2, c.Network.Streams)

@@ -13,7 +13,7 @@
 // digest must match, too, except on the zero-copy path. Otherwise the Sink is aborted.
 //
 // Errors name the part that failed: the Source's or Sink's own error, a [*PeerError] from the
-// other end, tcp.ErrCut for a broken network (only this one is worth a retry),
+// other end, tcp.ErrConnectionLost for a broken network (only this one is worth a retry),
 // tcp.ErrTampered, [ErrTotalsMismatch] or [ErrStall].
 //
 // The package does not know datasets or devices, does not define the network protocol

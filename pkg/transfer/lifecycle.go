@@ -133,7 +133,7 @@ func (l *Lifecycle) abandon(cause error) error {
 // notifyPeer sends the cause to the other end. It does nothing if the peer reported the cause,
 // if the connections are broken, or if the caller canceled, which must not be delayed.
 func (l *Lifecycle) notifyPeer(err error) {
-	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrCut) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
+	if errors.As(err, new(*PeerError)) || errors.Is(err, tcp.ErrConnectionLost) && !errors.Is(err, ErrStall) || l.caller.Err() != nil {
 		return
 	}
 	l.End.tcpLink().Abort(err)
@@ -203,7 +203,7 @@ type PeerError struct{ Text string }
 func (e *PeerError) Error() string { return "the other host failed: " + e.Text }
 
 // ErrStall means that a transfer made no progress for Options.Stall. The error names the part
-// that stalled. If that is the network, it also matches tcp.ErrCut.
+// that stalled. If that is the network, it also matches tcp.ErrConnectionLost.
 var ErrStall = errors.New("no data was transferred")
 
 // ErrTotalsMismatch means that the sender's authenticated account does not match the received
@@ -213,7 +213,7 @@ var ErrTotalsMismatch = errors.New("the received data does not match the end of 
 func stalled(subject string, network bool, after time.Duration) error {
 	err := fmt.Errorf("%w for %s: %s", ErrStall, after, subject)
 	if network {
-		return fmt.Errorf("%w: %w", tcp.ErrCut, err)
+		return fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
 	}
 	return err
 }

@@ -63,12 +63,12 @@ type Result struct {
 	WireBytes int64  `json:"wire_bytes"` // including headers and tags
 	Frames    int64  `json:"frames"`
 	Digest    string `json:"digest,omitempty"` // hex xxh3-128 of the stream; "" on the zero-copy path
-	// Pace is set if noise was sent to measure the network path.
-	Pace *Pace `json:"pace,omitempty"`
+	// NoiseRate is set if noise was sent to measure the network path.
+	NoiseRate *NoiseRate `json:"pace,omitempty"`
 }
 
-// Pace is the speed of noise as one end measured it.
-type Pace struct {
+// NoiseRate is the speed of noise as one end measured it.
+type NoiseRate struct {
 	Bytes   uint64  `json:"bytes"`
 	Seconds float64 `json:"seconds"`   // without connecting and waiting for the end
 	CPU     float64 `json:"cpus_busy"` // average busy processors of the host, including other programs

@@ -72,8 +72,8 @@ func TestProxyThatTampers(t *testing.T) {
 						require.Error(t, o.sendErr, "round %d, at %d", round, where)
 						require.Error(t, o.receiveErr)
 						if name == "truncate" {
-							require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
-						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // an enlarged length cuts the connection
+							require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
+						} else if !errors.Is(o.receiveErr, tcp.ErrConnectionLost) { // an enlarged length cuts the connection
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
 						requireNothing(t, sink, stream)
@@ -132,7 +132,7 @@ func TestCutNetwork(t *testing.T) {
 				a, b := transfertest.Links(t, mode, streams, via)
 				sink := newSink()
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
-				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
+				require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 				require.Error(t, o.sendErr)
 				requireNothing(t, sink, stream)
 				got, _ := sink.Stored()

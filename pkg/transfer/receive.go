@@ -15,7 +15,7 @@ import (
 
 // Receive stores a stream from a link in a Sink. It commits the Sink only if the sender's
 // account matches the stored bytes, and otherwise aborts it. The error is the cause: the Sink's
-// own, a *PeerError, tcp.ErrCut, tcp.ErrTampered, ErrTotalsMismatch, ErrStall, or the context's.
+// own, a *PeerError, tcp.ErrConnectionLost, tcp.ErrTampered, ErrTotalsMismatch, ErrStall, or the context's.
 // Receive reports the outcome to the sender and closes the link.
 //
 // progress may be nil. Receive calls it about twice a second and once at the end.
@@ -331,7 +331,7 @@ func joinEnds(ctx context.Context, n int, ends <-chan connEnd, cut func(early er
 		have++
 		switch peer := errors.As(e.err, new(*PeerError)); {
 		case e.err == nil:
-		case !peer && !errors.Is(e.err, tcp.ErrCut):
+		case !peer && !errors.Is(e.err, tcp.ErrConnectionLost):
 			return whole, early, e.err
 		case early == nil:
 			early, late = e.err, time.After(explainTimeout)

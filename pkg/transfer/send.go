@@ -13,7 +13,7 @@ import (
 )
 
 // Send sends a Source over a link and returns once the receiver has stored the stream. The
-// error is the cause: the Source's own, a *PeerError, tcp.ErrCut, ErrStall, or the context's.
+// error is the cause: the Source's own, a *PeerError, tcp.ErrConnectionLost, ErrStall, or the context's.
 // Send closes the link, and on failure also the Source.
 //
 // progress may be nil. Send calls it about twice a second and once at the end.
@@ -247,7 +247,7 @@ func (o *Outgoing) listen() {
 // ConnFailed fails the transfer with the error of a connection. A receiver that aborts sends the
 // reason before it closes, so ConnFailed waits for that first.
 func (o *Outgoing) ConnFailed(ctx context.Context, err error) {
-	if errors.Is(err, tcp.ErrCut) {
+	if errors.Is(err, tcp.ErrConnectionLost) {
 		timer := time.NewTimer(explainTimeout)
 		defer timer.Stop()
 		select {

@@ -51,7 +51,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
 				require.Error(t, o.receiveErr)
 				requireNothing(t, sink, transfertest.Random(1000))
-				if errors.Is(o.sendErr, tcp.ErrCut) {
+				if errors.Is(o.sendErr, tcp.ErrConnectionLost) {
 					return o.sendErr
 				}
 				return stallOf(o.sendErr, "memory source sent no data")

@@ -266,8 +266,8 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 					}
 				})
 				o := move(t, a, b, src, sink, transfer.Options{Block: 64 << 10})
-				require.ErrorIs(t, o.sendErr, tcp.ErrCut)
-				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
+				require.ErrorIs(t, o.sendErr, tcp.ErrConnectionLost)
+				require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 				requireNothing(t, sink, transfertest.Random(5<<20))
 				check()
 			})

@@ -64,7 +64,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 	o := ended()
 	// One end may see the other's connection close before its own cancellation arrives.
 	for _, err := range []error{o.sendErr, o.receiveErr} {
-		require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, tcp.ErrCut), err)
+		require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, tcp.ErrConnectionLost), err)
 	}
 	require.True(t, errors.Is(o.sendErr, context.Canceled) || errors.Is(o.receiveErr, context.Canceled))
 	require.NotErrorIs(t, o.receiveErr, hosts.ErrLost)
@@ -119,7 +119,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 				cancelled, other = receiveErr, sendErr
 			}
 			require.ErrorIs(t, cancelled, context.Canceled)
-			require.ErrorIs(t, other, tcp.ErrCut, "%s %s", end, mode)
+			require.ErrorIs(t, other, tcp.ErrConnectionLost, "%s %s", end, mode)
 			require.NotErrorIs(t, other, context.Canceled)
 			requireEnded(t, p)
 			requireResumable(t, p, target, st.send.To)

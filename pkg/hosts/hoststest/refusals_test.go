@@ -18,7 +18,7 @@ func (s *suite) testNobody(t *testing.T, p ground) {
 	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = hosts.Call(t.Context(), s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}})
-	require.ErrorIs(t, err, tcp.ErrNobody)
+	require.ErrorIs(t, err, tcp.ErrNoPeer)
 	requireClosed(t, ticket.Address)
 	require.False(t, exists(t, p, p.Dataset("b")))
 

@@ -77,8 +77,8 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 						require.Error(t, o.sendErr)
 						require.Error(t, o.receiveErr)
 						if name == "tail dropped" {
-							require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
-						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // a changed length may end it first
+							require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
+						} else if !errors.Is(o.receiveErr, tcp.ErrConnectionLost) { // a changed length may end it first
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
 						require.False(t, exists(t, p, target+"@x"), "a forged stream became a snapshot")

@@ -209,7 +209,7 @@ func (m *Measurer) measureStreams(ctx context.Context, choice connect.Link, id s
 	if err != nil {
 		c.Skipped = err.Error()
 	} else {
-		sent, received := res.Sent.Pace, res.Received.Pace
+		sent, received := res.Sent.NoiseRate, res.Received.NoiseRate
 		c.Seconds, c.CPU, c.PeerCPU = received.Seconds, sent.CPU, received.CPU
 		if received.Seconds > 0 {
 			c.BytesPerSecond = uint64(float64(received.Bytes) / received.Seconds)

@@ -38,7 +38,7 @@ func decode(answer []byte) (*runner.Status, error) {
 	if len(answer) > MaxAnswer {
 		return nil, fmt.Errorf("its answer is longer than %d bytes", MaxAnswer)
 	}
-	if cost, most := budget.Of(answer), budget.Within(maxCost, len(answer)); cost > most {
+	if cost, most := budget.Cost(answer), budget.Limit(maxCost, len(answer)); cost > most {
 		return nil, fmt.Errorf("its answer would take %d bytes of memory, more than %d", cost, most)
 	}
 	at := bytes.Index(answer, []byte(`{"schema":"`))

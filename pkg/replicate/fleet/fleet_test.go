@@ -254,7 +254,7 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 		answer := ""
 		for n := 300_000; n > 0; n -= 10_000 {
 			answer = `{"schema":"zxfer.replicate.status/v1","jobs":[` + fmt.Sprintf(in, strings.Repeat("{},", n)) + `]}`
-			if answer += padding[:min(len(padding), MaxAnswer-len(answer))]; budget.Of([]byte(answer)) <= budget.Within(maxCost, len(answer)) {
+			if answer += padding[:min(len(padding), MaxAnswer-len(answer))]; budget.Cost([]byte(answer)) <= budget.Limit(maxCost, len(answer)) {
 				break
 			}
 		}

@@ -157,9 +157,9 @@ func (m *session) runBothEnds(ctx context.Context, ticket tcp.Ticket) error {
 	})
 	wg.Wait()
 	err := rootCause(sendErr, receiveErr)
-	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNobody)) {
+	if m.link.used.Load() && (errors.Is(err, tcp.ErrDial) || errors.Is(err, tcp.ErrNoPeer)) {
 		// Data has passed this link before, so a retry may succeed.
-		err = fmt.Errorf("%w: %w", tcp.ErrCut, err)
+		err = fmt.Errorf("%w: %w", tcp.ErrConnectionLost, err)
 	}
 	if a, b := m.sent.Digest, m.received.Digest; err == nil && a != b && a != "" && b != "" {
 		err = fault.Failf("", "%w: digest is %s on the source, %s on the target", transfer.ErrTotalsMismatch, a, b)
@@ -292,12 +292,12 @@ func (ncCarrier) run(ctx context.Context, m *session) error {
 // setPace sets the pace of noise. busy is the number of busy processors of the local host; that
 // of the remote host is unknown.
 func (m *session) setPace(busy float64) {
-	pace := transfer.Pace{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
+	pace := transfer.NoiseRate{Bytes: uint64(m.sent.Bytes), Seconds: m.sent.Elapsed.Seconds()}
 	local, remote := pace, pace
 	local.CPU = busy
-	m.sent.Pace, m.received.Pace = &local, &remote
+	m.sent.NoiseRate, m.received.NoiseRate = &local, &remote
 	if m.link.dialer == m.from.Host {
-		m.sent.Pace, m.received.Pace = &remote, &local
+		m.sent.NoiseRate, m.received.NoiseRate = &remote, &local
 	}
 }
 

@@ -204,7 +204,7 @@ func (l *Link) blocksPath(err error) bool {
 	if fault.ClassOf(err) == fault.Refused {
 		return l.Wire == transport.SSH || errors.Is(err, hosts.ErrForbidden)
 	}
-	for _, of := range []error{tcp.ErrDial, tcp.ErrNobody, tcp.ErrCut, tcp.ErrTampered, context.DeadlineExceeded} {
+	for _, of := range []error{tcp.ErrDial, tcp.ErrNoPeer, tcp.ErrConnectionLost, tcp.ErrTampered, context.DeadlineExceeded} {
 		if errors.Is(err, of) && !errors.Is(err, hosts.ErrLost) {
 			return true
 		}

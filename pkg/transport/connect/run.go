@@ -86,7 +86,7 @@ type session struct {
 
 // Run moves data between two ends over the link chosen for their hosts. On failure it also
 // returns the Result so far. The error is the root cause. A retry may help if the error matches
-// tcp.ErrCut or hosts.ErrLost. report may be nil; Run calls it about twice a second.
+// tcp.ErrConnectionLost or hosts.ErrLost. report may be nil; Run calls it about twice a second.
 func Run(ctx context.Context, link Link, from From, to To, count Count, report func(Progress)) (Result, error) {
 	started := time.Now()
 	m := &session{link: link.Resolve(isRawEncrypted(from.What)), from: from, to: to, bytes: count.Total - min(count.Done, count.Total)}
@@ -144,7 +144,7 @@ func echoRank(err error) int {
 		return 0
 	case errors.Is(err, context.Canceled):
 		return 5
-	case errors.Is(err, tcp.ErrCut):
+	case errors.Is(err, tcp.ErrConnectionLost):
 		return 3
 	case errors.As(err, new(*transfer.PeerError)):
 		return 2

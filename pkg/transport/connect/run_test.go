@@ -89,14 +89,14 @@ func TestRun(t *testing.T) {
 				// Send noise against the direction that the link was chosen for. On a slow
 				// machine, a short transfer may arrive before its first byte is read.
 				var res Result
-				for d := 100 * time.Millisecond; res.Received.Pace == nil || res.Received.Pace.Bytes == 0; d *= 4 {
+				for d := 100 * time.Millisecond; res.Received.NoiseRate == nil || res.Received.NoiseRate.Bytes == 0; d *= 4 {
 					require.Less(t, d, testenv.Timeout(), "no rate is left")
 					var err error
 					res, err = Run(t.Context(), l, From{remote, hosts.Noise{Time: d}}, To{local, hosts.Nowhere{}}, Count{}, nil)
 					require.NoError(t, err)
 				}
 				require.Equal(t, wire, res.Wire)
-				require.Positive(t, res.Sent.Pace.Bytes)
+				require.Positive(t, res.Sent.NoiseRate.Bytes)
 				require.Equal(t, 2, res.Sent.Network.Streams)
 
 				from := filepath.Join(t.TempDir(), "from")
@@ -233,17 +233,17 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	run := runHalves(t, func(context.Context, hosts.Task) (r hosts.Result, err error) { return r, fails },
 		func(context.Context, hosts.Task) (r hosts.Result, err error) {
 			r.Bytes = moved
-			return r, tcp.ErrCut
+			return r, tcp.ErrConnectionLost
 		})
 	for _, tt := range []struct {
 		fails error
 		moved int64
 		cut   bool
-	}{{tcp.ErrDial, 0, false}, {tcp.ErrNobody, 0, false}, {tcp.ErrCut, 0, true}, {tcp.ErrDial, 0, false}, {tcp.ErrCut, 1, true}, {tcp.ErrDial, 0, true}, {tcp.ErrNobody, 0, true}} {
+	}{{tcp.ErrDial, 0, false}, {tcp.ErrNoPeer, 0, false}, {tcp.ErrConnectionLost, 0, true}, {tcp.ErrDial, 0, false}, {tcp.ErrConnectionLost, 1, true}, {tcp.ErrDial, 0, true}, {tcp.ErrNoPeer, 0, true}} {
 		fails, moved = tt.fails, tt.moved
 		_, err := run()
 		require.ErrorIs(t, err, tt.fails)
-		require.Equal(t, tt.cut, errors.Is(err, tcp.ErrCut), "%v", err)
+		require.Equal(t, tt.cut, errors.Is(err, tcp.ErrConnectionLost), "%v", err)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestRootCause(t *testing.T) {
 	t.Parallel()
 	noSpace := &zfs.Error{Kind: zfs.NoSpace, Op: "receive"}
 	peer := &transfer.PeerError{Text: "no space"}
-	cut := fmt.Errorf("send: %w", tcp.ErrCut)
+	cut := fmt.Errorf("send: %w", tcp.ErrConnectionLost)
 	lost := fmt.Errorf("b: %w", hosts.ErrLost)
 	dial := fmt.Errorf("send: %w", tcp.ErrDial)
 	tampered := fmt.Errorf("receive: %w", tcp.ErrTampered)

@@ -162,7 +162,7 @@ func (c *Conn) closeWrite() error {
 	return c.tcp.CloseWrite()
 }
 
-// SetSilence makes reads fail with ErrCut after d without a frame.
+// SetSilence makes reads fail with ErrConnectionLost after d without a frame.
 func (c *Conn) SetSilence(d time.Duration) { c.silence = d }
 
 // ReadHeader reads the header of the next frame. The caller must call ReadPayload with the same
@@ -183,7 +183,7 @@ func (c *Conn) ReadHeader(b *Block) (Header, error) {
 	if n < HeaderSize {
 		if _, err := c.read(head[n:], HeaderSize-n); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && c.silence > 0 && !c.interrupted.Load() {
-				err = fmt.Errorf("%w: no data from the other host for %s", ErrCut, c.silence)
+				err = fmt.Errorf("%w: no data from the other host for %s", ErrConnectionLost, c.silence)
 			}
 			return Header{}, c.receiveError(err)
 		}
@@ -310,18 +310,18 @@ func (c *Conn) interrupt(keepWrites bool) {
 
 // Errors that callers distinguish with errors.Is.
 var (
-	// ErrCut means that a connection broke, fell silent or ended early. A retry may succeed.
-	ErrCut = errors.New("connection lost")
-	// ErrTruncated is an ErrCut of a connection that was closed properly, but before its
+	// ErrConnectionLost means that a connection broke, fell silent or ended early. A retry may succeed.
+	ErrConnectionLost = errors.New("connection lost")
+	// ErrTruncated is an ErrConnectionLost of a connection that was closed properly, but before its
 	// authenticated end.
-	ErrTruncated = fmt.Errorf("%w: no authenticated end of data", ErrCut)
+	ErrTruncated = fmt.Errorf("%w: no authenticated end of data", ErrConnectionLost)
 	// ErrTampered means that a frame or TLS record does not match its tag, or that no correct
 	// peer sends it. An attacker, broken memory or network hardware changed it.
 	ErrTampered = errors.New("frame was modified in transit")
 	// ErrDial means that a connection could not be made.
 	ErrDial = errors.New("cannot connect")
-	// ErrNobody means that the peer did not connect in time.
-	ErrNobody = errors.New("nobody connected")
+	// ErrNoPeer means that the peer did not connect in time.
+	ErrNoPeer = errors.New("nobody connected")
 )
 
 // FrameError is a failure at one frame of one connection.
@@ -336,15 +336,15 @@ func (e *FrameError) Error() string {
 	return fmt.Sprintf("%s: stream %d, frame %d: %v", e.Op, e.Stream, e.Frame, e.Err)
 }
 
-// Unwrap returns the cause, which matches ErrCut or ErrTampered.
+// Unwrap returns the cause, which matches ErrConnectionLost or ErrTampered.
 func (e *FrameError) Unwrap() error { return e.Err }
 
-// classify wraps an error of a connection in ErrTruncated, ErrTampered or ErrCut.
+// classify wraps an error of a connection in ErrTruncated, ErrTampered or ErrConnectionLost.
 func classify(err error) error {
 	var op *net.OpError
 	var record tls.RecordHeaderError
 	switch {
-	case errors.Is(err, ErrCut), errors.Is(err, ErrTampered):
+	case errors.Is(err, ErrConnectionLost), errors.Is(err, ErrTampered):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ErrTruncated
@@ -354,5 +354,5 @@ func classify(err error) error {
 		// crypto/tls reports alerts this way: one end found an invalid record.
 		return fmt.Errorf("%w: %w", ErrTampered, err)
 	}
-	return fmt.Errorf("%w: %w", ErrCut, err)
+	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
 }

@@ -74,7 +74,7 @@ func TestFramesCross(t *testing.T) {
 			require.ErrorIs(t, b.CheckEnd(account), ErrTampered)
 			_, err = b.ReadFrame(in)
 			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is never an end by itself")
-			require.ErrorIs(t, err, ErrCut)
+			require.ErrorIs(t, err, ErrConnectionLost)
 			// The other direction is still open.
 			require.NoError(t, b.WriteControl(Ack, 0, nil))
 			h, err = a.ReadFrame(in)
@@ -126,7 +126,7 @@ func TestCloseEndsThePeerAtOnce(t *testing.T) {
 			for _, c := range []chan error{read, write} {
 				select {
 				case err := <-c:
-					require.ErrorIs(t, err, ErrCut)
+					require.ErrorIs(t, err, ErrConnectionLost)
 				case <-time.After(testenv.Timeout()):
 					require.Fail(t, "the peer did not notice")
 				}
@@ -162,7 +162,7 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 			require.Equal(t, Abort, h.Kind)
 			require.Equal(t, "disk full", string(in.Payload()))
 			a.Interrupt()
-			require.ErrorIs(t, <-stop, ErrCut)
+			require.ErrorIs(t, <-stop, ErrConnectionLost)
 		})
 	}
 }
@@ -179,7 +179,7 @@ func TestWhatIsInterruptedStaysSo(t *testing.T) {
 			b.Interrupt()
 			require.NoError(t, b.Conns()[0].tcp.SetReadDeadline(time.Time{}))
 			_, err := b.Conns()[0].ReadFrame(NewBlock(MaxPayload, 0))
-			require.ErrorIs(t, err, ErrCut)
+			require.ErrorIs(t, err, ErrConnectionLost)
 		})
 	}
 }
@@ -203,7 +203,7 @@ func TestSilence(t *testing.T) {
 			continue
 		}
 		_, err = b.ReadFrame(in)
-		require.ErrorIs(t, err, ErrCut)
+		require.ErrorIs(t, err, ErrConnectionLost)
 		require.ErrorContains(t, err, "no data from the other host for "+silence.String())
 		return
 	}
@@ -338,7 +338,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.NoError(t, err)
 		err = b.SpliceTo(pipe, h.Payload, new(WaitTimer))
 		require.ErrorIs(t, err, ErrPipe)
-		require.NotErrorIs(t, err, ErrCut)
+		require.NotErrorIs(t, err, ErrConnectionLost)
 	})
 	t.Run("network cut while receiving", func(t *testing.T) {
 		t.Parallel()
@@ -351,7 +351,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.NoError(t, err)
 		time.AfterFunc(20*time.Millisecond, func() { _ = a.tcp.Close() })
 		err = b.SpliceTo(pipe, 1000, new(WaitTimer))
-		require.ErrorIs(t, err, ErrCut)
+		require.ErrorIs(t, err, ErrConnectionLost)
 		require.NotErrorIs(t, err, ErrPipe)
 	})
 	t.Run("network cut while sending", func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 			}
 			return err != nil
 		}, testenv.Timeout(), time.Millisecond)
-		require.ErrorIs(t, err, ErrCut)
+		require.ErrorIs(t, err, ErrConnectionLost)
 		require.NotErrorIs(t, err, ErrPipe)
 	})
 	t.Run("other modes", func(t *testing.T) {

@@ -13,7 +13,7 @@
 // Modes signed and tls authenticate every frame before its bytes are passed on. A changed,
 // dropped, repeated or moved frame is [ErrTampered]. Mode plain guarantees that only for
 // control frames. In every mode, a connection that ends without an authenticated End or Abort
-// frame is [ErrCut]: a bare end of file never means success.
+// frame is [ErrConnectionLost]: a bare end of file never means success.
 //
 // The package moves frames, not streams. Package transfer orders and buffers them, and
 // interprets their bytes. The package never retries a transfer and does not know datasets or

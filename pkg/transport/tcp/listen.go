@@ -136,7 +136,7 @@ func (l *Listener) timeoutError(after time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fault.Failf(dialHint, "%w to %s within %s: %d of %d connections made, %d unauthenticated clients dropped",
-		ErrNobody, l.ticket.Address, after, l.accepted, len(l.conns), l.dropped)
+		ErrNoPeer, l.ticket.Address, after, l.accepted, len(l.conns), l.dropped)
 }
 
 // Ticket returns the dialer's ticket.

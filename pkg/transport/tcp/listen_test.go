@@ -206,7 +206,7 @@ func TestStrangersAreDropped(t *testing.T) {
 			// A duplicate stream ends at its first use.
 			if dup, err := dialStream(ticket, ticket.Address, 0); err == nil {
 				_, err = dup.ReadFrame(NewBlock(100, 0))
-				require.ErrorIs(t, err, ErrCut)
+				require.ErrorIs(t, err, ErrConnectionLost)
 			}
 
 			second, err := dialStream(ticket, ticket.Address, 1)
@@ -401,7 +401,7 @@ func TestListenerEndsWithItsDeadline(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed, Deadline: time.Millisecond})
 	_, err := l.Accept(context.Background())
-	require.ErrorIs(t, err, ErrNobody)
+	require.ErrorIs(t, err, ErrNoPeer)
 	require.ErrorContains(t, err, "0 of 1 connections")
 	require.NotEmpty(t, fault.HintOf(err))
 }
@@ -433,7 +433,7 @@ func TestListenerEndsWithItsContext(t *testing.T) {
 	_, err = net.Dial("tcp", ticket.Address)
 	require.Error(t, err)
 	_, err = half.ReadFrame(NewBlock(100, 0))
-	require.ErrorIs(t, err, ErrCut, "a connection of a link that never was must end")
+	require.ErrorIs(t, err, ErrConnectionLost, "a connection of a link that never was must end")
 	require.NoError(t, l.Close())
 }
 

@@ -94,7 +94,7 @@ func (c *Conn) spliceSome(to int, pipe syscall.RawConn, head []byte, left int) (
 }
 
 // SpliceTo moves the next n bytes of a Data frame's payload to a pipe. full counts the wait for
-// room in the pipe. Errors of the pipe match ErrPipe, all others ErrCut.
+// room in the pipe. Errors of the pipe match ErrPipe, all others ErrConnectionLost.
 func (c *Conn) SpliceTo(pipe syscall.RawConn, n int, full *WaitTimer) error {
 	socket, err := c.tcp.SyscallConn()
 	if err != nil {

@@ -58,6 +58,6 @@ func TestBareWaitsNoLongerThanItsDeadline(t *testing.T) {
 	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: 10 * time.Millisecond}, nil)
 	require.NoError(t, err)
 	_, err = l.Accept(t.Context())
-	require.ErrorIs(t, err, ErrNobody)
+	require.ErrorIs(t, err, ErrNoPeer)
 	require.NoError(t, l.Close())
 }
