@@ -66,7 +66,7 @@ func (at destination) noteExtra() {
 	if !at.req.Recursive {
 		return
 	}
-	var extra, unchosen []string
+	var extra, excluded []string
 	for _, t := range at.state.Target.Datasets {
 		source := at.req.Source + strings.TrimPrefix(t.Name, at.targetRoot)
 		switch d := at.req.ExcludedDatasets[source]; {
@@ -74,11 +74,11 @@ func (at destination) noteExtra() {
 		case d == nil:
 			extra = append(extra, t.Name)
 		case slices.ContainsFunc(t.Snapshots(), func(v zfs.Version) bool { _, ok := d.SnapshotOf(v.GUID); return ok }):
-			unchosen = append(unchosen, t.Name)
+			excluded = append(excluded, t.Name)
 		}
 	}
-	if len(unchosen) > 0 {
-		at.note("unchanged, because their originals are excluded: %s", finding.JoinFirst(unchosen, maxEvidence))
+	if len(excluded) > 0 {
+		at.note("unchanged, because their originals are excluded: %s", finding.JoinFirst(excluded, maxEvidence))
 	}
 	if len(extra) > 0 {
 		at.note("unchanged, because the source lacks these datasets: %s", finding.JoinFirst(extra, maxEvidence))

@@ -68,7 +68,7 @@ var errNoAnswer = fmt.Errorf("no answer within %s", proveTimeout)
 const retryTimeout = time.Hour
 
 // Serve is the watchdog. It reads a freeze.Request, freezes all applications, reports that, and
-// waits for wordTaken. At that word, at the end of its input or at a signal, it thaws all
+// waits for messageTaken. At that message, at the end of its input or at a signal, it thaws all
 // applications concurrently. At the deadline of one application it thaws that one. If a guest
 // agent did not thaw in time, Serve retries after its last message.
 func Serve(in io.Reader, out io.Writer) error { return serve(in, out, thawTimeout) }
