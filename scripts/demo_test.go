@@ -119,7 +119,7 @@ func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	return tree + "/scripts/demo", bin
 }
 
-func TestDemoNeedsRoom(t *testing.T) {
+func TestDemoNeedsSpace(t *testing.T) {
 	t.Parallel()
 	script, bin := copyOfDemo(t, "exit 1", 4000)
 	dir := t.TempDir()
@@ -148,9 +148,9 @@ esac`, 9999)
 	requireNothingLeft(t, dir)
 }
 
-// TestDemoInterruptedWhileItBuildsGuest interrupts the demo and expects the build of the guest
+// TestDemoInterruptedDuringGuestBuild interrupts the demo and expects the build of the guest
 // to end with all its processes.
-func TestDemoInterruptedWhileItBuildsGuest(t *testing.T) {
+func TestDemoInterruptedDuringGuestBuild(t *testing.T) {
 	t.Parallel()
 	needCopy(t)
 	needMemory(t)

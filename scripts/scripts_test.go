@@ -55,9 +55,9 @@ func TestDebianMirror(t *testing.T) {
 	}
 }
 
-// TestWhereContinuousIntegrationRuns expects the tests to run in a new root. If creating a
+// TestContinuousIntegrationRoot expects the tests to run in a new root. If creating a
 // root fails, they must run in the current one.
-func TestWhereContinuousIntegrationRuns(t *testing.T) {
+func TestContinuousIntegrationRoot(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ unshare, says string }{
 		"a new root": {"exec true", "fresh scripts/test"},
@@ -78,9 +78,9 @@ func TestWhereContinuousIntegrationRuns(t *testing.T) {
 	}
 }
 
-// TestABuildOfTheGuestEndsWithItsScript sends a signal only to scripts/guest, and expects the
+// TestGuestBuildEndsOnSignal sends a signal only to scripts/guest, and expects the
 // processes of its build to end.
-func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
+func TestGuestBuildEndsOnSignal(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func vulnerabilities(t *testing.T, database string) string {
 	return ""
 }
 
-func TestNoVulnerabilityIsKnown(t *testing.T) {
+func TestNoKnownVulnerabilities(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not at the quick level: needs a network")
@@ -51,9 +51,9 @@ func TestNoVulnerabilityIsKnown(t *testing.T) {
 	require.Empty(t, vulnerabilities(t, database))
 }
 
-// TestAVulnerabilityIsFound lists a vulnerability for a module of zxfer, and expects the check
+// TestVulnerabilityIsFound lists a vulnerability for a module of zxfer, and expects the check
 // to find it if zxfer contains the code.
-func TestAVulnerabilityIsFound(t *testing.T) {
+func TestVulnerabilityIsFound(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not at the quick level: builds govulncheck")

@@ -287,9 +287,9 @@ func longer(r *rand.Rand, d time.Duration) time.Duration {
 	return d
 }
 
-// TestChaosIsItsSeed generates each round twice and expects equal rounds. All works,
+// TestChaosIsDeterministic generates each round twice and expects equal rounds. All works,
 // directions, wires and faults must occur.
-func TestChaosIsItsSeed(t *testing.T) {
+func TestChaosIsDeterministic(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	for seed := range uint64(2000) {

@@ -82,9 +82,9 @@ func TestDelayLine(t *testing.T) {
 	require.GreaterOrEqual(t, there.Bytes, int64(size))
 }
 
-// TestDelayLineAdmits expects a packet to wait for earlier ones. If the queue is full, the
+// TestDelayLineQueue expects a packet to wait for earlier ones. If the queue is full, the
 // packet is dropped.
-func TestDelayLineAdmits(t *testing.T) {
+func TestDelayLineQueue(t *testing.T) {
 	t.Parallel()
 	w := newLineWay(nil, nil, lineShape{Rate: 8e6, Delay: time.Second, Queue: 1500})
 	now := time.Now()
@@ -112,7 +112,7 @@ func TestDelayLineOnWire(t *testing.T) {
 	require.EqualValues(t, 3*(54+1448)+55, onWire(p))
 }
 
-func TestDelayLineFails(t *testing.T) {
+func TestDelayLineErrors(t *testing.T) {
 	t.Parallel()
 	require.ErrorIs(t, inNetns("zxline-nosuch", func() error { return nil }), os.ErrNotExist)
 	_, err := openTun("a-name-of-more-than-15-bytes")

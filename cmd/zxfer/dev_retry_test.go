@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestDevRetriesIntoItsImage interrupts a copy to a new image file and expects the rest to be
+// TestDevResumesImage interrupts a copy to a new image file and expects the rest to be
 // resumed. If the agent was killed, the same command resumes the copy. Otherwise, the next
 // command does.
-func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
+func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
 	m := buildMetered(t)
 	const size = 48 << 20
 	for name, agent := range map[string]bool{"the agent is killed": true, "zxfer is killed": false} {

@@ -22,9 +22,9 @@ exit 1
 	return "sh " + file
 }
 
-// TestOtherHostsDoNotSteerTheTerminal expects no control characters of a remote host in
+// TestRemoteTextIsEscaped expects no control characters of a remote host in
 // zxfer's output.
-func TestOtherHostsDoNotSteerTheTerminal(t *testing.T) {
+func TestRemoteTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "jobs.toml")
 	require.NoError(t, os.WriteFile(config, []byte(`[[job]]

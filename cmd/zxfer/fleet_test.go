@@ -128,9 +128,9 @@ func TestFleetDashboard(t *testing.T) {
 	}
 }
 
-// TestFleetAsksForMetricsThatThereAre expects the rules, their tests and the dashboard to use
+// TestFleetMetricsExist expects the rules, their tests and the dashboard to use
 // exactly the metrics that zxfer writes.
-func TestFleetAsksForMetricsThatThereAre(t *testing.T) {
+func TestFleetMetricsExist(t *testing.T) {
 	t.Parallel()
 	text, err := runner.Metrics(&replicate.File{}, t.TempDir(), time.Now())
 	require.NoError(t, err)

@@ -23,9 +23,9 @@ type form struct {
 	}
 }
 
-// TestIssueFormsAskForWhatZxferTells expects valid issue forms. They must ask for facts, and
+// TestIssueFormsRequestFacts expects valid issue forms. They must ask for facts, and
 // zxfer must accept their commands.
-func TestIssueFormsAskForWhatZxferTells(t *testing.T) {
+func TestIssueFormsRequestFacts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "..", ".github", "ISSUE_TEMPLATE", "*.yml"))
 	require.NoError(t, err)

@@ -11,10 +11,10 @@ import (
 	"zxfer/pkg/endpoint"
 )
 
-// TestHealKnowsTheJobsOfANamedCopy names a copy and expects zxfer to find its job in the job
+// TestHealFindsJobOfCopy names a copy and expects zxfer to find its job in the job
 // file, since that job must not run at the same time. An unreadable job file is not an error
 // here.
-func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
+func TestHealFindsJobOfCopy(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "my jobs.toml")
 	request := func(named bool, args ...string) (*healOptions, error) {

@@ -19,9 +19,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestTextsNameOptionsNotFlags expects texts in pkg to name an option as {{ID}}, not as a
+// TestMessagesUseOptionPlaceholders expects texts in pkg to name an option as {{ID}}, not as a
 // flag, because the reader may have set it in a job file. Commands to paste may contain flags.
-func TestTextsNameOptionsNotFlags(t *testing.T) {
+func TestMessagesUseOptionPlaceholders(t *testing.T) {
 	t.Parallel()
 	flags, short := map[string]bool{}, ""
 	root := newRoot(&app{})

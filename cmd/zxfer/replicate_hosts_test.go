@@ -237,9 +237,9 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	require.NotContains(t, string(shell), "uid=")
 }
 
-// TestAHundredHosts collects the status of 100 hosts in one run, or of 25 below the long
+// TestHundredHosts collects the status of 100 hosts in one run, or of 25 below the long
 // level. It expects a response from each host.
-func TestAHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both processors busy
+func TestHundredHosts(t *testing.T) { //nolint:paralleltest // it keeps both processors busy
 	m := newManyHosts(t)
 	m.host("web1", "127.0.0.11", strings.ReplaceAll(manyJobs, "web[1-3]", "web[1-100]"), "")
 	m.ran("web1", "home", outcome.Done, time.Now())

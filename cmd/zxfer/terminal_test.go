@@ -46,9 +46,9 @@ func shows(t *testing.T, shown fmt.Stringer, pattern string) {
 	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, testenv.Timeout(), 50*time.Millisecond, "%s\n%q", pattern, shown)
 }
 
-// TestOnATerminal copies a file with output to a terminal. It expects a progress bar with rate
+// TestTerminalProgress copies a file with output to a terminal. It expects a progress bar with rate
 // and ETA and one line for a signal, and no progress output afterwards.
-func TestOnATerminal(t *testing.T) {
+func TestTerminalProgress(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not at the quick level: copies for four seconds")
 	}

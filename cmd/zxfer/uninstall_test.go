@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUninstallAsksFirst(t *testing.T) {
+func TestUninstallAsksForConfirmation(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	build := filepath.Join(home, ".cache", "zxfer", strings.Repeat("0a", 32))
@@ -66,9 +66,9 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
-// TestUninstallFindsEveryLine generates lines with authorize. It expects grep and sed to find
+// TestUninstallFindsAuthorizedKeys generates lines with authorize. It expects grep and sed to find
 // every line with uninstall's pattern.
-func TestUninstallFindsEveryLine(t *testing.T) {
+func TestUninstallFindsAuthorizedKeys(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "k.pub")
 	require.NoError(t, os.WriteFile(key, []byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJzIWGUHW9SkPmHbLNTLfBwJ7LRxYmHzvh3Wzzz1l7r6 me\n"), 0o600))
@@ -97,9 +97,9 @@ func TestUninstallFindsEveryLine(t *testing.T) {
 	require.Equal(t, strings.Join(others, ""), string(left))
 }
 
-// TestUninstallNamesUnits expects uninstall to find leftover units of a removed package, and
+// TestUninstallListsUnits expects uninstall to find leftover units of a removed package, and
 // to print a command that removes them.
-func TestUninstallNamesUnits(t *testing.T) {
+func TestUninstallListsUnits(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	for name, script := range map[string]string{

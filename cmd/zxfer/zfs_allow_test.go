@@ -18,10 +18,10 @@ func asBackup(t *testing.T, argv ...string) ending {
 	return startAs(t, nil, "setpriv", argv...).wait(t)
 }
 
-// TestZFSPrintedPermissionsAreEnough runs the commands of doctor --print-allow, and expects
+// TestZFSPrintedPermissionsSuffice runs the commands of doctor --print-allow, and expects
 // full and incremental sends, plain and raw, to succeed as an ordinary user. If ZFS has
 // receive:append, this user cannot destroy data of the copy.
-func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
+func TestZFSPrintedPermissionsSuffice(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsVersion, err := os.ReadFile("/sys/module/zfs/version")
@@ -69,9 +69,9 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// TestZFSPrintedPermissionsAreEnoughForAKey sends raw streams with an append-only key of an
+// TestZFSPrintedPermissionsSufficeForKey sends raw streams with an append-only key of an
 // ordinary user. The incremental send succeeds only after all printed commands.
-func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
+func TestZFSPrintedPermissionsSufficeForKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	device, err := os.Stat("/dev/zfs")

@@ -232,10 +232,10 @@ func sizeOf(t *testing.T, name string) int64 {
 	return n
 }
 
-// TestDevKeepsNoFormerUse copies onto the start of a former pool member, which has two of
+// TestDevWarnsOfOldLabels copies onto the start of a former pool member, which has two of
 // its labels at its end. zxfer warns of these labels and prints the command that removes
 // them.
-func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevWarnsOfOldLabels(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	src, dst := devicetest.Loop(t, 32<<20, 512), devicetest.Loop(t, 96<<20, 512)
 	noise(t, src, 0, 32<<20)
@@ -290,10 +290,10 @@ func (p *process) noted(t *testing.T) {
 	require.True(t, noted(), "the copy ended before")
 }
 
-// TestDevSurvivesKill kills either end at random moments and expects an identical copy.
+// TestDevResumesAfterKill kills either end at random moments and expects an identical copy.
 // zxfer resumes by itself if the remote end died, otherwise the same command resumes. Only
 // the rest is sent.
-func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevResumesAfterKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 48 << 20
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
@@ -344,9 +344,9 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	nothingLeft(t)
 }
 
-// TestDevSurvivesCuts resets the connection, and expects zxfer to retry by itself and to
+// TestDevResumesAfterReset resets the connection, and expects zxfer to retry by itself and to
 // send only the rest.
-func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevResumesAfterReset(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 64 << 20
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)

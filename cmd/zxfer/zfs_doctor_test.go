@@ -116,9 +116,9 @@ func TestZFSDoctorMeasures(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// TestZFSDoctorFindsWhatIsWrong sets up common problems, and expects doctor to find them
+// TestZFSDoctorFindsProblems sets up common problems, and expects doctor to find them
 // before a transfer.
-func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
+func TestZFSDoctorFindsProblems(t *testing.T) {
 	lab(t)
 	t.Run("key not loaded", func(t *testing.T) {
 		src, _ := dataset(t)
@@ -182,8 +182,8 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 	})
 }
 
-// TestZFSDoctorLeavesNothing interrupts doctor at random moments and expects no leftovers.
-func TestZFSDoctorLeavesNothing(t *testing.T) {
+// TestZFSDoctorCleansUpAfterInterrupt interrupts doctor at random moments and expects no leftovers.
+func TestZFSDoctorCleansUpAfterInterrupt(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)

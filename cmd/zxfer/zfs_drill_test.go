@@ -200,9 +200,9 @@ func TestZFSDrillEncrypted(t *testing.T) {
 	require.Empty(t, clones(t))
 }
 
-// TestZFSDrillVolumeEncryptedThere drills a volume that is encrypted only in the copy. The drill reads
+// TestZFSDrillVolumeEncryptedOnTarget drills a volume that is encrypted only in the copy. The drill reads
 // it with the key of the job file, and unloads the key.
-func TestZFSDrillVolumeEncryptedThere(t *testing.T) {
+func TestZFSDrillVolumeEncryptedOnTarget(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, dst)

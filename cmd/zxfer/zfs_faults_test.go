@@ -262,9 +262,9 @@ func TestZFSUnusableToken(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// TestZFSStrangers connects clients that do not know the session's secret. The listener
+// TestZFSUnauthenticatedClients connects clients that do not know the session's secret. The listener
 // drops them and completes the transfer.
-func TestZFSStrangers(t *testing.T) {
+func TestZFSUnauthenticatedClients(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)

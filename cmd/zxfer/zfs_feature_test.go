@@ -99,10 +99,10 @@ func TestZFSPoolFeatures(t *testing.T) {
 	}
 }
 
-// TestZFSValues expects zxfer to refuse, before anything changes, exactly those property
+// TestZFSPropertyValues expects zxfer to refuse, before anything changes, exactly those property
 // values that ZFS refuses. It sends with two values that zfs.CheckValue refuses, and with
 // each value that only a plan refuses.
-func TestZFSValues(t *testing.T) {
+func TestZFSPropertyValues(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)

@@ -111,9 +111,9 @@ source = %q
 
 const fleetTextfiles = "/var/lib/prometheus/node-exporter" // the default on Debian
 
-// TestZFSFleetWatched runs a job and a drill. It expects the alert rules and the dashboard
+// TestZFSFleetMonitoring runs a job and a drill. It expects the alert rules and the dashboard
 // to find their metrics in Prometheus.
-func TestZFSFleetWatched(t *testing.T) {
+func TestZFSFleetMonitoring(t *testing.T) {
 	tools := fleetTools(t)
 	lab(t)
 	src, dst := dataset(t)

@@ -111,10 +111,10 @@ snapshots = { take = "s-%%Y%%m%%dT%%H%%M%%SZ" }
 retention = { last = 9 }
 `
 
-// TestZFSFreezeMachine freezes a filesystem on a volume through a real guest agent, and
+// TestZFSFreezeGuestAgent freezes a filesystem on a volume through a real guest agent, and
 // expects no writes during the freeze and a snapshot that needs no recovery. If the run or
 // its watchdog is killed, the filesystem is thawed.
-func TestZFSFreezeMachine(t *testing.T) {
+func TestZFSFreezeGuestAgent(t *testing.T) {
 	a := newApplications(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
@@ -200,9 +200,9 @@ func TestZFSFreezeMachine(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestZFSFreezeElsewhere pulls from beta, and expects the agent to freeze the applications
+// TestZFSFreezeRemoteHost pulls from beta, and expects the agent to freeze the applications
 // there. A restricted key may not freeze applications.
-func TestZFSFreezeElsewhere(t *testing.T) {
+func TestZFSFreezeRemoteHost(t *testing.T) {
 	rsh, _ := restricted(t, "--allow", "send="+betaPool, "--append-only")
 	dst, src := dataset(t) // the source is on beta
 	zfsCmd(t, "create", src)

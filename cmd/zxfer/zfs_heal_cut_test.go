@@ -20,9 +20,9 @@ func versions(t *testing.T, datasets ...string) string {
 	return zfsCmd(t, append([]string{"list", "-H", "-r", "-t", "all", "-o", "name,guid,userrefs,clones,inconsistent,receive_resume_token,readonly"}, datasets...)...)
 }
 
-// TestZFSHealCut kills each process of a heal and resets its connection while the good
+// TestZFSHealInterrupted kills each process of a heal and resets its connection while the good
 // blocks arrive. The same command completes the heal and leaves nothing behind.
-func TestZFSHealCut(t *testing.T) {
+func TestZFSHealInterrupted(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
 	s := newSick(t, "zxcut")

@@ -86,9 +86,9 @@ func TestZFSHealMetadata(t *testing.T) {
 	require.Contains(t, o.stdout, "no known errors")
 }
 
-// TestZFSHealOfWhatIsGone destroys a damaged dataset and a damaged snapshot after the
+// TestZFSHealDestroyedDatasets destroys a damaged dataset and a damaged snapshot after the
 // scrub, and expects two more scrubs to clear their errors.
-func TestZFSHealOfWhatIsGone(t *testing.T) {
+func TestZFSHealDestroyedDatasets(t *testing.T) {
 	lab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
@@ -121,9 +121,9 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
 }
 
-// TestZFSHealFromADamagedCopy heals from a copy that is also damaged. Files that the copy
+// TestZFSHealFromDamagedCopy heals from a copy that is also damaged. Files that the copy
 // can deliver are healed, and the others are reported.
-func TestZFSHealFromADamagedCopy(t *testing.T) {
+func TestZFSHealFromDamagedCopy(t *testing.T) {
 	healLab(t)
 	a, b := newSick(t, "zxboth"), newSick(t, "zxbothcopy")
 	src, dst := a.pool+"/ds", b.pool+"/ds"
@@ -163,9 +163,9 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	require.NotZero(t, zxfer(t, "restore", "--files", "/both", dst+"@b", found).code)
 }
 
-// TestZFSHealFull heals with a full copy and then with a full pool, and expects both
+// TestZFSHealFullPool heals with a full copy and then with a full pool, and expects both
 // failures to leave nothing behind.
-func TestZFSHealFull(t *testing.T) {
+func TestZFSHealFullPool(t *testing.T) {
 	healLab(t)
 	a, b := newSickOf(t, "zxfull", 96<<20), newSickOf(t, "zxfullcopy", 96<<20)
 	src, dst := a.pool+"/ds", b.pool+"/ds"
@@ -208,9 +208,9 @@ func TestZFSHealFull(t *testing.T) {
 	require.Equal(t, had, versions(t, src, dst))
 }
 
-// TestZFSHealMounted heals datasets that are mounted in different ways or not at all, and
+// TestZFSHealKeepsMounts heals datasets that are mounted in different ways or not at all, and
 // expects their mounts to be unchanged.
-func TestZFSHealMounted(t *testing.T) {
+func TestZFSHealKeepsMounts(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
@@ -250,9 +250,9 @@ func TestZFSHealMounted(t *testing.T) {
 	}
 }
 
-// TestZFSHealScrubs starts, pauses or cancels the scrub from outside, and expects the
+// TestZFSHealInterruptedScrub starts, pauses or cancels the scrub from outside, and expects the
 // outcome "unknown". The printed commands lead to a complete heal.
-func TestZFSHealScrubs(t *testing.T) {
+func TestZFSHealInterruptedScrub(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
 	s := newSick(t, "zxscrubs")

@@ -16,10 +16,10 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestZFSHealByAnIncrement damages files that are newer than @a, and expects an incremental
+// TestZFSHealIncremental damages files that are newer than @a, and expects an incremental
 // send since @a to heal them. The list of errors does not name the snapshots that share the
 // damage.
-func TestZFSHealByAnIncrement(t *testing.T) {
+func TestZFSHealIncremental(t *testing.T) {
 	lab(t)
 	if oldKernel(t) {
 		t.Skip("needs OpenZFS 2.2")

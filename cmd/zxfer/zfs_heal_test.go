@@ -17,7 +17,7 @@ import (
 	"zxfer/pkg/job"
 )
 
-// healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealACopy
+// healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealCopy
 // checks the refusal of older versions.
 func healLab(t *testing.T) {
 	t.Helper()
@@ -205,9 +205,9 @@ func TestZFSHeal(t *testing.T) {
 	mustZxfer(t, "send", plain, "beta:"+dst+"/plain")
 }
 
-// TestZFSHealACopy heals a copy from its source with a job file. ZFS does not list damage
+// TestZFSHealCopy heals a copy from its source with a job file. ZFS does not list damage
 // that only an older snapshot has, so the heal must not report success.
-func TestZFSHealACopy(t *testing.T) {
+func TestZFSHealCopy(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
 	s := newSick(t, "zxcopy")

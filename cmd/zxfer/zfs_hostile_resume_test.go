@@ -52,9 +52,9 @@ func (p *prey) sufferRaw() {
 	encrypted.suffer("raw", "a", p.chosen(p.forger().AgainstRaw()), encrypted.remove)
 }
 
-// TestHostileReadsNothing uses a key that may send to a dataset and fetch it back. The key
+// TestHostileClientCannotRead uses a key that may send to a dataset and fetch it back. The key
 // must not permit reading other datasets.
-func TestHostileReadsNothing(t *testing.T) {
+func TestHostileClientCannotRead(t *testing.T) {
 	lab(t)
 	p := newPrey(t, routes()[0]).over(t, routes()[0])
 	rsh, _ := restricted(t, "--allow", "receive="+p.target, "--allow", "send="+p.target, "--append-only")
@@ -89,9 +89,9 @@ func TestHostileTokens(t *testing.T) {
 	require.Empty(t, changes(before, tree(t)))
 }
 
-// TestHostileSparesHonestUse checks that the defences against hostile streams do not affect
+// TestHostileChecksAcceptHonestTransfers checks that the defences against hostile streams do not affect
 // honest transfers.
-func TestHostileSparesHonestUse(t *testing.T) {
+func TestHostileChecksAcceptHonestTransfers(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)

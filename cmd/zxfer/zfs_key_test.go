@@ -56,9 +56,9 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	require.NotContains(t, o.stderr, "this stream")
 }
 
-// TestZFSTargetJoinsItsRoot sends to a copy that inherits its key from the copy of its
+// TestZFSTargetInheritsKey sends to a copy that inherits its key from the copy of its
 // source's encryption root. The send succeeds unless this root has a different key.
-func TestZFSTargetJoinsItsRoot(t *testing.T) {
+func TestZFSTargetInheritsKey(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
 		t.Run(format, func(t *testing.T) {
@@ -97,10 +97,10 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 	}
 }
 
-// TestZFSKeysOfAPackage sends to a tree that zfs receive created from a stream package (zfs
+// TestZFSStreamPackageKeys sends to a tree that zfs receive created from a stream package (zfs
 // send -R -w). If the source's key changes, zxfer refuses to send a part of the tree, and
 // sends the whole tree.
-func TestZFSKeysOfAPackage(t *testing.T) {
+func TestZFSStreamPackageKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)

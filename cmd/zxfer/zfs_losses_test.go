@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/job"
 )
 
-// TestZFSLossyLine sends over a link that loses packets. The sender switches to bbr, unless
+// TestZFSLossyLink sends over a link that loses packets. The sender switches to bbr, unless
 // the command line selects an algorithm.
-func TestZFSLossyLine(t *testing.T) {
+func TestZFSLossyLink(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)

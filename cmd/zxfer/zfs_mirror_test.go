@@ -220,9 +220,9 @@ transfer = { rsh = %q }
 	require.Equal(t, left, strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst)))
 }
 
-// TestZFSMirrorByAUser runs the commands that check prints for an ordinary user, and
+// TestZFSMirrorAsUser runs the commands that check prints for an ordinary user, and
 // expects them to suffice for on_divergence = "rotate" and for a mirror.
-func TestZFSMirrorByAUser(t *testing.T) {
+func TestZFSMirrorAsUser(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	device, err := os.Stat("/dev/zfs")

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZFSReplicateAlone imports a sanoid policy without transfers as a job without a
+// TestZFSReplicateWithoutTarget imports a sanoid policy without transfers as a job without a
 // target. The job takes snapshots on schedule, applies its retention policy, and keeps
 // snapshots that others took or hold.
-func TestZFSReplicateAlone(t *testing.T) {
+func TestZFSReplicateWithoutTarget(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZFSReplicateChoice pulls, and selects datasets and snapshots by an inherited
+// TestZFSReplicateSelection pulls, and selects datasets and snapshots by an inherited
 // property, by name, by count and by age, for each target separately. A deleted copy is
 // sent again only on request.
-func TestZFSReplicateChoice(t *testing.T) {
+func TestZFSReplicateSelection(t *testing.T) {
 	lab(t)
 	dst, src := dataset(t) // the source is on beta
 	for _, d := range []string{src, src + "/a", src + "/a/sub", src + "/a/tmp1", src + "/b"} {

@@ -27,10 +27,10 @@ func datasetRecord(r *statedir.Run, source string) *outcome.Dataset {
 	return nil
 }
 
-// TestZFSReplicateExplains causes a different conflict in each of several datasets. It
+// TestZFSReplicateExplainsConflicts causes a different conflict in each of several datasets. It
 // expects a run to explain each with a hint, to change none of them and to send the others,
 // and a run after all hints to succeed.
-func TestZFSReplicateExplains(t *testing.T) {
+func TestZFSReplicateExplainsConflicts(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)

@@ -72,11 +72,11 @@ func TestZFSReplicateImport(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestZFSReplicateImportKeepsWhatSanoidKeeps expects the first run after an import to keep
+// TestZFSReplicateImportKeepsSanoidSnapshots expects the first run after an import to keep
 // every snapshot that sanoid keeps, on dates on which calendar periods differ from
 // sanoid's. Below the long level it skips the monthly case, because the defaults also keep
 // monthly snapshots.
-func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
+func TestZFSReplicateImportKeepsSanoidSnapshots(t *testing.T) {
 	lab(t)
 	if _, err := exec.LookPath("sanoid"); err != nil {
 		t.Skipf("sanoid is not installed: %v", err)

@@ -44,9 +44,9 @@ func tellsWhatChanged() bool {
 	return exec.Command("zfs", "get", "-H", "snapshots_changed", alphaPool).Run() == nil
 }
 
-// TestZFSReplicateSettled expects a run with nothing to do to list no snapshots on either
+// TestZFSReplicateUnchanged expects a run with nothing to do to list no snapshots on either
 // side. If one dataset has changed, a run lists only that dataset's snapshots.
-func TestZFSReplicateSettled(t *testing.T) {
+func TestZFSReplicateUnchanged(t *testing.T) {
 	lab(t)
 	if !tellsWhatChanged() {
 		t.Skip("OpenZFS before 2.2 does not say when snapshots changed")

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZFSReplicateShows expects a run on a terminal to show each transfer with the name of
+// TestZFSReplicateProgress expects a run on a terminal to show each transfer with the name of
 // its target, and a total. Without a terminal, the run prints only its result.
-func TestZFSReplicateShows(t *testing.T) {
+func TestZFSReplicateProgress(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	for _, d := range []string{src, src + "/a", src + "/b"} {

@@ -33,9 +33,9 @@ func small(t *testing.T, name string, mebibytes int) {
 	})
 }
 
-// TestZFSRestoreIntoAFullPool restores into a pool that becomes full. Restored snapshots and other
+// TestZFSRestoreIntoFullPool restores into a pool that becomes full. Restored snapshots and other
 // datasets keep their data, and the same command completes the restore when there is room.
-func TestZFSRestoreIntoAFullPool(t *testing.T) {
+func TestZFSRestoreIntoFullPool(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -85,10 +85,10 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	sameFiles(t, src, "tight/back")
 }
 
-// TestZFSRestoreKilledInTheEnd kills a restore before or after an operation of its last
+// TestZFSRestoreKilledInLastStage kills a restore before or after an operation of its last
 // stage, and expects the same command to complete it with the same result. It does so at
 // each operation at the long level, otherwise at every fifth.
-func TestZFSRestoreKilledInTheEnd(t *testing.T) {
+func TestZFSRestoreKilledInLastStage(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -220,9 +220,9 @@ func partition(t *testing.T, device string, op int32) {
 	require.Zero(t, errno)
 }
 
-// TestZFSRestoreOverAVolumeInUse restores over a volume while a process has it or a
+// TestZFSRestoreOverVolumeInUse restores over a volume while a process has it or a
 // partition of it open. The restore refuses, changes nothing and names the process.
-func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
+func TestZFSRestoreOverVolumeInUse(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	devices := func() []string {
@@ -284,9 +284,9 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 	require.Equal(t, guids(t, dst), guids(t, src))
 }
 
-// TestZFSRestoreBesideItsJob runs the job of a dataset during its restore. The job does not change it,
+// TestZFSRestoreDuringJobRun runs the job of a dataset during its restore. The job does not change it,
 // reports why, and continues with incremental sends after the restore.
-func TestZFSRestoreBesideItsJob(t *testing.T) {
+func TestZFSRestoreDuringJobRun(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -319,9 +319,9 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	require.Greater(t, len(guids(t, src)), len(want))
 }
 
-// TestZFSRestoreWithoutItsPool restores into a pool that is not imported, and into a
+// TestZFSRestoreUnavailablePool restores into a pool that is not imported, and into a
 // suspended one. The error names the cause, and nothing hangs.
-func TestZFSRestoreWithoutItsPool(t *testing.T) {
+func TestZFSRestoreUnavailablePool(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -357,9 +357,9 @@ func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	sameFiles(t, src, "sick/back")
 }
 
-// TestZFSRestoreFilesWithOneKey reads files in two processes with one key. The first process to end or
+// TestZFSRestoreFilesShareKey reads files in two processes with one key. The first process to end or
 // to be killed leaves the key loaded for the other, which unloads it.
-func TestZFSRestoreFilesWithOneKey(t *testing.T) {
+func TestZFSRestoreFilesShareKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)

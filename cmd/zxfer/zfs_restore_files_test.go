@@ -114,10 +114,10 @@ func TestZFSRestoreFiles(t *testing.T) {
 	zfsCmd(t, "destroy", dst+"@one") // no hold is left
 }
 
-// TestZFSRestoreFilesOfWhatIsEncrypted reads files with a key file, which it needs if the
+// TestZFSRestoreFilesEncrypted reads files with a key file, which it needs if the
 // key is not loaded. If the reader is killed, nothing remains mounted, and its agent
 // unloads the key.
-func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
+func TestZFSRestoreFilesEncrypted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
@@ -155,9 +155,9 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestRestrictedKeysReadFilesOfWhatTheyMaySend reads files of an unencrypted dataset with a
+// TestRestrictedKeyReadsGrantedFiles reads files of an unencrypted dataset with a
 // key that may send it. The key may not write files to its host, nor use a key file there.
-func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
+func TestRestrictedKeyReadsGrantedFiles(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -176,9 +176,9 @@ func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	t.Log(o)
 }
 
-// TestZFSRestoreFilesOfADamagedCopy expects a restore to name the damaged files and to
+// TestZFSRestoreFilesDamagedCopy expects a restore to name the damaged files and to
 // restore all others.
-func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
+func TestZFSRestoreFilesDamagedCopy(t *testing.T) {
 	lab(t)
 	dir := t.TempDir()
 	disk, pool := dir+"/disk", "zxdamaged"

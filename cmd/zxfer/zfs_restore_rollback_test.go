@@ -122,9 +122,9 @@ func TestZFSRestoreRollback(t *testing.T) {
 	sameFiles(t, src, dst)
 }
 
-// TestZFSRestoreRollbackByHand runs the equivalent commands that -n prints, and expects the
+// TestZFSRestoreRollbackCommands runs the equivalent commands that -n prints, and expects the
 // same result.
-func TestZFSRestoreRollbackByHand(t *testing.T) {
+func TestZFSRestoreRollbackCommands(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -214,8 +214,8 @@ exit $code
 	}
 }
 
-// TestZFSRestoreRollbackOfAVolume restores a volume with --rollback.
-func TestZFSRestoreRollbackOfAVolume(t *testing.T) {
+// TestZFSRestoreRollbackVolume restores a volume with --rollback.
+func TestZFSRestoreRollbackVolume(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-V", "8m", src)

@@ -188,10 +188,10 @@ func TestZFSRestoreTree(t *testing.T) {
 	run(t, "cmp", mountpoint(t, was+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
 }
 
-// TestZFSRestoreUnprovedKeys restores a tree with a raw key as one encryption root, and
+// TestZFSRestoreTreeRawKey restores a tree with a raw key as one encryption root, and
 // expects the printed commands to open all of it. If the copy has two encryption roots, the
 // printed commands also join them.
-func TestZFSRestoreUnprovedKeys(t *testing.T) {
+func TestZFSRestoreTreeRawKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
@@ -255,9 +255,9 @@ func TestZFSRestoreAt(t *testing.T) {
 	cleanUp(src + "-one")
 }
 
-// TestZFSRestoreOver restores over an existing dataset, also a mounted one that programs read. It
+// TestZFSRestoreOverExisting restores over an existing dataset, also a mounted one that programs read. It
 // destroys newer data only with --rollback, and -n lists this data.
-func TestZFSRestoreOver(t *testing.T) {
+func TestZFSRestoreOverExisting(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -319,9 +319,9 @@ func TestZFSRestoreOver(t *testing.T) {
 	require.Contains(t, o.stderr, "zfs rename "+src+" "+src+"-old")
 }
 
-// TestZFSSendOverWhatIsRead sends with --rollback to a copy that is mounted and read all
+// TestZFSSendRollbackWhileRead sends with --rollback to a copy that is mounted and read all
 // the time. Each new access time is a change.
-func TestZFSSendOverWhatIsRead(t *testing.T) {
+func TestZFSSendRollbackWhileRead(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -343,9 +343,9 @@ func TestZFSSendOverWhatIsRead(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// TestZFSRestoreGoesOn interrupts a restore, lets it run out of space, and reverts its last
+// TestZFSRestoreResumes interrupts a restore, lets it run out of space, and reverts its last
 // stage. The same command completes it.
-func TestZFSRestoreGoesOn(t *testing.T) {
+func TestZFSRestoreResumes(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)

@@ -180,9 +180,9 @@ func TestRestrictedAgentHostile(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestRestrictedAgentServes uses the granted operations. The command is the bootstrap
+// TestRestrictedAgentServesGrants uses the granted operations. The command is the bootstrap
 // script, which sshd ignores.
-func TestRestrictedAgentServes(t *testing.T) {
+func TestRestrictedAgentServesGrants(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)
@@ -352,10 +352,10 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	sameFiles(t, enc+"/child", copied+"/open")
 }
 
-// TestRestrictedAgentDigestsOfWhatItReceived verifies sends with a key that may only
+// TestRestrictedAgentVerify verifies sends with a key that may only
 // receive, also if the target encrypts the data. The key gets no digest of the decrypted
 // contents of a raw copy.
-func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
+func TestRestrictedAgentVerify(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	key := t.TempDir() + "/key"
@@ -376,10 +376,10 @@ func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+target+"/raw", all)
 }
 
-// TestRestrictedAgentKeepsTheKey sends from a compromised source that changed its key.
+// TestRestrictedAgentKeepsKey sends from a compromised source that changed its key.
 // Without the grant receive-rekey, the copy keeps the key that opens its data
 // (openzfs#12614).
-func TestRestrictedAgentKeepsTheKey(t *testing.T) {
+func TestRestrictedAgentKeepsKey(t *testing.T) {
 	lab(t)
 	source, vault := dataset(t)
 	dir := t.TempDir()
@@ -409,10 +409,10 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, target).Run())
 }
 
-// TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy resumes an incremental send of a source
+// TestRestrictedAgentKeepsKeyOnResume resumes an incremental send of a source
 // that changed its key, with a snapshot with the new key as its origin. Older ZFS ignores
 // this origin, so the agent must protect the target's key.
-func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
+func TestRestrictedAgentKeepsKeyOnResume(t *testing.T) {
 	lab(t)
 	_, base := dataset(t)
 	source, vault := base+"/source", base+"/vault"

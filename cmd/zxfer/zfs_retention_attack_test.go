@@ -33,10 +33,10 @@ func clockIsOurs(t *testing.T) {
 	t.Cleanup(func() { setClock(t, began.Round(0).Add(time.Since(began))) })
 }
 
-// TestZFSRetentionOutlivesASender sends snapshots with false dates with an append-only key,
+// TestZFSRetentionWithForgedDates sends snapshots with false dates with an append-only key,
 // and expects the target's job to keep all 30 good snapshots. pkg/replicate tests other
 // histories.
-func TestZFSRetentionOutlivesASender(t *testing.T) {
+func TestZFSRetentionWithForgedDates(t *testing.T) {
 	lab(t)
 	clockIsOurs(t)
 	source, target := dataset(t)

@@ -38,10 +38,10 @@ func changedKey(t *testing.T, root, passphrase string) (keyFile string) {
 	return keyFile
 }
 
-// TestZFSTreeKeepsItsKey sends a tree with one encryption root, later children and
+// TestZFSTreeKeepsKey sends a tree with one encryption root, later children and
 // increments, and expects the same roots in the copy. A new passphrase arrives with the
 // next increments. Datasets without increments keep the former one.
-func TestZFSTreeKeepsItsKey(t *testing.T) {
+func TestZFSTreeKeepsKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := sealed(t, src, "correct horse battery")
@@ -112,10 +112,10 @@ func TestZFSTreeKeepsItsKey(t *testing.T) {
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
 }
 
-// TestZFSTreeKeepsItsKeyRestricted sends a tree with a restricted key, and expects one
+// TestZFSTreeKeepsKeyRestricted sends a tree with a restricted key, and expects one
 // encryption root, although the key may not replace keys. The key may not change the
 // encryption roots of other datasets.
-func TestZFSTreeKeepsItsKeyRestricted(t *testing.T) {
+func TestZFSTreeKeepsKeyRestricted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := sealed(t, src, "correct horse battery")
@@ -154,9 +154,9 @@ func TestZFSTreeKeepsItsKeyRestricted(t *testing.T) {
 	opens(t, in, in+"/a", key)
 }
 
-// TestZFSReplicateKeepsATreesKey does the same with a job. It also covers new data in only
+// TestZFSReplicateKeepsTreeKey does the same with a job. It also covers new data in only
 // one child, and a new key of a dataset that the job no longer sends.
-func TestZFSReplicateKeepsATreesKey(t *testing.T) {
+func TestZFSReplicateKeepsTreeKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := sealed(t, src, "correct horse battery")
@@ -193,10 +193,10 @@ func TestZFSReplicateKeepsATreesKey(t *testing.T) {
 	opens(t, dst+"/gone", dst+"/gone", key)
 }
 
-// TestZFSTreeKeepsAKeyThatZFSDoesNotShow does the same with a raw key, for which zxfer
+// TestZFSTreeKeepsRawKey does the same with a raw key, for which zxfer
 // relies on the source. Only the streams show that the key changed, so datasets that
 // inherit it become roots first.
-func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
+func TestZFSTreeKeepsRawKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
@@ -244,9 +244,9 @@ func TestZFSTreeKeepsAKeyThatZFSDoesNotShow(t *testing.T) {
 	opens(t, in+"/a/b", in+"/a/b", other)
 }
 
-// TestZFSPartOfATreeKeepsItsKey sends part of a tree, without the encryption root above it.
+// TestZFSTreePartKeepsKey sends part of a tree, without the encryption root above it.
 // It expects the copy to have one encryption root.
-func TestZFSPartOfATreeKeepsItsKey(t *testing.T) {
+func TestZFSTreePartKeepsKey(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
 		t.Run(format, func(t *testing.T) {

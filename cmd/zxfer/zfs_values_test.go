@@ -17,9 +17,9 @@ func get(t *testing.T, property, dataset string) (value, source string) {
 	return text[:i], text[i+1:]
 }
 
-// TestZFSValuesSpeakForNobodyElse writes property values of one dataset that forge rows
+// TestZFSForgedPropertyRows writes property values of one dataset that forge rows
 // about another one. They must neither break listings nor set properties of the other copy.
-func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
+func TestZFSForgedPropertyRows(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=/mnt/zxfer-place", "-o", "quota=700M", src)
@@ -57,9 +57,9 @@ func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
 	}
 }
 
-// TestZFSHintOpensTheWholeTree expects the hint to load the keys of a whole tree that is
+// TestZFSHintLoadsTreeKeys expects the hint to load the keys of a whole tree that is
 // received raw. A former hint loaded only the key of the root.
-func TestZFSHintOpensTheWholeTree(t *testing.T) {
+func TestZFSHintLoadsTreeKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)

@@ -82,9 +82,9 @@ func inode(t *testing.T, dataset, file string) uint64 {
 	return st.Ino
 }
 
-// TestZFSVerifyAfterARaisedRecordsize changes the source's recordsize between snapshots,
+// TestZFSVerifyChangedRecordsize changes the source's recordsize between snapshots,
 // and expects --verify to succeed. A former version reported that the sound copy differs.
-func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
+func TestZFSVerifyChangedRecordsize(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -105,10 +105,10 @@ func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
 	}
 }
 
-// TestZFSVerifyOfBlocksWrittenAsTheyWere rewrites blocks with the same data. With a strong
+// TestZFSVerifyRewrittenBlocks rewrites blocks with the same data. With a strong
 // checksum the target keeps its old blocks, so the increments differ although the snapshots
 // are equal.
-func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
+func TestZFSVerifyRewrittenBlocks(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "checksum=sha256", "-o", "compression=off", src)
@@ -128,9 +128,9 @@ func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	require.Contains(t, o.stderr, dst+"@two: the two sides wrote its new data differently: comparing all of its data")
 }
 
-// TestZFSVerifyNamesWhatDiffers changes data on its way to the target, and expects --verify
+// TestZFSVerifyReportsDifference changes data on its way to the target, and expects --verify
 // to name the object, the range and the file.
-func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
+func TestZFSVerifyReportsDifference(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "compression=off", src)

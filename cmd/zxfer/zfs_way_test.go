@@ -58,10 +58,10 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 	return r.Results[0].Wire, r.Wire.Dial, way
 }
 
-// TestZFSOnlySSHGetsThrough pushes a dataset while the packet filter passes only ssh, and
+// TestZFSFallsBackToSSH pushes a dataset while the packet filter passes only ssh, and
 // expects zxfer to use ssh and to report that. Most other transfers are tested only with
 // dropped packets, because they look for a path in the same way.
-func TestZFSOnlySSHGetsThrough(t *testing.T) {
+func TestZFSFallsBackToSSH(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
 		t.Run("reject "+reject, func(t *testing.T) {
 			lab(t)
@@ -114,9 +114,9 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 	}
 }
 
-// TestZFSDoctorWhereOnlySSHGetsThrough expects doctor to report ssh as the remaining path,
+// TestZFSDoctorReportsSSHFallback expects doctor to report ssh as the remaining path,
 // with its rate.
-func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
+func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	lab(t)
 	closed(t, "", alphaPool, betaPool)
 	r := doctor(t, "--only", "link", "beta")
@@ -140,10 +140,10 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	require.Nil(t, r.Expected)
 }
 
-// TestZFSOneDirectionIsClosed closes one direction, and expects zxfer to connect in the
+// TestZFSDialsOpenDirection closes one direction, and expects zxfer to connect in the
 // other one. Below the long level, with refused packets, it only pushes a dataset and
 // requests the closed direction.
-func TestZFSOneDirectionIsClosed(t *testing.T) {
+func TestZFSDialsOpenDirection(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset"} {
 		t.Run("reject "+reject, func(t *testing.T) {
 			lab(t)
@@ -187,9 +187,9 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestZFSNoWayBetweenOthers sends between two remote hosts that cannot connect. zxfer
+// TestZFSNoPathBetweenRemoteHosts sends between two remote hosts that cannot connect. zxfer
 // cannot use ssh there, so it refuses and changes nothing.
-func TestZFSNoWayBetweenOthers(t *testing.T) {
+func TestZFSNoPathBetweenRemoteHosts(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -204,9 +204,9 @@ func TestZFSNoWayBetweenOthers(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestRestrictedWays sends with a restricted key over a path that its policy permits. If
+// TestRestrictedNetworkPath sends with a restricted key over a path that its policy permits. If
 // only ssh remains, zxfer refuses, because the key relays no data.
-func TestRestrictedWays(t *testing.T) {
+func TestRestrictedNetworkPath(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)

@@ -28,7 +28,7 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// TestCheckValue checks values that ZFS accepts and refuses. TestZFSValues tries both on real
+// TestCheckValue checks values that ZFS accepts and refuses. TestZFSPropertyValues tries both on real
 // pools.
 func TestCheckValue(t *testing.T) {
 	t.Parallel()

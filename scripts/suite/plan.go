@@ -70,10 +70,10 @@ func commandGroups() []group {
 		{name: "replicate", tests: `^TestZFSReplicate`},
 		{name: "devices", tests: `^Test(Dev|ZFSChaos)`},
 		{name: "recovery", tests: `^TestZFS(Restore|Drill)`},
-		{name: "faults", tests: `^TestZFS(Busy|Interrupt|Killed|LinkCut|NoSpace|StoppedSend|Strangers|UnusableToken)`},
+		{name: "faults", tests: `^TestZFS(Busy|Interrupt|Killed|LinkCut|NoSpace|StoppedSend|UnauthenticatedClients|UnusableToken)`},
 		{name: "heal", tests: `^TestZFSHeal`},
 		{
-			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|PartOfATree|Promote|Rotate|Tree)`,
+			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|Promote|Rotate|Tree)`,
 			tools: []string{"databases", "fleet"},
 		},
 		{name: "command", tools: []string{"arm64"}},

@@ -63,7 +63,7 @@ func newSuite(t *testing.T) (*suite, *bytes.Buffer) {
 	return s, &out
 }
 
-func TestPartsRunAfterThoseTheyName(t *testing.T) {
+func TestPartsRunAfterDependencies(t *testing.T) {
 	t.Parallel()
 	s, _ := newSuite(t)
 	log := s.work + "/log"
@@ -81,7 +81,7 @@ func TestPartsRunAfterThoseTheyName(t *testing.T) {
 	require.Len(t, s.times, 2)
 }
 
-func TestAToolIsExportedAndMayFail(t *testing.T) {
+func TestToolParts(t *testing.T) {
 	t.Parallel()
 	s, out := newSuite(t)
 	s.runAll(t.Context(), []part{
@@ -94,7 +94,7 @@ func TestAToolIsExportedAndMayFail(t *testing.T) {
 	require.Contains(t, s.tally.failures[0].text, "/a  1 /a/bin")
 }
 
-func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
+func TestPartFailureWithoutFailedTest(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]part{
 		"a check that prints":            {quiet: true, command: []string{"echo", "file.go"}},
@@ -113,9 +113,9 @@ func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
 	}
 }
 
-// TestAPartThatIsKilledNamesTheRunningTest kills a process of tests, and expects the report to
+// TestKilledPartNamesRunningTest kills a process of tests, and expects the report to
 // name the running tests.
-func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
+func TestKilledPartNamesRunningTest(t *testing.T) {
 	t.Parallel()
 	const events = `{"Action":"run","Package":"zxfer/p","Test":"Ended"}
 {"Action":"pass","Package":"zxfer/p","Test":"Ended"}
@@ -161,7 +161,7 @@ func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
 	}
 }
 
-func TestAFailedTestIsPrintedAtOnce(t *testing.T) {
+func TestFailedTestIsPrintedImmediately(t *testing.T) {
 	t.Parallel()
 	s, out := newSuite(t)
 	o := &output{part: part{name: "host"}, suite: s}
@@ -190,9 +190,9 @@ var unraced = map[string]string{
 	"scripts/suite":             "no part of the product",
 }
 
-// TestPackagesWithGoroutinesAreRaced expects the race part to run every package whose
+// TestRacePackagesAreComplete expects the race part to run every package whose
 // production code starts goroutines or shares memory.
-func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
+func TestRacePackagesAreComplete(t *testing.T) {
 	t.Parallel()
 	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
 	found := map[string]string{}
@@ -278,10 +278,10 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 	require.Len(t, used, len(groups)-1, "a group without a test")
 }
 
-// TestTestsThatNeedTheGuestRunThere expects the guest to run every test that needs ZFS or
+// TestGuestTestsRunInGuest expects the guest to run every test that needs ZFS or
 // disposable devices. Such a test, or a function that it calls, reads ZXFER_GUEST or creates a
 // pool.
-func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
+func TestGuestTestsRunInGuest(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	runs := map[string]*regexp.Regexp{"cmd/zxfer": regexp.MustCompile(commandInGuest + "|" + others(commandGroups()))}

@@ -94,7 +94,7 @@ func TestReportCountsLabelsSeparately(t *testing.T) {
 	require.Contains(t, text, "FAIL zxfer/p A (ZFS 2.1)\n  run it again: scripts/test --on zfs-2.1 ./p '^A$'\n1 s, 2 CPU s\n1 passed, 1 failed, 0 skipped\n")
 }
 
-func TestSlowestTestsAreNamed(t *testing.T) {
+func TestSlowestTestsAreListed(t *testing.T) {
 	t.Parallel()
 	ta, _, _ := account(t, []part{{name: "a"}, {name: "b"}}, []string{onHost, inGuest})
 	var out strings.Builder
@@ -102,7 +102,7 @@ func TestSlowestTestsAreNamed(t *testing.T) {
 	require.Equal(t, "== slowest tests\n   20.0 s zxfer/p A\n    1.5 s zxfer/p C\n    0.0 s zxfer/p B\n", out.String())
 }
 
-func TestSummaryKeepsTheLastLines(t *testing.T) {
+func TestSummaryKeepsLastLines(t *testing.T) {
 	t.Parallel()
 	lines := summary(strings.Repeat("more\n", 20) + "last\n")
 	require.Len(t, lines, summaryLines+1)
