@@ -71,12 +71,12 @@ func TestReleaseRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version, prepare, says string
 	}{
-		"a file that is not committed": {"0.99.0", "echo >new", "release: not everything here is committed: new\nhint: git commit, or git clean, then again"},
-		"a change":                     {"0.99.0", "echo >>README.md", "release: not everything here is committed: README.md\nhint: git commit, or git clean, then again"},
-		"no section":                   {"0.98.0", "", "release: CHANGELOG.md has no section 0.98.0\nhint: rename Unreleased there: ## 0.98.0; commit"},
-		"a tag elsewhere":              {"0.99.0", "git tag v0.99.0; git commit -q --allow-empty -m more", "release: v0.99.0 is another commit\nhint: git checkout v0.99.0"},
-		"no version":                   {"v9", "", "release: v9 is no version\nhint: write it as 1.2.3 or 1.2.3-rc.1"},
-		"a directory in use":           {"0.99.0", "mkdir dist dist/0.99.0 dist/0.99.0/x", "is not empty\nhint: rm -r "},
+		"untracked file":       {"0.99.0", "echo >new", "release: not everything here is committed: new\nhint: git commit, or git clean, then again"},
+		"modified file":        {"0.99.0", "echo >>README.md", "release: not everything here is committed: README.md\nhint: git commit, or git clean, then again"},
+		"no changelog section": {"0.98.0", "", "release: CHANGELOG.md has no section 0.98.0\nhint: rename Unreleased there: ## 0.98.0; commit"},
+		"tag on other commit":  {"0.99.0", "git tag v0.99.0; git commit -q --allow-empty -m more", "release: v0.99.0 is another commit\nhint: git checkout v0.99.0"},
+		"invalid version":      {"v9", "", "release: v9 is no version\nhint: write it as 1.2.3 or 1.2.3-rc.1"},
+		"directory not empty":  {"0.99.0", "mkdir dist dist/0.99.0 dist/0.99.0/x", "is not empty\nhint: rm -r "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,9 +40,9 @@ func TestDebianMirror(t *testing.T) {
 	env, err := os.ReadFile("env") // read by this process so that go test notices changes
 	require.NoError(t, err)
 	for name, tt := range map[string]struct{ configured, mirror string }{
-		"a mirror":            {"http://deb.example.org/debian/", "http://deb.example.org/debian"},
-		"a file of mirrors":   {"mirror+file:LIST", "http://one.example.org/debian"},
-		"such a file's slash": {"mirror+file:LIST/", "http://one.example.org/debian"},
+		"mirror URL":             {"http://deb.example.org/debian/", "http://deb.example.org/debian"},
+		"mirror list":            {"mirror+file:LIST", "http://one.example.org/debian"},
+		"mirror list with slash": {"mirror+file:LIST/", "http://one.example.org/debian"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,8 +60,8 @@ func TestDebianMirror(t *testing.T) {
 func TestContinuousIntegrationRoot(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ unshare, says string }{
-		"a new root": {"exec true", "fresh scripts/test"},
-		"none":       {"exit 1", "ci: no new root can be made here: the tests run in this one\ntest"},
+		"new root":    {"exec true", "fresh scripts/test"},
+		"no new root": {"exit 1", "ci: no new root can be made here: the tests run in this one\ntest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

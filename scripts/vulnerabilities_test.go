@@ -62,8 +62,8 @@ func TestVulnerabilityIsFound(t *testing.T) {
 		symbol string
 		want   string
 	}{
-		"in code that is built in": {"Command.Execute", "GO-2099-0001"},
-		"in code that is not":      {"Command.ThatZxferLacks", ""},
+		"linked code":     {"Command.Execute", "GO-2099-0001"},
+		"code not linked": {"Command.ThatZxferLacks", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

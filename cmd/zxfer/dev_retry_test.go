@@ -22,7 +22,7 @@ import (
 func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
 	m := buildMetered(t)
 	const size = 48 << 20
-	for name, agent := range map[string]bool{"the agent is killed": true, "zxfer is killed": false} {
+	for name, agent := range map[string]bool{"agent killed": true, "zxfer killed": false} {
 		t.Run(name, func(t *testing.T) {
 			src, dst := filepath.Join(m.dir, "src"), filepath.Join(m.dir, "dst")
 			defer os.Remove(src)

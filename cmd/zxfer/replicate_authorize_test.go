@@ -70,13 +70,13 @@ func TestAuthorizedKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `restrict,command="/usr/bin/zxfer agent --allow 'send=tank/a b'" `+somebodysKey, line)
 	for name, c := range map[string]struct{ public, want string }{
-		"a private key":  {"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "private key"},
-		"two lines":      {somebodysKey + "\n" + somebodysKey, "one public key"},
-		"no key":         {"ssh-ed25519 me@alpha", "not an ssh public key"},
-		"another kind":   {strings.Replace(somebodysKey, "ssh-ed25519", "ssh-rsa", 1), "not an ssh public key"},
-		"options before": {`command="id" ` + somebodysKey, "not an ssh public key"},
-		"an odd comment": {somebodysKey + "\x1b[2J", "not an ssh public key"},
-		"nothing":        {"", "not an ssh public key"},
+		"private key":                  {"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "private key"},
+		"two lines":                    {somebodysKey + "\n" + somebodysKey, "one public key"},
+		"no key":                       {"ssh-ed25519 me@alpha", "not an ssh public key"},
+		"wrong key type":               {strings.Replace(somebodysKey, "ssh-ed25519", "ssh-rsa", 1), "not an ssh public key"},
+		"leading options":              {`command="id" ` + somebodysKey, "not an ssh public key"},
+		"control character in comment": {somebodysKey + "\x1b[2J", "not an ssh public key"},
+		"empty":                        {"", "not an ssh public key"},
 	} {
 		_, err := authorizedKey(nil, "/usr/bin/zxfer", c.public)
 		require.ErrorContains(t, err, c.want, name)

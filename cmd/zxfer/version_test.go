@@ -32,11 +32,11 @@ func TestVersionReport(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		"a release":               {"v0.9.0", commit, "zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol P"},
-		"changed since":           {"v0.9.0+dirty", modified, "zxfer 0.9.0+dirty, commit 0123456789ab of 2026-11-23, modified, protocol P"},
-		"a module, no repository": {"v0.9.0", nil, "zxfer 0.9.0, protocol P"},
-		"no version control":      {"(devel)", nil, "zxfer devel, protocol P"},
-		"nothing known":           {"", nil, "zxfer devel, protocol P"},
+		"release":                   {"v0.9.0", commit, "zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol P"},
+		"modified release":          {"v0.9.0+dirty", modified, "zxfer 0.9.0+dirty, commit 0123456789ab of 2026-11-23, modified, protocol P"},
+		"module without repository": {"v0.9.0", nil, "zxfer 0.9.0, protocol P"},
+		"no version control":        {"(devel)", nil, "zxfer devel, protocol P"},
+		"no build information":      {"", nil, "zxfer devel, protocol P"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -160,10 +160,10 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 			return dev
 		}, "is mounted"},
-		"itself":     {func(*testing.T, string) string { return src }, "is the source"},
-		"no device":  {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
-		"filesystem": {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
-		"a file": {func(t *testing.T, _ string) string {
+		"source":         {func(*testing.T, string) string { return src }, "is the source"},
+		"missing device": {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
+		"filesystem":     {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
+		"file with data": {func(t *testing.T, _ string) string {
 			file := filepath.Join(devicetest.Scratch(t), "image")
 			require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
 			return file
@@ -178,7 +178,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 				before = devicetest.Sum(t, target)
 			}
 			from := src
-			if name == "itself" {
+			if name == "source" {
 				from = "alpha:" + src // the same device through another host
 			}
 			runs := [][]string{{from, "beta:" + target}}
@@ -205,7 +205,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			case "filesystem":
 				require.Equal(t, 0, o.code, "%s", o)
 				run(t, "cmp", src, target)
-			case "a file":
+			case "file with data":
 				require.Equal(t, 0, o.code, "%s", o)
 				run(t, "cmp", src, target)
 				o = zxfer(t, "dev", src, "beta:"+target, "--overwrite", "--confirm", "12345")

@@ -129,7 +129,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		require.Equal(t, finding.Note, f.Severity)
 		require.Contains(t, f.Remedy, "zfs load-key "+src)
 	})
-	t.Run("mounted over", func(t *testing.T) {
+	t.Run("overlapping mounts", func(t *testing.T) {
 		src, dst := dataset(t)
 		for _, d := range []string{src, dst} {
 			zfsCmd(t, "create", d)
@@ -152,7 +152,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		zfsCmd(t, "snapshot", src+"@y")
 		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
 	})
-	t.Run("holds left behind", func(t *testing.T) {
+	t.Run("stale holds", func(t *testing.T) {
 		src, dst := dataset(t)
 		zfsCmd(t, "create", src)
 		for _, snap := range []string{"@a", "@b"} {
@@ -167,7 +167,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
 		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "as elsewhere, from the facts")
 	})
-	t.Run("dialects of nc", func(t *testing.T) {
+	t.Run("unsupported nc", func(t *testing.T) {
 		nc := filepath.Join(labDir, "bin", "nc")
 		t.Cleanup(func() { _ = os.Remove(nc) })
 		for dialect, script := range map[string]string{

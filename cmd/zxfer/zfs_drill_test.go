@@ -240,11 +240,11 @@ func TestZFSDrillCommands(t *testing.T) {
 		return pidsOn(t, host, func(argv []string) bool { return slices.Equal(argv, []string{"sleep", seconds}) })
 	}
 	for _, test := range []struct{ name, script, outcome, said string }{
-		{"prints more than is kept", "head -c 2000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
-		{"leaves daemons that use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
-		{"mounts over itself", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
-		{"dies of a signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
-		{"says that it cannot tell", "echo no database here; exit 125", statedir.Unproved, ""},
+		{"output above limit", "head -c 2000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
+		{"daemons use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
+		{"mount over clone", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
+		{"killed by signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
+		{"exit code 125", "echo no database here; exit 125", statedir.Unproved, ""},
 	} {
 		script(test.script)
 		d, o := r.drill(t)

@@ -54,7 +54,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 		note    string
 		matter  []string // datasets for which its features matter; only these are sent below the long level
 	}{
-		{"none", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
+		{"no features", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
 		{"resumable", on("extensible_dataset"), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "", []string{"small"}},
 		{"without lz4", on("embedded_data", "large_blocks", "zstd_compress", "large_dnode", "encryption"), map[string]string{"secret": "lz4_compress"}, "", []string{"small", "dnodes", "secret"}},
 		{"without large blocks", on("embedded_data", "lz4_compress", "zstd_compress", "large_dnode", "encryption"), nil, "", []string{"big", "zstd", "secret"}},
@@ -88,7 +88,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 				zfsCmd(t, "destroy", src+"/"+d+"@two")
 			}
 			for _, size := range []string{"1M", "1048576", "1MiB"} {
-				if tt.name != "none" && !(testenv.Long() && tt.name != "without lz4") {
+				if tt.name != "no features" && !(testenv.Long() && tt.name != "without lz4") {
 					break
 				}
 				o := zxfer(t, "send", "-o", "recordsize="+size, src+"/small", pool+"/other")

@@ -176,8 +176,8 @@ func TestZFSFreezeGuestAgent(t *testing.T) {
 		return pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == verb })
 	}
 	for name, killed := range map[string]func(p *process){
-		"the run":      func(p *process) { require.NoError(t, p.cmd.Process.Kill()) },
-		"the watchdog": func(*process) { require.NoError(t, syscall.Kill(of("freeze-guard")[0], syscall.SIGKILL)) },
+		"run":      func(p *process) { require.NoError(t, p.cmd.Process.Kill()) },
+		"watchdog": func(*process) { require.NoError(t, syscall.Kill(of("freeze-guard")[0], syscall.SIGKILL)) },
 	} {
 		p := frozen()
 		killed(p)

@@ -135,20 +135,20 @@ func TestZFSHealRestricted(t *testing.T) {
 	s.hurt(t)
 	had := versions(t, src, dst, sick, copied)
 	for _, tt := range []struct {
-		bad, good string
-		grants    []string
-		code      int
+		name, bad, good string
+		grants          []string
+		code            int
 	}{
-		{sick, "beta:" + dst, []string{"receive=" + dst}, 3},
-		{sick, "beta:" + dst, []string{"receive=" + dst, "send=" + dst}, 3},
-		{sick, "beta:" + dst, []string{"heal=" + dst, "send=" + dst}, 1},
-		{sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst}, 3},
-		{"beta:" + copied, src, []string{"receive=" + copied}, 3},
-		{"beta:" + copied, src, []string{"heal=" + copied}, 1},
-		{sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst, "send=" + dst}, 0},
-		{"beta:" + copied, src, []string{"heal=" + copied, "receive=" + copied}, 0},
+		{"source with receive", sick, "beta:" + dst, []string{"receive=" + dst}, 3},
+		{"source with receive send", sick, "beta:" + dst, []string{"receive=" + dst, "send=" + dst}, 3},
+		{"source with heal send", sick, "beta:" + dst, []string{"heal=" + dst, "send=" + dst}, 1},
+		{"source with heal receive", sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst}, 3},
+		{"copy with receive", "beta:" + copied, src, []string{"receive=" + copied}, 3},
+		{"copy with heal", "beta:" + copied, src, []string{"heal=" + copied}, 1},
+		{"source with heal receive send", sick, "beta:" + dst, []string{"heal=" + dst, "receive=" + dst, "send=" + dst}, 0},
+		{"copy with heal receive", "beta:" + copied, src, []string{"heal=" + copied, "receive=" + copied}, 0},
 	} {
-		t.Run("", func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			flags := []string{"--append-only"}
 			for _, g := range tt.grants {
 				flags = append(flags, "--allow", g)

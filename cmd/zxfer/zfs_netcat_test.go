@@ -96,9 +96,9 @@ func TestZFSNetcatKilled(t *testing.T) {
 		return plain(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
 	}
 	for _, c := range []struct{ name, from, to, host, victim string }{
-		{"source of a push", src, "beta:" + dst, alphaPool, "zfs send"},
-		{"zxfer of a push", src, "beta:" + dst, alphaPool, "zxfer"},
-		{"source of a pull", "beta:" + dst, src + "-back", betaPool, "zfs send"},
+		{"zfs send of push", src, "beta:" + dst, alphaPool, "zfs send"},
+		{"zxfer of push", src, "beta:" + dst, alphaPool, "zxfer"},
+		{"zfs send of pull", "beta:" + dst, src + "-back", betaPool, "zfs send"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := strings.TrimPrefix(c.to, "beta:")

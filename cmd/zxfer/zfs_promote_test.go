@@ -17,9 +17,9 @@ func TestZFSPromote(t *testing.T) {
 		cloned, both bool // the clone was sent before; a later snapshot of both was sent too
 		moved        string
 	}{
-		{name: "goes on", cloned: true, both: true},
-		{name: "the clone was sent", cloned: true, moved: "/o-old"},
-		{name: "the clone was not sent", moved: "/c"},
+		{name: "clone and later snapshots sent", cloned: true, both: true},
+		{name: "clone sent", cloned: true, moved: "/o-old"},
+		{name: "clone not sent", moved: "/c"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src, dst := dataset(t)

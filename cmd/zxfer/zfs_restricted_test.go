@@ -139,16 +139,16 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		message []byte
 		says    string // part of the refusal; if "", the session ends without an answer
 	}{
-		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
-		{"list a name with the same beginning", request("list", `{"dataset":"`+b+`2"}`), "permit"},
-		{"send another dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "permit"},
-		{"receive elsewhere", receive(`{"target":"` + vault + `/secret"}`), "receiving into"},
-		{"receive with a mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
-		{"connect to another host", task(strings.Replace(dialled, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "connect"},
+		{"destroy granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
+		{"list dataset with same prefix", request("list", `{"dataset":"`+b+`2"}`), "permit"},
+		{"send other dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "permit"},
+		{"receive into other dataset", receive(`{"target":"` + vault + `/secret"}`), "receiving into"},
+		{"receive with mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
+		{"connect to other host", task(strings.Replace(dialled, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "connect"},
 		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
-		{"an operation that there is not", request("shell", `"id"`), "no rule"},
-		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
-		{"an oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
+		{"unknown operation", request("shell", `"id"`), "no rule"},
+		{"two JSON values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
+		{"oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
 	}
 	before := state(t)
 	for _, tt := range tests {
@@ -319,10 +319,10 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 
 	rsh, _ := restricted(t, "--allow", "send="+source, "--append-only")
 	for name, message := range map[string][]byte{
-		"estimate of a stream":     request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{}}]`),
-		"digest of a child":        request("digest", `{"dataset":"`+enc+`/child","to":"a","flags":{"compressed":true}}`),
-		"transfer by a token":      task(streamEnd(`{"dataset":"`+enc+`","to":"a","flags":{"raw":true},"token":"`+tokens["plain"]+`"}`), dialled),
-		"transfer for another one": task(streamEnd(`{"dataset":"`+source+`/plain","to":"a","flags":{},"token":"`+tokens["plain"]+`"}`), dialled),
+		"estimate":                             request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{}}]`),
+		"digest of child":                      request("digest", `{"dataset":"`+enc+`/child","to":"a","flags":{"compressed":true}}`),
+		"transfer with token":                  task(streamEnd(`{"dataset":"`+enc+`","to":"a","flags":{"raw":true},"token":"`+tokens["plain"]+`"}`), dialled),
+		"transfer of other dataset with token": task(streamEnd(`{"dataset":"`+source+`/plain","to":"a","flags":{},"token":"`+tokens["plain"]+`"}`), dialled),
 	} {
 		answer, all := hostile(t, rsh, message)
 		require.NotNil(t, answer, "%s: %s", name, all)

@@ -250,12 +250,12 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"dry run with a new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
+		{"dry run with new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
 		{"no such dataset", []string{alphaPool + "/nowhere", "beta:" + betaPool}, 3, []string{"no such dataset", "hint:"}},
 		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list its pools: zpool list"}},
-		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
-		{"modified", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
-		{"no zxfer there", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
+		{"host without pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
+		{"modified target", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
+		{"no zxfer on target", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
 		{"no such host", []string{src, "gamma.invalid:" + betaPool}, 1, []string{"gamma.invalid", "ssh"}},
 	}
 	for _, tt := range tests {

@@ -37,6 +37,14 @@ func closed(t *testing.T, reject string, hosts ...string) (open func()) {
 	return open
 }
 
+// closedName returns the name of a subtest whose packet filter drops or rejects packets.
+func closedName(reject string) string {
+	if reject == "" {
+		return "dropped packets"
+	}
+	return "packets rejected with " + reject
+}
+
 // crossed runs zxfer send or dev. It returns the wire that carried data, the end that
 // connected, and the finding about the network path. The first try must succeed, because
 // zxfer looks for a path before it sends.
@@ -63,7 +71,7 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 // dropped packets, because they look for a path in the same way.
 func TestZFSFallsBackToSSH(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
-		t.Run("reject "+reject, func(t *testing.T) {
+		t.Run(closedName(reject), func(t *testing.T) {
 			lab(t)
 			src, dst := dataset(t)
 			zfsCmd(t, "create", src)
@@ -145,7 +153,7 @@ func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 // requests the closed direction.
 func TestZFSDialsOpenDirection(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset"} {
-		t.Run("reject "+reject, func(t *testing.T) {
+		t.Run(closedName(reject), func(t *testing.T) {
 			lab(t)
 			src, dst := dataset(t)
 			zfsCmd(t, "create", src)

@@ -97,11 +97,11 @@ func TestToolParts(t *testing.T) {
 func TestPartFailureWithoutFailedTest(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]part{
-		"a check that prints":            {quiet: true, command: []string{"echo", "file.go"}},
-		"a check that exits with 1":      {command: []string{"false"}},
-		"a missing program":              {command: []string{"/no/such/program"}},
-		"tests that end without events":  {tests: true, command: []string{"sh", "-c", "echo guest died >&2; exit 125"}},
-		"tests that print another thing": {tests: true, command: []string{"echo", "oops"}},
+		"check prints":             {quiet: true, command: []string{"echo", "file.go"}},
+		"check exits with 1":       {command: []string{"false"}},
+		"missing program":          {command: []string{"/no/such/program"}},
+		"tests without events":     {tests: true, command: []string{"sh", "-c", "echo guest died >&2; exit 125"}},
+		"tests print other output": {tests: true, command: []string{"echo", "oops"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,8 +129,8 @@ func TestKilledPartNamesRunningTest(t *testing.T) {
 		interrupt bool
 		want      string
 	}{
-		"by itself":   {"kill -9 $$", false, "signal: killed\n     ran when it ended: zxfer/p Hangs/inside for 0 s\n"},
-		"by a signal": {"echo up >&3; exec sleep 600", true, "FAIL by a signal\n     interrupted while it ran zxfer/p Hangs/inside for"},
+		"killed":      {"kill -9 $$", false, "signal: killed\n     ran when it ended: zxfer/p Hangs/inside for 0 s\n"},
+		"interrupted": {"echo up >&3; exec sleep 600", true, "FAIL interrupted\n     interrupted while it ran zxfer/p Hangs/inside for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

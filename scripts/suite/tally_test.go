@@ -63,16 +63,16 @@ func TestReport(t *testing.T) {
 		ok     bool
 		want   []string
 	}{
-		{"a pass in any part replaces a skip", []string{onHost, inGuest}, true, []string{"2 passed, 0 failed, 1 skipped\n", "SKIP needs root: p B\n"}},
-		{"a failure in any part counts", []string{onHost, failing}, false, []string{"0 passed, 2 failed, 2 skipped\n"}},
+		{"pass replaces skip", []string{onHost, inGuest}, true, []string{"2 passed, 0 failed, 1 skipped\n", "SKIP needs root: p B\n"}},
+		{"failure in one part", []string{onHost, failing}, false, []string{"0 passed, 2 failed, 2 skipped\n"}},
 		{
-			"a failure is repeated with its error and a command", []string{onHost, failing}, false,
+			"failure with error and command", []string{onHost, failing}, false,
 			[]string{"FAIL zxfer/p C/x\n  Error:      \tboom \x1b\n  run it again: scripts/test --on zfs-2.3 ./p '^C$/^x$'\n1 s, 2 CPU s\n0 passed"},
 		},
-		{"a package that does not build fails", []string{inGuest, unbuilt}, false, []string{"1 passed, 1 failed, 0 skipped\n", "syntax error", "run it again: scripts/test --on zfs-2.3 ./q\n"}},
-		{"a test that does not end is named", []string{inGuest, hanging}, false, []string{"did not end: D\n", "panic: test timed out after 30m"}},
-		{"a run without tests fails", []string{"", ""}, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
-		{"other output is a failure", []string{inGuest, "panic: no JSON\n"}, false, []string{"panic: no JSON", "1 failed"}},
+		{"package does not build", []string{inGuest, unbuilt}, false, []string{"1 passed, 1 failed, 0 skipped\n", "syntax error", "run it again: scripts/test --on zfs-2.3 ./q\n"}},
+		{"test does not end", []string{inGuest, hanging}, false, []string{"did not end: D\n", "panic: test timed out after 30m"}},
+		{"no tests", []string{"", ""}, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
+		{"other output", []string{inGuest, "panic: no JSON\n"}, false, []string{"panic: no JSON", "1 failed"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
