@@ -101,7 +101,7 @@ func TestDemoUsage(t *testing.T) {
 func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	t.Helper()
 	if arch, err := exec.CommandContext(t.Context(), "uname", "-m").Output(); err != nil || string(arch) != "x86_64\n" {
-		t.Skipf("the guest needs an x86-64 machine, and this is %s (%v)", arch, err)
+		t.Skipf("needs x86-64 for the guest, not %s (%v)", arch, err)
 	}
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func needMemory(t *testing.T) {
 	for line := range strings.Lines(string(info)) {
 		var kib int
 		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil && kib < 5<<20 {
-			t.Skip("the guest needs 4 GiB of memory")
+			t.Skip("needs 4 GiB of memory for the guest")
 		}
 	}
 }

@@ -40,7 +40,7 @@ func repository(t *testing.T) string {
 	t.Helper()
 	files, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-co", "--exclude-standard").Output()
 	if err != nil {
-		t.Skip("this is no git repository")
+		t.Skip("needs a git repository")
 	}
 	dir := filepath.Join(t.TempDir(), "a clone")
 	for name := range strings.Lines(string(files)) {

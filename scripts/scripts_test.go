@@ -117,7 +117,7 @@ trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh 
 		require.Eventually(t, func() bool {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
-		}, testenv.Timeout(), 10*time.Millisecond, "process %s still runs", pid)
+		}, testenv.Timeout(), 10*time.Millisecond, "process %s has not ended", pid)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestNoKnownVulnerabilities(t *testing.T) {
 	if strings.HasPrefix(database, "https:") {
 		answer, err := (&http.Client{Timeout: 20 * time.Second}).Get(database + "/index/db.json")
 		if err != nil {
-			t.Skipf("the database of vulnerabilities is not reached, ZXFER_VULNDB may name another: %v", err)
+			t.Skipf("cannot reach the vulnerability database (set ZXFER_VULNDB to another one): %v", err)
 		}
 		answer.Body.Close()
 	}

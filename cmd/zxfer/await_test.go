@@ -53,7 +53,7 @@ func received(t *testing.T, p *process, host string, match func(argv []string) b
 			list = list || read == 0 // it has ended or has just started
 		}
 		return false
-	}, testenv.Timeout(), 20*time.Millisecond, "no process reads %d bytes", n)
+	}, testenv.Timeout(), 20*time.Millisecond, "no process has read %d bytes", n)
 }
 
 // bytesOf returns a counter of /proc/PID/io, or 0 if the process has ended.

@@ -131,7 +131,7 @@ func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 	cure := func(name string, apply func(b *testing.B) (args []string)) {
 		b.Run(name, func(b *testing.B) {
 			compare(b, func() (expected, got forecast) {
-				require.NotNil(b, m, "no cure was printed: %q", remedy)
+				require.NotNil(b, m, "no remedy was printed: %q", remedy)
 				rate, err := size.Parse(m[2] + m[3])
 				require.NoError(b, err)
 				_, got = rates(b, f.copy(b, apply(b)...))

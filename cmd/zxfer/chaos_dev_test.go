@@ -111,5 +111,5 @@ func (d *chaosDevice) whole(t *testing.T) {
 	}
 	left, err := filepath.Glob(journals + "/*")
 	require.NoError(t, err)
-	require.Empty(t, left, "a journal of a copy that is complete")
+	require.Empty(t, left, "a completed copy left its journal")
 }

@@ -88,7 +88,7 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 		r.moving(p)
 	}
 	if !sleepUnless(p, h.after) {
-		r.logf("it ended before")
+		r.logf("the command ended before the fault")
 		return func() {}
 	}
 	r.logf("%s %s", h.fault, h.arg)
@@ -111,7 +111,7 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 		return r.setClock(h.arg)
 	case "rival":
 		o := start(r.t, argv...).wait(r.t)
-		r.logf("the rival: %s", o)
+		r.logf("rival: %s", o)
 	case "full":
 		return r.fill()
 	case "disk":

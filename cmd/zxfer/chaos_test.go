@@ -68,13 +68,13 @@ func (c chaos) String() string {
 		}
 	}
 	if c.disk != "" {
-		fmt.Fprintf(&b, ", the %s on a disk that can fail", c.disk)
+		fmt.Fprintf(&b, ", %s on a failing disk", c.disk)
 	}
 	if c.cold {
-		b.WriteString(", copied there first")
+		b.WriteString(", zxfer not cached")
 	}
 	if !c.patient {
-		b.WriteString(", again at once")
+		b.WriteString(", without waiting")
 	}
 	for _, h := range c.hits {
 		b.WriteString("; " + h.String())

@@ -304,9 +304,9 @@ func (d *datasets) soundIn(t *testing.T, seen table) {
 		}
 		below, ok = strings.CutPrefix(full, d.dst)
 		dataset, name, isSnapshot := strings.Cut(below, "@")
-		require.True(t, ok && slices.Contains(d.below, dataset), "%s appeared", full)
+		require.True(t, ok && slices.Contains(d.below, dataset), "unexpected %s", full)
 		if isSnapshot && (name != wrongSnapshot || d.c.wilful != "rollback") {
-			require.Equal(t, seen[d.src+below]["guid"], properties["guid"], "%s is not the source's", full)
+			require.Equal(t, seen[d.src+below]["guid"], properties["guid"], "GUID of %s differs from the source", full)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots [
 		equalSnapshots(t, source+"@"+s, target+"@"+s, d.isVolume(below))
 	}
 	is := seen[target]
-	require.Equal(t, "-", is["receive_resume_token"], "partial state is left on %s", target)
+	require.Equal(t, "-", is["receive_resume_token"], "partially received state is left on %s", target)
 	require.Equal(t, "on", is["readonly"], target)
 	if !d.isVolume(below) {
 		require.Equal(t, "noauto", is["canmount"], target)
@@ -353,9 +353,9 @@ func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots [
 func (d *datasets) kept(t *testing.T, below string, seen table, holds, bookmarks []string) {
 	t.Helper()
 	source, target := d.src+below, d.dst+below
-	require.ElementsMatch(t, holds, append(seen.held(t, source), seen.held(t, target)...), "holds")
-	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks")
-	require.Empty(t, seen.versions(target, "#"), "bookmarks")
+	require.ElementsMatch(t, holds, append(seen.held(t, source), seen.held(t, target)...), "holds of %s", target)
+	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks of %s", source)
+	require.Empty(t, seen.versions(target, "#"), "bookmarks of %s", target)
 }
 
 // loadKeys loads the keys of source and target.

@@ -56,7 +56,7 @@ func TestReadsLastReleaseRecords(t *testing.T) {
 		require.NoError(t, err)
 		now := jsonFields(t, run(args...))
 		for field := range jsonFields(t, text) {
-			require.Contains(t, slices.Collect(maps.Keys(now)), field, "%s lost a field", name)
+			require.Contains(t, slices.Collect(maps.Keys(now)), field, "%s lacks a field of the last release", name)
 		}
 	}
 	require.Contains(t, string(run("status")), "tank/home/alice")

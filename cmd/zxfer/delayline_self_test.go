@@ -93,8 +93,8 @@ func TestDelayLineQueue(t *testing.T) {
 		require.True(t, w.admit(&p, now))
 		require.Equal(t, time.Second+time.Duration(i)*time.Millisecond, p.due.Sub(now))
 	}
-	require.False(t, w.admit(&p, now), "2000 bytes wait")
-	require.True(t, w.admit(&p, now.Add(time.Millisecond)), "1000 do")
+	require.False(t, w.admit(&p, now), "the queue is full")
+	require.True(t, w.admit(&p, now.Add(time.Millisecond)), "the queue has space")
 	require.EqualValues(t, 1, w.take().Dropped)
 	require.Zero(t, w.take().Dropped)
 	w.set(lineShape{Rate: 8e9, Queue: 1})

@@ -73,7 +73,7 @@ func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 		select {
 		case err := <-ended:
 			require.NoError(t, err, "%s", out.String())
-			require.NotZero(t, agent, "the agent was seen")
+			require.NotZero(t, agent, "no agent process was found")
 			return here, agent
 		case <-tick.C:
 		}
@@ -181,8 +181,8 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 					break
 				}
 			}
-			require.LessOrEqual(t, here, limit, "the sender")
-			require.LessOrEqual(t, agent, limit, "the receiver")
+			require.LessOrEqual(t, here, limit, "memory of the sender")
+			require.LessOrEqual(t, agent, limit, "memory of the receiver")
 		})
 	}
 }

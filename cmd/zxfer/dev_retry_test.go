@@ -60,7 +60,7 @@ func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a
 			require.NotZero(t, last.Resumed)
 			require.Less(t, last.WireBytes, int64(size))
 			if agent {
-				require.Len(t, r.Results, 2, "it tried again by itself")
+				require.Len(t, r.Results, 2, "zxfer must retry once")
 			}
 			want, err := os.ReadFile(src)
 			require.NoError(t, err)

@@ -53,7 +53,7 @@ to = "gamma:pool"
 		var out, stderr bytes.Buffer
 		execute(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now}, args)
 		said := out.String() + stderr.String()
-		require.Contains(t, said, "evil", "%v: it was heard", args)
+		require.Contains(t, said, "evil", "%v: the text of the remote host is missing", args)
 		require.NotContains(t, said, "\x1b", args)
 		require.NotContains(t, said, "\r", args)
 	}

@@ -107,13 +107,13 @@ func TestFleetDashboard(t *testing.T) {
 		require.NotEmpty(t, p.Title)
 		require.Contains(t, []string{"stat", "timeseries", "table"}, p.Type)
 		require.Equal(t, chosen, p.Datasource, p.Title)
-		require.False(t, ids[p.ID], "%s has the id of another panel", p.Title)
+		require.False(t, ids[p.ID], "duplicate ID of panel %s", p.Title)
 		ids[p.ID] = true
 		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				require.Empty(t, cells[at], "%s lies on another panel", p.Title)
+				require.Empty(t, cells[at], "panel %s overlaps another one", p.Title)
 				cells[at] = p.Title
 			}
 		}

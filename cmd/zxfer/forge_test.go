@@ -52,7 +52,7 @@ func TestIssueFormsRequestFacts(t *testing.T) {
 			require.Equal(t, "textarea", field.Type, name)
 			require.NotEmpty(t, field.Attributes.Label, name)
 			require.NotEmpty(t, field.ID, name)
-			require.False(t, ids[field.ID], "%s: %s twice", name, field.ID)
+			require.False(t, ids[field.ID], "%s: duplicate ID %s", name, field.ID)
 			ids[field.ID] = true
 			text := strings.ReplaceAll(field.Attributes.Description, "`", "\n")
 			for _, words := range commandsOf(text) {
@@ -60,7 +60,7 @@ func TestIssueFormsRequestFacts(t *testing.T) {
 				captures = captures || strings.Contains(strings.Join(words, " "), "doctor") && strings.Contains(strings.Join(words, " "), "--capture")
 			}
 		}
-		require.True(t, captures, "%s asks for no facts", name)
+		require.True(t, captures, "%s does not request a facts file", name)
 	}
 	require.Positive(t, forms)
 }

@@ -44,9 +44,9 @@ func TestHealFindsJobOfCopy(t *testing.T) {
 	require.Error(t, err)
 	o, err = request(false, "tank/home", "backup1:vault/home")
 	require.NoError(t, err)
-	require.Error(t, o.lockErr, "which is said")
+	require.Error(t, o.lockErr, "unreadable job file")
 	o = &healOptions{config: o.config}
 	o.req.DryRun = true
 	require.NoError(t, o.request(&app{now: time.Now}, []string{"tank/home", "backup1:vault/home"}, false))
-	require.NoError(t, o.lockErr, "it keeps none from running anyway")
+	require.NoError(t, o.lockErr, "a dry run needs no lock")
 }

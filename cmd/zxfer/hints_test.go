@@ -75,6 +75,6 @@ func TestMessagesUseOptionPlaceholders(t *testing.T) {
 	}))
 	require.Greater(t, named, 40)
 	for _, o := range transport.Options(transport.JobFile) {
-		require.True(t, option.Named(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
+		require.True(t, option.Named(option.Name(o.ID, "")), "texts cannot name option %s", o.ID)
 	}
 }

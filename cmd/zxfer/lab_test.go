@@ -392,7 +392,7 @@ func state(t *testing.T) string {
 		if now = read(); now == before {
 			return now
 		}
-		require.True(t, time.Now().Before(deadline), "the pools do not settle")
+		require.True(t, time.Now().Before(deadline), "the pools keep changing")
 	}
 }
 

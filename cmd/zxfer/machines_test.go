@@ -54,7 +54,7 @@ func arm64Sessions(t *testing.T, tools string) string {
 		_ = cmd.Wait()
 	})
 	if err != nil {
-		t.Skipf("this kernel does not let a user namespace say how arm64 programs are run (Linux 6.7 does): %v: %s", err, &stderr)
+		t.Skipf("needs binfmt_misc in user namespaces (Linux 6.7): %v: %s", err, &stderr)
 	}
 	return "ForceCommand exec nsenter --target " + strings.TrimSpace(pid) + ` --user --mount --preserve-credentials env -u SSH_ORIGINAL_COMMAND sh -c "$SSH_ORIGINAL_COMMAND"`
 }
@@ -103,7 +103,7 @@ func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes h
 			require.NoError(t, err)
 			copied, err := os.ReadFile(copies[0])
 			require.NoError(t, err)
-			require.True(t, bytes.Equal(built, copied), "the other host has another zxfer than that for its architecture")
+			require.True(t, bytes.Equal(built, copied), "the remote host has a zxfer for another architecture")
 		})
 	}
 }

@@ -28,7 +28,7 @@ func forced(t *testing.T, line string) (command, key string) {
 			command, rest = command+`"`, rest[2:]
 		case rest[0] == '"':
 			key, ok = strings.CutPrefix(rest, `" `)
-			require.True(t, ok, "there is another option: %s", line)
+			require.True(t, ok, "unexpected option: %s", line)
 			return command, key
 		default:
 			command, rest = command+rest[:1], rest[1:]
@@ -60,7 +60,7 @@ func FuzzAuthorizedKey(f *testing.F) {
 		words, err := shellquote.Split(command)
 		require.NoError(t, err)
 		require.Equal(t, append([]string{program}, agent...), words)
-		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "some shell makes something of it: %s", command)
+		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "the command contains shell metacharacters: %s", command)
 	})
 }
 

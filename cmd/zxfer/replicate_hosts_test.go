@@ -233,7 +233,7 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 		require.Equal(t, 2, code, "%s: %s", args, said)
 	}
 	shell, err := exec.Command("ip", "netns", "exec", m.namespace, "ssh", "-F", m.at("ssh_config"), "web2", "id").Output()
-	require.Error(t, err, "the exit code is status'")
+	require.Error(t, err, "ssh must return the exit code of status")
 	require.NotContains(t, string(shell), "uid=")
 }
 

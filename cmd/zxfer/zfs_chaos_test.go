@@ -104,7 +104,7 @@ func (r *round) logf(format string, args ...any) {
 func (c chaos) run(t *testing.T, codes map[string]int) {
 	r := &round{t: t, c: c, began: time.Now()}
 	t.Cleanup(func() {
-		r.logf("the end")
+		r.logf("end of the round")
 		t.Logf("%s\n%s", c, &r.log)
 	})
 	if c.cold {
@@ -116,7 +116,7 @@ func (c chaos) run(t *testing.T, codes map[string]int) {
 		plainHost(t, one(seeded(c.seed, "nc"), "nc.openbsd", "nc.openbsd", "nc.traditional", "ncat"))
 	}
 	r.setUp()
-	r.logf("it is set up")
+	r.logf("set up")
 	before := footprint(t)
 	finished := false
 	for _, h := range c.hits {
@@ -137,8 +137,8 @@ func (c chaos) run(t *testing.T, codes map[string]int) {
 		r.finish()
 	}
 	nothingLeft(t)
-	r.logf("nothing runs any more")
-	require.Equal(t, before, footprint(t), "files were left behind")
+	r.logf("all processes have ended")
+	require.Equal(t, before, footprint(t), "leftover files")
 }
 
 func (r *round) setUp() {
@@ -197,24 +197,24 @@ func (r *round) judge(h hit, o ending, was string) {
 		// the header, and reports that the stream is too new.
 		beheaded := h.fault == "stop" && strings.Contains(o.stderr, "kernel modules must be upgraded")
 		if !beheaded && slices.Contains([]string{"none", "kill", "signal", "stop", "cut", "reset", "netem", "clock"}, h.fault) {
-			require.Equal(t, was, without(r.settled(), o.taken()), "it failed for good, but left something")
+			require.Equal(t, was, without(r.settled(), o.taken()), "exit code 1, but something changed")
 		}
 		require.Regexp(t, `(?m)^zxfer: |"event":"error"`, o.stderr)
 	case 3:
 		if h.fault != "rival" { // the rival may have changed it
-			require.Equal(t, was, r.settled(), "it refused, but something changed")
+			require.Equal(t, was, r.settled(), "exit code 3, but something changed")
 		}
 	case 4:
 		if strings.Contains(o.stderr, "nothing was changed") { // the signal arrived before the transfer
-			require.Equal(t, was, r.settled(), "it said that nothing was changed")
+			require.Equal(t, was, r.settled(), "reported as unchanged, but something changed")
 		} else {
 			require.Regexp(t, `the same command,? resumes`, o.stderr)
 		}
 	case -1:
 		if h.fault == "signal" { // the signal arrived before zxfer had a handler
-			require.Equal(t, was, r.settled(), "it was killed")
+			require.Equal(t, was, r.settled(), "killed by a signal before the transfer, but something changed")
 		} else {
-			require.Equal(t, "kill zxfer", h.fault+" "+h.arg, "it was killed")
+			require.Equal(t, "kill zxfer", h.fault+" "+h.arg, "zxfer was killed")
 		}
 	default:
 		t.Fatalf("exit code %d", o.code)
@@ -250,15 +250,15 @@ func without(state, snapshot string) string {
 func (r *round) finish() {
 	t := r.t
 	for try := 0; ; try++ {
-		r.logf("again")
+		r.logf("repeat without faults")
 		o := start(t, r.work.argv()...).wait(t)
 		r.logf("%s", o)
 		if o.code == 0 {
 			r.work.whole(t)
 			return
 		}
-		require.Equal(t, 4, o.code, "the same command does not finish it: %s", o)
-		require.True(t, try == 0 && !r.c.patient, "it never gets done: %s", o)
+		require.Equal(t, 4, o.code, "the same command does not complete the transfer: %s", o)
+		require.True(t, try == 0 && !r.c.patient, "the transfer does not complete: %s", o)
 		nothingLeft(t)
 	}
 }

@@ -138,7 +138,7 @@ func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
 	run(t, "cmp", src, dst)
 	var st syscall.Stat_t
 	require.NoError(t, syscall.Stat(dst, &st))
-	require.Less(t, st.Blocks*512, int64(8<<20), "the copy has the holes of the source")
+	require.Less(t, st.Blocks*512, int64(8<<20), "the copy is not sparse")
 }
 
 // TestDevSafetyRules causes a refusal of each kind, which exits with 3 and changes nothing.
@@ -287,7 +287,7 @@ func (p *process) noted(t *testing.T) {
 	t.Helper()
 	noted := func() bool { return journalBytes(journals, "") > 1<<10 }
 	require.Eventually(t, func() bool { return p.ended() || noted() }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
-	require.True(t, noted(), "the copy ended before")
+	require.True(t, noted(), "the copy ended before the journal was written")
 }
 
 // TestDevResumesAfterKill kills either end at random moments and expects an identical copy.
@@ -305,7 +305,7 @@ func TestDevResumesAfterKill(t *testing.T) { //nolint:paralleltest // the lab is
 		_ = os.RemoveAll("/var/lib/zxfer")
 		p := start(t, args...)
 		if !p.begun(t) {
-			t.Fatalf("it did not begin: %s", p.wait(t))
+			t.Fatalf("the copy did not start: %s", p.wait(t))
 		}
 		if i < 2 { // ensures that one kill of each end leads to a resumed copy
 			p.noted(t)
@@ -333,13 +333,13 @@ func TestDevResumesAfterKill(t *testing.T) { //nolint:paralleltest // the lab is
 		run(t, "cmp", src, dst)
 		r := devReport(t, o)
 		last := r.Results[len(r.Results)-1]
-		require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20, "only the rest is sent")
+		require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20, "the copy sent data again")
 		if last.Resumed > 0 {
 			resumed++
 		}
 		t.Logf("round %d: exit %d, %d tries, %d bytes resumed", i, o.code, len(r.Results), last.Resumed)
 	}
-	t.Logf("%d of %d were killed, %d were resumed", killed, rounds, resumed)
+	t.Logf("%d of %d copies were killed, %d were resumed", killed, rounds, resumed)
 	require.NotZero(t, resumed)
 	nothingLeft(t)
 }
@@ -537,7 +537,7 @@ func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	o := mustZxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+dst)
 	require.NotContains(t, o.stderr, "mounted read-write")
 	run(t, "e2fsck", "-fy", dst) // it replays the journal of a filesystem that was mounted
-	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the snapshot is gone")
+	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the LVM snapshot still exists")
 
 	// zxfer also deletes the snapshot after a failure.
 	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+devicetest.Loop(t, 32<<20, 512))

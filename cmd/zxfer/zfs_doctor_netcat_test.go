@@ -30,7 +30,7 @@ func TestZFSDoctorNetcat(t *testing.T) {
 			var r job.DoctorReport
 			o := mustZxfer(t, "doctor", "--json", "--time", "100ms", "--wire", "nc", "--only", "link,"+probe.SourceRead+","+probe.TargetWrite, c.from, c.to)
 			require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
-			require.Equal(t, before, all(), "nothing lasts")
+			require.Equal(t, before, all(), "doctor left datasets or snapshots")
 			skipped := map[string]string{}
 			for _, m := range r.Ceilings {
 				skipped[m.ID] = m.Skipped

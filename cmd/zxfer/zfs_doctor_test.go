@@ -40,7 +40,7 @@ func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding
 			worst = f
 		}
 	}
-	require.NotEmpty(t, worst.ID, "no finding of %s in %+v", id, r.Findings)
+	require.NotEmpty(t, worst.ID, "no finding of check %s in %+v", id, r.Findings)
 	return worst
 }
 
@@ -165,7 +165,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		f := worstOf(t, r, "holds")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
-		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "as elsewhere, from the facts")
+		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "findings from the captured facts")
 	})
 	t.Run("unsupported nc", func(t *testing.T) {
 		nc := filepath.Join(labDir, "bin", "nc")

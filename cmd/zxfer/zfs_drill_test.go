@@ -95,7 +95,7 @@ func TestZFSDrill(t *testing.T) {
 	require.EqualValues(t, 40, d.Copies[1].Files)
 	require.Contains(t, d.Copies[1].Output, "looked at "+dst+"/a\n")
 	require.Contains(t, d.Copies[1].Output, "\n40")
-	require.Equal(t, before, there(), "nothing stays")
+	require.Equal(t, before, there(), "the drill left changes")
 
 	d, _ = r.drill(t, "--sample", "20%", "--seed", "7")
 	read := d.Copies[1].Files
@@ -153,7 +153,7 @@ func TestZFSDrillKilled(t *testing.T) {
 	left := clones(t)
 	require.Len(t, left, 1)
 	o := r.do(t, "run", "home")
-	require.Equal(t, 0, o.code, "the clone is in nobody's way: %s", o)
+	require.Equal(t, 0, o.code, "the leftover clone must not stop a run: %s", o)
 	strangers := betaPool + "/zxfer-drill-mine"
 	zfsCmd(t, "clone", "-o", "canmount=off", dst+"@"+snapshotNames(t, dst)[0], strangers)
 	r.drillAs(t, src, "beta:"+dst, "", "")

@@ -34,7 +34,7 @@ func untilDone(t *testing.T, first *process, args ...string) {
 	for try := 0; o.code != 0; try++ {
 		killed := o.code == -1 // by the test
 		require.True(t, o.code == 4 || killed, o.String())
-		require.Less(t, try, 5, "it never gets done: %s", o)
+		require.Less(t, try, 5, "the transfer does not complete: %s", o)
 		if !killed {
 			require.Contains(t, o.stderr, "hint: the same command resumes")
 		}
@@ -47,13 +47,13 @@ func moving(t *testing.T, p *process) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return p.ended() || len(pidsOn(t, betaPool, isZFS("receive"))) > 0
-	}, testenv.Timeout(), 50*time.Millisecond, "no receive was started: %s", p.stderr)
+	}, testenv.Timeout(), 50*time.Millisecond, "no zfs receive runs: %s", p.stderr)
 }
 
 // arriving waits until the first receive has created the target dataset.
 func arriving(t *testing.T, dst string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s did not appear", dst)
+	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s was not created", dst)
 }
 
 func isZFS(verb string) func([]string) bool {
@@ -97,7 +97,7 @@ func TestZFSKilled(t *testing.T) {
 			p := start(t, "send", "--bwlimit", "4MiB", "--buffer", "2MiB", src, "beta:"+dst)
 			received(t, p, betaPool, isZFS("receive"), 2<<20)
 			pids := pidsOn(t, v.host, v.is)
-			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
+			require.NotEmpty(t, pids, "no process of %s: %s", v.name, p.stderr)
 			for _, pid := range pids {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
 			}
@@ -143,7 +143,7 @@ func TestZFSLinkCut(t *testing.T) {
 			}
 			if early && p.wait(t).code == 1 {
 				// Nothing arrived, so nothing can be resumed.
-				require.Error(t, exec.Command("zfs", "list", dst).Run(), "it failed, but something is on the target: %s", p.stderr)
+				require.Error(t, exec.Command("zfs", "list", dst).Run(), "the send failed, but created the target: %s", p.stderr)
 				require.Contains(t, p.wait(t).stderr, "hint:")
 				p = start(t, args...)
 			}
@@ -185,7 +185,7 @@ func TestZFSStoppedSend(t *testing.T) {
 			}
 			o := p.wait(t)
 			require.Equal(t, 0, o.code, o.String())
-			require.Contains(t, o.stderr, "signal received", "it was stopped at a moment that matters")
+			require.Contains(t, o.stderr, "signal received", "the stop had no effect")
 			require.NotContains(t, o.stderr, "hint:")
 			require.Equal(t, guids(t, src), guids(t, dst))
 		})
@@ -235,7 +235,7 @@ func TestZFSInterrupt(t *testing.T) {
 	require.Contains(t, o.stderr, "hint: the same command resumes")
 	nothingLeft(t)
 	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
-	require.NotEqual(t, "-", token, "what arrived is kept")
+	require.NotEqual(t, "-", token, "no partially received state")
 	o = mustZxfer(t, "send", "-n", src, "beta:"+dst)
 	require.Contains(t, o.stdout, "rest of @one")
 	mustZxfer(t, "send", src, "beta:"+dst)
@@ -296,8 +296,8 @@ func TestZFSUnauthenticatedClients(t *testing.T) {
 	}))
 	o := p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
-	require.Len(t, says, strangers, "strangers reached the listener: %s", o)
-	require.Contains(t, o.stderr, "dropped", "strangers are logged")
+	require.Len(t, says, strangers, "clients that reached the listener: %s", o)
+	require.Contains(t, o.stderr, "dropped", "dropped clients are not logged")
 	sameFiles(t, src, dst)
 	nothingLeft(t)
 }
@@ -338,6 +338,6 @@ func TestZFSBusy(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	require.NotEqual(t, 0, o.code, o.String())
 	require.Contains(t, o.stderr, "hint:")
-	require.Equal(t, 0, p.wait(t).code, "the first is unharmed")
+	require.Equal(t, 0, p.wait(t).code, "the first send failed")
 	sameFiles(t, src, dst)
 }

@@ -111,7 +111,7 @@ func TestZFSPropertyValues(t *testing.T) {
 	for _, v := range []string{"recordsize=3K", "recordsize=32M", "recordsize=", "compression=foo", "compression=zstd-20", "compression=zstd-fast-11",
 		"checksum=md5", "dedup=edonr", "copies=4", "quota=foo", "reservation=-1", "mountpoint=relative", "atime=yes", "canmount=no", "sync=off",
 		"dnodesize=3k", "snapdir=on", "primarycache=on", "filesystem_limit=a", "nosuch=1", "used=1"} {
-		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS takes %s", v)
+		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS accepts %s", v)
 		name, value, _ := strings.Cut(v, "=")
 		if zfs.CheckValue(name, value) != nil && !slices.Contains([]string{"recordsize=3K", "copies=4"}, v) {
 			continue // a plan refuses all values that this function refuses

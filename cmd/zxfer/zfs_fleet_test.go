@@ -219,7 +219,7 @@ all:
 	require.Eventually(t, func() bool {
 		runs, err := statedir.Peek(stateDir, "home").Runs(1)
 		return err == nil && len(runs) == 1 && runs[0].Succeeded()
-	}, testenv.Timeout(), time.Second, "the timer starts the job: %s", m.journal(unit))
+	}, testenv.Timeout(), time.Second, "the timer does not start the job: %s", m.journal(unit))
 	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))
 	require.Contains(t, fileText(fleetTextfiles+"/zxfer.prom"), `zxfer_replicate_last_run_success{job="home"} 1`)
 	m.run(t, "systemctl", "start", "zxfer-drill-home.service")
@@ -229,13 +229,13 @@ all:
 	require.Regexp(t, `(?m)^web1 +home +ok +1 of 1 copy ok`, status)
 	out, _ = m.command("sh", "-c", ssh+" root@10.77.0.1 id").CombinedOutput()
 	require.NotContains(t, string(out), "uid=")
-	require.Equal(t, nothing, play(), "a second time it changes nothing")
+	require.Equal(t, nothing, play(), "a second run must not change anything")
 
 	fleetPackage(t, dir, "0.9.2")
 	web := exec.Command("ip", "netns", "exec", alphaPool, "python3", "-m", "http.server", "--directory", dir, "--bind", "10.77.0.1", "8000")
 	require.NoError(t, web.Start())
 	defer func() { _ = web.Process.Kill(); _ = web.Wait() }()
-	require.Equal(t, map[string]string{"web1": "1", "backup1": "1"}, play("-e", "zxfer_package=http://10.77.0.1:8000/0.9.2.deb"), "the package alone")
+	require.Equal(t, map[string]string{"web1": "1", "backup1": "1"}, play("-e", "zxfer_package=http://10.77.0.1:8000/0.9.2.deb"), "only the package changes")
 	for _, root := range []string{"/", beta} {
 		require.Equal(t, "0.9.2", run(t, "dpkg-query", "--root="+root, "-W", "-f", "${Version}", "zxfer"))
 	}
@@ -245,7 +245,7 @@ all:
 		require.NoFileExists(t, path)
 	}
 	require.Empty(t, strings.TrimSpace(fileText(keys)+fileText("/root/.ssh/authorized_keys")))
-	require.NotEmpty(t, guids(t, dst+"/web1"), "copies stay")
+	require.NotEmpty(t, guids(t, dst+"/web1"), "the copies were destroyed")
 	require.NoError(t, os.RemoveAll(stateDir))
 }
 
@@ -307,7 +307,7 @@ scrape_configs:
 	require.Eventually(t, func() bool {
 		n, err := series(`zxfer_replicate_drill_good{exported_job="home"}`)
 		return err == nil && n > 0
-	}, testenv.Timeout(), 500*time.Millisecond, "the metrics come to Prometheus")
+	}, testenv.Timeout(), 500*time.Millisecond, "no metrics in Prometheus")
 	n, err := series("node_textfile_scrape_error == 0")
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -315,7 +315,7 @@ scrape_configs:
 	for _, expr := range d.expressions() {
 		n, err := series(strings.ReplaceAll(expr, "$instance", ".*"))
 		require.NoError(t, err, expr)
-		require.Positive(t, n, "nothing: %s", expr)
+		require.Positive(t, n, "no result of %s", expr)
 	}
 	var instances []string
 	require.NoError(t, ask("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
@@ -336,5 +336,5 @@ scrape_configs:
 			require.Equal(t, []string{"ok", "inactive"}, []string{r.Health, r.State}, r.Name)
 		}
 		return true
-	}, testenv.Timeout(), 500*time.Millisecond, "the rules are evaluated")
+	}, testenv.Timeout(), 500*time.Millisecond, "the rules are not evaluated")
 }

@@ -152,7 +152,7 @@ func TestZFSFreezeGuestAgent(t *testing.T) {
 	require.Contains(t, r.do(t, "status").stdout, ", consistent")
 	zfsCmd(t, "clone", snapshot, src+"/clone")
 	clone := volumeNode(t, src+"/clone")
-	require.NotContains(t, run(t, "dumpe2fs", "-h", clone), "needs_recovery", "no journal is to be played")
+	require.NotContains(t, run(t, "dumpe2fs", "-h", clone), "needs_recovery", "the snapshot needs journal recovery")
 	run(t, "e2fsck", "-fn", clone)
 	writes()
 
@@ -169,7 +169,7 @@ func TestZFSFreezeGuestAgent(t *testing.T) {
 		require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, sleeps)) == 1 }, testenv.Timeout(), 10*time.Millisecond, "%s", p.stderr)
 		before := written()
 		time.Sleep(200 * time.Millisecond) // on a slow machine this may miss a write, but never fails
-		require.Equal(t, before, written(), "it is frozen")
+		require.Equal(t, before, written(), "the filesystem is not frozen")
 		return p
 	}
 	of := func(verb string) []int {
@@ -187,7 +187,7 @@ func TestZFSFreezeGuestAgent(t *testing.T) {
 		require.Eventually(t, func() bool { return len(of("freeze-guard")) == 0 }, testenv.Timeout(), 50*time.Millisecond)
 		gone(t, alphaPool, sleeps)
 	}
-	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "a failed freeze took a snapshot")
 
 	// The timeout ends a freeze.
 	slow = strings.Replace(slow, "timeout = \"10m\"", "timeout = \"3s\"", 1)
@@ -195,7 +195,7 @@ func TestZFSFreezeGuestAgent(t *testing.T) {
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "timeout of 3s")
 	writes()
-	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "a failed freeze took a snapshot")
 	run(t, "umount", "-l", vm)
 	nothingLeft(t)
 }
@@ -290,7 +290,7 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 		return strings.HasSuffix(sums, "|t")
 	}, testenv.Timeout(), 100*time.Millisecond, sums)
 	f := strings.Split(sums, "|")
-	require.Equal(t, []string{f[0], f[0], f[0], f[0], "t"}, f, "transactions are whole")
+	require.Equal(t, []string{f[0], f[0], f[0], f[0], "t"}, f, "incomplete transactions")
 	stop()
 }
 

@@ -55,7 +55,7 @@ func TestZFSHealInterrupted(t *testing.T) {
 			fresh := len(pids) > 0 && !slices.Contains(seen, pids[0])
 			seen = append(seen, pids...)
 			return fresh
-		}, testenv.Timeout(), 20*time.Millisecond, "no stream comes: %s", p.stderr)
+		}, testenv.Timeout(), 20*time.Millisecond, "no new zfs receive -c: %s", p.stderr)
 		received(t, p, alphaPool, corrects, 1<<20)
 		if is == nil {
 			resetConnections(t, p)
@@ -85,7 +85,7 @@ func TestZFSHealInterrupted(t *testing.T) {
 	strike(p, alphaPool, heals)
 	require.Equal(t, -1, p.wait(t).code)
 	nothingLeft(t)
-	require.NotEqual(t, had, versions(t, src, dst), "it was killed in the middle")
+	require.NotEqual(t, had, versions(t, src, dst), "the heal was killed before its first change")
 	contents(dst+"@a", dst+"@b")
 
 	// A run of the job refuses and names the running heal.

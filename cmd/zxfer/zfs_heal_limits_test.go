@@ -186,7 +186,7 @@ func TestZFSHealFullPool(t *testing.T) {
 			}
 			run(t, "zpool", "sync", pool)
 		}
-		t.Fatal("not full")
+		t.Fatal("the pool is not full")
 	}
 	stuff(b.pool)
 	o := zxfer(t, "heal", src, dst)

@@ -85,7 +85,7 @@ func TestZFSHealIncremental(t *testing.T) {
 	o = mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
 	r = healReport(t, o)
 	for _, d := range r.Datasets {
-		require.Equal(t, "a", d.Since, "nothing more was needed")
+		require.Equal(t, "a", d.Since, "incremental source")
 	}
 	for _, thing := range r.Things {
 		require.Equal(t, job.Healed, thing.Outcome, thing)

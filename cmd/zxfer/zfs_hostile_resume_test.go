@@ -128,7 +128,7 @@ func TestHostileChecksAcceptHonestTransfers(t *testing.T) {
 	all = all[:4] // the clone is not compared
 	same()
 	require.Equal(t, "off", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "setuid", target+"/child")))
-	require.Equal(t, "-", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", target)), "a value of two lines is not set")
+	require.Equal(t, "-", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", target)), "a value with two lines was set")
 	// Send the copy back with plain tools only, and send another one unencrypted.
 	plainHost(t, "nc.openbsd")
 	mustZxfer(t, plain("beta:"+target, source+"/back")...)

@@ -261,7 +261,7 @@ func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func(
 			require.Empty(t, changes(spare(before, spared), spare(p.tree(t), spared)), "%s", o)
 			require.NotEqual(t, 0, o.code, "%s", o)
 			if !a.Cut {
-				require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)
+				require.NotEqual(t, 4, o.code, "a retry cannot succeed: %s", o)
 			}
 			require.Contains(t, o.stderr, p.target)
 			require.Contains(t, o.stderr, a.Says)
@@ -271,7 +271,7 @@ func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func(
 		})
 	}
 	p.mountsNothing(p.t)
-	require.Equal(p.t, 0, p.send(snap).code, "honest use")
+	require.Equal(p.t, 0, p.send(snap).code, "honest send")
 	p.known = nil
 	if snap == "c" {
 		want := guids(p.t, p.source)

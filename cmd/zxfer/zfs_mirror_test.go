@@ -228,7 +228,7 @@ func TestZFSMirrorAsUser(t *testing.T) {
 	device, err := os.Stat("/dev/zfs")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
-	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "permissions of /dev/zfs with udev")
 	for _, d := range []string{src, src + "/a", src + "/b"} {
 		zfsCmd(t, "create", "-o", "canmount=off", d)
 	}

@@ -79,7 +79,7 @@ properties = { carry = true }
 		for property := range attack {
 			if named && property == "com.sun:auto-snapshot" {
 				value, source := get(t, property, dst+"/"+below)
-				require.Equal(t, []string{"true", "local"}, []string{value, source}, "who receives named it")
+				require.Equal(t, []string{"true", "local"}, []string{value, source}, "the receiving host named the property")
 				continue
 			}
 			require.NotEqual(t, "local", sources[property], "%s of %s", property, below)
@@ -90,10 +90,10 @@ properties = { carry = true }
 			value, source := get(t, "atime", dst+"/"+below)
 			_ = yield(value) && yield(source)
 		}), below)
-		require.Equal(t, "off\noff\noff", value(t, dst+"/"+below, "setuid,devices,exec"), "%s has the parent's", below)
+		require.Equal(t, "off\noff\noff", value(t, dst+"/"+below, "setuid,devices,exec"), "values of %s differ from its parent", below)
 		for line := range strings.Lines(zfsCmd(t, "list", "-H", "-r", "-o", listCache, dst)) {
 			f := strings.Split(line, "\t")
-			require.Len(t, f, 20, "a forged row: %q", line)
+			require.Len(t, f, 20, "forged row: %q", line)
 			require.NotEqual(t, "/root/.ssh", f[1], line)
 		}
 	}

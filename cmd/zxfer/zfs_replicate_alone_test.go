@@ -26,7 +26,7 @@ func TestZFSReplicateWithoutTarget(t *testing.T) {
 	r := newReplication(t, "")
 	job := strings.TrimPrefix(src, alphaPool+"/")
 	o := mustZxfer(t, "replicate", "import", conf, "--overwrite", "-o", r.file)
-	require.Contains(t, o.stderr, "1 left by hand", "sanoid's timer")
+	require.Contains(t, o.stderr, "1 left by hand", "sanoid.timer")
 	text, err := os.ReadFile(r.file)
 	require.NoError(t, err)
 	// The imported retention policy keeps more than sanoid's numbers. The rest of the test
@@ -42,12 +42,12 @@ func TestZFSReplicateWithoutTarget(t *testing.T) {
 	r.must(t, at(22), "run", job)
 	zfsCmd(t, "hold", "keep", src+"/a@"+name(22))
 	r.must(t, at(23), "run", job)
-	require.Equal(t, []string{"autosnap_old_hourly", name(23)}, snapshotNames(t, src), "the newest of two days, and of one hour")
+	require.Equal(t, []string{"autosnap_old_hourly", name(23)}, snapshotNames(t, src), "the most recent snapshot of each day")
 	r.must(t, at(24+10), "run", job)
 	kept := []string{name(23), name(24 + 10)}
 	require.Equal(t, kept, snapshotNames(t, src))
-	require.Equal(t, append([]string{"mine", name(22)}, kept...), snapshotNames(t, src+"/a"), "what others took, and what is held, stays")
-	require.Equal(t, []string{src + "/a@" + name(22) + " keep"}, holdsOf(t, src), "the job needs no holds")
+	require.Equal(t, append([]string{"mine", name(22)}, kept...), snapshotNames(t, src+"/a"), "foreign and held snapshots must be kept")
+	require.Equal(t, []string{src + "/a@" + name(22) + " keep"}, holdsOf(t, src), "a job without a target sets no holds")
 
 	zfsCmd(t, "release", "keep", src+"/a@"+name(22))
 	o = r.must(t, at(24+10), "prune", job)

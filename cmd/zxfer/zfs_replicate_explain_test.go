@@ -92,7 +92,7 @@ to = "beta:%s"
 	}
 	after := zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name,guid", "-r", dst)
 	for l := range strings.Lines(before) {
-		require.Contains(t, after, l, "nothing is destroyed")
+		require.Contains(t, after, l, "a snapshot was destroyed")
 	}
 	alert, err := os.ReadFile(filepath.Join(dir, "alert"))
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func TestZFSReplicateImport(t *testing.T) {
 	argv := []string{"syncoid", "--quiet", "--recursive", "--no-sync-snap", src, dst}
 	run(t, argv...)
 	sanoids := snapshotNames(t, src+"/a")
-	require.Len(t, sanoids, 2, "one of the hour and one of the day")
+	require.Len(t, sanoids, 2, "one hourly and one daily snapshot")
 	require.Equal(t, sanoids, snapshotNames(t, dst+"/a"))
 
 	r := newReplication(t, "")
@@ -139,7 +139,7 @@ func TestZFSReplicateImportKeepsSanoidSnapshots(t *testing.T) {
 			before := snapshotNames(t, theirs)
 			run(t, "env", "TZ=UTC", "sanoid", "--configdir", dir, "--cache-dir", dir, "--run-dir", dir, "--prune-snapshots", "--force-update")
 			kept := snapshotNames(t, theirs)
-			require.Less(t, len(kept), len(before), "sanoid removed some")
+			require.Less(t, len(kept), len(before), "sanoid destroyed no snapshots")
 
 			write(ours)
 			r := newReplication(t, "")

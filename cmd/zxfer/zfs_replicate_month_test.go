@@ -140,7 +140,7 @@ transfer = { rsh = "%s" }
 				for strings.Count(p.stdout.String(), "\n") < 1 {
 					select {
 					case <-deadline:
-						t.Fatalf("the first run does not end: %s", p.stderr)
+						t.Fatalf("the first run has not ended: %s", p.stderr)
 					case <-time.After(20 * time.Millisecond):
 					}
 				}
@@ -186,7 +186,7 @@ transfer = { rsh = "%s" }
 	stretch(comes*perDay, runs-3, true)
 	kept := failed
 	stretch(runs-2, runs-1, false) // the last runs are undisturbed
-	require.Equal(t, kept, failed, "the last runs succeed")
+	require.Equal(t, kept, failed, "one of the last runs failed")
 	require.Positive(t, kills)
 	require.Positive(t, cuts)
 	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)

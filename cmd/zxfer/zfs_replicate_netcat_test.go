@@ -49,7 +49,7 @@ to = %q
 	before := state(t)
 	o := r.must(t, base, "check", "-v", "out")
 	require.Contains(t, o.stdout, "would take 2 snapshots")
-	require.Equal(t, before, state(t), "check changes nothing")
+	require.Equal(t, before, state(t), "check changed something")
 
 	for i := range 4 {
 		fill(t, src+"/a b", fmt.Sprint("more", i), 1<<19)
@@ -59,9 +59,9 @@ to = %q
 		require.Equal(t, 2, len(last.Targets[0].Datasets))
 	}
 	require.Len(t, snapshotNames(t, src), 2)
-	require.Len(t, snapshotNames(t, dst), 3, "pruned by its own zfs")
+	require.Len(t, snapshotNames(t, dst), 3, "snapshots after pruning")
 	for _, d := range []string{src, dst} {
-		require.Contains(t, strings.Join(holdsOf(t, d), " "), "zxfer:", "the common one is held on both")
+		require.Contains(t, strings.Join(holdsOf(t, d), " "), "zxfer:", "the common snapshot has no hold on %s", d)
 	}
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", src))
 	sameFiles(t, src+"/a b", dst+"/a b")
@@ -72,10 +72,10 @@ to = %q
 		r.must(t, base.Add(time.Duration(5+i)*time.Hour), "run", "in")
 		require.Equal(t, outcome.Done, r.last(t, "in").Outcome)
 	}
-	require.Len(t, snapshotNames(t, dst), 3+1, "its zfs took two, and destroyed the former")
+	require.Len(t, snapshotNames(t, dst), 3+1, "snapshots after pruning")
 	require.NotEmpty(t, zfsCmd(t, "list", "-H", "-t", "bookmark", "-o", "name", "-r", dst))
 	sameFiles(t, src+"/a b", back+"/a b")
-	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", back), "/c", "it is not marked, whatever it says")
+	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", back), "/c", "a forged property value selected a dataset")
 	nothingLeft(t)
 
 	// check refuses unsupported settings and prints a remedy.

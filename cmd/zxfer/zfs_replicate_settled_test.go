@@ -49,7 +49,7 @@ func tellsWhatChanged() bool {
 func TestZFSReplicateUnchanged(t *testing.T) {
 	lab(t)
 	if !tellsWhatChanged() {
-		t.Skip("OpenZFS before 2.2 does not say when snapshots changed")
+		t.Skip("needs OpenZFS 2.2")
 	}
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", src)
@@ -72,7 +72,7 @@ to = "beta:%s"
 	nextSecond(t)
 	calls := shim(t)
 	r.must(t, at, "run", "many")
-	require.Len(t, listings(calls()), 1, "the source; nothing is removed on the target")
+	require.Len(t, listings(calls()), 1, "listings of the first run")
 
 	r.must(t, at, "run", "many")
 	require.Empty(t, listings(calls()))
@@ -81,7 +81,7 @@ to = "beta:%s"
 	zfsCmd(t, "snapshot", src+"/d07@s2")
 	r.must(t, at, "run", "many")
 	got := listings(calls())
-	require.Len(t, got, 1, "the source")
+	require.Len(t, got, 1, "listings after a change")
 	for _, c := range got {
 		require.True(t, strings.HasSuffix(c, "/d07"), c)
 	}
@@ -96,6 +96,6 @@ to = "beta:%s"
 	zfsCmd(t, "destroy", dst+"/d08@s1")
 	o := r.at(t, at, "run", "many")
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stderr, "d08", "its copy lost its only snapshot")
+	require.Contains(t, o.stderr, "d08", "the copy without snapshots")
 	nothingLeft(t)
 }

@@ -45,5 +45,5 @@ target = [{ name = "far", to = "beta:%s/far", transfer = { bandwidth = "1M" } }]
 	again := start(t, "replicate", "run", "-c", r.file, "--state-dir", r.state, "home").wait(t)
 	require.Equal(t, 0, again.code, again)
 	require.NotContains(t, again.stderr, "\x1b")
-	require.LessOrEqual(t, strings.Count(again.stderr, "\n"), 4, "no line for each stream: %s", again.stderr)
+	require.LessOrEqual(t, strings.Count(again.stderr, "\n"), 4, "one line per stream: %s", again.stderr)
 }

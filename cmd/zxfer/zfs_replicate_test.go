@@ -137,12 +137,12 @@ properties = { set = { "org.example:kept" = "yes" } }
 	name := func(i int) string { return "home-" + base.Add(time.Duration(i)*time.Hour).Format("20060102T150405Z") }
 
 	o := r.at(t, base, "status")
-	require.Equal(t, 1, o.code, "a scheduled job that never ran is late: %s", o)
+	require.Equal(t, 1, o.code, "a scheduled job that never ran must be late: %s", o)
 	before := state(t)
 	o = r.must(t, base, "check", "-v")
 	require.Contains(t, o.stdout, "would take 2 snapshots")
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (2 of them in full)")
-	require.Equal(t, before, state(t), "check changes nothing")
+	require.Equal(t, before, state(t), "check changed something")
 
 	for i := range 5 {
 		at := base.Add(time.Duration(i) * time.Hour)
@@ -153,8 +153,8 @@ properties = { set = { "org.example:kept" = "yes" } }
 		}
 	}
 	require.Equal(t, []string{name(3), name(4)}, snapshotNames(t, src))
-	require.Equal(t, []string{name(3), name(4), "mine"}, snapshotNames(t, src+"/a"), "snapshots of others stay")
-	require.Equal(t, []string{name(2), name(3), name(4)}, snapshotNames(t, dst+"/a"), "and are not sent")
+	require.Equal(t, []string{name(3), name(4), "mine"}, snapshotNames(t, src+"/a"), "foreign snapshots must be kept")
+	require.Equal(t, []string{name(2), name(3), name(4)}, snapshotNames(t, dst+"/a"), "foreign snapshots must not be sent")
 	require.Equal(t, "yes", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:kept", dst+"/a")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), "cache")
 	tag := " " + replicate.Tag("home", "near")
@@ -169,7 +169,7 @@ properties = { set = { "org.example:kept" = "yes" } }
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &st))
 	require.False(t, st.Late)
 	require.Len(t, st.Jobs[0].Datasets, 2)
-	require.Equal(t, 0, r.at(t, base.Add(5*time.Hour+14*time.Minute), "status").code, "due, but within the grace")
+	require.Equal(t, 0, r.at(t, base.Add(5*time.Hour+14*time.Minute), "status").code, "within the grace period")
 	o = r.at(t, base.Add(5*time.Hour+16*time.Minute), "status")
 	require.Equal(t, 1, o.code)
 	require.Contains(t, o.stdout, "LATE by 16 min")

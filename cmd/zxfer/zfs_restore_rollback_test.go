@@ -110,7 +110,7 @@ func TestZFSRestoreRollback(t *testing.T) {
 	o = mustZxfer(t, older...)
 	require.Equal(t, want, have())
 	require.NotContains(t, fullNames(t, src), three)
-	require.Contains(t, guids(t, dst), three, "the copy loses nothing unasked")
+	require.Contains(t, guids(t, dst), three, "the target lost a snapshot")
 	command := regexp.MustCompile(`(?m)^  zxfer (send --rollback .*)$`).FindStringSubmatch(o.stdout)
 	require.NotNil(t, command, o)
 	o = mustZxfer(t, strings.Fields(command[1])...)

@@ -173,10 +173,10 @@ func TestRestrictedAgentHostile(t *testing.T) {
 			fresh := string(now[len(logged):])
 			require.Contains(t, fresh, "refused")
 			require.Contains(t, fresh, "10.77.0.1 port ")
-			require.LessOrEqual(t, strings.Count(fresh, "\n"), 4, "a request cannot add lines:\n%s", fresh)
+			require.LessOrEqual(t, strings.Count(fresh, "\n"), 4, "the request added lines to the log:\n%s", fresh)
 		})
 	}
-	require.Equal(t, before, state(t), "nothing changed on either host")
+	require.Equal(t, before, state(t), "a refused request changed something")
 	nothingLeft(t)
 }
 
@@ -245,13 +245,13 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool {
 			return c.Host == "beta" && strings.Contains(c.Skipped, "the agent's policy forbids it")
 		}), o)
-		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 }), "this host: %s", o)
+		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 }), "no measurement of the local host: %s", o)
 	}
 	o := zxfer(t, "doctor", "-e", rsh, "--time", "100ms", source, "beta:"+target+"/copy")
 	t.Log(o)
 	require.Contains(t, o.stdout, "beta: this key is restricted\n  permits   --allow receive="+target+" --append-only")
 	require.Contains(t, o.stdout, "  seen      versions, user, permitted datasets")
-	require.NotContains(t, o.stdout, "policy forbids", "it is told once")
+	require.NotContains(t, o.stdout, "policy forbids", "the restriction is reported twice")
 	require.Equal(t, before, state(t))
 }
 
@@ -275,7 +275,7 @@ exec /usr/sbin/zfs "$@"
 	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, source+"@a", "beta:"+target+"/copy").wait(t)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "not what was planned: a package")
-	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "nothing arrived")
+	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "the target was created")
 	logged, err := os.ReadFile(audit)
 	require.NoError(t, err)
 	require.Regexp(t, `refused transfer after admission: .*not what was planned: a package.*: receive "`+target+`/copy"`, string(logged))
@@ -401,7 +401,7 @@ func TestRestrictedAgentKeepsKey(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "another key")
 	require.Contains(t, o.stderr, "--allow receive-rekey="+target)
-	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, target).Run(), "the copy still opens")
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, target).Run(), "the former key does not open the copy")
 	require.NoError(t, exec.Command("zfs", "unload-key", target).Run())
 
 	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--append-only")
@@ -444,11 +444,11 @@ func TestRestrictedAgentKeepsKeyOnResume(t *testing.T) {
 		answer, all := hostile(t, rsh, resume(origin))
 		require.NotNil(t, answer, all)
 		require.Contains(t, answer["error"].(map[string]any)["text"], "another key", all)
-		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the copy still opens")
+		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the former key does not open the copy")
 		zfsCmd(t, "unload-key", copied)
 	}
 	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--allow", "send="+source, "--append-only")
 	answer, all := hostile(t, rsh, resume(""))
 	require.Contains(t, answer, "body", all)
-	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the same request is carried out where it may")
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the new key does not open the copy")
 }

@@ -27,7 +27,7 @@ func clockIsOurs(t *testing.T) {
 	cpu, err := os.ReadFile("/proc/cpuinfo")
 	require.NoError(t, err)
 	if !strings.Contains(string(cpu), "User Mode Linux") {
-		t.Skip("it sets the kernel's clock, and this is no guest")
+		t.Skip("sets the kernel's clock: runs only in a guest")
 	}
 	began := time.Now()
 	t.Cleanup(func() { setClock(t, began.Round(0).Add(time.Since(began))) })
@@ -89,7 +89,7 @@ retention = { last = 10, daily = 30 }
 	require.Contains(t, o.stdout, "with implausible dates")
 	for i := range 2 {
 		r.must(t, now.Add(time.Duration(i)*time.Hour), "run", "vault")
-		require.Equal(t, good, there(), "all good snapshots are kept")
+		require.Equal(t, good, there(), "good snapshots were destroyed")
 	}
 	o = r.must(t, now.Add(6*time.Hour), "status", "vault")
 	require.Contains(t, o.stdout, "retention ignores the dates of")

@@ -26,7 +26,7 @@ type machine struct{ pid string }
 func bootSystemd(t *testing.T) *machine {
 	t.Helper()
 	if os.Getenv("ZXFER_GUEST") == "" {
-		t.Skip("it would use this host's own units")
+		t.Skip("runs only in a guest: it uses the units of the host")
 	}
 	const systemd = "/lib/systemd/systemd"
 	if _, err := os.Stat(systemd); err != nil {
@@ -63,7 +63,7 @@ cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target -
 		}
 		out, _ = m.command("systemctl", "is-active", "sysinit.target").Output()
 		return strings.TrimSpace(string(out)) == "active"
-	}, testenv.Timeout(), 500*time.Millisecond, "systemd does not come up: %s", fileText(log.Name()))
+	}, testenv.Timeout(), 500*time.Millisecond, "systemd did not start: %s", fileText(log.Name()))
 	return m
 }
 
@@ -178,7 +178,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool {
 		runs, err := statedir.Peek(stateDir, "timed").Runs(10)
 		return err == nil && len(runs) >= 2
-	}, testenv.Timeout(), time.Second, "the timer starts the job again and again")
+	}, testenv.Timeout(), time.Second, "the timer started fewer than two runs")
 	require.Equal(t, "success", m.show(t, timed, "Result"), m.journal(timed))
 	require.NotEmpty(t, guids(t, dst+"/timed"), m.journal(timed))
 	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
@@ -191,9 +191,9 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool {
 		status = m.show(t, slow, "StatusText")
 		return regexp.MustCompile(`^far: ` + src + `/slow@\S+: \S+ MiB of \d+ MiB \(\d+ %\), \S+ [KM]iB/s, ETA `).MatchString(status)
-	}, testenv.Timeout(), time.Second, "what systemctl status shows")
+	}, testenv.Timeout(), time.Second, "systemctl status shows no progress")
 	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=USR1", slow)
-	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, testenv.Timeout(), time.Second, "a report: %s", m.journal(slow))
+	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, testenv.Timeout(), time.Second, "no report after SIGUSR1: %s", m.journal(slow))
 	m.run(t, "systemctl", "stop", slow)
 	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
@@ -215,19 +215,19 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Equal(t, "exit-code", m.show(t, slow, "Result"), m.journal(slow))
 	require.Equal(t, "4", m.show(t, slow, "ExecMainStatus"), m.journal(slow))
 	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
-	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "it ends well when it is started again")
+	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "the restarted run does not end")
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
 	require.Regexp(t, `(?s)slow: interrupted in .*slow: interrupted in .*slow: done in `, m.journal(slow))
 	runs, err = statedir.Peek(stateDir, "slow").Runs(1)
 	require.NoError(t, err)
-	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the rest of what came before")
+	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the run sent data again")
 	sameFiles(t, src+"/slow", dst+"/slow")
 
 	// A user's unit has no capabilities, and a state directory that systemd creates.
 	m.run(t, "systemctl", "start", user)
 	require.Equal(t, "success", m.show(t, user, "Result"), m.journal(user))
 	require.NotEmpty(t, guids(t, dst+"/user"), m.journal(user))
-	require.Contains(t, fileText(metrics), `job="user"`, "which root writes: %s", m.journal(user))
+	require.Contains(t, fileText(metrics), `job="user"`, "no metrics of the user's job: %s", m.journal(user))
 
 	// systemd does not restart a run that the plan refuses.
 	zfsCmd(t, "snapshot", dst+"/user@theirs")

@@ -98,7 +98,7 @@ func TestZFSFallsBackToSSH(t *testing.T) {
 			if whole {
 				require.NoError(t, destroyAll(src))
 				wire, _, _ = crossed(t, "send", "beta:"+dst, src)
-				require.Equal(t, "ssh", wire, "pull")
+				require.Equal(t, "ssh", wire, "wire of a pull")
 			}
 
 			if reject != "" {
@@ -116,7 +116,7 @@ func TestZFSFallsBackToSSH(t *testing.T) {
 			require.Contains(t, o.stdout, "wire ssh")
 			o = r.must(t, time.Now(), "run", "home")
 			require.Contains(t, o.stderr, "trying through ssh")
-			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "once for all datasets")
+			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "one message for all datasets")
 			nothingLeft(t)
 		})
 	}
@@ -131,7 +131,7 @@ func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
-	require.Equal(t, "way", r.Advice.ID, "what to change is that ssh takes all")
+	require.Equal(t, "way", r.Advice.ID, "the advice concerns the network path")
 	text := zxfer(t, "doctor", "beta").stdout
 	t.Log(text)
 	require.Regexp(t, `(?s)^expect  at most \S+ \S+/s; not measured: source, target\nlimit   \S.*\nchange  .*--port-range.*\n  warn  way  .*\n-> .*ssh x \d`, text)
@@ -167,10 +167,10 @@ func TestZFSDialsOpenDirection(t *testing.T) {
 			if whole {
 				require.NoError(t, destroyAll(dst))
 				_, dial, _ = crossed(t, "send", "alpha:"+src, "beta:"+dst)
-				require.Equal(t, "target", dial, "between two others")
+				require.Equal(t, "target", dial, "between two remote hosts")
 				require.NoError(t, destroyAll(src))
 				_, dial, _ = crossed(t, "send", "beta:"+dst, src)
-				require.Equal(t, "source", dial, "pull")
+				require.Equal(t, "source", dial, "end that connects in a pull")
 			}
 
 			// zxfer obeys a requested direction. If it is closed, zxfer fails soon and
@@ -188,7 +188,7 @@ func TestZFSDialsOpenDirection(t *testing.T) {
 			}
 			open()
 			_, dial, way = crossed(t, "send", src, "beta:"+dst)
-			require.Equal(t, "source", dial, "nothing was remembered")
+			require.Equal(t, "source", dial, "zxfer used a former result")
 			require.Empty(t, way)
 			nothingLeft(t)
 		})
@@ -223,7 +223,7 @@ func TestRestrictedNetworkPath(t *testing.T) {
 	rsh, audit := restricted(t, "--allow", "receive="+dst, "--append-only")
 	open := closed(t, "", betaPool)
 	_, dial, _ := crossed(t, "send", "-e", rsh, src, "beta:"+dst)
-	require.Equal(t, "target", dial, "it may connect to where the client is")
+	require.Equal(t, "target", dial, "the agent may connect to the client's host")
 	text, err := os.ReadFile(audit)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "admitted transfer: a connection without data")
@@ -294,6 +294,6 @@ func jumpHost(t *testing.T) (rsh string) {
 		"Host *\n User root\n IdentityFile "+labDir+"/user_key\n IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"), 0o600))
 	require.Eventually(t, func() bool {
 		return exec.Command("ip", "netns", "exec", alphaPool, "ssh", "-F", config, "inner", "true").Run() == nil
-	}, testenv.Timeout(), 200*time.Millisecond, "ssh through the jump host")
+	}, testenv.Timeout(), 200*time.Millisecond, "ssh does not connect through the jump host")
 	return "ssh -F " + config
 }

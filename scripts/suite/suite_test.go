@@ -214,17 +214,17 @@ func TestRacePackagesAreComplete(t *testing.T) {
 	for dir := range found {
 		raced := slices.Contains(racePackages(), strings.TrimPrefix(dir, "pkg/"))
 		_, exception := unraced[dir]
-		require.True(t, raced != exception, "%s: run by the part race %t, an exception %t", dir, raced, exception)
+		require.True(t, raced != exception, "%s: in racePackages %t, in unraced %t", dir, raced, exception)
 	}
 	for dir := range unraced {
-		require.Contains(t, found, dir, "this exception is stale")
+		require.Contains(t, found, dir, "unraced has a stale entry")
 	}
 	for _, name := range racePackages() {
-		require.Contains(t, found, "pkg/"+name, "it shares no memory any more")
+		require.Contains(t, found, "pkg/"+name, "racePackages has a stale entry")
 	}
 	for _, test := range unracedTests() {
 		out, err := exec.CommandContext(t.Context(), "grep", "-rl", "^func "+test+"(", filepath.Join(root, "pkg")).CombinedOutput()
-		require.NoError(t, err, "%s: there is no such test: %s", test, out)
+		require.NoError(t, err, "no test %s: %s", test, out)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 		require.LessOrEqual(t, len(in), 1, "%s is in %v", test, in)
 		require.Equal(t, len(in) == 1, regexp.MustCompile(others(groups)).MatchString(test))
 	}
-	require.Len(t, used, len(groups)-1, "a group without a test")
+	require.Len(t, used, len(groups)-1, "a group has no test")
 }
 
 // TestGuestTestsRunInGuest expects the guest to run every test that needs ZFS or
