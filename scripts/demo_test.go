@@ -71,14 +71,14 @@ func TestDemoWithoutZFS(t *testing.T) {
 	dir := scratch(t)
 	out, err := demo(t, "./demo", t.TempDir(), dir, "--quick").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := string(out)
+	output := string(out)
 	for _, want := range []string{
 		"$ zxfer doctor --quick", ": kill -9 ", "$ cmp disk.img ", "\nidentical\n", "differs: within bytes ",
 		"part 1: the interrupted copy was resumed and verified",
 	} {
-		require.Contains(t, said, want)
+		require.Contains(t, output, want)
 	}
-	require.NotContains(t, said, "guest")
+	require.NotContains(t, output, "guest")
 	requireNothingLeft(t, dir)
 }
 
@@ -108,14 +108,14 @@ func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	goTool, err := exec.LookPath("go")
 	require.NoError(t, err)
 	tree, bin := t.TempDir(), t.TempDir()
-	program(t, tree+"/scripts/guest", guest)
+	writeProgram(t, tree+"/scripts/guest", guest)
 	for _, name := range []string{"demo", "env"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(tree+"/scripts/"+name, text, 0o755))
 	}
-	program(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
-	program(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))
+	writeProgram(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
+	writeProgram(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))
 	return tree + "/scripts/demo", bin
 }
 
@@ -180,12 +180,12 @@ esac`, 9999)
 	}
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
 	// The read ends when all processes of the demo have closed the pipe.
-	said, err := io.ReadAll(r)
+	output, err := io.ReadAll(r)
 	require.NoError(t, err)
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
-	require.Equal(t, 130, exit.ExitCode(), "%s%s", before.String(), said)
-	require.Contains(t, string(said), "demo: stopped the build of the guest")
+	require.Equal(t, 130, exit.ExitCode(), "%s%s", before.String(), output)
+	require.Contains(t, string(output), "demo: stopped the build of the guest")
 	requireNothingLeft(t, dir)
 	requireNoProcess(t, filepath.Dir(filepath.Dir(script)))
 }

@@ -114,8 +114,8 @@ func TestReleaseTree(t *testing.T) {
 	dir := t.TempDir()
 	mustRun(t, "..", "scripts/release", "--tree", "0.99.0", dir)
 	machines := map[string][2]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64}}
-	holdsPrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
-	holdsPages(t, dir+"/usr/share/man")
+	requirePrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
+	requireManPages(t, dir+"/usr/share/man")
 	require.Contains(t, mustRun(t, "/", dir+"/usr/bin/zxfer", "version"), "zxfer 0.99.0")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/examples/replicate.toml")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/html/docs/tutorial.html")
@@ -185,20 +185,20 @@ func TestRelease(t *testing.T) {
 	for arch, machines := range map[string][2]elf.Machine{
 		"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64},
 	} {
-		holds(t, dist, arch, machines)
+		requirePackages(t, dist, arch, machines)
 	}
 }
 
-// holds checks the contents of the packages of one architecture.
-func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
+// requirePackages checks the contents of the packages of one architecture.
+func requirePackages(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	t.Helper()
 	deb, tarball := t.TempDir(), t.TempDir()
 	mustRun(t, dist, "dpkg-deb", "-x", "zxfer_0.99.0_"+arch+".deb", deb)
 	mustRun(t, dist, "tar", "-xzf", "zxfer-0.99.0-linux-"+arch+".tar.gz", "--strip-components=1", "-C", tarball)
-	holdsPrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
-	holdsPrograms(t, tarball+"/bin", tarball+"/bin", machines)
-	holdsPages(t, deb+"/usr/share/man")
-	holdsPages(t, tarball+"/share/man")
+	requirePrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
+	requirePrograms(t, tarball+"/bin", tarball+"/bin", machines)
+	requireManPages(t, deb+"/usr/share/man")
+	requireManPages(t, tarball+"/share/man")
 	copyright, err := os.ReadFile(deb + "/usr/share/doc/zxfer/copyright")
 	require.NoError(t, err)
 	require.Contains(t, string(copyright), "github.com/klauspost/compress v")
@@ -215,9 +215,9 @@ func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	}
 }
 
-// holdsPrograms requires a zxfer for machines[0] in bin, and a compressed one for
+// requirePrograms requires a zxfer for machines[0] in bin, and a compressed one for
 // machines[1] in lib.
-func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
+func requirePrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
 	t.Helper()
 	require.Equal(t, machines[0], machine(t, bin+"/zxfer"))
 	others, err := filepath.Glob(lib + "/zxfer-linux-*.zst")
@@ -228,8 +228,8 @@ func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
 	require.Equal(t, machines[1], machine(t, plain))
 }
 
-// holdsPages requires man pages for every verb, for topics and for the job file.
-func holdsPages(t *testing.T, dir string) {
+// requireManPages requires man pages for every verb, for topics and for the job file.
+func requireManPages(t *testing.T, dir string) {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/reference/cli/zxfer*.md")
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// program writes a shell script that replaces a tool of the same name.
-func program(t *testing.T, path, script string) {
+// writeProgram writes a shell script that replaces a tool of the same name.
+func writeProgram(t *testing.T, path, script string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
@@ -49,7 +49,7 @@ func TestDebianMirror(t *testing.T) {
 			dir := t.TempDir()
 			list := filepath.Join(dir, "mirrors.list")
 			require.NoError(t, os.WriteFile(list, []byte("# mirrors\n\nhttp://one.example.org/debian/\tpriority:1\nhttp://two.example.org/debian\n"), 0o600))
-			program(t, dir+"/apt-get", "printf '%s\\n' 'other http://other.example.org/' 'bookworm "+strings.ReplaceAll(tt.configured, "LIST", list)+"'")
+			writeProgram(t, dir+"/apt-get", "printf '%s\\n' 'other http://other.example.org/' 'bookworm "+strings.ReplaceAll(tt.configured, "LIST", list)+"'")
 			require.Equal(t, tt.mirror, bash(t, dir, "-ec", string(env)+"release() { echo bookworm; }; debian_mirror"))
 		})
 	}
@@ -70,9 +70,9 @@ func TestContinuousIntegrationRoot(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.Mkdir(dir+"/.ci", 0o755))
 			require.NoError(t, os.WriteFile(dir+"/.ci/run", script, 0o600))
-			program(t, dir+"/scripts/fresh", "echo fresh $*")
-			program(t, dir+"/scripts/test", "echo test")
-			program(t, dir+"/bin/unshare", tt.unshare)
+			writeProgram(t, dir+"/scripts/fresh", "echo fresh $*")
+			writeProgram(t, dir+"/scripts/test", "echo test")
+			writeProgram(t, dir+"/bin/unshare", tt.unshare)
 			require.Equal(t, tt.says, bash(t, dir+"/bin", dir+"/.ci/run"))
 		})
 	}
@@ -94,7 +94,7 @@ func TestGuestBuildEndsOnSignal(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
 	}
 	// The first process ignores SIGTERM, and the second ends at it.
-	program(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
+	writeProgram(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
 trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh -c 'sleep 600; :'`)
 	for _, name := range []string{"init.c", "kernel.config", "kernel.sh", "packages", "root.sh", "zfs.sh"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "guest.d", name), nil, 0o600))

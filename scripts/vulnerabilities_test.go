@@ -80,11 +80,11 @@ func TestVulnerabilityIsFound(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 			}
-			said := vulnerabilities(t, "file://"+dir)
+			output := vulnerabilities(t, "file://"+dir)
 			if tt.want == "" {
-				require.Empty(t, said)
+				require.Empty(t, output)
 			} else {
-				require.Contains(t, said, tt.want)
+				require.Contains(t, output, tt.want)
 			}
 		})
 	}

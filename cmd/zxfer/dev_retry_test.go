@@ -20,7 +20,7 @@ import (
 // resumed. If the agent was killed, the same command resumes the copy. Otherwise, the next
 // command does.
 func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
-	m := buildMetered(t)
+	m := buildForTest(t)
 	const size = 48 << 20
 	for name, agent := range map[string]bool{"agent killed": true, "zxfer killed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a
 			cmd.Stdout, cmd.Stderr = &report, &out
 			require.NoError(t, cmd.Start())
 			// Wait for at least one sync, which happens every two seconds.
-			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
+			require.Eventually(t, func() bool { return m.journalSize(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
 			victims := []string{strconv.Itoa(cmd.Process.Pid)}
 			if agent {
 				victims = m.agents(cmd.Process.Pid)
@@ -71,8 +71,8 @@ func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a
 	}
 }
 
-// stored returns the size in bytes of the journal of a copy to an image.
-func (m *metered) stored(image string) int {
+// journalSize returns the size in bytes of the journal of a copy to an image.
+func (m *testBuild) journalSize(image string) int {
 	dir := filepath.Join(m.dir, "zxfer")
 	if os.Geteuid() == 0 {
 		dir = "/var/lib/zxfer"

@@ -105,19 +105,19 @@ func TestDocsCommandsParse(t *testing.T) {
 		for _, b := range p.blocks {
 			for _, words := range commandsOf(b) {
 				n++
-				require.NoError(t, takes(words), "%s: zxfer %s", p.path, strings.Join(words, " "))
+				require.NoError(t, parseCommand(words), "%s: zxfer %s", p.path, strings.Join(words, " "))
 			}
 		}
 	}
 	require.Greater(t, n, 60)
-	require.Error(t, takes([]string{"send", "--no-such-flag", "tank/a", "b:c"}))
-	require.Error(t, takes([]string{"send", "tank/a"}))
-	require.Error(t, takes([]string{"replicate", "sned"}))
+	require.Error(t, parseCommand([]string{"send", "--no-such-flag", "tank/a", "b:c"}))
+	require.Error(t, parseCommand([]string{"send", "tank/a"}))
+	require.Error(t, parseCommand([]string{"replicate", "sned"}))
 	require.Equal(t, [][]string{{"doctor", "a b"}, {"dev", "-", "b:/f"}},
 		commandsOf("$ sudo zxfer doctor 'a b'  # why\noutput\npg_dump db | zxfer dev - \\\n  b:/f\n"))
 }
 
-func takes(words []string) error {
+func parseCommand(words []string) error {
 	cmd, rest, err := newRoot(&app{}).Find(words)
 	if err != nil {
 		return err
@@ -133,14 +133,14 @@ func TestDocsFlagsExist(t *testing.T) {
 	t.Parallel()
 	root := newRoot(&app{})
 	long, short := map[string]bool{"help": true}, map[string]bool{"h": true}
-	var learn func(cmd *cobra.Command)
-	learn = func(cmd *cobra.Command) {
+	var collect func(cmd *cobra.Command)
+	collect = func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { long[f.Name], short[f.Shorthand] = true, true })
 		for _, c := range cmd.Commands() {
-			learn(c)
+			collect(c)
 		}
 	}
-	learn(root)
+	collect(root)
 	// These pages describe other programs or are generated.
 	other := []string{"CONTRIBUTING.md", "docs/benchmarks.md", "docs/dev/guest.md", "docs/dev/style.md",
 		"docs/reference/protocol-control.md", "docs/reference/protocol-data.md"}

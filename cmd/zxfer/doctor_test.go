@@ -15,11 +15,11 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func runMain(t *testing.T, args ...string) ending {
+func runMain(t *testing.T, args ...string) cmdResult {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, now: time.Now}, args)
-	return ending{code, stdout.String(), stderr.String()}
+	return cmdResult{code, stdout.String(), stderr.String()}
 }
 
 // TestDoctorFacts compares doctor's findings for each machine of testdata/machines with

@@ -34,10 +34,10 @@ func fleetFile(elem ...string) string {
 func TestFleetRules(t *testing.T) {
 	t.Parallel()
 	tools := fleetTools(t)
-	promtool := func(of string, argv ...string) {
+	promtool := func(file string, argv ...string) {
 		t.Helper()
-		cmd := exec.Command(filepath.Join(tools, "promtool"), append(argv, filepath.Base(of))...)
-		cmd.Dir = filepath.Dir(of)
+		cmd := exec.Command(filepath.Join(tools, "promtool"), append(argv, filepath.Base(file))...)
+		cmd.Dir = filepath.Dir(file)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
@@ -135,7 +135,7 @@ func TestFleetMetricsExist(t *testing.T) {
 	text, err := runner.Metrics(&replicate.File{}, t.TempDir(), time.Now())
 	require.NoError(t, err)
 	name := regexp.MustCompile(`zxfer_[a-z_]+`)
-	written, asked := map[string]bool{}, map[string]bool{}
+	written, used := map[string]bool{}, map[string]bool{}
 	for _, n := range name.FindAllString(string(text), -1) {
 		written[n] = true
 	}
@@ -148,8 +148,8 @@ func TestFleetMetricsExist(t *testing.T) {
 	}
 	for _, text := range all {
 		for _, n := range name.FindAllString(text, -1) {
-			asked[n] = true
+			used[n] = true
 		}
 	}
-	require.Equal(t, written, asked)
+	require.Equal(t, written, used)
 }

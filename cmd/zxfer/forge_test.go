@@ -56,7 +56,7 @@ func TestIssueFormsRequestFacts(t *testing.T) {
 			ids[field.ID] = true
 			text := strings.ReplaceAll(field.Attributes.Description, "`", "\n")
 			for _, words := range commandsOf(text) {
-				require.NoError(t, takes(words), "%s: zxfer %s", name, strings.Join(words, " "))
+				require.NoError(t, parseCommand(words), "%s: zxfer %s", name, strings.Join(words, " "))
 				captures = captures || strings.Contains(strings.Join(words, " "), "doctor") && strings.Contains(strings.Join(words, " "), "--capture")
 			}
 		}

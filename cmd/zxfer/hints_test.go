@@ -33,7 +33,7 @@ func TestMessagesUseOptionPlaceholders(t *testing.T) {
 	flag, letter := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`(?:^|[ (])-[`+short+`](?:[ :;,.)]|$)`)
 	command := regexp.MustCompile(`\b(zxfer (send|restore|heal|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
 	named := 0
-	judge := func(at, text string) {
+	check := func(at, text string) {
 		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)
 		require.True(t, !placeholder || option.Named(strings.ReplaceAll(text, "%", "")), "%s: %q", at, text)
 		option.Expand(text, func(id, _ string) string {
@@ -67,7 +67,7 @@ func TestMessagesUseOptionPlaceholders(t *testing.T) {
 			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 				text, err := strconv.Unquote(lit.Value)
 				require.NoError(t, err)
-				judge(files.Position(lit.Pos()).String(), text)
+				check(files.Position(lit.Pos()).String(), text)
 			}
 			return true
 		})

@@ -103,14 +103,14 @@ func TestExitClass(t *testing.T) {
 	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "canceled without a signal")
 }
 
-// asked is a presenter that records its calls.
-type asked struct{ reports, ticks chan struct{} }
+// fakePresenter is a presenter that records its calls.
+type fakePresenter struct{ reports, ticks chan struct{} }
 
-func (a asked) Status() { a.reports <- struct{}{} }
+func (a fakePresenter) Status() { a.reports <- struct{}{} }
 
-func (asked) State() string { return "" }
+func (fakePresenter) State() string { return "" }
 
-func (a asked) Tick() {
+func (a fakePresenter) Tick() {
 	select {
 	case a.ticks <- struct{}{}:
 	default:
@@ -124,7 +124,7 @@ func TestSignals(t *testing.T) {
 	defer stop()
 	reports := make(chan struct{}, 1)
 	ticks := make(chan struct{}, 1)
-	defer startLive(asked{reports, ticks})()
+	defer startLive(fakePresenter{reports, ticks})()
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	select {

@@ -11,8 +11,8 @@ import (
 	"zxfer/pkg/preflight"
 )
 
-// asBackup runs a program on alpha as a user who is not root.
-func asBackup(t *testing.T, argv ...string) ending {
+// runAsBackup runs a program on alpha as a user who is not root.
+func runAsBackup(t *testing.T, argv ...string) cmdResult {
 	t.Helper()
 	argv = append([]string{"--reuid=backup", "--regid=backup", "--clear-groups", "env", "HOME=/var/tmp"}, argv...)
 	return startAs(t, nil, "setpriv", argv...).wait(t)
@@ -42,7 +42,7 @@ func TestZFSPrintedPermissionsSuffice(t *testing.T) {
 				fill(t, from, name, 1<<20)
 				zfsCmd(t, "snapshot", from+"@"+name)
 			}
-			o := asBackup(t, alphaBin, "send", from, to)
+			o := runAsBackup(t, alphaBin, "send", from, to)
 			require.NotEqual(t, 0, o.code, o.String())
 			require.Contains(t, o.stderr, "ermission")
 			printed := strings.ReplaceAll(mustZxfer(t, "doctor", "--print-allow", from, to).stdout, " USER ", " backup ")
@@ -50,7 +50,7 @@ func TestZFSPrintedPermissionsSuffice(t *testing.T) {
 			require.Contains(t, strings.FieldsFunc(printed, func(r rune) bool { return r == ' ' || r == ',' }), receive)
 			run(t, "sh", "-ec", printed) // exactly as printed
 			undo := strings.ReplaceAll(printed, "zfs allow", "zfs unallow")
-			o = asBackup(t, alphaBin, "send", from, to)
+			o = runAsBackup(t, alphaBin, "send", from, to)
 			require.Equal(t, 0, o.code, o.String())
 			require.Equal(t, guids(t, from), guids(t, to))
 			if receive == "receive:append" && names[0] == "b" {
@@ -60,7 +60,7 @@ func TestZFSPrintedPermissionsSuffice(t *testing.T) {
 					"zfs send -w -i @a " + from + "@b | zfs receive -u -F " + to,
 					"zfs rollback -r " + to + "@a", "zfs destroy " + to + "@a",
 				} {
-					require.NotEqual(t, 0, asBackup(t, "sh", "-c", command).code, command)
+					require.NotEqual(t, 0, runAsBackup(t, "sh", "-c", command).code, command)
 				}
 				require.Equal(t, before, guids(t, to))
 			}

@@ -44,8 +44,8 @@ func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding
 	return worst
 }
 
-// shape limits both directions of the link. The caller must remove the limit.
-func shape(t *testing.T, netem ...string) {
+// shapeLink limits both directions of the link. The caller must remove the limit.
+func shapeLink(t *testing.T, netem ...string) {
 	t.Helper()
 	run(t, append([]string{labScript(), "net"}, netem...)...)
 }
@@ -124,7 +124,7 @@ func TestZFSDoctorFindsProblems(t *testing.T) {
 		src, _ := dataset(t)
 		encryptedDataset(t, src)
 		zfsCmd(t, "snapshot", src+"@x")
-		lock(t, src)
+		lockDataset(t, src)
 		f := worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Contains(t, f.Remedy, "zfs load-key "+src)
@@ -199,7 +199,7 @@ func TestZFSDoctorCleansUpAfterInterrupt(t *testing.T) {
 		_ = p.cmd.Process.Signal(syscall.SIGINT) // it may have ended already
 		o := p.wait(t)
 		require.Contains(t, []int{-1, 0, 4}, o.code, "round %d: %s", i, o)
-		nothingLeft(t)
+		requireNoLeftovers(t)
 		require.Equal(t, before, zfsCmd(t, "list", "-H", "-o", "name", "-t", "all"), "round %d", i)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// poolOf creates a pool on a file and destroys it after the test.
-func poolOf(t *testing.T, name string, options ...string) {
+// newFilePool creates a pool on a file and destroys it after the test.
+func newFilePool(t *testing.T, name string, options ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pool")
 	run(t, "truncate", "-s", "200M", file)
@@ -61,7 +61,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const pool = "zxold"
-			poolOf(t, pool, tt.options...)
+			newFilePool(t, pool, tt.options...)
 			sent := tt.matter
 			if testenv.Long() {
 				sent = datasets

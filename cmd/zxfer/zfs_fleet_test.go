@@ -129,7 +129,7 @@ func TestZFSFleetMonitoring(t *testing.T) {
 		end := start(t, "replicate", verb, "--config", jobs, "--host", "web1", "--state-dir", filepath.Join(dir, "state"), "home").wait(t)
 		require.Equal(t, 0, end.code, end)
 	}
-	fleetWatched(t, tools)
+	checkMonitoring(t, tools)
 }
 
 // TestZFSFleet applies the Ansible role to two hosts, and expects a timer to send a dataset
@@ -249,9 +249,9 @@ all:
 	require.NoError(t, os.RemoveAll(stateDir))
 }
 
-// fleetWatched checks that Prometheus evaluates each expression of the dashboard and each
+// checkMonitoring checks that Prometheus evaluates each expression of the dashboard and each
 // rule on the metrics in fleetTextfiles.
-func fleetWatched(t *testing.T, tools string) {
+func checkMonitoring(t *testing.T, tools string) {
 	t.Helper()
 	dir := t.TempDir()
 	rules, err := filepath.Abs(fleetFile("prometheus", "zxfer.rules.yml"))
@@ -281,27 +281,27 @@ scrape_configs:
 			}
 		}()
 	}
-	ask := func(path string, into any) error {
+	query := func(path string, into any) error {
 		answer, err := http.Get("http://127.0.0.1:9090/api/v1/" + path)
 		if err != nil {
 			return err
 		}
 		defer answer.Body.Close()
-		var of struct {
+		var reply struct {
 			Status, Error string
 			Data          json.RawMessage
 		}
-		if err := json.NewDecoder(answer.Body).Decode(&of); err != nil {
+		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil {
 			return err
 		}
-		if of.Status != "success" {
-			return fmt.Errorf("%s", of.Error)
+		if reply.Status != "success" {
+			return fmt.Errorf("%s", reply.Error)
 		}
-		return json.Unmarshal(of.Data, into)
+		return json.Unmarshal(reply.Data, into)
 	}
 	series := func(expr string) (n int, err error) {
 		var vector struct{ Result []json.RawMessage }
-		err = ask("query?query="+url.QueryEscape(expr), &vector)
+		err = query("query?query="+url.QueryEscape(expr), &vector)
 		return len(vector.Result), err
 	}
 	require.Eventually(t, func() bool {
@@ -318,7 +318,7 @@ scrape_configs:
 		require.Positive(t, n, "no result of %s", expr)
 	}
 	var instances []string
-	require.NoError(t, ask("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
+	require.NoError(t, query("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
 	require.Equal(t, []string{"127.0.0.1:9100"}, instances)
 	require.Eventually(t, func() bool {
 		var all struct {
@@ -326,7 +326,7 @@ scrape_configs:
 				Rules []struct{ Name, Health, State string }
 			}
 		}
-		if ask("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 9 {
+		if query("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 9 {
 			return false
 		}
 		for _, r := range all.Groups[0].Rules {

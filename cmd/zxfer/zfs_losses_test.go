@@ -19,8 +19,8 @@ func TestZFSLossyLink(t *testing.T) {
 	zfsCmd(t, "create", target)
 	fill(t, source, "f", 48<<20)
 	zfsCmd(t, "snapshot", source+"@s")
-	shape(t, "delay", "10ms", "rate", "400mbit", "loss", "1%")
-	t.Cleanup(func() { shape(t) })
+	shapeLink(t, "delay", "10ms", "rate", "400mbit", "loss", "1%")
+	t.Cleanup(func() { shapeLink(t) })
 	for i, tt := range []struct{ asked, want string }{
 		{"auto", "bbr"}, {"reno", "reno"},
 	} {

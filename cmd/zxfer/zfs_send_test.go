@@ -25,9 +25,9 @@ func encryptedDataset(t *testing.T, name string) (keyFile string) {
 	return keyFile
 }
 
-// lock unmounts an encrypted dataset and unloads its key, which remains busy for a moment
+// lockDataset unmounts an encrypted dataset and unloads its key, which remains busy for a moment
 // after the unmount.
-func lock(t *testing.T, name string) {
+func lockDataset(t *testing.T, name string) {
 	t.Helper()
 	zfsCmd(t, "unmount", name)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", name).Run() == nil }, testenv.Timeout(), 100*time.Millisecond)
@@ -45,7 +45,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 		path := filepath.Join(mountpoint(t, src), fmt.Sprintf("text%d", i))
 		require.NoError(t, os.WriteFile(path, []byte(strings.Repeat(marker+"\n", 20000)), 0o644))
 		zfsCmd(t, "snapshot", fmt.Sprintf("%s@s%d", src, i))
-		lock(t, src)
+		lockDataset(t, src)
 	}
 	loadKey := func() { zfsCmd(t, "load-key", src) }
 
@@ -97,7 +97,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 
 	zfsCmd(t, "load-key", src)
 	zfsCmd(t, "load-key", "-L", "file://"+key, dst)
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
 func TestZFSDefaults(t *testing.T) {
@@ -120,11 +120,11 @@ func TestZFSDefaults(t *testing.T) {
 	require.Equal(t, "no", get("mounted"))
 	require.Equal(t, "1048576", get("recordsize"))
 	require.Equal(t, "zstd", get("compression"))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 
 	o = mustZxfer(t, "send", src, "beta:"+betaPool)
 	require.Contains(t, o.stdout+o.stderr, "up to date")
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 func TestZFSDirections(t *testing.T) {
@@ -176,10 +176,10 @@ func TestZFSWires(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, src), "text"), bytes.Repeat([]byte("easily compressed "), 200_000), 0o644))
 			zfsCmd(t, "snapshot", src+"@x")
 			mustZxfer(t, append(append([]string{"send", "--verify"}, flags...), src+"@x", "beta:"+dst)...)
-			sameFiles(t, src, dst)
+			requireSameFiles(t, src, dst)
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 func TestZFSRecursive(t *testing.T) {
@@ -202,7 +202,7 @@ func TestZFSRecursive(t *testing.T) {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d), d)
 	}
 	require.Equal(t, dst+"/fs@one", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "origin", dst+"/clone")))
-	sameFiles(t, src+"/clone", dst+"/clone")
+	requireSameFiles(t, src+"/clone", dst+"/clone")
 }
 
 func TestZFSHoldAndProperties(t *testing.T) {
@@ -269,7 +269,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 			require.Equal(t, before, state(t))
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // TestZFSBrokenRawChain breaks a raw chain, and expects the plan to detect that although
@@ -333,9 +333,9 @@ func TestZFSManyDatasets(t *testing.T) {
 	mustZxfer(t, "send", "-q", "-R", src, "beta:"+betaPool)
 	n := calls()
 	t.Logf("sending %d increments: %d zfs and zpool processes", datasets, n)
-	beside := 11 // the initial listings, and two checks of the received datasets
-	if !tellsWhatChanged() {
-		beside++ // one call asks for snapshots_changed
+	overhead := 11 // the initial listings, and two checks of the received datasets
+	if !hasSnapshotsChanged() {
+		overhead++ // one call asks for snapshots_changed
 	}
-	require.LessOrEqual(t, n, 2*datasets+beside)
+	require.LessOrEqual(t, n, 2*datasets+overhead)
 }

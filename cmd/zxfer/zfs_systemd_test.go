@@ -97,9 +97,9 @@ func fileText(name string) string {
 	return string(text)
 }
 
-// place writes a file and deletes it after the test. It also creates and deletes the
+// installFile writes a file and deletes it after the test. It also creates and deletes the
 // directory if it did not exist.
-func place(t *testing.T, name, text string, mode os.FileMode) {
+func installFile(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
 	dir := filepath.Dir(name)
 	if _, err := os.Stat(dir); err != nil {
@@ -135,14 +135,14 @@ func TestZFSReplicateUnits(t *testing.T) {
 	for _, name := range []string{"user_key", "known_hosts"} {
 		text, err := os.ReadFile(filepath.Join(labDir, name))
 		require.NoError(t, err)
-		place(t, filepath.Join(ssh, name), string(text), 0o600)
+		installFile(t, filepath.Join(ssh, name), string(text), 0o600)
 	}
-	place(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
+	installFile(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
 	require.NoError(t, installSelf(binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	metrics := "/var/lib/zxfer-metrics/zxfer.prom"
-	place(t, metrics, "", 0o644)
+	installFile(t, metrics, "", 0o644)
 	jobs := func(limit string) string {
 		return fmt.Sprintf(`
 [metrics]
@@ -168,7 +168,7 @@ snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 target = [{ name = "near", to = "%[3]s/user" }]
 `, metrics, src, dst, limit)
 	}
-	place(t, config, jobs(`bandwidth = "1M"`), 0o644)
+	installFile(t, config, jobs(`bandwidth = "1M"`), 0o644)
 	o := m.run(t, binary, "replicate", "install")
 	require.Contains(t, o, "wrote /etc/systemd/system/zxfer-replicate-timed.timer")
 	t.Cleanup(func() { _ = m.command(binary, "replicate", "uninstall").Run() })
@@ -186,7 +186,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 
 	// A stop is not a failure, and the next run resumes.
 	m.run(t, "systemctl", "start", "--no-block", slow)
-	arriving(t, dst+"/slow")
+	waitCreated(t, dst+"/slow")
 	status := ""
 	require.Eventually(t, func() bool {
 		status = m.show(t, slow, "StatusText")
@@ -206,10 +206,10 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	// A lost connection is an interruption with exit code 4. The received data is kept, and
 	// systemd restarts the unit.
 	drop := "/etc/systemd/system/" + slow + ".d/soon.conf"
-	place(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
+	installFile(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "start", "--no-block", slow)
-	received(t, nil, betaPool, isZFS("receive"), 3<<20)
+	waitReceived(t, nil, betaPool, isZFS("receive"), 3<<20)
 	resetConnections(t, nil)
 	require.Eventually(t, func() bool { return m.show(t, slow, "SubState") == "auto-restart" }, testenv.Timeout(), 200*time.Millisecond, "%s", m.journal(slow))
 	require.Equal(t, "exit-code", m.show(t, slow, "Result"), m.journal(slow))
@@ -221,7 +221,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	runs, err = statedir.Peek(stateDir, "slow").Runs(1)
 	require.NoError(t, err)
 	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the run sent data again")
-	sameFiles(t, src+"/slow", dst+"/slow")
+	requireSameFiles(t, src+"/slow", dst+"/slow")
 
 	// A user's unit has no capabilities, and a state directory that systemd creates.
 	m.run(t, "systemctl", "start", user)
@@ -240,5 +240,5 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	left, err := filepath.Glob("/etc/systemd/system/zxfer-replicate-*.*r")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }

@@ -23,16 +23,16 @@ func TestZFSForgedPropertyRows(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=/mnt/zxfer-place", "-o", "quota=700M", src)
-	his, other := src+"/his", src+"/other"
-	zfsCmd(t, "create", his)
+	forger, other := src+"/his", src+"/other"
+	zfsCmd(t, "create", forger)
 	zfsCmd(t, "create", "-o", "org.example:note=mine", other)
-	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + his + "\torg:y\tz"
-	zfsCmd(t, "set", "org.example:note="+forged, his)
-	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
+	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + forger + "\torg:y\tz"
+	zfsCmd(t, "set", "org.example:note="+forged, forger)
+	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+forger+"\torg:y\tz", forger)
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they depend on the dataset's location; ")
-	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are invalid")
+	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+forger+": their values are invalid")
 	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)
 		require.Equal(t, note, []string{value, source})
@@ -48,9 +48,9 @@ func TestZFSForgedPropertyRows(t *testing.T) {
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream has a value that zxfer did not write")
 	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
-	plainHost(t, "nc.openbsd")
+	installNC(t, "nc.openbsd")
 	zfsCmd(t, "snapshot", "-r", src+"@three")
-	o = mustZxfer(t, plain("-R", src, "beta:"+dst)...)
+	o = mustZxfer(t, ncSend("-R", src, "beta:"+dst)...)
 	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
 	for _, d := range []string{"", "/his", "/other"} {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d))

@@ -61,8 +61,8 @@ func forge(object, offset string) error {
 	}
 }
 
-// forging makes every zfs receive store a changed byte in an object.
-func forging(t *testing.T, object, offset uint64) {
+// forgeReceives makes every zfs receive store a changed byte in an object.
+func forgeReceives(t *testing.T, object, offset uint64) {
 	t.Helper()
 	forge := filepath.Join(filepath.Dir(alphaBin), "zxfer-forge")
 	if _, err := os.Stat(forge); err != nil {
@@ -113,13 +113,13 @@ func TestZFSVerifyRewrittenBlocks(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "checksum=sha256", "-o", "compression=off", src)
 	path := filepath.Join(mountpoint(t, src), "f")
-	same := []byte(strings.Repeat("the same again ", 100_000))
-	require.NoError(t, os.WriteFile(path, same, 0o644))
+	data := []byte(strings.Repeat("the same again ", 100_000))
+	require.NoError(t, os.WriteFile(path, data, 0o644))
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", "--verify", "-o", "compression=lz4", src, "beta:"+dst)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.Write(same) // in place: the source writes new blocks, because it does not compress
+	_, err = f.Write(data) // in place: the source writes new blocks, because it does not compress
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	zfsCmd(t, "snapshot", src+"@two")
@@ -141,7 +141,7 @@ func TestZFSVerifyReportsDifference(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	object := inode(t, src, "the one")
 	found := regexp.MustCompile(`object (\d+) is the first that differs, between its bytes (\d+) and (\d+)`)
-	named := func(o ending, snapshot string, offset uint64) {
+	requireNamed := func(o cmdResult, snapshot string, offset uint64) {
 		t.Helper()
 		require.Equal(t, 1, o.code, o.String())
 		require.Contains(t, o.stderr, "differ from "+src+"@"+snapshot+": object")
@@ -160,8 +160,8 @@ func TestZFSVerifyReportsDifference(t *testing.T) {
 		find, _, _ = strings.Cut(find, "\n")
 		require.Equal(t, filepath.Join(mountpoint(t, src), ".zfs/snapshot", snapshot, "the one")+"\n", run(t, "sh", "-c", find))
 	}
-	forging(t, object, 300_000)
-	named(zxfer(t, "send", "--verify", src, "beta:"+dst), "one", 300_000)
+	forgeReceives(t, object, 300_000)
+	requireNamed(zxfer(t, "send", "--verify", src, "beta:"+dst), "one", 300_000)
 	require.NoError(t, os.Remove(filepath.Join(labDir, "bin", "zfs")))
 
 	other := dst + "-other"
@@ -173,6 +173,6 @@ func TestZFSVerifyReportsDifference(t *testing.T) {
 	fill(t, src, "the one", 1<<20)
 	zfsCmd(t, "snapshot", src+"@four")
 	object = inode(t, src, "the one")
-	forging(t, object, 70_000)
-	named(zxfer(t, "send", "--verify", src, "beta:"+other), "four", 70_000)
+	forgeReceives(t, object, 70_000)
+	requireNamed(zxfer(t, "send", "--verify", src, "beta:"+other), "four", 70_000)
 }

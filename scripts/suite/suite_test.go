@@ -194,7 +194,7 @@ var unraced = map[string]string{
 // production code starts goroutines or shares memory.
 func TestRacePackagesAreComplete(t *testing.T) {
 	t.Parallel()
-	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
+	sharing := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
 	found := map[string]string{}
 	root := testenv.Root(t)
 	for _, top := range []string{"cmd", "pkg", "scripts"} {
@@ -203,7 +203,7 @@ func TestRacePackagesAreComplete(t *testing.T) {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			if err == nil && shares.Match(text) {
+			if err == nil && sharing.Match(text) {
 				dir, _ := filepath.Rel(root, filepath.Dir(path))
 				found[dir] = "."
 			}

@@ -40,8 +40,8 @@ const (
 `
 )
 
-// account returns a tally of the events of parts, its report, and the result of report.
-func account(t *testing.T, parts []part, events []string) (*tally, string, bool) {
+// countEvents returns a tally of the events of parts, its report, and the result of report.
+func countEvents(t *testing.T, parts []part, events []string) (*tally, string, bool) {
 	t.Helper()
 	ta := newTally((&options{}).again)
 	for i, p := range parts {
@@ -77,7 +77,7 @@ func TestReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, text, ok := account(t, []part{host, guest}, tt.events)
+			_, text, ok := countEvents(t, []part{host, guest}, tt.events)
 			require.Equal(t, tt.ok, ok)
 			for _, w := range tt.want {
 				require.Contains(t, text, w)
@@ -89,14 +89,14 @@ func TestReport(t *testing.T) {
 func TestReportCountsLabelsSeparately(t *testing.T) {
 	t.Parallel()
 	parts := []part{{name: "a"}, {name: "b"}, {name: "c", place: "zfs-2.1", label: "ZFS 2.1"}}
-	_, text, ok := account(t, parts, []string{inGuest, inGuest, strings.Replace(inGuest, "pass", "fail", 1)})
+	_, text, ok := countEvents(t, parts, []string{inGuest, inGuest, strings.Replace(inGuest, "pass", "fail", 1)})
 	require.False(t, ok)
 	require.Contains(t, text, "FAIL zxfer/p A (ZFS 2.1)\n  run it again: scripts/test --on zfs-2.1 ./p '^A$'\n1 s, 2 CPU s\n1 passed, 1 failed, 0 skipped\n")
 }
 
 func TestSlowestTestsAreListed(t *testing.T) {
 	t.Parallel()
-	ta, _, _ := account(t, []part{{name: "a"}, {name: "b"}}, []string{onHost, inGuest})
+	ta, _, _ := countEvents(t, []part{{name: "a"}, {name: "b"}}, []string{onHost, inGuest})
 	var out strings.Builder
 	ta.slow(&out)
 	require.Equal(t, "== slowest tests\n   20.0 s zxfer/p A\n    1.5 s zxfer/p C\n    0.0 s zxfer/p B\n", out.String())
@@ -119,7 +119,7 @@ func TestAgain(t *testing.T) {
 func TestJUnit(t *testing.T) {
 	t.Parallel()
 	parts := []part{{name: "host"}, {name: "arm64", label: "arm64"}, {name: "guest"}, {name: "vet"}}
-	ta, _, _ := account(t, parts, []string{onHost, failing, inGuest, unbuilt})
+	ta, _, _ := countEvents(t, parts, []string{onHost, failing, inGuest, unbuilt})
 	path := filepath.Join(t.TempDir(), "report.xml")
 	require.NoError(t, ta.writeJUnit(path))
 	text, err := os.ReadFile(path)
