@@ -51,7 +51,7 @@ func processesOf(t *testing.T, name string) []int {
 	return pids
 }
 
-// prepare prepares a fault that must exist before the command starts. It returns the command's
+// prepare sets up a fault that must exist before the command starts. It returns the command's
 // environment and a function that undoes the fault.
 func (r *round) prepare(h chaosFault) (env []string, undo func()) {
 	switch h.kind {
@@ -81,7 +81,7 @@ func (r *round) otherVersion(which string) string {
 	return file
 }
 
-// inject injects a fault while p runs, and waits for its end. The returned function undoes
+// inject causes a fault while p runs, and waits for its end. The returned function undoes
 // faults that last until the attempt ends.
 func (r *round) inject(p *process, h chaosFault, argv []string) (undo func()) {
 	if h.duringTransfer {

@@ -34,7 +34,7 @@ func newLabDisk(t *testing.T, name string, size int64) *labDisk {
 
 func (d *labDisk) path() string { return "/dev/mapper/" + d.name }
 
-// These are tables for dmsetup(8): a sound disk, a disk on which every read and write fails,
+// These are tables for dmsetup(8): a healthy disk, a disk on which every read and write fails,
 // and a disk that accepts writes and drops them.
 func (d *labDisk) healthyTable() string { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
 func (d *labDisk) errorTable() string   { return fmt.Sprintf("0 %d error", d.sectors) }
@@ -50,7 +50,7 @@ func (d *labDisk) setTable(table string) {
 	run(d.t, "dmsetup", "resume", d.name)
 }
 
-// createPool creates a pool on the disk. It makes the disk sound again before it destroys the pool.
+// createPool creates a pool on the disk. It makes the disk healthy again before it destroys the pool.
 func (d *labDisk) createPool(pool string) {
 	d.t.Helper()
 	dir := poolDir(pool)

@@ -183,17 +183,17 @@ func TestManyHosts(t *testing.T) { //nolint:paralleltest // it starts nine sshds
 	var f fleet.Fleet
 	require.NoError(t, json.Unmarshal([]byte(out), &f))
 	require.Equal(t, fleet.Schema, f.Schema)
-	states, why := map[string]string{}, map[string]string{}
+	states, problems := map[string]string{}, map[string]string{}
 	for _, h := range f.Hosts {
-		states[h.Host], why[h.Host] = h.State, h.Error
+		states[h.Host], problems[h.Host] = h.State, h.Error
 	}
 	require.Equal(t, map[string]string{"main": "ok", "web1": "ok", "web2": "failed", "web3": "late", "shouts": "failed", "down": "unreachable",
 		"lies": "unreachable", "agent": "unreachable", "none": "unreachable", "broken": "unreachable"}, states)
-	require.Contains(t, why["down"], "Connection refused")
-	require.Contains(t, why["lies"], "longer than 8388608 bytes")
-	require.Contains(t, why["agent"], "status")
-	require.Contains(t, why["none"], "zxfer: not found")
-	require.Contains(t, why["broken"], `unknown key "job.nmae"`)
+	require.Contains(t, problems["down"], "Connection refused")
+	require.Contains(t, problems["lies"], "longer than 8388608 bytes")
+	require.Contains(t, problems["agent"], "status")
+	require.Contains(t, problems["none"], "zxfer: not found")
+	require.Contains(t, problems["broken"], `unknown key "job.nmae"`)
 	require.Equal(t, 5, f.Unreachable)
 
 	out, _, code = m.zxfer(append(flags, "--short")...)

@@ -409,7 +409,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	// This device silently drops writes. Only reading back detects that.
 	run(t, "dmsetup", "remove", "--retry", "zxbaddst")
 	run(t, "blkdiscard", "-z", other)
-	lossy := dmDevice(t, "zxliar", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
+	lossy := dmDevice(t, "zxlossy", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
 	o = zxfer(t, "dev", good, "beta:"+lossy)
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "data read back differs from data written")

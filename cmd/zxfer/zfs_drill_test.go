@@ -239,7 +239,7 @@ func TestZFSDrillCommands(t *testing.T) {
 	sleepers := func(seconds string) []int {
 		return pidsOn(t, host, func(argv []string) bool { return slices.Equal(argv, []string{"sleep", seconds}) })
 	}
-	for _, test := range []struct{ name, script, outcome, said string }{
+	for _, test := range []struct{ name, script, outcome, output string }{
 		{"output above limit", "head -c 2000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
 		{"daemons use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
 		{"mount over clone", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
@@ -250,7 +250,7 @@ func TestZFSDrillCommands(t *testing.T) {
 		d, o := r.drill(t)
 		c := d.Copies[0]
 		require.Equal(t, test.outcome, c.Outcome, "%s: %v", test.name, o)
-		require.True(t, strings.HasSuffix(c.Output, test.said), "%s: %q", test.name, c.Output)
+		require.True(t, strings.HasSuffix(c.Output, test.output), "%s: %q", test.name, c.Output)
 		require.LessOrEqual(t, len(c.Output), zfs.MaxDrillOutput)
 		require.Empty(t, listClones(t), test.name)
 		require.Empty(t, sleepers("4711"), test.name)

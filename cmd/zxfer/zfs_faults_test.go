@@ -210,11 +210,11 @@ func resetConnections(t *testing.T, p *process) {
 		}
 		return data, all
 	}
-	hadData, had := connections()
+	dataBefore, allBefore := connections()
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset")
 	require.Eventually(t, func() bool {
 		data, all := connections()
-		return p != nil && p.ended() || data == 0 && (hadData > 0 || all < had || had == 0)
+		return p != nil && p.ended() || data == 0 && (dataBefore > 0 || all < allBefore || allBefore == 0)
 	}, testenv.Timeout(), 20*time.Millisecond, "no connection is reset")
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT")
 }

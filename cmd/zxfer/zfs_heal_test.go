@@ -54,7 +54,7 @@ func newDamagedPoolOfSize(t *testing.T, pool string, size int64) *damagedPool {
 
 var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
 
-// mark registers all copies of block n of an object for hurt. n starts at 0.
+// mark registers all copies of block n of an object for damage. n starts at 0.
 func (s *damagedPool) mark(t *testing.T, dataset string, object uint64, level string, n int) {
 	t.Helper()
 	s.marks(t, dataset, level, n, object)

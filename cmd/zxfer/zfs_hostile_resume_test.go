@@ -62,7 +62,7 @@ func TestHostileClientCannotRead(t *testing.T) {
 	fakeSend(t, p.full.Changed(func(r *zfstest.Record) { r.SetClone(p.secretGUID) }).Bytes())
 	require.NotEqual(t, 0, p.send("a").code)
 	for _, dataset := range []string{p.target, p.secret} {
-		o := zxfer(t, "send", "-e", rsh, "beta:"+dataset, alphaPool+"/liar/stolen")
+		o := zxfer(t, "send", "-e", rsh, "beta:"+dataset, alphaPool+"/attacker/stolen")
 		require.NotEqual(t, 0, o.code, o)
 	}
 	out := zfsCmd(t, "list", "-H", "-o", "name", "-r", alphaPool)

@@ -94,8 +94,8 @@ type attackTarget struct {
 func newAttackTarget(t *testing.T, r route) *attackTarget {
 	t.Helper()
 	lab(t)
-	attacker := r.from + "/liar"
-	p := &attackTarget{t: t, base: r.to + "/prey", source: attacker + "/web", enc: attacker + "/enc"}
+	attacker := r.from + "/attacker"
+	p := &attackTarget{t: t, base: r.to + "/attacked", source: attacker + "/web", enc: attacker + "/enc"}
 	p.target, p.secret, p.forbiddenMount = p.base+"/vault/web1", p.base+"/secret", t.TempDir()+"/ssh"
 	t.Cleanup(func() {
 		for _, d := range []string{p.base, attacker} {
@@ -141,7 +141,7 @@ func newAttackTarget(t *testing.T, r route) *attackTarget {
 	return p
 }
 
-// forRoute returns the same prey for another route, without a target.
+// forRoute returns the same attack target for another route, without a target.
 func (p *attackTarget) forRoute(t *testing.T, r route) *attackTarget {
 	t.Helper()
 	c := *p
@@ -161,7 +161,7 @@ func (p *attackTarget) forger() zfstest.Forger {
 		Foreign: p.secret, ForeignGUID: p.secretGUID, Mountpoint: p.forbiddenMount}
 }
 
-// restoreSend ends lie.
+// restoreSend ends fakeSend.
 func restoreSend() { _ = os.Remove(filepath.Join(labDir, "bin", "zfs")) }
 
 // build recreates everything around the target, and removes the target.
@@ -297,7 +297,7 @@ func (p *attackTarget) tree(t *testing.T) []string {
 	return p.cachedTree
 }
 
-// tree is the uncached form of prey.tree.
+// tree is the uncached form of attackTarget.tree.
 func tree(t *testing.T) (lines []string) {
 	t.Helper()
 	run(t, "zpool", "sync")

@@ -60,7 +60,7 @@ on_divergence = "rotate"
 transfer = { rsh = %q }
 `, src, dst, rsh))
 	r.mustRunAt(t, now, "run", "home")
-	had := snapshotNames(t, dst+"/e")
+	first := snapshotNames(t, dst+"/e")
 
 	// Only a descendant has diverged.
 	zfsCmd(t, "snapshot", dst+"/e@other")
@@ -72,7 +72,7 @@ transfer = { rsh = %q }
 	r.mustRunAt(t, now, "run", "home")
 	renamed := renamedCopies(t, dst+"/e")
 	require.Equal(t, []string{dst + "/e.zxfer-2026-11-23T11-15-00Z"}, renamed)
-	require.Equal(t, append(slices.Clone(had), "other"), snapshotNames(t, renamed[0]))
+	require.Equal(t, append(slices.Clone(first), "other"), snapshotNames(t, renamed[0]))
 	require.Empty(t, holdsOf(t, renamed[0]))
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
 	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+renamed[0]+`"`)

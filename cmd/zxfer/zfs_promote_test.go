@@ -15,11 +15,11 @@ func TestZFSPromote(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		cloned, both bool // the clone was sent before; a later snapshot of both was sent too
-		moved        string
+		renameTo     string
 	}{
 		{name: "clone and later snapshots sent", cloned: true, both: true},
-		{name: "clone sent", cloned: true, moved: "/o-old"},
-		{name: "clone not sent", moved: "/c"},
+		{name: "clone sent", cloned: true, renameTo: "/o-old"},
+		{name: "clone not sent", renameTo: "/c"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src, dst := dataset(t)
@@ -45,13 +45,13 @@ func TestZFSPromote(t *testing.T) {
 				fill(t, src+d, "f4", 100<<10)
 			}
 			zfsCmd(t, "snapshot", "-r", src+"@4")
-			if tt.moved != "" {
+			if tt.renameTo != "" {
 				before := state(t)
 				o := runLocal(t, "send", "-R", src, dst)
 				require.Equal(t, 3, o.code, o)
 				require.Equal(t, before, state(t))
 				command := regexp.MustCompile(`zfs rename \S+ \S+`).FindString(o.stderr)
-				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.moved, command, o)
+				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.renameTo, command, o)
 				run(t, strings.Fields(command)...)
 			}
 			o := mustRunLocal(t, "send", "-R", src, dst)

@@ -34,9 +34,9 @@ func TestZFSReplicateImport(t *testing.T) {
 	run(t, "sanoid", "--configdir", dir, "--cache-dir", dir, "--run-dir", dir, "--take-snapshots")
 	argv := []string{"syncoid", "--quiet", "--recursive", "--no-sync-snap", src, dst}
 	run(t, argv...)
-	sanoids := snapshotNames(t, src+"/a")
-	require.Len(t, sanoids, 2, "one hourly and one daily snapshot")
-	require.Equal(t, sanoids, snapshotNames(t, dst+"/a"))
+	snapshots := snapshotNames(t, src+"/a")
+	require.Len(t, snapshots, 2, "one hourly and one daily snapshot")
+	require.Equal(t, snapshots, snapshotNames(t, dst+"/a"))
 
 	r := newReplication(t, "")
 	o := mustZxfer(t, "replicate", "import", conf, "--syncoid", strings.Join(argv, " "), "--overwrite", "-o", r.file)
@@ -68,7 +68,7 @@ func TestZFSReplicateImport(t *testing.T) {
 
 	// Sanoid would keep both, because it has no others of their kind.
 	r.mustRunAt(t, now.Add(2*time.Hour), "run", job)
-	require.Subset(t, snapshotNames(t, src+"/a"), sanoids)
+	require.Subset(t, snapshotNames(t, src+"/a"), snapshots)
 	requireNoLeftovers(t)
 }
 

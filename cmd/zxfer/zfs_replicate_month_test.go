@@ -123,17 +123,17 @@ transfer = { rsh = "%s" }
 	kills, cuts, failed := 0, 0, 0
 
 	started := time.Now()
-	// stretch executes the runs from first to last. After a kill it continues with the next
+	// runJobs executes the runs from first to last. After a kill it continues with the next
 	// run.
 	runJobs := func(first, last int, faults bool) {
 		for first <= last {
-			upTo := last
+			end := last
 			fault := ""
 			if faults {
-				upTo = min(last, first+interval/2+random.IntN(interval))
+				end = min(last, first+interval/2+random.IntN(interval))
 				fault = []string{"kill", "cut"}[(kills+cuts)%2]
 			}
-			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(upTo))
+			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(end))
 			if fault != "" {
 				// Strike in the middle of a run.
 				deadline := time.After(testenv.Timeout())
@@ -157,7 +157,7 @@ transfer = { rsh = "%s" }
 				run(t, labScript(), "mend")
 			}
 			<-p.done
-			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, upTo, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
+			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, end, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
 			out := strings.Fields(p.stdout.String())
 			done := 0
 			for i := 0; i+1 < len(out); i += 2 {
@@ -170,13 +170,13 @@ transfer = { rsh = "%s" }
 			}
 			if fault == "kill" {
 				first = max(first, done+1) // a killed run is not repeated
-				if done+1 <= upTo {
+				if done+1 <= end {
 					first = done + 2
 				}
 				continue
 			}
-			require.Equal(t, upTo, done, "%s", p.stderr)
-			first = upTo + 1
+			require.Equal(t, end, done, "%s", p.stderr)
+			first = end + 1
 		}
 	}
 	runJobs(0, offlineFrom*perDay-1, true)
@@ -194,7 +194,7 @@ transfer = { rsh = "%s" }
 	// Apply the retention policies to all snapshots that were ever taken.
 	log, err := statedir.Peek(r.state, "month").Runs(1 << 20)
 	require.NoError(t, err)
-	fulls := map[string]int{}
+	fullSends := map[string]int{}
 	var points []replicate.Point
 	for i := range runs {
 		at := begin.Add(time.Duration(i) * step)
@@ -245,11 +245,11 @@ transfer = { rsh = "%s" }
 	for _, rec := range log {
 		for _, tr := range rec.Targets {
 			for _, dr := range tr.Datasets {
-				fulls[dr.Source+" to "+tr.Target] += dr.Full
+				fullSends[dr.Source+" to "+tr.Target] += dr.Full
 			}
 		}
 	}
-	for where, n := range fulls {
+	for where, n := range fullSends {
 		require.LessOrEqual(t, n, 1, "%s was sent in full %d times", where, n)
 	}
 	requireNoLeftovers(t)

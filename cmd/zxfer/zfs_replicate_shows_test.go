@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestZFSReplicateProgress expects a run on a terminal to show each transfer with the name of
+// TestZFSReplicateTTY expects a run on a terminal to show each transfer with the name of
 // its target, and a total. Without a terminal, the run prints only its result.
-func TestZFSReplicateProgress(t *testing.T) {
+func TestZFSReplicateTTY(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	for _, d := range []string{src, src + "/a", src + "/b"} {

@@ -81,7 +81,7 @@ func TestZFSRestore(t *testing.T) {
 	}
 	mustZxfer(t, "send", "--carry", "org.example:note", src, "beta:"+dst)
 	zfsCmd(t, "set", "filesystem_limit=9", dst) // now ZFS reports filesystem_count of the descendants as local
-	had, set := guids(t, src), localSettings(t, src)
+	want, wantLocal := guids(t, src), localSettings(t, src)
 	zfsCmd(t, "unmount", src)
 	zfsCmd(t, "rename", src, src+"-lost")
 	t.Cleanup(func() { cleanUp(src + "-lost") })
@@ -96,8 +96,8 @@ func TestZFSRestore(t *testing.T) {
 
 	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
 	require.Contains(t, o.stdout, "to use it, run there:\n  zfs mount "+src)
-	require.Equal(t, had, guids(t, src))
-	require.Equal(t, set, localSettings(t, src))
+	require.Equal(t, want, guids(t, src))
+	require.Equal(t, wantLocal, localSettings(t, src))
 	require.Equal(t, "no", value(t, src, "mounted"))
 	require.Equal(t, "on", value(t, src, "canmount"))
 	o = mustZxfer(t, "restore", "--mount", "beta:"+dst, src)

@@ -260,10 +260,10 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 // TestRestrictedAgentStreamProperties sends a stream that contains properties, and expects
 // the agent to refuse it.
 func TestRestrictedAgentStreamProperties(t *testing.T) {
-	evil := t.TempDir() + "/evil" // created before the dataset, so that it is deleted after it
+	mount := t.TempDir() + "/evil" // created before the dataset, so that it is deleted after it
 	lab(t)
 	source, target := dataset(t)
-	zfsCmd(t, "create", "-o", "mountpoint="+evil, "-o", "setuid=on", source)
+	zfsCmd(t, "create", "-o", "mountpoint="+mount, "-o", "setuid=on", source)
 	zfsCmd(t, "set", "fscontext=system_u:object_r:shadow_t:s0", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)

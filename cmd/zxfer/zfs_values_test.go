@@ -23,7 +23,7 @@ func TestZFSForgedPropertyRows(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=/mnt/zxfer-place", "-o", "quota=700M", src)
-	forger, other := src+"/his", src+"/other"
+	forger, other := src+"/forger", src+"/other"
 	zfsCmd(t, "create", forger)
 	zfsCmd(t, "create", "-o", "org.example:note=mine", other)
 	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + forger + "\torg:y\tz"
@@ -33,26 +33,26 @@ func TestZFSForgedPropertyRows(t *testing.T) {
 	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they depend on the dataset's location; ")
 	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+forger+": their values are invalid")
-	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
+	for dataset, note := range map[string][]string{"/forger": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)
 		require.Equal(t, note, []string{value, source})
 		value, source = get(t, "setuid", dst+dataset)
 		require.Equal(t, []string{"on", "default"}, []string{value, source})
 	}
-	flags, _ := get(t, "zxfer:stream", dst+"/his")
+	flags, _ := get(t, "zxfer:stream", dst+"/forger")
 	require.Equal(t, "Lc", flags)
 
 	// Forge the property of a copy. zxfer then treats the copy like one of another tool.
-	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")
+	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/forger")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream has a value that zxfer did not write")
-	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
+	require.Contains(t, o.stderr, "beta:"+dst+"/forger: zxfer:stream has a value that zxfer did not write")
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/forger")
 	installNC(t, "nc.openbsd")
 	zfsCmd(t, "snapshot", "-r", src+"@three")
 	o = mustZxfer(t, ncSend("-R", src, "beta:"+dst)...)
-	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
-	for _, d := range []string{"", "/his", "/other"} {
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/forger")
+	for _, d := range []string{"", "/forger", "/other"} {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d))
 	}
 }
