@@ -87,8 +87,8 @@ func (l *delayLine) Set(s lineShape) {
 	}
 }
 
-// Record returns the records of both directions since the last call. there starts at the first
-// host, back at the second.
+// Record returns the records of both directions since the last call. forward starts at the first
+// host, backward at the second.
 func (l *delayLine) Record() (forward, backward lineRecord) {
 	return l.directions[0].take(), l.directions[1].take()
 }

@@ -135,7 +135,7 @@ transfer = { rsh = "%s" }
 			}
 			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(end))
 			if fault != "" {
-				// Strike in the middle of a run.
+				// Inject the fault in the middle of a run.
 				deadline := time.After(testenv.Timeout())
 				for strings.Count(p.stdout.String(), "\n") < 1 {
 					select {

@@ -366,7 +366,7 @@ func TestZFSRestoreFilesShareKey(t *testing.T) {
 	fill(t, src, "f", 24<<20)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustRunLocal(t, "send", src, dst)
-	// read starts a restore and stops it with a signal as soon as it reads.
+	// startReading starts a restore and stops it with a signal as soon as it reads.
 	startReading := func() *process {
 		to := t.TempDir()
 		p := start(t, "restore", "--key-file", key, "--bwlimit", "3MiB", "--buffer", "2MiB", "--files", "f", dst, to)
