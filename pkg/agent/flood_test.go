@@ -31,10 +31,10 @@ import (
 
 const floodedEnv = "ZXFER_TEST_FLOODED"
 
-// TestAFloodOfARestrictedKeyIsBounded sends large requests with a restricted key to an agent in a
+// TestRestrictedKeyFloodIsBounded sends large requests with a restricted key to an agent in a
 // separate process, and expects its heap to remain below 400 MiB. An estimate of 16 MiB once took
 // 1.5 GB.
-func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
+func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
 		require.NoError(t, err)
@@ -115,9 +115,9 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	require.Less(t, heap>>20, 400, "MiB")
 }
 
-// TestARestrictedKeyHasFewCallsRunAtOnce expects that short calls wait for their turn, so that they
+// TestRestrictedKeyLimitsConcurrentCalls expects that short calls wait for their turn, so that they
 // run few processes.
-func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
+func TestRestrictedKeyLimitsConcurrentCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -141,9 +141,9 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	})
 }
 
-// TestAnswersThatNobodyReadsAreBounded expects a limit of calls per session. If the client reads no
+// TestUnreadAnswersAreBounded expects a limit of calls per session. If the client reads no
 // answers, its calls do not end.
-func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadAnswersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -160,9 +160,9 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWhatIsRefusedUnreadIsInTheAudit expects one audit line for each request that is refused
+// TestAuditLogsRequestsRefusedUnread expects one audit line for each request that is refused
 // before it is read.
-func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
+func TestAuditLogsRequestsRefusedUnread(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -192,9 +192,9 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	})
 }
 
-// TestTheLargestLogLineIsWritten expects that the largest log line does not count against
+// TestLargestLogLineIsWritten expects that the largest log line does not count against
 // maxUnwritten.
-func TestTheLargestLogLineIsWritten(t *testing.T) {
+func TestLargestLogLineIsWritten(t *testing.T) {
 	t.Parallel()
 	p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 	require.NoError(t, err)
@@ -213,9 +213,9 @@ func TestTheLargestLogLineIsWritten(t *testing.T) {
 	c.end(nil)
 }
 
-// FuzzARestrictedAgent searches for requests that make a restricted agent do something on its host
+// FuzzRestrictedAgent searches for requests that make a restricted agent do something on its host
 // that its policy does not permit.
-func FuzzARestrictedAgent(f *testing.F) {
+func FuzzRestrictedAgent(f *testing.F) {
 	for _, q := range questions() {
 		var asked message
 		r := liar(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })

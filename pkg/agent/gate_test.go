@@ -38,9 +38,9 @@ func put(t *testing.T, c *session, op, body string) *failure {
 	return m.Error
 }
 
-// TestGateKnowsEveryOperation expects that every operation, including later ones, is refused for
+// TestGateCoversEveryOperation expects that every operation, including later ones, is refused for
 // names outside the grants. facts and host-facts have no names.
-func TestGateKnowsEveryOperation(t *testing.T) {
+func TestGateCoversEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
 		hosts.OpList.Name(): `{"dataset":"tank/b"}`, hosts.OpDatasetOf.Name(): `"/tank/a"`, hosts.OpProperties.Name(): `{"names":["tank/b"],"properties":["used"]}`,
@@ -68,9 +68,9 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 	}
 }
 
-// TestGateNever expects that operations without permission for any restricted key are refused with
+// TestGateForbiddenOperations expects that operations without permission for any restricted key are refused with
 // a reason for the client.
-func TestGateNever(t *testing.T) {
+func TestGateForbiddenOperations(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
 		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
@@ -115,9 +115,9 @@ func intoText(target string) string {
 	return `{"from":{"accept":{"session":"ab"}},"to":{"stream":{"spec":{"target":"` + target + `"}}}}`
 }
 
-// TestGateKnowsEveryField expects that rules decode all fields of their operations. Otherwise, they
+// TestGateDecodesEveryField expects that rules decode all fields of their operations. Otherwise, they
 // would refuse legitimate clients.
-func TestGateKnowsEveryField(t *testing.T) {
+func TestGateDecodesEveryField(t *testing.T) {
 	t.Parallel()
 	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
 	into := hosts.ReceiveStream{
@@ -139,10 +139,10 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.Equal(t, full, got)
 }
 
-// TestEveryFieldOfARequestIsDecidedAbout expects a decision on every field of every request to a
+// TestEveryRequestFieldHasDecision expects a decision on every field of every request to a
 // restricted agent. Either package authz checks it or lists it as harmless, or the test expects a
 // refusal.
-func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
+func TestEveryRequestFieldHasDecision(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
 	judged := func(o hosts.Operation, args reflect.Value) string {

@@ -160,8 +160,8 @@ func questions() []question {
 	return all
 }
 
-// TestHonestAnswersAreBelieved expects that correct answers are accepted for every operation.
-func TestHonestAnswersAreBelieved(t *testing.T) {
+// TestCorrectAnswersAreAccepted expects that correct answers are accepted for every operation.
+func TestCorrectAnswersAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, q := range questions() {
 		body, err := json.Marshal(q.honest)
@@ -183,9 +183,9 @@ func lies() []string {
 		`"` + strings.Repeat("x", 20<<10) + `"`, `[` + strings.Repeat(`{},`, 300) + `{}]`}
 }
 
-// TestAnAgentThatLiesInEveryField expects that a false value in any one field causes no panic, no
+// TestFalseFieldInAnswers expects that a false value in any one field causes no panic, no
 // impossible size, and no raw text on a terminal.
-func TestAnAgentThatLiesInEveryField(t *testing.T) {
+func TestFalseFieldInAnswers(t *testing.T) {
 	t.Parallel()
 	every := testenv.Rounds(12, 6, 1)
 	first := rand.IntN(every)
@@ -327,9 +327,9 @@ func requireSane(t testing.TB, v reflect.Value, print bool, text string) {
 	}
 }
 
-// FuzzALyingAgent lets an agent answer with fuzzed data: as a body, as an error
+// FuzzLyingAgent lets an agent answer with fuzzed data: as a body, as an error
 // or as a whole message, after fuzzed progress.
-func FuzzALyingAgent(f *testing.F) {
+func FuzzLyingAgent(f *testing.F) {
 	all := questions()
 	for i, q := range all {
 		body, err := json.Marshal(q.honest)
@@ -369,9 +369,9 @@ func FuzzALyingAgent(f *testing.F) {
 	})
 }
 
-// TestAnAnswerCostsASmallFactorOfItsBytes expects that an answer costs only a small multiple of its
+// TestAnswerMemoryIsBounded expects that an answer costs only a small multiple of its
 // size in memory. 63 MiB of "{}" once took 6.4 GB and half a minute for any operation.
-func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
+func TestAnswerMemoryIsBounded(t *testing.T) {
 	long := testenv.Rounds(1, 4, 4) << 20
 	flood := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", long/(len(each)+1)-1) + each + tail
@@ -403,7 +403,7 @@ func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 	}
 }
 
-func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
+func TestLogLineFloodIsTruncated(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		for range 3 * maxLines {

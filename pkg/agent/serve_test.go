@@ -57,7 +57,7 @@ func (r *raw) receive() *message {
 	return m
 }
 
-func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
+func TestBadInputEndsAgent(t *testing.T) {
 	call1, err := encode(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)}, hosts.MaxRequest)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
@@ -95,7 +95,7 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 	}
 }
 
-func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
+func TestBadCallsDoNotEndAgent(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
 		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
 		"unknown argument":    {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
@@ -123,7 +123,7 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
+func TestOversizedAnswerIsAnError(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not at the quick level: encodes messages of the maximum size")
 	}
@@ -144,7 +144,7 @@ func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
 	})
 }
 
-func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
+func TestBlockedClientAllowsCancelAndEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		started, ended := make(chan struct{}), make(chan struct{})
 		r := serveRaw(t.Context(), t, newHost(func(ctx context.Context) error {
@@ -167,7 +167,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 	})
 }
 
-func TestASilentClientEndsTheAgent(t *testing.T) {
+func TestSilentClientEndsAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := serveRaw(t.Context(), t, newHost(nil))
 		r.hello()
@@ -179,14 +179,14 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 	})
 }
 
-func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
+func TestUnreadHelloEndsAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := serveRaw(t.Context(), t, newHost(nil))
 		require.ErrorContains(t, <-r.served, "no message")
 	})
 }
 
-func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
+func TestSignalledAgentSendsNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := serveRaw(ctx, t, newHost(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
@@ -204,7 +204,7 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 	})
 }
 
-func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
+func TestStuckOperationDoesNotKeepAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		r := serveRaw(t.Context(), t, newHost(func(context.Context) error { <-stuck; return nil }))
@@ -228,7 +228,7 @@ type deaf struct {
 func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
 func (d *deaf) Close() error                { return d.why }
 
-func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
+func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		says  string
@@ -253,7 +253,7 @@ func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
 	}
 }
 
-func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
+func TestMalformedAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
 		"garbage":  "\x00\x00\x00\x03{-}",
@@ -271,7 +271,7 @@ func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestWaitingForTheHelloCanBeGivenUp(t *testing.T) {
+func TestHelloWaitCanBeCancelled(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		pr, pw := io.Pipe()
 		defer pw.Close()
@@ -298,9 +298,9 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWritesWhatWaitsAtOnce expects that queued messages are written together, because each write
+// TestQueuedMessagesAreWrittenTogether expects that queued messages are written together, because each write
 // through a remote shell is a packet.
-func TestWritesWhatWaitsAtOnce(t *testing.T) {
+func TestQueuedMessagesAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	c := newSession(t.Context(), nil, nil)
 	for _, m := range []string{"progress", "result", "pong"} {

@@ -75,7 +75,7 @@ func TestCheckTarget(t *testing.T) {
 	}
 }
 
-func TestImageOfADiskWithOtherSectors(t *testing.T) {
+func TestImageWithOtherSectorSize(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
@@ -106,9 +106,9 @@ func TestCheckSource(t *testing.T) {
 	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
 }
 
-// TestHintsQuoteWhatHostsSay expects that hints quote names from another host, because users paste
+// TestHintsQuoteRemoteNames expects that hints quote names from another host, because users paste
 // hints into a shell.
-func TestHintsQuoteWhatHostsSay(t *testing.T) {
+func TestHintsQuoteRemoteNames(t *testing.T) {
 	t.Parallel()
 	const evil = `$(reboot)'; reboot "\`
 	src := Facts{Path: "/dev/" + evil, Kind: KindDisk, Name: "sda", Size: 100, LogicalSector: 512, PartitionTable: "gpt"}

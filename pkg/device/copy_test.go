@@ -97,7 +97,7 @@ func quickDigest(p []byte, block int) string {
 	return fmt.Sprintf("%x", xxh3.Hash128(sums).Bytes())
 }
 
-func TestDevicesArriveWhole(t *testing.T) {
+func TestCopyIsComplete(t *testing.T) {
 	t.Parallel()
 	type way struct {
 		mode    tcp.Mode // "" is a local copy
@@ -183,7 +183,7 @@ func TestZerosAreNotSent(t *testing.T) {
 	}
 }
 
-func TestDeltaSendsWhatDiffers(t *testing.T) {
+func TestDeltaSendsOnlyDifferences(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(400 * deviceBlock)
 	old := bytes.Clone(data)
@@ -250,9 +250,9 @@ func TestDeviceResumes(t *testing.T) {
 	}
 }
 
-// TestResumeOfAChangedSource expects that if the source has changed, only different blocks are sent
+// TestResumeWithChangedSource expects that if the source has changed, only different blocks are sent
 // again.
-func TestResumeOfAChangedSource(t *testing.T) {
+func TestResumeWithChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
 	j := &memoryJournal{}
@@ -331,10 +331,10 @@ func TestDeviceFaults(t *testing.T) {
 	}
 }
 
-// TestDeviceOverAPlainLinkThatTampers expects that changed data on a plain link, which does not
+// TestCopyOverTamperedPlainLink expects that changed data on a plain link, which does not
 // authenticate frames, is detected. The read-back detects it, or without it the mark that is sent
 // with each block.
-func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
+func TestCopyOverTamperedPlainLink(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(100 * deviceBlock)
 	for _, unread := range []bool{false, true} {

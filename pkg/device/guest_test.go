@@ -179,8 +179,8 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NotEqual(t, onFile, twice)
 }
 
-// TestExchangedDevice expects a refusal if the device of a name is replaced before it is opened.
-func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
+// TestReplacedDevice expects a refusal if the device of a name is replaced before it is opened.
+func TestReplacedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
 	dev := devicetest.Attach(t, first)
@@ -196,8 +196,8 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
-// TestTargetIsHeld expects that while a target is open, no other program can claim it.
-func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
+// TestTargetIsExclusive expects that while a target is open, no other program can claim it.
+func TestTargetIsExclusive(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
 	mkfs(t, dev)
@@ -212,9 +212,9 @@ func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.False(t, mustInspect(t, dev).Busy)
 }
 
-// TestDevicesHoldWhatIsWritten expects direct reads and writes to work with any sector size and any
+// TestDirectReadsAndWrites expects direct reads and writes to work with any sector size and any
 // alignment, without changes to other bytes.
-func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devices are the machine's
+func TestDirectReadsAndWrites(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, sector := range []int{512, 4096} {
 		for _, size := range []int64{0, 1, 511, 512, 4096, mib + 1, 3*mib + 4097} {

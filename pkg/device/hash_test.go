@@ -133,7 +133,7 @@ func BenchmarkIsZero(b *testing.B) {
 	}
 }
 
-func TestDigestOfTheFirstBytes(t *testing.T) {
+func TestDigestOfFirstBytes(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 16
 	content := make([]byte, 3*block+5000)

@@ -28,7 +28,7 @@ func stored(j *Journal) map[int64]Sum {
 	return out
 }
 
-func TestJournalRemembers(t *testing.T) {
+func TestJournalRecordsBlocks(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	src, dst := copyPair()
@@ -160,9 +160,9 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 	}
 }
 
-// TestJournalOfAFile expects that a recreated file has no valid journal. A missing file has no
+// TestJournalOfRecreatedFile expects that a recreated file has no valid journal. A missing file has no
 // journal.
-func TestJournalOfAFile(t *testing.T) {
+func TestJournalOfRecreatedFile(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	src, _ := copyPair()
@@ -221,9 +221,9 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// TestJournalTellsItsOwnSignatures expects that signatures need no consent only if the copy itself
+// TestJournalIdentifiesOwnSignatures expects that signatures need no consent only if the copy itself
 // wrote them.
-func TestJournalTellsItsOwnSignatures(t *testing.T) {
+func TestJournalIdentifiesOwnSignatures(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	data := noise(4 << 16)
@@ -273,8 +273,8 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(false, false, "somebody else wrote since, without a signature")
 }
 
-// TestJournalOfAnEmptiedFile expects that a truncated file does not match its journal.
-func TestJournalOfAnEmptiedFile(t *testing.T) {
+// TestJournalOfTruncatedFile expects that a truncated file does not match its journal.
+func TestJournalOfTruncatedFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -101,9 +101,9 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	return s, opt
 }
 
-// TestNothingIsNotedAfterASyncThatFailed expects no journal records after a failed sync. The kernel
+// TestFailedSyncEndsJournal expects no journal records after a failed sync. The kernel
 // reports the failure once, and it may concern any block written by then.
-func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
+func TestFailedSyncEndsJournal(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("input/output error")
 	dst, j := &failingSync{}, &countingJournal{}
@@ -123,9 +123,9 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
 }
 
-// TestAWrongBlockEndsTheJournalOnce expects that several corrupt blocks, found while others are
+// TestCorruptBlockEndsJournalOnce expects that several corrupt blocks, found while others are
 // recorded, end the journal once.
-func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
+func TestCorruptBlockEndsJournalOnce(t *testing.T) {
 	t.Parallel()
 	const blocks = 400
 	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &countingJournal{}
@@ -158,9 +158,9 @@ type closableJournal struct {
 
 func (j *closableJournal) Close() error { j.closed++; return nil }
 
-// TestNothingIsHeldAfterACommitThatFailed expects that a target that cannot be committed is
+// TestFailedCommitReleasesTarget expects that a target that cannot be committed is
 // released for another attempt in the same process.
-func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
+func TestFailedCommitReleasesTarget(t *testing.T) {
 	t.Parallel()
 	dst, j := &replacedTarget{}, &closableJournal{}
 	s, _ := testStore(t, dst, j, 20)

@@ -46,9 +46,9 @@ func TestChoose(t *testing.T) {
 	require.ErrorContains(t, small.Choose(), "more than")
 }
 
-// TestASnapshotHasNoneOfItsVolumesFlaws expects that with a snapshot, the source must be a logical
+// TestSnapshotIgnoresVolumeFindings expects that with a snapshot, the source must be a logical
 // volume, and its other findings do not count.
-func TestASnapshotHasNoneOfItsVolumesFlaws(t *testing.T) {
+func TestSnapshotIgnoresVolumeFindings(t *testing.T) {
 	t.Parallel()
 	volume := Facts{Path: "/dev/vg/lv", Kind: KindLVM, Name: "dm-0", Size: 1, Mounts: []Mount{{Device: "dm-0", Point: "/srv", Type: "ext4"}}}
 	disk := volume
@@ -73,9 +73,9 @@ func TestDiffer(t *testing.T) {
 	require.Equal(t, []Range{{20, 10}}, parts("ab").Differ(parts("abc")))
 }
 
-// TestWhatCrossesKeepsItsShape expects an unchanged JSON format, because other builds, and programs
+// TestJSONFormatIsStable expects an unchanged JSON format, because other builds, and programs
 // that drive an agent, read it.
-func TestWhatCrossesKeepsItsShape(t *testing.T) {
+func TestJSONFormatIsStable(t *testing.T) {
 	t.Parallel()
 	task := Task{Source: Facts{Path: "/a", Real: "/a", Kind: KindDisk, Size: 7}, Target: Facts{Path: "/b", Real: "/b", Kind: KindMissing}, Read: true, Write: true,
 		Request: Request{Allow: Allow{Overwrite: true, Confirm: "S", Sparse: true}, Sparse: true, SkipErrors: true, LVMSnapshot: "5G", NoResume: true,
@@ -91,9 +91,9 @@ func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	require.Equal(t, `{"result":{"bytes":0,"elapsed_ns":0,"stages":null,"wire_bytes":9,"frames":8,"digest":"d","device":{"size":1,"block":2,"data":3,"zeros":4,"present":5,"resumed":6,"verified":7,"source_digest":"s","target_digest":"t","bad_ranges":[{"start":1,"length":2}]}},"parts":["AQ=="],"part_bytes":2}`, string(text))
 }
 
-// TestATaskWithoutABlockSizeIsCopied expects that a task from another host without a block size is
+// TestTaskWithoutBlockSize expects that a task from another host without a block size is
 // copied.
-func TestATaskWithoutABlockSizeIsCopied(t *testing.T) {
+func TestTaskWithoutBlockSize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	look := func(name string) Facts {

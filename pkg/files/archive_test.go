@@ -45,7 +45,7 @@ func unpack(t testing.TB, archive []byte, into Into) (Account, error) {
 	return u.Account(), err
 }
 
-func TestFilesComeBackAsTheyWere(t *testing.T) {
+func TestArchiveRoundTrip(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	require.NoError(t, os.Link(dir+"/b/c", dir+"/b/linked"))
@@ -85,7 +85,7 @@ func TestFilesComeBackAsTheyWere(t *testing.T) {
 	require.EqualValues(t, 9, a.Same)
 }
 
-func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
+func TestSelectedFilesKeepBaseName(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	b, _ := packed(t, tree(t), Archive{Paths: []string{"b/d", "/a", "b/c/"}})
@@ -100,9 +100,9 @@ func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereIsNotReplaced expects that conflicts are reported before anything is written, and
+// TestUnpackKeepsExistingFiles expects that conflicts are reported before anything is written, and
 // existing files are kept.
-func TestWhatIsThereIsNotReplaced(t *testing.T) {
+func TestUnpackKeepsExistingFiles(t *testing.T) {
 	t.Parallel()
 	dir, to := tree(t), tree(t)
 	require.NoError(t, os.WriteFile(to+"/a", []byte("mine"), 0o600))
@@ -136,9 +136,9 @@ func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	require.NoDirExists(t, to+"/none")
 }
 
-// TestACutLeavesWholeFilesAndIsResumed expects that an interrupted stream leaves only complete
+// TestUnpackResumesAfterInterruption expects that an interrupted stream leaves only complete
 // files, and little remains to be sent.
-func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
+func TestUnpackResumesAfterInterruption(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	whole, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}})
@@ -196,7 +196,7 @@ func forged(t testing.TB, headers ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-func TestNoArchiveWritesOutside(t *testing.T) {
+func TestUnpackWritesOnlyBelowTarget(t *testing.T) {
 	t.Parallel()
 	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
 	link := func(name, to string) tar.Header {
@@ -263,9 +263,9 @@ func requireUntouched(t testing.TB, around string) {
 	require.Len(t, in, 2)
 }
 
-// TestASparseFileOfAnArchiveIsRefused expects that a small archive that declares a file of one
+// TestUnpackRefusesHugeSparseFile expects that a small archive that declares a file of one
 // exabyte fails at its start.
-func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
+func TestUnpackRefusesHugeSparseFile(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -289,9 +289,9 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFolderBelowSetgidIsUnfinished expects that a new folder inherits setgid from its parent, and
+// TestUnfinishedFolderBelowSetgid expects that a new folder inherits setgid from its parent, and
 // is still recognized as unfinished.
-func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
+func TestUnfinishedFolderBelowSetgid(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	require.NoError(t, unix.Chmod(to, 0o2755))
@@ -318,8 +318,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestOnlyALinkIsOpenedAsOne expects openLink to refuse a file that replaced a link.
-func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
+// TestOpenLinkRefusesFile expects openLink to refuse a file that replaced a link.
+func TestOpenLinkRefusesFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/f", nil, 0o600))

@@ -58,7 +58,7 @@ func list(t *testing.T, dir string, q Query) (all []File) {
 	return all
 }
 
-func TestReadSeesEveryChange(t *testing.T) {
+func TestReadDetectsEveryChange(t *testing.T) {
 	t.Parallel()
 	whole := read(t, tree(t), Query{})
 	require.Equal(t, whole, read(t, tree(t), Query{}), "where it is does not matter")
@@ -107,7 +107,7 @@ func TestReadSeesEveryChange(t *testing.T) {
 	}
 }
 
-func TestReadSamplesTheSameFilesEverywhere(t *testing.T) {
+func TestReadSampleIsDeterministic(t *testing.T) {
 	t.Parallel()
 	sampled := func(seed uint64) (out []string) {
 		for _, f := range list(t, tree(t), Query{Sample: 0.5, Seed: seed}) {
@@ -125,7 +125,7 @@ func TestReadSamplesTheSameFilesEverywhere(t *testing.T) {
 	require.Greater(t, len(seen), 1, "seeds choose others")
 }
 
-func TestReadOfAPath(t *testing.T) {
+func TestReadPath(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	require.EqualValues(t, 4, read(t, dir, Query{Path: "/b/"}).Files)
@@ -143,7 +143,7 @@ func TestReadOfAPath(t *testing.T) {
 	}
 }
 
-func TestReadTellsProgressAndEnds(t *testing.T) {
+func TestReadReportsProgressAndCancels(t *testing.T) {
 	t.Parallel()
 	root, err := os.Open(tree(t))
 	require.NoError(t, err)

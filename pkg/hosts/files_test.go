@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestReadFilesLoadsAKeyForATime expects that a key is loaded only if it is named and needed, and
+// TestReadFilesLoadsKeyTemporarily expects that a key is loaded only if it is named and needed, and
 // only during the read.
-func TestReadFilesLoadsAKeyForATime(t *testing.T) {
+func TestReadFilesLoadsKeyTemporarily(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestWhatMayBeDoneTwiceIs expects that if the connection is lost, an idempotent call is retried
+// TestIdempotentCallIsRetried expects that if the connection is lost, an idempotent call is retried
 // once on a new connection.
-func TestWhatMayBeDoneTwiceIs(t *testing.T) {
+func TestIdempotentCallIsRetried(t *testing.T) {
 	t.Parallel()
 	for want, ends := range map[string][]error{
 		"done after 1":               {nil},
@@ -40,9 +40,9 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	}
 }
 
-// TestAHostThatWasLostIsWaitedFor expects Retry to wait for a host that was reached before, unless
+// TestRetryWaitsForLostHost expects Retry to wait for a host that was reached before, unless
 // it is canceled. After a reset, the host may refuse connections for a moment.
-func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
+func TestRetryWaitsForLostHost(t *testing.T) {
 	t.Parallel()
 	lose := func(Host) error { return ErrLost }
 	for name, tt := range map[string]struct {

@@ -128,9 +128,9 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 	}
 }
 
-// TestDevWaitsForItsFormerTry expects retries while the agent of an interrupted try still holds the
+// TestDevWaitsForInterruptedAgent expects retries while the agent of an interrupted try still holds the
 // target.
-func TestDevWaitsForItsFormerTry(t *testing.T) {
+func TestDevWaitsForInterruptedAgent(t *testing.T) {
 	t.Parallel()
 	for _, held := range []int{2, 9} {
 		synctest.Test(t, func(t *testing.T) {
@@ -150,9 +150,9 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 	}
 }
 
-// TestDevSecondsAreThoseOfTheWork expects that Seconds counts only comparing and copying, so that
+// TestDevSecondsCountOnlyCopying expects that Seconds counts only comparing and copying, so that
 // earlier stages do not lower the rate.
-func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
+func TestDevSecondsCountOnlyCopying(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 1 << 20}
@@ -163,9 +163,9 @@ func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
 	})
 }
 
-// TestDevGoesOnWithTheDigestItBeganWith expects that without --digest, a resumed copy uses the
+// TestDevResumesWithSameDigest expects that without --digest, a resumed copy uses the
 // digest of the interrupted one. With another digest, the report explains how to resume.
-func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
+func TestDevResumesWithSameDigest(t *testing.T) {
 	t.Parallel()
 	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}
 	for _, c := range []struct {

@@ -50,7 +50,7 @@ func filesRequest(to string, change func(*Files)) Files {
 	return req
 }
 
-func TestFilesAreRestored(t *testing.T) {
+func TestRestoreFiles(t *testing.T) {
 	t.Parallel()
 	w, dir := filesWorld(t)
 	to := filepath.Join(t.TempDir(), "new")
@@ -124,7 +124,7 @@ func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(
 	return r, fmt.Errorf("%w: in the middle", tcp.ErrCut)
 }
 
-func TestFilesGoOnBehindACut(t *testing.T) {
+func TestRestoreFilesResumes(t *testing.T) {
 	t.Parallel()
 	w, _ := filesWorld(t)
 	to := t.TempDir()

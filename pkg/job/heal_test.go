@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestWhatIsHealedThrough expects that the job file decides which dataset is the source, otherwise
+// TestHealPairs expects that the job file decides which dataset is the source, otherwise
 // the snapshots. A writable copy is never received into.
-func TestWhatIsHealedThrough(t *testing.T) {
+func TestHealPairs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		source, target         []string // snapshots newer than the common ones
@@ -70,9 +70,9 @@ func TestWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// TestWhatAScrubTells expects that an error list counts only after a completed scrub, and that
+// TestScrubResult expects that an error list counts only after a completed scrub, and that
 // unlisted errors are not success.
-func TestWhatAScrubTells(t *testing.T) {
+func TestScrubResult(t *testing.T) {
 	t.Parallel()
 	const clean = "scrub repaired 0B in 00:00:01 with 0 errors on Sun"
 	for name, tt := range map[string]struct {
@@ -135,9 +135,9 @@ func (p *damagedPools) Revert(ctx context.Context, snapshot string) error {
 	return p.Destroy(ctx, []string{dataset + "@" + zfs.HealPrefix + "1"})
 }
 
-// TestSweepLosesNothing expects that heal snapshots are destroyed on both sides, and that snapshots
+// TestSweepKeepsOtherSnapshots expects that heal snapshots are destroyed on both sides, and that snapshots
 // that a run sent in between are kept.
-func TestSweepLosesNothing(t *testing.T) {
+func TestSweepKeepsOtherSnapshots(t *testing.T) {
 	t.Parallel()
 	for _, meanwhile := range []bool{false, true} {
 		pools := &damagedPools{Host: zfsmem.New("src/a", "dst/a")}
@@ -164,9 +164,9 @@ func TestSweepLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAJobIsKeptFromRunning expects that a job's run waits for the heal, or that the heal is
+// TestHealLocksJob expects that a job's run waits for the heal, or that the heal is
 // refused. Otherwise, the run could use the heal snapshot as incremental source.
-func TestAJobIsKeptFromRunning(t *testing.T) {
+func TestHealLocksJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
 	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
@@ -192,9 +192,9 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }
 
-// TestJobsOfWhatIsHealed expects that a copy belongs to its job, regardless of the user name in its
+// TestJobsOfHealedDatasets expects that a copy belongs to its job, regardless of the user name in its
 // address. All jobs that use either dataset are locked.
-func TestJobsOfWhatIsHealed(t *testing.T) {
+func TestJobsOfHealedDatasets(t *testing.T) {
 	t.Parallel()
 	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }
 	typed := e("root@backup1", "vault/home/x")

@@ -93,9 +93,9 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 	}
 }
 
-// TestAJobOutlivesAHostThatLiesInEveryField expects that if a host lies in one field of a reply,
+// TestJobSurvivesFalseFieldInAnswers expects that if a host lies in one field of a reply,
 // the job ends soon and with a report.
-func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
+func TestJobSurvivesFalseFieldInAnswers(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(40, 300, 1500)
 	seed := rand.Uint64()

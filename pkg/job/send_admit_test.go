@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestPartOff expects that a conflict removes only its dataset and the dependents from the plan.
-func TestPartOff(t *testing.T) {
+// TestSplitRefused expects that a conflict removes only its dataset and the dependents from the plan.
+func TestSplitRefused(t *testing.T) {
 	t.Parallel()
 	p := &plan.Plan{
 		Datasets: []*plan.Dataset{
@@ -31,9 +31,9 @@ func TestPartOff(t *testing.T) {
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
 }
 
-// TestWhatWaitsSharesTheOutcome expects that a dependent gets the outcome of the dataset that it
+// TestDependentsShareOutcome expects that a dependent gets the outcome of the dataset that it
 // needs: resumable or failed.
-func TestWhatWaitsSharesTheOutcome(t *testing.T) {
+func TestDependentsShareOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrCut, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})

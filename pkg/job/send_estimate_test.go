@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestForetell expects that a stream to a future snapshot is as long as one to the most recent
+// TestEstimateSimulatedSnapshot expects that a stream to a future snapshot is as long as one to the most recent
 // snapshot, plus the bytes written since.
-func TestForetell(t *testing.T) {
+func TestEstimateSimulatedSnapshot(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "src/a",
 		Properties: map[string]zfs.Property{"written": {Value: "1000"}, "referenced": {Value: "50000"}},

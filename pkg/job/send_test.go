@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestNothingIsRefusedOnceSomethingWasChanged expects that after a change, a refusal becomes a
+// TestRefusalAfterChangeBecomesFailure expects that after a change, a refusal becomes a
 // failure. A refusal means that nothing was changed.
-func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
+func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
 	t.Run("a dataset behind one that arrived", func(t *testing.T) {
@@ -102,9 +102,9 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreNotTakenOfWhatIsHalfReceived expects that partially received datasets cannot be
+// TestSnapshotSkipsPartiallyReceived expects that partially received datasets cannot be
 // snapshotted and are skipped.
-func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
+func TestSnapshotSkipsPartiallyReceived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
 	w.host.Set("src/a/half", "inconsistent", "1")
@@ -114,9 +114,9 @@ func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.changes)
 }
 
-// TestASnapshotThatIsThereIsNotTakenAgain expects that a snapshot name in use is refused before any
+// TestExistingSnapshotNameIsRefused expects that a snapshot name in use is refused before any
 // change, with the conflicting snapshots and a hint.
-func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
+func TestExistingSnapshotNameIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x", "new"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -129,9 +129,9 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	require.Empty(t, w.changes)
 }
 
-// TestAnInterruptedSnapshotIsNamed expects that if a job with a new snapshot is interrupted, the
+// TestHintResumesFromNewSnapshot expects that if a job with a new snapshot is interrupted, the
 // hint resumes from that snapshot.
-func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
+func TestHintResumesFromNewSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, during := range []string{"transfer", "second survey"} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
@@ -157,8 +157,8 @@ func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	}
 }
 
-// TestMissingNamesAreRefused expects that a missing pool is refused like a missing dataset.
-func TestMissingNamesAreRefused(t *testing.T) {
+// TestMissingDatasetsAreRefused expects that a missing pool is refused like a missing dataset.
+func TestMissingDatasetsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	for name, change := range map[string]func(*Send){

@@ -43,8 +43,8 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
-// TestManyDatasetsAreChecked expects that the time to verify n datasets is linear.
-func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestVerifyTimeIsLinear expects that the time to verify n datasets is linear.
+func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)

@@ -28,9 +28,9 @@ func TestRelocate(t *testing.T) {
 	}
 }
 
-// TestOriginOfItsOwnCopy expects that if the target has a clone's origin more than once, zxfer uses
+// TestOriginNextToClone expects that if the target has a clone's origin more than once, zxfer uses
 // the snapshot next to the clone.
-func TestOriginOfItsOwnCopy(t *testing.T) {
+func TestOriginNextToClone(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
 	s := stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/c", "@t,2", "origin=tank/a@s"),
@@ -82,8 +82,8 @@ func TestDivergedBetweenKnownSnapshots(t *testing.T) {
 	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2"))), Diverged, "beta:vault/a has @b")
 }
 
-// TestBookmarksTakeNoName expects that a snapshot may have the name of a bookmark of the target.
-func TestBookmarksTakeNoName(t *testing.T) {
+// TestBookmarkNameDoesNotConflict expects that a snapshot may have the name of a bookmark of the target.
+func TestBookmarkNameDoesNotConflict(t *testing.T) {
 	t.Parallel()
 	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "#b,50 @a,1")))
 	require.Equal(t, "@a>@b", stepsText(onlyDataset(t, p)))

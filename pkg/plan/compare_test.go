@@ -90,9 +90,9 @@ same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
 same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, pairsText(t, "tank/p", a, "vault/p", b))
 }
 
-// TestCompareSetAside expects that a renamed diverged copy is no difference and matches no other
+// TestCompareDivergedCopy expects that a renamed diverged copy is no difference and matches no other
 // dataset, unless it is the root of the comparison.
-func TestCompareSetAside(t *testing.T) {
+func TestCompareDivergedCopy(t *testing.T) {
 	t.Parallel()
 	const aside = "vault/a.zxfer-2026-11-23T10-15-00Z"
 	a := []*zfs.Dataset{dataset(t, "tank/a", "@x,1 @y,2"), dataset(t, "tank/a/b", "@x,11")}
@@ -133,8 +133,8 @@ func TestCompareDiffersAndStreams(t *testing.T) {
 	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "what is older needs no stream")
 }
 
-// TestCompareOfWhatHasEverything compares with a side that has the same versions in every dataset.
-func TestCompareOfWhatHasEverything(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestCompareIdenticalSides compares with a side that has the same versions in every dataset.
+func TestCompareIdenticalSides(t *testing.T) { //nolint:paralleltest // it measures processor time
 	const versions = 20
 	all := make([]zfs.Version, versions)
 	for i := range versions {

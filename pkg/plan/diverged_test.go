@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func TestRotateLeaves(t *testing.T) {
+func TestDivergedCopyName(t *testing.T) {
 	t.Parallel()
 	const ending = ".zxfer-2026-11-23T10-15-00Z"
 	long := "p/" + strings.Repeat("x", zfs.MaxName-len("p/")-len(ending)-4)

@@ -151,9 +151,9 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", onlyDataset(t, p).Joins)
 }
 
-// TestTreeOfAPart plans a part of a tree whose root is outside, and expects that its topmost copy
+// TestPartOfTree plans a part of a tree whose root is outside, and expects that its topmost copy
 // is the root.
-func TestTreeOfAPart(t *testing.T) {
+func TestPartOfTree(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
 		part := func(versions ...string) State {
@@ -205,9 +205,9 @@ func withoutSalt(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	return datasets
 }
 
-// TestTreeOfAKeyThatZFSDoesNotShow expects that for a key without salt, the source's assertion
+// TestTreeWithHiddenKey expects that for a key without salt, the source's assertion
 // counts if root and dataset arrive together. A copy that is sent alone must keep its key.
-func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
+func TestTreeWithHiddenKey(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	at := func(versions string) []*zfs.Dataset {
@@ -240,9 +240,9 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// TestTreeParts expects that if a copy inherits a key that changes, it becomes an encryption root
+// TestInheritorBecomesRootBeforeKeyChange expects that if a copy inherits a key that changes, it becomes an encryption root
 // first, and joins again when it arrives.
-func TestTreeParts(t *testing.T) {
+func TestInheritorBecomesRootBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	state := func(more ...*zfs.Dataset) State {
@@ -272,9 +272,9 @@ func TestTreeParts(t *testing.T) {
 	require.Empty(t, Make(all, s).Datasets[0].Parts)
 }
 
-// TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
+// TestTreeContinuesInParts expects that a copy whose source's root was not listed continues if it has
 // the source's key by now.
-func TestTreeGoesOnByParts(t *testing.T) {
+func TestTreeContinuesInParts(t *testing.T) {
 	t.Parallel()
 	req := Request{Source: "tank/a/b", Target: "vault/a/b"}
 	s := stateOf(dataset(t, "tank/a/b", "@a,2 @b,12", encryptedProps("tank/a", "1")...), dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "1")...))

@@ -81,9 +81,9 @@ func TestRecursiveWithGaps(t *testing.T) {
 		"tank/a/clone/gap/c: full @s +parents after tank/a/clone", planText(p))
 }
 
-// TestNeedsOfWhatIsRefused expects that a parent with a conflict counts as missing for its
+// TestNeedsOfRefusedDataset expects that a parent with a conflict counts as missing for its
 // descendants.
-func TestNeedsOfWhatIsRefused(t *testing.T) {
+func TestNeedsOfRefusedDataset(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })
 	state := stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2", "dnodesize=auto"), dataset(t, "tank/a/b/c", "@s,3"),
@@ -95,8 +95,8 @@ func TestNeedsOfWhatIsRefused(t *testing.T) {
 	require.Equal(t, "tank/a: \ntank/a/b: \ntank/a/b/c: full @s after tank/a/b", planText(p))
 }
 
-// TestPlanningGrowsWithTheTree expects that planning does not search the tree for each dataset.
-func TestPlanningGrowsWithTheTree(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestPlanningTimeIsLinear expects that planning does not search the tree for each dataset.
+func TestPlanningTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 150, func(n int) func() {
 		req, state := request().with(func(r *Request) { r.Recursive = true }), stateOf(largeTree(n)...)
 		return func() { require.Len(t, Make(req, state).Datasets, n) }

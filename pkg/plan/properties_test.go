@@ -96,8 +96,8 @@ func TestReceiveProperties(t *testing.T) {
 	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
 }
 
-// TestPropertiesThatStayBehind expects that skipped properties are listed once for all datasets.
-func TestPropertiesThatStayBehind(t *testing.T) {
+// TestSkippedProperties expects that skipped properties are listed once for all datasets.
+func TestSkippedProperties(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
 	p := mustMake(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
@@ -106,9 +106,9 @@ func TestPropertiesThatStayBehind(t *testing.T) {
 	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
 }
 
-// TestPropertiesOfIncrements expects that an existing dataset keeps its properties, except the
+// TestPropertiesOfIncrementalSends expects that an existing dataset keeps its properties, except the
 // requested ones.
-func TestPropertiesOfIncrements(t *testing.T) {
+func TestPropertiesOfIncrementalSends(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
 	d := onlyDataset(t, mustMake(t, request(), state))
@@ -166,9 +166,9 @@ func TestBadProperties(t *testing.T) {
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
 
-// TestEncryptionThatIsThereAlready expects that requested encryption applies only to new datasets.
+// TestEncryptionOfExistingDataset expects that requested encryption applies only to new datasets.
 // Existing ones continue, so that the same command and a job's next run work.
-func TestEncryptionThatIsThereAlready(t *testing.T) {
+func TestEncryptionOfExistingDataset(t *testing.T) {
 	t.Parallel()
 	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
 	ask := func(set map[string]string) Request {
@@ -238,8 +238,8 @@ func TestRestoreKeepsLocalProperties(t *testing.T) {
 	require.Empty(t, onlyDataset(t, p).Restore.Revert)
 }
 
-// TestRestoreGivesBackValidValues expects that a copy cannot make a restore set an invalid value.
-func TestRestoreGivesBackValidValues(t *testing.T) {
+// TestRestoreSetsOnlyValidValues expects that a copy cannot make a restore set an invalid value.
+func TestRestoreSetsOnlyValidValues(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1")
 	d.Properties["readonly"] = zfs.Property{Value: "off", Source: "received"}

@@ -124,10 +124,10 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForgedTokenSendsNothingElse uses a malicious target, which presents every token that it can
+// TestForgedTokenSendsOnlySelected uses a malicious target, which presents every token that it can
 // construct from the names and GUIDs of the source. It expects that zxfer resumes at most one
 // snapshot that the patterns select, and then sends only snapshots that the request selects.
-func TestForgedTokenSendsNothingElse(t *testing.T) {
+func TestForgedTokenSendsOnlySelected(t *testing.T) {
 	t.Parallel()
 	requests := map[string]func(*Request){
 		"newest":   func(r *Request) { r.Newest = 2 },
@@ -236,7 +236,7 @@ func TestResumeClone(t *testing.T) {
 	require.Equal(t, "vault/a@one", d.Steps[0].Receive.Origin)
 }
 
-func TestTokenThatIsNone(t *testing.T) {
+func TestInvalidToken(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
 	d := onlyDataset(t, mustMake(t, request(), state))
@@ -287,8 +287,8 @@ func TestResumeChecksTheTarget(t *testing.T) {
 	requireConflict(t, mustMake(t, req, s), FeatureMissing, "encryption")
 }
 
-// TestResumeOfOtherTokens plans with tokens of sends that zxfer never runs.
-func TestResumeOfOtherTokens(t *testing.T) {
+// TestResumeForeignTokens plans with tokens of sends that zxfer never runs.
+func TestResumeForeignTokens(t *testing.T) {
 	t.Parallel()
 	const guid = 7
 	half := func(flags ...string) State {
@@ -310,9 +310,9 @@ func TestResumeOfOtherTokens(t *testing.T) {
 	require.Empty(t, mustMake(t, request(), volume).Notes, "a volume has no extended attributes")
 }
 
-// TestResumeOfARestore expects that a restore does not resume into a mounted dataset, because it
+// TestResumeRestore expects that a restore does not resume into a mounted dataset, because it
 // may have changed since.
-func TestResumeOfARestore(t *testing.T) {
+func TestResumeRestore(t *testing.T) {
 	t.Parallel()
 	text, token := cut(t, "incremental")
 	req := request().with(func(r *Request) { r.Restore, r.Rollback = true, true })

@@ -217,9 +217,9 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots taken of vault/a until the stream is received"}, d.Loses)
 }
 
-// TestRollbackOfWhatIsMounted expects that a mounted target is no problem if Rollback allows its
+// TestRollbackOfMountedTarget expects that a mounted target is no problem if Rollback allows its
 // loss. It may change until the stream starts, at least by access times.
-func TestRollbackOfWhatIsMounted(t *testing.T) {
+func TestRollbackOfMountedTarget(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		rollback bool
@@ -239,9 +239,9 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 	}
 }
 
-// TestRollbackOfWhatIsKept expects that snapshots that ZFS could not roll back are refused before
+// TestRollbackOfProtectedSnapshots expects that snapshots that ZFS could not roll back are refused before
 // anything is sent.
-func TestRollbackOfWhatIsKept(t *testing.T) {
+func TestRollbackOfProtectedSnapshots(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })
 	s := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@o,7 @a,1 @x,8 @y,9"))
@@ -267,9 +267,9 @@ func TestEvidenceIsBounded(t *testing.T) {
 	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
-// TestBookmarkThatCannotBe expects that a bookmark that could not be created after the transfer is
+// TestImpossibleBookmarkIsRefused expects that a bookmark that could not be created after the transfer is
 // refused before it.
-func TestBookmarkThatCannotBe(t *testing.T) {
+func TestImpossibleBookmarkIsRefused(t *testing.T) {
 	t.Parallel()
 	req := request()
 	req.Bookmark = true
@@ -280,9 +280,9 @@ func TestBookmarkThatCannotBe(t *testing.T) {
 	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }
 
-// TestALongHistoryGoesInSeveralStreams expects that a long history is sent in several consecutive
+// TestLongHistoryIsSplit expects that a long history is sent in several consecutive
 // streams. A request lists every snapshot of its stream and is limited.
-func TestALongHistoryGoesInSeveralStreams(t *testing.T) {
+func TestLongHistoryIsSplit(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "tank/a"}
 	for i := range 25_000 {
@@ -329,9 +329,9 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestFirstRefused expects that FirstFail refuses a dataset that is new on the target, also a clone
+// TestFirstFailRefuses expects that FirstFail refuses a dataset that is new on the target, also a clone
 // whose origin exists.
-func TestFirstRefused(t *testing.T) {
+func TestFirstFailRefuses(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })
 	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1"))), FirstRefused, "vault/a", "{{first all}}", "{{first newest}}")

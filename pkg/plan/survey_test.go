@@ -34,9 +34,9 @@ func TestPretend(t *testing.T) {
 	require.Same(t, l.Datasets[2], out.Datasets[2])
 }
 
-// TestForesee expects that arriving snapshots become the most recent ones, in the source's order,
+// TestPredict expects that arriving snapshots become the most recent ones, in the source's order,
 // and that new datasets are created. The listings do not change.
-func TestForesee(t *testing.T) {
+func TestPredict(t *testing.T) {
 	t.Parallel()
 	snap := func(name string, guid, txg uint64) zfs.Version {
 		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: txg}

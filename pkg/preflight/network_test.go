@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestWay expects that a network path other than the first choice is reported, and that the job
+// TestNetworkPath expects that a network path other than the first choice is reported, and that the job
 // stops without a path.
-func TestWay(t *testing.T) {
+func TestNetworkPath(t *testing.T) {
 	t.Parallel()
 	shut := []string{"from alpha to beta: timeout"}
 	for _, tt := range []struct {

@@ -60,7 +60,7 @@ func ids(findings []finding.Finding) []string {
 	return out
 }
 
-func TestNothingToFind(t *testing.T) {
+func TestNoFindings(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, Send(soundInput()))
 	require.NotNil(t, Send(soundInput()), "an empty list in JSON")
@@ -223,8 +223,8 @@ func TestUpToDate(t *testing.T) {
 	require.Empty(t, Send(in))
 }
 
-// TestUnseenHost expects each check to report the facts that doctor could not read.
-func TestUnseenHost(t *testing.T) {
+// TestUnreadableHost expects each check to report the facts that doctor could not read.
+func TestUnreadableHost(t *testing.T) {
 	t.Parallel()
 	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", UnreadReason: "it is not for this key"}}
 	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })

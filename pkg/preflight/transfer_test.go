@@ -20,9 +20,9 @@ func hosts(in *Input, change func(source, target *sysinfo.System)) {
 	change(in.Source.System, in.Target.System)
 }
 
-// TestHostsOfATransfer expects that a send reports problems of a host, but not passed checks or
+// TestTransferHosts expects that a send reports problems of a host, but not passed checks or
 // notes.
-func TestHostsOfATransfer(t *testing.T) {
+func TestTransferHosts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name         string

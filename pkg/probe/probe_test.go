@@ -250,9 +250,9 @@ func TestReadFrom(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestAnswered measures a path that never answers, such as a file system without
+// TestUnansweredPath measures a path that never answers, such as a file system without
 // its server.
-func TestAnswered(t *testing.T) {
+func TestUnansweredPath(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})

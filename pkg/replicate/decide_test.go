@@ -250,9 +250,9 @@ func TestDecideWaits(t *testing.T) {
 	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
 }
 
-// TestDecideLooksOnce expects that Decide skips a dataset that had nothing to prune until it
+// TestDecideSkipsUnchanged expects that Decide skips a dataset that had nothing to prune until it
 // changes.
-func TestDecideLooksOnce(t *testing.T) {
+func TestDecideSkipsUnchanged(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]

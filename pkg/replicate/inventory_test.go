@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-func TestAHostTakesItsPart(t *testing.T) {
+func TestReadSelectsHostPart(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", jobFile(t, "fleet.toml"))
 	require.NoError(t, err)
@@ -151,17 +151,17 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestNoTemplateAtAll expects that the hint has no empty list if the file has no templates.
-func TestNoTemplateAtAll(t *testing.T) {
+// TestNoTemplates expects that the hint has no empty list if the file has no templates.
+func TestNoTemplates(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[job]]\nname = 'a'\ntemplate = 'base'\n"))
 	require.ErrorContains(t, err, `there is no template "base"`)
 	require.Equal(t, "write [[template]] with this name", fault.HintOf(err))
 }
 
-// TestOneSourceOfTwoJobs expects that two hosts may send from the same source if their jobs have
+// TestTwoJobsWithOneSource expects that two hosts may send from the same source if their jobs have
 // different names.
-func TestOneSourceOfTwoJobs(t *testing.T) {
+func TestTwoJobsWithOneSource(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[job]]\nname = 'home-{host}'\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
 	require.NoError(t, err)
@@ -172,8 +172,8 @@ func TestOneSourceOfTwoJobs(t *testing.T) {
 	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "what is no variable of the file may be a command's")
 }
 
-// TestFaultsOfOnePart expects that an error in one host's part does not affect other parts.
-func TestFaultsOfOnePart(t *testing.T) {
+// TestErrorsInOnePart expects that an error in one host's part does not affect other parts.
+func TestErrorsInOnePart(t *testing.T) {
 	t.Parallel()
 	text := "[[host]]\nname = 'web'\nnames = ['web[1-2]']\nvars = { vault = 'b', every = 'hourly' }\n[[host]]\nname = 'db'\nvars = { every = 'teatime' }\n" +
 		"[[template]]\nname = 'base'\nschedule = '{every}'\nsnapshots.adopt = ['*']\n" +
@@ -192,9 +192,9 @@ func TestFaultsOfOnePart(t *testing.T) {
 	require.ErrorContains(t, err, `x.toml:18: job "c" by template "base" of host "db": schedule: "teatime"`)
 }
 
-// TestLinesOfKeysWithTemplates expects that if a job uses a template, errors in its targets name
+// TestErrorLinesWithTemplates expects that if a job uses a template, errors in its targets name
 // the line of the job.
-func TestLinesOfKeysWithTemplates(t *testing.T) {
+func TestErrorLinesWithTemplates(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", []byte("[[template]]\nname = 't'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'b', to = '/b' }]\n"+
 		"[[job]]\nname = 'a'\ntemplate = 't'\nsource = '/tank'\n[[job.target]]\nname = 'c'\nto = '/c'\n"))

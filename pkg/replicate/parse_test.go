@@ -72,9 +72,9 @@ target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer
 	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
 }
 
-// TestParseOfNoJob expects that a file without jobs must have job = [], so that a truncated file is
+// TestParseWithoutJobs expects that a file without jobs must have job = [], so that a truncated file is
 // an error.
-func TestParseOfNoJob(t *testing.T) {
+func TestParseWithoutJobs(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte("job = []\n"))
 	require.NoError(t, err)
@@ -250,8 +250,8 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }
 
-// TestCarryInAJobFile expects carry to be true, false, or an array of additional property names.
-func TestCarryInAJobFile(t *testing.T) {
+// TestParseCarry expects carry to be true, false, or an array of additional property names.
+func TestParseCarry(t *testing.T) {
 	t.Parallel()
 	parse := func(carry string) (*File, error) {
 		return Parse("jobs.toml", []byte(`

@@ -38,9 +38,9 @@ func TestPruningCounts(t *testing.T) {
 	require.NotContains(t, p.Remove, "tank@200")
 }
 
-// TestPruneOnlyWhatWasSeen expects that a run does not prune failed or unlisted targets, or copies
+// TestPruneOnlyListed expects that a run does not prune failed or unlisted targets, or copies
 // without a source dataset.
-func TestPruneOnlyWhatWasSeen(t *testing.T) {
+func TestPruneOnlyListed(t *testing.T) {
 	t.Parallel()
 	settings := near + "[job.target.retention]\nlast = 1\n"
 	v := newRunState(t, parseListing("tank@3", "tank/new@4"), settings).withTarget(parseListing("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
@@ -65,9 +65,9 @@ func TestPruneKeepsThePartialState(t *testing.T) {
 	require.Equal(t, 2, p.Protected)
 }
 
-// TestPruneLooksAgain expects that a dataset is pruned again if any input of the decision has
+// TestPruneRepeatsAfterChange expects that a dataset is pruned again if any input of the decision has
 // changed.
-func TestPruneLooksAgain(t *testing.T) {
+func TestPruneRepeatsAfterChange(t *testing.T) {
 	t.Parallel()
 	settings := "[job.retention]\nlast = 2\n" + near
 	for name, tt := range map[string]struct {

@@ -120,16 +120,16 @@ func TestKeepIsStable(t *testing.T) {
 	}
 }
 
-func TestKeepSaysWhy(t *testing.T) {
+func TestKeepReasons(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	points := []Point{{Name: "old", Time: at.AddDate(0, 0, -3)}, {Name: "new", Time: at}}
 	require.Equal(t, map[string]string{"new": "last, daily", "old": "daily"}, (&Grid{Last: 1, Daily: 2}).Keep(points))
 }
 
-// TestKeepWithAWrongClock expects that if the clock was years ahead for a day, or was set back,
+// TestKeepWithWrongClock expects that if the clock was years ahead for a day, or was set back,
 // later snapshots are still kept. Snapshots with wrong times age like all others.
-func TestKeepWithAWrongClock(t *testing.T) {
+func TestKeepWithWrongClock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	g := &Grid{Hourly: 24}
@@ -302,9 +302,9 @@ func TestPrunableWithoutGrid(t *testing.T) {
 	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
 }
 
-// TestHeldSnapshotsAreNotBeyondTheLimit expects that snapshots that are kept because of holds do
+// TestHeldSnapshotsDoNotCountTowardsLimit expects that snapshots that are kept because of holds do
 // not count towards the limit of later runs.
-func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
+func TestHeldSnapshotsDoNotCountTowardsLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: plan.ParsePatterns([]string{"*"})}, &History{}
@@ -326,8 +326,8 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestBeyond changes the policy, and expects that the snapshots beyond it count as over the limit.
-func TestBeyond(t *testing.T) {
+// TestOverLimit changes the policy, and expects that the snapshots beyond it count as over the limit.
+func TestOverLimit(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, &Grid{Hourly: 200})
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

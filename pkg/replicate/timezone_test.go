@@ -131,9 +131,9 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 	}
 }
 
-// TestDaysOfAZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
+// TestDaysInZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
 // the clock change has 25 hours.
-func TestDaysOfAZone(t *testing.T) {
+func TestDaysInZone(t *testing.T) {
 	t.Parallel()
 	points := []Point{
 		{Name: "sat", Time: time.Date(2026, 10, 24, 21, 59, 0, 0, time.UTC), Order: 1}, // 23:59

@@ -103,9 +103,9 @@ func TestTotal(t *testing.T) {
 	is(205, 0, "2 of 3 datasets done")
 }
 
-// TestTotalWithoutWhatFailed expects that failed and skipped datasets no longer count. A dataset
+// TestTotalExcludesFailed expects that failed and skipped datasets no longer count. A dataset
 // that arrived although its stream was interrupted is done.
-func TestTotalWithoutWhatFailed(t *testing.T) {
+func TestTotalExcludesFailed(t *testing.T) {
 	t.Parallel()
 	dataset := func(name string) *plan.Dataset {
 		return &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: 100}, {Bytes: 50}}}

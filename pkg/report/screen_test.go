@@ -175,8 +175,8 @@ func TestTerminalColumns(t *testing.T) {
 	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
 }
 
-// TestTerminalIsStill expects that unchanged lines are not written again.
-func TestTerminalIsStill(t *testing.T) {
+// TestTerminalSkipsUnchangedLines expects that unchanged lines are not written again.
+func TestTerminalSkipsUnchangedLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	c := newClock()
@@ -208,9 +208,9 @@ func TestTerminalShrinks(t *testing.T) {
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
 }
 
-// TestTerminalIsLow expects that if there are more streams than rows, the terminal shows the number
+// TestTerminalWithFewRows expects that if there are more streams than rows, the terminal shows the number
 // of hidden streams.
-func TestTerminalIsLow(t *testing.T) {
+func TestTerminalWithFewRows(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
 	text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: term, Now: newClock().Now, Size: func() (int, int) { return 80, 5 }})
@@ -230,8 +230,8 @@ func TestTerminalOfUnknownSize(t *testing.T) {
 	require.Equal(t, 24, rows)
 }
 
-// TestTerminalRepaintsSeldom expects a limit of repaints, even if streams report often.
-func TestTerminalRepaintsSeldom(t *testing.T) {
+// TestTerminalLimitsRepaints expects a limit of repaints, even if streams report often.
+func TestTerminalLimitsRepaints(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
 	c := newClock()

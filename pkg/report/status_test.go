@@ -173,8 +173,8 @@ func TestNagiosIsBounded(t *testing.T) {
 	require.Equal(t, "ZXFER UNKNOWN: there is no job file; / x\n", b.String())
 }
 
-// TestCourse covers the text for runs in progress.
-func TestCourse(t *testing.T) {
+// TestRunInProgress covers the text for runs in progress.
+func TestRunInProgress(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	for _, c := range []struct {

@@ -167,9 +167,9 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, "0 of 2 datasets done, 6.0 GiB of 9.0 GiB (66 %), 1.0 GiB/s, ETA 3 s: tank/home@a 33 %, tank/home/ann@d 83 %\n", status())
 }
 
-// TestTextALineAMinute expects that without a terminal there is one line per minute, for streams
+// TestTextOneLinePerMinute expects that without a terminal there is one line per minute, for streams
 // and for earlier activities.
-func TestTextALineAMinute(t *testing.T) {
+func TestTextOneLinePerMinute(t *testing.T) {
 	t.Parallel()
 	for _, often := range []bool{false, true} {
 		var errs bytes.Buffer

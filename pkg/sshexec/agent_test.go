@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
+func TestBootstrapCopiesOnce(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string][]string{
 		"dash": {"dash"}, "bash": {"bash"}, "zsh": {"zsh"}, "busybox": {"busybox", "sh"}, "fish": {"fish"}, "tcsh": {"tcsh"},
@@ -43,8 +43,8 @@ func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
 	}
 }
 
-// TestTheRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
-func TestTheRunningBinaryIsCopied(t *testing.T) {
+// TestRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
+func TestRunningBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.ownBuild = nil
@@ -57,7 +57,7 @@ func TestTheRunningBinaryIsCopied(t *testing.T) {
 	require.Equal(t, self.Size, info.Size())
 }
 
-func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
+func TestScriptRunsInBusybox(t *testing.T) {
 	t.Parallel()
 	box, err := exec.LookPath("busybox")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
 	require.NotContains(t, o.logged(), "not found")
 }
 
-func TestZxferInThePathIsUsedIfItIsTheSame(t *testing.T) {
+func TestSameBuildInPathIsUsed(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.Bootstrap = false
@@ -81,7 +81,7 @@ func TestZxferInThePathIsUsedIfItIsTheSame(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
+func TestOtherBuildInPathIsSkipped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.program("zxfer", "echo 0123")
@@ -97,7 +97,7 @@ func (o *other) zxferSaying(stderr string) {
 	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+stderr+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
 }
 
-func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
+func TestInstalledSameReleaseIsUsed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		said, release string
@@ -134,7 +134,7 @@ func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
 	}
 }
 
-func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
+func TestForcedCommandStartsAgent(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -143,7 +143,7 @@ func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
 	require.Contains(t, o.logged(), "beta: Welcome")
 }
 
-func TestALoginShellMayTalk(t *testing.T) {
+func TestLoginShellMayPrint(t *testing.T) {
 	t.Parallel()
 	for name, profile := range map[string]string{
 		"lines":            "echo Welcome to beta; echo; echo 'You have mail.'",
@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAFileSystemThatTakesNoProgram(t *testing.T) {
+func TestUnusableFileSystem(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ options, want string }{
 		"noexec": {"noexec", "is it on a file system mounted noexec?"},
@@ -226,7 +226,7 @@ func TestAFileSystemThatTakesNoProgram(t *testing.T) {
 	}
 }
 
-func TestACopyThatIsCutOffLeavesNothing(t *testing.T) {
+func TestInterruptedCopyLeavesNothing(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`head -c 100000 | sh -c "$command"`)
@@ -237,7 +237,7 @@ func TestACopyThatIsCutOffLeavesNothing(t *testing.T) {
 	requireWorks(t, o.connect())
 }
 
-func TestACorruptCopyIsNotUsed(t *testing.T) {
+func TestCorruptCopyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.program("chmod", `printf x >> "$2"; exec /bin/chmod "$@"`)
@@ -246,9 +246,9 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-// TestACopyThatWasNotStoredIsMadeAgain expects that a file without its data is copied again. A
+// TestEmptyCopyIsReplaced expects that a file without its data is copied again. A
 // power failure soon after the bootstrap can cause it.
-func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
+func TestEmptyCopyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	require.NoError(t, os.MkdirAll(filepath.Dir(o.cached()), 0o700))
@@ -258,7 +258,7 @@ func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
 	require.Equal(t, []string{standIn.id}, o.cache())
 }
 
-func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
+func TestOldBuildsAreRemoved(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	cache := filepath.Join(o.home, ".cache", "zxfer")
@@ -286,7 +286,7 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", standIn.id), o.cache())
 }
 
-func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
+func TestErrorsQuoteRemoteShell(t *testing.T) {
 	t.Parallel()
 	ssh := filepath.Join(t.TempDir(), "ssh")
 	require.NoError(t, os.Symlink("/bin/sh", ssh))
@@ -322,7 +322,7 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 	}
 }
 
-func TestAHostThatNeverAnswersIsGivenUp(t *testing.T) {
+func TestSilentHostTimesOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		patience time.Duration
@@ -383,7 +383,7 @@ func TestArgv(t *testing.T) {
 	}
 }
 
-func TestTheScriptIsQuotedForAnyLoginShell(t *testing.T) {
+func TestScriptIsQuotedForAnyLoginShell(t *testing.T) {
 	t.Parallel()
 	require.NotContains(t, script, "'")
 	require.NotContains(t, script, "!")

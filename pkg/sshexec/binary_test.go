@@ -89,7 +89,7 @@ func foreignFor(t *testing.T, o *other) []byte {
 	return text
 }
 
-func TestTheBinaryThatFitsIsCopied(t *testing.T) {
+func TestMatchingBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(o *other, text []byte) error{
 		"beside this one": func(o *other, text []byte) error {
@@ -126,9 +126,9 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 	}
 }
 
-// TestABuildForAnotherMachineIsPassedOver expects that if hosts of two architectures share a home,
+// TestBuildForOtherArchitectureIsSkipped expects that if hosts of two architectures share a home,
 // each skips the other's builds.
-func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
+func TestBuildForOtherArchitectureIsSkipped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	requireWorks(t, o.connect())
@@ -144,7 +144,7 @@ func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
+func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 	t.Parallel()
 	none := func(*testing.T, *other, []byte) {}
 	for name, c := range map[string]struct {
@@ -220,8 +220,8 @@ func TestJudge(t *testing.T) {
 	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is not zxfer")
 }
 
-// TestTheCopyIsShown expects that a slow copy shows its progress.
-func TestTheCopyIsShown(t *testing.T) {
+// TestCopyReportsProgress expects that a slow copy shows its progress.
+func TestCopyReportsProgress(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`{ head -c 100000; sleep 0.5; cat; } | sh -c "$command"`)

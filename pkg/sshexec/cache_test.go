@@ -57,9 +57,9 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestADamagedCopyIsMadeAgain expects that a damaged copy of the right size is replaced. It once
+// TestDamagedCopyIsReplaced expects that a damaged copy of the right size is replaced. It once
 // failed at each connection.
-func TestADamagedCopyIsMadeAgain(t *testing.T) {
+func TestDamagedCopyIsReplaced(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
 	for name, damage := range map[string]func(t *testing.T, file string){
@@ -99,9 +99,9 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTheCopyIsHashedAfterARestart expects that after a reboot, a checked file is hashed again. A
+// TestCopyIsHashedAfterReboot expects that after a reboot, a checked file is hashed again. A
 // power failure may have lost its data without changing its time.
-func TestTheCopyIsHashedAfterARestart(t *testing.T) {
+func TestCopyIsHashedAfterReboot(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
 	o := newOther(t, "sh", "")
@@ -116,7 +116,7 @@ func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 	requireKept(t, o)
 }
 
-func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
+func TestReadOnlyCacheIsUsed(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsRoot(t, "to mount")
 	o := newOther(t, "sh", "")
@@ -131,9 +131,9 @@ func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
 	require.NotContains(t, o.logged(), "copying zxfer there")
 }
 
-// TestADamagedCopyIsFoundWithoutSha256sum expects that without sha256sum, the copy itself prints
+// TestDamagedCopyIsFoundWithoutSha256sum expects that without sha256sum, the copy itself prints
 // its id. That is safe, because only the account can have written it.
-func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
+func TestDamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "PATH=$HOME/../bin")
 	for _, name := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "find", "grep"} { // nor gzip
@@ -147,9 +147,9 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	requireKept(t, o)
 }
 
-// TestACacheOfAStrangerIsNeitherRunNorWritten expects that files that other users created or can
+// TestForeignCacheIsNeitherRunNorWritten expects that files that other users created or can
 // write are neither run nor written to.
-func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
+func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
 	elsewhere := func(o *other) string { return filepath.Join(filepath.Dir(o.home), "elsewhere") }
@@ -228,9 +228,9 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsNotLookedUpTwice replaces a parent directory of the cache after the check, and
+// TestReplacedCacheParentHasNoEffect replaces a parent directory of the cache after the check, and
 // expects no effect, because the script has entered the cache before.
-func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
+func TestReplacedCacheParentHasNoEffect(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	requireKept(t, o)
@@ -248,7 +248,7 @@ func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
 	require.NoFileExists(t, trace)
 }
 
-func TestAHostWithoutAHome(t *testing.T) {
+func TestHostWithoutHome(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
 	for name, c := range map[string]struct {
@@ -305,7 +305,7 @@ func readOnlyHome(t *testing.T, o *other) {
 	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
 }
 
-func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
+func TestUninstallRemovesCopies(t *testing.T) {
 	t.Parallel()
 	copiesOften(t)
 	for name, login := range map[string]string{
@@ -339,9 +339,9 @@ func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatWasCopiedIsRemoved expects that files that are not zxfer's are kept, and so are other
+// TestUninstallKeepsForeignFiles expects that files that are not zxfer's are kept, and so are other
 // users' directories and the targets of links.
-func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
+func TestUninstallKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	cache := filepath.Join(o.home, ".cache", "zxfer")
@@ -365,7 +365,7 @@ func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
 	require.Contains(t, o.cache(), id)
 }
 
-func TestARestrictedAccountRunsNoScript(t *testing.T) {
+func TestRestrictedAccountRunsNoScript(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()

@@ -32,7 +32,7 @@ func waitingCall(t *testing.T, s hosts.Host) <-chan error {
 	return ended
 }
 
-func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
+func TestKilledAgentIsNoticedImmediately(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -46,7 +46,7 @@ func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestAnAgentEndsWithItsInput(t *testing.T) {
+func TestAgentEndsWithInput(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -58,7 +58,7 @@ func TestAnAgentEndsWithItsInput(t *testing.T) {
 	requireGone(t, pid)
 }
 
-func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
+func TestAgentEndsIfClientIsStopped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "TEST_SILENCE=300ms; export TEST_SILENCE")
 	o.install()
@@ -71,7 +71,7 @@ func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
 	require.Contains(t, o.logged(), "beta: zxfer: no message", "what the other end says is logged")
 }
 
-func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
+func TestStoppedAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -83,10 +83,10 @@ func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
 	requireGone(t, pid)
 }
 
-// TestInterruptsOfTheTerminalDoNotReachTheRemoteShell expects that ^C, which reaches the whole
+// TestTerminalInterruptDoesNotReachRemoteShell expects that ^C, which reaches the whole
 // process group of the terminal, does not end the connection. zxfer needs it to end the remote
 // processes.
-func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
+func TestTerminalInterruptDoesNotReachRemoteShell(t *testing.T) {
 	t.Parallel()
 	// This checks the remote shell before it becomes the agent, because a Go program always handles
 	// SIGQUIT (runtime.initsig).
@@ -115,7 +115,7 @@ func signals(t *testing.T, status, mask string) uint64 {
 	return n
 }
 
-func TestTheRemoteShellSpeaksEnglish(t *testing.T) {
+func TestRemoteShellUsesEnglish(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`echo "it is $LC_ALL" >&2; exit 1`)
@@ -143,8 +143,8 @@ func TestTail(t *testing.T) {
 	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
 }
 
-// TestAskEndsWhatItStarted expects that after a timeout, no started process is left.
-func TestAskEndsWhatItStarted(t *testing.T) {
+// TestAskKillsStartedProcesses expects that after a timeout, no started process is left.
+func TestAskKillsStartedProcesses(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
 	text, err := Ask(t.Context(), Options{}, "echo one; echo two")
@@ -178,9 +178,9 @@ func gone(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
 }
 
-// TestTailHolds expects that before the connection works, only the lines that the error does not
+// TestTailHoldsLines expects that before the connection works, only the lines that the error does not
 // repeat are logged.
-func TestTailHolds(t *testing.T) {
+func TestTailHoldsLines(t *testing.T) {
 	t.Parallel()
 	var logged []string
 	tail := &tail{log: func(s string) { logged = append(logged, s) }, maxLines: 2, hold: true}

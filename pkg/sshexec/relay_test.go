@@ -61,7 +61,7 @@ func relayHost(t *testing.T) *other {
 	return o
 }
 
-func TestRelayEndsEachDirectionByItself(t *testing.T) {
+func TestRelayClosesDirectionsSeparately(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789"), 100_000)
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 	}
 }
 
-func TestRelayedConnectionsAreApart(t *testing.T) {
+func TestRelayedConnectionsAreIndependent(t *testing.T) {
 	t.Parallel()
 	o := relayHost(t)
 	local, err := ListenRelay(t.Context(), o.Options, listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(error) {})
@@ -142,7 +142,7 @@ func TestRelayedConnectionsAreApart(t *testing.T) {
 	wg.Wait()
 }
 
-func TestARelayEndsWithItsContext(t *testing.T) {
+func TestRelayEndsWithContext(t *testing.T) {
 	t.Parallel()
 	o := relayHost(t)
 	connected := make(chan struct{})
@@ -157,7 +157,7 @@ func TestARelayEndsWithItsContext(t *testing.T) {
 	require.Error(t, err, "the listener is gone")
 }
 
-func TestARelayThatFailsIsACutConnection(t *testing.T) {
+func TestFailedRelayIsALostConnection(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -190,9 +190,9 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}
 }
 
-// TestAHostThatRelaysNothingSaysSo expects that a host without relays reports it immediately.
+// TestHostWithoutRelaysReportsIt expects that a host without relays reports it immediately.
 // Otherwise, a client would retry.
-func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
+func TestHostWithoutRelaysReportsIt(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -236,7 +236,7 @@ func TestRelaysAreBounded(t *testing.T) {
 	}, testenv.Timeout(), 10*time.Millisecond)
 }
 
-func TestServeRelayTakesLoopbackOnly(t *testing.T) {
+func TestServeRelayAcceptsOnlyLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"192.0.2.1:80", "0.0.0.0:80", "[::]:80", "localhost:80", "127.0.0.1", "", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"} {
 		err := ServeRelay(t.Context(), address, strings.NewReader(""), io.Discard)
@@ -245,7 +245,7 @@ func TestServeRelayTakesLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestServeRelayEndsWithItsContext(t *testing.T) {
+func TestServeRelayEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	address := listen(t, func(c *net.TCPConn) { cancel(); _, _ = io.Copy(io.Discard, c) })

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func TestAScriptArrivesAsItIs(t *testing.T) {
+func TestScriptArrivesUnchanged(t *testing.T) {
 	t.Parallel()
 	nasty := []string{"a b", "it's", `back\slash`, "two\nlines", "*", "$HOME `id` $(id)", "!!", "", "-n", "ä€", "tab\there", strings.Repeat("long", 40_000)}
 	for _, login := range []string{"sh", "bash", "busybox sh"} {
@@ -37,7 +37,7 @@ func TestAScriptArrivesAsItIs(t *testing.T) {
 	}
 }
 
-func TestHowAScriptEnded(t *testing.T) {
+func TestScriptResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		remote, script string
@@ -75,9 +75,9 @@ func TestHowAScriptEnded(t *testing.T) {
 	}
 }
 
-// TestWhatAScriptWritesIsBounded expects that endless output of a host does not exhaust this host's
+// TestScriptOutputIsBounded expects that endless output of a host does not exhaust this host's
 // memory.
-func TestWhatAScriptWritesIsBounded(t *testing.T) {
+func TestScriptOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	s, err := Run(t.Context(), o.Options, "yes; exit 0")
@@ -94,7 +94,7 @@ func TestWhatAScriptWritesIsBounded(t *testing.T) {
 	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
 }
 
-func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
+func TestScriptEndsWithContextOrClient(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 	require.Equal(t, "gone\n", string(out))
 }
 
-func TestScriptsAskForNoPassword(t *testing.T) {
+func TestScriptsNeverPromptForPassword(t *testing.T) {
 	t.Parallel()
 	o := Options{Host: "h", batch: true}
 	argv, err := o.argv("cmd")

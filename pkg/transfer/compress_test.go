@@ -54,7 +54,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-func TestCompressionMustBeKnown(t *testing.T) {
+func TestUnknownCompressionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"gzip", "zstd:0", "zstd:23", "zstd:", "zstd:x", "auto:3"} {
 		t.Run(bad, func(t *testing.T) {
@@ -147,9 +147,9 @@ func TestCompressionBombs(t *testing.T) {
 	}
 }
 
-// TestOddFramesPass expects that frames of different sizes and levels decompress in place, and that
+// TestFramesOfOtherSizesPass expects that frames of different sizes and levels decompress in place, and that
 // a frame with one byte more is refused.
-func TestOddFramesPass(t *testing.T) {
+func TestFramesOfOtherSizesPass(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
 	decode := transfer.NewDecoder(transfer.Options{Block: block, CompressThreads: 1})

@@ -149,8 +149,8 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// TestSpliceMeetsCopy expects that either end of a plain link may copy while the other one splices.
-func TestSpliceMeetsCopy(t *testing.T) {
+// TestSpliceWithCopyingPeer expects that either end of a plain link may copy while the other one splices.
+func TestSpliceWithCopyingPeer(t *testing.T) {
 	t.Parallel()
 	want := transfertest.Random(5<<20 + 1)
 	for _, compress := range []string{"", "zstd:1"} {

@@ -21,7 +21,7 @@ import (
 // tests.
 const handshakeBytes = 4 << 10
 
-func TestProxyThatTampers(t *testing.T) {
+func TestTamperingProxy(t *testing.T) {
 	t.Parallel()
 	const size = 2 << 20
 	stream := transfertest.Random(size)
@@ -119,7 +119,7 @@ func TestStalledConnectionAmongOthers(t *testing.T) {
 	}
 }
 
-func TestCutNetwork(t *testing.T) {
+func TestInterruptedNetwork(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		for _, streams := range []int{1, 3} {

@@ -59,9 +59,9 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Wait()
 }
 
-// TestRingUsesWhatHelps expects that a ring grows only while nothing is taken, or if it was empty
+// TestRingGrowsOnDemand expects that a ring grows only while nothing is taken, or if it was empty
 // for longer than its pieces had lasted. It runs on a simulated clock.
-func TestRingUsesWhatHelps(t *testing.T) {
+func TestRingGrowsOnDemand(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20
 	room := func(r *ring) uint64 {

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-func TestLongCommitIsNoStall(t *testing.T) {
+func TestLongCommitIsNotAStall(t *testing.T) {
 	t.Parallel()
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
 		a, b := transfertest.Links(t, tcp.Signed, 2, nil)
@@ -89,9 +89,9 @@ func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
 
 func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
 
-// TestAnEndThatHangsForGoodIsTold expects that the other host still learns of the stall and its
+// TestPermanentHangIsReported expects that the other host still learns of the stall and its
 // cause.
-func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
+func TestPermanentHangIsReported(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"memory source sent no data", "memory sink accepted no data"} {
 		t.Run(who, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 var modes = []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain}
 
-func TestStreamsArriveWhole(t *testing.T) {
+func TestStreamsArriveComplete(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
 	sizes := []int{0, 1, tailSize - 1, tailSize, tailSize + 1, block - 1, block, block + 1, 9<<20 + 7}
@@ -116,7 +116,7 @@ func TestProgressIsReported(t *testing.T) {
 	require.Equal(t, sent[len(sent)-1], res.Progress)
 }
 
-func TestFailuresReachTheOtherEnd(t *testing.T) {
+func TestFailuresReachOtherHost(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("the disk fell off")
 	stream := transfertest.Random(3 << 20)
@@ -250,7 +250,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 	}
 }
 
-func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
+func TestDeadPeer(t *testing.T) { //nolint:paralleltest // counts goroutines
 	for _, mode := range modes {
 		for _, who := range []string{"sender", "receiver"} {
 			t.Run(fmt.Sprintf("%s/%s", mode, who), func(t *testing.T) {
@@ -275,9 +275,9 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 	}
 }
 
-// TestBandLimit expects that a transfer never exceeds its limit. Its delay depends on the machine,
+// TestBandwidthLimit expects that a transfer never exceeds its limit. Its delay depends on the machine,
 // so TestMetersOfACopy checks the time of the limit.
-func TestBandLimit(t *testing.T) {
+func TestBandwidthLimit(t *testing.T) {
 	t.Parallel()
 	const size, limit = 2 << 20, 4 << 20
 	for _, mode := range modes {

@@ -26,9 +26,9 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestTheTableHasEveryField expects that the key of an option is its field's TOML tag, and that
+// TestOptionTableIsComplete expects that the key of an option is its field's TOML tag, and that
 // every field has an option.
-func TestTheTableHasEveryField(t *testing.T) {
+func TestOptionTableIsComplete(t *testing.T) {
 	t.Parallel()
 	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}
 	for _, o := range Options(everywhere) {

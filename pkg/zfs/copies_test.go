@@ -50,7 +50,7 @@ func TestRollbackNewer(t *testing.T) {
 	}
 }
 
-func TestBeforeAside(t *testing.T) {
+func TestNameBeforeRename(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{
 		"v/home.zxfer-2026-11-23T10-15-00Z":      "v/home",
@@ -67,7 +67,7 @@ func TestBeforeAside(t *testing.T) {
 	}
 }
 
-func FuzzBeforeAside(f *testing.F) {
+func FuzzNameBeforeRename(f *testing.F) {
 	for _, s := range []string{"v/home.zxfer-2026-11-23T10-15-00Z", "v//.zxfer-", "", "/"} {
 		f.Add(s)
 	}
@@ -82,8 +82,8 @@ func FuzzBeforeAside(f *testing.F) {
 	})
 }
 
-// TestGoneLeaves expects each reason to keep a copy.
-func TestGoneLeaves(t *testing.T) {
+// TestOrphanKeepReasons expects each reason to keep a copy.
+func TestOrphanKeepReasons(t *testing.T) {
 	t.Parallel()
 	const tag = "zxfer:j:t"
 	g := Orphan{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}

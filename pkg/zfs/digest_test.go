@@ -116,8 +116,8 @@ func TestFirstDifference(t *testing.T) {
 	require.Empty(t, contentsOf(t, a, Within{From: 5, To: 9}).Parts)
 }
 
-// TestFirstDifferenceOfPartsOfTwoSizes compares digests whose parts have different sizes.
-func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
+// TestFirstDifferenceWithTwoPartSizes compares digests whose parts have different sizes.
+func TestFirstDifferenceWithTwoPartSizes(t *testing.T) {
 	t.Parallel()
 	var few, many []object
 	for i := range uint64(1000) {
@@ -140,7 +140,7 @@ func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 	require.Equal(t, same[100>>b.Shift], theirs[100>>b.Shift])
 }
 
-func TestFirstDifferenceOfNonsense(t *testing.T) {
+func TestFirstDifferenceOfInvalidDigests(t *testing.T) {
 	t.Parallel()
 	sound := contentsOf(t, made(object{2, noise(512, 1), 512}), Within{})
 	for _, wrong := range []struct {

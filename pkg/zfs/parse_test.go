@@ -128,9 +128,9 @@ func TestParseHoldsOf(t *testing.T) {
 	require.ErrorContains(t, err, "t@y")
 }
 
-// FuzzNoValueIsARow expects that every value is parsed unchanged, and that no value is parsed as a
+// FuzzValueIsNotParsedAsRow expects that every value is parsed unchanged, and that no value is parsed as a
 // row.
-func FuzzNoValueIsARow(f *testing.F) {
+func FuzzValueIsNotParsedAsRow(f *testing.F) {
 	for _, value := range []string{"", "\n", "\t", "-\t-", "x\tlocal\nt/b\ttype\tvolume\t-\nt/a\torg:y\tz", "one\ttwo\nthree\r", "t/a\t" + capturedFence[:12] + "\t-\t-"} {
 		f.Add(value, value)
 	}

@@ -239,9 +239,9 @@ func TestRecordRules(t *testing.T) {
 	}
 }
 
-// TestSampledStreamsObeyTheRules checks the streams that OpenZFS made. pkg/zfs/cli checks
+// TestCapturedStreamsPassRecordRules checks the streams that OpenZFS made. pkg/zfs/cli checks
 // more of them in the guest.
-func TestSampledStreamsObeyTheRules(t *testing.T) {
+func TestCapturedStreamsPassRecordRules(t *testing.T) {
 	t.Parallel()
 	for name, b := range allSamples(t) {
 		require.NoError(t, obeyedStream(b), name)

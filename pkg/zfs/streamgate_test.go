@@ -342,9 +342,9 @@ func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	require.ErrorContains(t, err, "a package instead of a single stream", "a resumed stream is single")
 }
 
-// TestGateBoundsHeads expects a size limit for the payload of BEGIN records. RecordRules and
+// TestGateBoundsBeginPayload expects a size limit for the payload of BEGIN records. RecordRules and
 // Record.parse limit the other records.
-func TestGateBoundsHeads(t *testing.T) {
+func TestGateBoundsBeginPayload(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-full.source")
 	for size, ok := range map[uint32]bool{maxBeginPayload: true, maxBeginPayload + 1: false, math.MaxUint32: false} {

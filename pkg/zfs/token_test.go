@@ -137,9 +137,9 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// TestForgedTokensCostLittle expects that a forged token costs at most 512 KiB of memory, even if
+// TestForgedTokenMemoryIsBounded expects that a forged token costs at most 512 KiB of memory, even if
 // it is long or a decompression bomb.
-func TestForgedTokensCostLittle(t *testing.T) {
+func TestForgedTokenMemoryIsBounded(t *testing.T) {
 	bomb := sized(makeToken(nvlist(pair("a", nvBytes, make([]byte, 8<<20)))), maxPacked)
 	long := strings.Repeat("0", 16<<20)
 	cost := func(token string) uint64 {

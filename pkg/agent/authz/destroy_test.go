@@ -96,9 +96,9 @@ func TestRemoveGrant(t *testing.T) {
 	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
 }
 
-// TestGrantsThatContradict expects that grants without effect are refused when a line is written
+// TestContradictoryGrants expects that grants without effect are refused when a line is written
 // and when it is read.
-func TestGrantsThatContradict(t *testing.T) {
+func TestContradictoryGrants(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
 		"remove=vault/a has no effect with --append-only":                      {"receive=vault/a", "remove=vault/a"},
@@ -125,9 +125,9 @@ func TestGrantsThatContradict(t *testing.T) {
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
 
-// TestSetAsideStaysBeside expects that a copy is renamed within its parent, not into another
+// TestDivergedCopyStaysInParent expects that a copy is renamed within its parent, not into another
 // renamed dataset.
-func TestSetAsideStaysBeside(t *testing.T) {
+func TestDivergedCopyStaysInParent(t *testing.T) {
 	t.Parallel()
 	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}
 	for as, former := range map[string]string{

@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// TestFilesAreReadOfWhatMayBeSentAsPlainText expects that files may be read from snapshots that may
+// TestReadFilesNeedsPlainTextGrant expects that files may be read from snapshots that may
 // be sent. For encrypted datasets, a grant must include their plain text.
-func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
+func TestReadFilesNeedsPlainTextGrant(t *testing.T) {
 	t.Parallel()
 	h, _ := encrypted(map[string]string{"tank/plain": "-", "tank/enc": "tank/enc", "tank/open": "tank/open", "vault/a": "-"})
 	p, err := Parse([]string{"send=tank", "send-decrypted=tank/open", "receive=vault"}, nil, true)

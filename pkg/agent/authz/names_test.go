@@ -77,9 +77,9 @@ func into(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
 
-// TestEachPropertyOfAReceiveIsChecked puts a forbidden property after permitted ones, and expects a
+// TestEveryReceivePropertyIsChecked puts a forbidden property after permitted ones, and expects a
 // refusal.
-func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
+func TestEveryReceivePropertyIsChecked(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"receive=vault"}, nil, true)
 	require.NoError(t, err)
@@ -87,9 +87,9 @@ func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	require.ErrorContains(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec), "setuid")
 }
 
-// TestPropertiesOfAReceive expects that the client may choose only a few properties of a received
+// TestReceivePropertiesAreLimited expects that the client may choose only a few properties of a received
 // dataset, with harmless values.
-func TestPropertiesOfAReceive(t *testing.T) {
+func TestReceivePropertiesAreLimited(t *testing.T) {
 	t.Parallel()
 	restored, err := Parse([]string{"restore=vault"}, nil, true)
 	require.NoError(t, err)
@@ -165,8 +165,8 @@ type mounted struct {
 
 func (m mounted) DatasetOf(context.Context, string) (string, error) { return m.dataset, nil }
 
-// TestDatasetOfAPath expects that a path leads only to a dataset that the key may send.
-func TestDatasetOfAPath(t *testing.T) {
+// TestDatasetOfPath expects that a path leads only to a dataset that the key may send.
+func TestDatasetOfPath(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault"}, nil, false)
 	require.NoError(t, err)

@@ -34,10 +34,10 @@ func encrypted(roots map[string]string) (host *hosts.Local, looks *int) {
 	return hosts.On(h, "test", func(string) {}), looks
 }
 
-// TestSendGrantsRawOnlyOfWhatIsEncrypted expects that a send grant permits only raw streams of
+// TestSendGrantIsRawOnlyIfEncrypted expects that a send grant permits only raw streams of
 // encrypted datasets. Otherwise, the key could read their plain text while the encryption key is
 // loaded.
-func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
+func TestSendGrantIsRawOnlyIfEncrypted(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{
 		"tank": "-", "tank/plain": "-", "tank/enc": "tank/enc", "tank/enc/child": "tank/enc", "tank/odd": "",
@@ -90,8 +90,8 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 	}
 }
 
-// TestEncryptionIsAskedOnce expects that estimates of a whole tree need one query.
-func TestEncryptionIsAskedOnce(t *testing.T) {
+// TestEncryptionIsQueriedOnce expects that estimates of a whole tree need one query.
+func TestEncryptionIsQueriedOnce(t *testing.T) {
 	t.Parallel()
 	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})
 	p, err := Parse([]string{"send=tank"}, nil, true)

@@ -39,9 +39,9 @@ func tokens(t *testing.T) (h *zfsmem.Host, guids map[string]uint64) {
 	return h, guids
 }
 
-// TestTokenNamesGrantedVersions expects that a resume token may only name versions of a granted
+// TestTokenIsLimitedToGrantedVersions expects that a resume token may only name versions of a granted
 // dataset, because the client can forge it.
-func TestTokenNamesGrantedVersions(t *testing.T) {
+func TestTokenIsLimitedToGrantedVersions(t *testing.T) {
 	t.Parallel()
 	const none = "none" // is a GUID that no version has
 	for name, tt := range map[string]struct {
@@ -93,9 +93,9 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 	}
 }
 
-// TestEveryOperationJudgesTokens sends two tokens in each request with a token field, and expects
+// TestEveryOperationChecksTokens sends two tokens in each request with a token field, and expects
 // refusals. One is for a plain stream of an encrypted dataset, the other is an invalid string.
-func TestEveryOperationJudgesTokens(t *testing.T) {
+func TestEveryOperationChecksTokens(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)
 	h.Set("tank/vm", "encryption", "off")
@@ -160,9 +160,9 @@ func TestFailedQueryIsRefused(t *testing.T) {
 	}
 }
 
-// TestTokensOfARequestAreBounded expects that the number of resume tokens of one request is
+// TestRequestTokensAreBounded expects that the number of resume tokens of one request is
 // limited, not the number of streams.
-func TestTokensOfARequestAreBounded(t *testing.T) {
+func TestRequestTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)
 	p, err := Parse([]string{"send=tank"}, nil, true)

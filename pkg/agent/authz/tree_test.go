@@ -29,10 +29,10 @@ func TestPartKeyGrant(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestDigestsOfATreeThatCameInRaw expects that a key may read digests of plain text with an
+// TestDigestOfTreeReceivedRaw expects that a key may read digests of plain text with an
 // inherited key only if the key belongs to this host. A tree received raw with one encryption root
 // remains secret.
-func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
+func TestDigestOfTreeReceivedRaw(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault", "vault/in", "vault/in/a")
 	h.Set("vault/in/a", "encryption", "aes-256-gcm")

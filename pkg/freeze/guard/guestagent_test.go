@@ -98,10 +98,10 @@ func TestGuestAgent(t *testing.T) {
 	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
 }
 
-// TestGuestAgentThatIsNotAsItShould expects that a machine that thawed by itself does not count as
+// TestMisbehavingGuestAgent expects that a machine that thawed by itself does not count as
 // frozen, and that a machine frozen by others is not touched. A machine that hangs or sends
 // nonsense is thawed if it accepts the command.
-func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
+func TestMisbehavingGuestAgent(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
 	spec := m.listen(t)

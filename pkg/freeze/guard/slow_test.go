@@ -130,10 +130,10 @@ func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec fr
 	return m, g, dir, spec
 }
 
-// TestMachineThatFreezesTooLate expects that a machine that freezes after the timeout is thawed.
+// TestLateFreezeIsThawed expects that a machine that freezes after the timeout is thawed.
 // Its queued command, the watchdog after its last message to the run, or the next run after a
 // killed watchdog thaws it.
-func TestMachineThatFreezesTooLate(t *testing.T) {
+func TestLateFreezeIsThawed(t *testing.T) {
 	notes := func(dir string) []string {
 		names, err := filepath.Glob(filepath.Join(dir, notePrefix+"*"))
 		require.NoError(t, err)

@@ -101,7 +101,7 @@ func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 	return r
 }
 
-func TestAHostInMemoryIsASite(t *testing.T) {
+func TestMemoryIsASite(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"itself": on, "beyond an agent": beyond} {
 		t.Run(name, func(t *testing.T) {

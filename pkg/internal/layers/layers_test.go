@@ -96,8 +96,8 @@ func TestPurePackages(t *testing.T) {
 	}
 }
 
-// TestUnaware expects that some packages do not import others, directly or indirectly.
-func TestUnaware(t *testing.T) {
+// TestForbiddenImports expects that some packages do not import others, directly or indirectly.
+func TestForbiddenImports(t *testing.T) {
 	t.Parallel()
 	all := imports(t)
 	for pkg, not := range map[string][]string{

@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestHostsAreMeasuredAtOnceOnTwoMachines expects that two machines are measured concurrently. Two
+// TestTwoMachinesAreMeasuredConcurrently expects that two machines are measured concurrently. Two
 // hosts on one kernel, or on an unknown one, would disturb each other and are measured in turn.
-func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
+func TestTwoMachinesAreMeasuredConcurrently(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		a, b string

@@ -59,7 +59,7 @@ func gatherNow(t *testing.T, answers map[string]string, all []Query) *Fleet {
 	return f
 }
 
-func TestTheWorstComesFirst(t *testing.T) {
+func TestWorstFirst(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{
 		"well": string(statusOf("", runner.OK)), "late": "Welcome!\n" + string(statusOf("", runner.OK, runner.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
@@ -88,7 +88,7 @@ func TestTheWorstComesFirst(t *testing.T) {
 	require.Len(t, f.Hosts[4].Jobs, 1)
 }
 
-func TestAnswersAreJudged(t *testing.T) {
+func TestJudgeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
 		"nothing":          {"\n", "its answer is not a job status: empty answer"},
@@ -129,9 +129,9 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, "?", j.Drill.Outcome)
 }
 
-// TestWhatContradictsItselfIsNotWell expects that if parts of an answer contradict each other, the
+// TestContradictoryAnswers expects that if parts of an answer contradict each other, the
 // worst one counts.
-func TestWhatContradictsItselfIsNotWell(t *testing.T) {
+func TestContradictoryAnswers(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
 		`"state":"ok","late":true,"failed":true`: "late",
@@ -159,9 +159,9 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	}
 }
 
-// TestJobsThatAHostDoesNotKnow expects that an expected job that the host does not know is a
+// TestMissingJobs expects that an expected job that the host does not know is a
 // failure.
-func TestJobsThatAHostDoesNotKnow(t *testing.T) {
+func TestMissingJobs(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
 		Query{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Query{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Query{Name: "web3", Address: "z", Jobs: []string{"job0"}})
@@ -177,9 +177,9 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	require.Error(t, f.Wrong())
 }
 
-// TestSoManyAtOnce expects that Gather limits the number of concurrent queries, and queries each
+// TestGatherLimitsConcurrency expects that Gather limits the number of concurrent queries, and queries each
 // host once.
-func TestSoManyAtOnce(t *testing.T) {
+func TestGatherLimitsConcurrency(t *testing.T) {
 	t.Parallel()
 	var all []Query
 	for i := range 100 {
@@ -228,9 +228,9 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestTheLargestAnswersAreTaken accepts answers with the number of copies that
+// TestLargestAnswersAreAccepted accepts answers with the number of copies that
 // docs/howto/many-hosts.md allows.
-func TestTheLargestAnswersAreTaken(t *testing.T) {
+func TestLargestAnswersAreAccepted(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}
 	yes := true
@@ -246,9 +246,9 @@ func TestTheLargestAnswersAreTaken(t *testing.T) {
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
 
-// TestAnAnswerCostsBoundedMemory expects limited memory for decoding the most expensive valid
+// TestStatusMemoryIsBounded expects limited memory for decoding the most expensive valid
 // answer.
-func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestStatusMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	padding := strings.Repeat(" ", MaxAnswer-1<<20)
 	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
 		answer := ""
@@ -267,9 +267,9 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 	}
 }
 
-// TestAFloodOfObjectsIsNotDecoded expects that 2.7 million objects in 8 MiB are rejected before
+// TestObjectFloodIsRejected expects that 2.7 million objects in 8 MiB are rejected before
 // they are decoded. The allocated memory is about one copy of the answer.
-func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestObjectFloodIsRejected(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	answer := []byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", 2_700_000) + `{}]}]}`)
 	require.LessOrEqual(t, len(answer), MaxAnswer)
 	var before, after runtime.MemStats

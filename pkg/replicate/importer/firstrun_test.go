@@ -141,10 +141,10 @@ func randomSanoid(r *rand.Rand) *sanoidModel {
 	return m
 }
 
-// TestTheFirstRunRemovesNothingThatSanoidKeeps expects that the first run of an imported job
+// TestFirstRunKeepsSanoidSnapshots expects that the first run of an imported job
 // destroys nothing that sanoid would keep, at any date. Later, the job's own snapshots cover as
 // much time as sanoid's would.
-func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
+func TestFirstRunKeepsSanoidSnapshots(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(20, 120, 400)
 	removed, checked := 0, 0
@@ -241,7 +241,7 @@ func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 	return out
 }
 
-func TestTheFirstRunRemovesNothingThatZreplKeeps(t *testing.T) {
+func TestFirstRunKeepsZreplSnapshots(t *testing.T) {
 	t.Parallel()
 	removed := 0
 	for i := range testenv.Rounds(15, 90, 90) {
@@ -304,9 +304,9 @@ jobs:
 	require.Positive(t, removed, "what zrepl itself would remove goes")
 }
 
-// TestWhatWaitsForATargetIsNotRemoved expects that a rule that keeps unsent snapshots prevents the
+// TestUnsentSnapshotsPreventRetention expects that a rule that keeps unsent snapshots prevents the
 // import of retention.
-func TestWhatWaitsForATargetIsNotRemoved(t *testing.T) {
+func TestUnsentSnapshotsPreventRetention(t *testing.T) {
 	t.Parallel()
 	f, r := jobsOf(t, Zrepl, `
 jobs:

@@ -134,8 +134,8 @@ func TestSyncoidCommands(t *testing.T) {
 	}
 }
 
-// TestSyncoidFlagsAreAnswered expects that every flag of syncoid is converted or reported.
-func TestSyncoidFlagsAreAnswered(t *testing.T) {
+// TestEverySyncoidFlagIsHandled expects that every flag of syncoid is converted or reported.
+func TestEverySyncoidFlagIsHandled(t *testing.T) {
 	t.Parallel()
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // flags that change only the output
 		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // flags that the line has already, or that the job covers

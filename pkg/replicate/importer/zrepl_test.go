@@ -80,9 +80,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestGridReaches expects that the retention policy covers as much time as zrepl's at any date, and
+// TestGridCoversZreplRetention expects that the retention policy covers as much time as zrepl's at any date, and
 // keeps at least as many snapshots.
-func TestGridReaches(t *testing.T) {
+func TestGridCoversZreplRetention(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"1x1h(keep=all) | 24x1h | 14x1d", "1x1h(keep=all) | 24x1h | 35x1d | 6x30d", "24x1h | 4x1w | 12x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d", "2x365d", "1x30d"} {
 		now := date(rand.New(rand.NewPCG(uint64(i), 14)))
@@ -172,8 +172,8 @@ func TestRetentionWithheld(t *testing.T) {
 	}
 }
 
-// TestManualStaysManual expects that a manual job remains manual, and that the report mentions it.
-func TestManualStaysManual(t *testing.T) {
+// TestManualJobRemainsManual expects that a manual job remains manual, and that the report mentions it.
+func TestManualJobRemainsManual(t *testing.T) {
 	t.Parallel()
 	for _, job := range []string{
 		"type: push\n  filesystems: {\"tank<\": true}\n  snapshotting: {type: manual}",

@@ -109,9 +109,9 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 	}
 }
 
-// TestDescendantsAreRenamedWithIt expects that descendants of a diverged copy are renamed with it
+// TestDescendantsAreRenamedWithParent expects that descendants of a diverged copy are renamed with it
 // and sent again.
-func TestDescendantsAreRenamedWithIt(t *testing.T) {
+func TestDescendantsAreRenamedWithParent(t *testing.T) {
 	t.Parallel()
 	r := rotating(t)
 	r.snapshot("dst/copy", "other")

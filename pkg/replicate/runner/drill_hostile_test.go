@@ -86,9 +86,9 @@ func failWithin(q files.Query) error {
 	return nil
 }
 
-// TestDrillOfASampleThatTheCopyInvents uses a sample without files. If the copy claims to have read
+// TestDrillOfInventedSample uses a sample without files. If the copy claims to have read
 // some, the source contradicts it and all files are read.
-func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
+func TestDrillOfInventedSample(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})
 	// The changed file has the same size and time, so only reading it shows the difference.
@@ -114,9 +114,9 @@ func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 	}
 }
 
-// TestDrillOfACopyThatKeptOnlyDigests uses a copy that stores each answer and then loses its files.
+// TestDrillOfCopyWithStoredDigests uses a copy that stores each answer and then loses its files.
 // It expects failed drills, because a drill chooses a new seed and the old answers do not match.
-func TestDrillOfACopyThatKeptOnlyDigests(t *testing.T) {
+func TestDrillOfCopyWithStoredDigests(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})
 	var mu sync.Mutex

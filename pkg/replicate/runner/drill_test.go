@@ -106,9 +106,9 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }
 
-// TestDrillFindsWhatDiffers expects that differences are found and listed, and that status shows
+// TestDrillFindsDifferences expects that differences are found and listed, and that status shows
 // them until a drill succeeds.
-func TestDrillFindsWhatDiffers(t *testing.T) {
+func TestDrillFindsDifferences(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
@@ -211,9 +211,9 @@ func TestDrillCleansUp(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
 }
 
-// TestDrillBesideARun expects that during a drill, a second drill is refused and a run continues.
+// TestDrillDuringRun expects that during a drill, a second drill is refused and a run continues.
 // Retention keeps a snapshot that has a clone.
-func TestDrillBesideARun(t *testing.T) {
+func TestDrillDuringRun(t *testing.T) {
 	t.Parallel()
 	r, source, there := drilled(t, nil)
 	began, goOn := make(chan struct{}), make(chan struct{})
@@ -287,9 +287,9 @@ func (r *replica) failing(on string, after int, err error) {
 	}
 }
 
-// TestDrillCannotTell expects that if a copy cannot be cloned, opened or inspected, its state is
+// TestDrillUnknownState expects that if a copy cannot be cloned, opened or inspected, its state is
 // unknown. A read error makes it bad.
-func TestDrillCannotTell(t *testing.T) {
+func TestDrillUnknownState(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		op   string
@@ -341,9 +341,9 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	require.True(t, d.Copies[0].Compared)
 }
 
-// TestDrillStatusDoubts expects that a copy that was never drilled, or drilled in the future, is
+// TestDrillStatusNotVerified expects that a copy that was never drilled, or drilled in the future, is
 // not verified.
-func TestDrillStatusDoubts(t *testing.T) {
+func TestDrillStatusNotVerified(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 	_, err := r.drill(t, DrillOptions{})
@@ -363,9 +363,9 @@ func TestDrillStatusDoubts(t *testing.T) {
 	require.True(t, at(9).Late)
 }
 
-// TestDrillPassesOverWhatIsHealedThrough expects that heal snapshots are skipped, because they can
+// TestDrillSkipsHealSnapshots expects that heal snapshots are skipped, because they can
 // be neither mounted nor cloned.
-func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
+func TestDrillSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
 	name := r.names("src")[0]
@@ -377,9 +377,9 @@ func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// TestHoldsOfDrills expects that drill clones are listed. With release, clones of unknown jobs are
+// TestHoldsListsDrillClones expects that drill clones are listed. With release, clones of unknown jobs are
 // destroyed, unless they lack the property of drill clones.
-func TestHoldsOfDrills(t *testing.T) {
+func TestHoldsListsDrillClones(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
 	snapshot := "dst/copy@" + r.names("dst/copy")[0]
@@ -414,9 +414,9 @@ type read struct {
 
 func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
-// TestDrillTellsHowFarItIs expects that a drill reports progress like a transfer, for files and
+// TestDrillReportsProgress expects that a drill reports progress like a transfer, for files and
 // streams.
-func TestDrillTellsHowFarItIs(t *testing.T) {
+func TestDrillReportsProgress(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
 	var all []string

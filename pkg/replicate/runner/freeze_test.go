@@ -135,9 +135,9 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, 3, run.Targets[0].Sent)
 }
 
-// TestFrozenByHalves expects that a refused snapshot affects an application only if it is a
+// TestFrozenPartially expects that a refused snapshot affects an application only if it is a
 // snapshot of the application's datasets.
-func TestFrozenByHalves(t *testing.T) {
+func TestFrozenPartially(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
 	for _, n := range []string{"b", "c", "d"} {
@@ -222,9 +222,9 @@ func TestFrozenPreview(t *testing.T) {
 	require.Empty(t, done(t, dir))
 }
 
-// TestFreezeOfWhatIsNotThere expects that a freeze with missing datasets freezes nothing. The job
+// TestFreezeWithMissingDatasets expects that a freeze with missing datasets freezes nothing. The job
 // takes no snapshot or marks it as not consistent, and a preview reports it.
-func TestFreezeOfWhatIsNotThere(t *testing.T) {
+func TestFreezeWithMissingDatasets(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
 		func(dir string) replicate.Freeze { return application(dir, "db", "a", "wall") },

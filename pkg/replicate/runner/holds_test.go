@@ -36,9 +36,9 @@ func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	return st.Copy(source, "t")
 }
 
-// TestHoldIsPlacedLater expects that the next run places a hold that failed, or that a killed run
+// TestFailedHoldIsPlacedByNextRun expects that the next run places a hold that failed, or that a killed run
 // did not place, even if it sends nothing.
-func TestHoldIsPlacedLater(t *testing.T) {
+func TestFailedHoldIsPlacedByNextRun(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
 		t.Run(pool, func(t *testing.T) {
@@ -59,10 +59,10 @@ func TestHoldIsPlacedLater(t *testing.T) {
 	}
 }
 
-// TestWhatFollowsTheStreamsBearsALostConnection loses the connection after the streams, and expects
+// TestLostConnectionAfterStreams loses the connection after the streams, and expects
 // zxfer to retry holds, bookmarks, releases and retention. If the connection is lost again, the run
 // reports it and the next run catches up.
-func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
+func TestLostConnectionAfterStreams(t *testing.T) {
 	t.Parallel()
 	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
 		for lost := range 3 {
@@ -100,9 +100,9 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	}
 }
 
-// TestHoldsDoNotPileUp expects that if one side cannot hold, the holds of the other still move.
+// TestHoldsDoNotAccumulate expects that if one side cannot hold, the holds of the other still move.
 // Otherwise, they would accumulate and block retention.
-func TestHoldsDoNotPileUp(t *testing.T) {
+func TestHoldsDoNotAccumulate(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
 		t.Run(pool, func(t *testing.T) {
@@ -157,10 +157,10 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
 }
 
-// TestRenamedKeepsItsBase expects that a renamed dataset keeps its incremental source. Its hold
+// TestRenamedDatasetKeepsIncrementalSource expects that a renamed dataset keeps its incremental source. Its hold
 // protects it even if holds --gc runs before the copy is renamed, and without holds the job's state
 // does.
-func TestRenamedKeepsItsBase(t *testing.T) {
+func TestRenamedDatasetKeepsIncrementalSource(t *testing.T) {
 	t.Parallel()
 	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
 		for _, away := range []bool{false, true} {
@@ -206,10 +206,10 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// TestBookmarksThatStay expects that bookmarks are kept if the next incremental send to a target
+// TestKeptBookmarks expects that bookmarks are kept if the next incremental send to a target
 // may need them, even if the target is unreachable for long. Other bookmarks are destroyed, because
 // each run would add one.
-func TestBookmarksThatStay(t *testing.T) {
+func TestKeptBookmarks(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
@@ -239,9 +239,9 @@ func TestBookmarksThatStay(t *testing.T) {
 	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
 }
 
-// TestWhatAnInterruptedReceiveNeeded expects the source to keep the snapshots of an interrupted
+// TestInterruptedReceiveKeepsSnapshots expects the source to keep the snapshots of an interrupted
 // receive until the receive is complete.
-func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
+func TestInterruptedReceiveKeepsSnapshots(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
@@ -270,8 +270,8 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }
 
-// TestGCBesideARun expects that a job that runs during holds --gc keeps its holds.
-func TestGCBesideARun(t *testing.T) {
+// TestGCDuringRun expects that a job that runs during holds --gc keeps its holds.
+func TestGCDuringRun(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")

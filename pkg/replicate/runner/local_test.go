@@ -138,9 +138,9 @@ func TestLocalSnapshotFails(t *testing.T) {
 	require.Contains(t, st.Datasets[1].Error, "a receive into it")
 }
 
-// TestTargetsComeAndGo expects that a job that lost its targets no longer needs their holds. A job
+// TestAddedAndRemovedTargets expects that a job that lost its targets no longer needs their holds. A job
 // that gets a target behaves like any other.
-func TestTargetsComeAndGo(t *testing.T) {
+func TestAddedAndRemovedTargets(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
 	targets := r.job.Targets

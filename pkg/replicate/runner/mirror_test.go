@@ -129,9 +129,9 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	return last
 }
 
-// TestACopyGoesInTime expects that an orphan is destroyed only after its time, and reported until
+// TestOrphanIsDestroyedAfterGracePeriod expects that an orphan is destroyed only after its time, and reported until
 // then.
-func TestACopyGoesInTime(t *testing.T) {
+func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
@@ -160,7 +160,7 @@ func TestACopyGoesInTime(t *testing.T) {
 	require.Empty(t, r.stateOf(t).Orphans)
 }
 
-func TestCopiesThatStay(t *testing.T) {
+func TestKeptOrphans(t *testing.T) {
 	t.Parallel()
 	destroyed := func(r *replica) { r.unhold("src/a@s5"); r.Remove("src/a") }
 	for name, c := range map[string]struct {
@@ -206,9 +206,9 @@ func TestCopiesThatStay(t *testing.T) {
 	}
 }
 
-// TestNothingGoesUnseen expects that nothing is destroyed without a listing or because of a wrong
+// TestMirrorDestroysOnlyListed expects that nothing is destroyed without a listing or because of a wrong
 // clock.
-func TestNothingGoesUnseen(t *testing.T) {
+func TestMirrorDestroysOnlyListed(t *testing.T) {
 	t.Parallel()
 	t.Run("the source is away", func(t *testing.T) {
 		t.Parallel()
@@ -309,9 +309,9 @@ func TestRetentionAndOrphans(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
 
-// TestTheCopiesOfALostSourceStay expects that if the root of the source was recreated, the copies
+// TestCopiesOfRecreatedSourceAreKept expects that if the root of the source was recreated, the copies
 // of its former descendants are kept.
-func TestTheCopiesOfALostSourceStay(t *testing.T) {
+func TestCopiesOfRecreatedSourceAreKept(t *testing.T) {
 	t.Parallel()
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
 		t.Run(name, func(t *testing.T) {
@@ -333,8 +333,8 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasWrittenToStays expects that a copy that was written to is kept.
-func TestACopyThatWasWrittenToStays(t *testing.T) {
+// TestModifiedCopyIsKept expects that a copy that was written to is kept.
+func TestModifiedCopyIsKept(t *testing.T) {
 	t.Parallel()
 	r := mirroring(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
@@ -348,9 +348,9 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 }
 
-// TestAMirrorThatIsNewKnowsARestoredSource expects that a new mirror does not mistake a restored
+// TestNewMirrorRecognizesRestoredSource expects that a new mirror does not mistake a restored
 // source for the origin of the copy.
-func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
+func TestNewMirrorRecognizesRestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"known": false, "without records": true} {
 		t.Run(name, func(t *testing.T) {

@@ -22,9 +22,9 @@ func (r *replica) snapshots() (all []string) {
 	return all
 }
 
-// TestPreviewForetellsRetention expects that a run destroys exactly what check predicts, including
+// TestPreviewPredictsRetention expects that a run destroys exactly what check predicts, including
 // the snapshots that the run takes and sends, on both sides.
-func TestPreviewForetellsRetention(t *testing.T) {
+func TestPreviewPredictsRetention(t *testing.T) {
 	t.Parallel()
 	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}
 	for name, j := range map[string]replicate.Job{

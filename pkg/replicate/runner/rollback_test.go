@@ -28,9 +28,9 @@ func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	return rep
 }
 
-// TestAJobGoesOnAfterARollback rolls a job's source back to a snapshot of its copy. It expects that
+// TestJobContinuesAfterRollback rolls a job's source back to a snapshot of its copy. It expects that
 // the next run sends incrementally and leaves no hold.
-func TestAJobGoesOnAfterARollback(t *testing.T) {
+func TestJobContinuesAfterRollback(t *testing.T) {
 	t.Parallel()
 	for name, older := range map[string]bool{"to the newest of the copy": false, "to an older one of the copy": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,9 +74,9 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 	}
 }
 
-// TestHoldsThatARollbackMovedAreReleased continues with an incremental send from the rolled back
+// TestHoldsMovedByRollbackAreReleased continues with an incremental send from the rolled back
 // snapshot.
-func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
+func TestHoldsMovedByRollbackAreReleased(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.job.Targets[0].Retention = nil
@@ -95,9 +95,9 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldBy(t, "src/a", "dst/copy/a"))
 }
 
-// TestAChangeOfTheLastSecondsGetsASnapshot expects a snapshot although "written" does not show the
+// TestRecentChangeGetsSnapshot expects a snapshot although "written" does not show the
 // change yet.
-func TestAChangeOfTheLastSecondsGetsASnapshot(t *testing.T) {
+func TestRecentChangeGetsSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M%S", SkipUnchanged: true}})
 	for range 3 { // until the records of unchanged datasets are complete

@@ -50,10 +50,10 @@ func (r *replica) everywhere(name string) {
 	}
 }
 
-// TestTargetsOfTheirOwn expects that each target selects its own datasets, and that no run lists
+// TestTargetSelection expects that each target selects its own datasets, and that no run lists
 // more. Excluded datasets are not late and have no holds for the target, and if the mark is
 // removed, the copy is kept.
-func TestTargetsOfTheirOwn(t *testing.T) {
+func TestTargetSelection(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
 	run, _ := r.run(t)
@@ -96,9 +96,9 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	require.Len(t, r.names("src/b", zfs.Bookmark), 1)
 }
 
-// TestJobOfAProperty expects that a job with property selects the datasets that have it, set or
+// TestJobSelectsByProperty expects that a job with property selects the datasets that have it, set or
 // inherited. If no dataset has it, the job is refused with a hint.
-func TestJobOfAProperty(t *testing.T) {
+func TestJobSelectsByProperty(t *testing.T) {
 	t.Parallel()
 	j := adopting()
 	j.Property = "zxfer:job=home"
@@ -116,9 +116,9 @@ func TestJobOfAProperty(t *testing.T) {
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/b", "dst/copy/b/c"}, r.datasets("dst"))
 }
 
-// TestTargetThatTakesNothing expects that a target that excludes all datasets fails, without
+// TestTargetWithoutDatasets expects that a target that excludes all datasets fails, without
 // affecting other targets.
-func TestTargetThatTakesNothing(t *testing.T) {
+func TestTargetWithoutDatasets(t *testing.T) {
 	t.Parallel()
 	r := chosen(t, adopting())
 	r.job.Targets[1].Property = "my:other=x"
@@ -132,10 +132,10 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	require.Error(t, p.Err())
 }
 
-// TestSnapshotsOfTargets expects that each target limits the number, age or names of snapshots. The
+// TestTargetSnapshotSelection expects that each target limits the number, age or names of snapshots. The
 // most recent selected snapshot is always sent, and neither retention nor a later run requires the
 // others.
-func TestSnapshotsOfTargets(t *testing.T) {
+func TestTargetSnapshotSelection(t *testing.T) {
 	t.Parallel()
 	j := adopting()
 	j.Retention = nil

@@ -22,10 +22,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestCutAndThenAway interrupts a stream and makes the target unreachable, so its snapshots are
+// TestInterruptedThenUnreachable interrupts a stream and makes the target unreachable, so its snapshots are
 // unknown. It expects the source to keep all snapshots of the stream, because one of them may be
 // the most recent common snapshot.
-func TestCutAndThenAway(t *testing.T) {
+func TestInterruptedThenUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
@@ -65,9 +65,9 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Zero(t, r.arrival(t, "src").Sending)
 }
 
-// TestAnInterruptedRunSaysWhatResumes sends a signal before the first stream, and expects the next
+// TestInterruptedRunHint sends a signal before the first stream, and expects the next
 // run to send everything.
-func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
+func TestInterruptedRunHint(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	ctx, stop := context.WithCancel(t.Context())
@@ -94,10 +94,10 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.Equal(t, "wait until it ends: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
-// TestHistoriesOfATargetWithoutRetention expects that without retention on a target, its snapshots
+// TestHistoriesWithoutRetention expects that without retention on a target, its snapshots
 // are listed only for datasets whose most recent snapshot is missing on the source. An older common
 // snapshot may exist.
-func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
+func TestHistoriesWithoutRetention(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
 	r.job.Targets[0].Retention = nil
@@ -156,9 +156,9 @@ func (r told) Finished(_ int, result *job.StepResult) {
 
 func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
-// TestARunTellsOfItsTransfers expects that a run reports its transfers to the reporter of each
+// TestRunReportsTransfers expects that a run reports its transfers to the reporter of each
 // target.
-func TestARunTellsOfItsTransfers(t *testing.T) {
+func TestRunReportsTransfers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")
@@ -176,9 +176,9 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
 }
 
-// TestRecordOfABatchThatWasStopped expects that earlier errors are reported even if the result of a
+// TestRecordOfStoppedBatch expects that earlier errors are reported even if the result of a
 // batch could not be inspected.
-func TestRecordOfABatchThatWasStopped(t *testing.T) {
+func TestRecordOfStoppedBatch(t *testing.T) {
 	t.Parallel()
 	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
 		{Dataset: outcome.Dataset{Source: "a"}, Err: errors.New("no space")}, {Dataset: outcome.Dataset{Source: "b"}, Err: fault.Interrupt("", context.Canceled)}, {Dataset: outcome.Dataset{Source: "c"}},
@@ -190,9 +190,9 @@ func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
 }
 
-// TestNoRoomForOne expects that if the target has no space for one dataset, the others and
+// TestNoSpaceForOneDataset expects that if the target has no space for one dataset, the others and
 // retention continue. Retention may free space.
-func TestNoRoomForOne(t *testing.T) {
+func TestNoSpaceForOneDataset(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.Create("src/b", nil)
@@ -281,7 +281,7 @@ func TestGateBounds(t *testing.T) {
 	require.Equal(t, 3, g.free)
 }
 
-func TestGateGivesUp(t *testing.T) {
+func TestGateCancelled(t *testing.T) {
 	t.Parallel()
 	g := newGate(1)
 	done, err := g.of("a")(t.Context())

@@ -67,9 +67,9 @@ func TestStatusFailed(t *testing.T) {
 	require.Equal(t, outcome.Failed, standing(st).State)
 }
 
-// TestProblemsAreToldOnce expects that an unreachable host is one problem, of one target, of two
+// TestProblemsAreReportedOnce expects that an unreachable host is one problem, of one target, of two
 // targets, or of many datasets.
-func TestProblemsAreToldOnce(t *testing.T) {
+func TestProblemsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{"tank", "tank/a", "tank/b"}
 	away := fault.Failf("is it up? ssh beta", "beta: no route to host")
@@ -101,9 +101,9 @@ func TestProblemsAreToldOnce(t *testing.T) {
 	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
 }
 
-// TestStatusOfWhatWasNotTried expects that an error that ended a run early applies to all datasets.
+// TestStatusOfSkippedDatasets expects that an error that ended a run early applies to all datasets.
 // A dataset that a run skips did not fail in it.
-func TestStatusOfWhatWasNotTried(t *testing.T) {
+func TestStatusOfSkippedDatasets(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
 		for _, n := range []string{"tank", "tank/a"} {
@@ -153,9 +153,9 @@ func TestLagLevels(t *testing.T) {
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 
-// TestHintsNameWhatThereIs expects hints that can be pasted. For a modified copy they contain its
+// TestHintsCanBePasted expects hints that can be pasted. For a modified copy they contain its
 // snapshot, for a renamed source both names of its copy.
-func TestHintsNameWhatThereIs(t *testing.T) {
+func TestHintsCanBePasted(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")

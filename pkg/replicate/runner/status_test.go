@@ -55,9 +55,9 @@ func TestStatusLateness(t *testing.T) {
 	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, statusTimes{now: eight}).Late)
 }
 
-// TestStatusOfWhatNeverArrived expects that a dataset that never arrived is late from its first
+// TestStatusOfMissingCopy expects that a dataset that never arrived is late from its first
 // attempt, and critical after a second missed run. The same applies if it arrived in the future.
-func TestStatusOfWhatNeverArrived(t *testing.T) {
+func TestStatusOfMissingCopy(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for name, success := range map[string]time.Time{"never": {}, "in the future": eight.AddDate(4, 0, 0)} {
@@ -139,9 +139,9 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }
 
-// TestMetricsSayWhatIsDue expects that metrics state when a dataset or drill becomes late, because
+// TestMetricsOfDueTimes expects that metrics state when a dataset or drill becomes late, because
 // monitoring does not know the schedule.
-func TestMetricsSayWhatIsDue(t *testing.T) {
+func TestMetricsOfDueTimes(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
@@ -170,9 +170,9 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	require.NotContains(t, string(text), "hand")
 }
 
-// TestStatusOfAFirstRun expects that a job that never ran is late if it has a schedule, and
+// TestStatusOfFirstRun expects that a job that never ran is late if it has a schedule, and
 // otherwise unknown. The lock shows a run or heal in progress.
-func TestStatusOfAFirstRun(t *testing.T) {
+func TestStatusOfFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	jobs := []*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}
@@ -246,9 +246,9 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	require.Equal(t, OK, r.status(t).State)
 }
 
-// TestStatusOfDamageOfThePoolItself expects that damage of the pool itself concerns each job on
+// TestStatusOfPoolMetadataDamage expects that damage of the pool itself concerns each job on
 // both sides, even if the text is the same. The hosts have an OpenZFS that cannot heal.
-func TestStatusOfDamageOfThePoolItself(t *testing.T) {
+func TestStatusOfPoolMetadataDamage(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.job.Source, r.job.Targets[0].To = "src/a", "src/copy"
@@ -279,8 +279,8 @@ func (o *oldHost) Run(ctx context.Context, r *hosts.Request) error {
 	}))
 }
 
-// TestAJobThatNeverRanIsJudgedAsALateOne covers the time since the schedule took effect.
-func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
+// TestJobThatNeverRanBecomesLate covers the time since the schedule took effect.
+func TestJobThatNeverRanBecomesLate(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 21, 7, 30, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -305,8 +305,8 @@ func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
 	require.True(t, js.Late, "the clock was wrong when the file was written")
 }
 
-// TestALongRunIsNotLate covers a run that lasts longer than the period of its schedule.
-func TestALongRunIsNotLate(t *testing.T) {
+// TestLongRunIsNotLate covers a run that lasts longer than the period of its schedule.
+func TestLongRunIsNotLate(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	j := &replicate.Job{Name: "j", Schedule: "hourly"}
@@ -336,8 +336,8 @@ func TestALongRunIsNotLate(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordsStopNoMetrics covers a damaged record.
-func TestUnreadableRecordsStopNoMetrics(t *testing.T) {
+// TestMetricsWithUnreadableRecords covers a damaged record.
+func TestMetricsWithUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)

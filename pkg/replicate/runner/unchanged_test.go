@@ -158,10 +158,10 @@ func TestUnchangedHeld(t *testing.T) {
 	r.settle(t)
 }
 
-// TestUnchangedUnseen changes holds and bookmarks, which does not change the recorded properties.
+// TestUnchangedByHoldsAndBookmarks changes holds and bookmarks, which does not change the recorded properties.
 // It expects that the dataset is skipped until there is something to do, and then treated as
 // without a record.
-func TestUnchangedUnseen(t *testing.T) {
+func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
 	base, mark := replicate.Tag("j", "t"), c+"#"+replicate.Tag("j", "s2")
@@ -271,9 +271,9 @@ func TestUnchangedReleaseFails(t *testing.T) {
 	r.settle(t)
 }
 
-// TestACommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
+// TestCommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
 // snapshot is held.
-func TestACommonSnapshotIsAlwaysHeld(t *testing.T) {
+func TestCommonSnapshotIsAlwaysHeld(t *testing.T) {
 	t.Parallel()
 	r := settledReplica(t, adopting())
 	r.snapshot("src/c", "s3")
@@ -312,9 +312,9 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 	}
 }
 
-// TestUnchangedTaking expects that a job that takes a snapshot in every run skips no dataset, and
+// TestSkipUnchanged expects that a job that takes a snapshot in every run skips no dataset, and
 // that a job with skip_unchanged does.
-func TestUnchangedTaking(t *testing.T) {
+func TestSkipUnchanged(t *testing.T) {
 	t.Parallel()
 	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}
 	r := newReplica(t, take)

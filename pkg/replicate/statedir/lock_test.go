@@ -26,9 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheHolderOfALockIsNamed lets another process hold the lock, and expects the error to name its
+// TestLockErrorNamesHolder lets another process hold the lock, and expects the error to name its
 // command.
-func TestTheHolderOfALockIsNamed(t *testing.T) {
+func TestLockErrorNamesHolder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string

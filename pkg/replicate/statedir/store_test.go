@@ -52,7 +52,7 @@ func TestAppendAfterCrash(t *testing.T) {
 	}
 }
 
-func TestLogStaysBounded(t *testing.T) {
+func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func TestState(t *testing.T) {
 	require.ErrorContains(t, err, "state.json")
 }
 
-// TestNothingElseIsRead expects that root, who reads directories of users, reads no other files.
-func TestNothingElseIsRead(t *testing.T) {
+// TestStateOfForeignFilesIsRefused expects that root, who reads directories of users, reads no other files.
+func TestStateOfForeignFilesIsRefused(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)

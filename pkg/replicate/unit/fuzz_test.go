@@ -136,7 +136,7 @@ func split(t *testing.T, line string) []string {
 	return strings.Split(line, " ")
 }
 
-func TestWhatAUnitCannotHoldIsRefused(t *testing.T) {
+func TestInvalidUnitValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"backup\nExecStart=/bin/sh", "backup\n* * * * * root id", "a b", "%h", "a$", "-x", "ü", "a\r", "a:b", strings.Repeat("a", 257)} {
 		err := (&replicate.File{Jobs: []replicate.Job{{Name: "home", Source: "tank/x", User: user, Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate},

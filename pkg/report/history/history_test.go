@@ -54,8 +54,8 @@ func sum(s Series) (bytes float64) {
 	return bytes
 }
 
-// TestCourse records an interrupted and resumed stream.
-func TestCourse(t *testing.T) {
+// TestResumedStream records an interrupted and resumed stream.
+func TestResumedStream(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
 	to := &silent{}
@@ -178,8 +178,8 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestNone checks that a nil Recorder returns the job's own reporter.
-func TestNone(t *testing.T) {
+// TestNilRecorder checks that a nil Recorder returns the job's own reporter.
+func TestNilRecorder(t *testing.T) {
 	t.Parallel()
 	var r *Recorder
 	to := &silent{}

@@ -93,9 +93,9 @@ func TestChoose(t *testing.T) {
 	})
 }
 
-// TestAnAddressThatLeadsToNoOtherHostIsRefused expects that loopback is refused as the address of a
+// TestLoopbackAddressIsRefused expects that loopback is refused as the address of a
 // host, because every dialer would connect to itself.
-func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
+func TestLoopbackAddressIsRefused(t *testing.T) {
 	t.Parallel()
 	local := side("", hosts.Facts{Boot: "1"})
 	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
@@ -281,9 +281,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestASlowWayIsTriedOnceMore expects that a path that timed out is tried again before ssh, because
+// TestOpenRetriesSlowPath expects that a path that timed out is tried again before ssh, because
 // a timeout may be temporary. A refused path is not tried again.
-func TestASlowWayIsTriedOnceMore(t *testing.T) {
+func TestOpenRetriesSlowPath(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -311,8 +311,8 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// TestOpenGoesOn expects that after a lost connection, the search continues at the same path.
-func TestOpenGoesOn(t *testing.T) {
+// TestOpenContinuesSearch expects that after a lost connection, the search continues at the same path.
+func TestOpenContinuesSearch(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("", "b")
 	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", hosts.ErrLost)
@@ -328,9 +328,9 @@ func TestOpenGoesOn(t *testing.T) {
 	require.Len(t, l.Search().Rejected, 1)
 }
 
-// TestSearchOfADirectionThatWasAskedFor expects Listen to name the listening host of the requested
+// TestSearchOfRequestedDirection expects Listen to name the listening host of the requested
 // path.
-func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
+func TestSearchOfRequestedDirection(t *testing.T) {
 	t.Parallel()
 	_, source, target := newFakeNetwork("a", "b")
 	l, err := Choose(transport.Settings{Dial: "target"}, source, target)
@@ -368,9 +368,9 @@ func used(t *testing.T, port int) bool {
 	return false
 }
 
-// TestATryLeavesNothing expects that a probe between real hosts leaves no connection and no
+// TestProbeLeavesNothing expects that a probe between real hosts leaves no connection and no
 // listener, and uses up no slot that data needs.
-func TestATryLeavesNothing(t *testing.T) {
+func TestProbeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {
 		port := freePort(t)

@@ -32,9 +32,9 @@ func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	return l
 }
 
-// TestLargeStreamsOverTLSHaveMoreConnections expects more connections for large streams, because
+// TestLargeTLSStreamsUseMoreConnections expects more connections for large streams, because
 // one AES-GCM key must not encrypt too many bytes.
-func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
+func TestLargeTLSStreamsUseMoreConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		mode  tcp.Mode
@@ -54,9 +54,9 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	}
 }
 
-// TestLittleHasFewConnections expects that a small stream does not wait for more connections than
+// TestSmallStreamsUseFewConnections expects that a small stream does not wait for more connections than
 // it fills.
-func TestLittleHasFewConnections(t *testing.T) {
+func TestSmallStreamsUseFewConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		wire         string
@@ -136,9 +136,9 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestLimitOfPlainTools expects that the remote host is not distinguished from the network, because
+// TestBottleneckOfPlainTools expects that the remote host is not distinguished from the network, because
 // it has no meters.
-func TestLimitOfPlainTools(t *testing.T) {
+func TestBottleneckOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &host{}, &host{}
 	moving := func(c carrier, dialer Host) func(string) string {

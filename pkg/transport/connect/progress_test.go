@@ -14,9 +14,9 @@ func stage(name string, life, busy int) transfer.Stage {
 	return transfer.Stage{Name: name, Busy: time.Duration(busy) * time.Second, WaitIn: time.Duration(life-busy) * time.Second}
 }
 
-// TestLimitOfTheLastSeconds expects that the bottleneck and the rate cover only the last seconds.
+// TestBottleneckOfLastSeconds expects that the bottleneck and the rate cover only the last seconds.
 // An hour of a slow source must not affect them.
-func TestLimitOfTheLastSeconds(t *testing.T) {
+func TestBottleneckOfLastSeconds(t *testing.T) {
 	t.Parallel()
 	var seen Progress
 	v := &monitor{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
@@ -30,9 +30,9 @@ func TestLimitOfTheLastSeconds(t *testing.T) {
 	require.Positive(t, seen.Rate)
 }
 
-// TestLimitOfExhaustedProcessors expects that if a host has no idle processor, its processors are
+// TestBottleneckOfBusyProcessors expects that if a host has no idle processor, its processors are
 // the bottleneck, unless a bandwidth limit or the network is.
-func TestLimitOfExhaustedProcessors(t *testing.T) {
+func TestBottleneckOfBusyProcessors(t *testing.T) {
 	t.Parallel()
 	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {
 		return transfer.Progress{Elapsed: 10 * time.Second, Processors: 2, Used: used, Stages: stages}

@@ -139,9 +139,9 @@ func TestRunWithinOneHost(t *testing.T) {
 	}
 }
 
-// TestSocketsAreAsAskedFor expects that both hosts set the requested socket options. If one host
+// TestSocketOptionsAreSet expects that both hosts set the requested socket options. If one host
 // cannot, Choose fails before data is sent.
-func TestSocketsAreAsAskedFor(t *testing.T) {
+func TestSocketOptionsAreSet(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
 	local, remote, l := pair(t, choices)
@@ -204,9 +204,9 @@ func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (
 	}
 }
 
-// TestARefusalEndsTheOtherHalf expects that if one host refuses, zxfer does not wait for the other
+// TestRefusalEndsOtherHost expects that if one host refuses, zxfer does not wait for the other
 // host.
-func TestARefusalEndsTheOtherHalf(t *testing.T) {
+func TestRefusalEndsOtherHost(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
 		<-ctx.Done()
@@ -224,9 +224,9 @@ func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	})
 }
 
-// TestADialThatFailsAfterOthersDidNotIsACut expects that a failed dial counts as a lost connection
+// TestLaterFailedDialIsALostConnection expects that a failed dial counts as a lost connection
 // if data has passed the link before. Otherwise, it usually means a firewall.
-func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
+func TestLaterFailedDialIsALostConnection(t *testing.T) {
 	t.Parallel()
 	var fails error
 	var moved int64
@@ -247,9 +247,9 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	}
 }
 
-// TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess expects an error if both hosts succeed but
+// TestRunFailsIfDigestsDiffer expects an error if both hosts succeed but
 // their digests differ.
-func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
+func TestRunFailsIfDigestsDiffer(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	for _, c := range []struct {
@@ -271,9 +271,9 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestARefusedStreamStaysRefused expects that a source's explanation neither hides that its stream
+// TestRefusedStreamRemainsRefused expects that a source's explanation neither hides that its stream
 // was refused nor chooses the class of the error.
-func TestARefusedStreamStaysRefused(t *testing.T) {
+func TestRefusedStreamRemainsRefused(t *testing.T) {
 	t.Parallel()
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
 	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("continue", errors.New("nothing is wrong"))} {
@@ -284,7 +284,7 @@ func TestARefusedStreamStaysRefused(t *testing.T) {
 	}
 }
 
-func TestViewJoinsBothEnds(t *testing.T) {
+func TestMonitorJoinsBothHosts(t *testing.T) {
 	t.Parallel()
 	var last Progress
 	v := &monitor{count: Count{100, 300}, limit: func(s string) string { return s }, report: func(p Progress) { last = p }}

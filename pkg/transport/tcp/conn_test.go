@@ -35,7 +35,7 @@ func block(p []byte) *Block {
 	return b
 }
 
-func TestFramesCross(t *testing.T) {
+func TestFramesArriveUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestPayloadLargerThanAgreed(t *testing.T) {
 	require.ErrorContains(t, err, "stream 0, frame 0")
 }
 
-func TestCloseEndsThePeerAtOnce(t *testing.T) {
+func TestCloseEndsPeerImmediately(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCloseEndsThePeerAtOnce(t *testing.T) {
 	}
 }
 
-func TestAbortReachesABusyPeer(t *testing.T) {
+func TestAbortReachesBusyPeer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -167,9 +167,9 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 	}
 }
 
-// TestWhatIsInterruptedStaysSo expects that Finish, which sets a deadline, does not revive
+// TestFinishKeepsReadsInterrupted expects that Finish, which sets a deadline, does not revive
 // interrupted reads.
-func TestWhatIsInterruptedStaysSo(t *testing.T) {
+func TestFinishKeepsReadsInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -275,9 +275,9 @@ func TestSpliceBothWays(t *testing.T) {
 	require.Equal(t, a.WireBytes(), b.WireBytes())
 }
 
-// TestSpliceNeverSleepsOverBytes expects that the receiver never sleeps while bytes are waiting.
+// TestSpliceNeverSleepsWithBytesWaiting expects that the receiver never sleeps while bytes are waiting.
 // The consumer may drain the pipe at any moment, even right after a splice found it full.
-func TestSpliceNeverSleepsOverBytes(t *testing.T) {
+func TestSpliceNeverSleepsWithBytesWaiting(t *testing.T) {
 	t.Parallel()
 	const rounds, size = 60, 1 << 20
 	a, b := pair(t, Plain)

@@ -145,7 +145,7 @@ func recorder(t *testing.T, address string) (via string, helloBytes func() []byt
 	}
 }
 
-func TestStrangersAreDropped(t *testing.T) {
+func TestUnauthenticatedClientsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -252,7 +252,7 @@ func dialStream(t Ticket, address string, stream int) (*Conn, error) {
 	return conn, err
 }
 
-func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
+func TestSilentFloodDoesNotBlockPeer(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed, Streams: 4})
 	for range 2 * maxPending {
@@ -279,10 +279,10 @@ func (c *beforeProof) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestAFloodDoesNotDropWhoNamedTheSession expects that a flood does not displace a connection that
+// TestFloodKeepsClientsOfSession expects that a flood does not displace a connection that
 // received the listener's proof. The listener does not acknowledge the dialer's proof, so the
 // dialer would not notice and not retry.
-func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
+func TestFloodKeepsClientsOfSession(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
@@ -312,9 +312,9 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	_ = link.Close()
 }
 
-// TestWhoNamesTheSessionIsBounded expects a limit also for clients that know the session but not
+// TestClientsOfSessionAreBounded expects a limit also for clients that know the session but not
 // the secret.
-func TestWhoNamesTheSessionIsBounded(t *testing.T) {
+func TestClientsOfSessionAreBounded(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
@@ -336,9 +336,9 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	connect(t, l, ticket)
 }
 
-// TestTheDialerWaitsForASlowRelay uses a relay that accepts immediately and then logs in, which may
+// TestDialerWaitsForSlowRelay uses a relay that accepts immediately and then logs in, which may
 // take longer than a handshake may.
-func TestTheDialerWaitsForASlowRelay(t *testing.T) {
+func TestDialerWaitsForSlowRelay(t *testing.T) {
 	t.Parallel()
 	if !testenv.Long() {
 		t.Skip("only at the long level: takes longer than the handshake timeout")
@@ -397,7 +397,7 @@ func TestPeerFilter(t *testing.T) {
 	}
 }
 
-func TestListenerEndsWithItsDeadline(t *testing.T) {
+func TestListenerEndsWithDeadline(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed, Deadline: time.Millisecond})
 	_, err := l.Accept(context.Background())
@@ -406,7 +406,7 @@ func TestListenerEndsWithItsDeadline(t *testing.T) {
 	require.NotEmpty(t, fault.HintOf(err))
 }
 
-func TestHandshakeEndsWithItsTimeout(t *testing.T) {
+func TestHandshakeEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		l, log := listenTimed(t, Offer{Mode: mode}, time.Millisecond)
@@ -418,7 +418,7 @@ func TestHandshakeEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
-func TestListenerEndsWithItsContext(t *testing.T) {
+func TestListenerEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l, err := Listen(ctx, Offer{Mode: TLS, Streams: 2, Address: "127.0.0.1"}, nil)
@@ -437,7 +437,7 @@ func TestListenerEndsWithItsContext(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-func TestAcceptEndsWithItsContext(t *testing.T) {
+func TestAcceptEndsWithContext(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

@@ -18,9 +18,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestCongestionIsAskedForOnBothEnds expects the kernel to report the requested algorithm for the
+// TestCongestionIsSetOnBothHosts expects the kernel to report the requested algorithm for the
 // sockets of both hosts.
-func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
+func TestCongestionIsSetOnBothHosts(t *testing.T) {
 	t.Parallel()
 	offered := ReadTCP(os.DirFS("/")).Congestion
 	require.NotEmpty(t, offered)
@@ -43,9 +43,9 @@ func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	}
 }
 
-// TestCongestionThatTheKernelLacks expects that if a kernel lacks the algorithm, its host refuses
+// TestUnavailableCongestion expects that if a kernel lacks the algorithm, its host refuses
 // the transfer and lists the available ones.
-func TestCongestionThatTheKernelLacks(t *testing.T) {
+func TestUnavailableCongestion(t *testing.T) {
 	t.Parallel()
 	lacking := transport.Socket{Congestion: "carrier_pigeon"}
 	refused := func(err error) {
@@ -124,9 +124,9 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// TestMindLosses expects that WatchLosses keeps a requested algorithm, and draws no conclusion from
+// TestWatchLosses expects that WatchLosses keeps a requested algorithm, and draws no conclusion from
 // few segments.
-func TestMindLosses(t *testing.T) {
+func TestWatchLosses(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"", "reno"} {
 		l, _ := listen(t, Offer{Mode: Signed, Streams: 2, Socket: transport.Socket{Congestion: asked}})

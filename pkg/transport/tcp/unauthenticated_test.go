@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
+func TestBareAcceptsOnlySecret(t *testing.T) {
 	t.Parallel()
 	logged := make(chan string, 10)
 	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: unlimited}, func(s string) { logged <- s })
@@ -53,7 +53,7 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	require.ErrorContains(t, err, "already accepted")
 }
 
-func TestBareWaitsNoLongerThanItsDeadline(t *testing.T) {
+func TestBareEndsWithDeadline(t *testing.T) {
 	t.Parallel()
 	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: 10 * time.Millisecond}, nil)
 	require.NoError(t, err)

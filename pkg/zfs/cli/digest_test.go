@@ -153,9 +153,9 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	require.NotEqual(t, want.Sum, got.Sum)
 }
 
-// TestContentDigestOfBlocksOfAnotherSize expects that a correct copy counts as equal if a file was
+// TestContentDigestWithOtherBlockSize expects that a correct copy counts as equal if a file was
 // rewritten after its recordsize was raised. Its blocks are larger than those in its copy.
-func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
+func TestContentDigestWithOtherBlockSize(t *testing.T) {
 	t.Parallel()
 	large := zfs.StreamFlags{LargeBlocks: true}
 	for _, test := range []struct {

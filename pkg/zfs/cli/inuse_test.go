@@ -102,8 +102,8 @@ func kernelOf(t *testing.T, names ...string) *volumes {
 	}}
 }
 
-// TestAVolumeWithoutALink covers a volume whose udev link is missing or outdated.
-func TestAVolumeWithoutALink(t *testing.T) {
+// TestVolumeWithoutLink covers a volume whose udev link is missing or outdated.
+func TestVolumeWithoutLink(t *testing.T) {
 	t.Parallel()
 	const link = "/dev/zvol/zxfer-no-such-pool/v+1"
 	for name, c := range map[string]struct {

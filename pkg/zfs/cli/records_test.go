@@ -186,10 +186,10 @@ func (c *changer) attributes(name string) {
 	}
 }
 
-// TestStreamsFollowTheRules sends datasets with holes, reused objects, extended attributes, large
+// TestStreamsPassRecordRules sends datasets with holes, reused objects, extended attributes, large
 // dnodes and large blocks in every way that zxfer does, and expects the gate to pass each stream.
 // If ZXFER_CAPTURE names a directory, the test keeps small streams there.
-func TestStreamsFollowTheRules(t *testing.T) {
+func TestStreamsPassRecordRules(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{Size: 1 << 30, Create: []string{"-O", "compression=lz4", "-O", "xattr=sa"}})
 	rounds, changes := 4, 100
 	if testenv.Long() {

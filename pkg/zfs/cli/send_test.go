@@ -14,10 +14,10 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that a failed zfs send is the cause of the
+// TestFailedSendCausesReceiverError expects that a failed zfs send is the cause of the
 // receiver's error, and that otherwise the receiver's error is. After a snapshot that it could not
 // send, zfs send -I continues in the middle of a record.
-func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+func TestFailedSendCausesReceiverError(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	// Runs no other program, because loading one on a busy machine may take longer than the grace
@@ -51,10 +51,10 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	}
 }
 
-// TestAKilledSendIsTheCause kills zfs send, so the receiver gets an incomplete stream, which a
+// TestKilledSendCausesReceiverError kills zfs send, so the receiver gets an incomplete stream, which a
 // corrective receive reports as damage. If this process ended zfs send after a failure of the
 // receiver, zfs send is not the cause.
-func TestAKilledSendIsTheCause(t *testing.T) {
+func TestKilledSendCausesReceiverError(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	short := &zfs.Error{Kind: zfs.PoolFault, Op: zfs.OpReceive, Subject: "tank/a", Detail: "corrective receive was not able to reconstruct the data needed for healing"}

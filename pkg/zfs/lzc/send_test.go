@@ -54,10 +54,10 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 	}
 }
 
-// TestSendWritesIntoNoOtherPipe runs the helper with a library that writes into the descriptor. The
+// TestSendRefusesOtherPipe runs the helper with a library that writes into the descriptor. The
 // helper refuses a process that is not its parent, because a process ID may be reused, and a
 // descriptor of another pipe.
-func TestSendWritesIntoNoOtherPipe(t *testing.T) {
+func TestSendRefusesOtherPipe(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
