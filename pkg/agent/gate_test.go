@@ -158,7 +158,7 @@ func TestEveryRequestFieldHasDecision(t *testing.T) {
 			continue
 		}
 		fill(args)
-		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.Name())
+		require.Empty(t, judged(o, args), "%s: add a decision to package authz, or the reason for the refusal to this test", o.Name())
 	}
 	send, receive, dial := hosts.SendStream{}, hosts.ReceiveStream{}, hosts.Dial{}
 	device, noise, reads, writes := hosts.WriteDevice{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
@@ -167,11 +167,11 @@ func TestEveryRequestFieldHasDecision(t *testing.T) {
 	}
 	accept := hosts.Accept{Session: "s"}
 	for _, task := range []hosts.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
-		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "decide about it in package policy")
+		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "add a decision to package authz")
 	}
-	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "devices are not for restricted keys")
-	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "nor is bringing files into a directory")
-	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
+	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "restricted keys may not access devices")
+	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "restricted keys may not restore files")
+	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "restricted keys may not measure")
 }
 
 // arguments returns zero arguments of an operation, to fill.

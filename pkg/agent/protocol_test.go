@@ -20,16 +20,16 @@ func TestReadMessage(t *testing.T) {
 		in   []byte
 		want string // error
 	}{
-		"whole":              {good, ""},
-		"nothing":            {nil, "EOF"},
-		"cut in the length":  {good[:3], "unexpected EOF"},
-		"cut after length":   {good[:4], "unexpected EOF"},
-		"cut in the message": {good[:len(good)-1], "unexpected EOF"},
-		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, more than 100"},
-		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, more than 100"},
-		"empty":              {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
-		"two values":         {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
-		"no JSON":            {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
+		"whole":                      {good, ""},
+		"nothing":                    {nil, "EOF"},
+		"truncated length":           {good[:3], "unexpected EOF"},
+		"truncated after the length": {good[:4], "unexpected EOF"},
+		"truncated message":          {good[:len(good)-1], "unexpected EOF"},
+		"too long":                   {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, more than 100"},
+		"one too long":               {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, more than 100"},
+		"empty":                      {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
+		"two values":                 {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
+		"not JSON":                   {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,9 +116,9 @@ func TestReadHello(t *testing.T) {
 		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", ""},
 		"no version":          {hello(""), "unknown", ""},
 		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, the local one speaks 2"},
-		"something else":      {"This account is currently not available.\n", "", "its message: This account is currently not available."},
+		"other text":          {"This account is currently not available.\n", "", "its message: This account is currently not available."},
 		"nothing":             {"", "", "EOF"},
-		"line cut off":        {"zxfer-agent 2 1.2", "1.2", ""},
+		"truncated line":      {"zxfer-agent 2 1.2", "1.2", ""},
 		"endless line":        {strings.Repeat("y", 1<<20), "", "its message: " + strings.Repeat("y", 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {

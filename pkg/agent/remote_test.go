@@ -160,7 +160,7 @@ func TestSlowProgressConsumerDelaysNoCall(t *testing.T) {
 		}()
 		<-blocked
 		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
-		require.NoError(t, err, "other calls go on")
+		require.NoError(t, err, "other calls continue")
 		close(release)
 		require.NoError(t, <-transferred)
 	})
@@ -235,7 +235,7 @@ func TestHalfOpenConnectionEndsBothSides(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), silenceTimeout+pingEvery)
 
 		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
-		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
+		require.ErrorIs(t, err, hosts.ErrLost, "later calls do not wait")
 		require.ErrorContains(t, err, "beta: connection to the host was lost: no message for 30s")
 	})
 }

@@ -62,11 +62,11 @@ func TestBadInputEndsAgent(t *testing.T) {
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
 		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, more than 16777216"},
-		"no JSON":         {"\x00\x00\x00\x01x", "malformed message"},
+		"not JSON":        {"\x00\x00\x00\x01x", "malformed message"},
 		"unknown kind":    {"\x00\x00\x00\x02{}", `unexpected message ""`},
 		"an answer":       {"\x00\x00\x00\x11{\"kind\":\"result\"}", `unexpected message "result"`},
 		"same call twice": {string(call1) + "|" + string(call1), "call 1 is already running"},
-		"cut off":         {"\x00\x00\x00\x09{", "the input ended within a message"},
+		"truncated":       {"\x00\x00\x00\x09{", "the input ended within a message"},
 		"end of input":    {"", ""},
 		"end after call":  {string(call1), ""},
 	} {
@@ -97,11 +97,11 @@ func TestBadInputEndsAgent(t *testing.T) {
 
 func TestBadCallsDoNotEndAgent(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
-		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
-		"unknown argument":    {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
-		"unknown nested":      {hosts.OpTransfer.Name(), `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
-		"argument of no type": {hosts.OpSnapshot.Name(), `{"a":1}`, "malformed arguments"},
-		"no arguments":        {hosts.OpSnapshot.Name(), ``, "malformed arguments"},
+		"unknown operation":          {"format-disk", `{}`, `unknown operation "format-disk"`},
+		"unknown argument":           {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":             {hosts.OpTransfer.Name(), `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
+		"argument of the wrong type": {hosts.OpSnapshot.Name(), `{"a":1}`, "malformed arguments"},
+		"no arguments":               {hosts.OpSnapshot.Name(), ``, "malformed arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -135,12 +135,12 @@ func TestOversizedAnswerIsAnError(t *testing.T) {
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
 		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, nil)
-		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
+		require.ErrorContains(t, err, "beta: xxx", "the start of a long error")
 		require.Less(t, len(err.Error()), budget.Small)
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, []string{strings.Repeat("x", hosts.MaxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
 		g.site.do = nil
-		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection is as it was")
+		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection still works")
 	})
 }
 

@@ -184,7 +184,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.NoError(t, s.Intact(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.NoError(t, s.Remove(ctx), "also when the copy was given up")
+	require.NoError(t, s.Remove(ctx), "also after an aborted copy")
 	require.Equal(t, "data-1", devicetest.Run(t, "lvs", "--noheadings", "-o", "lv_name", "zx-snap"))
 
 	back := mount(t, name, "-o", "loop")

@@ -263,8 +263,8 @@ func TestDirectAccessFallback(t *testing.T) {
 	require.False(t, h.disableDirect(true, unix.EIO))
 	require.True(t, h.disableDirect(true, unix.EINVAL))
 	require.False(t, h.direct.Load())
-	require.True(t, h.disableDirect(true, unix.EINVAL), "it began before")
-	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
+	require.True(t, h.disableDirect(true, unix.EINVAL), "it started earlier")
+	require.False(t, h.disableDirect(false, unix.EINVAL), "another error")
 }
 
 // TestDiscardKeepsReplacedFile expects that Discard keeps a file that replaced the one created

@@ -130,7 +130,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 					require.Equal(t, []string{"target-confirm"}, ids(checkTarget(src, f, allow), finding.Fail))
 				} else {
 					allow.Confirm = strconv.FormatInt(f.Size, 10)
-					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "nothing overrides it")
+					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "no flag overrides it")
 				}
 			}
 			require.Equal(t, before, devicetest.Sum(t, dev))
@@ -160,13 +160,13 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	for _, c := range []struct{ name, src, dst string }{
 		{"itself", disk, disk},
 		{"a symbolic link to it", disk, link},
-		{"another node of it", disk, node},
+		{"another device node", disk, node},
 		{"its partition", disk, disk + "p1"},
 		{"its disk", disk + "p1", disk},
-		{"what contains it", disk, dm},
-		{"what it is made of", dm, disk},
+		{"its container", disk, dm},
+		{"its backing device", dm, disk},
 		{"its image", onFile, file},
-		{"a device of it", file, onFile},
+		{"a loop device of it", file, onFile},
 		{"an image on it", inside, within},
 		{"the same file", file, file},
 		{"a hard link", file, hard},
@@ -253,7 +253,7 @@ func TestDirectReadsAndWrites(t *testing.T) { //nolint:paralleltest // devices a
 				all, err := os.ReadFile(dev)
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(want, all[:size]))
-				require.True(t, bytes.Equal(old[size:], all[size:]), "what lies beyond the copy is kept")
+				require.True(t, bytes.Equal(old[size:], all[size:]), "data beyond the copy is kept")
 			})
 		}
 	}

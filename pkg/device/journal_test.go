@@ -36,7 +36,7 @@ func TestJournalRecordsBlocks(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, j)
 	require.Empty(t, reason)
-	require.NoDirExists(t, dir, "looking changes nothing")
+	require.NoDirExists(t, dir, "reading changes nothing")
 
 	j, reason, err = openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			require.NoError(t, j.Close())
 			after, err := os.ReadFile(j.path)
 			require.NoError(t, err)
-			require.Equal(t, before, after, "looking changes nothing")
+			require.Equal(t, before, after, "reading changes nothing")
 			if c.want == "" {
 				require.Empty(t, reason)
 				require.Equal(t, 1, j.recorded)
@@ -207,7 +207,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	j, reason, err := openJournal(dir, src, dst, Cut{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.Equal(t, XXH3, j.cut.Name(), "who looks gets to know")
+	require.Equal(t, XXH3, j.cut.Name(), "a reader gets the hash")
 	require.NoError(t, j.Close())
 	j, reason, err = openJournal(dir, src, dst, quick, journalRead)
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestJournalOfTruncatedFile(t *testing.T) {
 		require.NoError(t, err)
 		_, wrote, err := j.Check(dst)
 		require.NoError(t, err)
-		require.True(t, wrote, "what this copy has made is as empty")
+		require.True(t, wrote, "the copy created the empty file")
 		zeros := make([]byte, 1<<16)
 		for i := range int64(60) {
 			sum := cut.Sum(zeros, i<<16, 64<<16)

@@ -81,7 +81,7 @@ func TestResumeOverOldContents(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
-			require.False(t, state.Begun, "what is recognised on it is not the copy's")
+			require.False(t, state.Begun, "the recognized signatures are not the copy's")
 			_, err = Copy(t.Context(), task(Allow{}, 0), nil, Streams{}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
@@ -141,7 +141,7 @@ func TestResumeInspectsTargetAgain(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	after, err := os.ReadFile(to)
 	require.NoError(t, err)
-	require.True(t, bytes.Equal(before, after), "it lost its new contents")
+	require.True(t, bytes.Equal(before, after), "the new contents are lost")
 }
 
 // TestStateWithOtherDigest expects that a resumed copy with another hash reports the
@@ -198,7 +198,7 @@ func TestStateWithOtherDigest(t *testing.T) {
 
 		res, err := Copy(t.Context(), other, nil, Streams{}, nil)
 		require.NoError(t, err)
-		require.Zero(t, res.Device.Resumed, "it was begun anew")
+		require.Zero(t, res.Device.Resumed, "it started again")
 		got, err := os.ReadFile(to)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(data, got))

@@ -44,10 +44,10 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 		flags  tcp.Flags
 		change func(p []byte)
 	}{
-		"a byte of data":       {tcp.Summed, func(p []byte) { p[77]++ }},
-		"a byte of the mark":   {tcp.Summed, func(p []byte) { p[len(p)-1]++ }},
-		"data shown as zeros":  {tcp.Summed | tcp.Zero, func([]byte) {}},
-		"data shown as packed": {tcp.Summed | tcp.Compressed, func([]byte) {}},
+		"a byte of data":            {tcp.Summed, func(p []byte) { p[77]++ }},
+		"a byte of the mark":        {tcp.Summed, func(p []byte) { p[len(p)-1]++ }},
+		"data marked as zeros":      {tcp.Summed | tcp.Zero, func([]byte) {}},
+		"data marked as compressed": {tcp.Summed | tcp.Compressed, func([]byte) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,13 +114,13 @@ func TestFailedSyncEndsJournal(t *testing.T) {
 			return nil
 		}
 		first = false
-		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), Sum{6}, Mark{}), "while it syncs")
+		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), Sum{6}, Mark{}), "during the sync")
 		return broken
 	}
 	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), Sum{5}, Mark{}))
 	require.ErrorIs(t, s.sync(), broken)
 	require.ErrorIs(t, s.abandon(), broken)
-	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
+	require.Zero(t, j.blocks, "blocks that may be lost are not recorded")
 }
 
 // TestCorruptBlockEndsJournalOnce expects that several corrupt blocks, found while others are

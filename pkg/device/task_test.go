@@ -28,13 +28,13 @@ func TestChoose(t *testing.T) {
 		"a disk":                   {Task{Source: Facts{Kind: KindDisk, Size: tib}}, mib, false, false},
 		"more blocks than wanted":  {Task{Source: Facts{Kind: KindDisk, Size: 3 * tib}}, 4 * mib, false, false},
 		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, tcp.MaxRaw, false, false},
-		"a source with one head":   {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
-		"a target with one head":   {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
+		"a rotational source":      {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
+		"a rotational target":      {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
 		"the requested limit":      {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},
 		"a file with holes":        {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 80 * mib}}, mib, false, true},
-		"a file with hardly any":   {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
-		"a device takes no holes":  {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},
-		"a block that was given":   {func() (t Task) { t.Options.Block = 64 << 10; return t }(), 64 << 10, false, false},
+		"a file with few holes":    {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
+		"a device without holes":   {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},
+		"a given block size":       {func() (t Task) { t.Options.Block = 64 << 10; return t }(), 64 << 10, false, false},
 		"a stream of unknown size": {Task{Source: Facts{Kind: KindStream, Path: Standard}}, mib, false, false},
 	} {
 		require.NoError(t, c.task.Choose(), name)
@@ -69,7 +69,7 @@ func TestDiffer(t *testing.T) {
 	}
 	require.Empty(t, parts("abc").Differ(parts("abc")))
 	require.Equal(t, []Range{{10, 20}, {40, 10}}, parts("axyde").Differ(parts("abcdf")))
-	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differ(parts("ab")), "what only one of them has")
+	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differ(parts("ab")), "known only for one of them")
 	require.Equal(t, []Range{{20, 10}}, parts("ab").Differ(parts("abc")))
 }
 

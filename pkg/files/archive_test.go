@@ -158,7 +158,7 @@ func TestUnpackResumesAfterInterruption(t *testing.T) {
 				require.NoError(t, err)
 				want, err := os.ReadFile(filepath.Join(dir, strings.TrimPrefix(p, to)))
 				require.NoError(t, err)
-				require.Equal(t, string(want), string(text), "cut at %d", cut)
+				require.Equal(t, string(want), string(text), "interrupted at %d", cut)
 			}
 			return err
 		}))
@@ -172,7 +172,7 @@ func TestUnpackResumesAfterInterruption(t *testing.T) {
 		a, err := unpack(t, rest, Into{Directory: to})
 		require.NoError(t, err)
 		require.Equal(t, look.New, a.New)
-		require.Equal(t, want, list(t, to, Query{Path: "b"}), "cut at %d", cut)
+		require.Equal(t, want, list(t, to, Query{Path: "b"}), "interrupted at %d", cut)
 	}
 }
 
@@ -206,23 +206,23 @@ func TestUnpackWritesOnlyBelowTarget(t *testing.T) {
 		return tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeLink, PAXRecords: map[string]string{sizeRecord: "6"}, ModTime: time.Unix(7, 0)}
 	}
 	for name, headers := range map[string][]tar.Header{
-		"above":                    {file("../victim")},
-		"above, later":             {file("a/../../victim")},
-		"absolute":                 {file("/victim")},
-		"dot":                      {file("./victim")},
-		"through a link":           {link("a", ".."), file("a/victim")},
-		"through a link's folder":  {link("a", ".."), {Name: "a/", Typeflag: tar.TypeDir}, file("a/victim")},
-		"through a link, that was": {file("out/victim")},
-		"into a link that was":     {{Name: "out/", Typeflag: tar.TypeDir}, file("out/victim")},
-		"onto a link that was":     {file("onto")},
-		"hard link above":          {hard("a", "../victim")},
-		"hard link through a link": {hard("a", "out/victim")},
-		"hard link to a link":      {hard("a", "onto")},
-		"twice":                    {file("a"), file("a")},
-		"no folder":                {file("a/b")},
-		"device":                   {{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}},
-		"pipe":                     {{Name: "a", Typeflag: tar.TypeFifo}},
-		"size":                     {{Name: "a", Typeflag: tar.TypeReg, PAXRecords: map[string]string{sizeRecord: "9223372036854775807"}}},
+		"parent directory":                   {file("../victim")},
+		"parent directory, later":            {file("a/../../victim")},
+		"absolute":                           {file("/victim")},
+		"dot":                                {file("./victim")},
+		"through a link":                     {link("a", ".."), file("a/victim")},
+		"through a link sent as a directory": {link("a", ".."), {Name: "a/", Typeflag: tar.TypeDir}, file("a/victim")},
+		"through an existing link":           {file("out/victim")},
+		"into an existing link":              {{Name: "out/", Typeflag: tar.TypeDir}, file("out/victim")},
+		"onto an existing link":              {file("onto")},
+		"hard link to the parent directory":  {hard("a", "../victim")},
+		"hard link through a link":           {hard("a", "out/victim")},
+		"hard link to a link":                {hard("a", "onto")},
+		"twice":                              {file("a"), file("a")},
+		"missing directory":                  {file("a/b")},
+		"device":                             {{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}},
+		"pipe":                               {{Name: "a", Typeflag: tar.TypeFifo}},
+		"size":                               {{Name: "a", Typeflag: tar.TypeReg, PAXRecords: map[string]string{sizeRecord: "9223372036854775807"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,10 +233,10 @@ func TestUnpackWritesOnlyBelowTarget(t *testing.T) {
 			require.NoError(t, os.Chtimes(around+"/victim", time.Unix(7, 0), time.Unix(7, 0)))
 			require.NoError(t, os.Symlink("..", to+"/out"))
 			require.NoError(t, os.Symlink("../victim", to+"/onto"))
-			a, err := unpack(t, forged(t, headers...), Into{Directory: to, Overwrite: name == "onto a link that was"})
+			a, err := unpack(t, forged(t, headers...), Into{Directory: to, Overwrite: name == "onto an existing link"})
 			if strings.HasPrefix(name, "hard link") && err == nil {
 				require.NotZero(t, a.Failed)
-			} else if name != "onto a link that was" {
+			} else if name != "onto an existing link" {
 				require.Error(t, err)
 			}
 			requireUntouched(t, around)

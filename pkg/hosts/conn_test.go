@@ -98,7 +98,7 @@ func TestConnectionIsShared(t *testing.T) {
 	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
 	s := New(o)
 	plain := &transport.Settings{Wire: transport.NC, RSH: "ssh -p 2", NoBootstrap: true}
-	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "what else a way says does not matter")
+	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "other transport settings do not matter")
 	require.NotSame(t, s.Get("beta", &transport.Settings{}), s.Get("beta", plain))
 	require.Same(t, s.Get("", &transport.Settings{}), s.Get("", plain))
 	require.Empty(t, o.lines)

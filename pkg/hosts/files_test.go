@@ -42,13 +42,13 @@ func TestReadFilesLoadsKeyTemporarily(t *testing.T) {
 	q.Path = "nope"
 	_, err = s.ReadFiles(t.Context(), q, nil)
 	require.Error(t, err)
-	require.Equal(t, "unavailable", h.Get("vault/e", "keystatus"), "unloaded also where it failed")
+	require.Equal(t, "unavailable", h.Get("vault/e", "keystatus"), "unloaded also after a failure")
 
 	require.NoError(t, h.LoadKey(t.Context(), "vault/e", key))
 	q.Path, q.KeyFile = "", filepath.Join(dir, "other")
 	_, err = s.ReadFiles(t.Context(), q, nil)
 	require.NoError(t, err)
-	require.Equal(t, "available", h.Get("vault/e", "keystatus"), "it was loaded before")
+	require.Equal(t, "available", h.Get("vault/e", "keystatus"), "the key was already loaded")
 
 	_, err = s.ReadFiles(t.Context(), files.Query{Snapshot: "vault/e@none", Sample: 1}, nil)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})

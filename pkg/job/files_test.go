@@ -129,7 +129,7 @@ func TestRestoreFilesResumes(t *testing.T) {
 	w, _ := filesWorld(t)
 	to := t.TempDir()
 	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cuttingHost{world: w, cuts: 1}), silentFiles{})
-	require.Equal(t, fault.Failed, fault.ClassOf(err), "what came with the first try did not come as it was")
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "a file of the first try differs")
 	require.ErrorContains(t, err, "1 file was not restored correctly")
 	require.Equal(t, "alice/one", r.Result.Problems[0].Path)
 	require.EqualValues(t, 5, r.Result.New, "of both tries")

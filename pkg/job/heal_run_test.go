@@ -117,7 +117,7 @@ func TestPartialHeal(t *testing.T) {
 	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
-	require.Contains(t, r.Things[0].Read, "was not read: ", "nothing can be mounted here")
+	require.Contains(t, r.Things[0].Read, "was not read: ", "mounts are not possible")
 	became := map[string]string{}
 	for _, thing := range r.Things {
 		became[thing.Shown] = thing.Outcome
@@ -169,13 +169,13 @@ func TestFalseErrorList(t *testing.T) {
 		lie  func(d map[string]any)
 		want string
 	}{
-		"a name of two lines": {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
-		"as shown":            {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
-		"another dataset":     {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a"},
-		"no dataset":          {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
-		"no snapshot":         {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
-		"a long name":         {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
-		"a count":             {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
+		"name with a newline":                {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
+		"shown text with control characters": {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
+		"another dataset":                    {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a"},
+		"invalid dataset":                    {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
+		"invalid snapshot":                   {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
+		"a long name":                        {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
+		"invalid count":                      {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
 		"a long list": {func(d map[string]any) {
 			for range zfs.MaxDamage {
 				d["things"] = append(d["things"].([]any), firstObject(d))
@@ -251,9 +251,9 @@ func TestIncrementalHeal(t *testing.T) {
 		suffices, reads bool
 		want            []string // incremental sources of the streams
 	}{
-		"it suffices":             {true, true, []string{"1"}},
-		"the file does not read":  {false, false, []string{"1", ""}},
-		"the scrub finds it anew": {false, true, []string{"1", ""}},
+		"incremental stream suffices": {true, true, []string{"1"}},
+		"file still unreadable":       {false, false, []string{"1", ""}},
+		"scrub still finds damage":    {false, true, []string{"1", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -294,8 +294,8 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 		bases     []string // incremental sources of the streams
 		scrubs    int
 	}{
-		"the scrub is cancelled":     {false, "what they healed", "", []string{"1", ""}, 2},
-		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
+		"the scrub is cancelled": {false, "what they healed", "", []string{"1", ""}, 2},
+		"the copy is modified":   {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -321,12 +321,12 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 			}
 			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.ErrorContains(t, err, tt.want)
-			require.Equal(t, tt.scrubs, scrubs, "one for what was mended")
+			require.Equal(t, tt.scrubs, scrubs, "one for the healed object")
 			require.Equal(t, tt.bases, bases)
 			require.NotEqual(t, Healed, r.Things[0].Outcome)
 			require.Contains(t, r.Datasets[0].Why, tt.why)
 			require.Contains(t, r.Things[0].Why, tt.why)
-			require.Equal(t, tt.live, r.Things[1].Outcome == Healed, "as the first scrub proved")
+			require.Equal(t, tt.live, r.Things[1].Outcome == Healed, "as the first scrub showed")
 			require.Equal(t, tt.live, r.Scrubbed)
 		})
 	}
@@ -369,7 +369,7 @@ func TestLeftoversWithUnreachableCopy(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "no route to host")
 		require.Len(t, w.host.Versions("src/a"), 3)
-		require.Len(t, w.host.Versions("src/b"), 2, "one that fails is in no other's way")
+		require.Len(t, w.host.Versions("src/b"), 2, "one failure does not stop the others")
 	}
 }
 
@@ -424,7 +424,7 @@ func TestHealReadsAreBounded(t *testing.T) {
 	}
 	large("huge", maxReadBytes+1)
 	h, d := sick(file("0", "/d/f"), file("2", "/d/f"), file("1", "/d/f"), file("", "/huge"))
-	require.True(t, h.reread(t.Context(), d), "what is not read shows nothing")
+	require.True(t, h.reread(t.Context(), d), "unread files show no error")
 	var read []string
 	for _, t := range h.report.Things {
 		read = append(read, t.Read)

@@ -91,8 +91,8 @@ func TestRestoreOverDatasetInUse(t *testing.T) {
 	require.NoError(t, err)
 	d := r.Plan.Datasets[0]
 	require.Equal(t, []string{"dst/a"}, d.Restore.Unmount)
-	require.True(t, d.Steps[0].Receive.Rollback, "what was written until it was unmounted goes, too")
-	require.Empty(t, d.Restore.Revert, "it was there before: its properties are its own")
+	require.True(t, d.Steps[0].Receive.Rollback, "data written until the unmount is also lost")
+	require.Empty(t, d.Restore.Revert, "an existing dataset keeps its properties")
 	require.Equal(t, "no", w.host.Get("dst/a", "mounted"))
 	require.Empty(t, w.host.Get("dst/a", zfs.RestoreProperty))
 
@@ -222,10 +222,10 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 		change func(*world)
 		says   string
 	}{
-		"hold of another":  {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
-		"tag of no job":    {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
-		"clone":            {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
-		"clone of another": {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
+		"hold of another":   {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
+		"tag without a job": {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
+		"clone":             {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
+		"clone of another":  {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
 	} {
 		w := rollbackWorld(t)
 		at.change(w)
@@ -319,7 +319,7 @@ func TestRollbackTree(t *testing.T) {
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
 		require.Equal(t, []string{"@x"}, w.versionsOf("dst/"+d))
 	}
-	require.Len(t, r.Results, 1, "only what is missing is sent")
+	require.Len(t, r.Results, 1, "only missing snapshots are sent")
 }
 
 // TestRollbackKeepsUnlistedSnapshot expects that a target snapshot taken after the plan is not
@@ -328,8 +328,8 @@ func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 	t.Parallel()
 	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
 	for name, change := range map[string]func(*world){
-		"onto what is mounted": func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
-		"behind what is lost":  func(w *world) { take(w, "dst/a@lost") },
+		"mounted target":        func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
+		"newer target snapshot": func(w *world) { take(w, "dst/a@lost") },
 	} {
 		for _, restore := range []bool{false, true} {
 			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -420,7 +420,7 @@ func TestRestoreAsOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "y", r.Plan.Datasets[0].Arrive.Name)
 	_, err = run(timelessHost{w, "src/a@x", ""}, then)
-	require.ErrorContains(t, err, "src/a has no snapshot taken", "what is gone is not the newest")
+	require.ErrorContains(t, err, "src/a has no snapshot taken", "a deleted snapshot is not the most recent")
 }
 
 // TestRestoreSkipsHealSnapshots expects that a heal snapshot is never restored.

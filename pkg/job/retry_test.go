@@ -39,10 +39,10 @@ func TestLoop(t *testing.T) {
 		says  string
 		log   []string
 	}{
-		{"done at once", nil, 0, "", nil},
-		{"cut once", []error{cut}, 0, "", []string{"try 1 of 2"}},
-		{"cut for good", []error{cut, cut, cut}, fault.Interrupted, "pool/a: in the middle", []string{"try 1 of 2", "try 2 of 2"}},
-		{"an error that no try cures", []error{cut, never}, fault.Failed, "pool/a: no space", []string{"try 1 of 2"}},
+		{"succeeds immediately", nil, 0, "", nil},
+		{"lost once", []error{cut}, 0, "", []string{"try 1 of 2"}},
+		{"lost permanently", []error{cut, cut, cut}, fault.Interrupted, "pool/a: in the middle", []string{"try 1 of 2", "try 2 of 2"}},
+		{"incurable error", []error{cut, never}, fault.Failed, "pool/a: no space", []string{"try 1 of 2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ func TestDependentsShareOutcome(t *testing.T) {
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	require.True(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.BadProperty}}}))
-	require.False(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
+	require.False(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot counts like other datasets")
 	require.False(t, concernsRequest(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: plan.Conflicts{{ID: plan.NameTaken}}}))
 }
 
@@ -61,5 +61,5 @@ func TestPartial(t *testing.T) {
 		{Name: "a"},
 		{Name: "b", Properties: map[string]zfs.Property{"receive_resume_token": {Value: "1-no-token"}}},
 	}}
-	require.Empty(t, Partial(l), "a token that is none needs nothing")
+	require.Empty(t, Partial(l), "an invalid token needs no snapshot")
 }

@@ -51,7 +51,7 @@ func TestBatchEstimatesDatasetsSeparately(t *testing.T) {
 
 	w.before = failOn("estimate", errors.New("the host is gone"))
 	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
-	require.Error(t, err, "a source that cannot be asked")
+	require.Error(t, err, "an unreachable source")
 }
 
 // TestBatchRetriesFinalSurvey expects that if the connection is lost after all data
@@ -72,7 +72,7 @@ func TestBatchRetriesFinalSurvey(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		if lost > 0 {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
-			require.Equal(t, "dst/a", res.Target.Root, "what was seen before is all that is known")
+			require.Equal(t, "dst/a", res.Target.Root, "only the earlier listing is known")
 			continue
 		}
 		require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestAdvanced(t *testing.T) {
 	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
 	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
 	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
-	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
+	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is stored")
 	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
 	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
 }

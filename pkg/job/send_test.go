@@ -19,7 +19,7 @@ import (
 func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
-	t.Run("a dataset behind one that arrived", func(t *testing.T) {
+	t.Run("dataset after one that arrived", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.before = failOn("receive dst/a/b", forbidden)
@@ -38,7 +38,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.changes)
 	})
-	t.Run("all datasets, those included that wait for another", func(t *testing.T) {
+	t.Run("all datasets, including dependents", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -47,7 +47,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.Empty(t, w.changes)
 	})
-	t.Run("beside one that was interrupted", func(t *testing.T) {
+	t.Run("next to an interrupted dataset", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -56,7 +56,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	})
-	t.Run("a hold on what arrived", func(t *testing.T) {
+	t.Run("hold on a received snapshot", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.before = failOn("hold", forbidden)
@@ -65,7 +65,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a stream behind what was discarded for it", func(t *testing.T) {
+	t.Run("stream after a discarded receive", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -76,7 +76,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.Equal(t, []string{"discard dst/a"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a hold on the target behind that on the source", func(t *testing.T) {
+	t.Run("target hold after the source hold", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -85,7 +85,7 @@ func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
+	t.Run("plan after the new snapshot", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.before = func(op string) error {

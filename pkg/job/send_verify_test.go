@@ -28,9 +28,9 @@ func TestAppeared(t *testing.T) {
 	for _, tt := range []struct{ why, before, planned, after, want string }{
 		{"as planned", "", "vault/a vault/a/b", "vault/a vault/a/b", ""},
 		{"parents", "vault/a", "vault/a/b/c/d", "vault/a vault/a/b vault/a/b/c vault/a/b/c/d", ""},
-		{"there before", "vault/a vault/a/old", "vault/a", "vault/a vault/a/old", ""},
+		{"existing", "vault/a vault/a/old", "vault/a", "vault/a vault/a/old", ""},
 		{"a child", "vault/a", "vault/a", "vault/a vault/a/evil", "vault/a/evil"},
-		{"below a new one", "", "vault/a vault/a/b", "vault/a vault/a/b vault/a/b/x vault/a/b0", "vault/a/b/x vault/a/b0"},
+		{"below a new dataset", "", "vault/a vault/a/b", "vault/a vault/a/b vault/a/b/x vault/a/b0", "vault/a/b/x vault/a/b0"},
 	} {
 		p := &plan.Plan{}
 		for _, n := range strings.Fields(tt.planned) {

@@ -66,19 +66,19 @@ func TestResume(t *testing.T) {
 		{"one of the newest two", "incremental", func(r *Request) { r.Newest = 2 }, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
 		{"incremental", "incremental", nil, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"incremental, then the rest", "incremental", nil, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
-		{"the base is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
+		{"the incremental source is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"raw", "raw", nil, "@one,ONE @b,2", "", []string{halfReceived, encrypted}, "resume @one, @one>@b", ""},
 		{"raw incremental", "raw-incremental", nil, "@one,ONE @two,TWO", "@one,ONE", []string{encrypted}, "resume @two", ""},
 
-		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "requested by {{no-resume}}"},
-		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one no longer"},
+		{"resume not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "requested by {{no-resume}}"},
+		{"its snapshot was destroyed", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one no longer"},
 		{"its snapshot has another name", "full", nil, "@uno,ONE", "", []string{halfReceived}, "full @uno", "is now tank/a@uno"},
-		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "its incremental source"},
-		{"newer than asked for", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than the requested @one"},
+		{"its incremental source was destroyed", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "its incremental source"},
+		{"newer than requested", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than the requested @one"},
 		{"the target was rolled back", "incremental", nil, "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one>@two", "the target has changed since"},
 		{"the target lost its changes with --rollback", "incremental", func(r *Request) { r.Rollback = true }, "@one,ONE @two,TWO", "@one,ONE", []string{"written=512"}, "-F @one>@two", "the target has changed since"},
 		{"not raw", "decrypted", nil, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "not raw"},
-		{"raw, but decrypted is asked for", "raw", func(r *Request) { r.Decrypt = true }, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "was raw"},
+		{"raw, decryption requested", "raw", func(r *Request) { r.Decrypt = true }, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "was raw"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -374,16 +374,16 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ token, discard string }{
-		"of another dataset":          {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
-		"GUID of another dataset":     {zfstest.Token("tank/a@one", 77, 0), "no longer exists on the source"},
-		"base of another dataset":     {zfstest.Token("tank/a@one", 1, 77), "its incremental source (GUID 77) no longer"},
-		"name with a path":            {zfstest.Token("tank/b/../a@one", 1, 0), "does not name a snapshot"},
-		"name that steers a terminal": {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "does not name a snapshot"},
-		"raw, of a plain dataset":     {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, but tank/a is not encrypted"},
-		"partial":                     {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
-		"redacted":                    {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
-		"bytes that overflow":         {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "more than"},
-		"bytes that become negative":  {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "more than"},
+		"of another dataset":                    {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
+		"GUID of another dataset":               {zfstest.Token("tank/a@one", 77, 0), "no longer exists on the source"},
+		"incremental source of another dataset": {zfstest.Token("tank/a@one", 1, 77), "its incremental source (GUID 77) no longer"},
+		"name with a path":                      {zfstest.Token("tank/b/../a@one", 1, 0), "does not name a snapshot"},
+		"name that controls the terminal":       {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "does not name a snapshot"},
+		"raw, of a plain dataset":               {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, but tank/a is not encrypted"},
+		"partial":                               {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
+		"redacted":                              {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
+		"bytes that overflow":                   {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "more than"},
+		"bytes that become negative":            {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

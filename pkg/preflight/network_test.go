@@ -22,10 +22,10 @@ func TestNetworkPath(t *testing.T) {
 		severity        finding.Severity
 		summary, remedy string
 	}{
-		{"not looked for", transport.PathSearch{}, "", "", ""},
+		{"no search", transport.PathSearch{}, "", "", ""},
 		{"the first", transport.PathSearch{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
 		{"the other direction", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, because the other direction failed", "open ports for the other host and name them: {{port-range LOW-HIGH}}\nor skip the search: {{dial target}}"},
-		{"the other direction, as an address leads nowhere", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that the other host can reach: {{data-address ADDRESS}}\nor skip the search: {{dial target}}"},
+		{"the other direction, unreachable address", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that the other host can reach: {{data-address ADDRESS}}\nor skip the search: {{dial target}}"},
 		{"ssh", transport.PathSearch{Path: "through ssh", Rejected: shut, OverSSH: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
 		{"none", transport.PathSearch{Path: "from alpha to beta", Rejected: shut, NoPath: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
@@ -68,7 +68,7 @@ func TestMTU(t *testing.T) {
 	require.Contains(t, judged(jumbo)[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
 	back := tunnel
 	back.Back = true
-	require.Empty(t, judged(back), "one direction tells")
+	require.Empty(t, judged(back), "one direction suffices")
 	require.Empty(t, judged(Measured{Link: Link{PathMTU: 1500}}))
 }
 
@@ -133,7 +133,7 @@ func TestLink(t *testing.T) {
 		{"window, not tried", window, nil, "limited by the receiver's window", "on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
 		{"window, and the other is next", window, []Link{tried(window, 4, 200*mb)}, "limited by the receiver's window",
 			"{{streams 4}} (measured: 191 MiB/s); or for the same rate or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216', and on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 16777216'"},
-		{"window that was asked for", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
+		{"requested window", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
 			"{{streams 4}} (measured: 19 MiB/s); or for the same rate, omit {{window}}, which fixes both buffers"},
 		{"send buffer", buffer, []Link{tried(buffer, 4, 40*mb)}, "limited by the sender's buffer",
 			"{{streams 4}} (measured: 38 MiB/s); or for the same rate or more, on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},

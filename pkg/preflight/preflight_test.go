@@ -86,13 +86,13 @@ func TestFindings(t *testing.T) {
 			[]string{"warn pool-health@beta"}, "degraded"},
 		{"full", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "91") },
 			[]string{"warn pool-full@beta"}, "91 % full"},
-		{"as full as may be", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
+		{"as full as allowed", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
 
-		{"no room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
+		{"no space", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
 			[]string{"fail space@beta"}, "vault has 10 GiB available, but the transfer needs about 11 GiB"},
-		{"just enough room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
+		{"just enough space", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
 		{"size unknown", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 0 }, nil, ""},
-		{"room unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
+		{"available space unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
 		{"all steps count", func(in *Input) {
 			in.Plan.Datasets[0].Steps = []plan.Step{step(6<<30, raw), step(6<<30, raw)}
 		}, []string{"fail space@beta"}, "12 GiB"},
@@ -100,19 +100,19 @@ func TestFindings(t *testing.T) {
 			in.Plan.Datasets[0].Steps[0].Bytes = 6 << 30
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: in.Plan.Datasets[0].Steps})
 		}, []string{"fail space@beta"}, "12 GiB"},
-		{"unpacked on the way", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
+		{"decompressed in transit", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
 			[]string{"warn space@beta"}, "as much space as its stream"},
-		{"a rollback may make room", func(in *Input) {
+		{"a rollback may free space", func(in *Input) {
 			in.Plan.Datasets[0].Steps[0].Bytes, in.Plan.Datasets[0].Loses = 11<<30, []string{"vault/a@x"}
 		}, []string{"warn space@beta"}, ""},
-		{"a quota above", func(in *Input) {
+		{"a quota of the parent", func(in *Input) {
 			in.TargetListing.Ancestors = append(in.TargetListing.Ancestors, filesystem("vault/q", "available", "1000000"))
 			in.Plan.Datasets[0].Target = "vault/q/a"
 		}, []string{"fail space@beta"}, "vault/q has 977 KiB available"},
-		{"a quota of one's own", func(in *Input) {
+		{"a quota of the dataset", func(in *Input) {
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
 		}, []string{"fail space@beta"}, "vault/a has 1000 B available"},
-		{"one that lacks room says it all", func(in *Input) {
+		{"one finding for a full pool", func(in *Input) {
 			in.TargetListing.Ancestors[0] = filesystem("vault", "available", "2000")
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
 		}, []string{"fail space@beta"}, "vault has"},
@@ -183,7 +183,7 @@ func TestAllow(t *testing.T) {
 		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
 		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive", "send"},
 		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append", "send"},
-		{"a raw range where it is not taken", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},
+		{"a raw range without support", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},
 		{"raw and plain", func(in *Input) {
 			encrypted(in)
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: []plan.Step{step(1, zfs.StreamFlags{})}})
@@ -349,7 +349,7 @@ func checkedInput(t *testing.T, n int) func() {
 // TestManyDatasets expects that neither the planner nor the checks search all datasets for each
 // one.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it measures processor time
-	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": checkedInput} {
+	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "checked": checkedInput} {
 		t.Run(name, func(t *testing.T) {
 			testenv.Linear(t, 1000, func(n int) func() { return prepare(t, n) })
 		})

@@ -29,10 +29,10 @@ func TestTransferHosts(t *testing.T) {
 		change       func(source, target *sysinfo.System)
 		send, device []string
 	}{
-		{"all is well", func(_, _ *sysinfo.System) {}, nil, nil},
+		{"no problems", func(_, _ *sysinfo.System) {}, nil, nil},
 		{"an old ZFS without vector registers", func(_, b *sysinfo.System) { b.ZFS, b.Userland, b.Kernel = "0.8.1", "0.8.1", "5.4.0" },
 			[]string{"fail fpu@beta"}, nil},
-		{"no ZFS where a device is copied", func(a, _ *sysinfo.System) { a.ZFS, a.Tools.Paths = "", map[string]string{"zfs": "/sbin/zfs"} },
+		{"device copy without ZFS", func(a, _ *sysinfo.System) { a.ZFS, a.Tools.Paths = "", map[string]string{"zfs": "/sbin/zfs"} },
 			[]string{"fail zfs-module@alpha"}, nil},
 		{"half duplex", func(a, _ *sysinfo.System) { a.Links = []sysinfo.Link{{Name: "eth0", Duplex: "half"}} },
 			[]string{"warn nic@alpha"}, []string{"warn nic@alpha"}},
@@ -89,7 +89,7 @@ func TestWindow(t *testing.T) {
 	}
 	in := soundInput()
 	in.RTT, in.Streams = time.Second, 1
-	require.Empty(t, window(&in), "hosts that do not tell")
+	require.Empty(t, window(&in), "hosts that do not report it")
 }
 
 func TestHolds(t *testing.T) {
@@ -108,13 +108,13 @@ func TestHolds(t *testing.T) {
 		want  string
 		also  string // in summary and remedy
 	}{
-		{"not asked", nil, "", ""},
-		{"the base", map[string][]string{"tank/a@c": {"zxfer:home:vault"}}, "", ""},
-		{"newer than the base", map[string][]string{"tank/a@d": {"zxfer:home:vault"}}, "", ""},
-		{"a user's own", map[string][]string{"tank/a@a": {"keep", "zrepl_x"}}, "", ""},
-		{"left behind", map[string][]string{"tank/a@a": {"zxfer:home:vault"}, "tank/a@c": {"zxfer:home:vault"}},
+		{"not queried", nil, "", ""},
+		{"the incremental source", map[string][]string{"tank/a@c": {"zxfer:home:vault"}}, "", ""},
+		{"newer than the incremental source", map[string][]string{"tank/a@d": {"zxfer:home:vault"}}, "", ""},
+		{"foreign hold", map[string][]string{"tank/a@a": {"keep", "zrepl_x"}}, "", ""},
+		{"left over", map[string][]string{"tank/a@a": {"zxfer:home:vault"}, "tank/a@c": {"zxfer:home:vault"}},
 			"holds of jobs keep snapshots that this target does not need: tank/a@a", "zfs release zxfer:home:vault tank/a@a"},
-		{"another target's, perhaps", map[string][]string{"tank/a@b": {"zxfer:home:other"}, "tank/a@c": {"zxfer:home:vault"}},
+		{"possibly of another target", map[string][]string{"tank/a@b": {"zxfer:home:other"}, "tank/a@c": {"zxfer:home:vault"}},
 			"tank/a@b; another target may", "zfs release zxfer:home:other tank/a@b"},
 	}
 	for _, tt := range tests {

@@ -154,7 +154,7 @@ func TestForgedSnapshotsDoNotSpeedUpPruning(t *testing.T) {
 		kept += v.requireGood(good, newest, now, pace)
 	}
 	require.Greater(t, fakes, 10*rounds)
-	require.Greater(t, kept, 4*rounds, "the test means something")
+	require.Greater(t, kept, 4*rounds, "the flood is large enough")
 }
 
 // requireGood checks that the vault has all honest snapshots that it would have with a new one
@@ -311,7 +311,7 @@ func TestTemporaryClockError(t *testing.T) {
 	v.receive(now.AddDate(4, 0, 0), true) // taken by the job with a wrong clock
 	v.prune(now.AddDate(4, 0, 1))
 	v.receiveHonest(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
-	require.Zero(t, v.history.CountUntrusted(), "the right dates behind it are believed")
+	require.Zero(t, v.history.CountUntrusted(), "the correct dates after it are trusted")
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
@@ -339,7 +339,7 @@ func TestFloodDoesNotExhaustLast(t *testing.T) {
 		}
 	}
 	require.Empty(t, v.names(func(n string) bool { return v.good[n] }))
-	require.Len(t, v.d.Versions, 30, "the pace is another")
+	require.Len(t, v.d.Versions, 30, "the pace has changed")
 }
 
 // TestConcurrentSnapshotsOfTwoTools expects that both dates are trusted if another tool takes a

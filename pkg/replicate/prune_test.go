@@ -21,7 +21,7 @@ func TestPruningCounts(t *testing.T) {
 	p := d.Prunings[0]
 	require.Equal(t, []string{"tank@1", "tank@3"}, p.Remove)
 	require.Equal(t, 4, p.Kept, "tank@2 and @4, tank/a@5 and @6")
-	require.Equal(t, 2, p.Protected, "the bases tank@2 and tank/a@5")
+	require.Equal(t, 2, p.Protected, "the incremental sources tank@2 and tank/a@5")
 	require.Empty(t, p.Held)
 	require.Empty(t, p.Untrusted)
 	require.Equal(t, "retention", p.Rule())
@@ -74,13 +74,13 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 		change func(*RunState)
 		looks  bool
 	}{
-		"nothing":           {func(*RunState) {}, false},
-		"a bookmark":        {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
-		"another snapshot":  {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
-		"one snapshot less": {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
-		"another base":      {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
-		"another grid":      {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
-		"doubted dates": {func(v *RunState) {
+		"nothing":                    {func(*RunState) {}, false},
+		"a bookmark":                 {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
+		"another snapshot":           {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
+		"one snapshot less":          {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
+		"another policy":             {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"untrusted dates": {func(v *RunState) {
 			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: untrusted}
 		}, true},
 		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 5} }, false},

@@ -50,7 +50,7 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 		_, err := Nagios(&b, s)
 		require.NoError(t, err)
 		require.NotContains(t, b.String(), "\x1b")
-		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text began")
+		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text started")
 	}
 }
 

@@ -124,7 +124,7 @@ func TestTerminal(t *testing.T) {
 
 			text.Finished(1, &job.StepResult{Bytes: 1, Wire: "tls"})
 			require.NoError(t, text.Done(nil, nil, nil))
-			require.NotContains(t, term.text(), "tank/home/ann", "live lines are gone in the end")
+			require.NotContains(t, term.text(), "tank/home/ann", "no live lines remain at the end")
 			require.Contains(t, strings.Join(term.rows, ""), "done, 1 B in 0.0 s, wire tls")
 		})
 	}

@@ -129,9 +129,9 @@ func TestNagiosLevels(t *testing.T) {
 	require.Equal(t, LevelCritical, levelOf(&never), "it missed a second run")
 	slow := all[3]
 	slow.Lag = slow.LagCritical
-	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
+	require.Equal(t, LevelWarning, levelOf(slow), "late, but not by a second run")
 	slow.Lag = 0
-	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "nobody can tell by how much")
+	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "the delay is unknown")
 }
 
 // perfDatum matches the performance data that zxfer prints, in the format of the convention.

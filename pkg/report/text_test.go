@@ -186,7 +186,7 @@ func TestTextOneLinePerMinute(t *testing.T) {
 		done := text.Activity("listing tank")
 		require.Equal(t, "listing tank, 1 min 0 s\nlisting tank, 2 min 0 s\n", wait(130, func(int) { text.Tick() }))
 		done()
-		require.Empty(t, wait(130, func(int) { text.Tick() }), "nothing is going on")
+		require.Empty(t, wait(130, func(int) { text.Tick() }), "no activity")
 		errs.Reset()
 		text.Started(1, planned().Plan.Datasets[0], 0)
 		started := "tank/home@a -> vault/home: full @a, about 3.0 GiB\n"

@@ -103,14 +103,14 @@ func TestInstalledSameReleaseIsUsed(t *testing.T) {
 		said, release string
 		used          bool
 	}{
-		"the same release":       {"0123 0.9.0/2", "0.9.0/2", true},
-		"another release":        {"0123 0.8.0/2", "0.9.0/2", false},
-		"another protocol":       {"0123 0.9.0/3", "0.9.0/2", false},
-		"of none":                {"0123 devel/2", "", false},
-		"nothing":                {"0123 ", "", false},
-		"a program of that name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
-		"a pattern":              {"0123 *", "0.9.0/2", false},
-		"an earlier zxfer's way": {"0123", "0.9.0/2", false},
+		"the same release":             {"0123 0.9.0/2", "0.9.0/2", true},
+		"another release":              {"0123 0.8.0/2", "0.9.0/2", false},
+		"another protocol":             {"0123 0.9.0/3", "0.9.0/2", false},
+		"no release":                   {"0123 devel/2", "", false},
+		"no output":                    {"0123 ", "", false},
+		"another program of this name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
+		"a pattern":                    {"0123 *", "0.9.0/2", false},
+		"format of an earlier zxfer":   {"0123", "0.9.0/2", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,11 +146,11 @@ func TestForcedCommandStartsAgent(t *testing.T) {
 func TestLoginShellMayPrint(t *testing.T) {
 	t.Parallel()
 	for name, profile := range map[string]string{
-		"lines":            "echo Welcome to beta; echo; echo 'You have mail.'",
-		"an open line":     `printf '\033]0;beta\007'`,
-		"on stderr":        "echo 'stdin: is not a tty' >&2",
-		"60 KB":            "head -c 60000 /dev/zero | tr '\\0' 'x'",
-		"a word like ours": "echo zxfer-agent; echo zxfer-needle",
+		"lines":                  "echo Welcome to beta; echo; echo 'You have mail.'",
+		"an unterminated line":   `printf '\033]0;beta\007'`,
+		"on stderr":              "echo 'stdin: is not a tty' >&2",
+		"60 KB":                  "head -c 60000 /dev/zero | tr '\\0' 'x'",
+		"a word like the marker": "echo zxfer-agent; echo zxfer-needle",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,19 +170,19 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no bootstrap": {func(o *other) { o.Bootstrap = false },
 			"zxfer is missing there, or is another build, and {{no-bootstrap}} forbids copying this one", "omit {{no-bootstrap}} to"},
-		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
+		"no bootstrap, another build installed": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
 			"is another build", "install the same zxfer there"},
-		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
+		"another architecture": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
 			"beta: its machine is riscv64, this zxfer is for ", "GOARCH="},
 		"another system": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo x86_64 || echo FreeBSD`) },
 			"beta: its system is FreeBSD, this zxfer is for Linux", "Linux only"},
-		"no directory takes it": {func(o *other) {
+		"no writable directory": {func(o *other) {
 			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
 			_ = os.Remove(o.tmp)
 			_ = os.WriteFile(o.tmp, nil, 0o600)
 		},
 			"no directory takes zxfer", "install the same zxfer"},
-		"a link in the place of the last one": {func(o *other) {
+		"a link instead of the last directory": {func(o *other) {
 			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
 			_ = os.Symlink(o.home, o.spare())
 		}, "is not used: it is a link, or others may write it", "install the same zxfer"},
@@ -198,7 +198,7 @@ func TestRefusals(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			require.Contains(t, fault.HintOf(err), c.hint)
-			require.Empty(t, o.cache(), "nothing is left behind")
+			require.Empty(t, o.cache(), "nothing is left")
 		})
 	}
 }
@@ -296,23 +296,23 @@ func TestErrorsQuoteRemoteShell(t *testing.T) {
 		hint    string
 		class   fault.Class
 	}{
-		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
-		"unreadable":  {"ssh 'x", `cannot parse remote shell "ssh 'x"`, "ssh -p 2222", fault.Usage},
-		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "test the connection: " + ssh, fault.Failed},
-		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: exit status 255", "test the connection", fault.Failed},
-		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh: exit status 255: no", "", fault.Failed},
-		"no sh there": {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh: exit status 127: sh: not found", "", fault.Failed},
-		"no login":    {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
-		"ends well":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
-		"killed":      {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
-		"chatters":    {"yes", "beta: no agent answered in the first 65536 bytes of its output", "", fault.Failed},
-		"one line":    {"cat /dev/zero", "beta: ", "", fault.Failed},
+		"missing":        {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
+		"unreadable":     {"ssh 'x", `cannot parse remote shell "ssh 'x"`, "ssh -p 2222", fault.Usage},
+		"ssh":            {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "test the connection: " + ssh, fault.Failed},
+		"silent ssh":     {ssh + " -c 'exit 255'", "beta: ssh: exit status 255", "test the connection", fault.Failed},
+		"not ssh":        {"sh -c 'echo no >&2; exit 255'", "beta: sh: exit status 255: no", "", fault.Failed},
+		"no remote sh":   {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh: exit status 127: sh: not found", "", fault.Failed},
+		"no login":       {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
+		"exits with 0":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
+		"killed":         {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
+		"endless output": {"yes", "beta: no agent answered in the first 65536 bytes of its output", "", fault.Failed},
+		"one line":       {"cat /dev/zero", "beta: ", "", fault.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var logged []string
 			_, err := Agent(t.Context(), Options{Host: "beta", Command: c.command, Log: func(s string) { logged = append(logged, s) }})
-			if name != "chatters" {
+			if name != "endless output" {
 				require.Empty(t, logged, "a message is shown once")
 			}
 			require.ErrorContains(t, err, c.want)
@@ -328,7 +328,7 @@ func TestSilentHostTimesOut(t *testing.T) {
 		patience time.Duration
 		want     string
 	}{
-		"patience":  {200 * time.Millisecond, "beta: no agent answered within 200ms"},
+		"timeout":   {200 * time.Millisecond, "beta: no agent answered within 200ms"},
 		"cancelled": {0, "beta: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func foreignFor(t *testing.T, o *other) []byte {
 func TestMatchingBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(o *other, text []byte) error{
-		"beside this one": func(o *other, text []byte) error {
+		"next to this one": func(o *other, text []byte) error {
 			return os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600)
 		},
 		"in the package's directory": func(o *other, text []byte) error {
@@ -120,7 +120,7 @@ func TestMatchingBinaryIsCopied(t *testing.T) {
 			}
 			o.Bootstrap = false // already copied
 			c, err := connect(t.Context(), o.Options, "--relay=127.0.0.1:1")
-			require.NoError(t, err, "a relay finds it, too")
+			require.NoError(t, err, "a relay also finds it")
 			require.NoError(t, c.Close())
 		})
 	}
@@ -151,8 +151,8 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 		prepare func(t *testing.T, o *other, text []byte)
 		want    string
 	}{
-		"there is none": {none, "its machine is i686, this zxfer is for "},
-		"no program": {func(t *testing.T, o *other, _ []byte) {
+		"missing": {none, "its machine is i686, this zxfer is for "},
+		"not a program": {func(t *testing.T, o *other, _ []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), []byte("#!/bin/sh"), 0o600))
 		}, "zxfer-linux-386 is not zxfer"},
 		"another program": {func(t *testing.T, o *other, _ []byte) {
@@ -162,11 +162,11 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
 		}, "zxfer-linux-386 is not zxfer"},
-		"for another machine": {func(t *testing.T, o *other, text []byte) {
+		"for another architecture": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-riscv64"), text, 0o600))
 			o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`)
 		}, "zxfer-linux-riscv64 is for linux/386"},
-		"others may write it": {func(t *testing.T, o *other, text []byte) {
+		"writable by others": {func(t *testing.T, o *other, text []byte) {
 			file := filepath.Join(o.binaryDirs[0], "zxfer-linux-386")
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			require.NoError(t, os.Chmod(file, 0o620))
@@ -181,7 +181,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 			o := newOther(t, "sh", "")
 			text := foreignFor(t, o)
 			o.Options.Bootstrap = true
-			if link := filepath.Join(o.bin, "uname"); name == "for another machine" {
+			if link := filepath.Join(o.bin, "uname"); name == "for another architecture" {
 				require.NoError(t, os.Remove(link))
 			}
 			c.prepare(t, o, text)
@@ -189,7 +189,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, fault.Refused, fault.ClassOf(err))
 			require.Empty(t, o.cache())
-			if name == "there is none" {
+			if name == "missing" {
 				hint := fault.HintOf(err)
 				require.ErrorContains(t, err, filepath.Join(o.binaryDirs[0], "zxfer-linux-386"))
 				require.Contains(t, hint, o.binaryDirs[1])

@@ -69,7 +69,7 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 			require.NoError(t, os.Truncate(file, 0))
 			require.NoError(t, os.Truncate(file, info.Size()))
 		},
-		"one bit of its text": func(t *testing.T, file string) {
+		"one flipped bit": func(t *testing.T, file string) {
 			f, err := os.OpenFile(file, os.O_RDWR, 0)
 			require.NoError(t, err)
 			defer f.Close()
@@ -79,12 +79,12 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 			_, err = f.WriteAt([]byte{b[0] ^ 1}, 1<<20)
 			require.NoError(t, err)
 		},
-		"not to be run": func(t *testing.T, file string) { require.NoError(t, os.Chmod(file, 0o600)) },
+		"not executable": func(t *testing.T, file string) { require.NoError(t, os.Chmod(file, 0o600)) },
 		"a directory": func(t *testing.T, file string) {
 			require.NoError(t, os.Remove(file))
 			require.NoError(t, os.Mkdir(file, 0o700))
 		},
-		"a file for a directory": func(t *testing.T, file string) {
+		"a file instead of a directory": func(t *testing.T, file string) {
 			require.NoError(t, os.RemoveAll(filepath.Dir(file)))
 			require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600))
 		},
@@ -162,26 +162,26 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 		away    bool // the cache cannot be repaired: zxfer is stored elsewhere
 	}{
 		"a program that says it is zxfer": {func(t *testing.T, o *other) {}, false},
-		"the program is a stranger's":     {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
-		"others may write the program":    {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
-		"the build is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
-		"the group may write the build":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
-		"the cache is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
-		"the group may write the cache":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
-		"others may write the cache": {func(t *testing.T, o *other) {
+		"program of another user":         {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
+		"program writable by others":      {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
+		"build of another user":           {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
+		"build writable by the group":     {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
+		"cache of another user":           {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
+		"cache writable by the group":     {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
+		"cache writable by others": {func(t *testing.T, o *other) {
 			require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), os.ModeSticky|0o777))
 		}, true},
-		"the program is a link": {func(t *testing.T, o *other) {
+		"program is a link": {func(t *testing.T, o *other) {
 			to := elsewhere(o)
 			require.NoError(t, os.Rename(o.cached(), to))
 			require.NoError(t, os.Symlink(to, o.cached()))
 		}, false},
-		"the build is a link": {func(t *testing.T, o *other) {
+		"build is a link": {func(t *testing.T, o *other) {
 			to, build := elsewhere(o), filepath.Dir(o.cached())
 			require.NoError(t, os.Rename(build, to))
 			require.NoError(t, os.Symlink(to, build))
 		}, false},
-		"the cache is a link": {func(t *testing.T, o *other) {
+		"cache is a link": {func(t *testing.T, o *other) {
 			to, cache := elsewhere(o), filepath.Join(o.cached(), "../..")
 			require.NoError(t, os.Rename(cache, to))
 			for _, old := range []string{"a", "b", "c", "d", "e", "f", "part.x"} { // no file of other users is deleted
@@ -189,7 +189,7 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 			}
 			require.NoError(t, os.Symlink(to, cache))
 		}, true},
-		"the cache is a link to nothing": {func(t *testing.T, o *other) {
+		"cache is a dangling link": {func(t *testing.T, o *other) {
 			cache := filepath.Join(o.cached(), "../..")
 			require.NoError(t, os.RemoveAll(cache))
 			require.NoError(t, os.Symlink(elsewhere(o), cache))
@@ -209,9 +209,9 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 				before = tree(t, other)
 			}
 			requireKept(t, o)
-			require.NoFileExists(t, trace, "it was run")
+			require.NoFileExists(t, trace, "the program ran")
 			if before != nil {
-				require.Equal(t, before, tree(t, other), "it was written through")
+				require.Equal(t, before, tree(t, other), "the other directory changed")
 			}
 			at := o.cached()
 			if c.away {
@@ -256,14 +256,14 @@ func TestHostWithoutHome(t *testing.T) {
 		prepare func(t *testing.T, o *other)
 		where   string // below the host's directory
 	}{
-		"HOME is not set":          {"unset HOME", nil, "tmp/zxfer-*"},
-		"HOME is empty":            {"HOME=", nil, "tmp/zxfer-*"},
-		"HOME is not absolute":     {"HOME=.", nil, "tmp/zxfer-*"},
-		"there is no such place":   {"HOME=/proc/nobody", nil, "tmp/zxfer-*"},
-		"it is a file":             {"HOME=$TEST_PID.home; : >$HOME", nil, "tmp/zxfer-*"},
-		"it cannot be written":     {"", readOnlyHome, "tmp/zxfer-*"},
-		"the user database has it": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
-		"another's HOME came along": {"", func(t *testing.T, o *other) {
+		"HOME is not set":             {"unset HOME", nil, "tmp/zxfer-*"},
+		"HOME is empty":               {"HOME=", nil, "tmp/zxfer-*"},
+		"HOME is not absolute":        {"HOME=.", nil, "tmp/zxfer-*"},
+		"HOME does not exist":         {"HOME=/proc/nobody", nil, "tmp/zxfer-*"},
+		"HOME is a file":              {"HOME=$TEST_PID.home; : >$HOME", nil, "tmp/zxfer-*"},
+		"HOME is read-only":           {"", readOnlyHome, "tmp/zxfer-*"},
+		"HOME from the user database": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
+		"HOME of another user": {"", func(t *testing.T, o *other) {
 			testenv.NeedsRoot(t, "to make files of another user")
 			cache := filepath.Join(o.home, ".cache", "zxfer")
 			require.NoError(t, os.MkdirAll(cache, 0o700))

@@ -39,7 +39,7 @@ func FuzzArrival(f *testing.F) {
 		case strings.Contains(err.Error(), "uname"):
 			require.Contains(t, string(b), needWord)
 		}
-		require.LessOrEqual(t, len(b)-in.Len(), maxBanner+2*4096, "reading ends at the bound")
+		require.LessOrEqual(t, len(b)-in.Len(), maxBanner+2*4096, "reading ends at the limit")
 	})
 }
 

@@ -68,7 +68,7 @@ func TestAgentEndsIfClientIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	requireGone(t, o.pid())
 	require.ErrorContains(t, c.Close(), "no message for 300ms: connection lost")
-	require.Contains(t, o.logged(), "beta: zxfer: no message", "what the other end says is logged")
+	require.Contains(t, o.logged(), "beta: zxfer: no message", "output of the remote host is logged")
 }
 
 func TestStoppedAgentIsKilled(t *testing.T) {
@@ -79,7 +79,7 @@ func TestStoppedAgentIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	pid := o.pid()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	require.NoError(t, c.shutdown(100*time.Millisecond), "that it was killed is no failure of its own")
+	require.NoError(t, c.shutdown(100*time.Millisecond), "a killed process is not a failure")
 	requireGone(t, pid)
 }
 
@@ -98,7 +98,7 @@ func TestTerminalInterruptDoesNotReachRemoteShell(t *testing.T) {
 	ignored := signals(t, string(status), "SigIgn")
 	require.NotZero(t, ignored&(1<<(syscall.SIGINT-1)))
 	require.NotZero(t, ignored&(1<<(syscall.SIGQUIT-1)))
-	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still obeys a request to end")
+	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still ends on request")
 
 	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGINT))
 	requireWorks(t, r)

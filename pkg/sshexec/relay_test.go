@@ -68,7 +68,7 @@ func TestRelayClosesDirectionsSeparately(t *testing.T) {
 		far  func(*net.TCPConn)
 		near func(*testing.T, *net.TCPConn)
 	}{
-		"near end first": {
+		"local end first": {
 			func(c *net.TCPConn) {
 				all, _ := io.ReadAll(c)
 				_, _ = c.Write(all)
@@ -80,7 +80,7 @@ func TestRelayClosesDirectionsSeparately(t *testing.T) {
 				require.True(t, bytes.Equal(data, got))
 			},
 		},
-		"far end first": { // like a sender that waits for its acknowledgement
+		"remote end first": { // like a sender that waits for its acknowledgement
 			func(c *net.TCPConn) {
 				_, _ = c.Write(data)
 				_ = c.CloseWrite()
@@ -97,7 +97,7 @@ func TestRelayClosesDirectionsSeparately(t *testing.T) {
 				require.NoError(t, c.CloseWrite())
 			},
 		},
-		"far end closes at once": {
+		"remote end closes immediately": {
 			func(*net.TCPConn) {},
 			func(t *testing.T, c *net.TCPConn) {
 				got, err := io.ReadAll(c)
@@ -154,7 +154,7 @@ func TestRelayEndsWithContext(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	requireGone(t, o.pid())
 	_, err = net.Dial("tcp", c.RemoteAddr().String())
-	require.Error(t, err, "the listener is gone")
+	require.Error(t, err, "the listener is closed")
 }
 
 func TestFailedRelayIsALostConnection(t *testing.T) {
@@ -168,15 +168,15 @@ func TestFailedRelayIsALostConnection(t *testing.T) {
 		address string
 		logged  string
 	}{
-		"nobody listens":  {func(*other) {}, address, "connection refused"},
+		"no listener":     {func(*other) {}, address, "connection refused"},
 		"not loopback":    {func(*other) {}, "192.0.2.1:80", "only loopback addresses are allowed"},
-		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer was deleted there, or replaced"},
+		"no remote zxfer": {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer was deleted there, or replaced"},
 		"no remote shell": {func(o *other) { o.Command = "/no/such/rsh" }, address, "cannot start the remote shell"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			if name == "no zxfer there" {
+			if name == "no remote zxfer" {
 				c.prepare(o)
 			} else {
 				o.install()
@@ -265,7 +265,7 @@ func TestChunks(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"nothing":   {"", "the relay ended: EOF"},
 		"no end":    {whole[:len(whole)-4], "the relay ended: EOF"},
-		"cut":       {whole[:100], "the relay ended: unexpected EOF"},
+		"truncated": {whole[:100], "the relay ended: unexpected EOF"},
 		"too large": {"\x7f\xff\xff\xff", "chunk of 2147483647 bytes"},
 	} {
 		require.ErrorContains(t, receiveChunks(io.Discard, strings.NewReader(c.in)), c.want, name)

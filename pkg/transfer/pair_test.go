@@ -53,7 +53,7 @@ func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
 	p, committed := sink.Stored()
 	require.False(t, committed, "a broken stream was committed")
 	require.Error(t, sink.Aborted(), "the sink was not aborted")
-	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink saw bytes that it had to be spared")
+	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink got bytes that were not authentic")
 }
 
 // onceStored calls f once the sink has stored bytes.

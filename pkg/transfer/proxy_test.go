@@ -78,7 +78,7 @@ func TestTamperingProxy(t *testing.T) {
 						}
 						requireNothing(t, sink, stream)
 						got, _ := sink.Stored()
-						require.Equal(t, string(stream[:len(got)]), string(got), "a byte was handed on that was not the sender's")
+						require.Equal(t, string(stream[:len(got)]), string(got), "a forged byte was passed on")
 						for _, err := range []error{o.sendErr, o.receiveErr} { // neither end waited for a timeout
 							require.NotErrorIs(t, err, transfer.ErrStall)
 							require.NotContains(t, err.Error(), "no data")
@@ -136,7 +136,7 @@ func TestInterruptedNetwork(t *testing.T) {
 				require.Error(t, o.sendErr)
 				requireNothing(t, sink, stream)
 				got, _ := sink.Stored()
-				require.NotEmpty(t, got, "what arrived before the cut is kept for a resume")
+				require.NotEmpty(t, got, "data received before the interruption is kept for a resume")
 				require.Equal(t, stream[:len(got)], got)
 			})
 		}

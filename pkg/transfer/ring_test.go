@@ -91,7 +91,7 @@ func TestRingGrowsOnDemand(t *testing.T) {
 			_, waiting = fill(t, r, &next)
 			time.Sleep(3 * stoppedAfter)
 		}
-		require.Equal(t, uint64(64), room(r), "no more than was asked for")
+		require.Equal(t, uint64(64), room(r), "no more than requested")
 		drain(t, r, 65, &next)
 		waiting.Wait()
 	})
@@ -129,7 +129,7 @@ func TestRingGrowsOnDemand(t *testing.T) {
 	inBubble("small", func(t *testing.T) {
 		r, next := newRing(4<<20, block, 0), uint64(0)
 		held, waiting := fill(t, r, &next)
-		require.Equal(t, uint64(4), held, "no more than was asked for")
+		require.Equal(t, uint64(4), held, "no more than requested")
 		drain(t, r, held+1, &next)
 		waiting.Wait()
 	})

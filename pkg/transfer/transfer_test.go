@@ -135,7 +135,7 @@ func TestFailuresReachOtherHost(t *testing.T) {
 				require.Contains(t, peer.Text, failure.Error())
 				requireNothing(t, sink, stream)
 				got, _ := sink.Stored()
-				require.Equal(t, len(stream)-tailSize, len(got), "what came before the failure is kept for a resume")
+				require.Equal(t, len(stream)-tailSize, len(got), "data received before the failure is kept for a resume")
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink full", mode, streams), func(t *testing.T) {
 				t.Parallel()

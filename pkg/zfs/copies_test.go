@@ -31,7 +31,7 @@ func TestRollbackNewer(t *testing.T) {
 	require.Equal(t, []string{"tank/a#b", "tank/a@b"}, names)
 	names, why = at("b", 2).Newer(d)
 	require.Empty(t, why)
-	require.Empty(t, names, "the bookmark of the snapshot itself stays")
+	require.Empty(t, names, "the bookmark of the snapshot itself is kept")
 	for _, r := range []Rollback{
 		at("a", 1), at("a", 1, newer[0]), at("a", 1, newer[1]), at("a", 1, Version{Kind: Snapshot, Name: "b", GUID: 3}, newer[1]),
 		at("a", 2, newer...), at("b", 1, newer...), at("c", 7),
@@ -92,16 +92,16 @@ func TestOrphanKeepReasons(t *testing.T) {
 		why    string
 	}{
 		"nothing": {func(*Dataset, *Listing, map[string]SnapshotRefs) {}, ""},
-		"cut short before": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"interrupted before": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "local"}
 		}, ""},
-		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"inherited mark": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "inherited from v"}
 		}, "the job holds none"},
 		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.GUID = 2 }, "another dataset"},
-		"something below": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
+		"descendant": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
 			l.Datasets = append(l.Datasets, &Dataset{Name: "v/a/b"})
 		}, "v/a/b is its descendant"},
 		"it is mounted": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {

@@ -147,11 +147,11 @@ func TestCorrectiveArgs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive", "-c", "tank/a@zxfer-heal-1"}, args)
 	for name, bend := range map[string]func(*ReceiveSpec){
-		"a snapshot of the user's": func(r *ReceiveSpec) { r.Arrival.Snapshots = []SnapshotID{{"daily", 7}} },
-		"none":                     func(r *ReceiveSpec) { r.Arrival.Snapshots = nil },
-		"rollback":                 func(r *ReceiveSpec) { r.Rollback = true },
-		"a property":               func(r *ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} },
-		"a clone":                  func(r *ReceiveSpec) { r.Origin = "tank/b@x" },
+		"foreign snapshot": func(r *ReceiveSpec) { r.Arrival.Snapshots = []SnapshotID{{"daily", 7}} },
+		"no snapshot":      func(r *ReceiveSpec) { r.Arrival.Snapshots = nil },
+		"rollback":         func(r *ReceiveSpec) { r.Rollback = true },
+		"a property":       func(r *ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} },
+		"a clone":          func(r *ReceiveSpec) { r.Origin = "tank/b@x" },
 	} {
 		bad := r
 		bend(&bad)

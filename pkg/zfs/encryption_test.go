@@ -19,7 +19,7 @@ func TestWrappedKey(t *testing.T) {
 		keys[name] = key
 	}
 	require.Equal(t, keys["raw-full.source"], keys["raw-incr.source"], "snapshots of a dataset have one key")
-	require.Equal(t, keys["raw-full.source"], keys["raw-full.target"], "and so has the copy")
+	require.Equal(t, keys["raw-full.source"], keys["raw-full.target"], "the copy has the same key")
 
 	_, err := WrappedKey(bytes.NewReader(sampled(t, "plain-full.source")))
 	require.Error(t, err, "no key")

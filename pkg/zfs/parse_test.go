@@ -44,7 +44,7 @@ func TestParseSurvey(t *testing.T) {
 	}
 
 	_, err = NewQuery([16]byte{1}, q.properties...).ParseSurvey(string(text))
-	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences are of another query")
+	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences belong to another query")
 	for _, wrong := range []struct{ text, says string }{
 		{"t\ttype\tsnapshot\t-\nt\tguid\t1\t-\n", "type of t"},
 		{"t\ttype\tvolume\t-\n", "guid of t"},

@@ -86,7 +86,7 @@ func TestStreamReader(t *testing.T) {
 			require.NotZero(t, guids[0], name)
 		default: // a range: a head, two streams, and an additional END
 			require.Len(t, guids, 6, name)
-			require.Equal(t, guids[3], guids[4], "%s: each goes on from the one before", name)
+			require.Equal(t, guids[3], guids[4], "%s: each continues the previous one", name)
 			require.Equal(t, []RecordType{RecordEnd, RecordEnd}, types[len(types)-2:], name)
 		}
 	}
@@ -112,7 +112,7 @@ func TestStreamReaderFails(t *testing.T) {
 		{"empty", nil, "before its END", io.ErrUnexpectedEOF},
 		{"half a record", b[:100], "record", io.ErrUnexpectedEOF},
 		{"no END", b[:len(b)-RecordSize], "before its END", io.ErrUnexpectedEOF},
-		{"cut in a payload", b[:len(b)/2], "", io.ErrUnexpectedEOF},
+		{"truncated payload", b[:len(b)/2], "", io.ErrUnexpectedEOF},
 		{"garbage", bytes.Repeat([]byte("garbage "), 100), "BEGIN", nil},
 		{"unknown type", edit(func(b []byte) { b[len(b)-RecordSize] = 99 }), "type 99", nil},
 		{"huge payload", huge, "claims", nil},

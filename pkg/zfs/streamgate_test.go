@@ -53,7 +53,7 @@ func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
 			n = int(min(int64(len(b)-done), free))
 			g.Passed(int64(n))
 		} else if err := g.Judge(b[done : done+n]); err != nil {
-			require.Error(t, g.Judge([]byte{0}), "a refusal is for good")
+			require.Error(t, g.Judge([]byte{0}), "a refusal is permanent")
 			return done, err
 		}
 		done += n
@@ -122,15 +122,15 @@ func TestGateRefuses(t *testing.T) {
 		plan   func(*ReceiveSpec)
 		want   string
 	}{
-		{"other base", incr, 0, word(48, 99), nil, "incremental source"},
-		{"increment where a full stream was planned", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "incremental source"},
-		{"full stream where an increment was planned", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "incremental source"},
+		{"other incremental source", incr, 0, word(48, 99), nil, "incremental source"},
+		{"incremental stream instead of a full one", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "incremental source"},
+		{"full stream instead of an incremental one", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "incremental source"},
 		{"not raw", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Raw = true }, "not raw"},
 		{"no rest", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Resumed = true }, "continue"},
 		{"filesystem", "vol-full", 0, nil, func(r *ReceiveSpec) { r.Arrival.Volume = false }, "type 3"},
 		{"no stream", full, 0, func(b []byte) { b[8]++ }, nil, "BEGIN"},
-		{"header of no known type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
-		{"package where one was planned", ranged, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "package"},
+		{"unknown header type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
+		{"package instead of a single stream", ranged, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "package"},
 		{"package of a clone", ranged, 0, nil, func(r *ReceiveSpec) { r.Origin = "vault/o@x" }, "package"},
 		{"sibling in a package", ranged, 2, func(b []byte) {
 			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
@@ -159,7 +159,7 @@ func TestGateRefuses(t *testing.T) {
 				if tt.want == "with a stream of" && tt.begin == 0 {
 					last = last[1:]
 				}
-				require.Less(t, passed, last[0]+RecordSize, "nothing of a stream that is refused passes")
+				require.Less(t, passed, last[0]+RecordSize, "no byte of a refused stream passes")
 			}
 		})
 	}
@@ -169,9 +169,9 @@ func TestGateRefuses(t *testing.T) {
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
 	require.ErrorContains(t, err, "after its end")
 	_, err = pass(t, r, b[begins(t, b)[1]:begins(t, b)[2]], 4096)
-	require.NoError(t, err, "its first stream alone is a stream")
+	require.NoError(t, err, "its first stream is valid")
 	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
-	require.ErrorContains(t, err, "after its end", "a single stream has nothing behind its END record")
+	require.ErrorContains(t, err, "after its end", "a single stream ends with its END record")
 	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
 	require.ErrorContains(t, err, "header ends with")
 	// The gate accepts a single stream in the opposite byte order, but no package.
@@ -356,7 +356,7 @@ func TestGateBoundsBeginPayload(t *testing.T) {
 		if ok {
 			require.EqualValues(t, size, g.Passes())
 		} else {
-			require.Zero(t, g.Passes(), "nothing bypasses a gate that refused")
+			require.Zero(t, g.Passes(), "no byte bypasses a gate after a refusal")
 		}
 	}
 }
@@ -401,7 +401,7 @@ func TestIsOtherKey(t *testing.T) {
 		"another refusal":   {&Error{Kind: Unplanned, Detail: "it is raw, which was not planned"}, false},
 		"another kind":      {&Error{Kind: NotFound, Detail: detail}, false},
 		"not of ZFS":        {errors.New(detail), false},
-		"none":              {nil, false},
+		"no error":          {nil, false},
 	} {
 		require.Equal(t, tt.want, IsOtherKey(tt.err), name)
 	}

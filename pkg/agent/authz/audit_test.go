@@ -68,7 +68,7 @@ func TestAuditCannotHideChanges(t *testing.T) {
 				require.Contains(t, line, fmt.Sprintf(" (%d/%d): ", i+1, len(lines)))
 			}
 			if h, ok := c.args.(hosts.Tagged); ok {
-				require.Contains(t, line, quote(h.Tag), "of which tag, each line tells")
+				require.Contains(t, line, quote(h.Tag), "each line names its tag")
 			}
 		}
 	}

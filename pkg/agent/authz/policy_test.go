@@ -270,15 +270,15 @@ func TestSessionBuffersAreBounded(t *testing.T) {
 		require.NoError(t, mayTransfer(ctx, g, &task))
 		return task.To.(hosts.ReceiveStream).Options.Buffer
 	}
-	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
-	require.EqualValues(t, transfer.DefaultBuffer, given(0), "what would be taken")
+	require.EqualValues(t, 1<<20, given(1<<20), "as requested")
+	require.EqualValues(t, transfer.DefaultBuffer, given(0), "the default")
 	require.EqualValues(t, transfer.DefaultBuffer, given(1<<40))
 	total := int64(1<<20 + 2*transfer.DefaultBuffer)
 	for range 61 {
 		total += given(0)
 	}
 	require.LessOrEqual(t, total, int64(2<<30))
-	require.EqualValues(t, minBuffer, given(0), "each has some")
+	require.EqualValues(t, minBuffer, given(0), "each stream gets a buffer")
 	end()
 	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.bufferBytes == 0 }, testenv.Timeout(), time.Millisecond)
 }

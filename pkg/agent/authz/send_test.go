@@ -51,21 +51,21 @@ func TestSendGrantIsRawOnlyIfEncrypted(t *testing.T) {
 		raw         bool
 		refused     string
 	}{
-		"plain":                           {"estimate", "tank/plain", false, ""},
-		"raw":                             {"estimate", "tank/enc", true, ""},
-		"plain text":                      {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
-		"of a child":                      {"transfer", "tank/enc/child", false, "only raw streams of it are permitted"},
-		"its digest":                      {"digest", "tank/enc", false, "only digests of raw streams"},
-		"its raw digest":                  {"digest", "tank/enc", true, ""},
-		"encryption that is not known":    {"transfer", "tank/odd", false, "tank/odd is encrypted"},
-		"a dataset that does not exist":   {"transfer", "tank/none", false, "tank/none does not exist"},
-		"granted plain text":              {"transfer", "tank/open/a", false, ""},
-		"granted digest":                  {"digest", "tank/open", false, ""},
-		"digest of what came in plain":    {"digest", "vault/web/came-plain", false, ""},
-		"digest of what came in raw":      {"digest", "vault/web/came-raw", false, "only digests"},
-		"digest of the granted itself":    {"digest", "vault/web", false, "only digests"},
-		"digest where both are granted":   {"digest", "both/a", false, "only digests"},
-		"plain text of what was received": {"transfer", "vault/web/came-plain", false, "permit"},
+		"plain":                              {"estimate", "tank/plain", false, ""},
+		"raw":                                {"estimate", "tank/enc", true, ""},
+		"plain text":                         {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
+		"plain text of a child":              {"transfer", "tank/enc/child", false, "only raw streams of it are permitted"},
+		"its digest":                         {"digest", "tank/enc", false, "only digests of raw streams"},
+		"its raw digest":                     {"digest", "tank/enc", true, ""},
+		"unknown encryption":                 {"transfer", "tank/odd", false, "tank/odd is encrypted"},
+		"a dataset that does not exist":      {"transfer", "tank/none", false, "tank/none does not exist"},
+		"granted plain text":                 {"transfer", "tank/open/a", false, ""},
+		"granted digest":                     {"digest", "tank/open", false, ""},
+		"digest of a dataset received plain": {"digest", "vault/web/came-plain", false, ""},
+		"digest of a dataset received raw":   {"digest", "vault/web/came-raw", false, "only digests"},
+		"digest of the granted dataset":      {"digest", "vault/web", false, "only digests"},
+		"digest with both grants":            {"digest", "both/a", false, "only digests"},
+		"plain text of a received dataset":   {"transfer", "vault/web/came-plain", false, "permit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +84,7 @@ func TestSendGrantIsRawOnlyIfEncrypted(t *testing.T) {
 				require.Equal(t, fault.Refused, fault.ClassOf(err))
 			}
 			if c.raw {
-				require.Zero(t, *looks, "a raw stream costs no look")
+				require.Zero(t, *looks, "a raw stream needs no query")
 			}
 		})
 	}

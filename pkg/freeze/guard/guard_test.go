@@ -197,7 +197,7 @@ func TestBothKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, notes, 1)
 	thawNotes(filepath.Join(dir, "notes"))
-	require.Equal(t, []string{"freeze a"}, logged(t, dir), "they are alive")
+	require.Equal(t, []string{"freeze a"}, logged(t, dir), "the processes run")
 
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", run.Process.Pid))
 	require.NoError(t, err)

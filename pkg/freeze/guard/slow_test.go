@@ -149,7 +149,7 @@ func TestLateFreezeIsThawed(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s, err := os.Stat(notes(dir)[0])
 		return err == nil && s.Size() == 0
-	}, testenv.Timeout(), 20*time.Millisecond, "the note of a machine that is thawed is emptied")
+	}, testenv.Timeout(), 20*time.Millisecond, "the note is empty after the thaw")
 
 	killed, g, dir, spec := tooLate(t, true)
 	g.kill()

@@ -137,7 +137,7 @@ func (s *suite) testCancelAlone(t *testing.T, p ground) {
 		ended <- err
 	}()
 	time.Sleep(100 * time.Millisecond)
-	require.Empty(t, running(t, p.Root()), "nothing runs before the other end is there")
+	require.Empty(t, running(t, p.Root()), "nothing runs before the other host connects")
 	cancel()
 	select {
 	case err := <-ended:
@@ -200,7 +200,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 		requireClosed(t, idle.Address)
 		requireResumable(t, p, st.receive.Target, st.send.To)
 		_, err = hosts.Call(t.Context(), target, hosts.OpList, hosts.ListQuery{Dataset: p.Name})
-		require.Error(t, err, "a Site that was closed does nothing")
+		require.Error(t, err, "a closed site runs no operation")
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *suite) testSourceRefuses(t *testing.T, p ground) {
 	requireKind(t, o.sendErr, zfs.NotFound)
 	var peer *transfer.PeerError
 	require.ErrorAs(t, o.receiveErr, &peer)
-	require.Contains(t, peer.Text, "e@none", "the other end's own words")
+	require.Contains(t, peer.Text, "e@none", "the error of the other host")
 	require.False(t, exists(t, p, p.Dataset("f")))
 }
 
@@ -263,7 +263,7 @@ func (s *suite) testTargetRefuses(t *testing.T, p ground) {
 	requireKind(t, o.receiveErr, zfs.NotFound)
 	var peer *transfer.PeerError
 	require.ErrorAs(t, o.sendErr, &peer)
-	require.Contains(t, peer.Text, "none/b", "the other end's own words")
+	require.Contains(t, peer.Text, "none/b", "the error of the other host")
 	requireEnded(t, p)
 }
 

@@ -103,7 +103,7 @@ func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 
 func TestMemoryIsASite(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"itself": on, "beyond an agent": beyond} {
+	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"local": on, "through an agent": beyond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()

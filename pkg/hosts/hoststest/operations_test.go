@@ -18,11 +18,11 @@ import (
 func datasets() []test[ground] {
 	return []test[ground]{
 		{"list", (*suite).testList},
-		{"list of what does not exist", (*suite).testListMissing},
+		{"list of a missing dataset", (*suite).testListMissing},
 		{"dataset of a path", (*suite).testDatasetOf},
 		{"properties", (*suite).testProperties},
 		{"estimate", (*suite).testEstimate},
-		{"snapshots come all or none", (*suite).testSnapshot},
+		{"snapshots are atomic", (*suite).testSnapshot},
 		{"holds", (*suite).testHold},
 		{"bookmarks", (*suite).testBookmark},
 		{"destroy", (*suite).testDestroy},
@@ -130,7 +130,7 @@ func (s *suite) testProperties(t *testing.T, p ground) {
 	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
 	got, err := hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"compression", "guid"}})
 	require.NoError(t, err)
-	require.Len(t, got, 2, "names that do not exist are left out")
+	require.Len(t, got, 2, "missing names are omitted")
 	require.Equal(t, zfs.Property{Value: "lz4", Source: "local"}, got[ds]["compression"])
 	require.Equal(t, p.Get(snap, "guid"), got[snap]["guid"].Value)
 
@@ -138,7 +138,7 @@ func (s *suite) testProperties(t *testing.T, p ground) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]zfs.Property{
 		"compression": {Value: "lz4", Source: "local"}, "zxt:note": {Value: "two words", Source: "local"},
-	}, got[ds], "only what is set on the dataset itself")
+	}, got[ds], "only local properties")
 }
 
 func (s *suite) testEstimate(t *testing.T, p ground) {

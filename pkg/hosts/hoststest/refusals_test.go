@@ -41,16 +41,16 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 	}
 	ticket := offer()
 	for name, task := range map[string]hosts.Task{
-		"neither end":           {},
-		"half of a local copy":  {From: send},
-		"the other half":        {To: receive},
-		"dials and accepts":     {From: hosts.Accept{Session: ticket.Session}, To: hosts.Dial{Ticket: ticket}},
-		"nothing was offered":   {From: send, To: hosts.Accept{Session: strings.Repeat("0", 32)}},
-		"a stream to nowhere":   {From: send, To: hosts.Nowhere{}},
-		"illegal name":          {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
-		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
-		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
-		"a token that is an -o": {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
+		"neither source nor target": {},
+		"source only":               {From: send},
+		"target only":               {To: receive},
+		"dials and accepts":         {From: hosts.Accept{Session: ticket.Session}, To: hosts.Dial{Ticket: ticket}},
+		"unknown session":           {From: send, To: hosts.Accept{Session: strings.Repeat("0", 32)}},
+		"stream to nowhere":         {From: send, To: hosts.Nowhere{}},
+		"illegal name":              {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
+		"illegal target":            {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
+		"read-only property":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
+		"option as token":           {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
 	} {
 		_, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, task)
 		require.Error(t, err, name)
@@ -82,11 +82,11 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 
 	st.receiving, st.options = nil, transfer.Options{}
 	o := s.start(t.Context(), t, st)()
-	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
+	require.Error(t, o.receiveErr, "the state of another stream is a conflict")
 	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target))
-	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")
+	require.False(t, exists(t, p, st.receive.Target), "the dataset of a first receive is destroyed")
 	requireKind(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target), zfs.NotFound)
-	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.send.Dataset), "where there is none it is no error")
+	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.send.Dataset), "missing state is not an error")
 	s.move(t, st)
 	s.requireSame(t, p, st.send, st.receive.Target)
 }

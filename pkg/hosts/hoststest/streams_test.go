@@ -95,7 +95,7 @@ func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
 						o := s.move(t, stream{send: step, receive: zfs.ReceiveSpec{Target: target},
 							mode: mode, streams: streams, backwards: j == 1})
 						require.Greater(t, o.sent.Bytes, int64(1<<20))
-						require.Greater(t, o.sent.WireBytes, o.sent.Bytes, "frames need some bytes too")
+						require.Greater(t, o.sent.WireBytes, o.sent.Bytes, "frames also need some bytes")
 						require.NotEmpty(t, o.received.Stages)
 						require.Equal(t, p.Get(ds+"@"+step.To, "guid"), p.Get(target+"@"+step.To, "guid"))
 					}
@@ -176,7 +176,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	s.requireSame(t, p, zfs.SendSpec{Dataset: ds, To: "four"}, target)
 	s.requireSame(t, p, zfs.SendSpec{Dataset: clone, To: "x"}, p.Dataset("to-clone"))
 	s.requireSame(t, p, zfs.SendSpec{Dataset: vol, To: "x"}, p.Dataset("to-vol"))
-	require.True(t, exists(t, p, target+"@two"), "snapshots on the way come along")
+	require.True(t, exists(t, p, target+"@two"), "intermediate snapshots are sent")
 	require.Equal(t, target+"@two", p.Get(p.Dataset("to-clone"), "origin"))
 	require.Equal(t, "volume", p.Get(p.Dataset("to-vol"), "type"))
 
@@ -203,5 +203,5 @@ func (s *suite) testProgress(t *testing.T, p ground) {
 		require.LessOrEqual(t, all[len(all)-1].Bytes, o.sent.Bytes)
 		require.NotNil(t, all[0].Network)
 	}
-	require.GreaterOrEqual(t, o.sent.Elapsed, time.Second, "the limit holds")
+	require.GreaterOrEqual(t, o.sent.Elapsed, time.Second, "the limit applies")
 }

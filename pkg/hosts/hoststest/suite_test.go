@@ -74,21 +74,21 @@ func run[G any](t *testing.T, s *suite, tests []test[G], open func(*testing.T) G
 func streams() []test[ground] {
 	return []test[ground]{
 		{"errors keep their kinds", (*suite).testErrors},
-		{"a context that has ended", (*suite).testEndedContext},
+		{"an ended context", (*suite).testEndedContext},
 		{"digest", (*suite).testDigest},
 		{"a local copy", (*suite).testLocalCopy},
 		{"progress", (*suite).testProgress},
 		{"cancel, then resume", (*suite).testCancel},
 		{"cancel of one end", (*suite).testCancelOneEnd},
-		{"cancel while nobody connects", (*suite).testCancelAlone},
+		{"cancel before the connection", (*suite).testCancelAlone},
 		{"the source refuses", (*suite).testSourceRefuses},
 		{"the target refuses", (*suite).testTargetRefuses},
 		{"the target is full", (*suite).testNoSpace},
 		{"the target is busy", (*suite).testBusy},
-		{"a stream changed on its way", (*suite).testTampered},
-		{"nobody is there", (*suite).testNobody},
-		{"a task that cannot be", (*suite).testBadTasks},
-		{"the state of a receive that was cut off", (*suite).testDiscard},
+		{"a tampered stream", (*suite).testTampered},
+		{"no peer", (*suite).testNobody},
+		{"an invalid task", (*suite).testBadTasks},
+		{"state of an interrupted receive", (*suite).testDiscard},
 	}
 }
 
@@ -301,7 +301,7 @@ func requireEnded(t *testing.T, p ground) {
 // requireResumable requires that the target has no snapshot and has partially received state.
 func requireResumable(t *testing.T, p ground, target, snapshot string) (token string) {
 	t.Helper()
-	require.False(t, exists(t, p, target+"@"+snapshot), "a stream that was not whole became a snapshot")
+	require.False(t, exists(t, p, target+"@"+snapshot), "an incomplete stream created a snapshot")
 	token = p.Get(target, "receive_resume_token")
 	_, err := zfs.ParseToken(token)
 	require.NoError(t, err, token)

@@ -73,7 +73,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 									return change(before, after)
 								})
 							})})()
-						require.True(t, hit.Load(), "nothing was changed, the test shows nothing")
+						require.True(t, hit.Load(), "the stream was not tampered with")
 						require.Error(t, o.sendErr)
 						require.Error(t, o.receiveErr)
 						if name == "tail dropped" {
@@ -81,7 +81,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // a changed length may end it first
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
-						require.False(t, exists(t, p, target+"@x"), "a forged stream became a snapshot")
+						require.False(t, exists(t, p, target+"@x"), "a forged stream created a snapshot")
 						requireEnded(t, p)
 					})
 				}

@@ -25,8 +25,8 @@ func TestTwoMachinesAreMeasuredConcurrently(t *testing.T) {
 	}{
 		"two machines":                  {"1", "2", []string{"a, b", "c"}},
 		"two containers of one machine": {"1", "1", []string{"a", "b", "c"}},
-		"one that does not say":         {"1", "", []string{"a", "b", "c"}},
-		"two that do not say":           {"", "", []string{"a", "b", "c"}},
+		"one unknown machine":           {"1", "", []string{"a", "b", "c"}},
+		"two unknown machines":          {"", "", []string{"a", "b", "c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -81,7 +81,7 @@ func TestWorstFirst(t *testing.T) {
 	require.Equal(t, 2, late.Jobs[0].Copies)
 	require.Equal(t, 1, late.Jobs[0].Well)
 	require.Equal(t, time.Unix(1e9, 0).UTC(), late.Jobs[0].Oldest.UTC())
-	require.Len(t, late.Jobs[0].Datasets, 1, "those that are not well")
+	require.Len(t, late.Jobs[0].Datasets, 1, "only hosts with problems")
 	require.Error(t, f.Wrong())
 	f.Shorten()
 	require.Len(t, f.Hosts, 5)
@@ -91,22 +91,22 @@ func TestWorstFirst(t *testing.T) {
 func TestJudgeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
-		"nothing":          {"\n", "its answer is not a job status: empty answer"},
-		"an agent":         {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
-		"not at a line":    {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
-		"cut off":          {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
-		"another schema":   {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
-		"escapes":          {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
-		"too much":         {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
-		"a number of jobs": {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is not a job status"},
-		"null for a job":   {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "it contains null"},
-		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "it contains null"},
-		"a job's name":     {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
-		"many jobs":        {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
-		"many copies":      {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
-		"many jobs, late":  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
-		"many lists":       {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
-		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
+		"nothing":                    {"\n", "its answer is not a job status: empty answer"},
+		"an agent":                   {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
+		"not at the start of a line": {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
+		"truncated":                  {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
+		"another schema":             {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
+		"escapes":                    {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
+		"too much":                   {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
+		"a number of jobs":           {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is not a job status"},
+		"null for a job":             {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "it contains null"},
+		"null for a copy":            {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "it contains null"},
+		"a job's name":               {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
+		"many jobs":                  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
+		"many copies":                {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
+		"many jobs, late":            {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
+		"many lists":                 {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
+		"another host":               {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
 	} {
 		f := gather(t, map[string]string{"x": tt.answer}, Query{Name: "web1", Address: "x"})
 		require.Equal(t, Unreachable, f.Hosts[0].State, name)
@@ -118,7 +118,7 @@ func TestJudgeAnswers(t *testing.T) {
 		`"problems":[{"state":"failed","error":"a\u0000b\u009bc` + strings.Repeat("x", 10_000) + `","datasets":["t\r\nx"]}],"drill":{"outcome":"\u0007"},"datasets":[]}]}`
 	f := gather(t, map[string]string{"x": evil}, Query{Name: "web1", Address: "x"})
 	j := f.Hosts[0].Jobs[0]
-	require.Equal(t, outcome.Failed, j.State, "a word that nobody knows is the worst")
+	require.Equal(t, outcome.Failed, j.State, "an unknown word is the worst")
 	require.Equal(t, outcome.Failed, f.Hosts[0].State)
 	require.Zero(t, j.Lag)
 	require.Zero(t, j.Untrusted)

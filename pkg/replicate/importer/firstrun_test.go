@@ -169,7 +169,7 @@ func TestFirstRunKeepsSanoidSnapshots(t *testing.T) {
 		}
 		have := append(m.left(all, now.AddDate(0, 0, -r.IntN(3))), taken{"autosnap_mine", now.AddDate(-9, 0, 0)})
 		gone := firstRun(t, j, have, now)
-		require.False(t, gone["autosnap_mine"], "sanoid does not see it")
+		require.False(t, gone["autosnap_mine"], "sanoid ignores it")
 		oldest := now
 		for _, s := range m.left(all, now) {
 			require.False(t, gone[s.name], "%s on %s\n%s%+v", s.name, now, m.text(), j.Retention)
@@ -207,7 +207,7 @@ func TestFirstRunKeepsSanoidSnapshots(t *testing.T) {
 		}
 	}
 	require.Greater(t, checked, 10*rounds)
-	require.Greater(t, removed, 2*rounds, "what sanoid itself would remove goes")
+	require.Greater(t, removed, 2*rounds, "snapshots that sanoid would destroy are destroyed")
 }
 
 // zreplKeeps returns the snapshots that a grid of zrepl keeps, rewritten from its retentiongrid:
@@ -301,7 +301,7 @@ jobs:
 		}
 		removed += len(gone)
 	}
-	require.Positive(t, removed, "what zrepl itself would remove goes")
+	require.Positive(t, removed, "snapshots that zrepl would destroy are destroyed")
 }
 
 // TestUnsentSnapshotsPreventRetention expects that a rule that keeps unsent snapshots prevents the

@@ -149,7 +149,7 @@ func TestImportRefuses(t *testing.T) {
 		{"no section", "sanoid.conf", "\nhourly = 3\n", []string{"sanoid.conf:2", "hourly", "[POOL/DATASET]"}},
 		{"open section", "sanoid.conf", "[tank/a\n", []string{"sanoid.conf:1"}},
 		{"no setting", "sanoid.conf", "[tank/a]\nhourly\n", []string{"sanoid.conf:2", "KEY = VALUE"}},
-		{"no number", "sanoid.conf", "[tank/a]\nhourly = some\n", []string{"sanoid.conf:2", "some"}},
+		{"not a number", "sanoid.conf", "[tank/a]\nhourly = some\n", []string{"sanoid.conf:2", "some"}},
 		{"no template", "sanoid.conf", "[tank/a]\nuse_template = prod\n", []string{"sanoid.conf:2", "[template_prod]"}},
 		{"no dataset", "sanoid.conf", "[tank//a b@c]\n", []string{"sanoid.conf:1"}},
 		{"yaml", "zrepl.yml", "jobs:\n- name: 'a\n", []string{"zrepl.yml:"}},

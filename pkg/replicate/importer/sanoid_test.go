@@ -84,7 +84,7 @@ func TestSanoidPolicies(t *testing.T) {
 			for _, j := range f.Jobs {
 				require.Equal(t, []string{"autosnap_*ly"}, j.Snapshots.Adopt)
 				if j.Snapshots.Take == "" {
-					require.Empty(t, j.Targets, "what another host sends here is not sent on")
+					require.Empty(t, j.Targets, "received snapshots are not sent on")
 				} else {
 					require.Equal(t, "vault", j.Targets[0].To)
 				}
@@ -112,9 +112,9 @@ func TestSyncoidCommands(t *testing.T) {
 		{"own crontab", "@hourly syncoid --recursive tank/a host:pool/a", "tank/a", "host:pool/a", "hourly", true, replicate.Transfer{}},
 		{"sudo and redirections", "sudo -n syncoid tank/a host:pool/a >>/var/log/x 2>&1 | logger", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"unit", "ExecStart=-/usr/sbin/syncoid tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
-		{"flags behind names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
+		{"flags after names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
 		{"quotes", `syncoid --sshoption="ProxyJump=a b" 'tank/a b' host:pool/a`, "tank/a b", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{RSH: "ssh -o 'ProxyJump=a b'"}}},
-		{"a name that is the program's", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
+		{"a dataset named like the program", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
 		{"limits", "syncoid --source-bwlimit 5m --target-bwlimit=1k tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{Bandwidth: 1024}}},
 	}
 	for _, tt := range tests {
@@ -128,7 +128,7 @@ func TestSyncoidCommands(t *testing.T) {
 			require.Equal(t, tt.schedule, j.Schedule)
 			require.Equal(t, tt.recursive, j.Recursive)
 			require.Equal(t, tt.wantTransfer, j.Transfer)
-			require.Nil(t, j.Retention, "it would concern snapshots that syncoid leaves alone")
+			require.Nil(t, j.Retention, "it would affect snapshots that syncoid keeps")
 			require.Nil(t, j.Targets[0].Retention)
 		})
 	}

@@ -40,12 +40,12 @@ func TestFilter(t *testing.T) {
 		{"the example of the documentation", `{"tank<": true, "tank/foo<": false, "tank/foo/bar": true}`, 1, "tank/foo/bar"},
 		{"two pools", `{"tank<": true, "zroot<": true}`, 2, ""},
 		{"one dataset", `{"zroot/a": true}`, 1, ""},
-		{"a tree without its top", `{"tank<": true, "tank": false}`, 1, ""},
+		{"a tree without its root", `{"tank<": true, "tank": false}`, 1, ""},
 		{"nested alternation", `{"tank<": true, "tank/foo<": false, "tank/foo/bar<": true, "tank/foo/bar/loo<": false}`, 1, "tank/foo/bar"},
 		{"redundant", `{"tank<": true, "tank/foo<": true, "tank/foo/bar<": false}`, 1, ""},
 		{"nothing", `{"tank<": false}`, 0, ""},
 		{"a leaf", `{"tank<": true, "tank/var/log": false}`, 1, ""},
-		{"a dataset with others below", `{"tank<": true, "tank/foo": false}`, 1, ""},
+		{"a dataset with descendants", `{"tank<": true, "tank/foo": false}`, 1, ""},
 		{"a tree and a dataset in it", `{"tank<": true, "tank/foo<": false, "zroot": true}`, 2, ""},
 	}
 	for _, tt := range tests {
@@ -67,7 +67,7 @@ func TestFilter(t *testing.T) {
 				}
 				require.LessOrEqual(t, sent, 1)
 				if !passes(filesystems, n) {
-					require.Zero(t, sent, "%s is not zrepl's", n)
+					require.Zero(t, sent, "%s differs from zrepl", n)
 				} else if sent == 0 {
 					require.NotEmpty(t, tt.missing, n)
 					require.True(t, isWithin(tt.missing, n), n)
@@ -147,15 +147,15 @@ func TestRetentionWithheld(t *testing.T) {
 		kept        bool // the job has the retention policy
 	}{
 		{"one set of names", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n", true},
-		{"others' stay", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, negate: true, regex: '^zrepl_.*'}\n", true},
-		{"names that differ at their beginning", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '^manual_'}\n", true},
-		{"names that may be among them", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: 'keep'}\n", false},
-		{"names that end so", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '_keep$'}\n", false},
+		{"foreign snapshots are kept", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, negate: true, regex: '^zrepl_.*'}\n", true},
+		{"names with different prefixes", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '^manual_'}\n", true},
+		{"names that may match", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: 'keep'}\n", false},
+		{"names by suffix", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '_keep$'}\n", false},
 		{"two sets of names", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: last_n, count: 9, regex: '^other_'}\n", false},
 		{"a narrower set", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: last_n, count: 9, regex: '^zrepl_a'}\n", false},
-		{"all, but some by hand", "    - {type: last_n, count: 9}\n    - {type: regex, regex: '^manual_'}\n", true}, // the receiver's names are adopted
-		{"an expression that is no text", "    - {type: grid, grid: 24x1h, regex: '^z+_'}\n", false},
-		{"what was not sent stays", "    - {type: not_replicated}\n", false},
+		{"all, some manual", "    - {type: last_n, count: 9}\n    - {type: regex, regex: '^manual_'}\n", true}, // the receiver's names are adopted
+		{"an expression that is not a string", "    - {type: grid, grid: 24x1h, regex: '^z+_'}\n", false},
+		{"unsent snapshots are kept", "    - {type: not_replicated}\n", false},
 		{"zxfer keeps all snapshots", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '.*'}\n", false},
 	}
 	for _, tt := range tests {

@@ -65,11 +65,11 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.False(t, r.standing().Drill.Late, "the schedule is new")
 	r.now += 3 * 24 * 3600
 	st := r.standing()
-	require.True(t, st.Drill.Late, "there was none yet")
+	require.True(t, st.Drill.Late, "no drill yet")
 	require.Equal(t, 2, st.Drill.Copies)
 	require.Less(t, st.Drill.Age, st.Drill.Critical)
 	r.now += 13 * 24 * 3600
-	require.Greater(t, r.standing().Drill.Age, st.Drill.Critical, "a second was missed")
+	require.Greater(t, r.standing().Drill.Age, st.Drill.Critical, "a second drill was missed")
 	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
 	require.NoError(t, err)
 	require.Len(t, d.Copies, 2)
@@ -146,7 +146,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, statedir.Unproved, d.Outcome)
 	require.Equal(t, "stream", d.Copies[0].Read)
-	require.True(t, d.Copies[0].Compared, "its blocks are the source's")
+	require.True(t, d.Copies[0].Compared, "its blocks equal the source's")
 	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
 	require.Equal(t, statedir.Unproved, r.standing().State)
 

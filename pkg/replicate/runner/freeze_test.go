@@ -111,7 +111,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Contains(t, run.Hint, `on_failure = "continue"`)
 	require.Contains(t, []string{"freeze-db freeze-vm thaw-vm thaw-db", "freeze-db freeze-vm thaw-db thaw-vm"}, done(t, dir))
 	require.Len(t, r.names("src/a"), 1)
-	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of what has arrived")
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of received snapshots")
 
 	// With OnFailure "continue", the run takes the snapshots and marks them as not consistent.
 	r.job.Freeze[1].OnFailure = "continue"
@@ -122,7 +122,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, []string{"src/a false", "src/b false"}, r.consistent(t))
 	name = r.names("src/a")[1]
 	require.Equal(t, []string{"", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name)})
-	require.Len(t, r.state()["src/a"], 3, "bookmarks, too")
+	require.Len(t, r.state()["src/a"], 3, "also bookmarks")
 
 	// A failed thaw fails the run, although it took the snapshots.
 	require.NoError(t, os.Remove(filepath.Join(dir, "freeze-vm")))
@@ -153,7 +153,7 @@ func TestFrozenPartially(t *testing.T) {
 	r.fail(zfs.OpSnapshot, "src/b", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
 	r.now += 3600
 	run, _ = r.run(t)
-	require.Contains(t, run.Error, "a snapshot of 2 datasets", "it is all or none")
+	require.Contains(t, run.Error, "a snapshot of 2 datasets", "all snapshots or none")
 	require.Equal(t, 3, run.Snapshots)
 	require.Len(t, r.names("src/a"), 1)
 
@@ -246,7 +246,7 @@ func TestFreezeWithMissingDatasets(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, run.Error)
 	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: mail: datasets: "nosuch" matches`)
 	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: db: datasets: "wall" matches`)
-	require.Equal(t, []string{"src/a false"}, r.consistent(t), "half of an application is none")
+	require.Equal(t, []string{"src/a false"}, r.consistent(t), "a partially frozen application is not frozen")
 	require.Empty(t, done(t, dir))
 
 	// If all datasets exist, the run succeeds, even without changes.

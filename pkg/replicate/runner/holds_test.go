@@ -154,7 +154,7 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 	r.snapshot("src/a", "s2")
 	r.now += 10
 	r.run(t)
-	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
+	require.Equal(t, []string{"s2"}, r.names("src/a"), "no hold on snapshots that retention destroys")
 }
 
 // TestRenamedDatasetKeepsIncrementalSource expects that a renamed dataset keeps its incremental source. Its hold
@@ -236,7 +236,7 @@ func TestKeptBookmarks(t *testing.T) {
 	r.Set("dst/copy", "written", "0")
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
-	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
+	require.Zero(t, run.Targets[0].Datasets[0].Full, "its incremental source is the bookmark of s21")
 }
 
 // TestInterruptedReceiveKeepsSnapshots expects the source to keep the snapshots of an interrupted
@@ -265,7 +265,7 @@ func TestInterruptedReceiveKeepsSnapshots(t *testing.T) {
 	r.now += 10
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
-	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
+	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it continued")
 	require.Equal(t, []string{"s3"}, r.names("src"))
 	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }

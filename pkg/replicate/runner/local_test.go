@@ -148,7 +148,7 @@ func TestAddedAndRemovedTargets(t *testing.T) {
 	r.now += 3600
 	r.job.Targets, r.job.Parallel = nil, 0
 	r.run(t)
-	require.Equal(t, []string{"s20261101-0800", "s20261101-0900"}, r.names("src/a"), "the first is held for the target that was")
+	require.Equal(t, []string{"s20261101-0800", "s20261101-0900"}, r.names("src/a"), "the first is held for the removed target")
 	require.Equal(t, []string{""}, tosOf(r.status(t)))
 	held, err := r.gc(t)
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestAddedAndRemovedTargets(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, run.Targets[0].Error)
 	require.Equal(t, 2, run.Targets[0].Sent)
 	for _, d := range run.Targets[0].Datasets {
-		require.Zero(t, d.Full, "%s: the bookmark of what its copy has is still there", d.Source)
+		require.Zero(t, d.Full, "%s: the bookmark of the common snapshot still exists", d.Source)
 	}
 	require.Equal(t, []string{"t"}, tosOf(r.status(t)))
 }

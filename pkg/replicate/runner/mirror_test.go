@@ -45,14 +45,14 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 		left   []string // remaining snapshots of dst/copy/a
 		fails  string
 	}{
-		"nothing":            {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
-		"some":               {func(r *replica) { r.drop("src/a", "s1", "s3") }, []string{"s2", "s4", "s5"}, ""},
-		"held":               {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
-		"cloned":             {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
-		"of others":          {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
-		"too many":           {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit is 3 per run"},
-		"all but a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
-		"behind the common one": {func(r *replica) {
+		"nothing":               {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"some":                  {func(r *replica) { r.drop("src/a", "s1", "s3") }, []string{"s2", "s4", "s5"}, ""},
+		"held":                  {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
+		"cloned":                {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
+		"foreign":               {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
+		"too many":              {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit is 3 per run"},
+		"all except a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"after the common snapshot": {func(r *replica) {
 			r.drop("src/a", "s1")
 			r.snapshot("dst/copy/a", "s6")
 		}, []string{"s2", "s3", "s4", "s5", "s6"}, ""},
@@ -168,26 +168,26 @@ func TestKeptOrphans(t *testing.T) {
 		change func(r *replica)
 		told   string // in the notes, "" = nothing
 	}{
-		"kept":                     {replicate.Mirror{}, destroyed, ""},
-		"with snapshots of others": {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.snapshot("dst/copy/a", "mine") }, ""},
-		"with datasets of others":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Create("dst/copy/a/mine", nil) }, ""},
-		"held by others":           {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
-		"cloned":                   {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
-		"mounted":                  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
+		"kept":                   {replicate.Mirror{}, destroyed, ""},
+		"with foreign snapshots": {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.snapshot("dst/copy/a", "mine") }, ""},
+		"with foreign datasets":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Create("dst/copy/a/mine", nil) }, ""},
+		"with a foreign hold":    {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
+		"cloned":                 {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
+		"mounted":                {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
 		"without the job's hold": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.unhold("dst/copy/a@s5")
 		}, "on the source: dst/copy/a is kept: the job"},
-		"another of its name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
+		"another dataset of the same name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.run(t)
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
 			r.snapshot("dst/copy/a", "s9")
 		}, ""},
-		"renamed on the source": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
-		"not selected any more": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
-		"not below any more":    {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Recursive = false }, ""},
+		"renamed on the source":      {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
+		"no longer selected":         {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
+		"no longer below the source": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Recursive = false }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,7 @@ func TestKeptOrphans(t *testing.T) {
 			c.change(r)
 			had := r.names("dst/copy/a")
 			last := r.passDays(t, 12)
-			require.Equal(t, had, r.names("dst/copy/a"), "it stays")
+			require.Equal(t, had, r.names("dst/copy/a"), "the copy is kept")
 			require.Zero(t, last.Targets[0].Removed)
 			if c.told == "" {
 				require.Empty(t, last.Notes)
@@ -210,7 +210,7 @@ func TestKeptOrphans(t *testing.T) {
 // clock.
 func TestMirrorDestroysOnlyListed(t *testing.T) {
 	t.Parallel()
-	t.Run("the source is away", func(t *testing.T) {
+	t.Run("unreachable source", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		for _, op := range []string{zfs.OpList, zfs.OpGet} {
@@ -220,7 +220,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		r.fail("", "", nil)
 		require.Empty(t, r.stateOf(t).Orphans)
 	})
-	t.Run("the root is gone", func(t *testing.T) {
+	t.Run("missing root", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src@s5")
@@ -234,7 +234,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		require.Contains(t, run.Hint, "to restore it: zxfer restore")
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
-	t.Run("it is there again", func(t *testing.T) {
+	t.Run("root exists again", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
@@ -244,7 +244,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		r.passDays(t, 1)
 		require.Empty(t, r.stateOf(t).Orphans)
 	})
-	t.Run("the clock was wrong", func(t *testing.T) {
+	t.Run("wrong clock", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
@@ -256,7 +256,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		r.passDays(t, 2)
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
-	t.Run("the target is away", func(t *testing.T) {
+	t.Run("unreachable target", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
@@ -266,9 +266,9 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		r.passDays(t, 12)
 		r.away = ""
 		r.passDays(t, 3)
-		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only what was looked at counts")
+		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only inspected datasets count")
 	})
-	t.Run("it cannot be removed", func(t *testing.T) {
+	t.Run("failed destroy", func(t *testing.T) {
 		t.Parallel()
 		r := mirroring(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
@@ -281,7 +281,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 		r.fail("", "", nil)
 		require.Equal(t, 1, r.passDays(t, 1).Targets[0].Removed)
 	})
-	t.Run("too many at once", func(t *testing.T) {
+	t.Run("more than the limit", func(t *testing.T) {
 		t.Parallel()
 		none := 0
 		r := mirroring(t, replicate.Mirror{Gone: tenDays, Limit: &none})

@@ -50,7 +50,7 @@ func TestJobContinuesAfterRollback(t *testing.T) {
 				r.take("s3")
 				run, _ := r.run(t)
 				at := slices.IndexFunc(run.Targets[0].Datasets, func(d outcome.Dataset) bool { return d.Source == "src/a" })
-				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not touched unasked")
+				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not changed without a request")
 				require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
 				_, err := job.RunSend(t.Context(), job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/copy/a"},
 					Plan: plan.Request{Source: "src/a", Target: "dst/copy/a", Rollback: true}}, hosts.New(r), job.Quiet{})

@@ -59,7 +59,7 @@ func TestTargetSelection(t *testing.T) {
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[1])
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/a", "dst/copy/b", "dst/copy/b/c", "dst/copy/b/tmp1", "dst/u", "dst/u/b", "dst/u/b/c"}, r.datasets("dst"))
-	require.Empty(t, r.names("dst/u"), "a folder between")
+	require.Empty(t, r.names("dst/u"), "an intermediate dataset")
 	require.Equal(t, 5, run.Targets[0].Sent)
 	require.Equal(t, 2, run.Targets[1].Sent)
 	require.Equal(t, []string{"zxfer:j:t"}, r.held("src/a@s3"))
@@ -71,7 +71,7 @@ func TestTargetSelection(t *testing.T) {
 	r.run(t)
 	r.now += 10
 	run, looked := r.run(t)
-	require.Empty(t, looked, "all is settled")
+	require.Empty(t, looked, "everything is up to date")
 	require.Equal(t, []int{5, 2}, []int{run.Targets[0].Unchanged, run.Targets[1].Unchanged})
 
 	r.now += 10
@@ -80,9 +80,9 @@ func TestTargetSelection(t *testing.T) {
 	r.everywhere("s4")
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[1])
-	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/a"), "of which retention leaves two")
+	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/a"), "retention keeps two")
 	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/b"))
-	require.Equal(t, []string{"s2", "s3"}, r.names("dst/u/b/c"), "as it was")
+	require.Equal(t, []string{"s2", "s3"}, r.names("dst/u/b/c"), "unchanged")
 	s = StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 	require.False(t, slices.ContainsFunc(s.Jobs[0].Datasets, func(d *DatasetStatus) bool { return d.To == "u" && d.Source == "src/b/c" }))
 

@@ -120,7 +120,7 @@ func TestHistoriesWithoutRetention(t *testing.T) {
 	r.snapshot("dst/copy/a", "own")
 	require.Equal(t, 1, run(outcome.Refused, "dst/copy/a").Failed)
 	require.Equal(t, []string{"s1", "s2", "own"}, r.names("dst/copy/a"))
-	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the base stays")
+	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the incremental source is kept")
 
 	r.destroy("dst/copy/a@own")
 	require.Equal(t, 1, run(outcome.Done).Sent)

@@ -144,7 +144,7 @@ func TestTooLongNameFailsJob(t *testing.T) {
 			run, err := r.runner(t).Run(t.Context(), r.job, true)
 			require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 			require.NotEmpty(t, run.Outcome)
-			require.NotEmpty(t, r.names(r.job.Targets[0].To), "what fits arrives")
+			require.NotEmpty(t, r.names(r.job.Targets[0].To), "datasets with shorter names arrive")
 		})
 	}
 }

@@ -183,5 +183,5 @@ func TestHintsCanBePasted(t *testing.T) {
 	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy, on local: zfs rename dst/a dst/b", r.status(t).Hint)
 	r.job.Targets[0].To = "dst/a"
 	r.run(t)
-	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the copy's name is its own")
+	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the name of the copy is its own")
 }

@@ -35,7 +35,7 @@ func TestStatusLateness(t *testing.T) {
 		{"late", "hourly", eight, eight.Add(76 * time.Minute), 16 * time.Minute, true},
 		{"days late", "daily", eight.AddDate(0, 0, -3), eight, 56 * time.Hour, true},
 		{"never", "hourly", time.Time{}, eight, 0, true},
-		{"in the future by a little", "hourly", eight.Add(time.Minute), eight, 0, false},
+		{"slightly in the future", "hourly", eight.Add(time.Minute), eight, 0, false},
 		{"in the future: the clock was years ahead for a while", "hourly", eight.AddDate(4, 0, 0), eight, 0, true},
 		{"test the connection", "", eight.AddDate(-1, 0, 0), eight, 0, false},
 	}
@@ -51,7 +51,7 @@ func TestStatusLateness(t *testing.T) {
 			}
 		})
 	}
-	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: eight}).Late, "a scheduled job that never ran, since an unknown time")
 	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, statusTimes{now: eight}).Late)
 }
 
@@ -73,7 +73,7 @@ func TestStatusOfMissingCopy(t *testing.T) {
 		a.Record(eight.Add(3*time.Hour), nil)
 		a.Record(eight.Add(4*time.Hour), context.Canceled)
 		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(4*time.Hour + time.Minute)})
-		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
+		require.Equal(t, time.Minute.Seconds(), js.Lag, "later arrivals count: %s", name)
 	}
 	older := stateOfOne(replicate.Attempt{Tried: eight})
 	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, statusTimes{now: eight.Add(time.Hour)})
@@ -103,9 +103,9 @@ func TestShortenedStatus(t *testing.T) {
 		{Source: "on time", State: OK}, {Source: "late", State: Late}, {Source: "failed", State: "failed"},
 	}}, {Job: "b", Datasets: []*DatasetStatus{{Source: "on time", State: OK}}}}}
 	s.Shorten()
-	require.Len(t, s.Jobs, 2, "jobs are shown as they stand")
+	require.Len(t, s.Jobs, 2, "all jobs are shown")
 	require.Equal(t, []*DatasetStatus{{Source: "late", State: Late}, {Source: "failed", State: "failed"}}, s.Jobs[0].Datasets)
-	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
+	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an empty array in JSON")
 }
 
 // TestStatusOfUnreadableRecords expects that records that are damaged or of another version affect
@@ -124,7 +124,7 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.False(t, s.Jobs[1].Failed, "it never ran")
 	require.Equal(t, Unknown, s.Jobs[1].State)
 	j := statusOf(&replicate.Job{}, &statedir.State{LastRun: &statedir.Run{Outcome: "\x1b[2J"}}, statusTimes{now: time.Now()})
-	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
+	require.Equal(t, outcome.Failed, j.State, "an unknown word")
 }
 
 // TestMetricsBeforeTheFirstRun expects that the known metrics are written before the first run,
@@ -321,9 +321,9 @@ func TestLongRunIsNotLate(t *testing.T) {
 	}{
 		{"no run", statusTimes{now: nine.Add(5 * time.Hour)}, true, 5 * time.Hour, false},
 		{"since it was due", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second)}, false, time.Second, false},
-		{"begun late", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
+		{"started late", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
 		{"for more than a day", statusTimes{now: nine.Add(25 * time.Hour), run: nine}, true, 25 * time.Hour, false},
-		{"begun in the future", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
+		{"started in the future", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
 		{"the first run", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second), since: eight}, false, time.Second, true},
 	} {
 		of := st

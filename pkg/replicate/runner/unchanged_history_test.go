@@ -35,7 +35,7 @@ func TestUnchangedHistories(t *testing.T) {
 			for seed := range uint64(3) {
 				skipped += history(t, j, seed)
 			}
-			require.Greater(t, skipped, 15, "too little was ever settled to test anything")
+			require.Greater(t, skipped, 15, "too few datasets were unchanged to test anything")
 		})
 	}
 }

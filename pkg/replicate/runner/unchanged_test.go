@@ -72,12 +72,12 @@ func TestUnchangedInvalidation(t *testing.T) {
 		{"bookmarked", func(r *replica) {
 			require.NoError(t, r.Bookmark(t.Context(), map[string]string{"src/c#x": "src/c@s2"}))
 		}, nil},
-		{"a snapshot more", func(r *replica) { r.snapshot("src/c", "s3") }, both},
+		{"additional snapshot", func(r *replica) { r.snapshot("src/c", "s3") }, both},
 		{"a snapshot that does not concern the job", func(r *replica) { r.snapshot("src/c", "other") }, both},
-		{"a snapshot less", func(r *replica) { r.destroy("src/c@s1") }, both},
-		{"a snapshot renamed", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
+		{"destroyed snapshot", func(r *replica) { r.destroy("src/c@s1") }, both},
+		{"renamed snapshot", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
 		{"the copy lost a snapshot", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
-		{"the copy has one of its own", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
+		{"additional snapshot of the copy", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
 		{"an interrupted receive into the copy", func(r *replica) { r.Set("dst/copy/c", "receive_resume_token", "1-x") }, both},
 		{"another encryption root", func(r *replica) { r.Set("dst/copy/c", "encryptionroot", "dst/copy/c") }, both},
 		{"recreated", func(r *replica) {
@@ -86,8 +86,8 @@ func TestUnchangedInvalidation(t *testing.T) {
 			r.Create("src/c", map[string]string{zfs.ChangedProperty: before})
 		}, []string{"dst/copy", "src/c"}}, // there is nothing to send
 		{"the clock was set back", func(r *replica) { r.now -= 1e5; r.snapshot("src/c", "s3") }, both},
-		{"the copy is gone", func(r *replica) { r.Remove("dst/copy/c") }, nil},
-		{"a dataset more", func(r *replica) { r.Create("src/i", nil); r.snapshot("src/i", "s1") }, nil},
+		{"destroyed copy", func(r *replica) { r.Remove("dst/copy/c") }, nil},
+		{"additional dataset", func(r *replica) { r.Create("src/i", nil); r.snapshot("src/i", "s1") }, nil},
 		{"other settings", func(r *replica) { r.job.Targets[0].Retention.Last = 1 }, everything},
 		{"a damaged file", func(r *replica) {
 			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j", "settled.json"), []byte("{"), 0o600))
@@ -107,7 +107,7 @@ func TestUnchangedInvalidation(t *testing.T) {
 			tt.change(r)
 			run, looked := r.run(t)
 			switch tt.name {
-			case "the copy is gone", "a dataset more":
+			case "destroyed copy", "additional dataset":
 				// The result depends on other target datasets, so the run lists the whole target.
 				require.NotContains(t, looked, "src/b")
 				require.Contains(t, looked, "dst/copy/b")
@@ -195,20 +195,20 @@ func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 			{snapshots("s3"), true, "1 1 0"},
 			{release("mine", there+"@s1"), true, "0 0 1"},
 		},
-		"the base is held no more": {
+		"incremental source not held": {
 			{release(base, c+"@s2"), false, "0 0 0"},
 			{snapshots("s3", "s4", "s5"), true, "1 3 3"},
 		},
-		"the bookmark is gone": {
+		"bookmark destroyed": {
 			{destroy(mark), false, "0 0 0"},
 			{snapshots("s3"), true, "1 0 1"},
 		},
-		"the bookmark is gone, and then the base": {
+		"bookmark destroyed, then the incremental source": {
 			{func(r *replica) { destroy(mark)(r); release(base, c+"@s2")(r) }, false, "0 0 0"},
 			{destroy(c + "@s2"), true, "0 0 0"}, // the target has every snapshot of the source
 			{snapshots("s3"), true, "diverged"},
 		},
-		"the base is gone, the bookmark is not": {
+		"incremental source destroyed, bookmark kept": {
 			{release(base, c+"@s2"), false, "0 0 0"},
 			{func(r *replica) { destroy(c + "@s2")(r); snapshots("s3")(r) }, true, "1 1 1"},
 		},

@@ -91,7 +91,7 @@ func TestLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = s.Lock(ctx, true)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "who waits can be interrupted")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a waiting caller can be interrupted")
 	unlock()
 	require.NoError(t, <-got)
 }

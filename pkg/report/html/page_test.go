@@ -189,7 +189,7 @@ func TestLimitBy(t *testing.T) {
 	p = play("")
 	require.Empty(t, p.limitBy(""))
 	p.expect(nil, sampleDoctor().Expected, true)
-	require.Nil(t, p.Limit, "what was expected limited nothing")
+	require.Nil(t, p.Limit, "the expected bottleneck is not the measured one")
 	p.expect(nil, sampleDoctor().Expected, false)
 	require.Equal(t, "network", p.Limit.Class)
 }
@@ -244,7 +244,7 @@ func TestCurve(t *testing.T) {
 	require.Equal(t, []string{"stopped", "resumed"}, []string{d.Marks[0].Class, d.Marks[1].Class})
 	require.Equal(t, len(c.Moved.Slices), len(d.Slices))
 	p := &page{Course: d}
-	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "what did for most of the time, not in the longest stream")
+	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "the bottleneck of most of the time, not of the longest stream")
 	require.Equal(t, d.Limits[0].Share, p.Limit.Share)
 	require.Len(t, d.Rows, 4)
 	require.Len(t, d.Rows[0].Spans, 2)

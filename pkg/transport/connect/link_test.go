@@ -89,9 +89,9 @@ func TestStreamsFor(t *testing.T) {
 		want   int
 	}{
 		{"a local network needs one", 0, 200 * time.Microsecond, usual, usual, 1},
-		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, hosts.Facts{TCP: tcp.TCP{TCPReadMax: 1 << 20}}, 5},
-		{"far away, the bound", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
-		{"a window that was asked for counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
+		{"the smallest limit of both hosts counts", 0, 2 * time.Millisecond, usual, hosts.Facts{TCP: tcp.TCP{TCPReadMax: 1 << 20}}, 5},
+		{"high latency, the maximum", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
+		{"a requested window counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
 		{"an unknown round trip", 0, 0, usual, usual, 1},
 		{"unknown limits", 0, time.Second, hosts.Facts{}, hosts.Facts{}, 1},
 	}

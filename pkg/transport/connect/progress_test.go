@@ -22,7 +22,7 @@ func TestBottleneckOfLastSeconds(t *testing.T) {
 	v := &monitor{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
 	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3600, 3500)}})
 	v.received(transfer.Progress{Bytes: 1000, Stages: []transfer.Stage{stage(transfer.StageWrite, 3600, 100)}})
-	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "at first all that was")
+	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "initially the whole time")
 	time.Sleep(2 * time.Millisecond)
 	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3604, 3500)}})
 	v.received(transfer.Progress{Bytes: 1400, Stages: []transfer.Stage{stage(transfer.StageWrite, 3604, 104)}})
@@ -46,14 +46,14 @@ func TestBottleneckOfBusyProcessors(t *testing.T) {
 		near, far time.Duration
 		want      string
 	}{
-		"one to spare":     {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
-		"the sender's":     {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
-		"the receiver's":   {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
-		"of no known host": {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
-		"a limit":          {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
-		"a network":        {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
-		"ssh":              {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
-		"ssh or network":   {sshCarrier{}, send, spare, spare, LimitShell},
+		"one idle":       {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
+		"the sender's":   {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
+		"the receiver's": {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
+		"unknown host":   {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
+		"a limit":        {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
+		"a network":      {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
+		"ssh":            {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
+		"ssh or network": {sshCarrier{}, send, spare, spare, LimitShell},
 	} {
 		v := &monitor{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
 		require.Equal(t, c.want, v.limitedBy(moment(c.near, c.sender), moment(c.far)), name)

@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 				require.EqualValues(t, len(data), last.Bytes)
 				require.Equal(t, last.Bytes, last.Total)
 				if w == "ssh" {
-					require.Positive(t, <-remote.passed, "the relay was passed by")
+					require.Positive(t, <-remote.passed, "the relay was bypassed")
 				}
 			})
 		}
@@ -135,7 +135,7 @@ func TestRunWithinOneHost(t *testing.T) {
 	names := map[string]int{}
 	for _, s := range res.Stages {
 		names[s.Name]++
-		require.Equal(t, 1, names[s.Name], "one process is told of once")
+		require.Equal(t, 1, names[s.Name], "one process is reported once")
 	}
 }
 
@@ -174,7 +174,7 @@ func deviceTask(t *testing.T, from, to string) device.Task {
 func requireFile(t *testing.T, want []byte, name string) {
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.True(t, string(want) == string(got), "%s is something else", name)
+	require.True(t, string(want) == string(got), "%s differs", name)
 }
 
 // plain only moves data.
@@ -316,17 +316,17 @@ func TestRootCause(t *testing.T) {
 		name                string
 		send, receive, want error
 	}{
-		{"both well", nil, nil, nil},
+		{"no errors", nil, nil, nil},
 		{"only the sender failed", cut, nil, cut},
 		{"only the receiver failed", nil, noSpace, noSpace},
-		{"the receiver's own failure before its echo", peer, noSpace, noSpace},
-		{"the sender's own failure before the cut it made", noSpace, cut, noSpace},
-		{"a lost host before the cut that this made", cut, lost, lost},
-		{"a lost host before the dial that this made fail", dial, lost, lost},
-		{"the same, of a receiver that dials", lost, dial, lost},
-		{"a failed dial before the wait that it ended", dial, context.Canceled, dial},
-		{"tampering before everything", peer, tampered, tampered},
-		{"anything before being cancelled for it", context.Canceled, cut, cut},
+		{"receiver error over its echo", peer, noSpace, noSpace},
+		{"sender error over the loss it caused", noSpace, cut, noSpace},
+		{"lost host over the loss it caused", cut, lost, lost},
+		{"lost host over the failed dial", dial, lost, lost},
+		{"lost host over the failed dial of the receiver", lost, dial, lost},
+		{"failed dial over the cancelled wait", dial, context.Canceled, dial},
+		{"tampering over other errors", peer, tampered, tampered},
+		{"other errors over the cancellation", context.Canceled, cut, cut},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

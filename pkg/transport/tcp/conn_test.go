@@ -73,7 +73,7 @@ func TestFramesArriveUnchanged(t *testing.T) {
 			account.StreamBytes--
 			require.ErrorIs(t, b.CheckEnd(account), ErrTampered)
 			_, err = b.ReadFrame(in)
-			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is never an end by itself")
+			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is not the end of the stream")
 			require.ErrorIs(t, err, ErrCut)
 			// The other direction is still open.
 			require.NoError(t, b.WriteControl(Ack, 0, nil))
@@ -263,7 +263,7 @@ func TestSpliceBothWays(t *testing.T) {
 		h, err := b.ReadHeader(in)
 		require.NoError(t, err)
 		if h.Kind == End {
-			require.NoError(t, b.ReadPayload(h, in), "the end is tagged even here")
+			require.NoError(t, b.ReadPayload(h, in), "the end is authenticated too")
 			break
 		}
 		require.NoError(t, b.SpliceTo(pipe, h.Payload, &full))

@@ -97,7 +97,7 @@ func TestListenerClosesOnceComplete(t *testing.T) {
 				require.Equal(t, d.Conns()[i].tcp.LocalAddr().String(), a.Conns()[i].tcp.RemoteAddr().String())
 			}
 			_, err := net.Dial("tcp", l.Ticket().Address)
-			require.Error(t, err, "the listener is still there")
+			require.Error(t, err, "the listener is still open")
 			_, err = l.Accept(context.Background())
 			require.Error(t, err, "a link cannot be accepted twice")
 			require.Empty(t, log.text())
@@ -195,7 +195,7 @@ func TestUnauthenticatedClientsAreDropped(t *testing.T) {
 				wrong := ticket
 				wrong.ClientCert, wrong.ClientKey = o.ClientCert, o.ClientKey
 				_, err = dialStream(wrong, ticket.Address, 1)
-				require.Error(t, err, "somebody else's certificate")
+				require.Error(t, err, "a certificate of another listener")
 				wrong = ticket
 				wrong.ServerPin = o.ServerPin
 				_, err = dialStream(wrong, ticket.Address, 1)
@@ -433,7 +433,7 @@ func TestListenerEndsWithContext(t *testing.T) {
 	_, err = net.Dial("tcp", ticket.Address)
 	require.Error(t, err)
 	_, err = half.ReadFrame(NewBlock(100, 0))
-	require.ErrorIs(t, err, ErrCut, "a connection of a link that never was must end")
+	require.ErrorIs(t, err, ErrCut, "a connection of an incomplete link must end")
 	require.NoError(t, l.Close())
 }
 
@@ -504,7 +504,7 @@ func TestWindowIsGranted(t *testing.T) {
 		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles what is asked for")
 		require.Equal(t, 256<<10, n.ReceiveBuffer)
 		_ = link.Close()
-		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the last figures of a closed link")
+		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the final statistics of a closed link")
 	}
 }
 
@@ -536,7 +536,7 @@ func TestDialErrors(t *testing.T) {
 		hint   bool
 	}{
 		"refused":  {with(func(t *Ticket) { t.Address = refused }), []string{refused, "from 127.0.0.1", "connection refused"}, true},
-		"mute":     {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
+		"silent":   {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
 		"impostor": {with(func(t *Ticket) { t.ServerPin = make([]byte, 32) }), []string{"pinned"}, true},
 		"session":  {with(func(t *Ticket) { t.Session = "zz" }), []string{"malformed"}, false},
 		"key":      {with(func(t *Ticket) { t.ClientKey = nil }), []string{"malformed"}, false},

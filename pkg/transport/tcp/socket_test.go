@@ -67,7 +67,7 @@ func TestTakes(t *testing.T) {
 	t.Parallel()
 	bbr := transport.Socket{Congestion: "bbr"}
 	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Takes(bbr))
-	require.NoError(t, new(TCP).Takes(transport.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
+	require.NoError(t, new(TCP).Takes(transport.Socket{Window: 1 << 20}), "nothing new is requested of an older zxfer")
 	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Takes(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
 	var older, unreadable TCP
 	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
@@ -77,7 +77,7 @@ func TestTakes(t *testing.T) {
 	text, err := json.Marshal(Offer{Mode: Signed, Socket: transport.Socket{Window: 5}})
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"window":5`)
-	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
+	require.NotContains(t, string(text), "congestion", "an older zxfer gets no new field")
 }
 
 // TestRootWithoutCapabilities expects that root without CAP_NET_ADMIN, as in zxfer's own units, may

@@ -40,7 +40,7 @@ func TestBareAcceptsOnlySecret(t *testing.T) {
 	got := make([]byte, len("and what follows"))
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	require.Equal(t, "and what follows", string(got), "no byte behind the secret was lost")
+	require.Equal(t, "and what follows", string(got), "no byte after the secret was lost")
 	_, err = c.Write([]byte("back"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(own, got[:4])
@@ -48,7 +48,7 @@ func TestBareAcceptsOnlySecret(t *testing.T) {
 	require.Equal(t, "back", string(got[:4]))
 
 	_, err = net.Dial("tcp", l.Address())
-	require.Error(t, err, "the listener is gone")
+	require.Error(t, err, "the listener is closed")
 	_, err = l.Accept(t.Context())
 	require.ErrorContains(t, err, "already accepted")
 }

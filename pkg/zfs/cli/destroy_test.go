@@ -64,7 +64,7 @@ func TestDestroyNamesBusySnapshot(t *testing.T) {
 		{"held", "cannot destroy snapshot pq/d@c: it's being held. Run 'zfs holds -r pq/d@c' to see holders.\n" +
 			"cannot destroy snapshot pq/d@b: it's being held. Run 'zfs holds -r pq/d@b' to see holders.\n", []string{"pq/d@b", "pq/d@c"}},
 		{"cloned", "cannot destroy 'pq/d@c': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\npq/cl\n", []string{"pq/d@c"}},
-		{"not said", "cannot destroy snapshots: dataset is busy\n", []string{"pq/d"}},
+		{"not reported", "cannot destroy snapshots: dataset is busy\n", []string{"pq/d"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

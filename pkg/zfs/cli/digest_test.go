@@ -169,7 +169,7 @@ func TestContentDigestWithOtherBlockSize(t *testing.T) {
 		{"raised, small", "8k", "128k", large, []string{"-o", "compression=zstd"}},
 		{"lowered", "1m", "128k", large, []string{"-o", "compression=off"}},
 		{"lowered, small", "128k", "4k", zfs.StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}, []string{"-o", "xattr=sa"}},
-		{"raised, blocks found to be the same", "128k", "1m", zfs.StreamFlags{}, []string{"-o", "checksum=sha256"}},
+		{"raised, equal blocks", "128k", "1m", zfs.StreamFlags{}, []string{"-o", "checksum=sha256"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

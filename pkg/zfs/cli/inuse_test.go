@@ -111,11 +111,11 @@ func TestVolumeWithoutLink(t *testing.T) {
 		nodes []string
 		err   error
 	}{
-		"found":                {[]string{"other/v", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd16"}, nil},
-		"two have its link":    {[]string{"zxfer-no-such-pool/v+1", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd0", "/nowhere/zd16"}, nil},
-		"found beside another": {[]string{"", "zxfer-no-such-pool/v+1"}, []string{"/nowhere/zd16"}, nil},
-		"has no device":        {[]string{"other/v", "gone"}, nil, nil},
-		"may be any":           {[]string{"other/v", ""}, nil, unix.EACCES},
+		"found":                  {[]string{"other/v", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd16"}, nil},
+		"two with the same link": {[]string{"zxfer-no-such-pool/v+1", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd0", "/nowhere/zd16"}, nil},
+		"found next to another":  {[]string{"", "zxfer-no-such-pool/v+1"}, []string{"/nowhere/zd16"}, nil},
+		"has no device":          {[]string{"other/v", "gone"}, nil, nil},
+		"ambiguous":              {[]string{"other/v", ""}, nil, unix.EACCES},
 	} {
 		v := kernelOf(t, c.names...)
 		nodes, err := v.nodes(link)

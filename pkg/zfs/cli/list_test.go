@@ -64,7 +64,7 @@ func TestList(t *testing.T) {
 		require.Equal(t, "ONLINE", l.Pool.Properties["health"])
 		require.True(t, l.Pool.FeatureOn("encryption"))
 	})
-	t.Run("without what is above", func(t *testing.T) {
+	t.Run("without ancestors", func(t *testing.T) {
 		whole, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
 		require.NoError(t, err)
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true, Alone: true})
@@ -210,7 +210,7 @@ func TestCreateParents(t *testing.T) {
 		require.Equal(t, "no", d.Get("mounted"))
 		require.NotEqual(t, "local", d.Properties["mountpoint"].Source)
 	}
-	require.Equal(t, "on", l.Datasets[1].Get("canmount"), "what was there stays as it was")
+	require.Equal(t, "on", l.Datasets[1].Get("canmount"), "existing datasets are unchanged")
 	require.NoError(t, c.CreateParents(t.Context(), p.Dataset("new")))
 	require.ErrorIs(t, c.CreateParents(t.Context(), "zxt-no-pool/a/b"), &zfs.Error{Kind: zfs.NotFound})
 }

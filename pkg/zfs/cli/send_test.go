@@ -65,12 +65,12 @@ func TestKilledSendCausesReceiverError(t *testing.T) {
 		ended     bool // before the source is closed
 		err, want error
 	}{
-		"killed, and the receiver complains":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, and the other host complains":      {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, and the connection lost":           {"kill -KILL $$", true, cut, cut},
-		"the receiver failed, and it is ended":      {"while echo stream; do :; done", false, short, short},
-		"it failed, and says nothing that explains": {"exit 1", true, short, short},
-		"it ended well":                             {"exit 0", true, short, short},
+		"killed, receiver error":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, remote error":          {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, connection lost":       {"kill -KILL $$", true, cut, cut},
+		"receiver failed first":         {"while echo stream; do :; done", false, short, short},
+		"failed without an explanation": {"exit 1", true, short, short},
+		"succeeded":                     {"exit 0", true, short, short},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho stream\n"+tt.script+"\n"), 0o755))
