@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// across packs and unpacks an error like a transfer to another host.
-func across(t *testing.T, err error) error {
+// roundTrip packs and unpacks an error like a transfer to another host.
+func roundTrip(t *testing.T, err error) error {
 	t.Helper()
 	raw, jsonErr := json.Marshal(pack(err))
 	require.NoError(t, jsonErr)
@@ -38,7 +38,7 @@ func TestErrorsFormatOptionsPerClient(t *testing.T) {
 	require.Equal(t, "--congestion reno: no; there is /srv/{{wire nc}}", read.Text)
 	require.Equal(t, "widen --port-range", read.Hint)
 
-	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
+	got := roundTrip(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
 	require.EqualError(t, got, "beta: {{congestion reno}}: no")
 	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint names its host")
 
@@ -76,7 +76,7 @@ func TestErrorRoundTrip(t *testing.T) {
 		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrCut}, class: fault.Failed},
 		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrCut}, class: fault.Failed},
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
-		"nobody":           {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
+		"no connection":    {err: tcp.ErrNobody, text: "beta: nobody connected", is: []error{tcp.ErrNobody}, class: fault.Failed},
 		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrCut, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrCut, transfer.ErrStall}, class: fault.Failed},
 		"miscounted":       {err: transfer.ErrMiscounted, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrMiscounted}, class: fault.Failed},
 		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
@@ -85,7 +85,7 @@ func TestErrorRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := across(t, c.err)
+			got := roundTrip(t, c.err)
 			require.EqualError(t, got, c.text)
 			for _, want := range c.is {
 				require.ErrorIs(t, got, want)
@@ -106,7 +106,7 @@ func TestZFSErrorRoundTripAddsHost(t *testing.T) {
 	t.Parallel()
 	sent := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "s", Argv: []string{"a", "b"}, Detail: "d", Hint: "h"}
 	var got *zfs.Error
-	require.ErrorAs(t, across(t, fmt.Errorf("x: %w", sent)), &got)
+	require.ErrorAs(t, roundTrip(t, fmt.Errorf("x: %w", sent)), &got)
 	want := *sent
 	want.Host, want.Hint = "beta", "beta: h"
 	require.Equal(t, &want, got)
@@ -132,7 +132,7 @@ func TestHintsArePrefixedWithHost(t *testing.T) {
 func TestPeerErrorKeepsText(t *testing.T) {
 	t.Parallel()
 	var got *transfer.PeerError
-	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
+	err := roundTrip(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
 	require.ErrorAs(t, err, &got)
 	require.Equal(t, "disk on fire", got.Text)
 	require.EqualError(t, err, "beta: x: the other host failed: disk on fire")

@@ -71,7 +71,7 @@ func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 	go func() {
 		defer close(answered)
 		for {
-			m, err := readMessage(out, hosts.MaxAnswer, free)
+			m, err := readMessage(out, hosts.MaxAnswer, unlimitedCost)
 			if err != nil {
 				return
 			}
@@ -180,7 +180,7 @@ func TestAuditLogsRequestsRefusedUnread(t *testing.T) {
 		require.NoError(t, c.start(&message{ID: 3, Op: hosts.OpHolds.Name(), cost: 1}))
 		synctest.Wait()
 		for id := range uint64(maxLong + 1) {
-			require.NoError(t, c.start(&message{ID: 10 + id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(intoText("vault/a"))}))
+			require.NoError(t, c.start(&message{ID: 10 + id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(receiveInto("vault/a"))}))
 		}
 		synctest.Wait()
 		c.end(nil)
@@ -218,13 +218,13 @@ func TestLargestLogLineIsWritten(t *testing.T) {
 func FuzzRestrictedAgent(f *testing.F) {
 	for _, q := range questions() {
 		var asked message
-		r := liar(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })
+		r := lyingAgent(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })
 		_, _ = q.ask(f.Context(), r)
 		_ = r.Close()
 		f.Add(asked.Op, []byte(asked.Body), false)
 	}
 	for op, body := range map[string]string{
-		hosts.OpTransfer.Name():   intoText(`vault/a","target":"tank`),
+		hosts.OpTransfer.Name():   receiveInto(`vault/a","target":"tank`),
 		hosts.OpDestroy.Name():    `["vault/a@x","vault/a@x%y","vault2@x"]`,
 		hosts.OpProperties.Name(): `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
 		hosts.OpOffer.Name():      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,

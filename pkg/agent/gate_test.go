@@ -19,9 +19,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// gated returns a session of a restricted agent for a host in memory. Its guard
+// restrictedSession returns a session of a restricted agent for a host in memory. Its guard
 // queries a second, identical host.
-func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
+func restrictedSession(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
 	t.Helper()
 	p, err := authz.Parse(grants, []string{"192.0.2.1"}, appendOnly)
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[
 	return c, s, &audit
 }
 
-func put(t *testing.T, c *session, op, body string) *failure {
+func callSession(t *testing.T, c *session, op, body string) *failure {
 	t.Helper()
 	var m message
 	require.NoError(t, json.Unmarshal(c.answer(t.Context(), &message{ID: 1, Op: op, Body: json.RawMessage(body)})[4:], &m))
@@ -48,20 +48,20 @@ func TestGateCoversEveryOperation(t *testing.T) {
 		hosts.OpHold.Name(): `{"tag":"t","snapshots":["tank/b@x"]}`, hosts.OpRelease.Name(): `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
 		hosts.OpHolds.Name(): `["tank/b@x"]`, hosts.OpBookmark.Name(): `{"tank/b#x":"tank/b@x"}`, hosts.OpDestroy.Name(): `["tank/b@x"]`,
 		hosts.OpCreateParents.Name(): `"tank/b/x"`, hosts.OpDiscardPartial.Name(): `"tank/b"`, hosts.OpDigest.Name(): `{"dataset":"tank/b","to":"x","flags":{}}`,
-		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): intoText("tank/b"),
+		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): receiveInto("tank/b"),
 	}
 	for _, o := range hosts.Operations() {
 		op := o.Name()
 		if op == hosts.OpFacts.Name() || op == hosts.OpHostFacts.Name() {
 			continue
 		}
-		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
+		c, _, audit := restrictedSession(t, false, "receive=vault", "send=tank/vm")
 		c.site = struct{ hosts.Host }{} // panics if it is called
 		body, known := outside[op]
 		if !known {
 			body = `{}` // a later operation, which has no rule
 		}
-		f := put(t, c, op, body)
+		f := callSession(t, c, op, body)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
 		require.Contains(t, (*audit)[0], "refused", op)
@@ -75,9 +75,9 @@ func TestGateForbiddenOperations(t *testing.T) {
 	for op, why := range map[string]string{
 		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
 	} {
-		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
+		c, _, audit := restrictedSession(t, false, "receive=vault", "drill=vault", "restore=vault")
 		c.site = struct{ hosts.Host }{} // panics if it is called
-		f := put(t, c, op, `{}`)
+		f := callSession(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
 		require.Contains(t, f.Text, why)
@@ -105,13 +105,13 @@ func TestGateAdmits(t *testing.T) {
 		{hosts.OpTransfer.Name(), `{"from":{"stream":{"spec":{"dataset":"tank/vm","to":"x","flags":{"raw":true}}}},"to":{"accept":{"session":"ab"}}}`},
 	}
 	for _, tt := range tests {
-		c, _, _ := gated(t, true, "receive=vault", "send=tank/vm")
-		require.Nil(t, put(t, c, tt.op, tt.body), tt.op)
+		c, _, _ := restrictedSession(t, true, "receive=vault", "send=tank/vm")
+		require.Nil(t, callSession(t, c, tt.op, tt.body), tt.op)
 	}
 }
 
-// intoText requests a receive into a dataset.
-func intoText(target string) string {
+// receiveInto requests a receive into a dataset.
+func receiveInto(target string) string {
 	return `{"from":{"accept":{"session":"ab"}},"to":{"stream":{"spec":{"target":"` + target + `"}}}}`
 }
 
@@ -119,7 +119,7 @@ func intoText(target string) string {
 // would refuse legitimate clients.
 func TestGateDecodesEveryField(t *testing.T) {
 	t.Parallel()
-	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
+	c, s, _ := restrictedSession(t, true, "receive=vault", "send=tank/vm")
 	into := hosts.ReceiveStream{
 		Spec: zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
 			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
@@ -131,7 +131,7 @@ func TestGateDecodesEveryField(t *testing.T) {
 	}
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
-	require.Nil(t, put(t, c, hosts.OpTransfer.Name(), string(body)))
+	require.Nil(t, callSession(t, c, hosts.OpTransfer.Name(), string(body)))
 	got := s.asked[1].(hosts.Task)
 	set := got.To.(hosts.ReceiveStream).Spec.Set
 	require.Equal(t, "noauto", set["canmount"], "a new dataset is not mounted")
@@ -215,9 +215,9 @@ func fill(v reflect.Value) {
 
 func TestGateAudit(t *testing.T) {
 	t.Parallel()
-	c, _, audit := gated(t, true, "receive=vault")
-	require.NotNil(t, put(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
-	require.NotNil(t, put(t, c, hosts.OpTransfer.Name(), `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
+	c, _, audit := restrictedSession(t, true, "receive=vault")
+	require.NotNil(t, callSession(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
+	require.NotNil(t, callSession(t, c, hosts.OpTransfer.Name(), `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
 	for _, line := range *audit {
 		require.NotContains(t, line, "\n")
 		require.NotContains(t, line, "U0VDUkVU")

@@ -71,9 +71,9 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c, _, audit := gated(t, true, "receive="+b, "send="+vm)
+			c, _, audit := restrictedSession(t, true, "receive="+b, "send="+vm)
 			c.site = struct{ hosts.Host }{} // panics if it is called
-			f := put(t, c, tt.op, tt.body)
+			f := callSession(t, c, tt.op, tt.body)
 			require.NotNil(t, f)
 			require.Equal(t, fault.Refused, f.Class)
 			require.Contains(t, f.Text, "the agent's policy forbids it")

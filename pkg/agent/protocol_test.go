@@ -33,7 +33,7 @@ func TestReadMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := readMessage(bytes.NewReader(c.in), 100, free)
+			m, err := readMessage(bytes.NewReader(c.in), 100, unlimitedCost)
 			if c.want != "" {
 				require.EqualError(t, err, c.want)
 				return
@@ -47,8 +47,8 @@ func TestReadMessage(t *testing.T) {
 	require.ErrorContains(t, err, "more than 100")
 }
 
-// free permits any cost.
-func free(*message) int { return 1 << 40 }
+// unlimitedCost permits any cost.
+func unlimitedCost(*message) int { return 1 << 40 }
 
 func FuzzReadMessage(f *testing.F) {
 	for _, m := range []*message{
@@ -66,13 +66,13 @@ func FuzzReadMessage(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04null"))
 	f.Add([]byte("\x00\x00\x00\x02{}\x00\x00\x00\x02{}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		m, err := readMessage(bytes.NewReader(in), 1<<16, free)
+		m, err := readMessage(bytes.NewReader(in), 1<<16, unlimitedCost)
 		if err != nil {
 			return
 		}
 		raw, err := encode(m, hosts.MaxAnswer)
 		require.NoError(t, err)
-		again, err := readMessage(bytes.NewReader(raw), hosts.MaxAnswer, free)
+		again, err := readMessage(bytes.NewReader(raw), hosts.MaxAnswer, unlimitedCost)
 		require.NoError(t, err)
 		second, err := encode(again, hosts.MaxAnswer)
 		require.NoError(t, err)

@@ -85,7 +85,7 @@ func TestUnrelatedAnswerIsRefused(t *testing.T) {
 	}
 	for _, q := range questions() {
 		if body, ok := elsewhere[q.op]; ok {
-			r := liar(t, func(m *message) [][]byte { return answer(m, body) })
+			r := lyingAgent(t, func(m *message) [][]byte { return answer(m, body) })
 			_, err := q.ask(t.Context(), r)
 			require.ErrorContains(t, err, "beta: malformed answer of "+q.op+": ")
 			require.Equal(t, fault.Failed, fault.ClassOf(err), q.op)
@@ -104,7 +104,7 @@ func TestConcurrentCalls(t *testing.T) {
 		const n = 100
 		all := make(chan struct{})
 		var running atomic.Int32
-		g := start(t, moving(func(_ context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
 			if running.Add(1) == n {
 				close(all)
 			}
@@ -127,7 +127,7 @@ func TestConcurrentCalls(t *testing.T) {
 
 func TestProgressArrivesInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 5 {
 				progress(transfer.Progress{Bytes: int64(i), Network: &transfer.Network{}})
 				time.Sleep(time.Second)
@@ -143,7 +143,7 @@ func TestProgressArrivesInOrder(t *testing.T) {
 
 func TestSlowProgressConsumerDelaysNoCall(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 10_000 {
 				progress(transfer.Progress{Bytes: int64(i)})
 			}
@@ -287,8 +287,8 @@ func TestCallsDoNotWaitForSlowClose(t *testing.T) {
 func TestLogLinesContainHost(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
-		g.server.Log("a stranger connected")
-		require.Equal(t, "beta: a stranger connected", <-g.logs)
+		g.server.Log("an unauthenticated client connected")
+		require.Equal(t, "beta: an unauthenticated client connected", <-g.logs)
 	})
 }
 
@@ -330,7 +330,7 @@ func TestErrorReportsAgentVersion(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
 		fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
-		r := liar(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
+		r := lyingAgent(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
 		_, err := hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 		require.ErrorContains(t, err, `unknown field "window"`)
 		require.Equal(t, fault.ClassOf(refused), fault.ClassOf(err))

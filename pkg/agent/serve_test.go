@@ -52,7 +52,7 @@ func (r *raw) send(m *message) {
 }
 
 func (r *raw) receive() *message {
-	m, err := readMessage(r.out, hosts.MaxAnswer, free)
+	m, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost)
 	require.NoError(r.t, err)
 	return m
 }
@@ -128,7 +128,7 @@ func TestOversizedAnswerIsAnError(t *testing.T) {
 		t.Skip("not at the quick level: encodes messages of the maximum size")
 	}
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
 			return hosts.Result{Result: transfer.Result{Digest: strings.Repeat("x", hosts.MaxAnswer)}}, nil
 		}))
 		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, receiving("s"))
@@ -198,7 +198,7 @@ func TestSignalledAgentSendsNoAnswer(t *testing.T) {
 		// "Cancelled" would look like a cancellation by the client.
 		_ = r.in.Close()
 		got := make(chan error, 1)
-		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, free); got <- err }()
+		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost); got <- err }()
 		synctest.Wait()
 		require.Empty(t, got)
 	})

@@ -216,9 +216,9 @@ func TestSnapshotsSharingDamage(t *testing.T) {
 	require.Equal(t, Healed, h.report.Things[2].Outcome)
 }
 
-// sinceWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
+// incrementalWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
 // names of its snapshots by GUID, and its live files.
-func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
+func incrementalWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	t.Helper()
 	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
 	w.host.Write("src/a", make([]byte, 4<<20))
@@ -257,7 +257,7 @@ func TestIncrementalHeal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, names, head := sinceWorld(t)
+			w, names, head := incrementalWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.Damaged, base uint64) bool {
 				from := names[base]
@@ -299,7 +299,7 @@ func TestSecondRoundNeedsNewScrub(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, names, _ := sinceWorld(t)
+			w, names, _ := incrementalWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.Damaged, base uint64) bool { bases = append(bases, names[base]); return false }
 			w.host.Damaged.Things = append(w.host.Damaged.Things, zfs.Damaged{Object: "0x2", Shown: "<0x44>:<0x2>"})
@@ -405,7 +405,7 @@ func (d *activityRecorder) Activity(what string) func() {
 // and that each file is read once.
 func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
-	w, _, head := sinceWorld(t)
+	w, _, head := incrementalWorld(t)
 	sick := func(things ...zfs.Damaged) (*healJob, *HealedDataset) {
 		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
 		h.host = h.at.Get("", &h.req.Settings)

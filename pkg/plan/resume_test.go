@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// cut returns a captured resume token, as text and parsed.
-func cut(t testing.TB, name string) (string, zfs.Token) {
+// capturedToken returns a captured resume token, as text and parsed.
+func capturedToken(t testing.TB, name string) (string, zfs.Token) {
 	t.Helper()
 	raw, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", "resume-tokens.txt"))
 	require.NoError(t, err)
@@ -32,8 +32,8 @@ func cut(t testing.TB, name string) (string, zfs.Token) {
 	return "", zfs.Token{}
 }
 
-// ofToken replaces ONE and TWO in a history by the GUIDs of the token's stream.
-func ofToken(token zfs.Token, s string) string {
+// withTokenGUIDs replaces ONE and TWO in a history by the GUIDs of the token's stream.
+func withTokenGUIDs(token zfs.Token, s string) string {
 	one := token.FromGUID
 	if one == 0 {
 		one = token.ToGUID
@@ -83,7 +83,7 @@ func TestResume(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			text, token := cut(t, tt.token)
+			text, token := capturedToken(t, tt.token)
 			root := "tank/a"
 			var props []string
 			if strings.HasPrefix(token.ToName, "tank/e@") {
@@ -94,8 +94,8 @@ func TestResume(t *testing.T) {
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			d := onlyDataset(t, mustMake(t, req, stateOf(dataset(t, root, ofToken(token, tt.source), props...),
-				dataset(t, counterpart, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
+			d := onlyDataset(t, mustMake(t, req, stateOf(dataset(t, root, withTokenGUIDs(token, tt.source), props...),
+				dataset(t, counterpart, withTokenGUIDs(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
 			require.Equal(t, tt.want, stepsText(d))
 			if tt.discard != "" {
 				require.Contains(t, d.Discard, tt.discard)
@@ -203,12 +203,12 @@ func TestResumeFlags(t *testing.T) {
 	for _, tt := range []struct{ token, recorded, want string }{
 		{"full", "Lec", "Lc"}, {"full", "", "Lc"}, {"small", "", "c"}, {"small", "c", "c"}, {"full", "w", "Lc"},
 	} {
-		text, token := cut(t, tt.token)
+		text, token := capturedToken(t, tt.token)
 		props := []string{"inconsistent=1", "receive_resume_token=" + text}
 		if tt.recorded != "" {
 			props = append(props, zfs.FlagsProperty+"="+tt.recorded)
 		}
-		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
 		require.Equal(t, "resume @one, @one>@b", stepsText(d))
 		for _, st := range d.Steps {
 			require.Equal(t, tt.want, flagString(st.Send.Flags), "%s recorded as %q", tt.token, tt.recorded)
@@ -221,8 +221,8 @@ func TestResumeFlags(t *testing.T) {
 // clone's origin.
 func TestResumeClone(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "clone")
-	state := stateOf(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
+	text, token := capturedToken(t, "clone")
+	state := stateOf(dataset(t, "tank/c", withTokenGUIDs(token, "@two,TWO @three,3"), "origin=tank/a@one"),
 		dataset(t, "vault/c", "", "inconsistent=1", "origin=vault/a@one", "receive_resume_token="+text))
 	req := Request{Source: "tank/c", Target: "vault"}
 	d := onlyDataset(t, mustMake(t, req, state))
@@ -248,8 +248,8 @@ func TestInvalidToken(t *testing.T) {
 // --no-resume is set.
 func TestUpToDateWithPartialState(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
-	state := stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
+	text, token := capturedToken(t, "incremental")
+	state := stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "receive_resume_token="+text))
 	one := request().with(func(r *Request) { r.Snapshot = "one" })
 	p := mustMake(t, one, state)
 	require.Empty(t, onlyDataset(t, p).Discard)
@@ -260,13 +260,13 @@ func TestUpToDateWithPartialState(t *testing.T) {
 // TestResumeRefused expects that other conflicts also prevent a resume.
 func TestResumeRefused(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
-	target := dataset(t, "vault/a", ofToken(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
-	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
+	text, token := capturedToken(t, "incremental")
+	target := dataset(t, "vault/a", withTokenGUIDs(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
+	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO @c,3")), target))
 	requireConflict(t, p, NameTaken, "@c exists on both sides")
 
-	p = mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
-		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
+	p = mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")),
+		dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
 	requireConflict(t, p, Modified, "zfs rollback vault/a@one")
 }
 
@@ -274,11 +274,11 @@ func TestResumeRefused(t *testing.T) {
 // new one.
 func TestResumeChecksTheTarget(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "raw-incremental")
+	text, token := capturedToken(t, "raw-incremental")
 	req := request().with(func(r *Request) { r.Source = "tank/e" })
 	state := func(root string) State {
-		return stateOf(dataset(t, "tank/e", ofToken(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
-			dataset(t, "vault/e", ofToken(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
+		return stateOf(dataset(t, "tank/e", withTokenGUIDs(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
+			dataset(t, "vault/e", withTokenGUIDs(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
 	}
 	require.Equal(t, "resume @two", stepsText(onlyDataset(t, mustMake(t, req, state("vault/e")))))
 	requireConflict(t, mustMake(t, req, state("vault")), KeyChanged, "from vault/e to vault:")
@@ -314,11 +314,11 @@ func TestResumeForeignTokens(t *testing.T) {
 // may have changed since.
 func TestResumeRestore(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
+	text, token := capturedToken(t, "incremental")
 	req := request().with(func(r *Request) { r.Restore, r.Rollback = true, true })
 	for mounted, discard := range map[string]string{"no": "", "yes": "the target is mounted"} {
-		p := Make(req, stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
-			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
+		p := Make(req, stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")),
+			dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
 		require.Len(t, p.Datasets, 1)
 		require.Equal(t, discard == "", p.Datasets[0].Discard == "", mounted)
 		require.Contains(t, p.Datasets[0].Discard, discard)
@@ -329,10 +329,10 @@ func TestResumeRestore(t *testing.T) {
 // bookmark, the stream is sent from the snapshot.
 func TestResumePrefersTheSnapshot(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
+	text, token := capturedToken(t, "incremental")
 	for _, versions := range []string{"#one,ONE @one,ONE @two,TWO", "@one,ONE #one,ONE @two,TWO"} {
-		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, versions)),
-			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))))
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, versions)),
+			dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "receive_resume_token="+text))))
 		require.Equal(t, "@one", d.Steps[0].Send.From)
 	}
 }
@@ -342,11 +342,11 @@ func TestResumePrefersTheSnapshot(t *testing.T) {
 // dataset has its encryption already.
 func TestResumeSetsNoEncryption(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "full")
+	text, token := capturedToken(t, "full")
 	half := func(properties ...string) *zfs.Dataset {
 		return dataset(t, "vault/a", "", append(properties, "inconsistent=1", "receive_resume_token="+text)...)
 	}
-	source := dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"))
+	source := dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @b,2"))
 	req := request().with(func(r *Request) {
 		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k", "atime": "off"}
 	})

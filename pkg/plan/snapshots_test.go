@@ -64,7 +64,7 @@ func TestHistory(t *testing.T) {
 		{"the newest two since", asked(since(1), newest(2)), series(5), absent, "full @s3, @s3>@s4", "", ""},
 		{"first is newest", first(FirstNewest), "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
 		{"first is all", first(FirstAll), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
-		{"begun", first(FirstNewest), "@a,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
+		{"first is newest, not a first send", first(FirstNewest), "@a,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
 		{"first is fail, not a first send", first(FirstFail), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
 		{"bookmarks hold no data", nil, "#z,9 @a,1 #a,1", absent, "full @a", "", ""},
 

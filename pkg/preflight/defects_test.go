@@ -136,7 +136,7 @@ func TestDefects(t *testing.T) {
 	}
 	met := map[string]bool{}
 	for _, tt := range tests {
-		in := soundInput()
+		in := validInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		var got []string

@@ -31,7 +31,7 @@ func TestNetworkPath(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			in.Way = tt.way
 			var got finding.Finding
 			for _, f := range Doctor(in, func(id string) bool { return id != WayID }) {
@@ -81,7 +81,7 @@ func TestMeasuredLinks(t *testing.T) {
 	back.From, back.To, back.Back = "beta", "alpha", true
 	fast := Measured{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
 	failed := Measured{Link: Link{From: "alpha"}, Failed: "connection refused"}
-	in := soundInput()
+	in := validInput()
 	in.Links = []Measured{short, back, fast, failed}
 	want := []string{"warn link@alpha", "note link@beta", "fail link@alpha"}
 	require.Equal(t, want, ids(Send(in)))

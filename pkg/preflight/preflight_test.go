@@ -31,8 +31,8 @@ func pool(name string, properties ...string) zfs.Pool {
 	return p
 }
 
-// soundInput returns a full send of tank/a to vault/a, 1 GiB, without findings.
-func soundInput() Input {
+// validInput returns a full send of tank/a to vault/a, 1 GiB, without findings.
+func validInput() Input {
 	return Input{
 		Source: Host{Name: "alpha", ZFS: "2.3.9-1", User: "root", Root: true},
 		Target: Host{Name: "beta", ZFS: "2.3.9-1", User: "root", Root: true},
@@ -62,8 +62,8 @@ func ids(findings []finding.Finding) []string {
 
 func TestNoFindings(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, Send(soundInput()))
-	require.NotNil(t, Send(soundInput()), "an empty list in JSON")
+	require.Empty(t, Send(validInput()))
+	require.NotNil(t, Send(validInput()), "an empty list in JSON")
 }
 
 func TestFindings(t *testing.T) {
@@ -151,7 +151,7 @@ func TestFindings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			tt.change(&in)
 			found := Send(in)
 			require.Equal(t, tt.want, ids(found))
@@ -192,7 +192,7 @@ func TestAllow(t *testing.T) {
 		{"unknown", encrypted, "", "git", "send", "receive", "send"},
 	}
 	for _, tt := range tests {
-		in := soundInput()
+		in := validInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		in.Source.User, in.Source.Root = "ann", false
@@ -215,7 +215,7 @@ func TestAllow(t *testing.T) {
 // TestUpToDate expects that no check prevents a run that has nothing to send.
 func TestUpToDate(t *testing.T) {
 	t.Parallel()
-	in := soundInput()
+	in := validInput()
 	in.Plan.Datasets[0].Steps = nil
 	in.TargetListing.Pool = pool("vault", "health", "SUSPENDED", "capacity", "99")
 	in.Target.User, in.Target.Root = "ben", false
@@ -326,7 +326,7 @@ func planned(t *testing.T, n int) func() {
 
 // checkedInput returns the check of a plan of n encrypted datasets whose receive was interrupted.
 func checkedInput(t *testing.T, n int) func() {
-	in := soundInput()
+	in := validInput()
 	in.Plan.Datasets = nil
 	for i := range n {
 		name := fmt.Sprintf("a/%06d", i)

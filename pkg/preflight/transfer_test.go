@@ -44,7 +44,7 @@ func TestTransferHosts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, tt.change)
 			require.Equal(t, tt.send, ids(Send(in)))
 			require.Equal(t, tt.device, ids(Device(in)))
@@ -74,7 +74,7 @@ func TestWindow(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, tt.change)
 			in.RTT, in.Streams = tt.rtt, tt.streams
 			found := window(&in)
@@ -87,7 +87,7 @@ func TestWindow(t *testing.T) {
 			require.Contains(t, found[0].Remedy, "sysctl -w net.ipv4.tcp_rmem")
 		})
 	}
-	in := soundInput()
+	in := validInput()
 	in.RTT, in.Streams = time.Second, 1
 	require.Empty(t, window(&in), "hosts that do not report it")
 }
@@ -97,7 +97,7 @@ func TestHolds(t *testing.T) {
 	snapshot := func(name string, guid uint64) zfs.Version {
 		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: guid}
 	}
-	in := soundInput()
+	in := validInput()
 	in.SourceListing.Datasets[0].Versions = []zfs.Version{snapshot("a", 1), snapshot("b", 2), snapshot("c", 3), snapshot("d", 4)}
 	targets := filesystem("vault/a")
 	targets.Versions = []zfs.Version{snapshot("a", 1), snapshot("c", 3)}
@@ -155,7 +155,7 @@ func TestFeatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			in.SourceListing.Pool.Features, in.TargetListing.Pool.Features = all, tt.target
 			in.Plan.Datasets[0].Encrypted = tt.encrypted
 			found := features(&in)
@@ -176,7 +176,7 @@ func TestCovered(t *testing.T) {
 	for canmount, want := range map[string][]string{"on": {"warn covered@beta"}, "noauto": {"warn covered@beta"}, "off": nil} {
 		t.Run(canmount, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, func(_, b *sysinfo.System) {
 				b.Mounts = []sysinfo.Mount{{Device: "rpool/ROOT/debian", Point: "/", Type: "zfs"}}
 			})

@@ -78,7 +78,7 @@ func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's
 			select {
 			case err = <-done:
 			case <-time.After(testenv.Timeout()):
-				require.Fail(t, "the measurement goes on")
+				require.Fail(t, "the measurement continues")
 			}
 			if ctx.Err() == nil { // nc is not installed
 				require.NoError(t, err)

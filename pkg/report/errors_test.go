@@ -10,16 +10,16 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// childless is an error that could join others but joins none, like errors from another host.
-type childless struct{}
+// emptyJoin is an error that could join others but joins none, like errors from another host.
+type emptyJoin struct{}
 
-func (childless) Error() string   { return "beta: no" }
-func (childless) Unwrap() []error { return nil }
+func (emptyJoin) Error() string   { return "beta: no" }
+func (emptyJoin) Unwrap() []error { return nil }
 
 func TestErrorWithEmptyJoin(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	Error(&b, &fault.Error{Class: fault.Refused, Hint: "ask", Err: childless{}})
+	Error(&b, &fault.Error{Class: fault.Refused, Hint: "ask", Err: emptyJoin{}})
 	require.Equal(t, "zxfer: beta: no\nhint: ask\n", b.String())
 }
 

@@ -259,13 +259,13 @@ func FuzzLiveLine(f *testing.F) {
 			s.start(streamID{id: id}, d, 0, time.Time{})
 			s.progress(streamID{id: id}, connect.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited}, time.Time{})
 			for _, line := range tab.lines(s.rows(time.Time{}), width) {
-				fits(t, line, width)
+				requireFits(t, line, width)
 			}
 		}
 	})
 }
 
-func fits(t *testing.T, line string, width int) {
+func requireFits(t *testing.T, line string, width int) {
 	require.LessOrEqual(t, len(line), width)
 	require.NotContains(t, line, "100 %")
 	for _, c := range line {

@@ -246,7 +246,7 @@ func TestError(t *testing.T) {
 			"zxfer: tank/a: no\nhint: do this\nhint: or that\nzxfer: tank/b: broke\n  badly\nhint: the same command resumes\n"},
 		{"join of one keeps its hint", fault.Interrupt("again", errors.Join(errors.New("cut"))), "zxfer: cut\nhint: again\n"},
 		{"nested", errors.Join(errors.Join(errors.New("a"), errors.New("b")), errors.New("c")), "zxfer: a\nzxfer: b\nzxfer: c\n"},
-		{"wrapped join stays together", fmt.Errorf("verify: %w", errors.Join(errors.New("a"), errors.New("b"))), "zxfer: verify: a\n  b\n"},
+		{"wrapped join is one error", fmt.Errorf("verify: %w", errors.Join(errors.New("a"), errors.New("b"))), "zxfer: verify: a\n  b\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

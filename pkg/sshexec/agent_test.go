@@ -38,7 +38,7 @@ func TestBootstrapCopiesOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o700), info.Mode())
 			require.EqualValues(t, len(standIn.bytes), info.Size())
-			requireGone(t, o.pid())
+			requireEnded(t, o.pid())
 		})
 	}
 }
@@ -89,8 +89,8 @@ func TestOtherBuildInPathIsSkipped(t *testing.T) {
 	require.Len(t, o.cache(), 1)
 }
 
-// zxferSaying puts a zxfer into the PATH that prints said as its version.
-func (o *other) zxferSaying(stderr string) {
+// installVersion puts a zxfer into the PATH that prints said as its version.
+func (o *other) installVersion(stderr string) {
 	o.t.Helper()
 	self, err := os.Executable()
 	require.NoError(o.t, err)
@@ -115,7 +115,7 @@ func TestInstalledSameReleaseIsUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			o.zxferSaying(c.said)
+			o.installVersion(c.said)
 			o.Release = c.release
 			o.Bootstrap = false
 			conn, err := Agent(t.Context(), o.Options)
@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 			"no directory takes zxfer", "install the same zxfer"},
 		"a link instead of the last directory": {func(o *other) {
 			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
-			_ = os.Symlink(o.home, o.spare())
+			_ = os.Symlink(o.home, o.fallbackCache())
 		}, "is not used: it is a link, or others may write it", "install the same zxfer"},
 		"binary does not run": {func(o *other) { o.program("chmod", "exit 0") },
 			"is it on a file system mounted noexec?", "install the same zxfer"},

@@ -65,18 +65,18 @@ var buildForeign = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "out"))
 })
 
-// quickSkip skips a test that compiles a program at the quick level.
-func quickSkip(t *testing.T) {
+// skipCompilation skips a test that compiles a program at the quick level.
+func skipCompilation(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not at the quick level: compiles a program for another architecture")
 	}
 }
 
-// foreignFor turns the host into an i686 machine, and returns the binary for it.
-func foreignFor(t *testing.T, o *other) []byte {
+// foreignBinary turns the host into an i686 machine, and returns the binary for it.
+func foreignBinary(t *testing.T, o *other) []byte {
 	t.Helper()
-	quickSkip(t)
+	skipCompilation(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	o.program("uname", `case "$1" in -m) echo i686 ;; -n) echo beta ;; *) echo Linux ;; esac`)
@@ -106,7 +106,7 @@ func TestMatchingBinaryIsCopied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			require.NoError(t, put(o, foreignFor(t, o)))
+			require.NoError(t, put(o, foreignBinary(t, o)))
 			o.Release = "0.9.0/2"
 			for _, copied := range []bool{true, false} {
 				c, err := Agent(t.Context(), o.Options)
@@ -179,7 +179,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			text := foreignFor(t, o)
+			text := foreignBinary(t, o)
 			o.Options.Bootstrap = true
 			if link := filepath.Join(o.bin, "uname"); name == "for another architecture" {
 				require.NoError(t, os.Remove(link))
@@ -201,7 +201,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	quickSkip(t)
+	skipCompilation(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	own := func(version, revision string) *debug.BuildInfo {

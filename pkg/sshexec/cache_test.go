@@ -21,8 +21,10 @@ const stranger = 65534
 // cached returns the path at which a host keeps the stand-in.
 func (o *other) cached() string { return filepath.Join(o.home, ".cache", "zxfer", standIn.id, "zxfer") }
 
-// spare is the fallback directory if no home can store zxfer.
-func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid())) }
+// fallbackCache is the fallback directory if no home can store zxfer.
+func (o *other) fallbackCache() string {
+	return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid()))
+}
 
 // plant puts a program at the path of the cached zxfer. It has the right size, prints the right id,
 // and creates the file trace if it runs.
@@ -36,8 +38,8 @@ func (o *other) plant(path string) (trace string) {
 	return trace
 }
 
-// requireKept connects twice: zxfer is copied only the first time.
-func requireKept(t *testing.T, o *other) {
+// requireCopiedOnce connects twice: zxfer is copied only the first time.
+func requireCopiedOnce(t *testing.T, o *other) {
 	t.Helper()
 	for _, copied := range []bool{true, false} {
 		r := o.connect()
@@ -61,7 +63,7 @@ func tree(t *testing.T, dir string) (all []string) {
 // failed at each connection.
 func TestDamagedCopyIsReplaced(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, damage := range map[string]func(t *testing.T, file string){
 		"zeroes": func(t *testing.T, file string) {
 			info, err := os.Stat(file)
@@ -92,9 +94,9 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 			damage(t, o.cached())
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 		})
 	}
 }
@@ -103,9 +105,9 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 // power failure may have lost its data without changing its time.
 func TestCopyIsHashedAfterReboot(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	o := newOther(t, "sh", "")
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	mark := filepath.Join(filepath.Dir(o.cached()), "whole")
 	info, err := os.Stat(o.cached())
 	require.NoError(t, err)
@@ -113,7 +115,7 @@ func TestCopyIsHashedAfterReboot(t *testing.T) {
 	require.NoError(t, os.Truncate(o.cached(), info.Size()))
 	require.NoError(t, os.Chtimes(o.cached(), info.ModTime(), info.ModTime()))
 	require.NoError(t, os.WriteFile(mark, []byte("an earlier start\n"), 0o600))
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 }
 
 func TestReadOnlyCacheIsUsed(t *testing.T) {
@@ -124,7 +126,7 @@ func TestReadOnlyCacheIsUsed(t *testing.T) {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole")))
 	require.NoError(t, exec.Command("mount", "-o", "remount,ro", o.home).Run())
 	requireWorks(t, o.connect())
@@ -141,17 +143,17 @@ func TestDamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(path, filepath.Join(o.bin, name)))
 	}
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Truncate(o.cached(), 0))
 	require.NoError(t, os.Truncate(o.cached(), int64(len(standIn.bytes))))
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 }
 
 // TestForeignCacheIsNeitherRunNorWritten expects that files that other users created or can
 // write are neither run nor written to.
 func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	elsewhere := func(o *other) string { return filepath.Join(filepath.Dir(o.home), "elsewhere") }
 	chown := func(t *testing.T, path string) {
 		testenv.NeedsRoot(t, "to make files of another user")
@@ -208,14 +210,14 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 			if _, err := os.Stat(other); err == nil {
 				before = tree(t, other)
 			}
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 			require.NoFileExists(t, trace, "the program ran")
 			if before != nil {
 				require.Equal(t, before, tree(t, other), "the other directory changed")
 			}
 			at := o.cached()
 			if c.away {
-				at = filepath.Join(o.spare(), filepath.Base(filepath.Dir(o.cached())), "zxfer")
+				at = filepath.Join(o.fallbackCache(), filepath.Base(filepath.Dir(o.cached())), "zxfer")
 			}
 			for _, path := range []string{at, filepath.Dir(at), filepath.Join(at, "../..")} {
 				info, err := os.Lstat(path)
@@ -233,7 +235,7 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 func TestReplacedCacheParentHasNoEffect(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole"))) // prevents hashing
 	cache := filepath.Join(o.home, ".cache", "zxfer")
 	planted := &other{t: t, home: t.TempDir()}
@@ -250,7 +252,7 @@ func TestReplacedCacheParentHasNoEffect(t *testing.T) {
 
 func TestHostWithoutHome(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, c := range map[string]struct {
 		profile string
 		prepare func(t *testing.T, o *other)
@@ -281,7 +283,7 @@ func TestHostWithoutHome(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(t, o)
 			}
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 			all, err := filepath.Glob(filepath.Join(filepath.Dir(o.bin), c.where, "*"))
 			require.NoError(t, err)
 			require.Len(t, all, 1)
@@ -307,7 +309,7 @@ func readOnlyHome(t *testing.T, o *other) {
 
 func TestUninstallRemovesCopies(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, login := range map[string]string{
 		"dash": "dash", "bash": "bash", "zsh": "zsh", "busybox": "busybox sh", "fish": "fish", "tcsh": "tcsh",
 	} {
@@ -351,7 +353,7 @@ func TestUninstallKeepsForeignFiles(t *testing.T) {
 	}
 	elsewhere := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(elsewhere, id), 0o700))
-	require.NoError(t, os.Symlink(elsewhere, o.spare()))
+	require.NoError(t, os.Symlink(elsewhere, o.fallbackCache()))
 	require.NoError(t, ClearCache(t.Context(), o.Options))
 	require.ElementsMatch(t, []string{id + "0", "abc", "notes"}, o.cache())
 	require.DirExists(t, filepath.Join(elsewhere, id))

@@ -55,7 +55,7 @@ func TestAgentEndsWithInput(t *testing.T) {
 	pid := o.pid()
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, <-call, hosts.ErrLost)
-	requireGone(t, pid)
+	requireEnded(t, pid)
 }
 
 func TestAgentEndsIfClientIsStopped(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAgentEndsIfClientIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err)
-	requireGone(t, o.pid())
+	requireEnded(t, o.pid())
 	require.ErrorContains(t, c.Close(), "no message for 300ms: connection lost")
 	require.Contains(t, o.logged(), "beta: zxfer: no message", "output of the remote host is logged")
 }
@@ -80,7 +80,7 @@ func TestStoppedAgentIsKilled(t *testing.T) {
 	pid := o.pid()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	require.NoError(t, c.shutdown(100*time.Millisecond), "a killed process is not a failure")
-	requireGone(t, pid)
+	requireEnded(t, pid)
 }
 
 // TestTerminalInterruptDoesNotReachRemoteShell expects that ^C, which reaches the whole
@@ -169,11 +169,11 @@ func TestAskKillsStartedProcesses(t *testing.T) {
 	require.NoError(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(n) }, testenv.Timeout(), 10*time.Millisecond)
+	require.Eventually(t, func() bool { return hasEnded(n) }, testenv.Timeout(), 10*time.Millisecond)
 }
 
-// gone reports whether a process has ended, even if it was not waited for.
-func gone(pid int) bool {
+// hasEnded reports whether a process has ended, even if it was not waited for.
+func hasEnded(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
 }

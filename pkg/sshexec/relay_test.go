@@ -112,7 +112,7 @@ func TestRelayClosesDirectionsSeparately(t *testing.T) {
 			near := relayed(t.Context(), t, o, listen(t, c.far))
 			c.near(t, near)
 			_ = near.Close()
-			requireGone(t, o.pid())
+			requireEnded(t, o.pid())
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestRelayEndsWithContext(t *testing.T) {
 	cancel()
 	_, err := io.ReadAll(c)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	requireGone(t, o.pid())
+	requireEnded(t, o.pid())
 	_, err = net.Dial("tcp", c.RemoteAddr().String())
 	require.Error(t, err, "the listener is closed")
 }

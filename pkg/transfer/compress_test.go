@@ -65,7 +65,7 @@ func TestUnknownCompressionIsRefused(t *testing.T) {
 			require.Equal(t, fault.Usage, fault.ClassOf(o.sendErr))
 			require.ErrorContains(t, o.sendErr, bad)
 			require.Error(t, o.receiveErr)
-			requireNothing(t, sink, nil)
+			requireNoEffect(t, sink, nil)
 		})
 	}
 }

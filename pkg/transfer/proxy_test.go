@@ -76,7 +76,7 @@ func TestTamperingProxy(t *testing.T) {
 						} else if !errors.Is(o.receiveErr, tcp.ErrCut) { // an enlarged length cuts the connection
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
-						requireNothing(t, sink, stream)
+						requireNoEffect(t, sink, stream)
 						got, _ := sink.Stored()
 						require.Equal(t, string(stream[:len(got)]), string(got), "a forged byte was passed on")
 						for _, err := range []error{o.sendErr, o.receiveErr} { // neither end waited for a timeout
@@ -134,7 +134,7 @@ func TestInterruptedNetwork(t *testing.T) {
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
 				require.Error(t, o.sendErr)
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 				got, _ := sink.Stored()
 				require.NotEmpty(t, got, "data received before the interruption is kept for a resume")
 				require.Equal(t, stream[:len(got)], got)

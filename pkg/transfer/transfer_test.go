@@ -133,7 +133,7 @@ func TestFailuresReachOtherHost(t *testing.T) {
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.receiveErr, &peer)
 				require.Contains(t, peer.Text, failure.Error())
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 				got, _ := sink.Stored()
 				require.Equal(t, len(stream)-tailSize, len(got), "data received before the failure is kept for a resume")
 			})
@@ -147,7 +147,7 @@ func TestFailuresReachOtherHost(t *testing.T) {
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.sendErr, &peer)
 				require.Contains(t, peer.Text, errFull.Error())
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink says why only when aborted", mode, streams), func(t *testing.T) {
 				t.Parallel()
@@ -179,7 +179,7 @@ func TestFailuresReachOtherHost(t *testing.T) {
 				var peer *transfer.PeerError
 				require.ErrorAs(t, err, &peer)
 				require.Equal(t, failure.Error(), peer.Text)
-				requireNothing(t, sink, nil)
+				requireNoEffect(t, sink, nil)
 			})
 		}
 	}
@@ -226,7 +226,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				rctx, rcancel := context.WithCancel(context.Background())
 				defer scancel()
 				defer rcancel()
-				onceStored(sink, func() {
+				afterStored(sink, func() {
 					if who != "receiver" {
 						scancel()
 					}
@@ -234,7 +234,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 						rcancel()
 					}
 				})
-				o := moveIn(t, sctx, rctx, a, b, src, sink, transfer.Options{})
+				o := moveWithContexts(t, sctx, rctx, a, b, src, sink, transfer.Options{})
 				require.Error(t, o.sendErr)
 				require.Error(t, o.receiveErr)
 				if who != "receiver" {
@@ -243,7 +243,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				if who != "sender" {
 					require.ErrorIs(t, o.receiveErr, context.Canceled)
 				}
-				requireNothing(t, sink, transfertest.Random(5<<20))
+				requireNoEffect(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}
@@ -258,7 +258,7 @@ func TestDeadPeer(t *testing.T) { //nolint:paralleltest // counts goroutines
 				a, b := transfertest.Links(t, mode, 3, nil)
 				src, sink := transfertest.NewSource(transfertest.Random(5<<20)), newSink()
 				src.Chunk, src.Hang = 64<<10, true
-				onceStored(sink, func() {
+				afterStored(sink, func() {
 					if who == "sender" {
 						_ = a.Close()
 					} else {
@@ -268,7 +268,7 @@ func TestDeadPeer(t *testing.T) { //nolint:paralleltest // counts goroutines
 				o := move(t, a, b, src, sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.sendErr, tcp.ErrCut)
 				require.ErrorIs(t, o.receiveErr, tcp.ErrCut)
-				requireNothing(t, sink, transfertest.Random(5<<20))
+				requireNoEffect(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}

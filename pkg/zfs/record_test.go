@@ -248,7 +248,7 @@ func TestStreamReaderBigEndian(t *testing.T) {
 // TestContentDigestDependsOnTheSeed compares digests of one stream with different seeds.
 func TestContentDigestDependsOnTheSeed(t *testing.T) {
 	t.Parallel()
-	stream := made(object{2, noise(5000, 1), 1024})
+	stream := streamOf(object{2, noise(5000, 1), 1024})
 	sums := map[string]bool{}
 	for _, seed := range []uint64{0, 1, 2, 2} {
 		c, err := ContentDigest(bytes.NewReader(stream), Within{}, seed)
@@ -278,7 +278,7 @@ func BenchmarkContentDigest(b *testing.B) {
 	raw := sampled(b, "raw-full.source")
 	for name, stream := range map[string][]byte{
 		"raw":   append(append([]byte{}, bytes.Repeat(raw[:len(raw)-RecordSize], 2000)...), raw[len(raw)-RecordSize:]...),
-		"plain": made(object{2, noise(64<<20, 1), 128 << 10}),
+		"plain": streamOf(object{2, noise(64<<20, 1), 128 << 10}),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(stream)))

@@ -72,8 +72,8 @@ func spillOf(object, length, packed uint64) []byte {
 	return header(RecordSpill, object, length, toGUID, 0, packed)
 }
 
-// obeyed checks a stream of headers and returns the first error.
-func obeyed(t testing.TB, begin []byte, headers ...[]byte) error {
+// checkHeaders checks a stream of headers and returns the first error.
+func checkHeaders(t testing.TB, begin []byte, headers ...[]byte) error {
 	t.Helper()
 	var b, r Record
 	require.NoError(t, b.parse(begin, binary.LittleEndian))
@@ -229,7 +229,7 @@ func TestRecordRules(t *testing.T) {
 			if tt.volume {
 				objects = osVolume
 			}
-			err := obeyed(t, beginOf(tt.features, objects), tt.records...)
+			err := checkHeaders(t, beginOf(tt.features, objects), tt.records...)
 			if tt.want == "" {
 				require.NoError(t, err)
 			} else {
@@ -244,12 +244,12 @@ func TestRecordRules(t *testing.T) {
 func TestCapturedStreamsPassRecordRules(t *testing.T) {
 	t.Parallel()
 	for name, b := range allSamples(t) {
-		require.NoError(t, obeyedStream(b), name)
+		require.NoError(t, checkStream(b), name)
 	}
 }
 
-// obeyedStream checks all streams of a stream or package.
-func obeyedStream(b []byte) error {
+// checkStream checks all streams of a stream or package.
+func checkStream(b []byte) error {
 	var rules *RecordRules
 	for s := NewStreamReader(bytes.NewReader(b)); ; {
 		r, err := s.Next()

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// expected returns a receive plan that matches the BEGIN records of a stream.
-func expected(t testing.TB, b []byte) (r ReceiveSpec) {
+// plannedReceive returns a receive plan that matches the BEGIN records of a stream.
+func plannedReceive(t testing.TB, b []byte) (r ReceiveSpec) {
 	t.Helper()
 	r.Target = "vault/a"
 	a := &r.Arrival
@@ -65,7 +65,7 @@ func TestGatePasses(t *testing.T) {
 	t.Parallel()
 	for _, name := range samples {
 		b := sampled(t, name+".source")
-		r := expected(t, b)
+		r := plannedReceive(t, b)
 		for _, size := range []int{1, 2, 311, 312, 4096, 1 << 20} {
 			n, err := pass(t, r, b, size)
 			require.NoError(t, err, "%s by %d", name, size)
@@ -144,7 +144,7 @@ func TestGateRefuses(t *testing.T) {
 		t.Run(tt.why, func(t *testing.T) {
 			t.Parallel()
 			b := sampled(t, tt.sample+".source")
-			r := expected(t, b)
+			r := plannedReceive(t, b)
 			at := begins(t, b)[tt.begin]
 			if tt.change != nil {
 				tt.change(b[at : at+RecordSize])
@@ -165,7 +165,7 @@ func TestGateRefuses(t *testing.T) {
 	}
 	// The gate refuses data after the end of a package, and a package without its first records.
 	b := sampled(t, ranged+".source")
-	r := expected(t, b)
+	r := plannedReceive(t, b)
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
 	require.ErrorContains(t, err, "after its end")
 	_, err = pass(t, r, b[begins(t, b)[1]:begins(t, b)[2]], 4096)
@@ -177,7 +177,7 @@ func TestGateRefuses(t *testing.T) {
 	// The gate accepts a single stream in the opposite byte order, but no package.
 	for sample, want := range map[string]string{full: "", ranged: "byte order"} {
 		b := sampled(t, sample+".source")
-		r := expected(t, b)
+		r := plannedReceive(t, b)
 		swapHead(b)
 		_, err := pass(t, r, b[:RecordSize], RecordSize)
 		if want == "" {
@@ -223,7 +223,7 @@ func FuzzGate(f *testing.F) {
 		f.Add(b[:min(len(b), 20_000)], len(name)%2 == 0)
 	}
 	const planned = "plain-range"
-	plan := expected(f, sampled(f, planned+".source"))
+	plan := plannedReceive(f, sampled(f, planned+".source"))
 	f.Fuzz(func(t *testing.T, b []byte, whole bool) {
 		g, err := NewGate(plan)
 		require.NoError(t, err)
@@ -275,7 +275,7 @@ func records(t *testing.T) (r ReceiveSpec, all [][]byte) {
 		all = append(all, b[at:s.Offset()])
 		at = int(s.Offset())
 	}
-	return expected(t, b), all
+	return plannedReceive(t, b), all
 }
 
 // TestGateRefusesRecordsOutOfPlace moves, removes and changes records of a package, and expects the
@@ -348,7 +348,7 @@ func TestGateBoundsBeginPayload(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-full.source")
 	for size, ok := range map[uint32]bool{maxBeginPayload: true, maxBeginPayload + 1: false, math.MaxUint32: false} {
-		g, err := NewGate(expected(t, b))
+		g, err := NewGate(plannedReceive(t, b))
 		require.NoError(t, err)
 		head := slices.Clone(b[:RecordSize])
 		binary.LittleEndian.PutUint32(head[4:], size)
@@ -367,7 +367,7 @@ func TestGatePassesAClone(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-incr.source")
 	b[36] |= flagClone
-	r := expected(t, b)
+	r := plannedReceive(t, b)
 	require.NotEmpty(t, r.Origin)
 	_, err := pass(t, r, b, 4096)
 	require.NoError(t, err)
@@ -384,7 +384,7 @@ func TestGateRefusesAnUnreadableKey(t *testing.T) {
 	size := int(binary.LittleEndian.Uint32(b[4:]))
 	require.Positive(t, size)
 	clear(b[RecordSize : RecordSize+size])
-	g, err := NewGate(expected(t, sampled(t, "raw-full.source")))
+	g, err := NewGate(plannedReceive(t, sampled(t, "raw-full.source")))
 	require.NoError(t, err)
 	g.KeepKey("any")
 	require.Error(t, g.Judge(b[:RecordSize+size]))

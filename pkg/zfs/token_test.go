@@ -64,7 +64,7 @@ func TestParseTokenFails(t *testing.T) {
 		{"size", strings.Join([]string{"1", parts[1], "ffffffffff", parts[3]}, "-"), "size"},
 		{"other size", strings.Join([]string{"1", parts[1], "10", parts[3]}, "-"), "expected 16"},
 		{"hex", strings.Join([]string{"1", parts[1], parts[2], "xyz"}, "-"), "hex"},
-		{"cut", good[:len(good)-8], "checksum"},
+		{"truncated", good[:len(good)-8], "checksum"},
 		{"flipped", string(flipped), "checksum"},
 		{"long", "1-" + strings.Repeat("0", maxToken), "at most"},
 		{"not a list", makeToken([]byte("hello, world!!!!")), "encoding"},

@@ -53,11 +53,11 @@ func TestNamesInRequests(t *testing.T) {
 		"parents without a grant":                       {"create-parents", `"tank/vm/a"`, "receiving into"},
 		"parents below a missing root":                  {"create-parents", `"later/root/a"`, "the agent's policy forbids it: later/root does not exist"},
 		"parents of a missing root":                     {"create-parents", `"later/root"`, ""},
-		"receive":                                       {"transfer", into(`"target":"vault/a"`), ""},
-		"receive with rollback":                         {"transfer", into(`"target":"vault/a","rollback":true`), "with rollback"},
-		"receive a clone":                               {"transfer", into(`"target":"vault/a","origin":"vault/o@s"`), ""},
-		"receive a clone of a foreign dataset":          {"transfer", into(`"target":"vault/a","origin":"tank/vm@s"`), "permit"},
-		"receive a clone of a dataset":                  {"transfer", into(`"target":"vault/a","origin":"vault/o"`), "origin"},
+		"receive":                                       {"transfer", receiveTask(`"target":"vault/a"`), ""},
+		"receive with rollback":                         {"transfer", receiveTask(`"target":"vault/a","rollback":true`), "with rollback"},
+		"receive a clone":                               {"transfer", receiveTask(`"target":"vault/a","origin":"vault/o@s"`), ""},
+		"receive a clone of a foreign dataset":          {"transfer", receiveTask(`"target":"vault/a","origin":"tank/vm@s"`), "permit"},
+		"receive a clone of a dataset":                  {"transfer", receiveTask(`"target":"vault/a","origin":"vault/o"`), "origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,8 +72,8 @@ func TestNamesInRequests(t *testing.T) {
 	}
 }
 
-// into returns a task that receives according to spec.
-func into(spec string) string {
+// receiveTask returns a task that receives according to spec.
+func receiveTask(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
 

@@ -47,7 +47,7 @@ func touch(t *testing.T, dir, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 }
 
-func soonThawed(t *testing.T, dir string) {
+func requireThawed(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		all := logged(t, dir)
@@ -130,7 +130,7 @@ func TestTimeout(t *testing.T) {
 	q := request(script(dir, "a"))
 	q.Wanted[0].Within = 500 * time.Millisecond
 	g := begin(t, q)
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 	require.Contains(t, g.Take()[0].Error, "timeout of 500ms")
 
 	dir = t.TempDir()
@@ -157,7 +157,7 @@ func TestRunKilled(t *testing.T) {
 	require.Equal(t, "frozen\n", line)
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
 	require.NoError(t, run.Process.Kill())
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 	require.Eventually(t, func() bool { // the note is empty, so no later run thaws again
 		notes, _ := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
 		s, err := os.Stat(notes[0])

@@ -98,16 +98,16 @@ func (m *slow) work() {
 	}
 }
 
-// goesOn releases the machine, which then freezes, and waits until it is thawed.
-func (m *slow) goesOn(t *testing.T) {
+// releaseAndWait releases the machine, which then freezes, and waits until it is thawed.
+func (m *slow) releaseAndWait(t *testing.T) {
 	t.Helper()
 	close(m.release)
 	<-m.froze
 	require.Eventually(t, func() bool { return !m.frozen.Load() }, testenv.Timeout(), 20*time.Millisecond)
 }
 
-// tooLate starts a guard for a machine that does not freeze in time, and drops the guard.
-func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
+// lateFreeze starts a guard for a machine that does not freeze in time, and drops the guard.
+func lateFreeze(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
 	t.Helper()
 	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {
 		m, dir = &slow{forgets: forgets}, t.TempDir()
@@ -140,18 +140,18 @@ func TestLateFreezeIsThawed(t *testing.T) {
 		return names
 	}
 
-	queued, g, _, _ := tooLate(t, false)
+	queued, g, _, _ := lateFreeze(t, false)
 	g.kill()
-	queued.goesOn(t)
+	queued.releaseAndWait(t)
 
-	outlasting, _, dir, _ := tooLate(t, true)
-	outlasting.goesOn(t)
+	outlasting, _, dir, _ := lateFreeze(t, true)
+	outlasting.releaseAndWait(t)
 	require.Eventually(t, func() bool {
 		s, err := os.Stat(notes(dir)[0])
 		return err == nil && s.Size() == 0
 	}, testenv.Timeout(), 20*time.Millisecond, "the note is empty after the thaw")
 
-	killed, g, dir, spec := tooLate(t, true)
+	killed, g, dir, spec := lateFreeze(t, true)
 	g.kill()
 	require.Eventually(t, func() bool { // its note is unlocked, and the agent has read what it sent
 		f, err := os.Open(notes(dir)[0])

@@ -119,5 +119,5 @@ func TestBlockedRunDoesNotDelayThaw(t *testing.T) {
 	go func() { _ = serve(in, blocked, thawTimeout) }() // it is still blocked at the end of the test
 	_, err = send.Write(text)
 	require.NoError(t, err)
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 }

@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func (s *suite) testNobody(t *testing.T, p ground) {
+func (s *suite) testNobody(t *testing.T, p testPool) {
 	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = hosts.Call(t.Context(), s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}})
@@ -30,7 +30,7 @@ func (s *suite) testNobody(t *testing.T, p ground) {
 	requireEnded(t, p)
 }
 
-func (s *suite) testBadTasks(t *testing.T, p ground) {
+func (s *suite) testBadTasks(t *testing.T, p testPool) {
 	spec := zfs.SendSpec{Dataset: p.Root(), To: "x"}
 	send, receive := hosts.SendStream{Spec: spec}, hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("b"))}
 	into := func(r zfs.ReceiveSpec) hosts.To { return hosts.ReceiveStream{Spec: r} }
@@ -62,7 +62,7 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 	require.Error(t, err)
 }
 
-func (s *suite) testDiscard(t *testing.T, p ground) {
+func (s *suite) testDiscard(t *testing.T, p testPool) {
 	st := slow(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

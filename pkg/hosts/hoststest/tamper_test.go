@@ -29,7 +29,7 @@ func tampering() map[string]func(before, after []byte) ([]byte, bool) {
 
 // testTampered expects that a change of the stream is detected before zfs receive has all of it.
 // Then no snapshot is created, regardless of the position of the change.
-func (s *suite) testTampered(t *testing.T, p ground) {
+func (s *suite) testTampered(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 1<<20, 1)
 	p.Snapshot(ds, "x")

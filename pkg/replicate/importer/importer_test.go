@@ -55,7 +55,7 @@ func requireAccepted(t *testing.T, r *Result) {
 		}
 		require.NotEmpty(t, r.Left, r.Text)
 	}
-	f, err := replicate.Parse("filled", []byte(filled(r.Text)))
+	f, err := replicate.Parse("filled", []byte(uncommented(r.Text)))
 	require.NoError(t, err, r.Text)
 	require.Len(t, f.Jobs, len(r.Jobs))
 	for i, name := range r.Jobs {
@@ -63,8 +63,8 @@ func requireAccepted(t *testing.T, r *Result) {
 	}
 }
 
-// filled uncomments sources and targets, as a user does.
-func filled(text string) string {
+// uncommented uncomments sources and targets, as a user does.
+func uncommented(text string) string {
 	return strings.NewReplacer("\n#source = ", "\nsource = ", "\n#to = ", "\nto = ").Replace(text)
 }
 

@@ -18,7 +18,7 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	if len(r.Jobs) == 0 {
 		return &replicate.File{}, r
 	}
-	f, err := replicate.Parse("x", []byte(filled(r.Text)))
+	f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
 	require.NoError(t, err)
 	return f, r
 }

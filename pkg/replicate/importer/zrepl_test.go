@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/size"
 )
 
-// passes implements zrepl's documentation of filters: the longest pattern counts, and a pattern for
+// matchesFilter implements zrepl's documentation of filters: the longest pattern counts, and a pattern for
 // a dataset precedes one for a tree.
-func passes(filesystems map[string]bool, name string) bool {
+func matchesFilter(filesystems map[string]bool, name string) bool {
 	if pass, ok := filesystems[name]; ok {
 		return pass
 	}
@@ -66,7 +66,7 @@ func TestFilter(t *testing.T) {
 					}
 				}
 				require.LessOrEqual(t, sent, 1)
-				if !passes(filesystems, n) {
+				if !matchesFilter(filesystems, n) {
 					require.Zero(t, sent, "%s differs from zrepl", n)
 				} else if sent == 0 {
 					require.NotEmpty(t, tt.missing, n)
@@ -163,7 +163,7 @@ func TestRetentionWithheld(t *testing.T) {
 			t.Parallel()
 			r, err := Import([]Input{{Name: "zrepl.yml", Text: []byte(job + tt.rules)}}, Options{})
 			require.NoError(t, err)
-			f, err := replicate.Parse("x", []byte(filled(r.Text)))
+			f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
 			require.NoError(t, err)
 			require.Equal(t, tt.kept, f.Jobs[0].Retention != nil, r.Text)
 			reported := slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "[job.retention]") })

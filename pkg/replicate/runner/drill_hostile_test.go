@@ -67,7 +67,7 @@ func TestDrillOfALyingCopy(t *testing.T) {
 				require.Contains(t, c.Error, tt.error)
 				require.LessOrEqual(t, len(c.Differ), maxPaths)
 			}
-			require.NotNil(t, r.standing().Drill)
+			require.NotNil(t, r.currentStatus().Drill)
 		})
 	}
 }

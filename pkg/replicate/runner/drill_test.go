@@ -53,7 +53,7 @@ func (r *replica) drill(t *testing.T, o DrillOptions) (*statedir.Drill, error) {
 	return d, err
 }
 
-func (r *replica) standing() *JobStatus {
+func (r *replica) currentStatus() *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
@@ -62,14 +62,14 @@ func (r *replica) standing() *JobStatus {
 func TestDrillOfGoodCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
-	require.False(t, r.standing().Drill.Late, "the schedule is new")
+	require.False(t, r.currentStatus().Drill.Late, "the schedule is new")
 	r.now += 3 * 24 * 3600
-	st := r.standing()
+	st := r.currentStatus()
 	require.True(t, st.Drill.Late, "no drill yet")
 	require.Equal(t, 2, st.Drill.Copies)
 	require.Less(t, st.Drill.Age, st.Drill.Critical)
 	r.now += 13 * 24 * 3600
-	require.Greater(t, r.standing().Drill.Age, st.Drill.Critical, "a second drill was missed")
+	require.Greater(t, r.currentStatus().Drill.Age, st.Drill.Critical, "a second drill was missed")
 	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
 	require.NoError(t, err)
 	require.Len(t, d.Copies, 2)
@@ -82,7 +82,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 		require.Contains(t, c.Output, "/bin/true")
 	}
 	require.NotZero(t, d.Seed)
-	st = r.standing()
+	st = r.currentStatus()
 	require.Empty(t, st.Drill.NotGood)
 	require.False(t, st.Drill.Late)
 	require.Equal(t, 2, st.Drill.Copies)
@@ -91,7 +91,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	r.now += 8 * 24 * 3600
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome)
-	st = r.standing()
+	st = r.currentStatus()
 	require.Equal(t, Late, st.State, "the drill's week is over by more than a day")
 	require.True(t, st.Late)
 	require.False(t, st.Failed)
@@ -119,7 +119,7 @@ func TestDrillFindsDifferences(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Outcome)
 	require.Contains(t, d.Copies[0].Differ, "b has different contents")
 	require.Contains(t, d.Copies[0].Differ, "c is missing")
-	st := r.standing()
+	st := r.currentStatus()
 	require.Equal(t, outcome.Failed, st.State)
 	require.Len(t, st.Drill.NotGood, 2)
 	require.True(t, st.Drill.Good.IsZero())
@@ -132,7 +132,7 @@ func TestDrillFindsDifferences(t *testing.T) {
 	}
 	_, err = r.drill(t, DrillOptions{Seed: 7})
 	require.NoError(t, err)
-	require.Equal(t, OK, r.standing().State)
+	require.Equal(t, OK, r.currentStatus().State)
 }
 
 // TestDrillOfEncryptedCopies expects that an encrypted copy is verified only with its key.
@@ -148,7 +148,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	require.Equal(t, "stream", d.Copies[0].Read)
 	require.True(t, d.Copies[0].Compared, "its blocks equal the source's")
 	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
-	require.Equal(t, statedir.Unproved, r.standing().State)
+	require.Equal(t, statedir.Unproved, r.currentStatus().State)
 
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
@@ -180,7 +180,7 @@ func TestDrillCommandAndSource(t *testing.T) {
 	r.away = "dst"
 	_, err = r.drill(t, DrillOptions{})
 	require.ErrorContains(t, err, "target t")
-	require.Equal(t, outcome.Failed, r.standing().State)
+	require.Equal(t, outcome.Failed, r.currentStatus().State)
 }
 
 // TestDrillCleansUp expects that a drill destroys only the clones of a killed drill, and that a
@@ -408,7 +408,7 @@ func TestHoldsListsDrillClones(t *testing.T) {
 
 // read records the last progress of a drill.
 type read struct {
-	told
+	callRecorder
 	last *connect.Progress
 }
 
@@ -430,7 +430,7 @@ func TestDrillReportsProgress(t *testing.T) {
 			if target == "" {
 				return nil
 			}
-			return read{told{target, &mu, &all}, &last}
+			return read{callRecorder{target, &mu, &all}, &last}
 		}
 		d, _ := run.Drill(t.Context(), r.job, DrillOptions{})
 		require.Len(t, d.Copies, 2)

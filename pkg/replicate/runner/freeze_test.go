@@ -44,7 +44,7 @@ func application(dir, name string, datasets ...string) replicate.Freeze {
 
 func newFrozen(t *testing.T, applications ...func(dir string) replicate.Freeze) (r *replica, dir string) {
 	t.Helper()
-	j, dir := taking(), t.TempDir()
+	j, dir := snapshotJob(), t.TempDir()
 	for _, a := range applications {
 		j.Freeze = append(j.Freeze, a(dir))
 	}
@@ -265,22 +265,22 @@ func TestFreezeWithMissingDatasets(t *testing.T) {
 	require.Empty(t, p.Denied)
 }
 
-// keyed is a host reached with a restricted key.
-type keyed struct{ *replica }
+// restrictedReplica is a host reached with a restricted key.
+type restrictedReplica struct{ *replica }
 
-type bolted struct{ *hosts.Local }
+type restrictedHost struct{ *hosts.Local }
 
-func (b bolted) Run(ctx context.Context, r *hosts.Request) error {
+func (b restrictedHost) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, b.Local, r, hoststest.With(hosts.OpSnapshotFrozen, b.SnapshotFrozen))
 }
 
-func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
+func (restrictedHost) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
 	return r, hosts.ErrForbidden
 }
 
-func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+func (k restrictedReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	st, err := k.replica.Open(ctx, l)
-	return bolted{st.(captured).Local}, err
+	return restrictedHost{st.(captured).Local}, err
 }
 
 // TestFreezeByRestrictedKey expects that a preview and a run report that a restricted key forbids
@@ -288,7 +288,7 @@ func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 func TestFreezeByRestrictedKey(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db") })
-	by := New(r.dir, keyed{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+	by := New(r.dir, restrictedReplica{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 	p, err := by.Preview(t.Context(), r.job)
 	require.NoError(t, err)
 	require.Len(t, p.Denied, 1)

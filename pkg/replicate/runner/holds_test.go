@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// heldBy returns the full names of snapshots with the job's hold for its target.
-func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
+// heldSnapshots returns the full names of snapshots with the job's hold for its target.
+func (r *replica) heldSnapshots(t *testing.T, datasets ...string) []string {
 	t.Helper()
 	out := []string{}
 	for _, n := range datasets {
@@ -48,13 +48,13 @@ func TestFailedHoldIsPlacedByNextRun(t *testing.T) {
 			r.snapshot("src/a", "s1")
 			r.fail(zfs.OpHold, pool, errors.New("the line was cut"))
 			r.run(t)
-			require.Len(t, r.heldBy(t, "src/a", "dst/copy/a"), 1)
+			require.Len(t, r.heldSnapshots(t, "src/a", "dst/copy/a"), 1)
 			r.fail("", "", nil)
 			r.now += 10
 			run, _ := r.run(t)
 			require.Zero(t, run.Targets[0].Sent)
-			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldBy(t, "src/a", "dst/copy/a"))
-			r.settle(t)
+			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
+			r.runUntilUnchanged(t)
 		})
 	}
 }
@@ -116,7 +116,7 @@ func TestHoldsDoNotAccumulate(t *testing.T) {
 				r.now += 10
 			}
 			other := map[string]string{"src": "dst/copy/a@s8", "dst": "src/a@s8"}[pool]
-			require.Equal(t, []string{other}, r.heldBy(t, "src/a", "dst/copy/a"))
+			require.Equal(t, []string{other}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 			require.Len(t, r.arrival(t, "src/a").Held, 1)
 			require.Len(t, r.names("src/a"), 3)
 			require.Len(t, r.names("dst/copy/a"), 2)
@@ -146,7 +146,7 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 		r.job.Holds = step.holds
 		r.now += 10
 		r.run(t)
-		require.Equal(t, step.want, r.heldBy(t, "src/a", "dst/copy/a"), step.holds)
+		require.Equal(t, step.want, r.heldSnapshots(t, "src/a", "dst/copy/a"), step.holds)
 
 	}
 	r.job.Holds = "none"
@@ -285,7 +285,7 @@ func TestGCDuringRun(t *testing.T) {
 	}
 	_, err := r.gc(t)
 	require.NoError(t, err)
-	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
+	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldSnapshots(t, "src", "dst/copy"))
 }
 
 // TestPatternsThatSelectNothing expects that if patterns select nothing by mistake, no records are

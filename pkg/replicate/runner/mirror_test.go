@@ -18,8 +18,8 @@ import (
 
 const tenDays = replicate.Grace(10 * 24 * time.Hour)
 
-// mirroring returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
-func mirroring(t *testing.T, m replicate.Mirror) *replica {
+// mirrorReplica returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
+func mirrorReplica(t *testing.T, m replicate.Mirror) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
 	r.job.Retention, r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, nil, &m
@@ -75,7 +75,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			three := 3
-			r := mirroring(t, replicate.Mirror{Limit: &three})
+			r := mirrorReplica(t, replicate.Mirror{Limit: &three})
 			c.change(r)
 			r.now += 100
 			before := r.state()
@@ -133,7 +133,7 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 // then.
 func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
 	r.passDays(t, 10)
@@ -191,7 +191,7 @@ func TestKeptOrphans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mirroring(t, c.mirror)
+			r := mirrorReplica(t, c.mirror)
 			c.change(r)
 			had := r.names("dst/copy/a")
 			last := r.passDays(t, 12)
@@ -212,7 +212,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	t.Parallel()
 	t.Run("unreachable source", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		for _, op := range []string{zfs.OpList, zfs.OpGet} {
 			r.fail(op, "src", errors.New("no route to host"))
 			r.passDays(t, 8)
@@ -222,7 +222,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	})
 	t.Run("missing root", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src@s5")
 		r.unhold("src/a@s5")
 		r.job.Source = "src"
@@ -236,7 +236,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	})
 	t.Run("root exists again", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 8)
@@ -246,7 +246,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	})
 	t.Run("wrong clock", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		now := r.now
@@ -258,7 +258,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	})
 	t.Run("unreachable target", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 1)
@@ -270,7 +270,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	})
 	t.Run("failed destroy", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 10)
@@ -284,7 +284,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 	t.Run("more than the limit", func(t *testing.T) {
 		t.Parallel()
 		none := 0
-		r := mirroring(t, replicate.Mirror{Gone: tenDays, Limit: &none})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays, Limit: &none})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		run := r.passDays(t, 12)
@@ -299,7 +299,7 @@ func TestMirrorDestroysOnlyListed(t *testing.T) {
 // are destroyed regardless of it.
 func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}
 	r.drop("src", "s4")
 	r.unhold("src/a@s5")
@@ -316,7 +316,7 @@ func TestCopiesOfRecreatedSourceAreKept(t *testing.T) {
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mirroring(t, replicate.Mirror{Gone: tenDays})
+			r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 			r.unhold("src@s5")
 			r.unhold("src/a@s5")
 			r.Remove("src/a")
@@ -336,7 +336,7 @@ func TestCopiesOfRecreatedSourceAreKept(t *testing.T) {
 // TestModifiedCopyIsKept expects that a copy that was written to is kept.
 func TestModifiedCopyIsKept(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
 	r.passDays(t, 2)

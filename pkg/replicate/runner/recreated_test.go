@@ -101,7 +101,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rotating(t)
+			r := renamingReplica(t)
 			if c.job != nil {
 				c.job(r.job)
 			}
@@ -118,7 +118,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 				t.Log(d.Source, d.Outcome, d.Conflict, d.Error, d.Aside)
 			}
 			require.Equal(t, outcome.Done, run.Outcome)
-			require.Len(t, r.asides(), 1)
+			require.Len(t, r.renamedCopies(), 1)
 		})
 	}
 }

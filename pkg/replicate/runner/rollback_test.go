@@ -46,7 +46,7 @@ func TestJobContinuesAfterRollback(t *testing.T) {
 			r.Write("src/a", []byte("deleted files"))
 			if older {
 				require.Equal(t, "zxfer send --rollback --snapshot= src/a dst/copy/a", r.rollBack(t, "s1").Diverged)
-				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a"))
+				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 				r.take("s3")
 				run, _ := r.run(t)
 				at := slices.IndexFunc(run.Targets[0].Datasets, func(d outcome.Dataset) bool { return d.Source == "src/a" })
@@ -68,7 +68,7 @@ func TestJobContinuesAfterRollback(t *testing.T) {
 					require.Zero(t, d.Full, d.Source)
 				}
 				require.Contains(t, r.names("dst/copy/a"), s)
-				require.Equal(t, []string{"src/a@" + s, "dst/copy/a@" + s}, r.heldBy(t, "src/a", "dst/copy/a"))
+				require.Equal(t, []string{"src/a@" + s, "dst/copy/a@" + s}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestHoldsMovedByRollbackAreReleased(t *testing.T) {
 	r.take("s3")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
-	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldBy(t, "src/a", "dst/copy/a"))
+	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 }
 
 // TestRecentChangeGetsSnapshot expects a snapshot although "written" does not show the

@@ -26,9 +26,9 @@ func (r *replica) mark(dataset, property, value string) {
 	})
 }
 
-// chosen returns a replica with two targets. Target t selects all datasets and u the marked ones,
+// selectingReplica returns a replica with two targets. Target t selects all datasets and u the marked ones,
 // both without scratch.
-func chosen(t *testing.T, j replicate.Job) *replica {
+func selectingReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	r.job.Targets = append(r.job.Targets, replicate.Target{Name: "u", To: "dst/u", Choice: replicate.Choice{Property: "my:backup", Exclude: []string{"re:tmp"}},
@@ -55,7 +55,7 @@ func (r *replica) everywhere(name string) {
 // removed, the copy is kept.
 func TestTargetSelection(t *testing.T) {
 	t.Parallel()
-	r := chosen(t, adopting())
+	r := selectingReplica(t, adopting())
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[1])
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/a", "dst/copy/b", "dst/copy/b/c", "dst/copy/b/tmp1", "dst/u", "dst/u/b", "dst/u/b/c"}, r.datasets("dst"))
@@ -120,7 +120,7 @@ func TestJobSelectsByProperty(t *testing.T) {
 // affecting other targets.
 func TestTargetWithoutDatasets(t *testing.T) {
 	t.Parallel()
-	r := chosen(t, adopting())
+	r := selectingReplica(t, adopting())
 	r.job.Targets[1].Property = "my:other=x"
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Targets[0].Outcome)

@@ -120,41 +120,41 @@ func TestHistoriesWithoutRetention(t *testing.T) {
 	r.snapshot("dst/copy/a", "own")
 	require.Equal(t, 1, run(outcome.Refused, "dst/copy/a").Failed)
 	require.Equal(t, []string{"s1", "s2", "own"}, r.names("dst/copy/a"))
-	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the incremental source is kept")
+	require.Equal(t, []string{"src/a@s2"}, r.heldSnapshots(t, "src/a"), "the incremental source is kept")
 
 	r.destroy("dst/copy/a@own")
 	require.Equal(t, 1, run(outcome.Done).Sent)
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/a"))
 }
 
-// told records the calls of a Reporter except progress.
-type told struct {
+// callRecorder records the calls of a Reporter except progress.
+type callRecorder struct {
 	name string
 	mu   *sync.Mutex
 	all  *[]string
 }
 
-func (r told) note(format string, args ...any) {
+func (r callRecorder) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*r.all = append(*r.all, r.name+": "+fmt.Sprintf(format, args...))
 }
 
-func (r told) Log(message string) { r.note("log %s", message) }
+func (r callRecorder) Log(message string) { r.note("log %s", message) }
 
-func (r told) Activity(string) func() { return func() {} }
+func (r callRecorder) Activity(string) func() { return func() {} }
 
-func (r told) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
+func (r callRecorder) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
 
-func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
+func (r callRecorder) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
 
-func (told) Progress(int, connect.Progress) {}
+func (callRecorder) Progress(int, connect.Progress) {}
 
-func (r told) Finished(_ int, result *job.StepResult) {
+func (r callRecorder) Finished(_ int, result *job.StepResult) {
 	r.note("finished %s%s", result.Source, result.Snapshot)
 }
 
-func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
+func (r callRecorder) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
 // TestRunReportsTransfers expects that a run reports its transfers to the reporter of each
 // target.
@@ -169,7 +169,7 @@ func TestRunReportsTransfers(t *testing.T) {
 		if target == "" {
 			return nil // only the log gets a report
 		}
-		return told{name + " to " + target, &mu, &all}
+		return callRecorder{name + " to " + target, &mu, &all}
 	}
 	_, err := run.Run(t.Context(), r.job, true)
 	require.NoError(t, err)

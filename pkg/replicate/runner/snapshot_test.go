@@ -12,7 +12,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func taking() replicate.Job {
+func snapshotJob() replicate.Job {
 	return replicate.Job{Schedule: "hourly", Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}}
 }
 
@@ -20,7 +20,7 @@ func taking() replicate.Job {
 // others. Its copy becomes late although all existing snapshots were sent.
 func TestSnapshotFailureOfOneDataset(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
@@ -48,7 +48,7 @@ func TestSnapshotFailureOfOneDataset(t *testing.T) {
 // snapshotted. The others are, and after the restore, all datasets are.
 func TestSnapshotsDuringRestore(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	for _, n := range []string{"b", "c"} {
 		r.Create("src/"+n, nil)
 	}
@@ -72,7 +72,7 @@ func TestSnapshotsDuringRestore(t *testing.T) {
 // is not a failure.
 func TestSnapshotsDuringDestroy(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	r.Create("src/b", nil)
 	r.run(t)
 	r.now += 3600
@@ -93,7 +93,7 @@ func TestSnapshotsDuringDestroy(t *testing.T) {
 // snapshots is sent in the same run and recorded. Otherwise its old holds would be permanent.
 func TestDatasetCreatedDuringSnapshots(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	r.run(t)
 	r.now += 3600
 	r.before = func(op string, _ []string) error {
@@ -112,7 +112,7 @@ func TestDatasetCreatedDuringSnapshots(t *testing.T) {
 // prevent other snapshots.
 func TestSnapshotOfLongName(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, taking())
+	r := localReplica(t, snapshotJob())
 	long := "src/" + strings.Repeat("x", 245)
 	r.Create(long, nil)
 	run, _ := r.run(t)

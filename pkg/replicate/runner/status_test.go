@@ -253,7 +253,7 @@ func TestStatusOfPoolMetadataDamage(t *testing.T) {
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.job.Source, r.job.Targets[0].To = "src/a", "src/copy"
 	r.Damaged = zfs.Damage{Things: []zfs.Damaged{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}
-	_, err := New(r.dir, older{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
+	_, err := New(r.dir, oldZFSReplica{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
 	require.Equal(t, Damaged, r.status(t).State)
 	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
@@ -263,10 +263,10 @@ func TestStatusOfPoolMetadataDamage(t *testing.T) {
 	}
 }
 
-// older is a replica whose hosts have OpenZFS 2.1.
-type older struct{ *replica }
+// oldZFSReplica is a replica whose hosts have OpenZFS 2.1.
+type oldZFSReplica struct{ *replica }
 
-func (o older) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+func (o oldZFSReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	s, err := o.replica.Open(ctx, l)
 	return &oldHost{s.(captured).Local}, err
 }

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// settle runs the job until no run lists a dataset.
-func (r *replica) settle(t *testing.T) {
+// runUntilUnchanged runs the job until no run lists a dataset.
+func (r *replica) runUntilUnchanged(t *testing.T) {
 	t.Helper()
 	for range 4 {
 		r.now += 10
@@ -32,9 +32,9 @@ func adopting() replicate.Job {
 	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 3}}
 }
 
-// settledReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each
+// unchangedReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each
 // with two snapshots.
-func settledReplica(t *testing.T, j replicate.Job) *replica {
+func unchangedReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	for _, n := range strings.Split("bcdefgh", "") {
@@ -46,7 +46,7 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 		}
 	}
 	r.mark("src/b", "my:u", "yes")
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	return r
 }
 
@@ -102,7 +102,7 @@ func TestUnchangedInvalidation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := settledReplica(t, adopting())
+			r := unchangedReplica(t, adopting())
 			r.now += 10
 			tt.change(r)
 			run, looked := r.run(t)
@@ -125,10 +125,10 @@ func TestUnchangedInvalidation(t *testing.T) {
 // property of the clone except the origin.
 func TestUnchangedPromotion(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.Clone("src/c@s1", "src/c2")
 	r.snapshot("src/c2", "s3")
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	before := r.Get("src/c2", zfs.ChangedProperty)
 	r.now += 10
 	r.promote("src/c2")
@@ -141,7 +141,7 @@ func TestUnchangedPromotion(t *testing.T) {
 // because the removal of a hold or clone does not change the dataset's properties.
 func TestUnchangedHeld(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	require.NoError(t, r.Hold(t.Context(), "mine", []string{"src/c@s1"}))
 	for _, s := range []string{"s3", "s4"} {
 		r.snapshot("src/c", s)
@@ -155,7 +155,7 @@ func TestUnchangedHeld(t *testing.T) {
 	r.now += 10
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Pruned)
-	r.settle(t)
+	r.runUntilUnchanged(t)
 }
 
 // TestUnchangedByHoldsAndBookmarks changes holds and bookmarks, which does not change the recorded properties.
@@ -216,7 +216,7 @@ func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			quick, slow := settledReplica(t, adopting()), settledReplica(t, adopting())
+			quick, slow := unchangedReplica(t, adopting()), unchangedReplica(t, adopting())
 			for i, s := range steps {
 				for _, r := range []*replica{quick, slow} {
 					r.now += 10
@@ -230,7 +230,7 @@ func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 					want = []string{there, c}
 				}
 				require.Equal(t, want, looked, "step %d", i)
-				require.Equal(t, brief(is), brief(was), "step %d", i)
+				require.Equal(t, summaryOf(is), summaryOf(was), "step %d", i)
 				require.Equal(t, slow.state(), quick.state(), "step %d", i)
 				of := was.Targets[0]
 				got := fmt.Sprint(of.Sent, was.Pruned, of.Pruned)
@@ -247,7 +247,7 @@ func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 // dataset is not skipped.
 func TestUnchangedReleaseFails(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.snapshot("src/c", "s3")
 	r.before = func(op string, _ []string) error {
 		if op == zfs.OpRelease {
@@ -268,14 +268,14 @@ func TestUnchangedReleaseFails(t *testing.T) {
 		require.Empty(t, r.held(pool+"@s2"))
 		require.Equal(t, []string{replicate.Tag("j", "t")}, r.held(pool+"@s3"))
 	}
-	r.settle(t)
+	r.runUntilUnchanged(t)
 }
 
 // TestCommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
 // snapshot is held.
 func TestCommonSnapshotIsAlwaysHeld(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.snapshot("src/c", "s3")
 	var done []string
 	r.before = func(op string, names []string) error {
@@ -299,7 +299,7 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := settledReplica(t, adopting())
+			r := unchangedReplica(t, adopting())
 			r.now += 10
 			snapshot(r, "x3") // the job does not select it, so there is nothing to do
 			run, _ := r.run(t)
@@ -329,7 +329,7 @@ func TestSkipUnchanged(t *testing.T) {
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	r.Set("src/a", "written", "100")
 	r.now += 10
 	run, looked := r.run(t)

@@ -88,7 +88,7 @@ func TestChoose(t *testing.T) {
 	t.Run("one host needs no network", func(t *testing.T) {
 		t.Parallel()
 		both := side("", hosts.Facts{})
-		l := chosen(t, transport.Settings{Wire: "tls", Ports: transport.Ports{Low: 1, High: 2}}, both, both)
+		l := mustChoose(t, transport.Settings{Wire: "tls", Ports: transport.Ports{Low: 1, High: 2}}, both, both)
 		require.Equal(t, Report{Mode: Local, Why: "source and target are on the same host"}, l.Report(true, true))
 	})
 }
@@ -344,7 +344,7 @@ func TestSearchOfRequestedDirection(t *testing.T) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		if port := 20000 + rand.IntN(10000); !used(t, port) {
+		if port := 20000 + rand.IntN(10000); !portInUse(t, port) {
 			return port
 		}
 	}
@@ -352,8 +352,8 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// used reports whether a loopback port has a listener or a connection.
-func used(t *testing.T, port int) bool {
+// portInUse reports whether a loopback port has a listener or a connection.
+func portInUse(t *testing.T, port int) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
 	require.NoError(t, err)
@@ -385,7 +385,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 		require.False(t, l.Search().NoPath)
 		require.True(t, l.used.Load())
 		require.Zero(t, l.Search().Rejected)
-		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
+		require.Eventually(t, func() bool { return !portInUse(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {
 			_, err := hosts.Call(t.Context(), remote.site, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})

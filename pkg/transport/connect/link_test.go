@@ -26,7 +26,7 @@ func (h *host) RTT() time.Duration                                         { ret
 func (h *host) Do(_ context.Context, f func(hosts.Host) error) error       { return f(h.site) }
 func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 func side(label string, f hosts.Facts) Side                                { return Side{Host: &host{label: label}, Facts: f} }
-func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
+func mustChoose(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	l, err := Choose(w, source, target)
 	require.NoError(t, err)
 	return l
@@ -116,7 +116,7 @@ func TestAs(t *testing.T) {
 		{"", true, "signed", tcp.Signed}, {"", false, "tls", tcp.TLS}, {"tls", true, "tls", tcp.TLS},
 		{"plain", false, "plain", tcp.Plain}, {"ssh", false, "ssh", tcp.Signed},
 	} {
-		l := chosen(t, transport.Settings{Wire: tt.wire}, local, remote).Resolve(tt.sealed)
+		l := mustChoose(t, transport.Settings{Wire: tt.wire}, local, remote).Resolve(tt.sealed)
 		require.Equal(t, tt.want, l.Wire)
 		require.Equal(t, tt.mode, l.carrier.mode(&l))
 	}
@@ -125,7 +125,7 @@ func TestAs(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
-	l := chosen(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, local, remote)
+	l := mustChoose(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, local, remote)
 	for _, tt := range []struct {
 		sealed, open bool
 		mode         string

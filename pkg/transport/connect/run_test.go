@@ -71,7 +71,7 @@ func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l L
 	}
 	local, remote = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
 	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
-	return local, remote, chosen(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
+	return local, remote, mustChoose(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
 }
 
 // TestRun expects that every transport connects every kind of host, in both directions.
@@ -122,7 +122,7 @@ func TestRun(t *testing.T) {
 func TestRunWithinOneHost(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	local, _, _ := pair(t, transport.Settings{})
-	l := chosen(t, transport.Settings{}, Side{Host: local}, Side{Host: local})
+	l := mustChoose(t, transport.Settings{}, Side{Host: local}, Side{Host: local})
 	from := filepath.Join(t.TempDir(), "from")
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
@@ -198,7 +198,7 @@ func (p plain) Transfer(ctx context.Context, task hosts.Task, report func(transf
 // runHalves returns a function that runs a stream between two hosts with the given behaviour.
 func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
-	l := chosen(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
+	l := mustChoose(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
 		return Run(t.Context(), l, From{a, hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
 	}

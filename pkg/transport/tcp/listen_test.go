@@ -501,16 +501,16 @@ func TestWindowIsGranted(t *testing.T) {
 	d, a := connect(t, l, l.Ticket())
 	for _, link := range []*Link{d, a} {
 		n := link.Network()
-		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles what is asked for")
+		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles the requested size")
 		require.Equal(t, 256<<10, n.ReceiveBuffer)
 		_ = link.Close()
 		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the final statistics of a closed link")
 	}
 }
 
-// refusing returns an address that refuses connections until the test ends. Its port is bound, so
+// refusingAddress returns an address that refuses connections until the test ends. Its port is bound, so
 // that no other test listens on it.
-func refusing(t *testing.T) string {
+func refusingAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -523,7 +523,7 @@ func refusing(t *testing.T) string {
 
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
-	refused := refusing(t)
+	refused := refusingAddress(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, sends nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mute.Close() })

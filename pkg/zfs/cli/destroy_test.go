@@ -75,7 +75,7 @@ func TestDestroyNamesBusySnapshot(t *testing.T) {
 			var named []string
 			joined, ok := err.(interface{ Unwrap() []error })
 			require.True(t, ok, "%v", err)
-			for _, err := range flat(joined) {
+			for _, err := range flatten(joined) {
 				var e *zfs.Error
 				require.ErrorAs(t, err, &e)
 				require.Equal(t, zfs.Busy, e.Kind)
@@ -87,11 +87,11 @@ func TestDestroyNamesBusySnapshot(t *testing.T) {
 	}
 }
 
-// flat returns joined errors, recursively.
-func flat(joined interface{ Unwrap() []error }) (out []error) {
+// flatten returns joined errors, recursively.
+func flatten(joined interface{ Unwrap() []error }) (out []error) {
 	for _, err := range joined.Unwrap() {
 		if inner, ok := err.(interface{ Unwrap() []error }); ok {
-			out = append(out, flat(inner)...)
+			out = append(out, flatten(inner)...)
 		} else {
 			out = append(out, err)
 		}
