@@ -40,7 +40,7 @@ func TestNetworkPath(t *testing.T) {
 			require.Equal(t, tt.severity, got.Severity)
 			require.Contains(t, got.Summary, tt.summary)
 			require.Contains(t, got.Remedy, tt.remedy)
-			require.False(t, got.Evidence != "" && strings.Contains(got.Summary, got.Evidence), "said twice: %s", got.Evidence)
+			require.False(t, got.Evidence != "" && strings.Contains(got.Summary, got.Evidence), "repeated: %s", got.Evidence)
 			told := tt.severity.Compare(finding.Note) >= 0
 			for _, checks := range []func(Input) []finding.Finding{Send, Device} {
 				found := checks(in)

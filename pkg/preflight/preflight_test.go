@@ -284,7 +284,7 @@ func TestDataErrors(t *testing.T) {
 		{"no copy is known", "2.3.9-1", sysinfo.Pool{Errors: 3}, []string{"zxfer heal -n tank HOST:COPY shows"}},
 		{"copies are known", "2.2.0-1", sysinfo.Pool{Errors: 1, Known: "backup1:tank"}, []string{"zxfer heal -n backup1:tank shows"}},
 		{"too old to heal", "2.1.11-1", sysinfo.Pool{Errors: 1, Known: "tank"}, []string{"zxfer restore --files"}},
-		{"degraded, too", "2.3.9-1", sysinfo.Pool{Errors: 1, Properties: map[string]string{"health": "DEGRADED"}},
+		{"also degraded", "2.3.9-1", sysinfo.Pool{Errors: 1, Properties: map[string]string{"health": "DEGRADED"}},
 			[]string{"zxfer heal -n tank HOST:COPY shows", "zpool status -v tank"}},
 	}
 	for _, tt := range tests {

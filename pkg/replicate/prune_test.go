@@ -77,7 +77,7 @@ func TestPruneRepeatsAfterChange(t *testing.T) {
 		"nothing":                    {func(*RunState) {}, false},
 		"a bookmark":                 {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
 		"another snapshot":           {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
-		"one snapshot less":          {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"destroyed snapshot":         {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
 		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
 		"another policy":             {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
 		"untrusted dates": {func(v *RunState) {

@@ -167,7 +167,7 @@ func TestKeepAlso(t *testing.T) {
 	}{
 		"names alone":              {[]Also{{Names: a}}, nil},
 		"the newest":               {[]Also{{Names: a, Last: 2}}, []string{"a2", "a4"}},
-		"more than there are":      {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
+		"more than exist":          {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
 		"an age that matches none": {[]Also{{Names: a, Age: Duration(time.Hour - 1)}}, nil},
 		"an age that just reaches": {[]Also{{Names: a, Age: Duration(3 * time.Hour)}}, []string{"a2", "a4"}},
 		"an age that just misses":  {[]Also{{Names: a, Age: Duration(3*time.Hour - 1)}}, []string{"a4"}},
@@ -319,7 +319,7 @@ func TestHeldSnapshotsDoNotCountTowardsLimit(t *testing.T) {
 	}
 	for run := range 3 {
 		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
-		require.Len(t, r.Remove, 176+run, "nothing could be destroyed, as all are held")
+		require.Len(t, r.Remove, 176+run, "nothing can be destroyed, because all are held")
 		require.Zero(t, r.OverLimit, "run %d", run)
 		h.Complete()
 		take(200 + run)

@@ -171,7 +171,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			require.NoError(t, os.Chmod(file, 0o620))
 		}, "is ignored, because other users can write it"},
-		"of another release, as it says itself": {func(t *testing.T, o *other, text []byte) {
+		"reports another release": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
 			o.Release = "1.0.0/2"
 		}, "the zxfer for i686 is 0.9.0/2, and not 1.0.0/2"},

@@ -163,13 +163,13 @@ func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 		prepare func(t *testing.T, o *other)
 		away    bool // the cache cannot be repaired: zxfer is stored elsewhere
 	}{
-		"a program that says it is zxfer": {func(t *testing.T, o *other) {}, false},
-		"program of another user":         {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
-		"program writable by others":      {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
-		"build of another user":           {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
-		"build writable by the group":     {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
-		"cache of another user":           {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
-		"cache writable by the group":     {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
+		"a program that claims to be zxfer": {func(t *testing.T, o *other) {}, false},
+		"program of another user":           {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
+		"program writable by others":        {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
+		"build of another user":             {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
+		"build writable by the group":       {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
+		"cache of another user":             {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
+		"cache writable by the group":       {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
 		"cache writable by others": {func(t *testing.T, o *other) {
 			require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), os.ModeSticky|0o777))
 		}, true},

@@ -111,10 +111,10 @@ func TestOrphanKeepReasons(t *testing.T) {
 		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
 			d.Versions = append(d.Versions, Version{Kind: Snapshot, Name: "y", GUID: 12})
 		}, "which the job did not send"},
-		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"foreign hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{tag, "mine"}}
 		}, "is held (mine)"},
-		"another job's": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"hold of another job": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{"zxfer:other:t"}}
 		}, "is held (zxfer:other:t)"},
 		"a clone": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {

@@ -212,7 +212,7 @@ func TestRecordRules(t *testing.T) {
 		"raw spill":               {raw, false, [][]byte{rawObject(), spillOf(7, 512, 0)}, "has 0 bytes"},
 		"raw spill, too large":    {raw, false, [][]byte{rawObject(), spillOf(7, 512, 513)}, "has 513 bytes"},
 		"raw, no tree":            {raw, false, [][]byte{object}, "0 levels"},
-		"raw bonus, cut":          {raw, false, [][]byte{objectOf(7, 512, 168, 100, 1, 17, 1, 1)}, "168 of 100 bytes"},
+		"raw bonus, truncated":    {raw, false, [][]byte{objectOf(7, 512, 168, 100, 1, 17, 1, 1)}, "168 of 100 bytes"},
 		"raw bonus, too large":    {raw, false, [][]byte{objectOf(7, 512, 168, 321, 1, 17, 1, 1)}, "hold only 320"},
 		"raw, small indirect":     {raw, false, [][]byte{objectOf(7, 512, 0, 0, 1, 11, 1, 1)}, "2^11 bytes"},
 		"raw, large indirect":     {raw, false, [][]byte{objectOf(7, 512, 0, 0, 1, 18, 1, 1)}, "2^18 bytes"},

@@ -37,7 +37,7 @@ func TestExpect(t *testing.T) {
 		// 2/300e6 + 1/200e6 s per byte on the receiver's only CPU.
 		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), kernel{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta", ""},
 		// 1/400e6 + 1/300e6 s per byte on the sender's only CPU.
-		{"a sender with one", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
+		{"a sender with one processor", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
 		// 1/50e6 + 1/400e6 s per byte: the link is still the bottleneck.
 		{"a processor mostly used by the link", []probe.Ceiling{read, {ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
 			kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", Link},

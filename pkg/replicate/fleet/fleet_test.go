@@ -250,7 +250,7 @@ func TestLargestAnswersAreAccepted(t *testing.T) {
 // answer.
 func TestStatusMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	padding := strings.Repeat(" ", MaxAnswer-1<<20)
-	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
+	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "diverged copies": `{"job":"a","set_aside":[%s{}]}`} {
 		answer := ""
 		for n := 300_000; n > 0; n -= 10_000 {
 			answer = `{"schema":"zxfer.replicate.status/v1","jobs":[` + fmt.Sprintf(in, strings.Repeat("{},", n)) + `]}`

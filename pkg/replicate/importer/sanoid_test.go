@@ -54,7 +54,7 @@ func TestSanoidPolicies(t *testing.T) {
 		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
-		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
+		{"autosnap without datasets below", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Choice: replicate.Choice{Exclude: []string{"/a", "/c"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},

@@ -32,7 +32,7 @@ func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 // the next run sends incrementally and leaves no hold.
 func TestJobContinuesAfterRollback(t *testing.T) {
 	t.Parallel()
-	for name, older := range map[string]bool{"to the newest of the copy": false, "to an older one of the copy": true} {
+	for name, older := range map[string]bool{"to the most recent snapshot of the copy": false, "to an older snapshot of the copy": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplica(t, adopting())

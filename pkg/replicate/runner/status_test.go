@@ -188,7 +188,7 @@ func TestStatusOfFirstRun(t *testing.T) {
 	s = StatusOf(jobs, dir, now, nil)
 	require.True(t, s.Jobs[0].Running)
 	require.False(t, s.Jobs[1].Running)
-	require.True(t, s.Late, "what holds the lock may be a heal")
+	require.True(t, s.Late, "a heal may hold the lock")
 	require.Equal(t, Late, s.Jobs[0].State)
 	unlock()
 	s = StatusOf(jobs, dir, now, nil)

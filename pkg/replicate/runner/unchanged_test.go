@@ -76,7 +76,7 @@ func TestUnchangedInvalidation(t *testing.T) {
 		{"a snapshot that does not concern the job", func(r *replica) { r.snapshot("src/c", "other") }, both},
 		{"destroyed snapshot", func(r *replica) { r.destroy("src/c@s1") }, both},
 		{"renamed snapshot", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
-		{"the copy lost a snapshot", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
+		{"destroyed snapshot of the copy", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
 		{"additional snapshot of the copy", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
 		{"an interrupted receive into the copy", func(r *replica) { r.Set("dst/copy/c", "receive_resume_token", "1-x") }, both},
 		{"another encryption root", func(r *replica) { r.Set("dst/copy/c", "encryptionroot", "dst/copy/c") }, both},

@@ -47,8 +47,8 @@ func TestAppendAfterCrash(t *testing.T) {
 		require.NoError(t, s.Append(&Run{Job: "home", Pruned: 3}))
 		runs, err := s.Runs(10)
 		require.NoError(t, err)
-		require.Equal(t, 1, runs[0].Pruned, "cut at %d", cut)
-		require.Equal(t, 3, runs[len(runs)-1].Pruned, "cut at %d", cut)
+		require.Equal(t, 1, runs[0].Pruned, "truncated at %d", cut)
+		require.Equal(t, 3, runs[len(runs)-1].Pruned, "truncated at %d", cut)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestResumedStream(t *testing.T) {
 
 	c := r.Course()
 	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "log lines are passed on")
-	require.Equal(t, "07:08:14", c.Began.Format(time.TimeOnly), "when the first stream began")
+	require.Equal(t, "07:08:14", c.Began.Format(time.TimeOnly), "the start of the first stream")
 	require.Equal(t, 11*time.Second, c.Length)
 	require.InDelta(t, 1000, sum(c.Moved), 1e-6)
 	slice := func(second float64) Slice { return c.Moved.Slices[int(second/c.Moved.Width.Seconds())] }
@@ -172,7 +172,7 @@ func TestSeries(t *testing.T) {
 			s.add(from, at, bytes, []string{"a", "b", ""}[random.Intn(3)])
 			require.LessOrEqual(t, len(s.Slices), maxSlices)
 			require.GreaterOrEqual(t, time.Duration(len(s.Slices))*s.Width, at)
-			require.Less(t, time.Duration(len(s.Slices)-1)*s.Width, max(at, 1), "none lies after the end")
+			require.Less(t, time.Duration(len(s.Slices)-1)*s.Width, max(at, 1), "no slice after the end")
 		}
 		require.InDelta(t, total, sum(s), 1+total*1e-9)
 	}

@@ -340,7 +340,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.ErrorIs(t, err, ErrPipe)
 		require.NotErrorIs(t, err, ErrCut)
 	})
-	t.Run("network cut while receiving", func(t *testing.T) {
+	t.Run("network lost while receiving", func(t *testing.T) {
 		t.Parallel()
 		a, b := pair(t, Plain)
 		r, w, err := os.Pipe()
@@ -354,7 +354,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.ErrorIs(t, err, ErrCut)
 		require.NotErrorIs(t, err, ErrPipe)
 	})
-	t.Run("network cut while sending", func(t *testing.T) {
+	t.Run("network lost while sending", func(t *testing.T) {
 		t.Parallel()
 		a, b := pair(t, Plain)
 		r, w, err := os.Pipe()

@@ -458,14 +458,14 @@ func TestListenErrors(t *testing.T) {
 		want  []string
 		hint  string
 	}{
-		"every port taken": {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
-		"foreign address":  {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
-		"not an address":   {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
-		"mode":             {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
-		"streams":          {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
-		"range":            {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: 9, PortHigh: 8}, []string{"9-8"}, ""},
-		"half a range":     {Offer{Mode: Signed, Address: "127.0.0.1", PortHigh: 8}, []string{"0-8"}, ""},
-		"peer":             {Offer{Mode: Signed, Address: "127.0.0.1", Peer: "example"}, []string{"example"}, ""},
+		"no free port":    {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
+		"foreign address": {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
+		"not an address":  {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
+		"mode":            {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
+		"streams":         {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
+		"range":           {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: 9, PortHigh: 8}, []string{"9-8"}, ""},
+		"half a range":    {Offer{Mode: Signed, Address: "127.0.0.1", PortHigh: 8}, []string{"0-8"}, ""},
+		"peer":            {Offer{Mode: Signed, Address: "127.0.0.1", Peer: "example"}, []string{"example"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
