@@ -11,10 +11,10 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestTakeKeyWithALyingSource uses a source that falsely claims that a copy has the key of its
+// TestInheritKeyWithLyingSource uses a source that falsely claims that a copy has the key of its
 // parent's encryption root. It expects that the copy joins only its parent's root, and never a key
 // of this host or a key of another kind.
-func TestTakeKeyWithALyingSource(t *testing.T) {
+func TestInheritKeyWithLyingSource(t *testing.T) {
 	t.Parallel()
 	const root, copied = "vault/b", "vault/b/c"
 	for name, tt := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func TestAppeared(t *testing.T) {
+func TestUnexpectedDatasets(t *testing.T) {
 	t.Parallel()
 	list := func(names string) *zfs.Listing {
 		l := &zfs.Listing{Root: "vault/a"}

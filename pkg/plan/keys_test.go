@@ -84,9 +84,9 @@ func TestTargetKeyChanged(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheRootAlone expects that dependents that get no stream together with their root do not
+// TestKeyOfRootAlone expects that dependents that get no stream together with their root do not
 // lose their key.
-func TestKeyOfTheRootAlone(t *testing.T) {
+func TestKeyOfRootAlone(t *testing.T) {
 	t.Parallel()
 	source := dataset(t, "tank/a", "@a,1 @b,2", encrypted, "keyformat=passphrase", "pbkdf2salt=1")
 	target := func(salt string) *zfs.Dataset {
@@ -240,8 +240,8 @@ func TestTreeWithHiddenKey(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// TestInheritorBecomesRootBeforeKeyChange expects that if a copy inherits a key that changes, it becomes an encryption root
-// first, and joins again when it arrives.
+// TestInheritorBecomesRootBeforeKeyChange expects that if a copy inherits a key that changes, it
+// becomes an encryption root first, and inherits again when it arrives.
 func TestInheritorBecomesRootBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })

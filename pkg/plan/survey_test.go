@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestPretend expects that a simulated snapshot is newer than all others and differs from them. The
+// TestSimulate expects that a simulated snapshot is newer than all others and differs from them. The
 // listing itself, which others share, does not change.
-func TestPretend(t *testing.T) {
+func TestSimulate(t *testing.T) {
 	t.Parallel()
 	old := zfs.Version{Kind: zfs.Snapshot, Name: "old", GUID: 7, CreateTXG: 41}
 	l := zfs.Listing{Root: "a", Datasets: []*zfs.Dataset{{Name: "a", Versions: []zfs.Version{old}}, {Name: "a/b"}, {Name: "a/c"}}}

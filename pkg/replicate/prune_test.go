@@ -53,9 +53,9 @@ func TestPruneOnlyListed(t *testing.T) {
 	require.Empty(t, Decide(v).Prunings)
 }
 
-// TestPruneKeepsThePartialState expects that retention on a target keeps the snapshots that an
+// TestPruneKeepsPartialState expects that retention on a target keeps the snapshots that an
 // interrupted receive needs.
-func TestPruneKeepsThePartialState(t *testing.T) {
+func TestPruneKeepsPartialState(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
 	v.Targets[0].Partial = map[uint64]bool{1: true}
@@ -131,9 +131,9 @@ func TestLearn(t *testing.T) {
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
-// TestDone expects that after a run, the history lists the snapshots to destroy, unless some wait
+// TestComplete expects that after a run, the history lists the snapshots to destroy, unless some wait
 // for time.
-func TestDone(t *testing.T) {
+func TestComplete(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
 	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Complete()

@@ -199,7 +199,7 @@ func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheckBinary(t *testing.T) {
 	t.Parallel()
 	skipCompilation(t)
 	text, err := buildForeign()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOwnTag(t *testing.T) {
+func TestIsJobTag(t *testing.T) {
 	t.Parallel()
 	for tag, own := range map[string]bool{"zxfer:home:near": true, "zxfer:home:": true, "zxfer:home": false, "zxfer:": false, "mine": false, "zxferx:a:b": false, "": false} {
 		require.Equal(t, own, IsJobTag(tag), tag)

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestHealing expects that a heal grant permits listing damage and healing through zxfer's
+// TestHealGrant expects that a heal grant permits listing damage and healing through zxfer's
 // snapshots. Append-only receive keys do not permit this.
-func TestHealing(t *testing.T) {
+func TestHealGrant(t *testing.T) {
 	t.Parallel()
 	guard := func(grants ...string) *Guard {
 		p, err := Parse(grants, nil, true)

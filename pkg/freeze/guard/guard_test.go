@@ -224,8 +224,8 @@ func TestBothKilled(t *testing.T) {
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
 }
 
-// TestHintOfThaw expects the hint after a failed thaw to contain a complete command.
-func TestHintOfThaw(t *testing.T) {
+// TestThawHint expects the hint after a failed thaw to contain a complete command.
+func TestThawHint(t *testing.T) {
 	t.Parallel()
 	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}
 	require.Equal(t, "check that the application runs; otherwise run: env ZXFER_JOB=j ZXFER_HOOK=thaw /bin/false 'a b'", fault.HintOf(c.thaw(t.Context())))

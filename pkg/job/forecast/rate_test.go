@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-func TestExpect(t *testing.T) {
+func TestRate(t *testing.T) {
 	t.Parallel()
 	read := probe.Ceiling{ID: probe.SourceRead, Host: "local", BytesPerSecond: 400e6, CPU: 1}
 	link := probe.Ceiling{ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 2, Limit: transfer.LimitNetwork}

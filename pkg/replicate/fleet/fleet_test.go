@@ -88,7 +88,7 @@ func TestWorstFirst(t *testing.T) {
 	require.Len(t, f.Hosts[4].Jobs, 1)
 }
 
-func TestJudgeAnswers(t *testing.T) {
+func TestDecodeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
 		"nothing":                    {"\n", "its answer is not a job status: empty answer"},
@@ -212,7 +212,7 @@ func TestGatherLimitsConcurrency(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func FuzzJudge(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add(statusOf("web1", runner.OK, runner.Late))
 	f.Add([]byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","drill":{"not_good":[null]},"datasets":[{"lag_seconds":-1}]}]}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {

@@ -136,9 +136,9 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestRetentionWithheld expects that no retention policy is written if it could destroy snapshots
+// TestUnsafeRetentionIsOmitted expects that no retention policy is written if it could destroy snapshots
 // that another rule keeps.
-func TestRetentionWithheld(t *testing.T) {
+func TestUnsafeRetentionIsOmitted(t *testing.T) {
 	t.Parallel()
 	const job = "jobs:\n- name: a\n  type: push\n  connect: {type: local, listener_name: l, client_identity: c}\n  filesystems: {\"tank<\": true}\n" +
 		"  snapshotting: {type: manual}\n  pruning:\n    keep_receiver: [{type: last_n, count: 3, regex: '^zrepl_'}]\n    keep_sender:\n"

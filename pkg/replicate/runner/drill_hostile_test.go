@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// TestDrillOfALyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
+// TestDrillOfLyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
 // the source was read, only the true answer verifies the copy.
-func TestDrillOfALyingCopy(t *testing.T) {
+func TestDrillOfLyingCopy(t *testing.T) {
 	t.Parallel()
 	type query = files.Query
 	type digest = files.Digest

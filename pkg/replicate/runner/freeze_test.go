@@ -190,9 +190,9 @@ func TestFrozenUnchanged(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 }
 
-// TestFrozenAlone expects that changes are found even if other datasets have later snapshots, and
+// TestFrozenChangesAreFound expects that changes are found even if other datasets have later snapshots, and
 // without a target.
-func TestFrozenAlone(t *testing.T) {
+func TestFrozenChangesAreFound(t *testing.T) {
 	t.Parallel()
 	r, _ := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
 	r.job.Targets, r.job.Snapshots.SkipUnchanged = nil, true

@@ -134,7 +134,7 @@ func TestEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestStreamOf(t *testing.T) {
+func TestTranslate(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, stream{Flags: []string{}, Steps: [][2]string{{"", "t/a@x"}}},
 		translate(zfs.SendSpec{Dataset: "t/a", To: "x"}))
@@ -144,7 +144,7 @@ func TestStreamOf(t *testing.T) {
 		translate(zfs.SendSpec{Dataset: "t/a", From: "t/o@u", Through: []string{"v", "w"}, To: "x", Flags: zfs.StreamFlags{LargeBlocks: true}}))
 }
 
-func TestTyped(t *testing.T) {
+func TestZFSErrors(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, zfsErrors(zfs.OpHold, nil, nil))
 	plain := errors.New("plain")
