@@ -105,7 +105,7 @@ func TestRestoreOverVolume(t *testing.T) {
 	req := Request{Source: "vault/v", Target: "tank/v", Restore: true}
 	require.Contains(t, Make(req, s).Notes[0], "stop all programs that use")
 	req.Rollback = true
-	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop the programs that use it")
+	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop its users first")
 }
 
 // TestRestoreSkipsLocationProperties expects that a restore skips properties that depend on the
