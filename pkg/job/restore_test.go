@@ -222,10 +222,10 @@ func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 		change func(*world)
 		says   string
 	}{
-		"hold of another":   {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
+		"foreign hold":      {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
 		"tag without a job": {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
 		"clone":             {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
-		"clone of another":  {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
+		"foreign clone":     {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
 	} {
 		w := rollbackWorld(t)
 		at.change(w)

@@ -180,7 +180,7 @@ func TestAllow(t *testing.T) {
 	}{
 		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append", ""},
 		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append", "send:raw"},
-		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
+		{"raw, first version with send:raw", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
 		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive", "send"},
 		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append", "send"},
 		{"a raw range without support", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},

@@ -290,7 +290,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 		removed += len(got)
 	}
-	require.Greater(t, removed, 1000, "the histories are long enough for the test to mean something")
+	require.Greater(t, removed, 1000, "the histories are long enough")
 }
 
 func TestPrunableWithoutGrid(t *testing.T) {

@@ -129,7 +129,7 @@ func TestFailuresReachOtherHost(t *testing.T) {
 				src.Err = failure
 				o := move(t, a, b, src, sink, transfer.Options{})
 				require.ErrorIs(t, o.sendErr, failure)
-				require.Equal(t, failure, o.sendErr, "the source's own error, nothing around it")
+				require.Equal(t, failure, o.sendErr, "the source's error, not wrapped")
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.receiveErr, &peer)
 				require.Contains(t, peer.Text, failure.Error())

@@ -137,7 +137,7 @@ func FuzzValueIsNotParsedAsRow(f *testing.F) {
 	q := fenced("type", "org:x", "guid", "mountpoint", "written")
 	f.Fuzz(func(t *testing.T, x, path string) {
 		if len(x)+len(path) > maxLine/2 || strings.Contains(x+path, capturedFence) {
-			t.Skip("who made the value did not know the fence, and zfs(8) has no longer ones")
+			t.Skip("the value contains the secret fence or is too long for zfs(8)")
 		}
 		want := map[string]map[string]Property{}
 		text := ""

@@ -153,7 +153,7 @@ func TestMariaDB(t *testing.T) {
 		}
 		select {
 		case <-written:
-			t.Fatal("it wrote while it was locked")
+			t.Fatal("a write succeeded during the lock")
 		case <-time.After(time.Second):
 		}
 		require.Equal(t, before, s.must("SELECT COUNT(*) FROM d.i")+s.must("SELECT COUNT(*) FROM d.m"), "reads continue")
@@ -207,7 +207,7 @@ func TestReadLock(t *testing.T) {
 	go func() { _, err := s.sql("INSERT INTO d.i VALUES (1)"); written <- err }()
 	select {
 	case <-written:
-		t.Fatal("it wrote while it was locked")
+		t.Fatal("a write succeeded during the lock")
 	case <-time.After(time.Second):
 	}
 	require.Empty(t, g.Take()[0].Error)

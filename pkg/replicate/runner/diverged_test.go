@@ -158,7 +158,7 @@ func TestRenamesAreLimited(t *testing.T) {
 // has a common snapshot. A copy that was only written to is not renamed.
 func TestCopiesThatAreNotRenamed(t *testing.T) {
 	t.Parallel()
-	t.Run("of others", func(t *testing.T) {
+	t.Run("foreign", func(t *testing.T) {
 		t.Parallel()
 		r := newReplica(t, adopting())
 		r.job.Targets[0].OnDivergence = "rotate"

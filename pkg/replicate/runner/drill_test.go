@@ -156,7 +156,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	d, err = r.drill(t, DrillOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "files", d.Copies[0].Read)
-	require.False(t, d.Copies[0].Compared, "the source's key is not loaded, and is not for the drill to load")
+	require.False(t, d.Copies[0].Compared, "a drill does not load the key of the source")
 	require.Contains(t, d.Copies[0].Note, "not compared")
 	require.Equal(t, "unavailable", r.Get("dst/copy", "keystatus"))
 }
