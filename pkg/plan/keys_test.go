@@ -34,24 +34,24 @@ func TestTargetKeyChanged(t *testing.T) {
 		needs                  bool
 	}{
 		{name: "an encryption root", source: root, target: []string{own, raw}, parent: []string{raw}},
-		{name: "joined another", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, refused: "from vault/a/c to vault:"},
-		{name: "joined the copy of its root", source: root, target: []string{joined, raw}, parent: []string{raw}, refused: "from vault/a/c to vault/a:"},
-		{name: "joined a copy of its root, of one passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("1")), parent: all(pass("1"), []string{raw})},
-		{name: "joined a copy of its root, of another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "no key would open"},
-		{name: "joined a copy of its root, whose key is no passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless vault/a and alpha:tank/a have the same key, which ZFS does not show"},
-		{name: "joined a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
-		{name: "joined another, whose key is no passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
-		{name: "joined another, whose key is not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
-		{name: "joined another, but passed over", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, skip: true},
-		{name: "of a package", source: root, target: []string{joined}},
-		{name: "of a package, joined another since", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
-		{name: "of a package, the source is a root since", source: []string{"encryptionroot=tank/a/c"}, target: []string{joined}, refused: "from vault/a/c to vault/a:"},
-		{name: "of a package, the key above was changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "inherits its key from vault/a"},
-		{name: "of a package, the key above arrives first", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), parentSent: true, needs: true},
+		{name: "inherits from another root", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, refused: "from vault/a/c to vault:"},
+		{name: "inherits from the copy of its root", source: root, target: []string{joined, raw}, parent: []string{raw}, refused: "from vault/a/c to vault/a:"},
+		{name: "inherits from a copy of its root, same passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("1")), parent: all(pass("1"), []string{raw})},
+		{name: "inherits from a copy of its root, another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "no key would open"},
+		{name: "inherits from a copy of its root, not a passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless vault/a and alpha:tank/a have the same key, which ZFS does not show"},
+		{name: "inherits from a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
+		{name: "inherits from another root, not a passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
+		{name: "inherits from another root, key not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
+		{name: "inherits from another root, skipped", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, skip: true},
+		{name: "received in a package", source: root, target: []string{joined}},
+		{name: "received in a package, now inherits from another root", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
+		{name: "received in a package, source now a root", source: []string{"encryptionroot=tank/a/c"}, target: []string{joined}, refused: "from vault/a/c to vault/a:"},
+		{name: "received in a package, key of the root changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "inherits its key from vault/a"},
+		{name: "received in a package, key of the root arrives first", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), parentSent: true, needs: true},
 		{name: "a clone shares its origin's root", source: root, target: []string{joined, raw, "origin=vault/a@a"}, parent: []string{raw}},
 		{name: "another passphrase", source: all([]string{"encryptionroot=tank/a/c"}, pass("1")), target: all([]string{own, raw}, pass("2")), parent: []string{raw}, note: "the key of beta:vault/a/c differs from the key of alpha:tank/a/c: this stream brings"},
 		{name: "another format", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=prompt"}, pass("2")), parent: []string{raw}, note: "brings the key of alpha:tank/a/c; from then on"},
-		{name: "perhaps another", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation is still file:///k2)"},
+		{name: "possibly another file", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation is still file:///k2)"},
 		{name: "no file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw}, bytes), parent: []string{raw}},
 		{name: "the same file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw, "keylocation=file:///k"}, bytes), parent: []string{raw}},
 	}
@@ -84,9 +84,9 @@ func TestTargetKeyChanged(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheRootAlone expects that dependents that get no stream together with their root do not
+// TestKeyOfRootAlone expects that dependents that get no stream together with their root do not
 // lose their key.
-func TestKeyOfTheRootAlone(t *testing.T) {
+func TestKeyOfRootAlone(t *testing.T) {
 	t.Parallel()
 	source := dataset(t, "tank/a", "@a,1 @b,2", encrypted, "keyformat=passphrase", "pbkdf2salt=1")
 	target := func(salt string) *zfs.Dataset {
@@ -151,9 +151,9 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", onlyDataset(t, p).Joins)
 }
 
-// TestTreeOfAPart plans a part of a tree whose root is outside, and expects that its topmost copy
+// TestPartOfTree plans a part of a tree whose root is outside, and expects that its topmost copy
 // is the root.
-func TestTreeOfAPart(t *testing.T) {
+func TestPartOfTree(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
 		part := func(versions ...string) State {
@@ -205,9 +205,9 @@ func withoutSalt(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	return datasets
 }
 
-// TestTreeOfAKeyThatZFSDoesNotShow expects that for a key without salt, the source's assertion
+// TestTreeWithHiddenKey expects that for a key without salt, the source's assertion
 // counts if root and dataset arrive together. A copy that is sent alone must keep its key.
-func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
+func TestTreeWithHiddenKey(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	at := func(versions string) []*zfs.Dataset {
@@ -226,7 +226,7 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(both...))))
 	root := withoutSalt(dataset(t, "vault/a", "@a,1", encryptedProps("vault/a", "")...))
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(append(both, root...)...))))
-	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root brings nothing: it may have another key by now")
+	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root gets no stream: its key may have changed")
 
 	// An existing copy joins again only if it must become a root first.
 	copies := append(root, withoutSalt(dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "")...), dataset(t, "vault/a/gone", "@a,4", encryptedProps("vault/a", "")...))...)
@@ -240,9 +240,9 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// TestTreeParts expects that if a copy inherits a key that changes, it becomes an encryption root
-// first, and joins again when it arrives.
-func TestTreeParts(t *testing.T) {
+// TestInheritorBecomesRootBeforeKeyChange expects that if a copy inherits a key that changes, it
+// becomes an encryption root first, and inherits again when it arrives.
+func TestInheritorBecomesRootBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	state := func(more ...*zfs.Dataset) State {
@@ -272,9 +272,9 @@ func TestTreeParts(t *testing.T) {
 	require.Empty(t, Make(all, s).Datasets[0].Parts)
 }
 
-// TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
+// TestTreeContinuesInParts expects that a copy whose source's root was not listed continues if it has
 // the source's key by now.
-func TestTreeGoesOnByParts(t *testing.T) {
+func TestTreeContinuesInParts(t *testing.T) {
 	t.Parallel()
 	req := Request{Source: "tank/a/b", Target: "vault/a/b"}
 	s := stateOf(dataset(t, "tank/a/b", "@a,2 @b,12", encryptedProps("tank/a", "1")...), dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "1")...))
