@@ -71,14 +71,14 @@ func TestDemoWithoutZFS(t *testing.T) {
 	dir := scratch(t)
 	out, err := demo(t, "./demo", t.TempDir(), dir, "--quick").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := string(out)
+	output := string(out)
 	for _, want := range []string{
 		"$ zxfer doctor --quick", ": kill -9 ", "$ cmp disk.img ", "\nidentical\n", "differs: within bytes ",
 		"part 1: the interrupted copy was resumed and verified",
 	} {
-		require.Contains(t, said, want)
+		require.Contains(t, output, want)
 	}
-	require.NotContains(t, said, "guest")
+	require.NotContains(t, output, "guest")
 	requireNothingLeft(t, dir)
 }
 
@@ -101,25 +101,25 @@ func TestDemoUsage(t *testing.T) {
 func copyOfDemo(t *testing.T, guest string, free int) (script, bin string) {
 	t.Helper()
 	if arch, err := exec.CommandContext(t.Context(), "uname", "-m").Output(); err != nil || string(arch) != "x86_64\n" {
-		t.Skipf("the guest needs an x86-64 machine, and this is %s (%v)", arch, err)
+		t.Skipf("needs x86-64 for the guest, not %s (%v)", arch, err)
 	}
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
 	goTool, err := exec.LookPath("go")
 	require.NoError(t, err)
 	tree, bin := t.TempDir(), t.TempDir()
-	program(t, tree+"/scripts/guest", guest)
+	writeProgram(t, tree+"/scripts/guest", guest)
 	for _, name := range []string{"demo", "env"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(tree+"/scripts/"+name, text, 0o755))
 	}
-	program(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
-	program(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))
+	writeProgram(t, bin+"/go", fmt.Sprintf(`exec '%s' -C '%s' "$@"`, goTool, repo))
+	writeProgram(t, bin+"/df", fmt.Sprintf("echo Avail; echo %dM", free))
 	return tree + "/scripts/demo", bin
 }
 
-func TestDemoNeedsRoom(t *testing.T) {
+func TestDemoNeedsSpace(t *testing.T) {
 	t.Parallel()
 	script, bin := copyOfDemo(t, "exit 1", 4000)
 	dir := t.TempDir()
@@ -148,9 +148,9 @@ esac`, 9999)
 	requireNothingLeft(t, dir)
 }
 
-// TestDemoInterruptedWhileItBuildsGuest interrupts the demo and expects the build of the guest
+// TestDemoInterruptedDuringGuestBuild interrupts the demo and expects the build of the guest
 // to end with all its processes.
-func TestDemoInterruptedWhileItBuildsGuest(t *testing.T) {
+func TestDemoInterruptedDuringGuestBuild(t *testing.T) {
 	t.Parallel()
 	needCopy(t)
 	needMemory(t)
@@ -180,12 +180,12 @@ esac`, 9999)
 	}
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
 	// The read ends when all processes of the demo have closed the pipe.
-	said, err := io.ReadAll(r)
+	output, err := io.ReadAll(r)
 	require.NoError(t, err)
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
-	require.Equal(t, 130, exit.ExitCode(), "%s%s", before.String(), said)
-	require.Contains(t, string(said), "demo: stopped the build of the guest")
+	require.Equal(t, 130, exit.ExitCode(), "%s%s", before.String(), output)
+	require.Contains(t, string(output), "demo: stopped the build of the guest")
 	requireNothingLeft(t, dir)
 	requireNoProcess(t, filepath.Dir(filepath.Dir(script)))
 }
@@ -211,7 +211,7 @@ func needMemory(t *testing.T) {
 	for line := range strings.Lines(string(info)) {
 		var kib int
 		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil && kib < 5<<20 {
-			t.Skip("the guest needs 4 GiB of memory")
+			t.Skip("needs 4 GiB of memory for the guest")
 		}
 	}
 }

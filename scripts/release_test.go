@@ -40,7 +40,7 @@ func repository(t *testing.T) string {
 	t.Helper()
 	files, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-co", "--exclude-standard").Output()
 	if err != nil {
-		t.Skip("this is no git repository")
+		t.Skip("needs a git repository")
 	}
 	dir := filepath.Join(t.TempDir(), "a clone")
 	for name := range strings.Lines(string(files)) {
@@ -71,12 +71,12 @@ func TestReleaseRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version, prepare, says string
 	}{
-		"a file that is not committed": {"0.99.0", "echo >new", "release: not everything here is committed: new\nhint: git commit, or git clean, then again"},
-		"a change":                     {"0.99.0", "echo >>README.md", "release: not everything here is committed: README.md\nhint: git commit, or git clean, then again"},
-		"no section":                   {"0.98.0", "", "release: CHANGELOG.md has no section 0.98.0\nhint: rename Unreleased there: ## 0.98.0; commit"},
-		"a tag elsewhere":              {"0.99.0", "git tag v0.99.0; git commit -q --allow-empty -m more", "release: v0.99.0 is another commit\nhint: git checkout v0.99.0"},
-		"no version":                   {"v9", "", "release: v9 is no version\nhint: write it as 1.2.3 or 1.2.3-rc.1"},
-		"a directory in use":           {"0.99.0", "mkdir dist dist/0.99.0 dist/0.99.0/x", "is not empty\nhint: rm -r "},
+		"untracked file":       {"0.99.0", "echo >new", "release: not everything here is committed: new\nhint: git commit, or git clean, then again"},
+		"modified file":        {"0.99.0", "echo >>README.md", "release: not everything here is committed: README.md\nhint: git commit, or git clean, then again"},
+		"no changelog section": {"0.98.0", "", "release: CHANGELOG.md has no section 0.98.0\nhint: rename Unreleased there: ## 0.98.0; commit"},
+		"tag on other commit":  {"0.99.0", "git tag v0.99.0; git commit -q --allow-empty -m more", "release: v0.99.0 is another commit\nhint: git checkout v0.99.0"},
+		"invalid version":      {"v9", "", "release: v9 is no version\nhint: write it as 1.2.3 or 1.2.3-rc.1"},
+		"directory not empty":  {"0.99.0", "mkdir dist dist/0.99.0 dist/0.99.0/x", "is not empty\nhint: rm -r "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,8 +114,8 @@ func TestReleaseTree(t *testing.T) {
 	dir := t.TempDir()
 	mustRun(t, "..", "scripts/release", "--tree", "0.99.0", dir)
 	machines := map[string][2]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64}}
-	holdsPrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
-	holdsPages(t, dir+"/usr/share/man")
+	requirePrograms(t, dir+"/usr/bin", dir+"/usr/lib/zxfer", machines[runtime.GOARCH])
+	requireManPages(t, dir+"/usr/share/man")
 	require.Contains(t, mustRun(t, "/", dir+"/usr/bin/zxfer", "version"), "zxfer 0.99.0")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/examples/replicate.toml")
 	require.FileExists(t, dir+"/usr/share/doc/zxfer/html/docs/tutorial.html")
@@ -185,20 +185,20 @@ func TestRelease(t *testing.T) {
 	for arch, machines := range map[string][2]elf.Machine{
 		"amd64": {elf.EM_X86_64, elf.EM_AARCH64}, "arm64": {elf.EM_AARCH64, elf.EM_X86_64},
 	} {
-		holds(t, dist, arch, machines)
+		requirePackages(t, dist, arch, machines)
 	}
 }
 
-// holds checks the contents of the packages of one architecture.
-func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
+// requirePackages checks the contents of the packages of one architecture.
+func requirePackages(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	t.Helper()
 	deb, tarball := t.TempDir(), t.TempDir()
 	mustRun(t, dist, "dpkg-deb", "-x", "zxfer_0.99.0_"+arch+".deb", deb)
 	mustRun(t, dist, "tar", "-xzf", "zxfer-0.99.0-linux-"+arch+".tar.gz", "--strip-components=1", "-C", tarball)
-	holdsPrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
-	holdsPrograms(t, tarball+"/bin", tarball+"/bin", machines)
-	holdsPages(t, deb+"/usr/share/man")
-	holdsPages(t, tarball+"/share/man")
+	requirePrograms(t, deb+"/usr/bin", deb+"/usr/lib/zxfer", machines)
+	requirePrograms(t, tarball+"/bin", tarball+"/bin", machines)
+	requireManPages(t, deb+"/usr/share/man")
+	requireManPages(t, tarball+"/share/man")
 	copyright, err := os.ReadFile(deb + "/usr/share/doc/zxfer/copyright")
 	require.NoError(t, err)
 	require.Contains(t, string(copyright), "github.com/klauspost/compress v")
@@ -215,9 +215,9 @@ func holds(t *testing.T, dist, arch string, machines [2]elf.Machine) {
 	}
 }
 
-// holdsPrograms requires a zxfer for machines[0] in bin, and a compressed one for
+// requirePrograms requires a zxfer for machines[0] in bin, and a compressed one for
 // machines[1] in lib.
-func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
+func requirePrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
 	t.Helper()
 	require.Equal(t, machines[0], machine(t, bin+"/zxfer"))
 	others, err := filepath.Glob(lib + "/zxfer-linux-*.zst")
@@ -228,8 +228,8 @@ func holdsPrograms(t *testing.T, bin, lib string, machines [2]elf.Machine) {
 	require.Equal(t, machines[1], machine(t, plain))
 }
 
-// holdsPages requires man pages for every verb, for topics and for the job file.
-func holdsPages(t *testing.T, dir string) {
+// requireManPages requires man pages for every verb, for topics and for the job file.
+func requireManPages(t *testing.T, dir string) {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/reference/cli/zxfer*.md")
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// program writes a shell script that replaces a tool of the same name.
-func program(t *testing.T, path, script string) {
+// writeProgram writes a shell script that replaces a tool of the same name.
+func writeProgram(t *testing.T, path, script string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
@@ -40,28 +40,28 @@ func TestDebianMirror(t *testing.T) {
 	env, err := os.ReadFile("env") // read by this process so that go test notices changes
 	require.NoError(t, err)
 	for name, tt := range map[string]struct{ configured, mirror string }{
-		"a mirror":            {"http://deb.example.org/debian/", "http://deb.example.org/debian"},
-		"a file of mirrors":   {"mirror+file:LIST", "http://one.example.org/debian"},
-		"such a file's slash": {"mirror+file:LIST/", "http://one.example.org/debian"},
+		"mirror URL":             {"http://deb.example.org/debian/", "http://deb.example.org/debian"},
+		"mirror list":            {"mirror+file:LIST", "http://one.example.org/debian"},
+		"mirror list with slash": {"mirror+file:LIST/", "http://one.example.org/debian"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			list := filepath.Join(dir, "mirrors.list")
 			require.NoError(t, os.WriteFile(list, []byte("# mirrors\n\nhttp://one.example.org/debian/\tpriority:1\nhttp://two.example.org/debian\n"), 0o600))
-			program(t, dir+"/apt-get", "printf '%s\\n' 'other http://other.example.org/' 'bookworm "+strings.ReplaceAll(tt.configured, "LIST", list)+"'")
+			writeProgram(t, dir+"/apt-get", "printf '%s\\n' 'other http://other.example.org/' 'bookworm "+strings.ReplaceAll(tt.configured, "LIST", list)+"'")
 			require.Equal(t, tt.mirror, bash(t, dir, "-ec", string(env)+"release() { echo bookworm; }; debian_mirror"))
 		})
 	}
 }
 
-// TestWhereContinuousIntegrationRuns expects the tests to run in a new root. If creating a
+// TestContinuousIntegrationRoot expects the tests to run in a new root. If creating a
 // root fails, they must run in the current one.
-func TestWhereContinuousIntegrationRuns(t *testing.T) {
+func TestContinuousIntegrationRoot(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ unshare, says string }{
-		"a new root": {"exec true", "fresh scripts/test"},
-		"none":       {"exit 1", "ci: no new root can be made here: the tests run in this one\ntest"},
+		"new root":    {"exec true", "fresh scripts/test"},
+		"no new root": {"exit 1", "ci: no new root can be made here: the tests run in this one\ntest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,17 +70,17 @@ func TestWhereContinuousIntegrationRuns(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.Mkdir(dir+"/.ci", 0o755))
 			require.NoError(t, os.WriteFile(dir+"/.ci/run", script, 0o600))
-			program(t, dir+"/scripts/fresh", "echo fresh $*")
-			program(t, dir+"/scripts/test", "echo test")
-			program(t, dir+"/bin/unshare", tt.unshare)
+			writeProgram(t, dir+"/scripts/fresh", "echo fresh $*")
+			writeProgram(t, dir+"/scripts/test", "echo test")
+			writeProgram(t, dir+"/bin/unshare", tt.unshare)
 			require.Equal(t, tt.says, bash(t, dir+"/bin", dir+"/.ci/run"))
 		})
 	}
 }
 
-// TestABuildOfTheGuestEndsWithItsScript sends a signal only to scripts/guest, and expects the
+// TestGuestBuildEndsOnSignal sends a signal only to scripts/guest, and expects the
 // processes of its build to end.
-func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
+func TestGuestBuildEndsOnSignal(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestABuildOfTheGuestEndsWithItsScript(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), script, 0o700))
 	}
 	// The first process ignores SIGTERM, and the second ends at it.
-	program(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
+	writeProgram(t, dir+"/guest.d/build.sh", `trap '' TERM; sleep 600 & stubborn=$!
 trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh -c 'sleep 600; :'`)
 	for _, name := range []string{"init.c", "kernel.config", "kernel.sh", "packages", "root.sh", "zfs.sh"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "guest.d", name), nil, 0o600))
@@ -117,7 +117,7 @@ trap - TERM; sleep 600 & echo $stubborn $! >"$1/new"; mv "$1/new" "$1/pids"; sh 
 		require.Eventually(t, func() bool {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
-		}, testenv.Timeout(), 10*time.Millisecond, "process %s still runs", pid)
+		}, testenv.Timeout(), 10*time.Millisecond, "process %s has not ended", pid)
 	}
 }
 

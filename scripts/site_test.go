@@ -86,11 +86,11 @@ func TestSite(t *testing.T) {
 		"wrong.html: image " + base + "missing.png",
 		"wrong.html: image http://127.0.0.1:1/a.png",
 		"wrong.html: loads http://127.0.0.1:1/a.png",
-	}, mistakes(base, pages))
+	}, pageErrors(base, pages))
 }
 
-// mistakes returns the broken links, broken images and loads from outside base.
-func mistakes(base string, pages []sitePage) (all []string) {
+// pageErrors returns the broken links, broken images and loads from outside base.
+func pageErrors(base string, pages []sitePage) (all []string) {
 	anchors := map[string][]string{}
 	for _, p := range pages {
 		anchors[p.URL] = p.Anchor
@@ -102,7 +102,7 @@ func mistakes(base string, pages []sitePage) (all []string) {
 			}
 		}
 		for _, l := range p.Links {
-			if !strings.HasPrefix(l, "https://") && !leads(base, l, anchors) {
+			if !strings.HasPrefix(l, "https://") && !resolves(base, l, anchors) {
 				add("link to", l)
 			}
 		}
@@ -118,9 +118,9 @@ func mistakes(base string, pages []sitePage) (all []string) {
 	return all
 }
 
-// leads reports whether a link leads to a file below base and to an existing anchor of that
+// resolves reports whether a link leads to a file below base and to an existing anchor of that
 // file.
-func leads(base, link string, anchors map[string][]string) bool {
+func resolves(base, link string, anchors map[string][]string) bool {
 	u, err := url.Parse(link)
 	if err != nil || !strings.HasPrefix(link, base) {
 		return false

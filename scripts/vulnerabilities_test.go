@@ -35,7 +35,7 @@ func vulnerabilities(t *testing.T, database string) string {
 	return ""
 }
 
-func TestNoVulnerabilityIsKnown(t *testing.T) {
+func TestNoKnownVulnerabilities(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not at the quick level: needs a network")
@@ -44,16 +44,16 @@ func TestNoVulnerabilityIsKnown(t *testing.T) {
 	if strings.HasPrefix(database, "https:") {
 		answer, err := (&http.Client{Timeout: 20 * time.Second}).Get(database + "/index/db.json")
 		if err != nil {
-			t.Skipf("the database of vulnerabilities is not reached, ZXFER_VULNDB may name another: %v", err)
+			t.Skipf("cannot reach the vulnerability database (set ZXFER_VULNDB to another one): %v", err)
 		}
 		answer.Body.Close()
 	}
 	require.Empty(t, vulnerabilities(t, database))
 }
 
-// TestAVulnerabilityIsFound lists a vulnerability for a module of zxfer, and expects the check
+// TestVulnerabilityIsFound lists a vulnerability for a module of zxfer, and expects the check
 // to find it if zxfer contains the code.
-func TestAVulnerabilityIsFound(t *testing.T) {
+func TestVulnerabilityIsFound(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not at the quick level: builds govulncheck")
@@ -62,8 +62,8 @@ func TestAVulnerabilityIsFound(t *testing.T) {
 		symbol string
 		want   string
 	}{
-		"in code that is built in": {"Command.Execute", "GO-2099-0001"},
-		"in code that is not":      {"Command.ThatZxferLacks", ""},
+		"linked code":     {"Command.Execute", "GO-2099-0001"},
+		"code not linked": {"Command.ThatZxferLacks", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,11 +80,11 @@ func TestAVulnerabilityIsFound(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 			}
-			said := vulnerabilities(t, "file://"+dir)
+			output := vulnerabilities(t, "file://"+dir)
 			if tt.want == "" {
-				require.Empty(t, said)
+				require.Empty(t, output)
 			} else {
-				require.Contains(t, said, tt.want)
+				require.Contains(t, output, tt.want)
 			}
 		})
 	}

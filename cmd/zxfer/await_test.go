@@ -31,9 +31,9 @@ func nextSecond(t *testing.T) {
 	}
 }
 
-// received waits until a process on a host, such as a zfs receive, has read n bytes. It also
+// waitReceived waits until a process on a host, such as a zfs receive, has read n bytes. It also
 // returns when p has ended. p may be nil.
-func received(t *testing.T, p *process, host string, match func(argv []string) bool, n int64) {
+func waitReceived(t *testing.T, p *process, host string, match func(argv []string) bool, n int64) {
 	t.Helper()
 	var pids []int
 	list := true // a list of all processes costs hundreds of system calls
@@ -46,18 +46,18 @@ func received(t *testing.T, p *process, host string, match func(argv []string) b
 		}
 		list = len(pids) == 0
 		for _, pid := range pids {
-			read := bytesOf(pid, "rchar")
+			read := ioCounter(pid, "rchar")
 			if read >= n {
 				return true
 			}
 			list = list || read == 0 // it has ended or has just started
 		}
 		return false
-	}, testenv.Timeout(), 20*time.Millisecond, "no process reads %d bytes", n)
+	}, testenv.Timeout(), 20*time.Millisecond, "no process has read %d bytes", n)
 }
 
-// bytesOf returns a counter of /proc/PID/io, or 0 if the process has ended.
-func bytesOf(pid int, counter string) int64 {
+// ioCounter returns a counter of /proc/PID/io, or 0 if the process has ended.
+func ioCounter(pid int, counter string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	_, rest, _ := strings.Cut(string(text), counter+": ")
 	value, _, _ := strings.Cut(rest, "\n")
@@ -65,14 +65,14 @@ func bytesOf(pid int, counter string) int64 {
 	return n
 }
 
-// gone waits until no process on a host matches.
-func gone(t *testing.T, host string, match func(argv []string) bool) {
+// waitEnded waits until no process on a host matches.
+func waitEnded(t *testing.T, host string, match func(argv []string) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(pidsOn(t, host, match)) == 0 }, testenv.Timeout(), 50*time.Millisecond)
 }
 
-// inState waits until a process reaches a state of proc(5), such as T for stopped, or ends.
-func inState(t *testing.T, pid int, state byte) {
+// waitState waits until a process reaches a state of proc(5), such as T for stopped, or ends.
+func waitState(t *testing.T, pid int, state byte) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

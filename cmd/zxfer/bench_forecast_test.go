@@ -30,12 +30,12 @@ func BenchmarkForecast(b *testing.B) {
 	b.Run("1gbit-20ms-small-tcp_rmem", func(b *testing.B) {
 		f := newFarHosts(b, gigabit())
 		f.on(b, f.far, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 65536 262144")
-		benchCures(b, f, f.far)
+		benchRemedies(b, f, f.far)
 	})
 	b.Run("1gbit-20ms-small-tcp_wmem", func(b *testing.B) {
 		f := newFarHosts(b, gigabit())
 		f.on(b, f.near, "sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 1048576")
-		benchCures(b, f, f.near, "--streams", "1")
+		benchRemedies(b, f, f.near, "--streams", "1")
 	})
 }
 
@@ -45,8 +45,8 @@ type forecast struct {
 	limit string
 }
 
-// compare measures once and logs a row of the table.
-func compare(b *testing.B, measure func() (expected, got forecast)) {
+// logForecast measures once and logs a row of the table.
+func logForecast(b *testing.B, measure func() (expected, got forecast)) {
 	row := strings.TrimPrefix(b.Name(), "BenchmarkForecast/")
 	done := false
 	defer func() {
@@ -91,7 +91,7 @@ unset GODEBUG
 exec sh -c "$*"
 `), 0o755))
 	randomFile(b, src, 256<<20)
-	compare(b, func() (expected, got forecast) {
+	logForecast(b, func() (expected, got forecast) {
 		var stdout, stderr bytes.Buffer
 		cmd := exec.CommandContext(b.Context(), bin, "dev", "--measure", "--json", "--no-verify", "--wire", "tls", "--buffer", "4MiB", "-e", rsh, src, "beta:"+dst)
 		cmd.Env = append(os.Environ(), "GODEBUG=cpu.aes=off,cpu.pclmulqdq=off,cpu.avx=off,cpu.avx2=off,cpu.ssse3=off,cpu.sse41=off")
@@ -106,17 +106,17 @@ exec sh -c "$*"
 // benchLine copies a number of bytes between the far hosts.
 func benchLine(b *testing.B, f *farHosts, bytes int64) {
 	randomFile(b, f.source(), bytes)
-	compare(b, func() (expected, got forecast) { return rates(b, f.copy(b, "--measure")) })
+	logForecast(b, func() (expected, got forecast) { return rates(b, f.copy(b, "--measure")) })
 }
 
-// benchCures copies over a link that a socket buffer limits. It copies again with each remedy
+// benchRemedies copies over a link that a socket buffer limits. It copies again with each remedy
 // that zxfer prints (more streams, and a sysctl on host) and compares the rate with the
 // printed one.
-func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
+func benchRemedies(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 	randomFile(b, f.source(), 384<<20)
 	var remedy string
 	b.Run("as-it-is", func(b *testing.B) {
-		compare(b, func() (expected, got forecast) {
+		logForecast(b, func() (expected, got forecast) {
 			r := f.copy(b, append(args, "--measure")...)
 			for _, found := range r.Findings {
 				if found.ID == "link" && found.Remedy != "" {
@@ -128,10 +128,10 @@ func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 	})
 	// --streams 32 (measured: 113.4 MiB/s); or for as much, on beta: sysctl …
 	m := regexp.MustCompile(`^(--streams \d+) \(measured: (\S+) (\S+)/s\); or for as much(?: or more)?, on \w+: (.*)$`).FindStringSubmatch(remedy)
-	cure := func(name string, apply func(b *testing.B) (args []string)) {
+	benchRemedy := func(name string, apply func(b *testing.B) (args []string)) {
 		b.Run(name, func(b *testing.B) {
-			compare(b, func() (expected, got forecast) {
-				require.NotNil(b, m, "no cure was printed: %q", remedy)
+			logForecast(b, func() (expected, got forecast) {
+				require.NotNil(b, m, "no remedy was printed: %q", remedy)
 				rate, err := size.Parse(m[2] + m[3])
 				require.NoError(b, err)
 				_, got = rates(b, f.copy(b, apply(b)...))
@@ -139,8 +139,8 @@ func benchCures(b *testing.B, f *farHosts, host lineEnd, args ...string) {
 			})
 		})
 	}
-	cure("streams", func(*testing.B) []string { return strings.Fields(m[1]) })
-	cure("sysctl", func(b *testing.B) []string {
+	benchRemedy("streams", func(*testing.B) []string { return strings.Fields(m[1]) })
+	benchRemedy("sysctl", func(b *testing.B) []string {
 		f.on(b, host, "sh", "-c", m[4])
 		return args
 	})
@@ -155,8 +155,8 @@ func (f *farHosts) copy(b *testing.B, args ...string) (r job.DevReport) {
 	require.NoError(b, os.RemoveAll(dst))
 	f.line.Record()
 	f.zxfer(b, &r, "dev", append(args, "--no-verify", f.source(), "beta:"+dst)...)
-	there, back := f.line.Record()
-	b.ReportMetric(100*max(there.LateShare(), back.LateShare()), "%late") // caused by a busy machine
+	forward, backward := f.line.Record()
+	b.ReportMetric(100*max(forward.LateShare(), backward.LateShare()), "%late") // caused by a busy machine
 	return r
 }
 

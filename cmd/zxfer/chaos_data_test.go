@@ -23,8 +23,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// chaCha returns a stream of incompressible bytes.
-func chaCha(r *rand.Rand) io.Reader {
+// randomReader returns a stream of incompressible bytes.
+func randomReader(r *rand.Rand) io.Reader {
 	var seed [32]byte
 	for i := range seed {
 		seed[i] = byte(r.Uint32())
@@ -36,7 +36,7 @@ func chaCha(r *rand.Rand) io.Reader {
 // and deletes files, and makes holes and links.
 func writeFiles(t *testing.T, dir string, r *rand.Rand, n int64) {
 	t.Helper()
-	bytesOf := chaCha(r)
+	random := randomReader(r)
 	old, err := filepath.Glob(filepath.Join(dir, "*", "f*"))
 	require.NoError(t, err)
 	old = slices.DeleteFunc(old, func(f string) bool { return strings.HasSuffix(f, ".link") })
@@ -63,7 +63,7 @@ func writeFiles(t *testing.T, dir string, r *rand.Rand, n int64) {
 			_, err = f.Seek(r.Int64N(8<<20), io.SeekStart)
 			require.NoError(t, err)
 		}
-		_, err = io.CopyN(f, bytesOf, size)
+		_, err = io.CopyN(f, random, size)
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		if r.IntN(4) == 0 {
@@ -81,11 +81,11 @@ func writeVolume(t *testing.T, name string, r *rand.Rand, n int64) {
 	f, err := os.OpenFile(volumeNode(t, name), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer f.Close()
-	bytesOf := chaCha(r)
+	random := randomReader(r)
 	for n > 0 {
 		size := min(n, 512*(1+r.Int64N(2000)))
 		n -= size
-		_, err = io.CopyN(io.NewOffsetWriter(f, 512*r.Int64N(90000)), bytesOf, size)
+		_, err = io.CopyN(io.NewOffsetWriter(f, 512*r.Int64N(90000)), random, size)
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.Sync())
@@ -117,11 +117,11 @@ func volumeNode(t *testing.T, name string) (node string) {
 	return node
 }
 
-// equalSnapshots compares the contents of two snapshots without zxfer.
-func equalSnapshots(t *testing.T, a, b string, volume bool) {
+// requireEqualSnapshots compares the contents of two snapshots without zxfer.
+func requireEqualSnapshots(t *testing.T, a, b string, volume bool) {
 	t.Helper()
 	if volume {
-		require.Equal(t, digestOfVolume(t, a), digestOfVolume(t, b), "%s and %s differ", a, b)
+		require.Equal(t, volumeDigest(t, a), volumeDigest(t, b), "%s and %s differ", a, b)
 		return
 	}
 	left, right := mountSnapshot(t, a), mountSnapshot(t, b)
@@ -130,8 +130,8 @@ func equalSnapshots(t *testing.T, a, b string, volume bool) {
 			assert.NoError(t, unix.Unmount(dir, 0))
 		}
 	}()
-	names := treeOf(t, left)
-	require.Equal(t, names, treeOf(t, right), "%s and %s differ", a, b)
+	names := listTree(t, left)
+	require.Equal(t, names, listTree(t, right), "%s and %s differ", a, b)
 	for l := range strings.Lines(names) {
 		name, kind, _ := strings.Cut(strings.TrimSuffix(l, "\n"), "\t")
 		if kind[0] != '-' {
@@ -145,7 +145,7 @@ func equalSnapshots(t *testing.T, a, b string, volume bool) {
 	}
 }
 
-func digestOfVolume(t *testing.T, snapshot string) string {
+func volumeDigest(t *testing.T, snapshot string) string {
 	t.Helper()
 	dataset, _, _ := strings.Cut(snapshot, "@")
 	zfsCmd(t, "set", "snapdev=visible", dataset)
@@ -160,9 +160,9 @@ func mountSnapshot(t *testing.T, snapshot string) string {
 	return dir
 }
 
-// treeOf returns one line for each file: its name and all metadata that is available without
+// listTree returns one line for each file: its name and all metadata that is available without
 // reading the file.
-func treeOf(t *testing.T, dir string) string {
+func listTree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

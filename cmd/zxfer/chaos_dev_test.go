@@ -15,7 +15,7 @@ import (
 // chaosDevice runs zxfer dev in a chaos round.
 type chaosDevice struct {
 	c        chaos
-	p        chaosPlace
+	p        chaosEnds
 	dir      string // holds the images and the journal
 	src, dst string
 	size     int64
@@ -27,32 +27,32 @@ type chaosDevice struct {
 // journals is the directory for zxfer's journals on both hosts.
 const journals = "/var/lib/zxfer"
 
-func newDevice(t *testing.T, c chaos) *chaosDevice {
+func newChaosDevice(t *testing.T, c chaos) *chaosDevice {
 	t.Helper()
-	r := seeded(c.seed, "device")
-	d := &chaosDevice{c: c, p: placeOf(c), dir: devicetest.Scratch(t), size: int64(c.mib) << 20}
+	r := newRand(c.seed, "device")
+	d := &chaosDevice{c: c, p: endsOf(c), dir: devicetest.Scratch(t), size: int64(c.mib) << 20}
 	if c.kind == "file" {
 		d.size += r.Int64N(1 << 20)
 	}
 	// Room for both images and little else, so that fill can exhaust it.
 	run(t, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", 2*d.size+4<<20), "tmpfs", d.dir)
 	t.Cleanup(func() { run(t, "umount", "-l", d.dir) })
-	d.src, d.dst = d.make(t, "source", d.size), filepath.Join(d.dir, "target")
+	d.src, d.dst = d.create(t, "source", d.size), filepath.Join(d.dir, "target")
 	if c.kind == "device" {
-		d.dst = d.make(t, "target", d.size+int64(r.IntN(2))<<16)
+		d.dst = d.create(t, "target", d.size+int64(r.IntN(2))<<16)
 	}
 	for range 1 + r.IntN(3) { // leave zeros between the noise
 		n := min(d.size, int64(1+r.IntN(c.mib))<<20)
-		noise(t, d.src, r.Int64N((d.size-n)/512+1)*512, n)
+		writeNoise(t, d.src, r.Int64N((d.size-n)/512+1)*512, n)
 	}
 	if c.work == "delta" {
 		run(t, "dd", "if="+d.src, "of="+d.dst, "bs=1M", "conv=fsync", "status=none")
 		for range 1 + r.IntN(6) {
 			n := 512 * (1 + r.Int64N(1000))
-			noise(t, d.src, r.Int64N((d.size-n)/512)*512, n)
+			writeNoise(t, d.src, r.Int64N((d.size-n)/512)*512, n)
 		}
-		if noise(t, d.dst, 0, 4096); r.IntN(2) == 0 { // the target is not blank, even if the source is
-			noise(t, d.dst, d.size/2, d.size/4)
+		if writeNoise(t, d.dst, 0, 4096); r.IntN(2) == 0 { // the target is not blank, even if the source is
+			writeNoise(t, d.dst, d.size/2, d.size/4)
 		}
 		d.confirm = strconv.FormatInt(sizeOf(t, d.dst), 10)
 	}
@@ -60,8 +60,8 @@ func newDevice(t *testing.T, c chaos) *chaosDevice {
 	return d
 }
 
-// make creates an image file or a device.
-func (d *chaosDevice) make(t *testing.T, end string, size int64) string {
+// create creates an image file or a device.
+func (d *chaosDevice) create(t *testing.T, end string, size int64) string {
 	t.Helper()
 	if d.c.kind == "file" {
 		name := filepath.Join(d.dir, end)
@@ -97,19 +97,19 @@ func (d *chaosDevice) state(t *testing.T) string {
 	return devicetest.Sum(t, d.dst)
 }
 
-func (d *chaosDevice) sound(t *testing.T) {
+func (d *chaosDevice) requireSound(t *testing.T) {
 	t.Helper()
 	require.Equal(t, d.want, devicetest.Sum(t, d.src), "the source was changed")
 }
 
-func (d *chaosDevice) whole(t *testing.T) {
+func (d *chaosDevice) requireComplete(t *testing.T) {
 	t.Helper()
-	d.sound(t)
+	d.requireSound(t)
 	run(t, "cmp", "-n", strconv.FormatInt(d.size, 10), d.src, d.dst)
 	if d.c.kind == "file" {
 		require.Equal(t, d.size, sizeOf(t, d.dst))
 	}
 	left, err := filepath.Glob(journals + "/*")
 	require.NoError(t, err)
-	require.Empty(t, left, "a journal of a copy that is complete")
+	require.Empty(t, left, "a completed copy left its journal")
 }

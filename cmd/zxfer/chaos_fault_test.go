@@ -41,8 +41,8 @@ func isProcess(name string) func(argv []string) bool {
 	}
 }
 
-// victims returns the matching processes on both hosts.
-func victims(t *testing.T, name string) []int {
+// processesOf returns the matching processes on both hosts.
+func processesOf(t *testing.T, name string) []int {
 	t.Helper()
 	pids := pidsOn(t, betaPool, isProcess(name))
 	if name != "other host" {
@@ -51,10 +51,10 @@ func victims(t *testing.T, name string) []int {
 	return pids
 }
 
-// before prepares a fault that must exist before the command starts. It returns the command's
+// prepare sets up a fault that must exist before the command starts. It returns the command's
 // environment and a function that undoes the fault.
-func (r *round) before(h hit) (env []string, undo func()) {
-	switch h.fault {
+func (r *round) prepare(h chaosFault) (env []string, undo func()) {
+	switch h.kind {
 	case "netem":
 		run(r.t, append([]string{labScript(), "net"}, strings.Fields(h.arg)...)...)
 		return nil, func() { run(r.t, labScript(), "mend") }
@@ -81,29 +81,29 @@ func (r *round) otherVersion(which string) string {
 	return file
 }
 
-// strike injects a fault while p runs, and waits for its end. The returned function undoes
+// inject causes a fault while p runs, and waits for its end. The returned function undoes
 // faults that last until the attempt ends.
-func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
-	if h.moving {
-		r.moving(p)
+func (r *round) inject(p *process, h chaosFault, argv []string) (undo func()) {
+	if h.duringTransfer {
+		r.waitForTransfer(p)
 	}
-	if !sleepUnless(p, h.after) {
-		r.logf("it ended before")
+	if !sleepUnless(p, h.delay) {
+		r.logf("the command ended before the fault")
 		return func() {}
 	}
-	r.logf("%s %s", h.fault, h.arg)
-	switch h.fault {
+	r.logf("%s %s", h.kind, h.arg)
+	switch h.kind {
 	case "kill":
 		r.signal(h.arg, syscall.SIGKILL)
 	case "stop":
 		r.signal(h.arg, syscall.SIGSTOP)
-		time.Sleep(h.lasts)
+		time.Sleep(h.duration)
 		r.signal(h.arg, syscall.SIGCONT)
 	case "signal":
 		_ = p.cmd.Process.Signal(map[string]os.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP}[h.arg])
 	case "cut":
 		run(r.t, labScript(), "cut")
-		time.Sleep(h.lasts)
+		time.Sleep(h.duration)
 		run(r.t, labScript(), "mend")
 	case "reset":
 		resetConnections(r.t, p)
@@ -111,7 +111,7 @@ func (r *round) strike(p *process, h hit, argv []string) (undo func()) {
 		return r.setClock(h.arg)
 	case "rival":
 		o := start(r.t, argv...).wait(r.t)
-		r.logf("the rival: %s", o)
+		r.logf("rival: %s", o)
 	case "full":
 		return r.fill()
 	case "disk":
@@ -130,24 +130,24 @@ func sleepUnless(p *process, d time.Duration) bool {
 	}
 }
 
-// moving waits until data moves, the process ends, or 20 seconds pass.
-func (r *round) moving(p *process) {
+// waitForTransfer waits until data moves, the process ends, or 20 seconds pass.
+func (r *round) waitForTransfer(p *process) {
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
 		if !sleepUnless(p, 60*time.Millisecond) {
 			return
 		}
-		if r.c.is("dev", "delta") {
+		if r.c.isWork("dev", "delta") {
 			if strings.Contains(p.stderr.String(), `"event":"started"`) {
 				return
 			}
-		} else if len(victims(r.t, "zfs receive")) > 0 {
+		} else if len(processesOf(r.t, "zfs receive")) > 0 {
 			return
 		}
 	}
 }
 
 func (r *round) signal(name string, s syscall.Signal) {
-	pids := victims(r.t, name)
+	pids := processesOf(r.t, name)
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, s) // it may have already ended
 	}
@@ -187,16 +187,16 @@ func (r *round) fill() (undo func()) {
 // breakDisk makes a disk fail or drop writes for a while. If this suspends the pool, breakDisk
 // clears the pool's errors as an administrator would. It repeats this because the pool can
 // notice the failure late.
-func (r *round) breakDisk(p *process, h hit) (undo func()) {
+func (r *round) breakDisk(p *process, h chaosFault) (undo func()) {
 	d := r.disk
-	table := d.failing()
+	table := d.errorTable()
 	if h.arg == "drops" {
-		table = d.lying()
+		table = d.dropWritesTable()
 	}
-	d.become(table)
-	time.Sleep(h.lasts)
-	d.become(d.sound())
-	if r.c.is("dev", "delta") {
+	d.setTable(table)
+	time.Sleep(h.duration)
+	d.setTable(d.healthyTable())
+	if r.c.isWork("dev", "delta") {
 		return func() {}
 	}
 	over := make(chan struct{})

@@ -18,9 +18,9 @@ type chaosJob struct {
 func newChaosJob(t *testing.T, c chaos) *chaosJob {
 	t.Helper()
 	j := &chaosJob{datasets: newDatasets(t, c)}
-	j.holds, j.bookmarks = one(j.rand, "both", "both", "source", "target", "none"), one(j.rand, "sent", "none")
+	j.holds, j.bookmarks = choose(j.rand, "both", "both", "source", "target", "none"), choose(j.rand, "sent", "none")
 	wire := ""
-	if c.way != "local" {
+	if c.direction != "local" {
 		wire = fmt.Sprintf("wire = %q\ntrusted_link = %t", c.wire, c.wire == "plain")
 	}
 	j.r = newReplication(t, fmt.Sprintf(`
@@ -51,16 +51,16 @@ func (j *chaosJob) argv() []string {
 	return []string{"replicate", "run", "-c", j.r.file, "--state-dir", j.r.state, "chaos"}
 }
 
-// whole fails the test unless the target has all source snapshots of every dataset. The
+// requireComplete fails the test unless the target has all source snapshots of every dataset. The
 // configured holds and bookmarks must be on the most recent snapshot.
-func (j *chaosJob) whole(t *testing.T) {
+func (j *chaosJob) requireComplete(t *testing.T) {
 	t.Helper()
-	seen := j.seen(t)
-	j.soundIn(t, seen)
+	seen := j.checkedProperties(t)
+	j.requireSoundIn(t, seen)
 	j.loadKeys(t, seen)
 	for _, b := range j.below {
 		names := seen.versions(j.src+b, "@")
-		j.wholeCopy(t, b, seen, names)
+		j.requireCopy(t, b, seen, names)
 		newest := names[len(names)-1]
 		var holds, bookmarks []string
 		for end, name := range map[string]string{"source": j.src + b, "target": j.dst + b} {
@@ -71,6 +71,6 @@ func (j *chaosJob) whole(t *testing.T) {
 		if j.bookmarks == "sent" {
 			bookmarks = []string{"zxfer:chaos:" + newest}
 		}
-		j.kept(t, b, seen, holds, bookmarks)
+		j.requireHoldsAndBookmarks(t, b, seen, holds, bookmarks)
 	}
 }

@@ -22,28 +22,28 @@ type chaosWork interface {
 	argv() []string
 	// state returns everything that a refused command must not change.
 	state(t *testing.T) string
-	// sound fails the test if the target has data that is not from the source.
-	sound(t *testing.T)
-	// whole fails the test unless the transfer is complete and equal.
-	whole(t *testing.T)
+	// requireSound fails the test if the target has data that is not from the source.
+	requireSound(t *testing.T)
+	// requireComplete fails the test unless the transfer is complete and equal.
+	requireComplete(t *testing.T)
 	// repeatable reports whether the command may be repeated after it succeeded.
 	repeatable() bool
 }
 
-// chaosPlace holds the locations of a round's source and target.
-type chaosPlace struct {
+// chaosEnds holds the locations of a round's source and target.
+type chaosEnds struct {
 	from, to         string // "", "alpha:" or "beta:"
 	srcPool, dstPool string
 }
 
-func placeOf(c chaos) chaosPlace {
-	p := map[string]chaosPlace{
+func endsOf(c chaos) chaosEnds {
+	p := map[string]chaosEnds{
 		"push":  {"", "beta:", alphaPool, betaPool},
 		"pull":  {"beta:", "", betaPool, alphaPool},
 		"third": {"alpha:", "beta:", alphaPool, betaPool},
 		"local": {"", "", alphaPool, betaPool},
-	}[c.way]
-	if c.is("dev", "delta") {
+	}[c.direction]
+	if c.isWork("dev", "delta") {
 		return p
 	}
 	switch c.disk {
@@ -57,7 +57,7 @@ func placeOf(c chaos) chaosPlace {
 
 // wireArgs returns the flags that select the transport.
 func (c chaos) wireArgs() []string {
-	if c.way == "local" {
+	if c.direction == "local" {
 		return nil
 	}
 	args := []string{"--wire", c.wire}
@@ -70,7 +70,7 @@ func (c chaos) wireArgs() []string {
 // datasets runs zxfer send or replicate on datasets with snapshots.
 type datasets struct {
 	c      chaos
-	p      chaosPlace
+	p      chaosEnds
 	rand   *rand.Rand
 	src    string // root of the source datasets
 	parent string // parent of the target, exists before the transfer
@@ -82,16 +82,16 @@ type datasets struct {
 	before []string
 }
 
-const wrongSnapshot = "wrong" // exists only on a target that will be rolled back
+const extraSnapshot = "wrong" // exists only on a target that will be rolled back
 
 func newDatasets(t *testing.T, c chaos) *datasets {
 	t.Helper()
-	d := &datasets{c: c, p: placeOf(c), rand: seeded(c.seed, "datasets")}
+	d := &datasets{c: c, p: endsOf(c), rand: newRand(c.seed, "datasets")}
 	name := fmt.Sprintf("c%d", c.seed)
 	d.src, d.parent = d.p.srcPool+"/"+name, d.p.dstPool+"/"+name+"-copy"
-	d.dst = d.parent + "/" + one(d.rand, "exact", name)
+	d.dst = d.parent + "/" + choose(d.rand, "exact", name)
 	d.below = []string{""}
-	if c.is("tree", "replicate") {
+	if c.isWork("tree", "replicate") {
 		d.below = append(d.below, "/a", "/a/deep er", "/b")[:2+d.rand.IntN(3)]
 	}
 	t.Cleanup(func() {
@@ -106,7 +106,7 @@ func newDatasets(t *testing.T, c chaos) *datasets {
 	d.change(t, 1+d.rand.IntN(2))
 	d.snapshot(t, "s0")
 	if c.work == "incremental" || c.work == "tree" && d.rand.IntN(2) == 0 {
-		d.copyBase(t, "s0")
+		d.sendBase(t, "s0")
 		d.change(t, c.mib)
 		d.snapshot(t, "s1")
 	} else {
@@ -115,7 +115,7 @@ func newDatasets(t *testing.T, c chaos) *datasets {
 	}
 	d.change(t, 1)
 	d.snapshot(t, "s2")
-	d.settle(t)
+	d.clearCache(t)
 	return d
 }
 
@@ -130,7 +130,7 @@ func (d *datasets) create(t *testing.T, below string) {
 	if d.isVolume(below) {
 		argv = append(argv, "-s", "-b", "16k", "-V", "48m")
 	} else if d.rand.IntN(3) == 0 {
-		argv = append(argv, "-o", one(d.rand, "recordsize=16k", "recordsize=1m", "compression=off", "org.example:note=it's"))
+		argv = append(argv, "-o", choose(d.rand, "recordsize=16k", "recordsize=1m", "compression=off", "org.example:note=it's"))
 	}
 	zfsCmd(t, append(argv, d.src+below)...)
 }
@@ -159,8 +159,8 @@ func (d *datasets) snapshot(t *testing.T, name string) {
 	zfsCmd(t, "snapshot", "-r", d.src+"@"+name)
 }
 
-// copyBase sends a snapshot to the target with zfs(8), like another tool.
-func (d *datasets) copyBase(t *testing.T, name string) {
+// sendBase sends a snapshot to the target with zfs(8), like another tool.
+func (d *datasets) sendBase(t *testing.T, name string) {
 	t.Helper()
 	d.before = []string{name}
 	flags, set := "-ec", "-o readonly=on"
@@ -176,19 +176,19 @@ func (d *datasets) copyBase(t *testing.T, name string) {
 			set += " -o canmount=noauto"
 		}
 		run(t, "sh", "-c", fmt.Sprintf("zfs send %s '%s' | zfs receive -u %s '%s'", flags, d.src+b+"@"+name, set, d.dst+b))
-		if d.c.wilful == "rollback" {
-			zfsCmd(t, "snapshot", d.dst+b+"@"+wrongSnapshot)
+		if d.c.consent == "rollback" {
+			zfsCmd(t, "snapshot", d.dst+b+"@"+extraSnapshot)
 		}
 	}
 }
 
-// settle clears the source's cached data if its disk will fail.
-func (d *datasets) settle(t *testing.T) {
+// clearCache clears the source's cached data if its disk will fail.
+func (d *datasets) clearCache(t *testing.T) {
 	t.Helper()
 	if d.p.srcPool == faultPool {
 		run(t, "zpool", "export", "-f", faultPool)
 		run(t, "zpool", "import", "-d", "/dev/mapper", faultPool)
-		if d.c.wilful == "decrypt" { // only decryption needs the key
+		if d.c.consent == "decrypt" { // only decryption needs the key
 			zfsCmd(t, "load-key", d.src)
 		}
 	}
@@ -204,16 +204,16 @@ func (d *datasets) argv() []string {
 	if d.c.work == "tree" {
 		args = append(args, "-R")
 	}
-	if d.c.wilful != "" && (d.c.wilful == "decrypt" || d.before != nil) {
-		args = append(args, "--"+d.c.wilful)
+	if d.c.consent != "" && (d.c.consent == "decrypt" || d.before != nil) {
+		args = append(args, "--"+d.c.consent)
 	}
 	return append(args, d.p.from+d.src+d.c.snap, target)
 }
 
 func (d *datasets) repeatable() bool { return true }
 
-// wanted returns the snapshots that each target dataset must have afterwards.
-func (d *datasets) wanted() []string {
+// expectedSnapshots returns the snapshots that each target dataset must have afterwards.
+func (d *datasets) expectedSnapshots() []string {
 	names := []string{"s0", "s1", "s2"}
 	if d.c.snap != "" {
 		names = names[:2]
@@ -227,8 +227,8 @@ func (d *datasets) wanted() []string {
 // table maps names of datasets, snapshots and bookmarks to their properties.
 type table map[string]map[string]string
 
-// look reads properties of the whole source and target.
-func (d *datasets) look(t *testing.T, properties string) table {
+// readProperties reads properties of the whole source and target.
+func (d *datasets) readProperties(t *testing.T, properties string) table {
 	t.Helper()
 	all := table{}
 	for l := range strings.Lines(zfsCmd(t, "get", "-Hp", "-r", "-t", "all", "-o", "name,property,value,source", properties, d.src, d.parent)) {
@@ -256,8 +256,8 @@ func (a table) versions(dataset, mark string) (names []string) {
 	return names
 }
 
-// held returns the holds on a dataset's snapshots as "snapshot tag".
-func (a table) held(t *testing.T, dataset string) (holds []string) {
+// holds returns the holds on a dataset's snapshots as "snapshot tag".
+func (a table) holds(t *testing.T, dataset string) (holds []string) {
 	t.Helper()
 	for _, s := range a.versions(dataset, "@") {
 		if name := dataset + "@" + s; a[name]["userrefs"] != "0" {
@@ -276,7 +276,7 @@ var volatile = []string{"used", "available", "referenced", "compressratio", "ref
 func (d *datasets) state(t *testing.T) string {
 	t.Helper()
 	var lines []string
-	for name, properties := range d.look(t, "all") {
+	for name, properties := range d.readProperties(t, "all") {
 		for p, value := range properties {
 			if !slices.Contains(volatile, p) {
 				lines = append(lines, name+" "+p+" "+value)
@@ -287,15 +287,15 @@ func (d *datasets) state(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// seen returns the properties that the checks need.
-func (d *datasets) seen(t *testing.T) table {
+// checkedProperties returns the properties that the checks need.
+func (d *datasets) checkedProperties(t *testing.T) table {
 	t.Helper()
-	return d.look(t, "guid,createtxg,userrefs,receive_resume_token,readonly,canmount,mounted,encryption,keystatus")
+	return d.readProperties(t, "guid,createtxg,userrefs,receive_resume_token,readonly,canmount,mounted,encryption,keystatus")
 }
 
-func (d *datasets) sound(t *testing.T) { d.soundIn(t, d.seen(t)) }
+func (d *datasets) requireSound(t *testing.T) { d.requireSoundIn(t, d.checkedProperties(t)) }
 
-func (d *datasets) soundIn(t *testing.T, seen table) {
+func (d *datasets) requireSoundIn(t *testing.T, seen table) {
 	t.Helper()
 	for full, properties := range seen {
 		below, ok := strings.CutPrefix(full, d.parent)
@@ -304,21 +304,21 @@ func (d *datasets) soundIn(t *testing.T, seen table) {
 		}
 		below, ok = strings.CutPrefix(full, d.dst)
 		dataset, name, isSnapshot := strings.Cut(below, "@")
-		require.True(t, ok && slices.Contains(d.below, dataset), "%s appeared", full)
-		if isSnapshot && (name != wrongSnapshot || d.c.wilful != "rollback") {
-			require.Equal(t, seen[d.src+below]["guid"], properties["guid"], "%s is not the source's", full)
+		require.True(t, ok && slices.Contains(d.below, dataset), "unexpected %s", full)
+		if isSnapshot && (name != extraSnapshot || d.c.consent != "rollback") {
+			require.Equal(t, seen[d.src+below]["guid"], properties["guid"], "GUID of %s differs from the source", full)
 		}
 	}
 }
 
-func (d *datasets) whole(t *testing.T) {
+func (d *datasets) requireComplete(t *testing.T) {
 	t.Helper()
-	seen, wanted := d.seen(t), d.wanted()
-	d.soundIn(t, seen)
+	seen, expected := d.checkedProperties(t), d.expectedSnapshots()
+	d.requireSoundIn(t, seen)
 	d.loadKeys(t, seen)
 	for _, b := range d.below {
-		source, target, newest := d.src+b, d.dst+b, wanted[len(wanted)-1]
-		d.wholeCopy(t, b, seen, wanted)
+		source, target, newest := d.src+b, d.dst+b, expected[len(expected)-1]
+		d.requireCopy(t, b, seen, expected)
 		var holds, bookmarks []string
 		if slices.Contains(d.c.flags, "--hold") {
 			holds = []string{source + "@" + newest + " chaos", target + "@" + newest + " chaos"}
@@ -326,36 +326,36 @@ func (d *datasets) whole(t *testing.T) {
 		if slices.Contains(d.c.flags, "--bookmark") {
 			bookmarks = []string{newest}
 		}
-		d.kept(t, b, seen, holds, bookmarks)
+		d.requireHoldsAndBookmarks(t, b, seen, holds, bookmarks)
 	}
 }
 
-// wholeCopy fails the test unless a target dataset has the given snapshots with equal
+// requireCopy fails the test unless a target dataset has the given snapshots with equal
 // contents, and the properties of a copy.
-func (d *datasets) wholeCopy(t *testing.T, below string, seen table, snapshots []string) {
+func (d *datasets) requireCopy(t *testing.T, below string, seen table, snapshots []string) {
 	t.Helper()
 	source, target := d.src+below, d.dst+below
 	require.ElementsMatch(t, snapshots, seen.versions(target, "@"), "snapshots of %s", target)
 	for _, s := range snapshots {
-		equalSnapshots(t, source+"@"+s, target+"@"+s, d.isVolume(below))
+		requireEqualSnapshots(t, source+"@"+s, target+"@"+s, d.isVolume(below))
 	}
-	is := seen[target]
-	require.Equal(t, "-", is["receive_resume_token"], "partial state is left on %s", target)
-	require.Equal(t, "on", is["readonly"], target)
+	properties := seen[target]
+	require.Equal(t, "-", properties["receive_resume_token"], "partially received state is left on %s", target)
+	require.Equal(t, "on", properties["readonly"], target)
 	if !d.isVolume(below) {
-		require.Equal(t, "noauto", is["canmount"], target)
-		require.Equal(t, "no", is["mounted"], target)
+		require.Equal(t, "noauto", properties["canmount"], target)
+		require.Equal(t, "no", properties["mounted"], target)
 	}
-	require.Equal(t, d.c.kind == "encrypted" && d.c.wilful != "decrypt", is["encryption"] != "off", target)
+	require.Equal(t, d.c.kind == "encrypted" && d.c.consent != "decrypt", properties["encryption"] != "off", target)
 }
 
-// kept fails the test unless exactly the requested holds and bookmarks exist.
-func (d *datasets) kept(t *testing.T, below string, seen table, holds, bookmarks []string) {
+// requireHoldsAndBookmarks fails the test unless exactly the requested holds and bookmarks exist.
+func (d *datasets) requireHoldsAndBookmarks(t *testing.T, below string, seen table, holds, bookmarks []string) {
 	t.Helper()
 	source, target := d.src+below, d.dst+below
-	require.ElementsMatch(t, holds, append(seen.held(t, source), seen.held(t, target)...), "holds")
-	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks")
-	require.Empty(t, seen.versions(target, "#"), "bookmarks")
+	require.ElementsMatch(t, holds, append(seen.holds(t, source), seen.holds(t, target)...), "holds of %s", target)
+	require.ElementsMatch(t, bookmarks, seen.versions(source, "#"), "bookmarks of %s", source)
+	require.Empty(t, seen.versions(target, "#"), "bookmarks of %s", target)
 }
 
 // loadKeys loads the keys of source and target.

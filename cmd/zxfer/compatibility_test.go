@@ -19,8 +19,8 @@ import (
 // lastRelease names the fixtures of the last release: its flags, job file, records and output.
 const lastRelease = "zxfer-0.9.0"
 
-// TestFlagsOfTheLastRelease expects every command and flag of the last release.
-func TestFlagsOfTheLastRelease(t *testing.T) {
+// TestKeepsLastReleaseFlags expects every command and flag of the last release.
+func TestKeepsLastReleaseFlags(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(testenv.Data(t, lastRelease, "flags.txt"))
 	require.NoError(t, err)
@@ -36,9 +36,9 @@ func TestFlagsOfTheLastRelease(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheLastRelease reads the job file and the state directory of the last release.
+// TestReadsLastReleaseRecords reads the job file and the state directory of the last release.
 // It expects each of its JSON fields and metrics.
-func TestRecordsOfTheLastRelease(t *testing.T) {
+func TestReadsLastReleaseRecords(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir() // status needs a writable directory for its lock
 	require.NoError(t, os.CopyFS(state, os.DirFS(testenv.Data(t, lastRelease, "state"))))
@@ -56,7 +56,7 @@ func TestRecordsOfTheLastRelease(t *testing.T) {
 		require.NoError(t, err)
 		now := jsonFields(t, run(args...))
 		for field := range jsonFields(t, text) {
-			require.Contains(t, slices.Collect(maps.Keys(now)), field, "%s lost a field", name)
+			require.Contains(t, slices.Collect(maps.Keys(now)), field, "%s lacks a field of the last release", name)
 		}
 	}
 	require.Contains(t, string(run("status")), "tank/home/alice")

@@ -33,8 +33,8 @@ func newLine(t *testing.T, s lineShape) (*delayLine, lineEnd, lineEnd) {
 	return l, a, b
 }
 
-// connected opens a TCP connection from a to b.
-func connected(t *testing.T, a, b lineEnd) (client, server net.Conn) {
+// dialLine opens a TCP connection from a to b.
+func dialLine(t *testing.T, a, b lineEnd) (client, server net.Conn) {
 	t.Helper()
 	var l net.Listener
 	require.NoError(t, inNetns(b.Namespace, func() (err error) {
@@ -60,7 +60,7 @@ func TestDelayLine(t *testing.T) {
 	const size = 4 << 20
 	shape := lineShape{Rate: 1e9, Delay: 10 * time.Millisecond, Queue: 5 << 20}
 	l, a, b := newLine(t, shape)
-	client, server := connected(t, a, b)
+	client, server := dialLine(t, a, b)
 	for range 3 {
 		start, p := time.Now(), make([]byte, 1)
 		for _, step := range []func([]byte) (int, error){client.Write, server.Read, server.Write, client.Read} {
@@ -78,23 +78,23 @@ func TestDelayLine(t *testing.T) {
 	got, err := io.ReadAll(server)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want, got))
-	there, _ := l.Record()
-	require.GreaterOrEqual(t, there.Bytes, int64(size))
+	forward, _ := l.Record()
+	require.GreaterOrEqual(t, forward.Bytes, int64(size))
 }
 
-// TestDelayLineAdmits expects a packet to wait for earlier ones. If the queue is full, the
+// TestDelayLineQueue expects a packet to wait for earlier ones. If the queue is full, the
 // packet is dropped.
-func TestDelayLineAdmits(t *testing.T) {
+func TestDelayLineQueue(t *testing.T) {
 	t.Parallel()
-	w := newLineWay(nil, nil, lineShape{Rate: 8e6, Delay: time.Second, Queue: 1500})
+	w := newLineDirection(nil, nil, lineShape{Rate: 8e6, Delay: time.Second, Queue: 1500})
 	now := time.Now()
 	p := linePacket{data: make([]byte, tunHeader+1000)} // takes 1 ms at that rate
 	for i := 1; i <= 2; i++ {
 		require.True(t, w.admit(&p, now))
 		require.Equal(t, time.Second+time.Duration(i)*time.Millisecond, p.due.Sub(now))
 	}
-	require.False(t, w.admit(&p, now), "2000 bytes wait")
-	require.True(t, w.admit(&p, now.Add(time.Millisecond)), "1000 do")
+	require.False(t, w.admit(&p, now), "the queue is full")
+	require.True(t, w.admit(&p, now.Add(time.Millisecond)), "the queue has space")
 	require.EqualValues(t, 1, w.take().Dropped)
 	require.Zero(t, w.take().Dropped)
 	w.set(lineShape{Rate: 8e9, Queue: 1})
@@ -112,7 +112,7 @@ func TestDelayLineOnWire(t *testing.T) {
 	require.EqualValues(t, 3*(54+1448)+55, onWire(p))
 }
 
-func TestDelayLineFails(t *testing.T) {
+func TestDelayLineErrors(t *testing.T) {
 	t.Parallel()
 	require.ErrorIs(t, inNetns("zxline-nosuch", func() error { return nil }), os.ErrNotExist)
 	_, err := openTun("a-name-of-more-than-15-bytes")

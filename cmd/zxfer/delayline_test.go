@@ -41,10 +41,10 @@ type lineEnd struct {
 // delayLine drops packets only if the queue is full, and never corrupts or reorders them. It
 // needs root.
 type delayLine struct {
-	hosts   [2]lineEnd
-	devices [2]*tunDevice
-	ways    [2]*lineWay
-	wg      sync.WaitGroup
+	hosts      [2]lineEnd
+	devices    [2]*tunDevice
+	directions [2]*lineDirection
+	wg         sync.WaitGroup
 }
 
 // newDelayLine creates both namespaces and the link. Close removes them.
@@ -73,31 +73,31 @@ func newDelayLine(a, b lineEnd, s lineShape) (l *delayLine, err error) {
 			}
 		}
 	}
-	for i := range l.ways {
-		l.ways[i] = newLineWay(l.devices[i], l.devices[1-i], s)
-		l.wg.Go(l.ways[i].run)
+	for i := range l.directions {
+		l.directions[i] = newLineDirection(l.devices[i], l.devices[1-i], s)
+		l.wg.Go(l.directions[i].run)
 	}
 	return l, nil
 }
 
 // Set changes the shape for future packets.
 func (l *delayLine) Set(s lineShape) {
-	for _, w := range l.ways {
+	for _, w := range l.directions {
 		w.set(s)
 	}
 }
 
-// Record returns the records of both directions since the last call. there starts at the first
-// host, back at the second.
-func (l *delayLine) Record() (there, back lineRecord) {
-	return l.ways[0].take(), l.ways[1].take()
+// Record returns the records of both directions since the last call. forward starts at the first
+// host, backward at the second.
+func (l *delayLine) Record() (forward, backward lineRecord) {
+	return l.directions[0].take(), l.directions[1].take()
 }
 
 // Close stops the link and removes both namespaces. Processes in them keep their namespace
 // until they end.
 func (l *delayLine) Close() error {
 	var errs []error
-	for _, w := range l.ways {
+	for _, w := range l.directions {
 		if w != nil {
 			w.closed.Store(true)
 		}

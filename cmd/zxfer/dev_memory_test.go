@@ -19,15 +19,15 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// beyondBuffer is the memory in bytes that either end of a copy may use in addition to
+// memoryOverhead is the memory in bytes that either end of a copy may use in addition to
 // --buffer.
-const beyondBuffer = 128 << 20
+const memoryOverhead = 128 << 20
 
-// metered is a zxfer built for this test. The test binary may contain the race detector, which
+// testBuild is a zxfer built for this test. The test binary may contain the race detector, which
 // multiplies memory use.
-type metered struct{ dir, binary, shell string }
+type testBuild struct{ dir, binary, shell string }
 
-func buildMetered(t *testing.T) *metered {
+func buildForTest(t *testing.T) *testBuild {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not at the quick level: builds zxfer and copies images")
@@ -35,7 +35,7 @@ func buildMetered(t *testing.T) *metered {
 	if os.Getenv("ZXFER_GUEST") != "" {
 		t.Skip("the guest has no Go to build zxfer with")
 	}
-	m := &metered{dir: devicetest.Scratch(t)}
+	m := &testBuild{dir: devicetest.Scratch(t)}
 	m.binary, m.shell = filepath.Join(m.dir, "zxfer"), filepath.Join(m.dir, "rsh")
 	build := exec.Command("go", "build", "-o", m.binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -48,14 +48,14 @@ func buildMetered(t *testing.T) *metered {
 }
 
 // command returns a zxfer command that treats "beta" as another host.
-func (m *metered) command(ctx context.Context, args ...string) *exec.Cmd {
+func (m *testBuild) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, m.binary, args...)
 	cmd.Env = append(os.Environ(), "ZXFER_RSH="+m.shell, "XDG_STATE_HOME="+m.dir, "XDG_CACHE_HOME=")
 	return cmd
 }
 
 // run runs zxfer and returns the largest resident set of each end in bytes.
-func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
+func (m *testBuild) run(t *testing.T, args ...string) (client, agent int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Scale(10*time.Minute))
 	defer cancel()
@@ -73,22 +73,22 @@ func (m *metered) run(t *testing.T, args ...string) (here, agent int64) {
 		select {
 		case err := <-ended:
 			require.NoError(t, err, "%s", out.String())
-			require.NotZero(t, agent, "the agent was seen")
-			return here, agent
+			require.NotZero(t, agent, "no agent process was found")
+			return client, agent
 		case <-tick.C:
 		}
-		here = max(here, highWater(strconv.Itoa(cmd.Process.Pid)))
+		client = max(client, peakMemory(strconv.Itoa(cmd.Process.Pid)))
 		if i%20 == 0 { // the first agent may only report its ID
 			peers = m.agents(cmd.Process.Pid)
 		}
 		for _, pid := range peers {
-			agent = max(agent, highWater(pid))
+			agent = max(agent, peakMemory(pid))
 		}
 	}
 }
 
 // agents returns the processes that run the remote copy of zxfer.
-func (m *metered) agents(not int) (pids []string) {
+func (m *testBuild) agents(not int) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range all {
 		exe, err := os.Readlink(link)
@@ -100,9 +100,9 @@ func (m *metered) agents(not int) (pids []string) {
 	return pids
 }
 
-// highWater returns the peak resident set of a process in bytes, or 0 if the process has
+// peakMemory returns the peak resident set of a process in bytes, or 0 if the process has
 // ended. Linux, Documentation/filesystems/proc.rst: VmHWM, in kB of 1024 bytes.
-func highWater(pid string) int64 {
+func peakMemory(pid string) int64 {
 	status, _ := os.ReadFile("/proc/" + pid + "/status")
 	for line := range strings.Lines(string(status)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
@@ -141,7 +141,7 @@ func image(t *testing.T, name string, size, data int64, text bool) {
 // and 128 MiB. At the long level, 64 GiB in blocks of 64 KiB have as many blocks as 16 TiB in
 // zxfer's default blocks.
 func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, and measures
-	m := buildMetered(t)
+	m := buildForTest(t)
 	large, noise := int64(2<<30), int64(256<<20)
 	if testenv.Long() {
 		large, noise = 64<<30, 2<<30
@@ -165,24 +165,24 @@ func TestDevMemory(t *testing.T) { //nolint:paralleltest // it fills a tmpfs, an
 			defer os.Remove(dst)
 			image(t, src, c.size, c.data, c.text)
 			args := append([]string{"dev", "-q", src, "beta:" + dst}, c.args...)
-			limit := int64(16<<20 + beyondBuffer)
+			limit := int64(16<<20 + memoryOverhead)
 			if c.buffer > 0 {
-				limit = c.buffer + beyondBuffer
+				limit = c.buffer + memoryOverhead
 				args = append(args, "--buffer", strconv.FormatInt(c.buffer, 10))
 			}
 			// On a busy machine the garbage collector can lag once. A copy that really needs
 			// more memory exceeds the limit every time.
-			var here, agent int64
+			var client, agent int64
 			for range 3 {
 				require.NoError(t, os.RemoveAll(dst))
-				here, agent = m.run(t, args...)
-				t.Logf("sender %d MiB, receiver %d MiB, allowed %d MiB", here>>20, agent>>20, limit>>20)
-				if max(here, agent) <= limit {
+				client, agent = m.run(t, args...)
+				t.Logf("sender %d MiB, receiver %d MiB, allowed %d MiB", client>>20, agent>>20, limit>>20)
+				if max(client, agent) <= limit {
 					break
 				}
 			}
-			require.LessOrEqual(t, here, limit, "the sender")
-			require.LessOrEqual(t, agent, limit, "the receiver")
+			require.LessOrEqual(t, client, limit, "memory of the sender")
+			require.LessOrEqual(t, agent, limit, "memory of the receiver")
 		})
 	}
 }

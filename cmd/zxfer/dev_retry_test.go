@@ -16,13 +16,13 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestDevRetriesIntoItsImage interrupts a copy to a new image file and expects the rest to be
+// TestDevResumesImage interrupts a copy to a new image file and expects the rest to be
 // resumed. If the agent was killed, the same command resumes the copy. Otherwise, the next
 // command does.
-func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
-	m := buildMetered(t)
+func TestDevResumesImage(t *testing.T) { //nolint:paralleltest // it waits for a sync
+	m := buildForTest(t)
 	const size = 48 << 20
-	for name, agent := range map[string]bool{"the agent is killed": true, "zxfer is killed": false} {
+	for name, agent := range map[string]bool{"agent killed": true, "zxfer killed": false} {
 		t.Run(name, func(t *testing.T) {
 			src, dst := filepath.Join(m.dir, "src"), filepath.Join(m.dir, "dst")
 			defer os.Remove(src)
@@ -34,7 +34,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			cmd.Stdout, cmd.Stderr = &report, &out
 			require.NoError(t, cmd.Start())
 			// Wait for at least one sync, which happens every two seconds.
-			require.Eventually(t, func() bool { return m.stored(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
+			require.Eventually(t, func() bool { return m.journalSize(dst) > 1<<10 }, testenv.Timeout(), 10*time.Millisecond)
 			victims := []string{strconv.Itoa(cmd.Process.Pid)}
 			if agent {
 				victims = m.agents(cmd.Process.Pid)
@@ -60,7 +60,7 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 			require.NotZero(t, last.Resumed)
 			require.Less(t, last.WireBytes, int64(size))
 			if agent {
-				require.Len(t, r.Results, 2, "it tried again by itself")
+				require.Len(t, r.Results, 2, "zxfer must retry once")
 			}
 			want, err := os.ReadFile(src)
 			require.NoError(t, err)
@@ -71,8 +71,8 @@ func TestDevRetriesIntoItsImage(t *testing.T) { //nolint:paralleltest // it wait
 	}
 }
 
-// stored returns the size in bytes of the journal of a copy to an image.
-func (m *metered) stored(image string) int {
+// journalSize returns the size in bytes of the journal of a copy to an image.
+func (m *testBuild) journalSize(image string) int {
 	dir := filepath.Join(m.dir, "zxfer")
 	if os.Geteuid() == 0 {
 		dir = "/var/lib/zxfer"

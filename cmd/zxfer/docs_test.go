@@ -96,28 +96,28 @@ func commandsOf(block string) (commands [][]string) {
 	return commands
 }
 
-// TestCommandsOfTheDocumentsParse expects zxfer to accept every command line in the
+// TestDocsCommandsParse expects zxfer to accept every command line in the
 // documentation's blocks.
-func TestCommandsOfTheDocumentsParse(t *testing.T) {
+func TestDocsCommandsParse(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for _, p := range readPages(t) {
 		for _, b := range p.blocks {
 			for _, words := range commandsOf(b) {
 				n++
-				require.NoError(t, takes(words), "%s: zxfer %s", p.path, strings.Join(words, " "))
+				require.NoError(t, parseCommand(words), "%s: zxfer %s", p.path, strings.Join(words, " "))
 			}
 		}
 	}
 	require.Greater(t, n, 60)
-	require.Error(t, takes([]string{"send", "--no-such-flag", "tank/a", "b:c"}))
-	require.Error(t, takes([]string{"send", "tank/a"}))
-	require.Error(t, takes([]string{"replicate", "sned"}))
+	require.Error(t, parseCommand([]string{"send", "--no-such-flag", "tank/a", "b:c"}))
+	require.Error(t, parseCommand([]string{"send", "tank/a"}))
+	require.Error(t, parseCommand([]string{"replicate", "sned"}))
 	require.Equal(t, [][]string{{"doctor", "a b"}, {"dev", "-", "b:/f"}},
 		commandsOf("$ sudo zxfer doctor 'a b'  # why\noutput\npg_dump db | zxfer dev - \\\n  b:/f\n"))
 }
 
-func takes(words []string) error {
+func parseCommand(words []string) error {
 	cmd, rest, err := newRoot(&app{}).Find(words)
 	if err != nil {
 		return err
@@ -128,19 +128,19 @@ func takes(words []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-// TestFlagsOfTheDocumentsExist expects every flag and verb in the text to exist.
-func TestFlagsOfTheDocumentsExist(t *testing.T) {
+// TestDocsFlagsExist expects every flag and verb in the text to exist.
+func TestDocsFlagsExist(t *testing.T) {
 	t.Parallel()
 	root := newRoot(&app{})
 	long, short := map[string]bool{"help": true}, map[string]bool{"h": true}
-	var learn func(cmd *cobra.Command)
-	learn = func(cmd *cobra.Command) {
+	var collect func(cmd *cobra.Command)
+	collect = func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { long[f.Name], short[f.Shorthand] = true, true })
 		for _, c := range cmd.Commands() {
-			learn(c)
+			collect(c)
 		}
 	}
-	learn(root)
+	collect(root)
 	// These pages describe other programs or are generated.
 	other := []string{"CONTRIBUTING.md", "docs/benchmarks.md", "docs/dev/guest.md", "docs/dev/style.md",
 		"docs/reference/protocol-control.md", "docs/reference/protocol-data.md"}
@@ -174,9 +174,9 @@ func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	}
 }
 
-// TestLinksOfTheDocumentsResolve expects every relative link to lead to a file of the
+// TestDocsLinksResolve expects every relative link to lead to a file of the
 // repository, and its anchor to a heading.
-func TestLinksOfTheDocumentsResolve(t *testing.T) {
+func TestDocsLinksResolve(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	paths := []string{"CHANGELOG.md"}
@@ -231,9 +231,9 @@ func anchors(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// TestJSONSchemasAreDocumented expects docs/reference/output.md to list exactly the JSON
+// TestDocsListJSONSchemas expects docs/reference/output.md to list exactly the JSON
 // schemas in the code.
-func TestJSONSchemasAreDocumented(t *testing.T) {
+func TestDocsListJSONSchemas(t *testing.T) {
 	t.Parallel()
 	schema := regexp.MustCompile(`zxfer(?:\.[a-z]+)+/v[0-9]+`)
 	of := func(text string) []string {
@@ -246,8 +246,8 @@ func TestJSONSchemasAreDocumented(t *testing.T) {
 	require.Equal(t, of(sourceCode(t)), of(string(page)))
 }
 
-// TestJobFilesOfTheDocumentsAreRead expects zxfer to read every job file in the documentation.
-func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
+// TestDocsJobFilesParse expects zxfer to read every job file in the documentation.
+func TestDocsJobFilesParse(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for _, p := range readPages(t) {
@@ -269,9 +269,9 @@ func TestJobFilesOfTheDocumentsAreRead(t *testing.T) {
 	require.Greater(t, n, 1)
 }
 
-// TestOutputsOfTheDocumentsNameNoLimitOfShortStreams expects no bottleneck in examples of
+// TestDocsShortStreamsHaveNoBottleneck expects no bottleneck in examples of
 // short streams. zxfer reports none for them.
-func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
+func TestDocsShortStreamsHaveNoBottleneck(t *testing.T) {
 	t.Parallel()
 	short := regexp.MustCompile(`(?m)^.* \d+(?:\.\d+)? (?:B|KiB) in [01](?:\.\d+)? s .*limited by.*$`)
 	for _, p := range readPages(t) {
@@ -282,9 +282,9 @@ func TestOutputsOfTheDocumentsNameNoLimitOfShortStreams(t *testing.T) {
 	require.Regexp(t, short, "tank/a@b: done, 47 KiB in 1.0 s (46 KiB/s), wire tls, limited by source\n")
 }
 
-// TestMessagesOfTroubleshootingAreThere expects the code to contain every message that
+// TestDocsTroubleshootingMessagesExist expects the code to contain every message that
 // docs/howto/troubleshoot.md explains. It compares the parts between the placeholders ("…").
-func TestMessagesOfTroubleshootingAreThere(t *testing.T) {
+func TestDocsTroubleshootingMessagesExist(t *testing.T) {
 	t.Parallel()
 	all := regexp.MustCompile(`\{\{([a-z-]+)`).ReplaceAllString(sourceCode(t), "--$1")
 	all = strings.NewReplacer("}}", "", `\"`, `"`).Replace(all)

@@ -15,11 +15,11 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func runMain(t *testing.T, args ...string) ending {
+func runMain(t *testing.T, args ...string) cmdResult {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code := execute(t.Context(), &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, now: time.Now}, args)
-	return ending{code, stdout.String(), stderr.String()}
+	return cmdResult{code, stdout.String(), stderr.String()}
 }
 
 // TestDoctorFacts compares doctor's findings for each machine of testdata/machines with
@@ -113,7 +113,7 @@ func TestDoctorMeasures(t *testing.T) {
 // TestDoctorPaths measures a path, alone or as one of two ends. It expects no leftover files.
 func TestDoctorPaths(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"alone": {""}, "both ends": {"file", ""}} {
+	for name, args := range map[string][]string{"one path": {""}, "two paths": {"file", ""}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -171,13 +171,13 @@ func TestDoctorUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown id":           {[]string{"--only", "nosuch"}, `there is no check or measurement "nosuch"`},
-		"time":                 {[]string{"--time", "1h"}, "--time 1h"},
-		"no host":              {[]string{":tank"}, "no host"},
-		"no such facts":        {[]string{"--facts", "none.txt"}, "--facts: there is no file none.txt"},
-		"facts and a host":     {[]string{"--facts", "x", "beta"}, "--facts cannot be combined"},
-		"allow without a pair": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
-		"bad host":             {[]string{"-beta:tank"}, "unknown shorthand"},
+		"unknown ID":                 {[]string{"--only", "nosuch"}, `there is no check or measurement "nosuch"`},
+		"time out of range":          {[]string{"--time", "1h"}, "--time 1h"},
+		"no host":                    {[]string{":tank"}, "no host"},
+		"missing facts file":         {[]string{"--facts", "none.txt"}, "--facts: there is no file none.txt"},
+		"facts with host":            {[]string{"--facts", "x", "beta"}, "--facts cannot be combined"},
+		"print-allow without target": {[]string{"--print-allow", "beta"}, "--print-allow needs SRC and TARGET"},
+		"host starts with dash":      {[]string{"-beta:tank"}, "unknown shorthand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

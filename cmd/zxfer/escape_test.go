@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// evilShell returns a remote shell that prints terminal escape sequences.
-func evilShell(t *testing.T) string {
+// hostileShell returns a remote shell that prints terminal escape sequences.
+func hostileShell(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(file, []byte(`printf '\033]0;evil\007 stderr\r\033[2J\n' >&2
@@ -22,9 +22,9 @@ exit 1
 	return "sh " + file
 }
 
-// TestOtherHostsDoNotSteerTheTerminal expects no control characters of a remote host in
+// TestRemoteTextIsEscaped expects no control characters of a remote host in
 // zxfer's output.
-func TestOtherHostsDoNotSteerTheTerminal(t *testing.T) {
+func TestRemoteTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "jobs.toml")
 	require.NoError(t, os.WriteFile(config, []byte(`[[job]]
@@ -34,16 +34,16 @@ retries = 0
 [job.snapshots]
 adopt = ["x*"]
 [job.transfer]
-rsh = "`+evilShell(t)+`"
+rsh = "`+hostileShell(t)+`"
 [[job.target]]
 name = "t"
 to = "gamma:pool"
 `), 0o600))
 	state := t.TempDir()
 	for _, args := range [][]string{
-		{"doctor", "-v", "-e", evilShell(t), "beta:tank/a@x", "tank"},
-		{"send", "-e", evilShell(t), "beta:tank/a@x", "gamma:tank"},
-		{"dev", "-e", evilShell(t), "beta:/dev/sda", filepath.Join(t.TempDir(), "image")},
+		{"doctor", "-v", "-e", hostileShell(t), "beta:tank/a@x", "tank"},
+		{"send", "-e", hostileShell(t), "beta:tank/a@x", "gamma:tank"},
+		{"dev", "-e", hostileShell(t), "beta:/dev/sda", filepath.Join(t.TempDir(), "image")},
 		{"replicate", "check", "--config", config, "--state-dir", state, "a"},
 		{"replicate", "run", "--config", config, "--state-dir", state, "a"},
 		// These print the recorded errors of the run.
@@ -52,9 +52,9 @@ to = "gamma:pool"
 	} {
 		var out, stderr bytes.Buffer
 		execute(t.Context(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &stderr, now: time.Now}, args)
-		said := out.String() + stderr.String()
-		require.Contains(t, said, "evil", "%v: it was heard", args)
-		require.NotContains(t, said, "\x1b", args)
-		require.NotContains(t, said, "\r", args)
+		output := out.String() + stderr.String()
+		require.Contains(t, output, "evil", "%v: the text of the remote host is missing", args)
+		require.NotContains(t, output, "\x1b", args)
+		require.NotContains(t, output, "\r", args)
 	}
 }

@@ -34,10 +34,10 @@ func fleetFile(elem ...string) string {
 func TestFleetRules(t *testing.T) {
 	t.Parallel()
 	tools := fleetTools(t)
-	promtool := func(of string, argv ...string) {
+	promtool := func(file string, argv ...string) {
 		t.Helper()
-		cmd := exec.Command(filepath.Join(tools, "promtool"), append(argv, filepath.Base(of))...)
-		cmd.Dir = filepath.Dir(of)
+		cmd := exec.Command(filepath.Join(tools, "promtool"), append(argv, filepath.Base(file))...)
+		cmd.Dir = filepath.Dir(file)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
@@ -107,13 +107,13 @@ func TestFleetDashboard(t *testing.T) {
 		require.NotEmpty(t, p.Title)
 		require.Contains(t, []string{"stat", "timeseries", "table"}, p.Type)
 		require.Equal(t, chosen, p.Datasource, p.Title)
-		require.False(t, ids[p.ID], "%s has the id of another panel", p.Title)
+		require.False(t, ids[p.ID], "duplicate ID of panel %s", p.Title)
 		ids[p.ID] = true
 		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				require.Empty(t, cells[at], "%s lies on another panel", p.Title)
+				require.Empty(t, cells[at], "panel %s overlaps another one", p.Title)
 				cells[at] = p.Title
 			}
 		}
@@ -128,14 +128,14 @@ func TestFleetDashboard(t *testing.T) {
 	}
 }
 
-// TestFleetAsksForMetricsThatThereAre expects the rules, their tests and the dashboard to use
+// TestFleetMetricsExist expects the rules, their tests and the dashboard to use
 // exactly the metrics that zxfer writes.
-func TestFleetAsksForMetricsThatThereAre(t *testing.T) {
+func TestFleetMetricsExist(t *testing.T) {
 	t.Parallel()
 	text, err := runner.Metrics(&replicate.File{}, t.TempDir(), time.Now())
 	require.NoError(t, err)
 	name := regexp.MustCompile(`zxfer_[a-z_]+`)
-	written, asked := map[string]bool{}, map[string]bool{}
+	written, used := map[string]bool{}, map[string]bool{}
 	for _, n := range name.FindAllString(string(text), -1) {
 		written[n] = true
 	}
@@ -148,8 +148,8 @@ func TestFleetAsksForMetricsThatThereAre(t *testing.T) {
 	}
 	for _, text := range all {
 		for _, n := range name.FindAllString(text, -1) {
-			asked[n] = true
+			used[n] = true
 		}
 	}
-	require.Equal(t, written, asked)
+	require.Equal(t, written, used)
 }

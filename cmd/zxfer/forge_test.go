@@ -23,9 +23,9 @@ type form struct {
 	}
 }
 
-// TestIssueFormsAskForWhatZxferTells expects valid issue forms. They must ask for facts, and
+// TestIssueFormsRequestFacts expects valid issue forms. They must ask for facts, and
 // zxfer must accept their commands.
-func TestIssueFormsAskForWhatZxferTells(t *testing.T) {
+func TestIssueFormsRequestFacts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "..", ".github", "ISSUE_TEMPLATE", "*.yml"))
 	require.NoError(t, err)
@@ -52,15 +52,15 @@ func TestIssueFormsAskForWhatZxferTells(t *testing.T) {
 			require.Equal(t, "textarea", field.Type, name)
 			require.NotEmpty(t, field.Attributes.Label, name)
 			require.NotEmpty(t, field.ID, name)
-			require.False(t, ids[field.ID], "%s: %s twice", name, field.ID)
+			require.False(t, ids[field.ID], "%s: duplicate ID %s", name, field.ID)
 			ids[field.ID] = true
 			text := strings.ReplaceAll(field.Attributes.Description, "`", "\n")
 			for _, words := range commandsOf(text) {
-				require.NoError(t, takes(words), "%s: zxfer %s", name, strings.Join(words, " "))
+				require.NoError(t, parseCommand(words), "%s: zxfer %s", name, strings.Join(words, " "))
 				captures = captures || strings.Contains(strings.Join(words, " "), "doctor") && strings.Contains(strings.Join(words, " "), "--capture")
 			}
 		}
-		require.True(t, captures, "%s asks for no facts", name)
+		require.True(t, captures, "%s does not request a facts file", name)
 	}
 	require.Positive(t, forms)
 }

@@ -11,10 +11,10 @@ import (
 	"zxfer/pkg/endpoint"
 )
 
-// TestHealKnowsTheJobsOfANamedCopy names a copy and expects zxfer to find its job in the job
+// TestHealFindsJobOfCopy names a copy and expects zxfer to find its job in the job
 // file, since that job must not run at the same time. An unreadable job file is not an error
 // here.
-func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
+func TestHealFindsJobOfCopy(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "my jobs.toml")
 	request := func(named bool, args ...string) (*healOptions, error) {
@@ -44,9 +44,9 @@ func TestHealKnowsTheJobsOfANamedCopy(t *testing.T) {
 	require.Error(t, err)
 	o, err = request(false, "tank/home", "backup1:vault/home")
 	require.NoError(t, err)
-	require.Error(t, o.lockErr, "which is said")
+	require.Error(t, o.lockErr, "unreadable job file")
 	o = &healOptions{config: o.config}
 	o.req.DryRun = true
 	require.NoError(t, o.request(&app{now: time.Now}, []string{"tank/home", "backup1:vault/home"}, false))
-	require.NoError(t, o.lockErr, "it keeps none from running anyway")
+	require.NoError(t, o.lockErr, "a dry run needs no lock")
 }

@@ -29,12 +29,12 @@ func TestHelpIsShort(t *testing.T) {
 	for _, cmd := range documented(newRoot(&app{})) {
 		var text bytes.Buffer
 		require.NoError(t, writeHelp(&text, cmd))
-		require.LessOrEqual(t, strings.Count(text.String(), "\n"), maxHelpLines, "%s has more lines", cmd.CommandPath())
+		require.LessOrEqual(t, strings.Count(text.String(), "\n"), maxHelpLines, "help of %s is too long", cmd.CommandPath())
 		for line := range strings.Lines(text.String()) {
 			require.LessOrEqual(t, len(line)-1, helpWidth, "%s: %s", cmd.CommandPath(), line)
 		}
 		purpose, _, _ := strings.Cut(cmd.Long, "\n\n")
-		require.LessOrEqual(t, strings.Count(purpose+"\n", ".\n")+strings.Count(purpose, ". "), 4, "%s: more sentences", cmd.CommandPath())
+		require.LessOrEqual(t, strings.Count(purpose+"\n", ".\n")+strings.Count(purpose, ". "), 4, "description of %s is too long", cmd.CommandPath())
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestTextsNameOptionsNotFlags expects texts in pkg to name an option as {{ID}}, not as a
+// TestMessagesUseOptionPlaceholders expects texts in pkg to name an option as {{ID}}, not as a
 // flag, because the reader may have set it in a job file. Commands to paste may contain flags.
-func TestTextsNameOptionsNotFlags(t *testing.T) {
+func TestMessagesUseOptionPlaceholders(t *testing.T) {
 	t.Parallel()
 	flags, short := map[string]bool{}, ""
 	root := newRoot(&app{})
@@ -33,7 +33,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 	flag, letter := regexp.MustCompile(`--([a-z][a-z-]+)`), regexp.MustCompile(`(?:^|[ (])-[`+short+`](?:[ :;,.)]|$)`)
 	command := regexp.MustCompile(`\b(zxfer (send|restore|heal|dev|doctor|replicate)|zfs|zpool|sysctl|nc|ssh|mbuffer|read|lsblk|mount|prune) [^;\n]*`)
 	named := 0
-	judge := func(at, text string) {
+	check := func(at, text string) {
 		placeholder := regexp.MustCompile(`\{\{[a-z]`).MatchString(text)
 		require.True(t, !placeholder || option.AllDeclared(strings.ReplaceAll(text, "%", "")), "%s: %q", at, text)
 		option.Expand(text, func(id, _ string) string {
@@ -67,7 +67,7 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 				text, err := strconv.Unquote(lit.Value)
 				require.NoError(t, err)
-				judge(files.Position(lit.Pos()).String(), text)
+				check(files.Position(lit.Pos()).String(), text)
 			}
 			return true
 		})
@@ -75,6 +75,6 @@ func TestTextsNameOptionsNotFlags(t *testing.T) {
 	}))
 	require.Greater(t, named, 40)
 	for _, o := range transport.Options(transport.JobFile) {
-		require.True(t, option.AllDeclared(option.Name(o.ID, "")), "%s is an option that texts name", o.ID)
+		require.True(t, option.AllDeclared(option.Name(o.ID, "")), "texts cannot name option %s", o.ID)
 	}
 }

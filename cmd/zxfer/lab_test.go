@@ -117,13 +117,13 @@ func zfsCmd(t *testing.T, args ...string) string {
 	return run(t, append([]string{"zfs"}, args...)...)
 }
 
-// ending holds the exit code and output of a finished command.
-type ending struct {
+// cmdResult holds the exit code and output of a finished command.
+type cmdResult struct {
 	code           int
 	stdout, stderr string
 }
 
-func (o ending) String() string {
+func (o cmdResult) String() string {
 	return fmt.Sprintf("exit %d\nstdout:\n%s\nstderr:\n%s", o.code, o.stdout, o.stderr)
 }
 
@@ -161,13 +161,13 @@ func start(t *testing.T, args ...string) *process {
 // startAs starts a program on alpha.
 func startAs(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
-	p := prepared(t, env, program, args...)
+	p := prepareProcess(t, env, program, args...)
 	p.start(t)
 	return p
 }
 
-// prepared returns a program on alpha that has not started.
-func prepared(t *testing.T, env []string, program string, args ...string) *process {
+// prepareProcess returns a program on alpha that has not started.
+func prepareProcess(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	argv := append([]string{"netns", "exec", alphaPool, program}, args...)
@@ -205,7 +205,7 @@ func (p *process) ended() bool {
 }
 
 // wait waits until the process ends.
-func (p *process) wait(t *testing.T) ending {
+func (p *process) wait(t *testing.T) cmdResult {
 	t.Helper()
 	select {
 	case <-p.done:
@@ -214,17 +214,17 @@ func (p *process) wait(t *testing.T) ending {
 		<-p.done
 		t.Fatalf("zxfer hangs\n%s", p.stderr)
 	}
-	return ending{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+	return cmdResult{p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }
 
 // zxfer runs zxfer on alpha until it ends.
-func zxfer(t *testing.T, args ...string) ending {
+func zxfer(t *testing.T, args ...string) cmdResult {
 	t.Helper()
 	return start(t, args...).wait(t)
 }
 
 // mustZxfer runs zxfer on alpha and expects exit code 0.
-func mustZxfer(t *testing.T, args ...string) ending {
+func mustZxfer(t *testing.T, args ...string) cmdResult {
 	t.Helper()
 	o := zxfer(t, args...)
 	require.Equal(t, 0, o.code, "zxfer %s: %s", strings.Join(args, " "), o)
@@ -276,7 +276,7 @@ func destroyBefore(deadline time.Time, d string) error {
 // releaseAll releases all holds of a dataset and its descendants.
 func releaseAll(d string) {
 	held := map[string][]string{}
-	all, _ := heldBelow(d) // the dataset may not exist
+	all, _ := listHolds(d) // the dataset may not exist
 	for _, h := range all {
 		held[h.tag] = append(held[h.tag], h.snapshot)
 	}
@@ -287,8 +287,8 @@ func releaseAll(d string) {
 
 type hold struct{ snapshot, tag string }
 
-// heldBelow lists the holds of a dataset and its descendants. It runs zfs(8) only twice.
-func heldBelow(d string) (holds []hold, err error) {
+// listHolds lists the holds of a dataset and its descendants. It runs zfs(8) only twice.
+func listHolds(d string) (holds []hold, err error) {
 	out, err := exec.Command("zfs", "list", "-H", "-t", "snapshot", "-o", "name,userrefs", "-r", d).Output()
 	if err != nil {
 		return nil, err
@@ -349,8 +349,8 @@ func fill(t *testing.T, d, file string, n int64) {
 	require.NoError(t, f.Close())
 }
 
-// sameFiles mounts beta's dataset and compares its files with alpha's dataset.
-func sameFiles(t *testing.T, source, target string) {
+// requireSameFiles mounts beta's dataset and compares its files with alpha's dataset.
+func requireSameFiles(t *testing.T, source, target string) {
 	t.Helper()
 	mount(t, source)
 	mount(t, target)
@@ -392,14 +392,14 @@ func state(t *testing.T) string {
 		if now = read(); now == before {
 			return now
 		}
-		require.True(t, time.Now().Before(deadline), "the pools do not settle")
+		require.True(t, time.Now().Before(deadline), "the pools keep changing")
 	}
 }
 
 // pidsOn returns the processes on a host whose command line matches.
 func pidsOn(t *testing.T, host string, match func(argv []string) bool) []int {
 	t.Helper()
-	there, err := os.Stat("/run/netns/" + host)
+	namespace, err := os.Stat("/run/netns/" + host)
 	require.NoError(t, err)
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
@@ -409,7 +409,7 @@ func pidsOn(t *testing.T, host string, match func(argv []string) bool) []int {
 		if err != nil || len(raw) == 0 || !match(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")) {
 			continue
 		}
-		if ns, err := os.Stat(dir + "/ns/net"); err != nil || !os.SameFile(ns, there) {
+		if ns, err := os.Stat(dir + "/ns/net"); err != nil || !os.SameFile(ns, namespace) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(dir))

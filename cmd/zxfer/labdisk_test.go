@@ -23,7 +23,7 @@ func newLabDisk(t *testing.T, name string, size int64) *labDisk {
 	run(t, "truncate", "-s", strconv.FormatInt(size, 10), file)
 	d := &labDisk{t: t, name: name, sectors: size / 512}
 	d.loop = strings.TrimSpace(run(t, "losetup", "--show", "-f", file))
-	run(t, "dmsetup", "create", name, "--table", d.sound())
+	run(t, "dmsetup", "create", name, "--table", d.healthyTable())
 	t.Cleanup(func() {
 		_ = exec.Command("dmsetup", "remove", "--retry", name).Run()
 		_ = exec.Command("losetup", "-d", d.loop).Run()
@@ -34,29 +34,29 @@ func newLabDisk(t *testing.T, name string, size int64) *labDisk {
 
 func (d *labDisk) path() string { return "/dev/mapper/" + d.name }
 
-// These are tables for dmsetup(8): a sound disk, a disk on which every read and write fails,
+// These are tables for dmsetup(8): a healthy disk, a disk on which every read and write fails,
 // and a disk that accepts writes and drops them.
-func (d *labDisk) sound() string   { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
-func (d *labDisk) failing() string { return fmt.Sprintf("0 %d error", d.sectors) }
-func (d *labDisk) lying() string {
+func (d *labDisk) healthyTable() string { return fmt.Sprintf("0 %d linear %s 0", d.sectors, d.loop) }
+func (d *labDisk) errorTable() string   { return fmt.Sprintf("0 %d error", d.sectors) }
+func (d *labDisk) dropWritesTable() string {
 	return fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", d.sectors, d.loop)
 }
 
-// become replaces the table of the disk.
-func (d *labDisk) become(table string) {
+// setTable replaces the table of the disk.
+func (d *labDisk) setTable(table string) {
 	d.t.Helper()
 	run(d.t, "dmsetup", "suspend", d.name)
 	run(d.t, "dmsetup", "load", d.name, "--table", table)
 	run(d.t, "dmsetup", "resume", d.name)
 }
 
-// pool creates a pool on the disk. It makes the disk sound again before it destroys the pool.
-func (d *labDisk) pool(pool string) {
+// createPool creates a pool on the disk. It makes the disk healthy again before it destroys the pool.
+func (d *labDisk) createPool(pool string) {
 	d.t.Helper()
 	dir := poolDir(pool)
 	run(d.t, "zpool", "create", "-O", "mountpoint="+dir, pool, d.path())
 	d.t.Cleanup(func() {
-		d.become(d.sound())
+		d.setTable(d.healthyTable())
 		_ = exec.Command("zpool", "clear", pool).Run()
 		_ = exec.Command("zpool", "destroy", "-f", pool).Run()
 		_ = os.RemoveAll(dir)

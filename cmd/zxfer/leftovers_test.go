@@ -92,8 +92,8 @@ func sockets(t *testing.T, host string) (all []socket) {
 	return all
 }
 
-// nothingLeft waits until both hosts have no leftovers.
-func nothingLeft(t *testing.T) {
+// requireNoLeftovers waits until both hosts have no leftovers.
+func requireNoLeftovers(t *testing.T) {
 	t.Helper()
 	limit := testenv.Timeout()
 	var left string

@@ -54,7 +54,7 @@ func arm64Sessions(t *testing.T, tools string) string {
 		_ = cmd.Wait()
 	})
 	if err != nil {
-		t.Skipf("this kernel does not let a user namespace say how arm64 programs are run (Linux 6.7 does): %v: %s", err, &stderr)
+		t.Skipf("needs binfmt_misc in user namespaces (Linux 6.7): %v: %s", err, &stderr)
 	}
 	return "ForceCommand exec nsenter --target " + strings.TrimSpace(pid) + ` --user --mount --preserve-credentials env -u SSH_ORIGINAL_COMMAND sh -c "$SSH_ORIGINAL_COMMAND"`
 }
@@ -72,45 +72,45 @@ func TestArm64Dev(t *testing.T) { //nolint:paralleltest // TestMTURemedy makes h
 		t.Skip("the kernel of the guest does not start programs for arm64")
 	}
 	tools := arm64Tools(t)
-	for _, there := range []string{"arm64", "amd64"} {
-		t.Run("to "+there, func(t *testing.T) {
-			here, sshd := "arm64", ""
-			if there == "arm64" {
-				here, sshd = "amd64", arm64Sessions(t, tools)
+	for _, remote := range []string{"arm64", "amd64"} {
+		t.Run("to "+remote, func(t *testing.T) {
+			local, sshd := "arm64", ""
+			if remote == "arm64" {
+				local, sshd = "amd64", arm64Sessions(t, tools)
 			}
 			f := newFarHosts(t, lineShape{Rate: 1e9, Queue: 5 << 20}, sshd)
-			if there == "arm64" {
+			if remote == "arm64" {
 				uname := "#!/bin/sh\ncase $1 in -m) echo aarch64 ;; *) exec /usr/bin/uname \"$@\" ;; esac\n"
 				require.NoError(t, os.WriteFile(filepath.Join(f.dir, "uname"), []byte(uname), 0o755))
 			}
-			zxfer := func(args ...string) ending {
+			zxfer := func(args ...string) cmdResult {
 				t.Helper()
-				argv := append([]string{"env", "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config")}, zxferFor(tools, here)...)
+				argv := append([]string{"env", "ZXFER_RSH=ssh -F " + filepath.Join(f.dir, "ssh_config")}, zxferFor(tools, local)...)
 				cmd := f.command(f.near, append(argv, args...)...)
 				var out, stderr bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &out, &stderr
 				err := cmd.Run()
-				end := ending{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+				end := cmdResult{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
 				require.NoError(t, err, "%s", end)
 				return end
 			}
 			require.Contains(t, zxfer("doctor", "beta").stdout, "checks passed")
-			bothWays(t, f.dir, zxfer)
+			copyBothDirections(t, f.dir, zxfer)
 			copies, err := filepath.Glob(filepath.Join(f.dir, "cache/zxfer/*/zxfer"))
 			require.NoError(t, err)
 			require.Len(t, copies, 1)
-			built, err := os.ReadFile(filepath.Join(tools, "zxfer-linux-"+there))
+			built, err := os.ReadFile(filepath.Join(tools, "zxfer-linux-"+remote))
 			require.NoError(t, err)
 			copied, err := os.ReadFile(copies[0])
 			require.NoError(t, err)
-			require.True(t, bytes.Equal(built, copied), "the other host has another zxfer than that for its architecture")
+			require.True(t, bytes.Equal(built, copied), "the remote host has a zxfer for another architecture")
 		})
 	}
 }
 
-// bothWays copies an image file to beta and back over each transport, and then only the
+// copyBothDirections copies an image file to beta and back over each transport, and then only the
 // changed blocks. Below the long level it skips two transports.
-func bothWays(t *testing.T, dir string, zxfer func(...string) ending) {
+func copyBothDirections(t *testing.T, dir string, zxfer func(...string) cmdResult) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	image := make([]byte, 8<<20+12345)

@@ -87,9 +87,9 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// TestTheBinaryHasNoGenerator expects that zxfer does not depend on the packages that generate
+// TestBinaryOmitsPageGenerator expects that zxfer does not depend on the packages that generate
 // pages.
-func TestTheBinaryHasNoGenerator(t *testing.T) {
+func TestBinaryOmitsPageGenerator(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

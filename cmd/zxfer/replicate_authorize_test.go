@@ -11,7 +11,7 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-const somebodysKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwKBqHzhGFQwcAZcBtTgWgZRA1i3BWlvBeHz4ZyKKJk me@alpha"
+const exampleKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGwKBqHzhGFQwcAZcBtTgWgZRA1i3BWlvBeHz4ZyKKJk me@alpha"
 
 // forced parses a line of authorized_keys like sshd. Options end at the first blank outside
 // quotes, and \" is a quote within quotes.
@@ -28,7 +28,7 @@ func forced(t *testing.T, line string) (command, key string) {
 			command, rest = command+`"`, rest[2:]
 		case rest[0] == '"':
 			key, ok = strings.CutPrefix(rest, `" `)
-			require.True(t, ok, "there is another option: %s", line)
+			require.True(t, ok, "unexpected option: %s", line)
 			return command, key
 		default:
 			command, rest = command+rest[:1], rest[1:]
@@ -40,7 +40,7 @@ func forced(t *testing.T, line string) (command, key string) {
 // with exactly the given flags, and contain exactly the given key.
 func FuzzAuthorizedKey(f *testing.F) {
 	for _, odd := range []string{"", "a b", "a\nssh-rsa AAAA", `"`, `",command="id`, `\`, "'", "$x", "`id`", "%u", "\r", "\x00", "!", "ä", ";id", "\u2028"} {
-		f.Add("/usr/bin/zxfer"+odd, "/var/log/zxfer"+odd, "tank/vm"+odd, somebodysKey+odd)
+		f.Add("/usr/bin/zxfer"+odd, "/var/log/zxfer"+odd, "tank/vm"+odd, exampleKey+odd)
 		f.Add("/usr/bin/zxfer", "", "tank", "ssh-ed25519"+odd+" AAAA"+odd)
 	}
 	f.Fuzz(func(t *testing.T, program, audit, dataset, public string) {
@@ -60,23 +60,23 @@ func FuzzAuthorizedKey(f *testing.F) {
 		words, err := shellquote.Split(command)
 		require.NoError(t, err)
 		require.Equal(t, append([]string{program}, agent...), words)
-		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "some shell makes something of it: %s", command)
+		require.False(t, strings.ContainsAny(command, "$`\\\"!%;&|<>*?"), "the command contains shell metacharacters: %s", command)
 	})
 }
 
 func TestAuthorizedKey(t *testing.T) {
 	t.Parallel()
-	line, err := authorizedKey([]string{"agent", "--allow", "send=tank/a b"}, "/usr/bin/zxfer", somebodysKey+"\n")
+	line, err := authorizedKey([]string{"agent", "--allow", "send=tank/a b"}, "/usr/bin/zxfer", exampleKey+"\n")
 	require.NoError(t, err)
-	require.Equal(t, `restrict,command="/usr/bin/zxfer agent --allow 'send=tank/a b'" `+somebodysKey, line)
+	require.Equal(t, `restrict,command="/usr/bin/zxfer agent --allow 'send=tank/a b'" `+exampleKey, line)
 	for name, c := range map[string]struct{ public, want string }{
-		"a private key":  {"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "private key"},
-		"two lines":      {somebodysKey + "\n" + somebodysKey, "one public key"},
-		"no key":         {"ssh-ed25519 me@alpha", "not an ssh public key"},
-		"another kind":   {strings.Replace(somebodysKey, "ssh-ed25519", "ssh-rsa", 1), "not an ssh public key"},
-		"options before": {`command="id" ` + somebodysKey, "not an ssh public key"},
-		"an odd comment": {somebodysKey + "\x1b[2J", "not an ssh public key"},
-		"nothing":        {"", "not an ssh public key"},
+		"private key":                  {"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "private key"},
+		"two lines":                    {exampleKey + "\n" + exampleKey, "one public key"},
+		"no key":                       {"ssh-ed25519 me@alpha", "not an ssh public key"},
+		"wrong key type":               {strings.Replace(exampleKey, "ssh-ed25519", "ssh-rsa", 1), "not an ssh public key"},
+		"leading options":              {`command="id" ` + exampleKey, "not an ssh public key"},
+		"control character in comment": {exampleKey + "\x1b[2J", "not an ssh public key"},
+		"empty":                        {"", "not an ssh public key"},
 	} {
 		_, err := authorizedKey(nil, "/usr/bin/zxfer", c.public)
 		require.ErrorContains(t, err, c.want, name)

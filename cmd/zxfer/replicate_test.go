@@ -75,7 +75,7 @@ func TestRunAsService(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {
-			for deadline := time.Now().Add(testenv.Timeout()); opened(dir, "lock") < 2 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(testenv.Timeout()); countOpen(dir, "lock") < 2 && time.Now().Before(deadline); {
 				time.Sleep(5 * time.Millisecond)
 			}
 			cancel(tt.cause) // while the run waits for the lock
@@ -87,8 +87,8 @@ func TestRunAsService(t *testing.T) {
 	}
 }
 
-// opened returns the number of open files of this process with a given name below dir.
-func opened(dir, name string) (n int) {
+// countOpen returns the number of open files of this process with a given name below dir.
+func countOpen(dir, name string) (n int) {
 	all, _ := filepath.Glob("/proc/self/fd/*")
 	for _, fd := range all {
 		file, err := os.Readlink(fd)

@@ -78,17 +78,17 @@ func TestSendFlags(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, req.Plan.Recursive)
 	require.Equal(t, "now", req.TakeSnapshot)
-	require.Equal(t, "now", req.Plan.Snapshot, "what is taken is what is sent")
-	require.EqualValues(t, 1<<30-1, req.Window, "as much as the kernel takes")
+	require.Equal(t, "now", req.Plan.Snapshot, "the new snapshot is the one to send")
+	require.EqualValues(t, 1<<30-1, req.Window, "the maximum of the kernel")
 
 	req, err = parseSend(t, "-R", "--snapshot=", "tank/ds", "b:vault")
 	require.NoError(t, err)
-	require.Equal(t, "zxfer-2026-11-22T16:48:03Z", req.TakeSnapshot, "named by the time, in UTC")
+	require.Equal(t, "zxfer-2026-11-22T16:48:03Z", req.TakeSnapshot, "named after the time in UTC")
 	require.Equal(t, req.TakeSnapshot, req.Plan.Snapshot)
 
 	req, err = parseSend(t, "/tank/ds@x", "vault")
 	require.NoError(t, err)
-	require.Equal(t, "/tank/ds@x", req.Plan.Source, "a path is the survey's to resolve")
+	require.Equal(t, "/tank/ds@x", req.Plan.Source, "the survey resolves paths")
 }
 
 // TestExitClass expects a cancellation by a signal to count as interrupted. Other errors keep
@@ -100,17 +100,17 @@ func TestExitClass(t *testing.T) {
 	require.Equal(t, fault.Interrupted, exitClass(signalled, context.Canceled))
 	require.Equal(t, fault.Failed, exitClass(signalled, errors.New("broke")))
 	require.Equal(t, fault.Refused, exitClass(signalled, fault.Refusef("", "no")))
-	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "not by a signal")
+	require.Equal(t, fault.Failed, exitClass(t.Context(), context.Canceled), "canceled without a signal")
 }
 
-// asked is a presenter that records its calls.
-type asked struct{ reports, ticks chan struct{} }
+// fakePresenter is a presenter that records its calls.
+type fakePresenter struct{ reports, ticks chan struct{} }
 
-func (a asked) Status() { a.reports <- struct{}{} }
+func (a fakePresenter) Status() { a.reports <- struct{}{} }
 
-func (asked) State() string { return "" }
+func (fakePresenter) State() string { return "" }
 
-func (a asked) Tick() {
+func (a fakePresenter) Tick() {
 	select {
 	case a.ticks <- struct{}{}:
 	default:
@@ -124,7 +124,7 @@ func TestSignals(t *testing.T) {
 	defer stop()
 	reports := make(chan struct{}, 1)
 	ticks := make(chan struct{}, 1)
-	defer startLive(asked{reports, ticks})()
+	defer startLive(fakePresenter{reports, ticks})()
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	select {
@@ -132,7 +132,7 @@ func TestSignals(t *testing.T) {
 	case <-time.After(testenv.Timeout()):
 		t.Fatal("no report after SIGUSR1")
 	}
-	require.NoError(t, ctx.Err(), "a report ends nothing")
+	require.NoError(t, ctx.Err(), "SIGUSR1 must not cancel")
 	<-ticks
 
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
@@ -142,5 +142,5 @@ func TestSignals(t *testing.T) {
 		t.Fatal("SIGTERM did not cancel")
 	}
 	require.ErrorIs(t, context.Cause(ctx), errSignal)
-	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM), "the echo of the first does not end the process")
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM), "a second SIGTERM must not end the process")
 }

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// TestInterruptedQuestion cancels an unanswered question as a signal does, and expects the
+// TestInterviewEndsOnSignal cancels an unanswered question as a signal does, and expects the
 // interview to end.
-func TestInterruptedQuestion(t *testing.T) {
+func TestInterviewEndsOnSignal(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	in, w := io.Pipe()
@@ -32,16 +32,16 @@ func TestInterruptedQuestion(t *testing.T) {
 	require.Equal(t, "nothing was changed", fault.HintOf(err))
 }
 
-func TestTypedReadsAll(t *testing.T) {
+func TestInterruptibleReaderReadsAll(t *testing.T) {
 	t.Parallel()
 	got, err := io.ReadAll(interruptibleReader{t.Context(), strings.NewReader("some text")})
 	require.NoError(t, err)
 	require.Equal(t, "some text", string(got))
 }
 
-// TestASignalWhileLookingIsAnInterruption expects an error to count as interrupted if a signal
+// TestSignalErrorIsInterrupted expects an error to count as interrupted if a signal
 // stopped zfs. Any other error of zfs counts as a failure.
-func TestASignalWhileLookingIsAnInterruption(t *testing.T) {
+func TestSignalErrorIsInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errSignal)

@@ -39,16 +39,16 @@ func openTerminal(t *testing.T, columns uint16) (tty *os.File, shown *lockedBuff
 	return tty, shown
 }
 
-// shows waits until the output on a terminal matches a pattern.
-func shows(t *testing.T, shown fmt.Stringer, pattern string) {
+// waitShown waits until the output on a terminal matches a pattern.
+func waitShown(t *testing.T, shown fmt.Stringer, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
 	require.Eventually(t, func() bool { return re.MatchString(shown.String()) }, testenv.Timeout(), 50*time.Millisecond, "%s\n%q", pattern, shown)
 }
 
-// TestOnATerminal copies a file with output to a terminal. It expects a progress bar with rate
+// TestTerminalProgress copies a file with output to a terminal. It expects a progress bar with rate
 // and ETA and one line for a signal, and no progress output afterwards.
-func TestOnATerminal(t *testing.T) {
+func TestTerminalProgress(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not at the quick level: copies for four seconds")
 	}
@@ -62,10 +62,10 @@ func TestOnATerminal(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &stdout, tty
 	cmd.Env = append(os.Environ(), "TERM=xterm")
 	require.NoError(t, cmd.Start())
-	shows(t, shown, `a\.img +\[#+-+\] +\d+ % .* \d\.\d MiB/s +ETA \d+ s`)
+	waitShown(t, shown, `a\.img +\[#+-+\] +\d+ % .* \d\.\d MiB/s +ETA \d+ s`)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR1))
-	shows(t, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ MiB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
+	waitShown(t, shown, `a\.img: \d+\S* MiB of 12 MiB \(\d+ %\), \S+ MiB/s, ETA \d+ s, limited by bandwidth limit\r\n`)
 	require.NoError(t, cmd.Wait(), "%q", shown)
 	require.Regexp(t, `b\.img: 12 MiB in .*read back and verified`, stdout.String())
-	shows(t, shown, `\r\x1b\[1A\x1b\[J$`) // the progress bar has been erased
+	waitShown(t, shown, `\r\x1b\[1A\x1b\[J$`) // the progress bar has been erased
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUninstallAsksFirst(t *testing.T) {
+func TestUninstallAsksForConfirmation(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	build := filepath.Join(home, ".cache", "zxfer", strings.Repeat("0a", 32))
@@ -38,14 +38,14 @@ func TestUninstallAsksFirst(t *testing.T) {
 			append([]string{"uninstall", "-e", "sh " + shell}, args...))
 		return code, out.String(), errs.String()
 	}
-	there := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, kept; to remove: sed -i -E '/" + keyLinePattern + "/d' ~/.ssh/authorized_keys\n"
+	listed := "/.cache/zxfer: 1 build of zxfer, 1.0 MiB\n~/.ssh/authorized_keys: 1 line for zxfer, kept; to remove: sed -i -E '/" + keyLinePattern + "/d' ~/.ssh/authorized_keys\n"
 
 	code, stdout, stderr := uninstall("-n", "beta")
 	require.Equal(t, 0, code, stderr)
-	require.Equal(t, home+there, stdout)
+	require.Equal(t, home+listed, stdout)
 	code, stdout, stderr = uninstall("beta")
 	require.Equal(t, 3, code, stderr)
-	require.Contains(t, stdout, there)
+	require.Contains(t, stdout, listed)
 	require.Contains(t, stderr, "nothing was removed: no terminal to ask for confirmation")
 	require.Contains(t, stderr, "--yes")
 	require.FileExists(t, filepath.Join(build, "zxfer"))
@@ -66,9 +66,9 @@ func TestUninstallAsksFirst(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
-// TestUninstallFindsEveryLine generates lines with authorize. It expects grep and sed to find
+// TestUninstallFindsAuthorizedKeys generates lines with authorize. It expects grep and sed to find
 // every line with uninstall's pattern.
-func TestUninstallFindsEveryLine(t *testing.T) {
+func TestUninstallFindsAuthorizedKeys(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "k.pub")
 	require.NoError(t, os.WriteFile(key, []byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJzIWGUHW9SkPmHbLNTLfBwJ7LRxYmHzvh3Wzzz1l7r6 me\n"), 0o600))
@@ -97,9 +97,9 @@ func TestUninstallFindsEveryLine(t *testing.T) {
 	require.Equal(t, strings.Join(others, ""), string(left))
 }
 
-// TestUninstallNamesUnits expects uninstall to find leftover units of a removed package, and
+// TestUninstallListsUnits expects uninstall to find leftover units of a removed package, and
 // to print a command that removes them.
-func TestUninstallNamesUnits(t *testing.T) {
+func TestUninstallListsUnits(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	for name, script := range map[string]string{
@@ -112,14 +112,14 @@ func TestUninstallNamesUnits(t *testing.T) {
 	}
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("HOME="+bin+"; PATH="+bin+":/usr/bin:/bin; TMPDIR="+bin+"; export HOME PATH TMPDIR; unset XDG_CACHE_HOME; exec sh -c \"$2\"\n"), 0o600))
-	look := func() string {
+	list := func() string {
 		var out, errs bytes.Buffer
 		code := execute(context.Background(), &app{stdin: bytes.NewReader(nil), stdout: &out, stderr: &errs, now: time.Now}, []string{"uninstall", "-n", "-e", "sh " + shell, "beta"})
 		require.Equal(t, 0, code, errs.String())
 		return out.String()
 	}
 	const units = "/etc/systemd/system: 2 units of jobs, kept: zxfer-replicate-a.service, zxfer-replicate-a.timer; to remove: "
-	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", look())
+	require.Equal(t, units+"cd /etc/systemd/system && systemctl disable --now zxfer-replicate-a.timer && rm zxfer-replicate-a.service zxfer-replicate-a.timer && systemctl daemon-reload\n", list())
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zxfer"), []byte("#!/bin/sh\n"), 0o700))
-	require.Equal(t, units+"zxfer replicate uninstall\n", look())
+	require.Equal(t, units+"zxfer replicate uninstall\n", list())
 }

@@ -18,7 +18,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-func TestVersionIsThatOfTheBuild(t *testing.T) {
+func TestVersionReport(t *testing.T) {
 	t.Parallel()
 	commit := []debug.BuildSetting{
 		{Key: "vcs", Value: "git"},
@@ -32,11 +32,11 @@ func TestVersionIsThatOfTheBuild(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		"a release":               {"v0.9.0", commit, "zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol P"},
-		"changed since":           {"v0.9.0+dirty", modified, "zxfer 0.9.0+dirty, commit 0123456789ab of 2026-11-23, modified, protocol P"},
-		"a module, no repository": {"v0.9.0", nil, "zxfer 0.9.0, protocol P"},
-		"no version control":      {"(devel)", nil, "zxfer devel, protocol P"},
-		"nothing known":           {"", nil, "zxfer devel, protocol P"},
+		"release":                   {"v0.9.0", commit, "zxfer 0.9.0, commit 0123456789ab of 2026-11-23, protocol P"},
+		"modified release":          {"v0.9.0+dirty", modified, "zxfer 0.9.0+dirty, commit 0123456789ab of 2026-11-23, modified, protocol P"},
+		"module without repository": {"v0.9.0", nil, "zxfer 0.9.0, protocol P"},
+		"no version control":        {"(devel)", nil, "zxfer devel, protocol P"},
+		"no build information":      {"", nil, "zxfer devel, protocol P"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,9 +46,9 @@ func TestVersionIsThatOfTheBuild(t *testing.T) {
 	}
 }
 
-// TestProtocolPageHasTheVersions expects the protocol pages to contain the versions in the
+// TestProtocolPagesHaveVersions expects the protocol pages to contain the versions in the
 // code.
-func TestProtocolPageHasTheVersions(t *testing.T) {
+func TestProtocolPagesHaveVersions(t *testing.T) {
 	t.Parallel()
 	var raw []byte
 	for _, page := range []string{"protocol-control.md", "protocol-data.md"} {
@@ -64,7 +64,7 @@ func TestProtocolPageHasTheVersions(t *testing.T) {
 	}
 }
 
-func TestOnlyAReleaseIsTheSameInAnotherBuild(t *testing.T) {
+func TestReleaseOf(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"0.9.0": true, "10.20.30": true, "1.0.0-rc1": true, "1.0.0-beta.2": true,
 		"devel": false, "0.9.0+dirty": false, "0.9.1-0.20261123063424-aab3c376ee11": false, "": false, "1.0": false, "1.0.0\n": false} {
@@ -73,7 +73,7 @@ func TestOnlyAReleaseIsTheSameInAnotherBuild(t *testing.T) {
 	require.Equal(t, "0.9.0/"+strconv.Itoa(agent.Protocol), releaseOf("0.9.0"))
 }
 
-func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
+func TestAgentProtocolMismatch(t *testing.T) {
 	t.Parallel()
 	shell := filepath.Join(t.TempDir(), "rsh")
 	require.NoError(t, os.WriteFile(shell, []byte("echo; echo zxfer-agent 1 0.8.0; cat >/dev/null\n"), 0o600))
@@ -85,9 +85,9 @@ func TestAnAgentOfAnotherProtocolIsRefused(t *testing.T) {
 	require.Contains(t, stderr.String(), "install the same zxfer on both hosts")
 }
 
-// TestAnotherBuildIsTold expects an account with a forced agent to report clients with a
+// TestBuildNote expects an account with a forced agent to report clients with a
 // different build.
-func TestAnotherBuildIsTold(t *testing.T) {
+func TestBuildNote(t *testing.T) {
 	t.Parallel()
 	self, err := sshexec.ThisBinary()
 	require.NoError(t, err)

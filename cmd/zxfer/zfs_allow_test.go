@@ -11,17 +11,17 @@ import (
 	"zxfer/pkg/preflight"
 )
 
-// asBackup runs a program on alpha as a user who is not root.
-func asBackup(t *testing.T, argv ...string) ending {
+// runAsBackup runs a program on alpha as a user who is not root.
+func runAsBackup(t *testing.T, argv ...string) cmdResult {
 	t.Helper()
 	argv = append([]string{"--reuid=backup", "--regid=backup", "--clear-groups", "env", "HOME=/var/tmp"}, argv...)
 	return startAs(t, nil, "setpriv", argv...).wait(t)
 }
 
-// TestZFSPrintedPermissionsAreEnough runs the commands of doctor --print-allow, and expects
+// TestZFSPrintedPermissionsSuffice runs the commands of doctor --print-allow, and expects
 // full and incremental sends, plain and raw, to succeed as an ordinary user. If ZFS has
 // receive:append, this user cannot destroy data of the copy.
-func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
+func TestZFSPrintedPermissionsSuffice(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsVersion, err := os.ReadFile("/sys/module/zfs/version")
@@ -30,7 +30,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	device, err := os.Stat("/dev/zfs")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
-	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "permissions of /dev/zfs with udev")
 	zfsCmd(t, "create", "-o", "canmount=off", src)
 	zfsCmd(t, "create", src+"/plain")
 	encryptedDataset(t, src+"/raw")
@@ -42,7 +42,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 				fill(t, from, name, 1<<20)
 				zfsCmd(t, "snapshot", from+"@"+name)
 			}
-			o := asBackup(t, alphaBin, "send", from, to)
+			o := runAsBackup(t, alphaBin, "send", from, to)
 			require.NotEqual(t, 0, o.code, o.String())
 			require.Contains(t, o.stderr, "ermission")
 			printed := strings.ReplaceAll(mustZxfer(t, "doctor", "--print-allow", from, to).stdout, " USER ", " backup ")
@@ -50,7 +50,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 			require.Contains(t, strings.FieldsFunc(printed, func(r rune) bool { return r == ' ' || r == ',' }), receive)
 			run(t, "sh", "-ec", printed) // exactly as printed
 			undo := strings.ReplaceAll(printed, "zfs allow", "zfs unallow")
-			o = asBackup(t, alphaBin, "send", from, to)
+			o = runAsBackup(t, alphaBin, "send", from, to)
 			require.Equal(t, 0, o.code, o.String())
 			require.Equal(t, guids(t, from), guids(t, to))
 			if receive == "receive:append" && names[0] == "b" {
@@ -60,7 +60,7 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 					"zfs send -w -i @a " + from + "@b | zfs receive -u -F " + to,
 					"zfs rollback -r " + to + "@a", "zfs destroy " + to + "@a",
 				} {
-					require.NotEqual(t, 0, asBackup(t, "sh", "-c", command).code, command)
+					require.NotEqual(t, 0, runAsBackup(t, "sh", "-c", command).code, command)
 				}
 				require.Equal(t, before, guids(t, to))
 			}
@@ -69,15 +69,15 @@ func TestZFSPrintedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// TestZFSPrintedPermissionsAreEnoughForAKey sends raw streams with an append-only key of an
+// TestZFSPrintedPermissionsSufficeForKey sends raw streams with an append-only key of an
 // ordinary user. The incremental send succeeds only after all printed commands.
-func TestZFSPrintedPermissionsAreEnoughForAKey(t *testing.T) {
+func TestZFSPrintedPermissionsSufficeForKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	device, err := os.Stat("/dev/zfs")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
-	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "permissions of /dev/zfs with udev")
 	encryptedDataset(t, src)
 	zfsCmd(t, "create", "-o", "canmount=off", dst)
 	t.Cleanup(func() { releaseAll(dst) })

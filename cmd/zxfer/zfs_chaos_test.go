@@ -104,52 +104,52 @@ func (r *round) logf(format string, args ...any) {
 func (c chaos) run(t *testing.T, codes map[string]int) {
 	r := &round{t: t, c: c, began: time.Now()}
 	t.Cleanup(func() {
-		r.logf("the end")
+		r.logf("end of the round")
 		t.Logf("%s\n%s", c, &r.log)
 	})
-	if c.cold {
+	if c.uncached {
 		cache, err := os.UserCacheDir()
 		require.NoError(t, err)
 		require.NoError(t, os.RemoveAll(filepath.Join(cache, "zxfer")))
 	}
 	if c.wire == "nc" {
-		plainHost(t, one(seeded(c.seed, "nc"), "nc.openbsd", "nc.openbsd", "nc.traditional", "ncat"))
+		installNC(t, choose(newRand(c.seed, "nc"), "nc.openbsd", "nc.openbsd", "nc.traditional", "ncat"))
 	}
 	r.setUp()
-	r.logf("it is set up")
+	r.logf("set up")
 	before := footprint(t)
 	finished := false
-	for _, h := range c.hits {
+	for _, h := range c.faults {
 		o := r.attempt(h)
-		codes[fmt.Sprintf("%s %s: exit %d", h.fault, h.arg, o.code)]++
+		codes[fmt.Sprintf("%s %s: exit %d", h.kind, h.arg, o.code)]++
 		finished = o.code == 0
 		if finished && !r.work.repeatable() {
 			break
 		}
 		if c.patient {
-			nothingLeft(t)
+			requireNoLeftovers(t)
 		}
 	}
 	switch {
 	case !finished:
 		r.finish()
-	case c.again && r.work.repeatable():
+	case c.repeat && r.work.repeatable():
 		r.finish()
 	}
-	nothingLeft(t)
-	r.logf("nothing runs any more")
-	require.Equal(t, before, footprint(t), "files were left behind")
+	requireNoLeftovers(t)
+	r.logf("all processes have ended")
+	require.Equal(t, before, footprint(t), "leftover files")
 }
 
 func (r *round) setUp() {
 	t, c := r.t, r.c
-	if c.disk != "" && !c.is("dev", "delta") {
+	if c.disk != "" && !c.isWork("dev", "delta") {
 		r.disk = newLabDisk(t, faultPool+"disk", 192<<20)
-		r.disk.pool(faultPool)
+		r.disk.createPool(faultPool)
 	}
 	switch {
-	case c.is("dev", "delta"):
-		d := newDevice(t, c)
+	case c.isWork("dev", "delta"):
+		d := newChaosDevice(t, c)
 		r.work, r.disk = d, d.disk
 	case c.work == "replicate":
 		r.work = newChaosJob(t, c)
@@ -168,76 +168,76 @@ func (r *round) datasets() *datasets {
 
 // attempt runs the command once under a fault, and judges its exit code and the resulting
 // state.
-func (r *round) attempt(h hit) ending {
+func (r *round) attempt(h chaosFault) cmdResult {
 	t, argv := r.t, r.work.argv()
 	was := r.work.state(t)
 	r.logf("zxfer %q; %s", argv, h)
-	env, undo := r.before(h)
+	env, undo := r.prepare(h)
 	p := startAs(t, env, alphaBin, argv...)
-	after := r.strike(p, h, argv)
+	after := r.inject(p, h, argv)
 	o := p.wait(t)
 	after()
 	undo()
 	r.logf("%s", o)
-	r.judge(h, o, was)
+	r.check(h, o, was)
 	return o
 }
 
-// judge fails the test unless the state matches the exit code.
-func (r *round) judge(h hit, o ending, was string) {
+// check fails the test unless the state matches the exit code.
+func (r *round) check(h chaosFault, o cmdResult, was string) {
 	t := r.t
 	t.Helper()
-	r.work.sound(t)
+	r.work.requireSound(t)
 	switch o.code {
 	case 0:
-		r.work.whole(t)
+		r.work.requireComplete(t)
 	case 1:
 		// A failure that a retry can cure must exit with 4 if there is something to resume.
 		// If zfs receive is stopped within the stream's header, it reads only the rest of
 		// the header, and reports that the stream is too new.
-		beheaded := h.fault == "stop" && strings.Contains(o.stderr, "kernel modules must be upgraded")
-		if !beheaded && slices.Contains([]string{"none", "kill", "signal", "stop", "cut", "reset", "netem", "clock"}, h.fault) {
-			require.Equal(t, was, without(r.settled(), o.taken()), "it failed for good, but left something")
+		headerCut := h.kind == "stop" && strings.Contains(o.stderr, "kernel modules must be upgraded")
+		if !headerCut && slices.Contains([]string{"none", "kill", "signal", "stop", "cut", "reset", "netem", "clock"}, h.kind) {
+			require.Equal(t, was, withoutSnapshot(r.settledState(), o.takenSnapshot()), "exit code 1, but something changed")
 		}
 		require.Regexp(t, `(?m)^zxfer: |"event":"error"`, o.stderr)
 	case 3:
-		if h.fault != "rival" { // the rival may have changed it
-			require.Equal(t, was, r.settled(), "it refused, but something changed")
+		if h.kind != "rival" { // the rival may have changed it
+			require.Equal(t, was, r.settledState(), "exit code 3, but something changed")
 		}
 	case 4:
 		if strings.Contains(o.stderr, "nothing was changed") { // the signal arrived before the transfer
-			require.Equal(t, was, r.settled(), "it said that nothing was changed")
+			require.Equal(t, was, r.settledState(), "reported as unchanged, but something changed")
 		} else {
 			require.Regexp(t, `the same command,? resumes`, o.stderr)
 		}
 	case -1:
-		if h.fault == "signal" { // the signal arrived before zxfer had a handler
-			require.Equal(t, was, r.settled(), "it was killed")
+		if h.kind == "signal" { // the signal arrived before zxfer had a handler
+			require.Equal(t, was, r.settledState(), "killed by a signal before the transfer, but something changed")
 		} else {
-			require.Equal(t, "kill zxfer", h.fault+" "+h.arg, "it was killed")
+			require.Equal(t, "kill zxfer", h.kind+" "+h.arg, "zxfer was killed")
 		}
 	default:
 		t.Fatalf("exit code %d", o.code)
 	}
 }
 
-// settled returns the state after all processes have ended.
-func (r *round) settled() string {
-	nothingLeft(r.t)
+// settledState returns the state after all processes have ended.
+func (r *round) settledState() string {
+	requireNoLeftovers(r.t)
 	return r.work.state(r.t)
 }
 
-// taken returns the snapshot that a run of a job took, or "". The run keeps this snapshot
+// takenSnapshot returns the snapshot that a run of a job took, or "". The run keeps this snapshot
 // even if no target is reachable.
-func (o ending) taken() string {
+func (o cmdResult) takenSnapshot() string {
 	if m := regexp.MustCompile(`(?m): took (@\S+) of`).FindStringSubmatch(o.stderr); m != nil {
 		return m[1]
 	}
 	return ""
 }
 
-// without returns a state without the lines about a snapshot.
-func without(state, snapshot string) string {
+// withoutSnapshot returns a state without the lines about a snapshot.
+func withoutSnapshot(state, snapshot string) string {
 	if snapshot == "" {
 		return state
 	}
@@ -250,16 +250,16 @@ func without(state, snapshot string) string {
 func (r *round) finish() {
 	t := r.t
 	for try := 0; ; try++ {
-		r.logf("again")
+		r.logf("repeat without faults")
 		o := start(t, r.work.argv()...).wait(t)
 		r.logf("%s", o)
 		if o.code == 0 {
-			r.work.whole(t)
+			r.work.requireComplete(t)
 			return
 		}
-		require.Equal(t, 4, o.code, "the same command does not finish it: %s", o)
-		require.True(t, try == 0 && !r.c.patient, "it never gets done: %s", o)
-		nothingLeft(t)
+		require.Equal(t, 4, o.code, "the same command does not complete the transfer: %s", o)
+		require.True(t, try == 0 && !r.c.patient, "the transfer does not complete: %s", o)
+		requireNoLeftovers(t)
 	}
 }
 

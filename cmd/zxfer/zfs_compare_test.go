@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/plan"
 )
 
-// compared runs zxfer compare --json and expects the exit code. It returns the report, and
+// runCompare runs zxfer compare --json and expects the exit code. It returns the report, and
 // its pairs by dataset.
-func compared(t *testing.T, code int, args ...string) (r job.CompareReport, of map[string]*plan.Pair) {
+func runCompare(t *testing.T, code int, args ...string) (r job.CompareReport, of map[string]*plan.Pair) {
 	t.Helper()
 	o := zxfer(t, append([]string{"compare", "--json"}, args...)...)
 	require.Equal(t, code, o.code, o)
@@ -54,7 +54,7 @@ func TestZFSCompare(t *testing.T) {
 	run(t, "bash", "-c", "set -o pipefail; ! zfs send -i @a "+src+"/docs@b | head -c 500000 | zfs receive -s -u "+dst+"/papers 2>/dev/null")
 	before := state(t)
 
-	r, of := compared(t, 1, src, "beta:"+dst)
+	r, of := runCompare(t, 1, src, "beta:"+dst)
 	require.Equal(t, "zxfer.compare/v1", r.Schema)
 	require.Equal(t, job.Differ, r.Outcome)
 	require.Equal(t, 5, r.Differing)
@@ -83,8 +83,8 @@ func TestZFSCompare(t *testing.T) {
 
 	// With a receive-only key, the report lacks only the sizes that the key's host would
 	// have to estimate.
-	rsh, _ := restricted(t, "--allow", "receive="+dst)
-	r, of = compared(t, 1, "-e", rsh, src, "beta:"+dst)
+	rsh, _ := restrictedKey(t, "--allow", "receive="+dst)
+	r, of = runCompare(t, 1, "-e", rsh, src, "beta:"+dst)
 	require.Equal(t, 5, r.Differing)
 	require.Greater(t, of[src+"/docs"].A.Bytes, uint64(1<<20))
 	require.Len(t, r.Notes, 1)

@@ -26,8 +26,8 @@ import (
 // The tests of zxfer dev run on the two hosts of the lab, which share one
 // kernel and its devices: loop devices, device mapper, LVM and MD.
 
-// noise writes n random bytes at an offset.
-func noise(t *testing.T, name string, off, n int64) {
+// writeNoise writes n random bytes at an offset.
+func writeNoise(t *testing.T, name string, off, n int64) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func noise(t *testing.T, name string, off, n int64) {
 }
 
 // devReport decodes what --json printed.
-func devReport(t *testing.T, o ending) job.DevReport {
+func devReport(t *testing.T, o cmdResult) job.DevReport {
 	t.Helper()
 	var r job.DevReport
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), "%s", o)
@@ -57,7 +57,7 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	require.NoError(t, os.WriteFile(filepath.Join(mnt, "hello"), []byte(strings.Repeat("hello, world\n", 1<<16)), 0o600))
 	run(t, "cp", "-r", "/etc", mnt)
 	run(t, "umount", mnt)
-	noise(t, src, 26<<20, 7<<20+777*512)
+	writeNoise(t, src, 26<<20, 7<<20+777*512)
 	want := devicetest.Sum(t, src)
 	for name, c := range map[string]struct {
 		from, to, wire string
@@ -83,12 +83,12 @@ func TestDevCopiesDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 			require.EqualValues(t, size, r.Results[0].Verified)
 			if c.verify {
 				mustZxfer(t, "dev", "--verify-only", c.from+src, c.to+dst)
-				noise(t, dst, 5<<20, 512)
+				writeNoise(t, dst, 5<<20, 512)
 				o := zxfer(t, "dev", "--verify-only", c.from+src, c.to+dst)
 				require.Equal(t, 1, o.code, "%s", o)
 				require.Contains(t, o.stderr, "differ")
 			}
-			nothingLeft(t)
+			requireNoLeftovers(t)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 		src, dst := filepath.Join(dir, "src"), filepath.Join(dir, fmt.Sprintf("dst-%d", size))
 		require.NoError(t, os.WriteFile(src, nil, 0o600))
 		if size > 0 {
-			noise(t, src, 0, size)
+			writeNoise(t, src, 0, size)
 		}
 		mustZxfer(t, "dev", src, "beta:"+dst)
 		run(t, "cmp", src, dst)
@@ -119,7 +119,7 @@ func TestDevOddSizes(t *testing.T) { //nolint:paralleltest // the lab is one
 	}
 	// Copy between devices with different sector sizes, and back into a file.
 	a, b := devicetest.Loop(t, 7<<20+4096, 4096), devicetest.Loop(t, 7<<20+4096, 512)
-	noise(t, a, 0, 7<<20+4096)
+	writeNoise(t, a, 0, 7<<20+4096)
 	mustZxfer(t, "dev", a, "beta:"+b)
 	run(t, "cmp", a, b)
 	back := filepath.Join(dir, "back")
@@ -133,12 +133,12 @@ func TestDevSparseImages(t *testing.T) { //nolint:paralleltest // the lab is one
 	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "dst")
 	require.NoError(t, os.WriteFile(src, nil, 0o600))
 	require.NoError(t, os.Truncate(src, 300<<20))
-	noise(t, src, 100<<20, 3<<20)
+	writeNoise(t, src, 100<<20, 3<<20)
 	mustZxfer(t, "dev", src, "beta:"+dst)
 	run(t, "cmp", src, dst)
 	var st syscall.Stat_t
 	require.NoError(t, syscall.Stat(dst, &st))
-	require.Less(t, st.Blocks*512, int64(8<<20), "the copy has the holes of the source")
+	require.Less(t, st.Blocks*512, int64(8<<20), "the copy is not sparse")
 }
 
 // TestDevSafetyRules causes a refusal of each kind, which exits with 3 and changes nothing.
@@ -148,7 +148,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 24 << 20
 	src := devicetest.Loop(t, size, 512)
-	noise(t, src, 0, size)
+	writeNoise(t, src, 0, size)
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dev string) (target string)
 		says    string
@@ -160,10 +160,10 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			t.Cleanup(func() { _ = exec.Command("umount", mnt).Run() })
 			return dev
 		}, "is mounted"},
-		"itself":     {func(*testing.T, string) string { return src }, "is the source"},
-		"no device":  {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
-		"filesystem": {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
-		"a file": {func(t *testing.T, _ string) string {
+		"source":         {func(*testing.T, string) string { return src }, "is the source"},
+		"missing device": {func(*testing.T, string) string { return "/dev/zxfer-none" }, "there is no device"},
+		"filesystem":     {func(t *testing.T, dev string) string { run(t, "mkfs.ext4", "-q", "-L", "precious", dev); return dev }, `ext4 "precious"`},
+		"file with data": {func(t *testing.T, _ string) string {
 			file := filepath.Join(devicetest.Scratch(t), "image")
 			require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
 			return file
@@ -178,7 +178,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 				before = devicetest.Sum(t, target)
 			}
 			from := src
-			if name == "itself" {
+			if name == "source" {
 				from = "alpha:" + src // the same device through another host
 			}
 			runs := [][]string{{from, "beta:" + target}}
@@ -205,7 +205,7 @@ func TestDevSafetyRules(t *testing.T) { //nolint:paralleltest // the lab is one
 			case "filesystem":
 				require.Equal(t, 0, o.code, "%s", o)
 				run(t, "cmp", src, target)
-			case "a file":
+			case "file with data":
 				require.Equal(t, 0, o.code, "%s", o)
 				run(t, "cmp", src, target)
 				o = zxfer(t, "dev", src, "beta:"+target, "--overwrite", "--confirm", "12345")
@@ -232,13 +232,13 @@ func sizeOf(t *testing.T, name string) int64 {
 	return n
 }
 
-// TestDevKeepsNoFormerUse copies onto the start of a former pool member, which has two of
+// TestDevWarnsOfOldLabels copies onto the start of a former pool member, which has two of
 // its labels at its end. zxfer warns of these labels and prints the command that removes
 // them.
-func TestDevKeepsNoFormerUse(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevWarnsOfOldLabels(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	src, dst := devicetest.Loop(t, 32<<20, 512), devicetest.Loop(t, 96<<20, 512)
-	noise(t, src, 0, 32<<20)
+	writeNoise(t, src, 0, 32<<20)
 	pool := fmt.Sprintf("zxformer%x", rand.Uint32())
 	run(t, "zpool", "create", "-O", "mountpoint=none", pool, dst)
 	run(t, "zpool", "export", pool)
@@ -263,10 +263,10 @@ func TestDevDelta(t *testing.T) { //nolint:paralleltest // the lab is one
 		size = 200 << 20
 	}
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
-	noise(t, src, 0, size)
+	writeNoise(t, src, 0, size)
 	mustZxfer(t, "dev", src, "beta:"+dst)
 	for i := range int64(2) {
-		noise(t, src, (i*37+3)<<20+4096, 8192)
+		writeNoise(t, src, (i*37+3)<<20+4096, 8192)
 	}
 	r := devReport(t, mustZxfer(t, "dev", "--json", "--delta", src, "beta:"+dst))
 	run(t, "cmp", src, dst)
@@ -274,48 +274,48 @@ func TestDevDelta(t *testing.T) { //nolint:paralleltest // the lab is one
 	require.Less(t, r.Results[0].WireBytes, int64(3<<20))
 }
 
-// begun waits until a copy has started. It reports false if zxfer ended before that.
-func (p *process) begun(t *testing.T) bool {
+// waitStarted waits until a copy has started. It reports false if zxfer ended before that.
+func (p *process) waitStarted(t *testing.T) bool {
 	t.Helper()
 	started := func() bool { return strings.Contains(p.stderr.String(), `"event":"started"`) }
 	require.Eventually(t, func() bool { return p.ended() || started() }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
 	return started()
 }
 
-// noted waits until the only journal records blocks, which a resumed copy skips.
-func (p *process) noted(t *testing.T) {
+// waitJournal waits until the only journal records blocks, which a resumed copy skips.
+func (p *process) waitJournal(t *testing.T) {
 	t.Helper()
-	noted := func() bool { return journalBytes(journals, "") > 1<<10 }
-	require.Eventually(t, func() bool { return p.ended() || noted() }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
-	require.True(t, noted(), "the copy ended before")
+	written := func() bool { return journalBytes(journals, "") > 1<<10 }
+	require.Eventually(t, func() bool { return p.ended() || written() }, testenv.Timeout(), 20*time.Millisecond, "%s", p.stderr)
+	require.True(t, written(), "the copy ended before the journal was written")
 }
 
-// TestDevSurvivesKill kills either end at random moments and expects an identical copy.
+// TestDevResumesAfterKill kills either end at random moments and expects an identical copy.
 // zxfer resumes by itself if the remote end died, otherwise the same command resumes. Only
 // the rest is sent.
-func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevResumesAfterKill(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 48 << 20
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
-	noise(t, src, 0, size)
+	writeNoise(t, src, 0, size)
 	rounds, resumed, killed := randomRounds(t), 0, 0
 	args := []string{"dev", "--json", "--compress", "off", "--bwlimit", "16MiB", "--buffer", "8MiB", src, "beta:" + dst}
 	for i := range rounds {
 		run(t, "blkdiscard", "-z", dst)
 		_ = os.RemoveAll("/var/lib/zxfer")
 		p := start(t, args...)
-		if !p.begun(t) {
-			t.Fatalf("it did not begin: %s", p.wait(t))
+		if !p.waitStarted(t) {
+			t.Fatalf("the copy did not start: %s", p.wait(t))
 		}
 		if i < 2 { // ensures that one kill of each end leads to a resumed copy
-			p.noted(t)
+			p.waitJournal(t)
 		} else {
 			select {
 			case <-p.done:
 			case <-time.After(rand.N(3500 * time.Millisecond)):
 			}
 		}
-		var o ending
+		var o cmdResult
 		if i%2 == 0 {
 			_ = p.cmd.Process.Kill() // it may have ended already
 			if first := p.wait(t); first.code != 0 {
@@ -333,28 +333,28 @@ func TestDevSurvivesKill(t *testing.T) { //nolint:paralleltest // the lab is one
 		run(t, "cmp", src, dst)
 		r := devReport(t, o)
 		last := r.Results[len(r.Results)-1]
-		require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20, "only the rest is sent")
+		require.LessOrEqual(t, last.WireBytes, int64(size)-last.Resumed+1<<20, "the copy sent data again")
 		if last.Resumed > 0 {
 			resumed++
 		}
 		t.Logf("round %d: exit %d, %d tries, %d bytes resumed", i, o.code, len(r.Results), last.Resumed)
 	}
-	t.Logf("%d of %d were killed, %d were resumed", killed, rounds, resumed)
+	t.Logf("%d of %d copies were killed, %d were resumed", killed, rounds, resumed)
 	require.NotZero(t, resumed)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
-// TestDevSurvivesCuts resets the connection, and expects zxfer to retry by itself and to
+// TestDevResumesAfterReset resets the connection, and expects zxfer to retry by itself and to
 // send only the rest.
-func TestDevSurvivesCuts(t *testing.T) { //nolint:paralleltest // the lab is one
+func TestDevResumesAfterReset(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	const size = 64 << 20
 	src, dst := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
-	noise(t, src, 0, size)
+	writeNoise(t, src, 0, size)
 	_ = os.RemoveAll(journals)
 	p := start(t, "dev", "--json", "--compress", "off", "--bwlimit", "12MiB", src, "beta:"+dst)
-	require.True(t, p.begun(t))
-	p.noted(t)
+	require.True(t, p.waitStarted(t))
+	p.waitJournal(t)
 	resetConnections(t, p)
 	o := p.wait(t)
 	require.Equal(t, 0, o.code, "%s", o)
@@ -378,7 +378,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	lab(t)
 	const size, bad = 64 << 20, 20<<20 + 512*7
 	good, other := devicetest.Loop(t, size, 512), devicetest.Loop(t, size, 512)
-	noise(t, good, 0, size)
+	writeNoise(t, good, 0, size)
 	const sectors = size / 512
 	broken := func(dev string) string {
 		return fmt.Sprintf("0 %d linear %s 0\n%d 3 error\n%d %d linear %s %d", bad/512, dev, bad/512, bad/512+3, sectors-bad/512-3, dev, bad/512+3)
@@ -409,8 +409,8 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 	// This device silently drops writes. Only reading back detects that.
 	run(t, "dmsetup", "remove", "--retry", "zxbaddst")
 	run(t, "blkdiscard", "-z", other)
-	liar := dmDevice(t, "zxliar", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
-	o = zxfer(t, "dev", good, "beta:"+liar)
+	lossy := dmDevice(t, "zxlossy", fmt.Sprintf("0 %d flakey %s 0 0 3600 1 drop_writes", sectors, other))
+	o = zxfer(t, "dev", good, "beta:"+lossy)
 	require.Equal(t, 1, o.code, "%s", o)
 	require.Contains(t, o.stderr, "data read back differs from data written")
 }
@@ -418,7 +418,7 @@ func TestDevBrokenDevices(t *testing.T) { //nolint:paralleltest // the lab is on
 func TestDevDiskFull(t *testing.T) { //nolint:paralleltest // the lab is one
 	lab(t)
 	src := devicetest.Loop(t, 64<<20, 512)
-	noise(t, src, 0, 64<<20)
+	writeNoise(t, src, 0, 64<<20)
 	dir := devicetest.Scratch(t)
 	run(t, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dir)
 	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
@@ -465,7 +465,7 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 	for _, size := range sizes {
 		require.NoError(t, os.WriteFile(src, nil, 0o600))
 		if size > 0 {
-			noise(t, src, 0, size)
+			writeNoise(t, src, 0, size)
 		}
 		dev := devicetest.Loop(t, 8<<20, 512)
 		for _, host := range []string{"", "beta:"} {
@@ -511,11 +511,11 @@ func TestDevStreams(t *testing.T) { //nolint:paralleltest // the lab is one
 		require.Contains(t, stderr.String(), text)
 		require.NoFileExists(t, image)
 	}
-	noise(t, src, 0, 9<<20)
+	writeNoise(t, src, 0, 9<<20)
 	dev := devicetest.Loop(t, 8<<20, 512)
 	out, err := exec.Command("ip", "netns", "exec", alphaPool, "sh", "-c", fmt.Sprintf("%s dev - %s < %s", alphaBin, dev, src)).CombinedOutput()
 	require.Error(t, err, "%s", out)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
@@ -537,7 +537,7 @@ func TestDevLVMSnapshot(t *testing.T) { //nolint:paralleltest // the lab is one
 	o := mustZxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+dst)
 	require.NotContains(t, o.stderr, "mounted read-write")
 	run(t, "e2fsck", "-fy", dst) // it replays the journal of a filesystem that was mounted
-	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the snapshot is gone")
+	require.NotContains(t, run(t, "lvs", "--noheadings", "-o", "name", "zxsnap"), "zxfer-", "the LVM snapshot still exists")
 
 	// zxfer also deletes the snapshot after a failure.
 	o = zxfer(t, "dev", "--lvm-snapshot", "32m", lv, "beta:"+devicetest.Loop(t, 32<<20, 512))

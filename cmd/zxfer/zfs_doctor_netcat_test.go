@@ -14,13 +14,13 @@ import (
 // reports that it measured nothing on the host without zxfer.
 func TestZFSDoctorNetcat(t *testing.T) {
 	lab(t)
-	plainHost(t, "nc.openbsd")
+	installNC(t, "nc.openbsd")
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 8<<20)
 	zfsCmd(t, "snapshot", src+"@x")
 	all := func() string { return zfsCmd(t, "list", "-H", "-t", "all", "-o", "name,guid") }
-	mustZxfer(t, plain(src, "beta:"+dst)...)
+	mustZxfer(t, ncSend(src, "beta:"+dst)...)
 	before := all()
 	for _, c := range []struct{ name, from, to, unmeasured, part string }{
 		{"push", src, "beta:" + dst + "-2", probe.TargetWrite, "target"},
@@ -30,7 +30,7 @@ func TestZFSDoctorNetcat(t *testing.T) {
 			var r job.DoctorReport
 			o := mustZxfer(t, "doctor", "--json", "--time", "100ms", "--wire", "nc", "--only", "link,"+probe.SourceRead+","+probe.TargetWrite, c.from, c.to)
 			require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
-			require.Equal(t, before, all(), "nothing lasts")
+			require.Equal(t, before, all(), "doctor left datasets or snapshots")
 			skipped := map[string]string{}
 			for _, m := range r.Ceilings {
 				skipped[m.ID] = m.Skipped

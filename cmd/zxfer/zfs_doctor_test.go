@@ -40,12 +40,12 @@ func worstOf(t *testing.T, r job.DoctorReport, id string) (worst finding.Finding
 			worst = f
 		}
 	}
-	require.NotEmpty(t, worst.ID, "no finding of %s in %+v", id, r.Findings)
+	require.NotEmpty(t, worst.ID, "no finding of check %s in %+v", id, r.Findings)
 	return worst
 }
 
-// shape limits both directions of the link. The caller must remove the limit.
-func shape(t *testing.T, netem ...string) {
+// shapeLink limits both directions of the link. The caller must remove the limit.
+func shapeLink(t *testing.T, netem ...string) {
 	t.Helper()
 	run(t, append([]string{labScript(), "net"}, netem...)...)
 }
@@ -116,20 +116,20 @@ func TestZFSDoctorMeasures(t *testing.T) {
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// TestZFSDoctorFindsWhatIsWrong sets up common problems, and expects doctor to find them
+// TestZFSDoctorFindsProblems sets up common problems, and expects doctor to find them
 // before a transfer.
-func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
+func TestZFSDoctorFindsProblems(t *testing.T) {
 	lab(t)
 	t.Run("key not loaded", func(t *testing.T) {
 		src, _ := dataset(t)
 		encryptedDataset(t, src)
 		zfsCmd(t, "snapshot", src+"@x")
-		lock(t, src)
+		lockDataset(t, src)
 		f := worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "keystatus")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Contains(t, f.Remedy, "zfs load-key "+src)
 	})
-	t.Run("mounted over", func(t *testing.T) {
+	t.Run("overlapping mounts", func(t *testing.T) {
 		src, dst := dataset(t)
 		for _, d := range []string{src, dst} {
 			zfsCmd(t, "create", d)
@@ -152,7 +152,7 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		zfsCmd(t, "snapshot", src+"@y")
 		require.Equal(t, finding.Warn, worstOf(t, doctor(t, "--quick", src, "beta:"+betaPool), "resume").Severity)
 	})
-	t.Run("holds left behind", func(t *testing.T) {
+	t.Run("stale holds", func(t *testing.T) {
 		src, dst := dataset(t)
 		zfsCmd(t, "create", src)
 		for _, snap := range []string{"@a", "@b"} {
@@ -165,9 +165,9 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 		f := worstOf(t, r, "holds")
 		require.Equal(t, finding.Note, f.Severity)
 		require.Equal(t, "zfs release zxfer:job:beta "+src+"@a", f.Remedy)
-		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "as elsewhere, from the facts")
+		require.Equal(t, r.Findings, doctor(t, "--facts", facts).Findings, "findings from the captured facts")
 	})
-	t.Run("dialects of nc", func(t *testing.T) {
+	t.Run("unsupported nc", func(t *testing.T) {
 		nc := filepath.Join(labDir, "bin", "nc")
 		t.Cleanup(func() { _ = os.Remove(nc) })
 		for dialect, script := range map[string]string{
@@ -182,8 +182,8 @@ func TestZFSDoctorFindsWhatIsWrong(t *testing.T) {
 	})
 }
 
-// TestZFSDoctorLeavesNothing interrupts doctor at random moments and expects no leftovers.
-func TestZFSDoctorLeavesNothing(t *testing.T) {
+// TestZFSDoctorCleansUpAfterInterrupt interrupts doctor at random moments and expects no leftovers.
+func TestZFSDoctorCleansUpAfterInterrupt(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
@@ -199,7 +199,7 @@ func TestZFSDoctorLeavesNothing(t *testing.T) {
 		_ = p.cmd.Process.Signal(syscall.SIGINT) // it may have ended already
 		o := p.wait(t)
 		require.Contains(t, []int{-1, 0, 4}, o.code, "round %d: %s", i, o)
-		nothingLeft(t)
+		requireNoLeftovers(t)
 		require.Equal(t, before, zfsCmd(t, "list", "-H", "-o", "name", "-t", "all"), "round %d", i)
 	}
 }

@@ -22,10 +22,10 @@ func TestZFSDrillUnit(t *testing.T) {
 	const binary, config, stateDir, key = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer", "/etc/zxfer-drill.key"
 	require.NoError(t, installSelf(binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
-	place(t, key, "0123456789abcdef0123456789abcdef", 0o600)
+	installFile(t, key, "0123456789abcdef0123456789abcdef", 0o600)
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, src+"/secret")
 	fill(t, src+"/secret", "g", 1<<20)
-	place(t, config, fmt.Sprintf(`
+	installFile(t, config, fmt.Sprintf(`
 [[job]]
 name = "home"
 source = %q
@@ -52,7 +52,7 @@ drill = { schedule = "weekly", command = ["/bin/sh", "-c", "ls -A; id -u"], key_
 	}
 	require.Equal(t, "f\nsecret\n0", all[0].Copies[0].Output)
 	require.Equal(t, "g\n0", all[0].Copies[1].Output)
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 	require.Contains(t, m.run(t, "sh", "-c", "stat -c '%a %U' /run/zxfer; ls /run/zxfer"), "700 root\nkey-")
 	o = m.run(t, binary, "replicate", "uninstall")
 	require.Contains(t, o, "removed /etc/systemd/system/zxfer-drill-home.service")

@@ -20,41 +20,41 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// drilledJob returns the replication of a job "home" with drill as its [job.drill] table,
+// newDrillJob returns the replication of a job "home" with drill as its [job.drill] table,
 // after one run.
-func drilledJob(t *testing.T, source, to, drill, rest string) *replication {
+func newDrillJob(t *testing.T, source, to, drill, rest string) *replication {
 	t.Helper()
 	r := newReplication(t, "")
-	r.drillAs(t, source, to, drill, rest)
+	r.writeDrill(t, source, to, drill, rest)
 	run(t, "zpool", "sync")
-	o := r.do(t, "run", "home")
+	o := r.run(t, "run", "home")
 	require.Equal(t, 0, o.code, o)
 	return r
 }
 
-func (r *replication) drillAs(t *testing.T, source, to, drill, rest string) {
+func (r *replication) writeDrill(t *testing.T, source, to, drill, rest string) {
 	t.Helper()
 	r.write(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nrecursive = true\nsnapshots = { take = \"s-%%Y%%m%%dT%%H%%M%%SZ\" }\n%s\n"+
 		"target = [{ name = \"t\", to = %q }]\n[job.drill]\n%s\n", source, rest, to, drill))
 }
 
-func (r *replication) do(t *testing.T, verb string, args ...string) ending {
+func (r *replication) run(t *testing.T, verb string, args ...string) cmdResult {
 	t.Helper()
 	return start(t, append([]string{"replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...).wait(t)
 }
 
 // drill runs a drill. It returns the drill's record, and how the command ended.
-func (r *replication) drill(t *testing.T, args ...string) (*statedir.Drill, ending) {
+func (r *replication) drill(t *testing.T, args ...string) (*statedir.Drill, cmdResult) {
 	t.Helper()
-	o := r.do(t, "drill", append(args, "--json", "home")...)
+	o := r.run(t, "drill", append(args, "--json", "home")...)
 	var out struct{ Drills []*statedir.Drill }
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &out), o)
 	require.Len(t, out.Drills, 1, o)
 	return out.Drills[0], o
 }
 
-// clones lists the existing clones of drills.
-func clones(t *testing.T) (out []string) {
+// listClones lists the existing clones of drills.
+func listClones(t *testing.T) (out []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name")) {
 		if zfs.IsDrillClone(n) {
@@ -79,11 +79,11 @@ func TestZFSDrill(t *testing.T) {
 	check := filepath.Join(t.TempDir(), "check")
 	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/sh\n"+text), 0o755)) }
 	script("echo looked at $ZXFER_DRILL_COPY; pwd; ls | wc -l; ! touch new 2>/dev/null")
-	r := drilledJob(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]", check), "")
-	there := func() string {
+	r := newDrillJob(t, src, "beta:"+dst, fmt.Sprintf("command = [%q]", check), "")
+	listed := func() string {
 		return zfsCmd(t, "list", "-t", "all", "-H", "-o", "name,guid,userrefs,readonly,canmount", "-r", alphaPool, betaPool)
 	}
-	before := there()
+	before := listed()
 	d, o := r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	require.Len(t, d.Copies, 3)
@@ -95,29 +95,29 @@ func TestZFSDrill(t *testing.T) {
 	require.EqualValues(t, 40, d.Copies[1].Files)
 	require.Contains(t, d.Copies[1].Output, "looked at "+dst+"/a\n")
 	require.Contains(t, d.Copies[1].Output, "\n40")
-	require.Equal(t, before, there(), "nothing stays")
+	require.Equal(t, before, listed(), "the drill left changes")
 
 	d, _ = r.drill(t, "--sample", "20%", "--seed", "7")
 	read := d.Copies[1].Files
 	require.Less(t, read, uint64(40))
 	require.NotZero(t, read)
-	o = r.do(t, "status", "home")
+	o = r.run(t, "status", "home")
 	require.Equal(t, 0, o.code, o)
 	require.Contains(t, o.stdout, "drill: 3 copies good")
 
 	// The following drills do not need another host.
 	script("echo it is broken; exit 3")
-	r.drillAs(t, src, dst, fmt.Sprintf("command = [%q]", check), "")
+	r.writeDrill(t, src, dst, fmt.Sprintf("command = [%q]", check), "")
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, d.Copies[0].Error, "exit status 3")
 	require.Contains(t, d.Copies[0].Output, "it is broken")
-	o = r.do(t, "status", "home")
+	o = r.run(t, "status", "home")
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stdout, "NOT GOOD")
 
 	script("sleep infinity & trap '' TERM; sleep infinity")
-	r.drillAs(t, src, dst, fmt.Sprintf("command = [%q]\ntimeout = \"2s\"", check), "")
+	r.writeDrill(t, src, dst, fmt.Sprintf("command = [%q]\ntimeout = \"2s\"", check), "")
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, d.Copies[0].Error, "it did not end within 2s")
@@ -130,13 +130,13 @@ func TestZFSDrill(t *testing.T) {
 	zfsCmd(t, "set", "readonly=on", betaPool) // a writable clone does not inherit this
 	t.Cleanup(func() { zfsCmd(t, "inherit", "readonly", betaPool) })
 	script("echo recovered > $ZXFER_DRILL_DIR/new && cat new")
-	r.drillAs(t, src, dst, fmt.Sprintf("command = [%q]\nwritable = true", check), "")
+	r.writeDrill(t, src, dst, fmt.Sprintf("command = [%q]\nwritable = true", check), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, "recovered", d.Copies[0].Output)
 	zfsCmd(t, "inherit", "readonly", betaPool)
-	require.Equal(t, before, there())
-	nothingLeft(t)
+	require.Equal(t, before, listed())
+	requireNoLeftovers(t)
 }
 
 // TestZFSDrillKilled kills a drill. The next drill destroys the clone that it left, and no other clone.
@@ -145,22 +145,22 @@ func TestZFSDrillKilled(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 1<<20)
-	r := drilledJob(t, src, "beta:"+dst, `command = ["/bin/sleep", "infinity"]`, "")
+	r := newDrillJob(t, src, "beta:"+dst, `command = ["/bin/sleep", "infinity"]`, "")
 	p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "home")
-	require.Eventually(t, func() bool { return len(clones(t)) == 1 }, testenv.Timeout(), 500*time.Millisecond)
+	require.Eventually(t, func() bool { return len(listClones(t)) == 1 }, testenv.Timeout(), 500*time.Millisecond)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	p.wait(t)
-	left := clones(t)
+	left := listClones(t)
 	require.Len(t, left, 1)
-	o := r.do(t, "run", "home")
-	require.Equal(t, 0, o.code, "the clone is in nobody's way: %s", o)
-	strangers := betaPool + "/zxfer-drill-mine"
-	zfsCmd(t, "clone", "-o", "canmount=off", dst+"@"+snapshotNames(t, dst)[0], strangers)
-	r.drillAs(t, src, "beta:"+dst, "", "")
+	o := r.run(t, "run", "home")
+	require.Equal(t, 0, o.code, "the leftover clone must not stop a run: %s", o)
+	otherClone := betaPool + "/zxfer-drill-mine"
+	zfsCmd(t, "clone", "-o", "canmount=off", dst+"@"+snapshotNames(t, dst)[0], otherClone)
+	r.writeDrill(t, src, "beta:"+dst, "", "")
 	_, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
-	require.Equal(t, []string{strangers}, clones(t))
-	zfsCmd(t, "destroy", strangers)
+	require.Equal(t, []string{otherClone}, listClones(t))
+	zfsCmd(t, "destroy", otherClone)
 }
 
 // TestZFSDrillEncrypted drills an encrypted copy without its key, and expects the outcome
@@ -171,7 +171,7 @@ func TestZFSDrillEncrypted(t *testing.T) {
 	key := encryptedDataset(t, src)
 	zfsCmd(t, "create", "-V", "8m", src+"/vol")
 	fill(t, src, "f", 1<<20)
-	r := drilledJob(t, src, "beta:"+dst, "", "")
+	r := newDrillJob(t, src, "beta:"+dst, "", "")
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unverified, d.Outcome)
@@ -180,10 +180,10 @@ func TestZFSDrillEncrypted(t *testing.T) {
 		require.Equal(t, "stream", c.Read, c)
 		require.True(t, c.Compared, c)
 	}
-	o = r.do(t, "check", "home")
+	o = r.run(t, "check", "home")
 	require.Contains(t, o.stdout, "it cannot verify 2 copies without")
 
-	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q\ncommand = [\"/bin/ls\", \"f\"]", key), "")
+	r.writeDrill(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q\ncommand = [\"/bin/ls\", \"f\"]", key), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, "files", d.Copies[0].Read)
@@ -193,27 +193,27 @@ func TestZFSDrillEncrypted(t *testing.T) {
 
 	other := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, bytes.Repeat([]byte("x"), 32), 0o600))
-	r.drillAs(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q", other), "")
+	r.writeDrill(t, src, "beta:"+dst, fmt.Sprintf("key_file = %q", other), "")
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, outcome.Failed, d.Outcome, o)
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 }
 
-// TestZFSDrillVolumeEncryptedThere drills a volume that is encrypted only in the copy. The drill reads
+// TestZFSDrillVolumeEncryptedOnTarget drills a volume that is encrypted only in the copy. The drill reads
 // it with the key of the job file, and unloads the key.
-func TestZFSDrillVolumeEncryptedThere(t *testing.T) {
+func TestZFSDrillVolumeEncryptedOnTarget(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, dst)
 	zfsCmd(t, "create", "-o", "canmount=off", src)
 	zfsCmd(t, "create", "-V", "8m", src+"/vol")
-	r := drilledJob(t, src, dst+"/copy", "", "")
+	r := newDrillJob(t, src, dst+"/copy", "", "")
 	run(t, "sh", "-c", "zfs unmount -f "+dst+"; zfs unmount "+dst+"/copy; zfs unload-key -r "+dst)
 	d, o := r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unverified, d.Outcome, o)
-	r.drillAs(t, src, dst+"/copy", fmt.Sprintf("key_file = %q", key), "")
+	r.writeDrill(t, src, dst+"/copy", fmt.Sprintf("key_file = %q", key), "")
 	d, o = r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	for _, c := range d.Copies {
@@ -232,36 +232,36 @@ func TestZFSDrillCommands(t *testing.T) {
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 1<<20)
 	check := filepath.Join(t.TempDir(), "check")
-	as := fmt.Sprintf("command = [%q]", check)
-	r := drilledJob(t, src, dst, as, "")
+	drillCommand := fmt.Sprintf("command = [%q]", check)
+	r := newDrillJob(t, src, dst, drillCommand, "")
 	script := func(text string) { require.NoError(t, os.WriteFile(check, []byte("#!/bin/bash\n"+text), 0o755)) }
 	host := alphaPool
 	sleepers := func(seconds string) []int {
 		return pidsOn(t, host, func(argv []string) bool { return slices.Equal(argv, []string{"sleep", seconds}) })
 	}
-	for _, test := range []struct{ name, script, outcome, said string }{
-		{"prints more than is kept", "head -c 2000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
-		{"leaves daemons that use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
-		{"mounts over itself", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
-		{"dies of a signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
-		{"says that it cannot tell", "echo no database here; exit 125", statedir.Unverified, ""},
+	for _, test := range []struct{ name, script, outcome, output string }{
+		{"output above limit", "head -c 2000000 /dev/urandom; echo; echo the end", outcome.Done, "the end"},
+		{"daemons use the mount", "exec 3<f; setsid sleep 4711 </dev/null & setsid bash -c 'cd /; exec sleep 4711' 4<f >/dev/null 2>&1 & echo left", outcome.Done, "left"},
+		{"mount over clone", "mount -t tmpfs none $ZXFER_DRILL_DIR; mkdir -p /run/x; mount --bind . /run/x; echo mounted", outcome.Done, "mounted"},
+		{"killed by signal", "bash -c 'kill -SEGV $$'; exit $?", outcome.Failed, ""},
+		{"exit code 125", "echo no database here; exit 125", statedir.Unverified, ""},
 	} {
 		script(test.script)
 		d, o := r.drill(t)
 		c := d.Copies[0]
 		require.Equal(t, test.outcome, c.Outcome, "%s: %v", test.name, o)
-		require.True(t, strings.HasSuffix(c.Output, test.said), "%s: %q", test.name, c.Output)
+		require.True(t, strings.HasSuffix(c.Output, test.output), "%s: %q", test.name, c.Output)
 		require.LessOrEqual(t, len(c.Output), zfs.MaxDrillOutput)
-		require.Empty(t, clones(t), test.name)
+		require.Empty(t, listClones(t), test.name)
 		require.Empty(t, sleepers("4711"), test.name)
 	}
 	// On another host, ssh and an agent are between zxfer and the command.
 	host = betaPool
-	r.drillAs(t, src, "beta:"+dst, as, "")
+	r.writeDrill(t, src, "beta:"+dst, drillCommand, "")
 	drill := func() *process {
 		p := start(t, "replicate", "drill", "-c", r.file, "--state-dir", r.state, "--json", "home")
 		require.Eventually(t, func() bool { return len(sleepers("4712")) == 1 }, testenv.Timeout(), 100*time.Millisecond)
-		require.Contains(t, r.do(t, "status", "home").stdout, "a drill is running")
+		require.Contains(t, r.run(t, "status", "home").stdout, "a drill is running")
 		return p
 	}
 	script("exec sleep 4712")
@@ -271,16 +271,16 @@ func TestZFSDrillCommands(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stdout, `"outcome":"not proved"`)
 	require.Contains(t, o.stderr, "killed")
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 
 	p = drill()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	o = p.wait(t)
 	require.Equal(t, 4, o.code, o)
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 	require.Empty(t, sleepers("4712"))
-	require.Contains(t, r.do(t, "status", "home").stdout, "INTERRUPTED")
-	nothingLeft(t)
+	require.Contains(t, r.run(t, "status", "home").stdout, "INTERRUPTED")
+	requireNoLeftovers(t)
 }
 
 // TestZFSDrillFindsDamage damages a file of a copy, and expects the drill to name this
@@ -295,7 +295,7 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	run(t, "truncate", "-s", "200m", disk)
 	run(t, "zpool", "create", "-O", "mountpoint=none", "zxdrill", disk)
 	t.Cleanup(func() { run(t, "zpool", "destroy", "-f", "zxdrill") })
-	r := drilledJob(t, src, "zxdrill/copy", "", "")
+	r := newDrillJob(t, src, "zxdrill/copy", "", "")
 	_, o := r.drill(t)
 	require.Equal(t, 0, o.code, o)
 
@@ -317,16 +317,16 @@ func TestZFSDrillFindsDamage(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Copies[0].Outcome)
 	require.Contains(t, strings.Join(d.Copies[0].Differ, "\n"), "bad")
 	require.NotContains(t, strings.Join(d.Copies[0].Differ, "\n"), "good")
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 
 	// A run records the errors of the target's pool, here from a scrub, and still succeeds.
 	run(t, "zpool", "scrub", "-w", "zxdrill")
 	fill(t, src, "new", 1<<20)
-	o = r.do(t, "run", "home")
+	o = r.run(t, "run", "home")
 	require.Equal(t, 0, o.code, o)
-	o = r.do(t, "status", "home")
+	o = r.run(t, "status", "home")
 	require.Contains(t, o.stdout, "damaged: to t: pool zxdrill has data errors")
-	if oldKernel(t) {
+	if oldZFS(t) {
 		require.Contains(t, o.stdout, "OpenZFS before 2.2 cannot heal")
 	} else {
 		require.Contains(t, o.stdout, "zxfer heal -n zxdrill/copy --config "+r.file)
@@ -340,22 +340,22 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 1<<20)
-	r := drilledJob(t, src, "beta:"+dst, "", "")
-	rsh, _ := restricted(t, "--allow", "drill="+dst)
-	with := fmt.Sprintf("transfer = { rsh = %q }", rsh)
-	r.drillAs(t, src, "beta:"+dst, "", with)
+	r := newDrillJob(t, src, "beta:"+dst, "", "")
+	rsh, _ := restrictedKey(t, "--allow", "drill="+dst)
+	transfer := fmt.Sprintf("transfer = { rsh = %q }", rsh)
+	r.writeDrill(t, src, "beta:"+dst, "", transfer)
 	d, o := r.drill(t)
 	require.Equal(t, 0, o.code, o)
 	require.True(t, d.Copies[0].Compared, d.Copies[0])
 	require.Equal(t, "files", d.Copies[0].Read)
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 
-	r.drillAs(t, src, "beta:"+dst, `command = ["/bin/true"]`, with)
+	r.writeDrill(t, src, "beta:"+dst, `command = ["/bin/true"]`, transfer)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "a restricted key cannot run commands")
-	require.Empty(t, clones(t))
+	require.Empty(t, listClones(t))
 
 	// Anyone with the key can create clones in the name of another job. This job keeps
 	// them.
@@ -363,39 +363,39 @@ func TestRestrictedAgentDrill(t *testing.T) {
 	for i := range zfs.MaxDrillClones {
 		zfsCmd(t, "clone", "-o", "canmount=off", "-o", zfs.DrillCloneProperty+"=other", snapshot, zfs.DrillCloneName(betaPool, fmt.Sprint(i)))
 	}
-	r.drillAs(t, src, "beta:"+dst, "", with)
+	r.writeDrill(t, src, "beta:"+dst, "", transfer)
 	d, o = r.drill(t)
 	require.Equal(t, 1, o.code, o)
 	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Contains(t, d.Copies[0].Error, "already has 16 drill clones")
-	require.Len(t, clones(t), zfs.MaxDrillClones)
+	require.Len(t, listClones(t), zfs.MaxDrillClones)
 
 	// holds lists the clones of jobs that this host does not know, and destroys them with --gc.
-	r.drillAs(t, src, "beta:"+dst, "", "")
-	strangers := betaPool + "/zxfer-drill-mine"
-	zfsCmd(t, "clone", "-o", "canmount=off", snapshot, strangers)
-	o = r.do(t, "holds")
+	r.writeDrill(t, src, "beta:"+dst, "", "")
+	otherClone := betaPool + "/zxfer-drill-mine"
+	zfsCmd(t, "clone", "-o", "canmount=off", snapshot, otherClone)
+	o = r.run(t, "holds")
 	require.Contains(t, o.stdout, "stale\tbeta:"+zfs.DrillCloneName(betaPool, "0")+"\tclone of "+snapshot+", drill of other\n")
-	require.Len(t, clones(t), zfs.MaxDrillClones+1)
-	for grant, told := range map[string]int{"drill=" + dst: zfs.MaxDrillClones, "receive=" + dst: 0} { // also with a key that may drill
-		rsh, _ := restricted(t, "--allow", "receive="+dst, "--allow", grant)
-		r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
-		o = r.do(t, "holds")
+	require.Len(t, listClones(t), zfs.MaxDrillClones+1)
+	for grant, want := range map[string]int{"drill=" + dst: zfs.MaxDrillClones, "receive=" + dst: 0} { // also with a key that may drill
+		rsh, _ := restrictedKey(t, "--allow", "receive="+dst, "--allow", grant)
+		r.writeDrill(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
+		o = r.run(t, "holds")
 		require.Equal(t, 0, o.code, o)
-		require.Equal(t, told, strings.Count(o.stdout, "drill of other"), o)
+		require.Equal(t, want, strings.Count(o.stdout, "drill of other"), o)
 	}
 	r.write(t, "job = []\n") // the file has no jobs any more
-	o = r.do(t, "holds", "--gc")
+	o = r.run(t, "holds", "--gc")
 	require.Equal(t, 0, o.code, o)
 	require.Contains(t, o.stdout, "\tzxfer:home:t\n")
 	require.NotContains(t, o.stdout, "needed")
-	require.Equal(t, 2, r.do(t, "run", "--all").code)
+	require.Equal(t, 2, r.run(t, "run", "--all").code)
 	require.Contains(t, o.stdout, "released\tbeta:"+zfs.DrillCloneName(betaPool, "0"))
-	require.Equal(t, []string{strangers}, clones(t))
-	zfsCmd(t, "destroy", strangers)
+	require.Equal(t, []string{otherClone}, listClones(t))
+	zfsCmd(t, "destroy", otherClone)
 
-	rsh, _ = restricted(t, "--allow", "receive="+dst)
-	r.drillAs(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
+	rsh, _ = restrictedKey(t, "--allow", "receive="+dst)
+	r.writeDrill(t, src, "beta:"+dst, "", fmt.Sprintf("transfer = { rsh = %q }", rsh))
 	_, o = r.drill(t)
 	require.NotEqual(t, 0, o.code, o)
 	require.Contains(t, o.stderr, "policy forbids")

@@ -26,15 +26,15 @@ const (
 	faultRate = "8MiB"
 )
 
-// untilDone repeats the command until it succeeds. An interrupted command must exit with 4.
+// runUntilDone repeats the command until it succeeds. An interrupted command must exit with 4.
 // Any other failure fails the test.
-func untilDone(t *testing.T, first *process, args ...string) {
+func runUntilDone(t *testing.T, first *process, args ...string) {
 	t.Helper()
 	o := first.wait(t)
 	for try := 0; o.code != 0; try++ {
 		killed := o.code == -1 // by the test
 		require.True(t, o.code == 4 || killed, o.String())
-		require.Less(t, try, 5, "it never gets done: %s", o)
+		require.Less(t, try, 5, "the transfer does not complete: %s", o)
 		if !killed {
 			require.Contains(t, o.stderr, "hint: the same command resumes")
 		}
@@ -42,18 +42,18 @@ func untilDone(t *testing.T, first *process, args ...string) {
 	}
 }
 
-// moving waits until a receive runs on the target, so that an interruption affects it.
-func moving(t *testing.T, p *process) {
+// waitReceiving waits until a receive runs on the target, so that an interruption affects it.
+func waitReceiving(t *testing.T, p *process) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return p.ended() || len(pidsOn(t, betaPool, isZFS("receive"))) > 0
-	}, testenv.Timeout(), 50*time.Millisecond, "no receive was started: %s", p.stderr)
+	}, testenv.Timeout(), 50*time.Millisecond, "no zfs receive runs: %s", p.stderr)
 }
 
-// arriving waits until the first receive has created the target dataset.
-func arriving(t *testing.T, dst string) {
+// waitCreated waits until the first receive has created the target dataset.
+func waitCreated(t *testing.T, dst string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s did not appear", dst)
+	require.Eventually(t, func() bool { return zfsList(dst) != "" }, testenv.Timeout(), 50*time.Millisecond, "%s was not created", dst)
 }
 
 func isZFS(verb string) func([]string) bool {
@@ -95,16 +95,16 @@ func TestZFSKilled(t *testing.T) {
 			_, dst := dataset(t)
 			// With a small buffer, zfs send runs until the end of the transfer.
 			p := start(t, "send", "--bwlimit", "4MiB", "--buffer", "2MiB", src, "beta:"+dst)
-			received(t, p, betaPool, isZFS("receive"), 2<<20)
+			waitReceived(t, p, betaPool, isZFS("receive"), 2<<20)
 			pids := pidsOn(t, v.host, v.is)
-			require.NotEmpty(t, pids, "no %s runs: %s", v.name, p.stderr)
+			require.NotEmpty(t, pids, "no process of %s: %s", v.name, p.stderr)
 			for _, pid := range pids {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
 			}
-			untilDone(t, p, "send", src, "beta:"+dst)
+			runUntilDone(t, p, "send", src, "beta:"+dst)
 			require.Equal(t, guids(t, src), guids(t, dst))
-			sameFiles(t, src, dst)
-			nothingLeft(t)
+			requireSameFiles(t, src, dst)
+			requireNoLeftovers(t)
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestZFSLinkCut(t *testing.T) {
 			if early {
 				time.Sleep(rand.N(2 * time.Second))
 			} else {
-				received(t, p, betaPool, isZFS("receive"), rand.Int64N(faultSize))
+				waitReceived(t, p, betaPool, isZFS("receive"), rand.Int64N(faultSize))
 			}
 			if i%4 == 3 {
 				// A firewall that lost its state sends such resets.
@@ -135,7 +135,7 @@ func TestZFSLinkCut(t *testing.T) {
 			} else {
 				run(t, labScript(), "cut")
 				if i == 1 {
-					gone(t, betaPool, isZFS("receive")) // after TCP_USER_TIMEOUT
+					waitEnded(t, betaPool, isZFS("receive")) // after TCP_USER_TIMEOUT
 				} else {
 					time.Sleep(rand.N(3 * time.Second))
 				}
@@ -143,16 +143,16 @@ func TestZFSLinkCut(t *testing.T) {
 			}
 			if early && p.wait(t).code == 1 {
 				// Nothing arrived, so nothing can be resumed.
-				require.Error(t, exec.Command("zfs", "list", dst).Run(), "it failed, but something is on the target: %s", p.stderr)
+				require.Error(t, exec.Command("zfs", "list", dst).Run(), "the send failed, but created the target: %s", p.stderr)
 				require.Contains(t, p.wait(t).stderr, "hint:")
 				p = start(t, args...)
 			}
-			untilDone(t, p, args...)
+			runUntilDone(t, p, args...)
 			require.Equal(t, guids(t, src), guids(t, dst))
-			sameFiles(t, src, dst)
+			requireSameFiles(t, src, dst)
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // TestZFSStoppedSend stops zfs send for a moment, as a suspended host does. zfs send then
@@ -173,24 +173,24 @@ func TestZFSStoppedSend(t *testing.T) {
 			p := start(t, append(append([]string{"send", "--bwlimit", "4MiB", "--buffer", "1MiB", "--wire"}, wire...), src, "beta:"+dst)...)
 			// A stop between two system calls has no effect.
 			for i := range int64(6) {
-				received(t, p, betaPool, isZFS("receive"), (4+i)<<19)
+				waitReceived(t, p, betaPool, isZFS("receive"), (4+i)<<19)
 				if strings.Contains(p.stderr.String(), "signal received") {
 					break
 				}
 				for _, pid := range pidsOn(t, alphaPool, isZFS("send")) {
 					_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended already
-					inState(t, pid, 'T')
+					waitState(t, pid, 'T')
 					_ = syscall.Kill(pid, syscall.SIGCONT)
 				}
 			}
 			o := p.wait(t)
 			require.Equal(t, 0, o.code, o.String())
-			require.Contains(t, o.stderr, "signal received", "it was stopped at a moment that matters")
+			require.Contains(t, o.stderr, "signal received", "the stop had no effect")
 			require.NotContains(t, o.stderr, "hint:")
 			require.Equal(t, guids(t, src), guids(t, dst))
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // resetConnections answers every packet to beta with a reset until alpha has lost its data
@@ -210,11 +210,11 @@ func resetConnections(t *testing.T, p *process) {
 		}
 		return data, all
 	}
-	hadData, had := connections()
+	dataBefore, allBefore := connections()
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-A", "INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset")
 	require.Eventually(t, func() bool {
 		data, all := connections()
-		return p != nil && p.ended() || data == 0 && (hadData > 0 || all < had || had == 0)
+		return p != nil && p.ended() || data == 0 && (dataBefore > 0 || all < allBefore || allBefore == 0)
 	}, testenv.Timeout(), 20*time.Millisecond, "no connection is reset")
 	run(t, "ip", "netns", "exec", betaPool, "iptables", "-F", "INPUT")
 }
@@ -228,18 +228,18 @@ func TestZFSInterrupt(t *testing.T) {
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
-	received(t, p, betaPool, isZFS("receive"), 1<<20)
+	waitReceived(t, p, betaPool, isZFS("receive"), 1<<20)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, o.String())
 	require.Contains(t, o.stderr, "hint: the same command resumes")
-	nothingLeft(t)
+	requireNoLeftovers(t)
 	token := strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "receive_resume_token", dst))
-	require.NotEqual(t, "-", token, "what arrived is kept")
+	require.NotEqual(t, "-", token, "no partially received state")
 	o = mustZxfer(t, "send", "-n", src, "beta:"+dst)
 	require.Contains(t, o.stdout, "rest of @one")
 	mustZxfer(t, "send", src, "beta:"+dst)
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
 // TestZFSUnusableToken destroys the snapshot that a resume token needs, and expects zxfer
@@ -251,7 +251,7 @@ func TestZFSUnusableToken(t *testing.T) {
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", "2MiB", src, "beta:"+dst)
-	received(t, p, betaPool, isZFS("receive"), 1<<20)
+	waitReceived(t, p, betaPool, isZFS("receive"), 1<<20)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	require.Equal(t, 4, p.wait(t).code)
 	zfsCmd(t, "destroy", src+"@one")
@@ -259,12 +259,12 @@ func TestZFSUnusableToken(t *testing.T) {
 	o := mustZxfer(t, "send", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "discarding")
 	require.Contains(t, o.stderr, "@one")
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
-// TestZFSStrangers connects clients that do not know the session's secret. The listener
+// TestZFSUnauthenticatedClients connects clients that do not know the session's secret. The listener
 // drops them and completes the transfer.
-func TestZFSStrangers(t *testing.T) {
+func TestZFSUnauthenticatedClients(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -277,29 +277,29 @@ func TestZFSStrangers(t *testing.T) {
 	// The port is not ephemeral. Otherwise a connection attempt on beta could connect to
 	// itself.
 	p := start(t, "send", "-v", "--port-range", "20100-20100", src, "beta:"+dst)
-	says := []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}
-	strangers := 0
+	inputs := []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 4096), "ZXFER"}
+	clients := 0
 	require.NoError(t, inNetns(betaPool, func() error { // from beta itself: the link delays only alpha
 		deadline := time.Now().Add(testenv.Timeout())
-		for strangers < len(says) && !p.ended() && time.Now().Before(deadline) {
+		for clients < len(inputs) && !p.ended() && time.Now().Before(deadline) {
 			c, err := net.Dial("tcp", betaIP+":20100")
 			if err != nil { // nothing listens yet
 				time.Sleep(5 * time.Millisecond)
 				continue
 			}
 			defer c.Close()
-			_, _ = io.WriteString(c, says[strangers]) // zxfer may have dropped it already
+			_, _ = io.WriteString(c, inputs[clients]) // zxfer may have dropped it already
 			_ = c.(*net.TCPConn).CloseWrite()
-			strangers++
+			clients++
 		}
 		return nil
 	}))
 	o := p.wait(t)
 	require.Equal(t, 0, o.code, o.String())
-	require.Len(t, says, strangers, "strangers reached the listener: %s", o)
-	require.Contains(t, o.stderr, "dropped", "strangers are logged")
-	sameFiles(t, src, dst)
-	nothingLeft(t)
+	require.Len(t, inputs, clients, "clients that reached the listener: %s", o)
+	require.Contains(t, o.stderr, "dropped", "dropped clients are not logged")
+	requireSameFiles(t, src, dst)
+	requireNoLeftovers(t)
 }
 
 // TestZFSNoSpace sends to a target whose quota is too small, and expects a refusal. If the
@@ -319,7 +319,7 @@ func TestZFSNoSpace(t *testing.T) {
 	o = zxfer(t, "send", "--skip-check", id, src, "beta:"+dst+"/")
 	require.Equal(t, 1, o.code, o.String())
 	require.True(t, slices.ContainsFunc([]string{"space", "quota"}, func(s string) bool { return strings.Contains(o.stderr, s) }), o.String())
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // TestZFSBusy sends to a target that another send is filling. The second send fails with a
@@ -331,13 +331,13 @@ func TestZFSBusy(t *testing.T) {
 	fill(t, src, "a", faultSize)
 	zfsCmd(t, "snapshot", src+"@one")
 	p := start(t, "send", "--bwlimit", faultRate, src, "beta:"+dst)
-	moving(t, p)
-	arriving(t, dst)
+	waitReceiving(t, p)
+	waitCreated(t, dst)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP)) // it must not end before the other starts
 	o := zxfer(t, "send", "--retries", "0", src, "beta:"+dst)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	require.NotEqual(t, 0, o.code, o.String())
 	require.Contains(t, o.stderr, "hint:")
-	require.Equal(t, 0, p.wait(t).code, "the first is unharmed")
-	sameFiles(t, src, dst)
+	require.Equal(t, 0, p.wait(t).code, "the first send failed")
+	requireSameFiles(t, src, dst)
 }

@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// poolOf creates a pool on a file and destroys it after the test.
-func poolOf(t *testing.T, name string, options ...string) {
+// newFilePool creates a pool on a file and destroys it after the test.
+func newFilePool(t *testing.T, name string, options ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pool")
 	run(t, "truncate", "-s", "200M", file)
@@ -54,14 +54,14 @@ func TestZFSPoolFeatures(t *testing.T) {
 		note    string
 		matter  []string // datasets for which its features matter; only these are sent below the long level
 	}{
-		{"none", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
+		{"no features", on(), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "restarts from the start", datasets},
 		{"resumable", on("extensible_dataset"), map[string]string{"dnodes": "large_dnode", "secret": "encryption"}, "", []string{"small"}},
 		{"without lz4", on("embedded_data", "large_blocks", "zstd_compress", "large_dnode", "encryption"), map[string]string{"secret": "lz4_compress"}, "", []string{"small", "dnodes", "secret"}},
 		{"without large blocks", on("embedded_data", "lz4_compress", "zstd_compress", "large_dnode", "encryption"), nil, "", []string{"big", "zstd", "secret"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const pool = "zxold"
-			poolOf(t, pool, tt.options...)
+			newFilePool(t, pool, tt.options...)
 			sent := tt.matter
 			if testenv.Long() {
 				sent = datasets
@@ -88,7 +88,7 @@ func TestZFSPoolFeatures(t *testing.T) {
 				zfsCmd(t, "destroy", src+"/"+d+"@two")
 			}
 			for _, size := range []string{"1M", "1048576", "1MiB"} {
-				if tt.name != "none" && !(testenv.Long() && tt.name != "without lz4") {
+				if tt.name != "no features" && !(testenv.Long() && tt.name != "without lz4") {
 					break
 				}
 				o := zxfer(t, "send", "-o", "recordsize="+size, src+"/small", pool+"/other")
@@ -99,10 +99,10 @@ func TestZFSPoolFeatures(t *testing.T) {
 	}
 }
 
-// TestZFSValues expects zxfer to refuse, before anything changes, exactly those property
+// TestZFSPropertyValues expects zxfer to refuse, before anything changes, exactly those property
 // values that ZFS refuses. It sends with two values that zfs.CheckValue refuses, and with
 // each value that only a plan refuses.
-func TestZFSValues(t *testing.T) {
+func TestZFSPropertyValues(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -111,7 +111,7 @@ func TestZFSValues(t *testing.T) {
 	for _, v := range []string{"recordsize=3K", "recordsize=32M", "recordsize=", "compression=foo", "compression=zstd-20", "compression=zstd-fast-11",
 		"checksum=md5", "dedup=edonr", "copies=4", "quota=foo", "reservation=-1", "mountpoint=relative", "atime=yes", "canmount=no", "sync=off",
 		"dnodesize=3k", "snapdir=on", "primarycache=on", "filesystem_limit=a", "nosuch=1", "used=1"} {
-		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS takes %s", v)
+		require.Error(t, exec.Command("zfs", "create", "-u", "-o", v, dst+"/x").Run(), "ZFS accepts %s", v)
 		name, value, _ := strings.Cut(v, "=")
 		if zfs.CheckValue(name, value) != nil && !slices.Contains([]string{"recordsize=3K", "copies=4"}, v) {
 			continue // a plan refuses all values that this function refuses

@@ -111,9 +111,9 @@ source = %q
 
 const fleetTextfiles = "/var/lib/prometheus/node-exporter" // the default on Debian
 
-// TestZFSFleetWatched runs a job and a drill. It expects the alert rules and the dashboard
+// TestZFSFleetMonitoring runs a job and a drill. It expects the alert rules and the dashboard
 // to find their metrics in Prometheus.
-func TestZFSFleetWatched(t *testing.T) {
+func TestZFSFleetMonitoring(t *testing.T) {
 	tools := fleetTools(t)
 	lab(t)
 	src, dst := dataset(t)
@@ -129,7 +129,7 @@ func TestZFSFleetWatched(t *testing.T) {
 		end := start(t, "replicate", verb, "--config", jobs, "--host", "web1", "--state-dir", filepath.Join(dir, "state"), "home").wait(t)
 		require.Equal(t, 0, end.code, end)
 	}
-	fleetWatched(t, tools)
+	checkMonitoring(t, tools)
 }
 
 // TestZFSFleet applies the Ansible role to two hosts, and expects a timer to send a dataset
@@ -219,7 +219,7 @@ all:
 	require.Eventually(t, func() bool {
 		runs, err := statedir.Peek(stateDir, "home").Runs(1)
 		return err == nil && len(runs) == 1 && runs[0].Succeeded()
-	}, testenv.Timeout(), time.Second, "the timer starts the job: %s", m.journal(unit))
+	}, testenv.Timeout(), time.Second, "the timer does not start the job: %s", m.journal(unit))
 	require.NotEmpty(t, guids(t, dst+"/web1"), m.journal(unit))
 	require.Contains(t, fileText(fleetTextfiles+"/zxfer.prom"), `zxfer_replicate_last_run_success{job="home"} 1`)
 	m.run(t, "systemctl", "start", "zxfer-drill-home.service")
@@ -229,13 +229,13 @@ all:
 	require.Regexp(t, `(?m)^web1 +home +ok +1 of 1 copy ok`, status)
 	out, _ = m.command("sh", "-c", ssh+" root@10.77.0.1 id").CombinedOutput()
 	require.NotContains(t, string(out), "uid=")
-	require.Equal(t, nothing, play(), "a second time it changes nothing")
+	require.Equal(t, nothing, play(), "a second run must not change anything")
 
 	fleetPackage(t, dir, "0.9.2")
 	web := exec.Command("ip", "netns", "exec", alphaPool, "python3", "-m", "http.server", "--directory", dir, "--bind", "10.77.0.1", "8000")
 	require.NoError(t, web.Start())
 	defer func() { _ = web.Process.Kill(); _ = web.Wait() }()
-	require.Equal(t, map[string]string{"web1": "1", "backup1": "1"}, play("-e", "zxfer_package=http://10.77.0.1:8000/0.9.2.deb"), "the package alone")
+	require.Equal(t, map[string]string{"web1": "1", "backup1": "1"}, play("-e", "zxfer_package=http://10.77.0.1:8000/0.9.2.deb"), "only the package changes")
 	for _, root := range []string{"/", beta} {
 		require.Equal(t, "0.9.2", run(t, "dpkg-query", "--root="+root, "-W", "-f", "${Version}", "zxfer"))
 	}
@@ -245,13 +245,13 @@ all:
 		require.NoFileExists(t, path)
 	}
 	require.Empty(t, strings.TrimSpace(fileText(keys)+fileText("/root/.ssh/authorized_keys")))
-	require.NotEmpty(t, guids(t, dst+"/web1"), "copies stay")
+	require.NotEmpty(t, guids(t, dst+"/web1"), "the copies were destroyed")
 	require.NoError(t, os.RemoveAll(stateDir))
 }
 
-// fleetWatched checks that Prometheus evaluates each expression of the dashboard and each
+// checkMonitoring checks that Prometheus evaluates each expression of the dashboard and each
 // rule on the metrics in fleetTextfiles.
-func fleetWatched(t *testing.T, tools string) {
+func checkMonitoring(t *testing.T, tools string) {
 	t.Helper()
 	dir := t.TempDir()
 	rules, err := filepath.Abs(fleetFile("prometheus", "zxfer.rules.yml"))
@@ -281,33 +281,33 @@ scrape_configs:
 			}
 		}()
 	}
-	ask := func(path string, into any) error {
+	query := func(path string, into any) error {
 		answer, err := http.Get("http://127.0.0.1:9090/api/v1/" + path)
 		if err != nil {
 			return err
 		}
 		defer answer.Body.Close()
-		var of struct {
+		var reply struct {
 			Status, Error string
 			Data          json.RawMessage
 		}
-		if err := json.NewDecoder(answer.Body).Decode(&of); err != nil {
+		if err := json.NewDecoder(answer.Body).Decode(&reply); err != nil {
 			return err
 		}
-		if of.Status != "success" {
-			return fmt.Errorf("%s", of.Error)
+		if reply.Status != "success" {
+			return fmt.Errorf("%s", reply.Error)
 		}
-		return json.Unmarshal(of.Data, into)
+		return json.Unmarshal(reply.Data, into)
 	}
 	series := func(expr string) (n int, err error) {
 		var vector struct{ Result []json.RawMessage }
-		err = ask("query?query="+url.QueryEscape(expr), &vector)
+		err = query("query?query="+url.QueryEscape(expr), &vector)
 		return len(vector.Result), err
 	}
 	require.Eventually(t, func() bool {
 		n, err := series(`zxfer_replicate_drill_good{exported_job="home"}`)
 		return err == nil && n > 0
-	}, testenv.Timeout(), 500*time.Millisecond, "the metrics come to Prometheus")
+	}, testenv.Timeout(), 500*time.Millisecond, "no metrics in Prometheus")
 	n, err := series("node_textfile_scrape_error == 0")
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -315,10 +315,10 @@ scrape_configs:
 	for _, expr := range d.expressions() {
 		n, err := series(strings.ReplaceAll(expr, "$instance", ".*"))
 		require.NoError(t, err, expr)
-		require.Positive(t, n, "nothing: %s", expr)
+		require.Positive(t, n, "no result of %s", expr)
 	}
 	var instances []string
-	require.NoError(t, ask("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
+	require.NoError(t, query("label/instance/values?match[]=zxfer_replicate_last_run_success", &instances))
 	require.Equal(t, []string{"127.0.0.1:9100"}, instances)
 	require.Eventually(t, func() bool {
 		var all struct {
@@ -326,7 +326,7 @@ scrape_configs:
 				Rules []struct{ Name, Health, State string }
 			}
 		}
-		if ask("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 9 {
+		if query("rules", &all) != nil || len(all.Groups) != 1 || len(all.Groups[0].Rules) < 9 {
 			return false
 		}
 		for _, r := range all.Groups[0].Rules {
@@ -336,5 +336,5 @@ scrape_configs:
 			require.Equal(t, []string{"ok", "inactive"}, []string{r.Health, r.State}, r.Name)
 		}
 		return true
-	}, testenv.Timeout(), 500*time.Millisecond, "the rules are evaluated")
+	}, testenv.Timeout(), 500*time.Millisecond, "the rules are not evaluated")
 }

@@ -34,14 +34,14 @@ func newApplications(t *testing.T) *applications {
 	entries, err := os.ReadDir(from)
 	require.NoError(t, err)
 	for _, e := range entries {
-		there := filepath.Join(a.root, e.Name())
+		target := filepath.Join(a.root, e.Name())
 		if link, err := os.Readlink(filepath.Join(from, e.Name())); err == nil {
-			require.NoError(t, os.Symlink(link, there))
+			require.NoError(t, os.Symlink(link, target))
 			continue
 		}
-		require.NoError(t, os.Mkdir(there, 0o755))
+		require.NoError(t, os.Mkdir(target, 0o755))
 		if e.Name() != "tmp" && e.Name() != "run" && e.Name() != "dev" {
-			run(t, "mount", "--bind", filepath.Join(from, e.Name()), there)
+			run(t, "mount", "--bind", filepath.Join(from, e.Name()), target)
 		}
 	}
 	run(t, "mount", "--rbind", "/dev", a.root+"/dev")
@@ -50,8 +50,8 @@ func newApplications(t *testing.T) *applications {
 	return a
 }
 
-// shows mounts a mountpoint at the same path in the chroot.
-func (a *applications) shows(t *testing.T, mountpoint string) {
+// bindMount mounts a mountpoint at the same path in the chroot.
+func (a *applications) bindMount(t *testing.T, mountpoint string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(a.root+mountpoint, 0o755))
 	run(t, "mount", "--bind", mountpoint, a.root+mountpoint)
@@ -96,10 +96,10 @@ func (a *applications) serve(t *testing.T, account string, argv ...string) (stop
 	return stop
 }
 
-// client makes a program of the chroot available in the PATH of jobs.
-func (a *applications) client(t *testing.T, name, program string) {
+// installClient makes a program of the chroot available in the PATH of jobs.
+func (a *applications) installClient(t *testing.T, name, program string) {
 	t.Helper()
-	place(t, "/usr/local/bin/"+name, "#!/bin/sh\nexec chroot "+a.root+" "+program+" \"$@\"\n", 0o755)
+	installFile(t, "/usr/local/bin/"+name, "#!/bin/sh\nexec chroot "+a.root+" "+program+" \"$@\"\n", 0o755)
 }
 
 const frozenJob = `
@@ -111,10 +111,10 @@ snapshots = { take = "s-%%Y%%m%%dT%%H%%M%%SZ" }
 retention = { last = 9 }
 `
 
-// TestZFSFreezeMachine freezes a filesystem on a volume through a real guest agent, and
+// TestZFSFreezeGuestAgent freezes a filesystem on a volume through a real guest agent, and
 // expects no writes during the freeze and a snapshot that needs no recovery. If the run or
 // its watchdog is killed, the filesystem is thawed.
-func TestZFSFreezeMachine(t *testing.T) {
+func TestZFSFreezeGuestAgent(t *testing.T) {
 	a := newApplications(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
@@ -133,96 +133,96 @@ func TestZFSFreezeMachine(t *testing.T) {
 		require.NoError(t, err)
 		return s.Size()
 	}
-	writes := func() {
+	waitWritten := func() {
 		t.Helper()
 		before := written()
 		require.Eventually(t, func() bool { return written() > before }, testenv.Timeout(), 10*time.Millisecond)
 	}
-	writes()
+	waitWritten()
 
 	head := fmt.Sprintf(frozenJob, src) + fmt.Sprintf("[[job.freeze]]\nkind = \"guest-agent\"\nname = \"web1\"\ndatasets = [\"disk\"]\nsocket = %q\n", a.root+"/run/qga")
 	r := newReplication(t, head)
-	o := r.do(t, "check", "f")
+	o := r.run(t, "check", "f")
 	require.Contains(t, o.stdout, "for 1 dataset of them web1: freeze by the guest agent of the machine at "+a.root+"/run/qga, for at most 30s; on failure, takes no snapshot")
-	o = r.do(t, "run", "f")
+	o = r.run(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	snapshot := src + "/disk@" + snapshotNames(t, src+"/disk")[0]
 	require.Equal(t, "web1\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", snapshot))
 	require.Equal(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", strings.Replace(snapshot, "/disk@", "@", 1)))
-	require.Contains(t, r.do(t, "status").stdout, ", consistent")
+	require.Contains(t, r.run(t, "status").stdout, ", consistent")
 	zfsCmd(t, "clone", snapshot, src+"/clone")
 	clone := volumeNode(t, src+"/clone")
-	require.NotContains(t, run(t, "dumpe2fs", "-h", clone), "needs_recovery", "no journal is to be played")
+	require.NotContains(t, run(t, "dumpe2fs", "-h", clone), "needs_recovery", "the snapshot needs journal recovery")
 	run(t, "e2fsck", "-fn", clone)
-	writes()
+	waitWritten()
 
 	// The second freeze command never ends, and both timeouts are longer than the test
 	// waits for writes. Only zxfer's cleanup can thaw in time.
 	slow := head + "timeout = \"10m\"\n[[job.freeze]]\nkind = \"command\"\ndatasets = [\"disk\"]\nfreeze = [\"/bin/sleep\", \"infinity\"]\nthaw = [\"/bin/true\"]\ntimeout = \"10m\"\n"
 	sleeps := func(argv []string) bool { return slices.Equal(argv, []string{"/bin/sleep", "infinity"}) }
-	begin := func() *process {
+	startRun := func() *process {
 		r := newReplication(t, slow)
 		return start(t, "replicate", "run", "-c", r.file, "--state-dir", r.state, "f")
 	}
-	frozen := func() *process {
-		p := begin()
+	startFrozen := func() *process {
+		p := startRun()
 		require.Eventually(t, func() bool { return len(pidsOn(t, alphaPool, sleeps)) == 1 }, testenv.Timeout(), 10*time.Millisecond, "%s", p.stderr)
 		before := written()
 		time.Sleep(200 * time.Millisecond) // on a slow machine this may miss a write, but never fails
-		require.Equal(t, before, written(), "it is frozen")
+		require.Equal(t, before, written(), "the filesystem is not frozen")
 		return p
 	}
-	of := func(verb string) []int {
+	pidsWith := func(verb string) []int {
 		return pidsOn(t, alphaPool, func(argv []string) bool { return len(argv) > 1 && argv[1] == verb })
 	}
 	for name, killed := range map[string]func(p *process){
-		"the run":      func(p *process) { require.NoError(t, p.cmd.Process.Kill()) },
-		"the watchdog": func(*process) { require.NoError(t, syscall.Kill(of("freeze-guard")[0], syscall.SIGKILL)) },
+		"run":      func(p *process) { require.NoError(t, p.cmd.Process.Kill()) },
+		"watchdog": func(*process) { require.NoError(t, syscall.Kill(pidsWith("freeze-guard")[0], syscall.SIGKILL)) },
 	} {
-		p := frozen()
+		p := startFrozen()
 		killed(p)
-		writes()
+		waitWritten()
 		o = p.wait(t)
 		require.NotEqual(t, 0, o.code, name)
-		require.Eventually(t, func() bool { return len(of("freeze-guard")) == 0 }, testenv.Timeout(), 50*time.Millisecond)
-		gone(t, alphaPool, sleeps)
+		require.Eventually(t, func() bool { return len(pidsWith("freeze-guard")) == 0 }, testenv.Timeout(), 50*time.Millisecond)
+		waitEnded(t, alphaPool, sleeps)
 	}
-	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "a failed freeze took a snapshot")
 
 	// The timeout ends a freeze.
 	slow = strings.Replace(slow, "timeout = \"10m\"", "timeout = \"3s\"", 1)
-	o = begin().wait(t)
+	o = startRun().wait(t)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "timeout of 3s")
-	writes()
-	require.Len(t, snapshotNames(t, src+"/disk"), 1, "nothing was taken")
+	waitWritten()
+	require.Len(t, snapshotNames(t, src+"/disk"), 1, "a failed freeze took a snapshot")
 	run(t, "umount", "-l", vm)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
-// TestZFSFreezeElsewhere pulls from beta, and expects the agent to freeze the applications
+// TestZFSFreezeRemoteHost pulls from beta, and expects the agent to freeze the applications
 // there. A restricted key may not freeze applications.
-func TestZFSFreezeElsewhere(t *testing.T) {
-	rsh, _ := restricted(t, "--allow", "send="+betaPool, "--append-only")
+func TestZFSFreezeRemoteHost(t *testing.T) {
+	rsh, _ := restrictedKey(t, "--allow", "send="+betaPool, "--append-only")
 	dst, src := dataset(t) // the source is on beta
 	zfsCmd(t, "create", src)
 	log := filepath.Join(t.TempDir(), "log")
 	text := fmt.Sprintf(frozenJob, "beta:"+src) + fmt.Sprintf("target = [{ name = \"t\", to = %q }]\n[[job.freeze]]\nkind = \"command\"\n"+
 		"freeze = [\"/bin/sh\", \"-c\", \"ip netns identify $$ >>%[2]s; echo $ZXFER_HOOK >>%[2]s\"]\nthaw = [\"/bin/sh\", \"-c\", \"echo $ZXFER_HOOK >>%[2]s\"]\n", dst, log)
 	r := newReplication(t, text)
-	o := r.do(t, "run", "f")
+	o := r.run(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, betaPool+"\nfreeze\nthaw\n", fileText(log))
 	require.Equal(t, "command\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", src+"@"+snapshotNames(t, src)[0]))
 	require.Equal(t, "-\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", dst+"@"+snapshotNames(t, dst)[0]))
-	require.Contains(t, r.do(t, "status").stdout, ", consistent")
+	require.Contains(t, r.run(t, "status").stdout, ", consistent")
 
 	r.write(t, strings.Replace(text, "recursive = true", "recursive = true\ntransfer = { rsh = \""+rsh+"\" }", 1))
 	nextSecond(t) // names of snapshots have a resolution of one second
-	o = r.do(t, "run", "f")
+	o = r.run(t, "run", "f")
 	require.NotEqual(t, 0, o.code)
 	require.Contains(t, o.stderr, "a restricted key cannot freeze applications")
-	checked := r.do(t, "check", "f")
+	checked := r.run(t, "check", "f")
 	require.Equal(t, 1, checked.code)
 	require.Regexp(t, "source: freeze: .*a restricted key cannot freeze applications", checked.stdout)
 	require.Contains(t, o.stderr, "run the job on that host")
@@ -243,7 +243,7 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 		require.NoError(t, os.Chown(d, 65534, 65534))
 	}
 	for _, d := range []string{root, root + "/pg", root + "/wal"} {
-		a.shows(t, d)
+		a.bindMount(t, d)
 	}
 	const nobody = "65534:65534"
 	a.must(t, nobody, "/pg/initdb", "-D", root+"/pg/data", "-X", root+"/wal/pg", "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C")
@@ -257,23 +257,23 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return sql("5432", "SELECT 1") == "1" }, testenv.Timeout(), 100*time.Millisecond)
 	a.must(t, nobody, "/pg/pgbench", "-i", "-q", "-h", "/run", "-U", "postgres", "postgres")
-	a.client(t, "psql", "/pg/psql")
+	a.installClient(t, "psql", "/pg/psql")
 
 	text := fmt.Sprintf(frozenJob, src) + "[[job.freeze]]\nkind = \"postgresql\"\nhost = \"/run\"\nuser = \"postgres\"\ndatasets = [\"pg\"]\n"
 	r := newReplication(t, text)
-	o := r.do(t, "run", "f")
+	o := r.run(t, "run", "f")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "its data in "+root+"/pg/data/pg_wal is on "+src+"/wal, which is not part of the snapshot")
 
 	r.write(t, strings.Replace(text, `["pg"]`, `["pg", "wal"]`, 1))
 	stop := a.serve(t, nobody, "/pg/pgbench", "-T", "300", "-c", "4", "-n", "-h", "/run", "-U", "postgres", "postgres")
 	require.Eventually(t, func() bool { return sql("5432", "SELECT count(*) > 100 FROM pgbench_history") == "t" }, testenv.Timeout(), 100*time.Millisecond)
-	o = r.do(t, "run", "f")
+	o = r.run(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	stop()
 	name := snapshotNames(t, src+"/pg")[0]
 	require.Equal(t, "postgresql\n", zfsCmd(t, "get", "-H", "-o", "value", "zxfer:consistent", src+"/pg@"+name))
-	log := r.do(t, "log", "--json", "f").stdout
+	log := r.run(t, "log", "--json", "f").stdout
 	require.Regexp(t, `"position":\s*"WAL [0-9A-F]+/[0-9A-F]+"`, log)
 
 	for _, d := range []string{"pg", "wal"} {
@@ -290,7 +290,7 @@ func TestZFSFreezePostgreSQL(t *testing.T) {
 		return strings.HasSuffix(sums, "|t")
 	}, testenv.Timeout(), 100*time.Millisecond, sums)
 	f := strings.Split(sums, "|")
-	require.Equal(t, []string{f[0], f[0], f[0], f[0], "t"}, f, "transactions are whole")
+	require.Equal(t, []string{f[0], f[0], f[0], f[0], "t"}, f, "incomplete transactions")
 	stop()
 }
 
@@ -301,7 +301,7 @@ func TestZFSFreezeMariaDB(t *testing.T) {
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
 	root := mountpoint(t, src)
-	a.shows(t, root)
+	a.bindMount(t, root)
 	require.NoError(t, os.Mkdir(root+"/data", 0o755))
 	serve := func(data, socket string) (stop func()) {
 		return a.serve(t, "0:0", "/usr/sbin/mariadbd", "--no-defaults", "--user=root", "--datadir="+data, "--socket="+socket, "--pid-file="+socket+".pid",
@@ -317,7 +317,7 @@ func TestZFSFreezeMariaDB(t *testing.T) {
 	stop := serve(root+"/data", "/run/m.sock")
 	require.Eventually(t, func() bool { return sql("/run/m.sock", "SELECT 1") == "1" }, testenv.Timeout(), 100*time.Millisecond)
 	require.Empty(t, sql("/run/m.sock", "CREATE DATABASE d; CREATE TABLE d.i (n INT PRIMARY KEY AUTO_INCREMENT, t TEXT) ENGINE=InnoDB; CREATE TABLE d.m (n INT PRIMARY KEY AUTO_INCREMENT, t TEXT, KEY (t(20))) ENGINE=MyISAM"))
-	a.client(t, "mariadb", "/usr/bin/mariadb")
+	a.installClient(t, "mariadb", "/usr/bin/mariadb")
 	for _, table := range []string{"i", "m"} {
 		a.serve(t, "0:0", "/bin/sh", "-c", `while :; do echo "INSERT INTO d.$0 (t) VALUES (REPEAT(UUID(), 20));"; done | /usr/bin/mariadb --no-defaults --socket=/run/m.sock`, table)
 	}
@@ -325,7 +325,7 @@ func TestZFSFreezeMariaDB(t *testing.T) {
 		return sql("/run/m.sock", "SELECT (SELECT COUNT(*) FROM d.i) > 50 AND (SELECT COUNT(*) FROM d.m) > 50") == "1"
 	}, testenv.Timeout(), 100*time.Millisecond)
 	r := newReplication(t, fmt.Sprintf(frozenJob, src)+"[[job.freeze]]\nkind = \"mysql\"\nsocket = \"/run/m.sock\"\n")
-	o := r.do(t, "run", "f")
+	o := r.run(t, "run", "f")
 	require.Equal(t, 0, o.code, o)
 	stop()
 	name := snapshotNames(t, src)[0]
@@ -347,10 +347,10 @@ func TestZFSFreezeUnit(t *testing.T) {
 	require.NoError(t, installSelf(binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	log := stateDir + "/log"
-	place(t, log, "", 0o666)
+	installFile(t, log, "", 0o666)
 	require.NoError(t, os.Chmod(log, 0o666))
-	say := "[\"/bin/sh\", \"-c\", \"echo $(id -un) $ZXFER_HOOK >>" + log + "\"]"
-	place(t, config, fmt.Sprintf(frozenJob, src)+"[[job.freeze]]\nkind = \"command\"\nname = \"a\"\nrun_as = \"nobody\"\nfreeze = "+say+"\nthaw = "+say+
+	logHook := "[\"/bin/sh\", \"-c\", \"echo $(id -un) $ZXFER_HOOK >>" + log + "\"]"
+	installFile(t, config, fmt.Sprintf(frozenJob, src)+"[[job.freeze]]\nkind = \"command\"\nname = \"a\"\nrun_as = \"nobody\"\nfreeze = "+logHook+"\nthaw = "+logHook+
 		"\n[[job.freeze]]\nkind = \"command\"\nfreeze = [\"/bin/sleep\", \"infinity\"]\nthaw = [\"/bin/true\"]\ntimeout = \"10m\"\n", 0o644)
 	m.run(t, binary, "replicate", "install")
 	t.Cleanup(func() { _ = m.command(binary, "replicate", "uninstall").Run() })
@@ -367,17 +367,17 @@ func TestZFSFreezeUnit(t *testing.T) {
 	}
 	// If the watchdog is killed too, the next run thaws before it freezes.
 	require.NoError(t, os.Truncate(log, 0))
-	begin := func(want string) {
+	startRun := func(want string) {
 		t.Helper()
 		m.run(t, "systemctl", "start", "--no-block", unit)
 		require.Eventually(t, func() bool { return fileText(log) == want }, testenv.Timeout(), 20*time.Millisecond, m.journal(unit))
 	}
-	begin("nobody freeze\n")
+	startRun("nobody freeze\n")
 	m.run(t, "systemctl", "kill", "--signal=KILL", unit)
 	require.Eventually(t, func() bool { return m.show(t, unit, "MainPID") == "0" }, testenv.Timeout(), 50*time.Millisecond)
 	m.run(t, "systemctl", "stop", unit)
 	require.Equal(t, "nobody freeze\n", fileText(log))
-	begin("nobody freeze\nnobody thaw\nnobody freeze\n")
+	startRun("nobody freeze\nnobody thaw\nnobody freeze\n")
 	m.run(t, "systemctl", "stop", unit)
 	require.Empty(t, snapshotNames(t, src))
 }

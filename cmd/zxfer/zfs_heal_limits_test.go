@@ -19,7 +19,7 @@ func TestZFSHealMetadata(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
-	s := newSick(t, "zxmeta")
+	s := newDamagedPool(t, "zxmeta")
 	names := []string{"dnodes", "indirect", "removed"}
 	for _, n := range names {
 		d := s.pool + "/" + n
@@ -38,10 +38,10 @@ func TestZFSHealMetadata(t *testing.T) {
 		s.markFile(t, d, filepath.Join(mountpoint(t, d), "later"))
 	}
 	s.mark(t, s.pool+"/dnodes", 0, "L0", 3)
-	s.mark(t, s.pool+"/indirect", object(t, filepath.Join(mountpoint(t, s.pool+"/indirect"), "big")), "L1", 0)
-	s.hurt(t)
+	s.mark(t, s.pool+"/indirect", objectNumber(t, filepath.Join(mountpoint(t, s.pool+"/indirect"), "big")), "L1", 0)
+	s.damage(t)
 	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, s.pool+"/removed"), "later")))
-	had := versions(t, s.pool, dst)
+	before := listVersions(t, s.pool, dst)
 	o := zxfer(t, "heal", s.pool, dst)
 	require.Equal(t, 1, o.code, o)
 	for _, n := range names {
@@ -55,7 +55,7 @@ func TestZFSHealMetadata(t *testing.T) {
 	require.Contains(t, o.stdout, "  zxfer restore --files /big "+dst+"/indirect@a ./restored\n")
 	mustZxfer(t, "restore", dst+"/indirect@a", "zxmeta/indirect-restored")
 	zfsCmd(t, "destroy", "-r", "zxmeta/indirect-restored")
-	require.Equal(t, had, versions(t, s.pool, dst))
+	require.Equal(t, before, listVersions(t, s.pool, dst))
 
 	// The remaining damage is only in a snapshot. ZFS does not list it, but the heal
 	// reports it.
@@ -64,7 +64,7 @@ func TestZFSHealMetadata(t *testing.T) {
 	run(t, "zpool", "scrub", "-w", s.pool)
 	// A scrub sometimes finds damage in blocks that are being freed. ZFS then lists
 	// nothing.
-	listed := func() (o ending) {
+	healUntilListed := func() (o cmdResult) {
 		for range 8 {
 			run(t, "zpool", "scrub", "-w", s.pool)
 			if o = zxfer(t, "heal", s.pool, dst); o.code != 3 {
@@ -74,41 +74,41 @@ func TestZFSHealMetadata(t *testing.T) {
 		}
 		return o
 	}
-	o = listed()
+	o = healUntilListed()
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "found 1 error that ZFS does not list")
 	_, hint, _ := strings.Cut(o.stderr, "each error: zfs list")
 	hint, _, _ = strings.Cut(hint, "\n")
 	require.Equal(t, "zxmeta/removed@a\n", run(t, "sh", "-c", "(zfs list"+hint+") 2>/dev/null"))
 	zfsCmd(t, "destroy", "zxmeta/removed@a")
-	o = listed()
+	o = healUntilListed()
 	require.Equal(t, 0, o.code, o)
 	require.Contains(t, o.stdout, "no known errors")
 }
 
-// TestZFSHealOfWhatIsGone destroys a damaged dataset and a damaged snapshot after the
+// TestZFSHealDestroyedDatasets destroys a damaged dataset and a damaged snapshot after the
 // scrub, and expects two more scrubs to clear their errors.
-func TestZFSHealOfWhatIsGone(t *testing.T) {
+func TestZFSHealDestroyedDatasets(t *testing.T) {
 	lab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
-	s := newSick(t, "zxgone")
-	whole, gone := s.pool+"/whole", s.pool+"/gone"
-	for _, d := range []string{whole, gone} {
+	s := newDamagedPool(t, "zxgone")
+	intact, destroyed := s.pool+"/whole", s.pool+"/gone"
+	for _, d := range []string{intact, destroyed} {
 		zfsCmd(t, "create", d)
 		fill(t, d, "one", 300<<10)
 		zfsCmd(t, "snapshot", d+"@a")
 		mustZxfer(t, "send", d, dst+"/"+filepath.Base(d))
 	}
-	s.markFile(t, gone, filepath.Join(mountpoint(t, gone), "one"))
-	s.mark(t, whole+"@a", object(t, filepath.Join(mountpoint(t, whole), "one")), "L0", 1)
-	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, whole), "one")))
-	s.hurt(t)
-	for _, d := range []string{gone, whole + "@a"} {
+	s.markFile(t, destroyed, filepath.Join(mountpoint(t, destroyed), "one"))
+	s.mark(t, intact+"@a", objectNumber(t, filepath.Join(mountpoint(t, intact), "one")), "L0", 1)
+	require.NoError(t, os.Remove(filepath.Join(mountpoint(t, intact), "one")))
+	s.damage(t)
+	for _, d := range []string{destroyed, intact + "@a"} {
 		zfsCmd(t, "destroy", "-r", d)
 		run(t, "zpool", "sync", s.pool)
 		o := zxfer(t, "heal", s.pool, dst)
-		if oldKernel(t) {
+		if oldZFS(t) {
 			require.Equal(t, 3, o.code, o)
 			require.Contains(t, o.stdout, "two scrubs clear it")
 		} else { // it lists neither destroyed datasets nor files that exist only in a snapshot
@@ -121,11 +121,11 @@ func TestZFSHealOfWhatIsGone(t *testing.T) {
 	require.Contains(t, mustZxfer(t, "heal", s.pool, dst).stdout, "no known errors")
 }
 
-// TestZFSHealFromADamagedCopy heals from a copy that is also damaged. Files that the copy
+// TestZFSHealFromDamagedCopy heals from a copy that is also damaged. Files that the copy
 // can deliver are healed, and the others are reported.
-func TestZFSHealFromADamagedCopy(t *testing.T) {
+func TestZFSHealFromDamagedCopy(t *testing.T) {
 	healLab(t)
-	a, b := newSick(t, "zxboth"), newSick(t, "zxbothcopy")
+	a, b := newDamagedPool(t, "zxboth"), newDamagedPool(t, "zxbothcopy")
 	src, dst := a.pool+"/ds", b.pool+"/ds"
 	zfsCmd(t, "create", src)
 	for _, f := range []string{"first", "both", "copys", "last"} {
@@ -138,20 +138,20 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	at := func(f string) string { return filepath.Join(mountpoint(t, src), f) }
 	sums := map[string]string{}
 	for _, f := range []string{"first", "both", "last", "newer"} {
-		sums[f] = sum(t, at(f))
+		sums[f] = fileDigest(t, at(f))
 	}
-	a.marks(t, src, "L0", 1, object(t, at("first")), object(t, at("both")), object(t, at("last")), object(t, at("newer")))
-	b.marks(t, dst, "L0", 1, object(t, at("both")), object(t, at("copys")))
-	a.hurt(t)
-	b.hurt(t)
-	had := versions(t, src, dst)
+	a.marks(t, src, "L0", 1, objectNumber(t, at("first")), objectNumber(t, at("both")), objectNumber(t, at("last")), objectNumber(t, at("newer")))
+	b.marks(t, dst, "L0", 1, objectNumber(t, at("both")), objectNumber(t, at("copys")))
+	a.damage(t)
+	b.damage(t)
+	before := listVersions(t, src, dst)
 	o := zxfer(t, "heal", src, dst)
 	require.Equal(t, 1, o.code, o)
-	require.Equal(t, had, versions(t, src, dst))
+	require.Equal(t, before, listVersions(t, src, dst))
 	require.Contains(t, o.stdout, dst+" is damaged")
 	require.Contains(t, o.stdout, "  healed      "+at("first")+"\n")
-	require.Equal(t, sums["first"], sum(t, at("first")))
-	require.Equal(t, sums["newer"], sum(t, at("newer")))
+	require.Equal(t, sums["first"], fileDigest(t, at("first")))
+	require.Equal(t, sums["newer"], fileDigest(t, at("newer")))
 	require.Contains(t, o.stdout, "  not healed  "+at("both")+"\n")
 
 	// The stream ended before this file, so it is restored as a file.
@@ -159,69 +159,69 @@ func TestZFSHealFromADamagedCopy(t *testing.T) {
 	require.Contains(t, o.stdout, "  "+printed+dst+"@b ./restored\n")
 	found := filepath.Join(t.TempDir(), "restored")
 	run(t, "sh", "-c", "cd "+filepath.Dir(found)+" && "+alphaBin+strings.TrimPrefix(printed, "zxfer")+dst+"@b ./restored") // as printed
-	require.Equal(t, sums["last"], sum(t, filepath.Join(found, "last")))
+	require.Equal(t, sums["last"], fileDigest(t, filepath.Join(found, "last")))
 	require.NotZero(t, zxfer(t, "restore", "--files", "/both", dst+"@b", found).code)
 }
 
-// TestZFSHealFull heals with a full copy and then with a full pool, and expects both
+// TestZFSHealFullPool heals with a full copy and then with a full pool, and expects both
 // failures to leave nothing behind.
-func TestZFSHealFull(t *testing.T) {
+func TestZFSHealFullPool(t *testing.T) {
 	healLab(t)
-	a, b := newSickOf(t, "zxfull", 96<<20), newSickOf(t, "zxfullcopy", 96<<20)
+	a, b := newDamagedPoolOfSize(t, "zxfull", 96<<20), newDamagedPoolOfSize(t, "zxfullcopy", 96<<20)
 	src, dst := a.pool+"/ds", b.pool+"/ds"
 	zfsCmd(t, "create", src)
 	fill(t, src, "one", 1<<20)
 	zfsCmd(t, "snapshot", src+"@a")
 	mustZxfer(t, "send", src, dst)
 	one := filepath.Join(mountpoint(t, src), "one")
-	good := sum(t, one)
+	good := fileDigest(t, one)
 	fill(t, src, "more", 8<<20) // the heal sends this to the copy with its snapshot
 	a.markFile(t, src, one)
-	a.hurt(t)
-	had := versions(t, src, dst)
-	stuff := func(pool string) {
+	a.damage(t)
+	before := listVersions(t, src, dst)
+	fillPool := func(pool string) {
 		for i := range 200 {
 			if os.WriteFile(fmt.Sprintf("/%s/junk%d", pool, i), make([]byte, 1<<20), 0o644) != nil {
 				return
 			}
 			run(t, "zpool", "sync", pool)
 		}
-		t.Fatal("not full")
+		t.Fatal("the pool is not full")
 	}
-	stuff(b.pool)
+	fillPool(b.pool)
 	o := zxfer(t, "heal", src, dst)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stdout, "zxfullcopy has 0 B available")
 	require.NotContains(t, o.stdout, "skip-check")
-	require.Equal(t, had, versions(t, src, dst))
+	require.Equal(t, before, listVersions(t, src, dst))
 	run(t, "sh", "-c", "rm /"+b.pool+"/junk*")
 	run(t, "zpool", "sync", b.pool)
-	stuff(a.pool)
+	fillPool(a.pool)
 	o = zxfer(t, "heal", src, dst)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stdout, "no space left")
-	require.Equal(t, had, versions(t, src, dst))
+	require.Equal(t, before, listVersions(t, src, dst))
 	run(t, "sh", "-c", "rm /"+a.pool+"/junk*")
 	run(t, "zpool", "sync", a.pool)
 	mustZxfer(t, "heal", src, dst)
-	require.Equal(t, good, sum(t, one))
-	require.Equal(t, had, versions(t, src, dst))
+	require.Equal(t, good, fileDigest(t, one))
+	require.Equal(t, before, listVersions(t, src, dst))
 }
 
-// TestZFSHealMounted heals datasets that are mounted in different ways or not at all, and
+// TestZFSHealKeepsMounts heals datasets that are mounted in different ways or not at all, and
 // expects their mounts to be unchanged.
-func TestZFSHealMounted(t *testing.T) {
+func TestZFSHealKeepsMounts(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
-	s := newSick(t, "zxmounts")
+	s := newDamagedPool(t, "zxmounts")
 	legacy, noauto, unmounted := s.pool+"/legacy", s.pool+"/noauto", s.pool+"/unmounted"
 	all := []string{legacy, noauto, unmounted}
 	sums := map[string]string{}
 	for _, d := range all {
 		zfsCmd(t, "create", d)
 		fill(t, d, "one", 1<<20)
-		sums[d] = sum(t, filepath.Join(mountpoint(t, d), "one"))
+		sums[d] = fileDigest(t, filepath.Join(mountpoint(t, d), "one"))
 		zfsCmd(t, "snapshot", d+"@a")
 		mustZxfer(t, "send", d, "beta:"+dst+"/"+filepath.Base(d))
 		s.markFile(t, d, filepath.Join(mountpoint(t, d), "one"))
@@ -229,16 +229,16 @@ func TestZFSHealMounted(t *testing.T) {
 	zfsCmd(t, "set", "mountpoint=legacy", legacy)
 	zfsCmd(t, "set", "canmount=noauto", noauto)
 	zfsCmd(t, "unmount", unmounted)
-	s.hurt(t)
+	s.damage(t)
 	if zfsCmd(t, "get", "-H", "-o", "value", "mounted", unmounted) == "yes\n" {
 		zfsCmd(t, "unmount", unmounted)
 	}
 	at := t.TempDir()
 	run(t, "mount", "-t", "zfs", legacy, at)
 	defer run(t, "umount", at)
-	had := versions(t, s.pool, dst) + zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool)
+	before := listVersions(t, s.pool, dst) + zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool)
 	mustZxfer(t, "heal", s.pool, "beta:"+dst)
-	require.Equal(t, had, versions(t, s.pool, dst)+zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool))
+	require.Equal(t, before, listVersions(t, s.pool, dst)+zfsCmd(t, "list", "-H", "-r", "-o", "name,mounted,mountpoint", s.pool))
 	zfsCmd(t, "mount", unmounted)
 	zfsCmd(t, "mount", noauto)
 	for d, want := range sums {
@@ -246,16 +246,16 @@ func TestZFSHealMounted(t *testing.T) {
 		if d == legacy {
 			dir = at
 		}
-		require.Equal(t, want, sum(t, filepath.Join(dir, "one")), d)
+		require.Equal(t, want, fileDigest(t, filepath.Join(dir, "one")), d)
 	}
 }
 
-// TestZFSHealScrubs starts, pauses or cancels the scrub from outside, and expects the
+// TestZFSHealInterruptedScrub starts, pauses or cancels the scrub from outside, and expects the
 // outcome "unknown". The printed commands lead to a complete heal.
-func TestZFSHealScrubs(t *testing.T) {
+func TestZFSHealInterruptedScrub(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
-	s := newSick(t, "zxscrubs")
+	s := newDamagedPool(t, "zxscrubs")
 	src := s.pool + "/ds"
 	zfsCmd(t, "create", src)
 	fill(t, src, "one", 1<<20)
@@ -268,7 +268,7 @@ func TestZFSHealScrubs(t *testing.T) {
 	t.Cleanup(func() { suspend("0") })
 	for _, by := range []string{"", "-p", "-s"} {
 		s.markFile(t, src, filepath.Join(mountpoint(t, src), "one"))
-		s.hurt(t)
+		s.damage(t)
 		suspend("1")
 		if by == "" {
 			run(t, "zpool", "scrub", s.pool)

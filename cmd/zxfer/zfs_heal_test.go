@@ -17,30 +17,30 @@ import (
 	"zxfer/pkg/job"
 )
 
-// healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealACopy
+// healLab sets up the lab, and skips the test if OpenZFS cannot heal. TestZFSHealCopy
 // checks the refusal of older versions.
 func healLab(t *testing.T) {
 	t.Helper()
 	lab(t)
-	if oldKernel(t) {
+	if oldZFS(t) {
 		t.Skip("needs OpenZFS 2.2")
 	}
 }
 
-// sick is a pool on one file. Its blocks can be damaged.
-type sick struct {
+// damagedPool is a pool on one file. Its blocks can be damaged.
+type damagedPool struct {
 	pool, dir, image string
-	hurts            [][2]int64 // offset and length in image
+	damages          [][2]int64 // offset and length in image
 }
 
-func newSick(t *testing.T, pool string) *sick {
+func newDamagedPool(t *testing.T, pool string) *damagedPool {
 	t.Helper()
-	return newSickOf(t, pool, 400<<20)
+	return newDamagedPoolOfSize(t, pool, 400<<20)
 }
 
-func newSickOf(t *testing.T, pool string, size int64) *sick {
+func newDamagedPoolOfSize(t *testing.T, pool string, size int64) *damagedPool {
 	t.Helper()
-	s := &sick{pool: pool, dir: filepath.Join(poolDir(alphaPool), pool)}
+	s := &damagedPool{pool: pool, dir: filepath.Join(poolDir(alphaPool), pool)}
 	s.image = filepath.Join(s.dir, "image")
 	require.NoError(t, os.MkdirAll(s.dir, 0o755))
 	f, err := os.Create(s.image)
@@ -54,14 +54,14 @@ func newSickOf(t *testing.T, pool string, size int64) *sick {
 
 var dva = regexp.MustCompile(`\b0:([0-9a-f]+):([0-9a-f]+)\b`)
 
-// mark registers all copies of block n of an object for hurt. n starts at 0.
-func (s *sick) mark(t *testing.T, dataset string, object uint64, level string, n int) {
+// mark registers all copies of block n of an object for damage. n starts at 0.
+func (s *damagedPool) mark(t *testing.T, dataset string, object uint64, level string, n int) {
 	t.Helper()
 	s.marks(t, dataset, level, n, object)
 }
 
 // marks does the same as mark for several objects with one zdb, because zdb starts slowly.
-func (s *sick) marks(t *testing.T, dataset, level string, n int, objects ...uint64) {
+func (s *damagedPool) marks(t *testing.T, dataset, level string, n int, objects ...uint64) {
 	t.Helper()
 	run(t, "zpool", "sync", s.pool)
 	argv := []string{"zdb", "-dddddd", "-bbbbb", dataset}
@@ -87,40 +87,42 @@ func (s *sick) marks(t *testing.T, dataset, level string, n int, objects ...uint
 			require.NoError(t, err)
 			size, err := strconv.ParseInt(m[2], 16, 64)
 			require.NoError(t, err)
-			s.hurts = append(s.hurts, [2]int64{at + 4<<20, min(size, 64<<10)})
+			s.damages = append(s.damages, [2]int64{at + 4<<20, min(size, 64<<10)})
 		}
 	}
 	require.Equal(t, len(objects), marked, "%s: one of the objects %d has no block %d of level %s", dataset, objects, n, level)
 }
 
 // markFile marks the first block of a file.
-func (s *sick) markFile(t *testing.T, dataset, path string) {
+func (s *damagedPool) markFile(t *testing.T, dataset, path string) {
 	t.Helper()
-	s.mark(t, dataset, object(t, path), "L0", 0)
+	s.mark(t, dataset, objectNumber(t, path), "L0", 0)
 }
 
-// hurt exports the pool, overwrites the marked blocks with junk, imports the pool and
+// damage exports the pool, overwrites the marked blocks with junk, imports the pool and
 // scrubs it.
-func (s *sick) hurt(t *testing.T) {
+func (s *damagedPool) damage(t *testing.T) {
 	t.Helper()
 	run(t, "zpool", "export", s.pool)
 	f, err := os.OpenFile(s.image, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	for _, h := range s.hurts {
+	for _, h := range s.damages {
 		junk := make([]byte, h[1])
 		_, _ = rand.Read(junk)
 		_, err := f.WriteAt(junk, h[0])
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.Close())
-	s.hurts = nil
+	s.damages = nil
 	run(t, "zpool", "import", "-d", s.dir, s.pool)
 	run(t, "zpool", "scrub", "-w", s.pool)
 }
 
-func sum(t *testing.T, path string) string { return strings.Fields(run(t, "sha256sum", path))[0] }
+func fileDigest(t *testing.T, path string) string {
+	return strings.Fields(run(t, "sha256sum", path))[0]
+}
 
-func healReport(t *testing.T, o ending) (r job.HealReport) {
+func healReport(t *testing.T, o cmdResult) (r job.HealReport) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r), o)
 	return r
@@ -132,7 +134,7 @@ func healReport(t *testing.T, o ending) (r job.HealReport) {
 func TestZFSHeal(t *testing.T) {
 	healLab(t)
 	_, dst := dataset(t)
-	s := newSick(t, "zxsick")
+	s := newDamagedPool(t, "zxsick")
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
 	plain, packed, locked, volume := s.pool+"/plain", s.pool+"/packed", s.pool+"/locked", s.pool+"/volume"
 	zfsCmd(t, "create", plain)
@@ -159,29 +161,29 @@ func TestZFSHeal(t *testing.T) {
 	at := func(d, f string) string { return filepath.Join(mountpoint(t, d), f) }
 	sums := map[string]string{}
 	for _, f := range []string{at(plain, "one"), at(plain, "two"), at(packed, "one"), at(locked, "one")} {
-		sums[f] = sum(t, f)
+		sums[f] = fileDigest(t, f)
 		s.markFile(t, strings.TrimPrefix(filepath.Dir(f), "/"), f)
 	}
-	device := digestOfVolume(t, volume+"@a")
+	device := volumeDigest(t, volume+"@a")
 	s.mark(t, volume, 1, "L0", 3)
-	s.hurt(t)
+	s.damage(t)
 	// While the key is not loaded, ZFS lists no damage of this dataset.
 	args := []string{s.pool, "beta:" + dst}
-	had := func() string {
+	list := func() string {
 		return zfsCmd(t, "list", "-H", "-r", "-t", "all", "-o", "name,guid,used,inconsistent", s.pool, dst) + run(t, "zpool", "status", s.pool)
 	}
-	before := had()
+	before := list()
 	require.Contains(t, mustZxfer(t, "doctor", "--quick", "--only", "pools").stdout, "zxfer heal -n "+s.pool+" HOST:COPY")
 	o := zxfer(t, append([]string{"heal", "-n"}, args...)...)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "zxfer heal "+locked)
 	o = mustZxfer(t, "heal", "-n", locked, "beta:"+dst+"/locked")
 	require.Contains(t, o.stdout, locked+": would be healed from beta:"+dst+"/locked")
-	require.Equal(t, before, had())
+	require.Equal(t, before, list())
 	mustZxfer(t, "heal", locked, "beta:"+dst+"/locked")
 	zfsCmd(t, "load-key", locked)
 	zfsCmd(t, "mount", locked)
-	require.Equal(t, sums[at(locked, "one")], sum(t, at(locked, "one")))
+	require.Equal(t, sums[at(locked, "one")], fileDigest(t, at(locked, "one")))
 
 	before = zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst)
 	o = mustZxfer(t, append([]string{"heal", "--json"}, args...)...)
@@ -192,11 +194,11 @@ func TestZFSHeal(t *testing.T) {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
 	}
 	for f, want := range sums {
-		require.Equal(t, want, sum(t, f), f)
+		require.Equal(t, want, fileDigest(t, f), f)
 	}
-	require.Equal(t, sums[at(plain, "one")], sum(t, at(plain, ".zfs/snapshot/a/one")))
+	require.Equal(t, sums[at(plain, "one")], fileDigest(t, at(plain, ".zfs/snapshot/a/one")))
 	for _, v := range []string{"@a", "@b"} {
-		require.Equal(t, device, digestOfVolume(t, volume+v))
+		require.Equal(t, device, volumeDigest(t, volume+v))
 	}
 	require.Equal(t, before, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst))
 	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
@@ -205,12 +207,12 @@ func TestZFSHeal(t *testing.T) {
 	mustZxfer(t, "send", plain, "beta:"+dst+"/plain")
 }
 
-// TestZFSHealACopy heals a copy from its source with a job file. ZFS does not list damage
+// TestZFSHealCopy heals a copy from its source with a job file. ZFS does not list damage
 // that only an older snapshot has, so the heal must not report success.
-func TestZFSHealACopy(t *testing.T) {
+func TestZFSHealCopy(t *testing.T) {
 	lab(t)
 	src, _ := dataset(t)
-	s := newSick(t, "zxcopy")
+	s := newDamagedPool(t, "zxcopy")
 	zfsCmd(t, "create", "-o", "recordsize=128k", src)
 	fill(t, src, "old", 300<<10)
 	zfsCmd(t, "snapshot", src+"@a")
@@ -221,16 +223,16 @@ func TestZFSHealACopy(t *testing.T) {
 	mustZxfer(t, "send", src, copied)
 	zfsCmd(t, "mount", copied)
 	s.markFile(t, copied, filepath.Join(mountpoint(t, copied), "new"))
-	s.mark(t, copied+"@a", object(t, filepath.Join(mountpoint(t, copied), ".zfs/snapshot/a/old")), "L0", 0)
+	s.mark(t, copied+"@a", objectNumber(t, filepath.Join(mountpoint(t, copied), ".zfs/snapshot/a/old")), "L0", 0)
 	run(t, "umount", copied+"@a")
 	zfsCmd(t, "unmount", copied)
-	s.hurt(t)
+	s.damage(t)
 	zfsCmd(t, "mount", copied)
 
 	file := filepath.Join(s.dir, "job.toml")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("[[job]]\nname = \"j\"\nsource = %q\n[job.snapshots]\nadopt = [\"*\"]\n[[job.target]]\nname = \"t\"\nto = %q\n", src, copied)), 0o600))
 	o := zxfer(t, "heal", "--config", file, s.pool)
-	if oldKernel(t) {
+	if oldZFS(t) {
 		require.Equal(t, 3, o.code, o)
 		require.Contains(t, o.stdout, "cannot heal blocks; version 2.2 and later can")
 		return
@@ -238,18 +240,18 @@ func TestZFSHealACopy(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "found 1 error that ZFS does not list")
 	require.Regexp(t, `  healed      \S+/new\n`, o.stdout)
-	require.Equal(t, sum(t, filepath.Join(mountpoint(t, src), "new")), sum(t, filepath.Join(mountpoint(t, copied), "new")))
+	require.Equal(t, fileDigest(t, filepath.Join(mountpoint(t, src), "new")), fileDigest(t, filepath.Join(mountpoint(t, copied), "new")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", s.pool, src), "zxfer-heal")
 }
 
-// oldKernel reports whether the guest has OpenZFS 2.1. Its kernel is also slower.
-func oldKernel(t *testing.T) bool {
+// oldZFS reports whether the guest has OpenZFS 2.1. Its kernel is also slower.
+func oldZFS(t *testing.T) bool {
 	t.Helper()
 	return strings.HasPrefix(run(t, "cat", "/sys/module/zfs/version"), "2.1.")
 }
 
-// object returns the number of a file's object, which is its inode number.
-func object(t *testing.T, path string) uint64 {
+// objectNumber returns the number of a file's object, which is its inode number.
+func objectNumber(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st syscall.Stat_t
 	require.NoError(t, syscall.Lstat(path, &st))

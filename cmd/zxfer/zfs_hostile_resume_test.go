@@ -10,26 +10,26 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// sufferResume sends attacks instead of the rest of an interrupted stream. The partially
+// attackResume sends attacks instead of the rest of an interrupted stream. The partially
 // received state is kept, and the next honest send resumes it.
-func (p *prey) sufferResume() {
+func (p *attackTarget) attackResume() {
 	t := p.t
 	t.Helper()
 	p.t.Run("resume", func(t *testing.T) {
-		lie(t, p.later[:len(p.later)/2]) // an honest stream that is truncated
+		fakeSend(t, p.later[:len(p.later)/2]) // an honest stream that is truncated
 		o := p.send("d", "--retries", "0", "--latest-only")
 		require.Equal(t, 4, o.code, o)
 	})
 	token := strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", "receive_resume_token", p.target))
 	require.NotEqual(t, "-", token)
 	rest := zfstest.ParseStream(t, []byte(run(t, "zfs", "send", "-t", token)))
-	p.known = nil
-	for _, a := range p.chosen(p.forger().AgainstResume(rest, zfstest.ParseStream(t, p.later))) {
+	p.cachedTree = nil
+	for _, a := range p.selectAttacks(p.forger().AgainstResume(rest, zfstest.ParseStream(t, p.later))) {
 		t.Run("resume: "+a.Name, func(t *testing.T) {
-			lie(t, a.Stream)
+			fakeSend(t, a.Stream)
 			before := p.tree(t)
 			o := p.send("d", "--latest-only")
-			p.known = nil
+			p.cachedTree = nil
 			require.Empty(t, changes(before, p.tree(t)), "%s", o)
 			require.NotContains(t, []int{0, 4}, o.code, "%s", o)
 			require.Contains(t, o.stderr, p.target)
@@ -37,32 +37,32 @@ func (p *prey) sufferResume() {
 		})
 	}
 	o := p.send("d", "--latest-only")
-	p.known = nil
+	p.cachedTree = nil
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, guids(t, p.source)["d"], guids(t, p.target)["d"])
 }
 
-// sufferRaw sends attacks instead of a raw stream of an encrypted dataset, over the signed
+// attackRaw sends attacks instead of a raw stream of an encrypted dataset, over the signed
 // transport.
-func (p *prey) sufferRaw() {
+func (p *attackTarget) attackRaw() {
 	encrypted := *p
 	encrypted.source = p.enc
 	o := encrypted.send("a", "-n", "--json")
 	require.Contains(p.t, o.stdout, `"signed"`, o)
-	encrypted.suffer("raw", "a", p.chosen(p.forger().AgainstRaw()), encrypted.remove)
+	encrypted.attack("raw", "a", p.selectAttacks(p.forger().AgainstRaw()), encrypted.remove)
 }
 
-// TestHostileReadsNothing uses a key that may send to a dataset and fetch it back. The key
+// TestHostileClientCannotRead uses a key that may send to a dataset and fetch it back. The key
 // must not permit reading other datasets.
-func TestHostileReadsNothing(t *testing.T) {
+func TestHostileClientCannotRead(t *testing.T) {
 	lab(t)
-	p := newPrey(t, routes()[0]).over(t, routes()[0])
-	rsh, _ := restricted(t, "--allow", "receive="+p.target, "--allow", "send="+p.target, "--append-only")
+	p := newAttackTarget(t, routes()[0]).forRoute(t, routes()[0])
+	rsh, _ := restrictedKey(t, "--allow", "receive="+p.target, "--allow", "send="+p.target, "--append-only")
 	p.args = []string{"-e", rsh}
-	lie(t, p.full.Changed(func(r *zfstest.Record) { r.SetClone(p.secretGUID) }).Bytes())
+	fakeSend(t, p.full.Changed(func(r *zfstest.Record) { r.SetClone(p.secretGUID) }).Bytes())
 	require.NotEqual(t, 0, p.send("a").code)
-	for _, what := range []string{p.target, p.secret} {
-		o := zxfer(t, "send", "-e", rsh, "beta:"+what, alphaPool+"/liar/stolen")
+	for _, dataset := range []string{p.target, p.secret} {
+		o := zxfer(t, "send", "-e", rsh, "beta:"+dataset, alphaPool+"/attacker/stolen")
 		require.NotEqual(t, 0, o.code, o)
 	}
 	out := zfsCmd(t, "list", "-H", "-o", "name", "-r", alphaPool)
@@ -73,15 +73,15 @@ func TestHostileReadsNothing(t *testing.T) {
 // dataset. pkg/agent/authz tests more of them.
 func TestHostileTokens(t *testing.T) {
 	lab(t)
-	p := newPrey(t, routes()[0]).over(t, routes()[0])
-	rsh, _ := restricted(t, "--allow", "send="+p.base+"/vault", "--append-only")
+	p := newAttackTarget(t, routes()[0]).forRoute(t, routes()[0])
+	rsh, _ := restrictedKey(t, "--allow", "send="+p.base+"/vault", "--append-only")
 	granted := p.base + "/vault/web10"
 	before := tree(t)
 	for _, m := range [][]byte{
 		request("estimate", `[{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+zfstest.Token(granted+"@s", p.secretGUID, 0)+`"}]`),
-		task(streamEnd(`{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+zfstest.Token(granted+"@s", 1, p.secretGUID)+`"}`), accepted),
+		transferRequest(streamEnd(`{"dataset":"`+granted+`","to":"s","flags":{},"token":"`+zfstest.Token(granted+"@s", 1, p.secretGUID)+`"}`), acceptEnd),
 	} {
-		answer, all := hostile(t, rsh, m)
+		answer, all := sendHostile(t, rsh, m)
 		require.NotNil(t, answer, all)
 		require.NotContains(t, answer, "body")
 		require.Contains(t, answer["error"].(map[string]any)["text"], "the agent's policy forbids it")
@@ -89,9 +89,9 @@ func TestHostileTokens(t *testing.T) {
 	require.Empty(t, changes(before, tree(t)))
 }
 
-// TestHostileSparesHonestUse checks that the defences against hostile streams do not affect
+// TestHostileChecksAcceptHonestTransfers checks that the defences against hostile streams do not affect
 // honest transfers.
-func TestHostileSparesHonestUse(t *testing.T) {
+func TestHostileChecksAcceptHonestTransfers(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)
@@ -128,10 +128,10 @@ func TestHostileSparesHonestUse(t *testing.T) {
 	all = all[:4] // the clone is not compared
 	same()
 	require.Equal(t, "off", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "setuid", target+"/child")))
-	require.Equal(t, "-", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", target)), "a value of two lines is not set")
+	require.Equal(t, "-", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", target)), "a value with two lines was set")
 	// Send the copy back with plain tools only, and send another one unencrypted.
-	plainHost(t, "nc.openbsd")
-	mustZxfer(t, plain("beta:"+target, source+"/back")...)
+	installNC(t, "nc.openbsd")
+	mustZxfer(t, ncSend("beta:"+target, source+"/back")...)
 	require.Equal(t, guids(t, source), guids(t, source+"/back"))
 	mustZxfer(t, "send", "--decrypt", "--wire", "plain", "--trusted-link", source+"/enc", "beta:"+target+"/plain")
 	require.Equal(t, guids(t, source+"/enc"), guids(t, target+"/plain"))

@@ -54,8 +54,8 @@ func routes() []route {
 	}
 }
 
-// lie makes zfs send of both hosts answer with a stream.
-func lie(t *testing.T, stream []byte) {
+// fakeSend makes zfs send of both hosts answer with a stream.
+func fakeSend(t *testing.T, stream []byte) {
 	t.Helper()
 	dir, err := os.MkdirTemp(labDir, "lie")
 	require.NoError(t, err)
@@ -72,33 +72,33 @@ exec /usr/sbin/zfs "$@"
 `), 0o755))
 }
 
-// prey is a target to attack, and the datasets next to it. No attack may change these.
-type prey struct {
+// attackTarget is a target to attack, and the datasets next to it. No attack may change these.
+type attackTarget struct {
 	route
 	t              *testing.T
 	base           string // on the target's pool
 	source, target string
 	enc            string // encrypted source
 	secret         string // must neither be written nor read
-	evil           string // where nothing may be mounted
+	forbiddenMount string // where nothing may be mounted
 	full, incr     zfstest.Stream
 	raw            zfstest.Stream // full, of enc
 	other          zfstest.Stream // full, of another snapshot
 	later          []byte         // full, of @d
 	secretGUID     uint64
 	args           []string
-	known          []string // the result of tree; nil if something may have changed since
+	cachedTree     []string // the result of tree; nil if something may have changed since
 }
 
-// newPrey creates the datasets for the routes in the direction of r.
-func newPrey(t *testing.T, r route) *prey {
+// newAttackTarget creates the datasets for the routes in the direction of r.
+func newAttackTarget(t *testing.T, r route) *attackTarget {
 	t.Helper()
 	lab(t)
-	liar := r.from + "/liar"
-	p := &prey{t: t, base: r.to + "/prey", source: liar + "/web", enc: liar + "/enc"}
-	p.target, p.secret, p.evil = p.base+"/vault/web1", p.base+"/secret", t.TempDir()+"/ssh"
+	attacker := r.from + "/attacker"
+	p := &attackTarget{t: t, base: r.to + "/attacked", source: attacker + "/web", enc: attacker + "/enc"}
+	p.target, p.secret, p.forbiddenMount = p.base+"/vault/web1", p.base+"/secret", t.TempDir()+"/ssh"
 	t.Cleanup(func() {
-		for _, d := range []string{p.base, liar} {
+		for _, d := range []string{p.base, attacker} {
 			releaseAll(d)
 			_ = exec.Command("zfs", "destroy", "-R", "-f", d).Run()
 		}
@@ -106,7 +106,7 @@ func newPrey(t *testing.T, r route) *prey {
 	key := t.TempDir() + "/key"
 	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600))
 	zfsCmd(t, "create", "-p", p.source)
-	zfsCmd(t, "create", liar+"/other")
+	zfsCmd(t, "create", attacker+"/other")
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, p.enc)
 	zfsCmd(t, "create", "-p", p.secret)
 	write := func(dataset, file string, content []byte) {
@@ -122,7 +122,7 @@ func newPrey(t *testing.T, r route) *prey {
 	write(p.secret, "plain", []byte("the secret"))
 	zfsCmd(t, "snapshot", p.secret+"@s")
 	write(p.source, "authorized_keys-a", random(100<<10))
-	zfsCmd(t, "snapshot", p.source+"@a", liar+"/other@a", p.enc+"@a")
+	zfsCmd(t, "snapshot", p.source+"@a", attacker+"/other@a", p.enc+"@a")
 	for _, later := range []struct {
 		snap string
 		size int
@@ -136,18 +136,18 @@ func newPrey(t *testing.T, r route) *prey {
 		return []byte(run(t, append([]string{"zfs", "send", "-Lec"}, args...)...))
 	}
 	p.full, p.incr = zfstest.ParseStream(t, stream(p.source+"@a")), zfstest.ParseStream(t, stream("-I", "@a", p.source+"@c"))
-	p.other, p.raw = zfstest.ParseStream(t, stream(liar+"/other@a")), zfstest.ParseStream(t, stream("-w", p.enc+"@a"))
+	p.other, p.raw = zfstest.ParseStream(t, stream(attacker+"/other@a")), zfstest.ParseStream(t, stream("-w", p.enc+"@a"))
 	p.later = stream(p.source + "@d")
 	return p
 }
 
-// over returns the same prey for another route, without a target.
-func (p *prey) over(t *testing.T, r route) *prey {
+// forRoute returns the same attack target for another route, without a target.
+func (p *attackTarget) forRoute(t *testing.T, r route) *attackTarget {
 	t.Helper()
 	c := *p
-	c.t, c.route, c.args, c.known = t, r, nil, nil
+	c.t, c.route, c.args, c.cachedTree = t, r, nil, nil
 	if r.key {
-		rsh, _ := restricted(t, "--allow", "receive="+c.target, "--append-only")
+		rsh, _ := restrictedKey(t, "--allow", "receive="+c.target, "--append-only")
 		c.args = append(c.args, "-e", rsh)
 	}
 	c.args = append(c.args, r.args...)
@@ -156,19 +156,19 @@ func (p *prey) over(t *testing.T, r route) *prey {
 }
 
 // forger returns the forger of attacks on this target.
-func (p *prey) forger() zfstest.Forger {
+func (p *attackTarget) forger() zfstest.Forger {
 	return zfstest.Forger{Full: p.full, Increment: p.incr, Other: p.other, Raw: p.raw,
-		Foreign: p.secret, ForeignGUID: p.secretGUID, Mountpoint: p.evil}
+		Foreign: p.secret, ForeignGUID: p.secretGUID, Mountpoint: p.forbiddenMount}
 }
 
-// tellTruth ends lie.
-func tellTruth() { _ = os.Remove(filepath.Join(labDir, "bin", "zfs")) }
+// restoreSend ends fakeSend.
+func restoreSend() { _ = os.Remove(filepath.Join(labDir, "bin", "zfs")) }
 
 // build recreates everything around the target, and removes the target.
-func (p *prey) build() {
+func (p *attackTarget) build() {
 	p.t.Helper()
-	tellTruth()
-	p.known = nil
+	restoreSend()
+	p.cachedTree = nil
 	vault := p.base + "/vault"
 	releaseAll(vault)
 	_ = exec.Command("zfs", "destroy", "-R", "-f", vault).Run() // the first time there is none
@@ -177,19 +177,19 @@ func (p *prey) build() {
 }
 
 // remove destroys the target.
-func (p *prey) remove() {
+func (p *attackTarget) remove() {
 	p.t.Helper()
-	tellTruth()
-	p.known = nil
+	restoreSend()
+	p.cachedTree = nil
 	require.NoError(p.t, destroyAll(p.target))
 }
 
 // restoreBase makes @a the most recent snapshot of the target, and discards partially received
 // state.
-func (p *prey) restoreBase() {
+func (p *attackTarget) restoreBase() {
 	p.t.Helper()
-	tellTruth()
-	p.known = nil
+	restoreSend()
+	p.cachedTree = nil
 	if zfsList(p.target) == "" { // build removed it
 		require.Equal(p.t, 0, p.send("a").code)
 	}
@@ -199,7 +199,7 @@ func (p *prey) restoreBase() {
 }
 
 // send sends the source up to a snapshot to the target.
-func (p *prey) send(snap string, args ...string) ending {
+func (p *attackTarget) send(snap string, args ...string) cmdResult {
 	p.t.Helper()
 	argv := append([]string{"send"}, p.args...)
 	return zxfer(p.t, append(append(argv, args...), p.srcHost+p.source+"@"+snap, p.dstHost+p.target)...)
@@ -214,8 +214,8 @@ const (
 	onEveryRoute = 1
 )
 
-// chosen returns the attacks of this route that are sent through zxfer.
-func (p *prey) chosen(attacks []zfstest.Attack) (chosen []zfstest.Attack) {
+// selectAttacks returns the attacks of this route that are sent through zxfer.
+func (p *attackTarget) selectAttacks(attacks []zfstest.Attack) (chosen []zfstest.Attack) {
 	everywhere := 0
 	for i, a := range attacks {
 		if a.Everywhere {
@@ -232,17 +232,17 @@ func (p *prey) chosen(attacks []zfstest.Attack) (chosen []zfstest.Attack) {
 	return chosen
 }
 
-// suffer sends the attacks instead of the planned stream, and then the planned stream to
+// attack sends the attacks instead of the planned stream, and then the planned stream to
 // show that no attack had an effect. restore resets the target to its state before the
 // attacks.
-func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func()) {
+func (p *attackTarget) attack(kind, snap string, attacks []zfstest.Attack, restore func()) {
 	p.t.Helper()
 	for _, a := range attacks {
 		p.t.Run(kind+": "+a.Name, func(t *testing.T) {
-			lie(t, a.Stream)
-			before, spared := p.tree(t), ""
+			fakeSend(t, a.Stream)
+			before, excluded := p.tree(t), ""
 			if a.Begins {
-				spared = p.target
+				excluded = p.target
 			}
 			t.Cleanup(func() {
 				switch {
@@ -254,14 +254,14 @@ func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func(
 				}
 			})
 			o := p.send(snap)
-			p.known = nil
+			p.cachedTree = nil
 			if a.Begins {
-				p.mountsNothing(t)
+				p.requireNotMounted(t)
 			}
-			require.Empty(t, changes(spare(before, spared), spare(p.tree(t), spared)), "%s", o)
+			require.Empty(t, changes(withoutDataset(before, excluded), withoutDataset(p.tree(t), excluded)), "%s", o)
 			require.NotEqual(t, 0, o.code, "%s", o)
 			if !a.Cut {
-				require.NotEqual(t, 4, o.code, "another try does not cure it: %s", o)
+				require.NotEqual(t, 4, o.code, "a retry cannot succeed: %s", o)
 			}
 			require.Contains(t, o.stderr, p.target)
 			require.Contains(t, o.stderr, a.Says)
@@ -270,9 +270,9 @@ func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func(
 			}
 		})
 	}
-	p.mountsNothing(p.t)
-	require.Equal(p.t, 0, p.send(snap).code, "honest use")
-	p.known = nil
+	p.requireNotMounted(p.t)
+	require.Equal(p.t, 0, p.send(snap).code, "honest send")
+	p.cachedTree = nil
 	if snap == "c" {
 		want := guids(p.t, p.source)
 		delete(want, "d")
@@ -280,24 +280,24 @@ func (p *prey) suffer(kind, snap string, attacks []zfstest.Attack, restore func(
 	}
 }
 
-// mountsNothing fails the test if a dataset is mounted at the path of the attack.
-func (p *prey) mountsNothing(t *testing.T) {
+// requireNotMounted fails the test if a dataset is mounted at the path of the attack.
+func (p *attackTarget) requireNotMounted(t *testing.T) {
 	t.Helper()
 	_ = exec.Command("zfs", "mount", "-a").Run() // some datasets cannot be mounted
-	require.NoFileExists(t, p.evil+"/authorized_keys-a")
+	require.NoFileExists(t, p.forbiddenMount+"/authorized_keys-a")
 }
 
 // tree returns every dataset, version, property, hold and resume token of both pools, except
 // figures of space, which ZFS changes by itself.
-func (p *prey) tree(t *testing.T) []string {
+func (p *attackTarget) tree(t *testing.T) []string {
 	t.Helper()
-	if p.known == nil {
-		p.known = tree(t)
+	if p.cachedTree == nil {
+		p.cachedTree = tree(t)
 	}
-	return p.known
+	return p.cachedTree
 }
 
-// tree is the uncached form of prey.tree.
+// tree is the uncached form of attackTarget.tree.
 func tree(t *testing.T) (lines []string) {
 	t.Helper()
 	run(t, "zpool", "sync")
@@ -313,8 +313,8 @@ func tree(t *testing.T) (lines []string) {
 	return lines
 }
 
-// spare returns the lines without the lines of one dataset. "" removes none.
-func spare(lines []string, dataset string) []string {
+// withoutDataset returns the lines without the lines of one dataset. "" removes none.
+func withoutDataset(lines []string, dataset string) []string {
 	if dataset == "" {
 		return lines
 	}
@@ -355,34 +355,34 @@ func TestHostileStreams(t *testing.T) {
 		same := all[:n]
 		all = all[n:]
 		t.Run(same[0].from+" to "+same[0].to, func(t *testing.T) {
-			p := newPrey(t, same[0])
+			p := newAttackTarget(t, same[0])
 			for i, r := range same {
 				t.Run(r.name, func(t *testing.T) {
 					everything := r.main || testenv.Long()
-					p.over(t, r).sufferAll(everything || i%2 == 0, everything || i%2 == 1)
+					p.forRoute(t, r).attackAll(everything || i%2 == 0, everything || i%2 == 1)
 				})
 			}
 		})
 	}
 }
 
-// sufferAll sends the attacks of a route. full and increments select the kinds in addition
+// attackAll sends the attacks of a route. full and increments select the kinds in addition
 // to attacks on records, because below the long level most routes get only one of the two.
-func (p *prey) sufferAll(full, increments bool) {
+func (p *attackTarget) attackAll(full, increments bool) {
 	f := p.forger()
-	attacks := p.chosen(f.RecordsAgainstFull())
+	attacks := p.selectAttacks(f.RecordsAgainstFull())
 	if full {
-		attacks = append(attacks, p.chosen(f.AgainstFull())...)
+		attacks = append(attacks, p.selectAttacks(f.AgainstFull())...)
 	}
-	p.suffer("full", "a", attacks, p.remove)
+	p.attack("full", "a", attacks, p.remove)
 	if increments {
-		p.suffer("increment", "c", p.chosen(f.AgainstIncrement()), p.restoreBase)
+		p.attack("increment", "c", p.selectAttacks(f.AgainstIncrement()), p.restoreBase)
 	}
 	if p.main {
 		p.remove()
-		p.sufferResume()
+		p.attackResume()
 		p.remove()
-		p.sufferRaw()
+		p.attackRaw()
 	}
-	nothingLeft(p.t)
+	requireNoLeftovers(p.t)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// opens checks that a key opens a copy. It unloads the present key, loads the other one and
+// requireKeyOpens checks that a key opens a copy. It unloads the present key, loads the other one and
 // mounts the copy.
-func opens(t *testing.T, root, copied, key string) {
+func requireKeyOpens(t *testing.T, root, copied, key string) {
 	t.Helper()
 	if strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", root)) == "available" {
 		zfsCmd(t, "unload-key", root)
@@ -44,21 +44,21 @@ func TestZFSTargetKeyChanged(t *testing.T) {
 	require.Contains(t, o.stderr, "openzfs#12614")
 	require.Contains(t, o.stderr, "zfs change-key -o keyformat=passphrase -o keylocation=prompt "+in)
 	require.Equal(t, before, state(t))
-	opens(t, dst, in, own)
+	requireKeyOpens(t, dst, in, own)
 
 	// The hint's remedy makes the copy an encryption root again. The key can be any key.
 	zfsCmd(t, "load-key", "-L", "file://"+own, dst)
 	zfsCmd(t, "change-key", "-o", "keyformat=raw", "-o", "keylocation=file://"+own, in)
 	o = mustZxfer(t, "send", src, "beta:"+in)
 	require.Contains(t, o.stderr, "this stream brings the key of local:"+src+"; from then on only that key opens it (its keylocation is still file://"+own+")")
-	opens(t, in, in, key)
+	requireKeyOpens(t, in, in, key)
 	o = mustZxfer(t, "send", src, "beta:"+in)
 	require.NotContains(t, o.stderr, "this stream")
 }
 
-// TestZFSTargetJoinsItsRoot sends to a copy that inherits its key from the copy of its
+// TestZFSTargetInheritsKey sends to a copy that inherits its key from the copy of its
 // source's encryption root. The send succeeds unless this root has a different key.
-func TestZFSTargetJoinsItsRoot(t *testing.T) {
+func TestZFSTargetInheritsKey(t *testing.T) {
 	lab(t)
 	for _, format := range []string{"passphrase", "raw"} {
 		t.Run(format, func(t *testing.T) {
@@ -73,10 +73,10 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 			zfsCmd(t, "snapshot", "-r", src+"@two")
 			o := zxfer(t, "send", src+"/c", "beta:"+dst+"/c")
 			require.Equal(t, 0, o.code, o.String())
-			opens(t, dst, dst+"/c", key)
+			requireKeyOpens(t, dst, dst+"/c", key)
 			zfsCmd(t, "snapshot", "-r", src+"@three")
 			mustZxfer(t, "send", "-R", "--verify", src, "beta:"+dst)
-			opens(t, dst, dst+"/c", key)
+			requireKeyOpens(t, dst, dst+"/c", key)
 
 			// After the target's root changes its key, it no longer has the source's key.
 			zfsCmd(t, "load-key", "-L", "file://"+key, dst)
@@ -92,15 +92,15 @@ func TestZFSTargetJoinsItsRoot(t *testing.T) {
 			}
 			mustZxfer(t, "send", "-R", src, "beta:"+dst)
 			require.Equal(t, dst, value(t, dst+"/c", "encryptionroot"))
-			opens(t, dst, dst+"/c", key)
+			requireKeyOpens(t, dst, dst+"/c", key)
 		})
 	}
 }
 
-// TestZFSKeysOfAPackage sends to a tree that zfs receive created from a stream package (zfs
+// TestZFSStreamPackageKeys sends to a tree that zfs receive created from a stream package (zfs
 // send -R -w). If the source's key changes, zxfer refuses to send a part of the tree, and
 // sends the whole tree.
-func TestZFSKeysOfAPackage(t *testing.T) {
+func TestZFSStreamPackageKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
@@ -113,7 +113,7 @@ func TestZFSKeysOfAPackage(t *testing.T) {
 	require.Equal(t, dst, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryptionroot", dst+"/c")))
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	opens(t, dst, dst+"/c", key)
+	requireKeyOpens(t, dst, dst+"/c", key)
 	pass := filepath.Join(t.TempDir(), "pass")
 	run(t, "sh", "-c", "echo a passphrase >"+pass)
 	zfsCmd(t, "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+pass, src)
@@ -123,6 +123,6 @@ func TestZFSKeysOfAPackage(t *testing.T) {
 	require.Contains(t, o.stderr, "inherits its key from "+dst)
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "the key of beta:"+dst+" differs from the key of local:"+src)
-	opens(t, dst, dst+"/c", pass)
+	requireKeyOpens(t, dst, dst+"/c", pass)
 	require.Equal(t, guids(t, src+"/c"), guids(t, dst+"/c"))
 }

@@ -22,10 +22,10 @@ func TestZFSArm64(t *testing.T) {
 	shell := filepath.Join(t.TempDir(), "rsh")
 	agent := zxferFor(tools, "arm64")
 	require.NoError(t, os.WriteFile(shell, []byte("exec ssh -F "+labDir+"/ssh_config \"$1\" exec "+agent[0]+" "+agent[1]+" agent\n"), 0o600))
-	for _, here := range []string{"amd64", "arm64"} {
-		t.Run("from "+here, func(t *testing.T) {
-			zxfer := append(zxferFor(tools, here), "send", "--verify")
-			if here == "amd64" {
+	for _, local := range []string{"amd64", "arm64"} {
+		t.Run("from "+local, func(t *testing.T) {
+			zxfer := append(zxferFor(tools, local), "send", "--verify")
+			if local == "amd64" {
 				zxfer = append(zxfer, "-e", "sh "+shell)
 			}
 			send := func(args ...string) {
@@ -44,8 +44,8 @@ func TestZFSArm64(t *testing.T) {
 				send("beta:"+dst+snapshot, back)
 			}
 			require.Equal(t, guids(t, src), guids(t, back))
-			sameFiles(t, src, dst)
-			sameFiles(t, src, back)
+			requireSameFiles(t, src, dst)
+			requireSameFiles(t, src, back)
 		})
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// asidesAt lists the copies of a dataset that on_divergence = "rotate" or --rotate renamed.
-func asidesAt(t *testing.T, dataset string) (names []string) {
+// renamedCopies lists the copies of a dataset that on_divergence = "rotate" or --rotate renamed.
+func renamedCopies(t *testing.T, dataset string) (names []string) {
 	t.Helper()
 	for _, n := range strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", zfs.ParentOf(dataset))) {
 		if before, ok := zfs.NameBeforeRename(n); ok && before == dataset {
@@ -35,7 +35,7 @@ func TestZFSRotate(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	t.Cleanup(func() {
-		for _, d := range append(asidesAt(t, dst), src+"-anew") {
+		for _, d := range append(renamedCopies(t, dst), src+"-anew") {
 			cleanUp(d)
 		}
 	})
@@ -45,7 +45,7 @@ func TestZFSRotate(t *testing.T) {
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://"+key, src+"/e")
 	fill(t, src+"/e", "x", 300<<10)
 	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
-	rsh, audit := restricted(t, "--allow", "receive="+dst, "--allow", "rotate="+dst, "--append-only")
+	rsh, audit := restrictedKey(t, "--allow", "receive="+dst, "--allow", "rotate="+dst, "--append-only")
 	r := newReplication(t, fmt.Sprintf(`
 [[job]]
 name = "home"
@@ -59,50 +59,50 @@ to = "beta:%s"
 on_divergence = "rotate"
 transfer = { rsh = %q }
 `, src, dst, rsh))
-	r.must(t, now, "run", "home")
-	had := snapshotNames(t, dst+"/e")
+	r.mustRunAt(t, now, "run", "home")
+	first := snapshotNames(t, dst+"/e")
 
 	// Only a descendant has diverged.
 	zfsCmd(t, "snapshot", dst+"/e@other")
 	now = now.Add(time.Hour)
 	before := state(t)
-	o := r.must(t, now, "check", "home")
+	o := r.mustRunAt(t, now, "check", "home")
 	require.Contains(t, o.stdout, "RENAMES "+dst+"/e to "+dst+"/e.zxfer-2026-11-23T11-15-00Z")
 	require.Equal(t, before, state(t))
-	r.must(t, now, "run", "home")
-	aside := asidesAt(t, dst+"/e")
-	require.Equal(t, []string{dst + "/e.zxfer-2026-11-23T11-15-00Z"}, aside)
-	require.Equal(t, append(slices.Clone(had), "other"), snapshotNames(t, aside[0]))
-	require.Empty(t, holdsOf(t, aside[0]))
+	r.mustRunAt(t, now, "run", "home")
+	renamed := renamedCopies(t, dst+"/e")
+	require.Equal(t, []string{dst + "/e.zxfer-2026-11-23T11-15-00Z"}, renamed)
+	require.Equal(t, append(slices.Clone(first), "other"), snapshotNames(t, renamed[0]))
+	require.Empty(t, holdsOf(t, renamed[0]))
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
-	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+aside[0]+`"`)
+	require.Contains(t, string(must(os.ReadFile(audit))), `admitted set-aside: "`+dst+`/e" as "`+renamed[0]+`"`)
 
 	// The root has diverged. The copy that was renamed earlier moves with it.
 	zfsCmd(t, "snapshot", dst+"@other")
 	now = now.Add(time.Hour)
-	r.must(t, now, "run", "home")
-	root := asidesAt(t, dst)
+	r.mustRunAt(t, now, "run", "home")
+	root := renamedCopies(t, dst)
 	require.Equal(t, []string{dst + ".zxfer-2026-11-23T12-15-00Z"}, root)
-	require.Empty(t, asidesAt(t, dst+"/e"))
+	require.Empty(t, renamedCopies(t, dst+"/e"))
 	require.Empty(t, holdsOf(t, root[0]))
 	require.Len(t, holdsOf(t, dst), 2)
-	o = r.must(t, now.Add(time.Minute), "status", "home")
+	o = r.mustRunAt(t, now.Add(time.Minute), "status", "home")
 	require.Contains(t, o.stdout, "renamed on far since "+now.Local().Format("2006-01-02 15:04:05")+": "+root[0])
-	require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "aside_home=1;;;0")
+	require.Contains(t, r.mustRunAt(t, now, "status", "--nagios", "home").stdout, "aside_home=1;;;0")
 	now = now.Add(time.Hour)
-	r.must(t, now, "run", "home")
+	r.mustRunAt(t, now, "run", "home")
 	require.Equal(t, guids(t, src+"/e"), guids(t, dst+"/e"))
 	zfsCmd(t, "load-key", "-L", "file://"+key, dst+"/e")
-	sameFiles(t, src+"/e", dst+"/e")
+	requireSameFiles(t, src+"/e", dst+"/e")
 
 	// send --rotate replaces a copy whose source was recreated.
 	zfsCmd(t, "create", src+"-anew")
 	zfsCmd(t, "snapshot", src+"-anew@a")
-	require.Equal(t, 3, here(t, "send", src+"-anew", dst).code)
-	o = mustHere(t, "send", "--rotate", src+"-anew", dst)
+	require.Equal(t, 3, runLocal(t, "send", src+"-anew", dst).code)
+	o = mustRunLocal(t, "send", "--rotate", src+"-anew", dst)
 	require.Contains(t, o.stdout+o.stderr, "RENAMES "+dst)
 	require.Equal(t, guids(t, src+"-anew"), guids(t, dst))
-	require.Len(t, asidesAt(t, dst), 2)
+	require.Len(t, renamedCopies(t, dst), 2)
 }
 
 // TestZFSMirror destroys target snapshots that no longer exist on the source, within mirror.limit, and
@@ -125,8 +125,8 @@ to = "beta:%s"
 mirror = { limit = 2, gone = "4d" }
 transfer = { rsh = %q }
 `
-	appending, _ := restricted(t, "--allow", "receive="+dst, "--append-only")
-	r := newReplication(t, fmt.Sprintf(text, src, dst, appending))
+	appendOnly, _ := restrictedKey(t, "--allow", "receive="+dst, "--append-only")
+	r := newReplication(t, fmt.Sprintf(text, src, dst, appendOnly))
 	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
 	take := func(names ...string) {
 		for _, n := range names {
@@ -134,27 +134,27 @@ transfer = { rsh = %q }
 		}
 	}
 	take("s1", "s2", "s3", "s4", "s5", "s6")
-	o := r.at(t, now, "check", "home")
+	o := r.runAt(t, now, "check", "home")
 	require.Equal(t, 1, o.code, o.String())
 	require.Contains(t, o.stdout, "far: mirror: ")
 	require.Contains(t, o.stdout, "append-only: destroying is not permitted")
-	rsh, audit := restricted(t, "--allow", "receive="+dst, "--allow", "remove="+dst)
+	rsh, audit := restrictedKey(t, "--allow", "receive="+dst, "--allow", "remove="+dst)
 	r.write(t, fmt.Sprintf(text, src, dst, rsh))
-	r.must(t, now, "check", "home")
-	r.must(t, now, "run", "home")
+	r.mustRunAt(t, now, "check", "home")
+	r.mustRunAt(t, now, "run", "home")
 	require.Len(t, snapshotNames(t, dst), 6)
 
 	zfsCmd(t, "destroy", src+"@s1,s2")
-	require.Contains(t, r.must(t, now, "check", "home").stdout, "mirror on far: would destroy 2 snapshots")
-	r.must(t, now, "run", "home")
+	require.Contains(t, r.mustRunAt(t, now, "check", "home").stdout, "mirror on far: would destroy 2 snapshots")
+	r.mustRunAt(t, now, "run", "home")
 	require.Equal(t, []string{"s3", "s4", "s5", "s6"}, snapshotNames(t, dst))
 	require.Len(t, snapshotNames(t, dst+"/a"), 6)
 	zfsCmd(t, "destroy", src+"/kept@s1,s2,s3")
-	o = r.at(t, now, "run", "home")
+	o = r.runAt(t, now, "run", "home")
 	require.Equal(t, 1, o.code, o.String())
 	require.Contains(t, o.stderr, "3 snapshots of "+dst+"/kept were deleted on the source, but mirror.limit is 2 per run")
 	require.Len(t, snapshotNames(t, dst+"/kept"), 6)
-	r.must(t, now, "prune", "--beyond-limit", "home")
+	r.mustRunAt(t, now, "prune", "--beyond-limit", "home")
 	require.Equal(t, guids(t, src+"/kept"), guids(t, dst+"/kept"))
 
 	zfsCmd(t, "snapshot", dst+"/kept@mine")
@@ -165,16 +165,16 @@ transfer = { rsh = %q }
 		now = now.AddDate(0, 0, 1)
 		require.NotEmpty(t, snapshotNames(t, dst+"/a/b"), day)
 		if day == 4 {
-			o = r.must(t, now, "check", "-v", "home")
+			o = r.mustRunAt(t, now, "check", "-v", "home")
 			require.Contains(t, o.stdout, "2 datasets deleted on the source ("+dst+"/a/b, "+dst+"/a)")
 			require.Contains(t, o.stdout, dst+"/kept is kept: @mine does not belong to the job")
 		}
-		r.must(t, now, "run", "home")
+		r.mustRunAt(t, now, "run", "home")
 		if day == 0 {
-			o = r.must(t, now, "status", "home")
+			o = r.mustRunAt(t, now, "status", "home")
 			require.Contains(t, o.stdout, "deleted on the source since "+now.Local().Format("2006-01-02 15:04:05")+": "+src+"/a; its copy on far may be destroyed at "+
 				now.AddDate(0, 0, 4).Local().Format("2006-01-02 15:04:05")+": "+dst+"/a\n")
-			require.Contains(t, r.must(t, now, "status", "--nagios", "home").stdout, "gone_home=3;;;0")
+			require.Contains(t, r.mustRunAt(t, now, "status", "--nagios", "home").stdout, "gone_home=3;;;0")
 		}
 	}
 	left := strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst))
@@ -186,7 +186,7 @@ transfer = { rsh = %q }
 	zfsCmd(t, "create", src+"/used")
 	zfsCmd(t, "create", "-V", "1M", src+"/vol")
 	take("s7")
-	r.must(t, now, "run", "home")
+	r.mustRunAt(t, now, "run", "home")
 	for _, d := range []string{src + "/used", src + "/vol"} {
 		require.NoError(t, destroyAll(d))
 	}
@@ -199,14 +199,14 @@ transfer = { rsh = %q }
 	mounted := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", `mount -t zfs -o zfsutil "$0" /mnt && echo so && exec cat`, dst+"/used")
 	hold, err := mounted.StdinPipe()
 	require.NoError(t, err)
-	said, err := mounted.StdoutPipe()
+	stdout, err := mounted.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, mounted.Start())
-	_, err = io.ReadFull(said, make([]byte, 3))
+	_, err = io.ReadFull(stdout, make([]byte, 3))
 	require.NoError(t, err)
 	for range 5 {
 		now = now.AddDate(0, 0, 1)
-		o = r.must(t, now, "run", "home")
+		o = r.mustRunAt(t, now, "run", "home")
 	}
 	require.Contains(t, o.stderr, dst+"/used is kept: it is mounted at /mnt")
 	require.Contains(t, o.stderr, dst+"/vol is kept: it is in use")
@@ -216,19 +216,19 @@ transfer = { rsh = %q }
 	require.NoError(t, hold.Close())
 	require.NoError(t, mounted.Wait())
 	require.NoError(t, device.Close())
-	r.must(t, now.AddDate(0, 0, 1), "run", "home")
+	r.mustRunAt(t, now.AddDate(0, 0, 1), "run", "home")
 	require.Equal(t, left, strings.Fields(zfsCmd(t, "list", "-H", "-o", "name", "-r", dst)))
 }
 
-// TestZFSMirrorByAUser runs the commands that check prints for an ordinary user, and
+// TestZFSMirrorAsUser runs the commands that check prints for an ordinary user, and
 // expects them to suffice for on_divergence = "rotate" and for a mirror.
-func TestZFSMirrorByAUser(t *testing.T) {
+func TestZFSMirrorAsUser(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	device, err := os.Stat("/dev/zfs")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Chmod("/dev/zfs", device.Mode().Perm()) })
-	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "as udev makes it")
+	require.NoError(t, os.Chmod("/dev/zfs", 0o666), "permissions of /dev/zfs with udev")
 	for _, d := range []string{src, src + "/a", src + "/b"} {
 		zfsCmd(t, "create", "-o", "canmount=off", d)
 	}
@@ -254,36 +254,36 @@ on_divergence = "rotate"
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(dir, info.Mode().Perm()|0o555))
 	}
-	r.at(t, time.Now(), "status", "home") // creates the program with another clock
+	r.runAt(t, time.Now(), "status", "home") // creates the program with another clock
 	now := time.Date(2026, 11, 23, 10, 15, 0, 0, time.UTC)
-	as := func(verb string, args ...string) ending {
+	runAs := func(verb string, args ...string) cmdResult {
 		bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-at")
-		return asBackup(t, append([]string{"env", fmt.Sprint("ZXFER_TEST_NOW=", now.Unix()), bin, "replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...)
+		return runAsBackup(t, append([]string{"env", fmt.Sprint("ZXFER_TEST_NOW=", now.Unix()), bin, "replicate", verb, "-c", r.file, "--state-dir", r.state}, args...)...)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@s1")
-	printed := as("check", "home").stdout
+	printed := runAs("check", "home").stdout
 	allow := regexp.MustCompile(`(?m)zfs allow .*$`).FindAllString(printed, -1)
 	require.Len(t, allow, 2, printed)
 	for _, a := range allow {
 		run(t, "sh", "-ec", a)
 		t.Cleanup(func() { run(t, "sh", "-ec", strings.Replace(a, "zfs allow", "zfs unallow", 1)) })
 	}
-	again := func() {
+	runAgain := func() {
 		t.Helper()
-		o := as("run", "home")
+		o := runAs("run", "home")
 		require.Equal(t, 0, o.code, o.String())
 		now = now.AddDate(0, 0, 1)
 	}
-	again()
+	runAgain()
 	zfsCmd(t, "snapshot", dst+"/copy/b@other")
 	zfsCmd(t, "snapshot", "-r", src+"@s2")
-	again()
-	require.Len(t, asidesAt(t, dst+"/copy/b"), 1)
+	runAgain()
+	require.Len(t, renamedCopies(t, dst+"/copy/b"), 1)
 	require.Equal(t, guids(t, src+"/b"), guids(t, dst+"/copy/b"))
 	zfsCmd(t, "destroy", src+"/b@s1")
 	require.NoError(t, destroyAll(src+"/a"))
 	for range 5 {
-		again()
+		runAgain()
 	}
 	require.Equal(t, guids(t, src+"/b"), guids(t, dst+"/copy/b"))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), dst+"/copy/a")

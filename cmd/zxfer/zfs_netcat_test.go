@@ -15,16 +15,16 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// plainHost gives beta an nc of a dialect, for transfers that run no zxfer there.
-func plainHost(t *testing.T, nc string) {
+// installNC gives beta an nc of a dialect, for transfers that run no zxfer there.
+func installNC(t *testing.T, nc string) {
 	t.Helper()
 	link := filepath.Join(labDir, "bin", "nc")
 	require.NoError(t, os.WriteFile(link, []byte("#!/bin/sh\nexec "+nc+` "$@"`+"\n"), 0o755))
 	t.Cleanup(func() { _ = os.Remove(link) })
 }
 
-// plain returns the arguments of a send with plain tools.
-func plain(args ...string) []string {
+// ncSend returns the arguments of a send with plain tools.
+func ncSend(args ...string) []string {
 	return append([]string{"send", "--wire", "nc", "--trusted-link"}, args...)
 }
 
@@ -32,7 +32,7 @@ func plain(args ...string) []string {
 // values that a shell must not interpret. Package netcat tests every nc.
 func TestZFSNetcat(t *testing.T) {
 	lab(t)
-	plainHost(t, "nc.openbsd")
+	installNC(t, "nc.openbsd")
 	src, dst := dataset(t)
 	src, dst = src+"/it has spaces", dst+"/two  of them"
 	zfsCmd(t, "create", "-p", src)
@@ -40,30 +40,30 @@ func TestZFSNetcat(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	note := "it's $HOME `id` \\ \"quoted\" !! *"
 	before := state(t)
-	o := mustZxfer(t, plain("-n", src, "beta:"+dst)...)
+	o := mustZxfer(t, ncSend("-n", src, "beta:"+dst)...)
 	require.Contains(t, o.stdout, "target dials 10.77.0.1: --trusted-link: ")
 	require.Equal(t, before, state(t))
-	mustZxfer(t, plain("-o", "org.example:note="+note, src, "beta:"+dst)...)
+	mustZxfer(t, ncSend("-o", "org.example:note="+note, src, "beta:"+dst)...)
 	require.Equal(t, note, strings.TrimSuffix(zfsCmd(t, "get", "-H", "-o", "value", "org.example:note", dst), "\n"))
 	fill(t, src, "b", 1<<20)
 	for _, s := range []string{"@two", "@three"} {
 		zfsCmd(t, "snapshot", src+s)
 	}
-	o = mustZxfer(t, plain("--json", "--hold", "keep me", "--bookmark", src, "beta:"+dst)...)
+	o = mustZxfer(t, ncSend("--json", "--hold", "keep me", "--bookmark", src, "beta:"+dst)...)
 	require.Equal(t, guids(t, src), guids(t, dst))
 	require.Contains(t, o.stdout, `"wire": "nc"`)
 	require.Contains(t, o.stdout, `"verified": "guid"`)
 	require.Contains(t, zfsCmd(t, "holds", "-H", dst+"@three"), "keep me")
 	back := src + "-back"
-	mustZxfer(t, plain("beta:"+dst+"@two", back)...)
-	mustZxfer(t, plain("beta:"+dst, back)...)
+	mustZxfer(t, ncSend("beta:"+dst+"@two", back)...)
+	mustZxfer(t, ncSend("beta:"+dst, back)...)
 	require.Equal(t, guids(t, src), guids(t, back))
-	sameFiles(t, src, back)
-	nothingLeft(t)
+	requireSameFiles(t, src, back)
+	requireNoLeftovers(t)
 }
 
-// waitFor waits for a process of a host and returns its PID.
-func waitFor(t *testing.T, host string, words ...string) (pid int) {
+// waitProcess waits for a process of a host and returns its PID.
+func waitProcess(t *testing.T, host string, words ...string) (pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, p := range pidsOn(t, host, func(argv []string) bool {
@@ -87,18 +87,18 @@ func waitFor(t *testing.T, host string, words ...string) (pid int) {
 // same command resumes the transfer.
 func TestZFSNetcatKilled(t *testing.T) {
 	lab(t)
-	plainHost(t, "nc.openbsd")
+	installNC(t, "nc.openbsd")
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 12<<20)
 	zfsCmd(t, "snapshot", src+"@x")
 	slow := func(args ...string) []string {
-		return plain(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
+		return ncSend(append([]string{"--bwlimit", "4MiB", "--buffer", "1MiB", "--window", "64KiB", "--retries", "0"}, args...)...)
 	}
 	for _, c := range []struct{ name, from, to, host, victim string }{
-		{"source of a push", src, "beta:" + dst, alphaPool, "zfs send"},
-		{"zxfer of a push", src, "beta:" + dst, alphaPool, "zxfer"},
-		{"source of a pull", "beta:" + dst, src + "-back", betaPool, "zfs send"},
+		{"zfs send of push", src, "beta:" + dst, alphaPool, "zfs send"},
+		{"zxfer of push", src, "beta:" + dst, alphaPool, "zxfer"},
+		{"zfs send of pull", "beta:" + dst, src + "-back", betaPool, "zfs send"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := strings.TrimPrefix(c.to, "beta:")
@@ -115,16 +115,16 @@ func TestZFSNetcatKilled(t *testing.T) {
 			if c.from == src {
 				host = betaPool
 			}
-			received(t, p, host, isZFS("receive"), 2<<20)
-			victim := waitFor(t, c.host, c.victim) // not the zfs send of an estimate
+			waitReceived(t, p, host, isZFS("receive"), 2<<20)
+			victim := waitProcess(t, c.host, c.victim) // not the zfs send of an estimate
 			require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
 			o := p.wait(t)
 			if c.victim != "zxfer" {
 				require.Equal(t, 4, o.code, o.String())
 			}
 			require.NotContains(t, zfsList(target), "@x")
-			nothingLeft(t)
-			o = mustZxfer(t, plain("--json", c.from, c.to)...)
+			requireNoLeftovers(t)
+			o = mustZxfer(t, ncSend("--json", c.from, c.to)...)
 			require.Contains(t, o.stdout, `"resumed": true`)
 			require.Equal(t, guids(t, src), guids(t, target))
 		})
@@ -143,7 +143,7 @@ func zfsList(d string) string {
 // changes.
 func TestZFSNetcatVerbs(t *testing.T) {
 	lab(t)
-	plainHost(t, "nc.openbsd")
+	installNC(t, "nc.openbsd")
 	src, dst := dataset(t)
 	back := src + "-back"
 	t.Cleanup(func() { cleanUp(back) })
@@ -170,17 +170,17 @@ func TestZFSNetcatVerbs(t *testing.T) {
 	}
 	r := job(src, "beta:"+dst)
 	for _, args := range [][]string{{"check", "home"}, {"run", "home"}, {"status"}, {"prune", "home"}, {"holds"}} {
-		o = r.do(t, args[0], args[1:]...)
+		o = r.run(t, args[0], args[1:]...)
 		require.Equal(t, 0, o.code, "%s: %s", args[0], o)
 	}
-	o = r.do(t, "drill", "home")
+	o = r.run(t, "drill", "home")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "without zxfer there, zxfer cannot clone a copy for a drill")
 	r = job("beta:"+dst, back)
 	for _, c := range []struct{ verb, says string }{{"run", "home: done"}, {"drill", "good: 1 file read (1.0 MiB), not compared"}} {
-		o = r.do(t, c.verb, "home")
+		o = r.run(t, c.verb, "home")
 		require.Equal(t, 0, o.code, o)
 		require.Contains(t, o.stdout, c.says)
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }

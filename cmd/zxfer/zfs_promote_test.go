@@ -15,11 +15,11 @@ func TestZFSPromote(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		cloned, both bool // the clone was sent before; a later snapshot of both was sent too
-		moved        string
+		renameTo     string
 	}{
-		{name: "goes on", cloned: true, both: true},
-		{name: "the clone was sent", cloned: true, moved: "/o-old"},
-		{name: "the clone was not sent", moved: "/c"},
+		{name: "clone and later snapshots sent", cloned: true, both: true},
+		{name: "clone sent", cloned: true, renameTo: "/o-old"},
+		{name: "clone not sent", renameTo: "/c"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			src, dst := dataset(t)
@@ -29,7 +29,7 @@ func TestZFSPromote(t *testing.T) {
 				fill(t, src+"/o", "f"+s, 1<<20)
 				zfsCmd(t, "snapshot", "-r", src+"@"+s)
 			}
-			mustHere(t, "send", "-R", src, dst)
+			mustRunLocal(t, "send", "-R", src, dst)
 			zfsCmd(t, "clone", src+"/o@2", src+"/c")
 			if tt.cloned {
 				fill(t, src+"/c", "c3", 100<<10)
@@ -38,30 +38,30 @@ func TestZFSPromote(t *testing.T) {
 					zfsCmd(t, "snapshot", src+"/o@3")
 					zfsCmd(t, "snapshot", src+"@3")
 				}
-				mustHere(t, "send", "-R", src, dst)
+				mustRunLocal(t, "send", "-R", src, dst)
 			}
 			zfsCmd(t, "promote", src+"/c")
 			for _, d := range []string{"/o", "/c"} {
 				fill(t, src+d, "f4", 100<<10)
 			}
 			zfsCmd(t, "snapshot", "-r", src+"@4")
-			if tt.moved != "" {
+			if tt.renameTo != "" {
 				before := state(t)
-				o := here(t, "send", "-R", src, dst)
+				o := runLocal(t, "send", "-R", src, dst)
 				require.Equal(t, 3, o.code, o)
 				require.Equal(t, before, state(t))
 				command := regexp.MustCompile(`zfs rename \S+ \S+`).FindString(o.stderr)
-				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.moved, command, o)
+				require.Equal(t, "zfs rename "+dst+"/o "+dst+tt.renameTo, command, o)
 				run(t, strings.Fields(command)...)
 			}
-			o := mustHere(t, "send", "-R", src, dst)
+			o := mustRunLocal(t, "send", "-R", src, dst)
 			require.NotContains(t, o.stderr, "shares no blocks")
 			for _, d := range []string{"/o", "/c"} {
-				sameFiles(t, src+d, dst+d)
+				requireSameFiles(t, src+d, dst+d)
 			}
 			zfsCmd(t, "snapshot", "-r", src+"@5")
-			mustHere(t, "send", "-R", src, dst)
-			mustHere(t, "compare", "--newest", "-q", src+"/c", dst+"/c")
+			mustRunLocal(t, "send", "-R", src, dst)
+			mustRunLocal(t, "compare", "--newest", "-q", src+"/c", dst+"/c")
 		})
 	}
 }

@@ -47,7 +47,7 @@ func TestZFSForeignProperties(t *testing.T) {
 	}
 	zfsCmd(t, append(set, src)...)
 	zfsCmd(t, "snapshot", src+"@one")
-	key, _ := restricted(t, "--allow", "restore="+dst, "--append-only")
+	key, _ := restrictedKey(t, "--allow", "restore="+dst, "--append-only")
 	job := newReplication(t, fmt.Sprintf(`
 [[job]]
 name = "home"
@@ -58,13 +58,13 @@ name = "near"
 to = "beta:%s/job"
 properties = { carry = true }
 `, src, dst))
-	for below, run := range map[string]func(to string) ending{
-		"p":          func(to string) ending { return zxfer(t, "send", "-p", src, to) },
-		"named":      func(to string) ending { return zxfer(t, "send", "--carry", "a:b", src, to) },
-		"restored":   func(to string) ending { return zxfer(t, "restore", src, to) },
-		"by-key":     func(to string) ending { return zxfer(t, "restore", "-e", key, src, to) },
-		"job":        func(string) ending { return job.at(t, time.Now().UTC().Truncate(time.Second), "run", "home") },
-		"kept-named": func(to string) ending { return zxfer(t, "send", "--carry", "com.sun:auto-snapshot", src, to) },
+	for below, run := range map[string]func(to string) cmdResult{
+		"p":          func(to string) cmdResult { return zxfer(t, "send", "-p", src, to) },
+		"named":      func(to string) cmdResult { return zxfer(t, "send", "--carry", "a:b", src, to) },
+		"restored":   func(to string) cmdResult { return zxfer(t, "restore", src, to) },
+		"by-key":     func(to string) cmdResult { return zxfer(t, "restore", "-e", key, src, to) },
+		"job":        func(string) cmdResult { return job.runAt(t, time.Now().UTC().Truncate(time.Second), "run", "home") },
+		"kept-named": func(to string) cmdResult { return zxfer(t, "send", "--carry", "com.sun:auto-snapshot", src, to) },
 	} {
 		t.Log(below)
 		o := run("beta:" + dst + "/" + below)
@@ -79,7 +79,7 @@ properties = { carry = true }
 		for property := range attack {
 			if named && property == "com.sun:auto-snapshot" {
 				value, source := get(t, property, dst+"/"+below)
-				require.Equal(t, []string{"true", "local"}, []string{value, source}, "who receives named it")
+				require.Equal(t, []string{"true", "local"}, []string{value, source}, "the receiving host named the property")
 				continue
 			}
 			require.NotEqual(t, "local", sources[property], "%s of %s", property, below)
@@ -90,10 +90,10 @@ properties = { carry = true }
 			value, source := get(t, "atime", dst+"/"+below)
 			_ = yield(value) && yield(source)
 		}), below)
-		require.Equal(t, "off\noff\noff", value(t, dst+"/"+below, "setuid,devices,exec"), "%s has the parent's", below)
+		require.Equal(t, "off\noff\noff", value(t, dst+"/"+below, "setuid,devices,exec"), "values of %s differ from its parent", below)
 		for line := range strings.Lines(zfsCmd(t, "list", "-H", "-r", "-o", listCache, dst)) {
 			f := strings.Split(line, "\t")
-			require.Len(t, f, 20, "a forged row: %q", line)
+			require.Len(t, f, 20, "forged row: %q", line)
 			require.NotEqual(t, "/root/.ssh", f[1], line)
 		}
 	}
@@ -102,7 +102,7 @@ properties = { carry = true }
 	for property, value := range attack {
 		spec, err := json.Marshal(zfs.ReceiveSpec{Target: dst + "/forged", Set: map[string]string{property: value}, Carry: zfs.Carry{All: true, Named: []string{property}}})
 		require.NoError(t, err)
-		_, all := hostile(t, key, task(`{"accept":{"session":"x"}}`, streamEnd(string(spec))))
+		_, all := sendHostile(t, key, transferRequest(`{"accept":{"session":"x"}}`, streamEnd(string(spec))))
 		require.Contains(t, all, "policy forbids", property)
 	}
 	require.Error(t, exec.Command("zfs", "list", dst+"/forged").Run())
@@ -113,9 +113,9 @@ properties = { carry = true }
 	require.Contains(t, o.stderr, "one printable line")
 
 	// The key may read only a few properties above its grant.
-	answer, all := hostile(t, key, request("properties", fmt.Sprintf(`{"names":[%q],"properties":["mountpoint"]}`, betaPool)))
+	answer, all := sendHostile(t, key, request("properties", fmt.Sprintf(`{"names":[%q],"properties":["mountpoint"]}`, betaPool)))
 	require.Contains(t, all, "policy forbids", "%v", answer)
-	_, all = hostile(t, key, request("list", fmt.Sprintf(`{"dataset":%q,"recursive":true}`, dst)))
+	_, all = sendHostile(t, key, request("list", fmt.Sprintf(`{"dataset":%q,"recursive":true}`, dst)))
 	require.Contains(t, all, `"ancestors"`)
 	require.NotContains(t, all, mountpoint(t, betaPool)+`"`)
 

@@ -27,10 +27,10 @@ func datasetRecord(r *statedir.Run, source string) *outcome.Dataset {
 	return nil
 }
 
-// TestZFSReplicateExplains causes a different conflict in each of several datasets. It
+// TestZFSReplicateExplainsConflicts causes a different conflict in each of several datasets. It
 // expects a run to explain each with a hint, to change none of them and to send the others,
 // and a run after all hints to succeed.
-func TestZFSReplicateExplains(t *testing.T) {
+func TestZFSReplicateExplainsConflicts(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -53,7 +53,7 @@ name = "near"
 to = "beta:%s"
 `, src, dir, dir, dst))
 	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-	r.must(t, at, "run", "j")
+	r.mustRunAt(t, at, "run", "j")
 	require.NoFileExists(t, filepath.Join(dir, "alert"))
 	require.FileExists(t, filepath.Join(dir, "before"))
 
@@ -72,9 +72,9 @@ to = "beta:%s"
 	before := zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name,guid", "-r", dst)
 
 	at = at.Add(time.Hour)
-	o := r.at(t, at, "run", "j")
+	o := r.runAt(t, at, "run", "j")
 	require.Equal(t, 1, o.code, o.String())
-	last := r.last(t, "j")
+	last := r.lastRun(t, "j")
 	require.Equal(t, outcome.Done, datasetRecord(last, src+"/good").Outcome)
 	for d, want := range map[string]struct{ conflict, text, hint string }{
 		"moved":     {"renamed", "was renamed", "zfs rename " + dst + "/renamed " + dst + "/moved"},
@@ -92,7 +92,7 @@ to = "beta:%s"
 	}
 	after := zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name,guid", "-r", dst)
 	for l := range strings.Lines(before) {
-		require.Contains(t, after, l, "nothing is destroyed")
+		require.Contains(t, after, l, "a snapshot was destroyed")
 	}
 	alert, err := os.ReadFile(filepath.Join(dir, "alert"))
 	require.NoError(t, err)
@@ -105,14 +105,14 @@ to = "beta:%s"
 	zfsCmd(t, "set", "readonly=on", dst+"/modified") // otherwise reading would change it again
 	zfsCmd(t, "destroy", dst+"/diverged@theirs")
 	at = at.Add(time.Hour)
-	r.must(t, at, "run", "j")
+	r.mustRunAt(t, at, "run", "j")
 	for _, d := range []string{"good", "moved", "recreated", "modified", "diverged"} {
-		sameFiles(t, src+"/"+d, dst+"/"+d)
+		requireSameFiles(t, src+"/"+d, dst+"/"+d)
 	}
 
 	// The source of the job was renamed.
 	zfsCmd(t, "rename", src, src+"-elsewhere")
-	o = r.at(t, at.Add(time.Hour), "run", "j")
+	o = r.runAt(t, at.Add(time.Hour), "run", "j")
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "was renamed to "+src+"-elsewhere")
 	zfsCmd(t, "rename", src+"-elsewhere", src)
@@ -125,7 +125,7 @@ to = "beta:%s"
 		_, err := os.Stat(filepath.Join(dir, "here"))
 		return err == nil
 	}, testenv.Timeout(), 100*time.Millisecond)
-	o = r.at(t, at.Add(2*time.Hour), "run", "j")
+	o = r.runAt(t, at.Add(2*time.Hour), "run", "j")
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "running already")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
@@ -148,12 +148,12 @@ func TestZFSReplicateManyPending(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@s00")
 	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nsnapshots = { adopt = ['s*'] }\n[[job.target]]\nname = 'near'\nto = 'beta:%s'\n", src, dst))
 	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
-	r.must(t, at, "run", "j")
+	r.mustRunAt(t, at, "run", "j")
 	for i := range 25 {
 		zfsCmd(t, "snapshot", fmt.Sprintf("%s@s%02d", src, i+1))
 	}
-	r.must(t, at, "run", "j")
-	require.Equal(t, 1, datasetRecord(r.last(t, "j"), src).Streams)
+	r.mustRunAt(t, at, "run", "j")
+	require.Equal(t, 1, datasetRecord(r.lastRun(t, "j"), src).Streams)
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
@@ -179,9 +179,9 @@ func TestZFSReplicatePruneMany(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"/d06@p-mine")
 	r := newReplication(t, fmt.Sprintf("[[job]]\nname = 'j'\nsource = %q\nrecursive = true\nsnapshots = { take = 'p-%%Y%%m%%d%%H%%M' }\nretention = { last = 1 }\n[[job.target]]\nname = 'gone'\nto = '%s/nowhere'\n", src, dst))
 	at := begin.AddDate(0, 1, 0)
-	o := r.must(t, at, "prune", "-n", "j")
+	o := r.mustRunAt(t, at, "prune", "-n", "j")
 	require.Contains(t, o.stdout, "would destroy "+humanize.Comma(int64(datasets*(snapshots-1)-2))+" snapshots")
-	r.must(t, at, "prune", "j")
+	r.mustRunAt(t, at, "prune", "j")
 	left := strings.Count(zfsCmd(t, "list", "-H", "-t", "snapshot", "-o", "name", "-r", src), "\n")
 	require.Equal(t, datasets+2+1, left)
 	zfsCmd(t, "list", src+"@"+name(7), src+"/d05@"+name(8), src+"/d06@p-mine", src+"@"+name(snapshots-1))

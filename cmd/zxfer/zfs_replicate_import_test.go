@@ -34,9 +34,9 @@ func TestZFSReplicateImport(t *testing.T) {
 	run(t, "sanoid", "--configdir", dir, "--cache-dir", dir, "--run-dir", dir, "--take-snapshots")
 	argv := []string{"syncoid", "--quiet", "--recursive", "--no-sync-snap", src, dst}
 	run(t, argv...)
-	sanoids := snapshotNames(t, src+"/a")
-	require.Len(t, sanoids, 2, "one of the hour and one of the day")
-	require.Equal(t, sanoids, snapshotNames(t, dst+"/a"))
+	snapshots := snapshotNames(t, src+"/a")
+	require.Len(t, snapshots, 2, "one hourly and one daily snapshot")
+	require.Equal(t, snapshots, snapshotNames(t, dst+"/a"))
 
 	r := newReplication(t, "")
 	o := mustZxfer(t, "replicate", "import", conf, "--syncoid", strings.Join(argv, " "), "--overwrite", "-o", r.file)
@@ -45,43 +45,43 @@ func TestZFSReplicateImport(t *testing.T) {
 	now := time.Now().Add(time.Hour)
 	job := strings.TrimPrefix(src, alphaPool+"/")
 	sender := job + "-2" // imported from syncoid
-	r.must(t, now, "run", job)
+	r.mustRunAt(t, now, "run", job)
 	// syncoid leaves its copies mounted. ZFS created mountpoints in them, which modified
 	// them. check prints the remedy.
 	require.Contains(t, o.stderr, "zfs set readonly=on "+dst)
 	zfsCmd(t, "set", "readonly=on", dst)
-	o = r.at(t, now, "check", sender)
+	o = r.runAt(t, now, "check", sender)
 	for _, m := range regexp.MustCompile(`zfs rollback (\S+@\S+)`).FindAllStringSubmatch(o.stdout, -1) {
 		zfsCmd(t, "rollback", m[1])
 	}
-	o = r.must(t, now, "check", sender)
+	o = r.mustRunAt(t, now, "check", sender)
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (0 of them in full)")
 	require.NotContains(t, o.stdout, "refused\n")
-	r.must(t, now, "run", sender)
-	for _, d := range r.last(t, sender).Targets[0].Datasets {
+	r.mustRunAt(t, now, "run", sender)
+	for _, d := range r.lastRun(t, sender).Targets[0].Datasets {
 		require.Zero(t, d.Full, d.Source)
 	}
-	sameFiles(t, src+"/a", dst+"/a")
+	requireSameFiles(t, src+"/a", dst+"/a")
 	for _, d := range []string{src + "/a", dst + "/a"} {
 		require.True(t, slices.ContainsFunc(snapshotNames(t, d), func(n string) bool { return strings.HasPrefix(n, "zxfer_"+job+"_") }), d)
 	}
 
 	// Sanoid would keep both, because it has no others of their kind.
-	r.must(t, now.Add(2*time.Hour), "run", job)
-	require.Subset(t, snapshotNames(t, src+"/a"), sanoids)
-	nothingLeft(t)
+	r.mustRunAt(t, now.Add(2*time.Hour), "run", job)
+	require.Subset(t, snapshotNames(t, src+"/a"), snapshots)
+	requireNoLeftovers(t)
 }
 
-// TestZFSReplicateImportKeepsWhatSanoidKeeps expects the first run after an import to keep
+// TestZFSReplicateImportKeepsSanoidSnapshots expects the first run after an import to keep
 // every snapshot that sanoid keeps, on dates on which calendar periods differ from
 // sanoid's. Below the long level it skips the monthly case, because the defaults also keep
 // monthly snapshots.
-func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
+func TestZFSReplicateImportKeepsSanoidSnapshots(t *testing.T) {
 	lab(t)
 	if _, err := exec.LookPath("sanoid"); err != nil {
 		t.Skipf("sanoid is not installed: %v", err)
 	}
-	clockIsOurs(t)
+	requireOwnClock(t)
 	src, _ := dataset(t)
 	zfsCmd(t, "create", src)
 	for name, tt := range map[string]struct {
@@ -139,7 +139,7 @@ func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
 			before := snapshotNames(t, theirs)
 			run(t, "env", "TZ=UTC", "sanoid", "--configdir", dir, "--cache-dir", dir, "--run-dir", dir, "--prune-snapshots", "--force-update")
 			kept := snapshotNames(t, theirs)
-			require.Less(t, len(kept), len(before), "sanoid removed some")
+			require.Less(t, len(kept), len(before), "sanoid destroyed no snapshots")
 
 			write(ours)
 			r := newReplication(t, "")
@@ -147,11 +147,11 @@ func TestZFSReplicateImportKeepsWhatSanoidKeeps(t *testing.T) {
 			job := strings.TrimPrefix(ours, alphaPool+"/")
 			job = strings.ReplaceAll(job, "/", "-")
 			job = strings.TrimLeft(job[max(0, len(job)-44):], "-")
-			o := r.must(t, tt.now, "check", "-v", job)
+			o := r.mustRunAt(t, tt.now, "check", "-v", job)
 			for _, n := range kept {
 				require.NotContains(t, o.stdout, "    "+ours+"@"+n+"\n")
 			}
-			r.must(t, tt.now, "run", job)
+			r.mustRunAt(t, tt.now, "run", job)
 			require.Subset(t, snapshotNames(t, ours), kept)
 		})
 	}

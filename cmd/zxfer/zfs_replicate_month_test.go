@@ -71,9 +71,9 @@ func mainMonth() {
 func TestZFSReplicateMonth(t *testing.T) {
 	lab(t)
 	// ZXFER_MONTH_STEP=1h takes twelve times as long.
-	step, days, goes, comes := 12*time.Hour, 30, 8, 18
+	step, days, offlineFrom, onlineFrom := 12*time.Hour, 30, 8, 18
 	if !testenv.Long() {
-		step, days, goes, comes = 24*time.Hour, 10, 4, 6
+		step, days, offlineFrom, onlineFrom = 24*time.Hour, 10, 4, 6
 	}
 	if s := os.Getenv("ZXFER_MONTH_STEP"); s != "" {
 		var err error
@@ -108,9 +108,9 @@ to = "beta:%s/far"
 retention = { last = 5, daily = 40 }
 transfer = { rsh = "%s" }
 `
-	there, away := "ssh -F "+labDir+"/ssh_config -o ConnectTimeout=2", "/bin/false"
-	file := func(way string) string { return fmt.Sprintf(text, src, dst, dst, way) }
-	r := newReplication(t, file(there))
+	reachable, unreachable := "ssh -F "+labDir+"/ssh_config -o ConnectTimeout=2", "/bin/false"
+	file := func(rsh string) string { return fmt.Sprintf(text, src, dst, dst, rsh) }
+	r := newReplication(t, file(reachable))
 	bin := filepath.Join(filepath.Dir(alphaBin), "zxfer-month")
 	if _, err := os.Stat(bin); err != nil {
 		require.NoError(t, os.Link(alphaBin, bin))
@@ -118,29 +118,29 @@ transfer = { rsh = "%s" }
 	begin := time.Date(2026, 10, 28, 0, 10, 0, 0, time.UTC)
 	runs := int(time.Duration(days) * 24 * time.Hour / step)
 	perDay := int(24 * time.Hour / step)
-	often := max(perDay, 4) // runs between two faults, on average
+	interval := max(perDay, 4) // runs between two faults, on average
 	random := rand.New(rand.NewPCG(11, 2026))
 	kills, cuts, failed := 0, 0, 0
 
 	started := time.Now()
-	// stretch executes the runs from first to last. After a kill it continues with the next
+	// runJobs executes the runs from first to last. After a kill it continues with the next
 	// run.
-	stretch := func(first, last int, faults bool) {
+	runJobs := func(first, last int, faults bool) {
 		for first <= last {
-			upTo := last
+			end := last
 			fault := ""
 			if faults {
-				upTo = min(last, first+often/2+random.IntN(often))
+				end = min(last, first+interval/2+random.IntN(interval))
 				fault = []string{"kill", "cut"}[(kills+cuts)%2]
 			}
-			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(upTo))
+			p := startAs(t, nil, bin, r.file, r.state, src, mountpoint(t, src), fmt.Sprint(begin.Unix()), fmt.Sprint(int(step.Seconds())), fmt.Sprint(first), fmt.Sprint(end))
 			if fault != "" {
-				// Strike in the middle of a run.
+				// Inject the fault in the middle of a run.
 				deadline := time.After(testenv.Timeout())
 				for strings.Count(p.stdout.String(), "\n") < 1 {
 					select {
 					case <-deadline:
-						t.Fatalf("the first run does not end: %s", p.stderr)
+						t.Fatalf("the first run has not ended: %s", p.stderr)
 					case <-time.After(20 * time.Millisecond):
 					}
 				}
@@ -157,7 +157,7 @@ transfer = { rsh = "%s" }
 				run(t, labScript(), "mend")
 			}
 			<-p.done
-			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, upTo, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
+			t.Logf("%s runs %d to %d: %s %s", time.Since(started).Round(time.Second), first, end, fault, strings.ReplaceAll(strings.TrimSpace(p.stdout.String()), "\n", ", "))
 			out := strings.Fields(p.stdout.String())
 			done := 0
 			for i := 0; i+1 < len(out); i += 2 {
@@ -170,23 +170,23 @@ transfer = { rsh = "%s" }
 			}
 			if fault == "kill" {
 				first = max(first, done+1) // a killed run is not repeated
-				if done+1 <= upTo {
+				if done+1 <= end {
 					first = done + 2
 				}
 				continue
 			}
-			require.Equal(t, upTo, done, "%s", p.stderr)
-			first = upTo + 1
+			require.Equal(t, end, done, "%s", p.stderr)
+			first = end + 1
 		}
 	}
-	stretch(0, goes*perDay-1, true)
-	r.write(t, file(away)) // the far target is unreachable
-	stretch(goes*perDay, comes*perDay-1, false)
-	r.write(t, file(there))
-	stretch(comes*perDay, runs-3, true)
-	kept := failed
-	stretch(runs-2, runs-1, false) // the last runs are undisturbed
-	require.Equal(t, kept, failed, "the last runs succeed")
+	runJobs(0, offlineFrom*perDay-1, true)
+	r.write(t, file(unreachable)) // the far target is unreachable
+	runJobs(offlineFrom*perDay, onlineFrom*perDay-1, false)
+	r.write(t, file(reachable))
+	runJobs(onlineFrom*perDay, runs-3, true)
+	failedBefore := failed
+	runJobs(runs-2, runs-1, false) // the last runs are undisturbed
+	require.Equal(t, failedBefore, failed, "one of the last runs failed")
 	require.Positive(t, kills)
 	require.Positive(t, cuts)
 	t.Logf("%d runs every %s, %d killed, link cut %d times, %d runs failed in part", runs, step, kills, cuts, failed)
@@ -194,7 +194,7 @@ transfer = { rsh = "%s" }
 	// Apply the retention policies to all snapshots that were ever taken.
 	log, err := statedir.Peek(r.state, "month").Runs(1 << 20)
 	require.NoError(t, err)
-	fulls := map[string]int{}
+	fullSends := map[string]int{}
 	var points []replicate.Point
 	for i := range runs {
 		at := begin.Add(time.Duration(i) * step)
@@ -245,14 +245,14 @@ transfer = { rsh = "%s" }
 	for _, rec := range log {
 		for _, tr := range rec.Targets {
 			for _, dr := range tr.Datasets {
-				fulls[dr.Source+" to "+tr.Target] += dr.Full
+				fullSends[dr.Source+" to "+tr.Target] += dr.Full
 			}
 		}
 	}
-	for where, n := range fulls {
+	for where, n := range fullSends {
 		require.LessOrEqual(t, n, 1, "%s was sent in full %d times", where, n)
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // sameSnapshot compares the files of two snapshots. Unlike a mounted dataset, a snapshot

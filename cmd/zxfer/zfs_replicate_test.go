@@ -63,20 +63,20 @@ func (r *replication) startAt(t *testing.T, at time.Time, verb string, args ...s
 	return startAs(t, []string{"ZXFER_TEST_NOW=" + at1}, bin, append(append([]string{"replicate", verb}, argv...), args...)...)
 }
 
-func (r *replication) at(t *testing.T, at time.Time, verb string, args ...string) ending {
+func (r *replication) runAt(t *testing.T, at time.Time, verb string, args ...string) cmdResult {
 	t.Helper()
 	return r.startAt(t, at, verb, args...).wait(t)
 }
 
-func (r *replication) must(t *testing.T, at time.Time, verb string, args ...string) ending {
+func (r *replication) mustRunAt(t *testing.T, at time.Time, verb string, args ...string) cmdResult {
 	t.Helper()
-	o := r.at(t, at, verb, args...)
+	o := r.runAt(t, at, verb, args...)
 	require.Equal(t, 0, o.code, "replicate %s: %s", verb, o)
 	return o
 }
 
-// last returns the most recent record of a job.
-func (r *replication) last(t *testing.T, job string) *statedir.Run {
+// lastRun returns the most recent record of a job.
+func (r *replication) lastRun(t *testing.T, job string) *statedir.Run {
 	t.Helper()
 	runs, err := statedir.Peek(r.state, job).Runs(1)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func (r *replication) last(t *testing.T, job string) *statedir.Run {
 // holdsOf lists the holds of a dataset and its descendants as "snapshot tag".
 func holdsOf(t *testing.T, d string) (out []string) {
 	t.Helper()
-	holds, err := heldBelow(d)
+	holds, err := listHolds(d)
 	require.NoError(t, err)
 	for _, h := range holds {
 		out = append(out, h.snapshot+" "+h.tag)
@@ -136,57 +136,57 @@ properties = { set = { "org.example:kept" = "yes" } }
 	base := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 	name := func(i int) string { return "home-" + base.Add(time.Duration(i)*time.Hour).Format("20060102T150405Z") }
 
-	o := r.at(t, base, "status")
-	require.Equal(t, 1, o.code, "a scheduled job that never ran is late: %s", o)
+	o := r.runAt(t, base, "status")
+	require.Equal(t, 1, o.code, "a scheduled job that never ran must be late: %s", o)
 	before := state(t)
-	o = r.must(t, base, "check", "-v")
+	o = r.mustRunAt(t, base, "check", "-v")
 	require.Contains(t, o.stdout, "would take 2 snapshots")
 	require.Contains(t, o.stdout, "2 datasets to send in 2 streams (2 of them in full)")
-	require.Equal(t, before, state(t), "check changes nothing")
+	require.Equal(t, before, state(t), "check changed something")
 
 	for i := range 5 {
 		at := base.Add(time.Duration(i) * time.Hour)
-		o := r.must(t, at, "run", "home")
+		o := r.mustRunAt(t, at, "run", "home")
 		t.Logf("%s", o.stdout)
 		if i < 3 {
 			fill(t, src+"/a", fmt.Sprint(i), 100<<10)
 		}
 	}
 	require.Equal(t, []string{name(3), name(4)}, snapshotNames(t, src))
-	require.Equal(t, []string{name(3), name(4), "mine"}, snapshotNames(t, src+"/a"), "snapshots of others stay")
-	require.Equal(t, []string{name(2), name(3), name(4)}, snapshotNames(t, dst+"/a"), "and are not sent")
+	require.Equal(t, []string{name(3), name(4), "mine"}, snapshotNames(t, src+"/a"), "foreign snapshots must be kept")
+	require.Equal(t, []string{name(2), name(3), name(4)}, snapshotNames(t, dst+"/a"), "foreign snapshots must not be sent")
 	require.Equal(t, "yes", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "org.example:kept", dst+"/a")))
 	require.NotContains(t, zfsCmd(t, "list", "-H", "-o", "name", "-r", dst), "cache")
 	tag := " " + replicate.Tag("home", "near")
 	require.Equal(t, []string{src + "@" + name(4) + tag, src + "/a@" + name(4) + tag}, holdsOf(t, src))
 	require.Equal(t, []string{dst + "@" + name(4) + tag, dst + "/a@" + name(4) + tag}, holdsOf(t, dst))
 	require.Equal(t, src+"/a#zxfer:home:"+name(4)+"\n", zfsCmd(t, "list", "-H", "-d", "1", "-t", "bookmark", "-o", "name", src+"/a"))
-	sameFiles(t, src+"/a", dst+"/a")
+	requireSameFiles(t, src+"/a", dst+"/a")
 
 	at := base.Add(4*time.Hour + time.Minute)
-	o = r.must(t, at, "status", "--json")
+	o = r.mustRunAt(t, at, "status", "--json")
 	var st runner.Status
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &st))
 	require.False(t, st.Late)
 	require.Len(t, st.Jobs[0].Datasets, 2)
-	require.Equal(t, 0, r.at(t, base.Add(5*time.Hour+14*time.Minute), "status").code, "due, but within the grace")
-	o = r.at(t, base.Add(5*time.Hour+16*time.Minute), "status")
+	require.Equal(t, 0, r.runAt(t, base.Add(5*time.Hour+14*time.Minute), "status").code, "within the grace period")
+	o = r.runAt(t, base.Add(5*time.Hour+16*time.Minute), "status")
 	require.Equal(t, 1, o.code)
 	require.Contains(t, o.stdout, "LATE by 16 min")
-	o = r.must(t, at, "log", "home")
+	o = r.mustRunAt(t, at, "log", "home")
 	require.Equal(t, 5, strings.Count(o.stdout, "beta:"+dst), o.stdout)
 	metrics, err := os.ReadFile(prom)
 	require.NoError(t, err)
 	require.Contains(t, string(metrics), fmt.Sprintf("zxfer_replicate_dataset_last_success_seconds{job=\"home\",source=%q,target=\"near\"} %d\n", src+"/a", base.Add(4*time.Hour).Unix()))
 
 	// After the job is renamed, its former holds are stale.
-	require.Contains(t, r.must(t, at, "holds").stdout, "needed\tlocal:"+src+"@"+name(4))
+	require.Contains(t, r.mustRunAt(t, at, "holds").stdout, "needed\tlocal:"+src+"@"+name(4))
 	text, err := os.ReadFile(r.file)
 	require.NoError(t, err)
 	r.write(t, strings.ReplaceAll(string(text), `name = "home"`, `name = "other"`))
-	o = r.must(t, at, "holds", "--gc")
+	o = r.mustRunAt(t, at, "holds", "--gc")
 	require.Equal(t, 4, strings.Count(o.stdout, "released"), o.stdout)
 	require.Empty(t, holdsOf(t, src))
 	require.Empty(t, holdsOf(t, dst))
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }

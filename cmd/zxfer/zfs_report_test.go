@@ -32,7 +32,7 @@ func TestZFSReport(t *testing.T) {
 	page(`planned, nothing changed`, `<td>full @a<`)
 	args := []string{"send", "--report", file, "--bwlimit", "4MiB", src + "@a", "beta:" + dst}
 	p := start(t, args...)
-	received(t, p, betaPool, isZFS("receive"), 12<<20) // half of it, after three seconds, so that the plot has points
+	waitReceived(t, p, betaPool, isZFS("receive"), 12<<20) // half of it, after three seconds, so that the plot has points
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, "%s", o)

@@ -21,8 +21,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// small creates a pool of some MiB, which is destroyed afterwards.
-func small(t *testing.T, name string, mebibytes int) {
+// newSmallPool creates a pool of some MiB, which is destroyed afterwards.
+func newSmallPool(t *testing.T, name string, mebibytes int) {
 	t.Helper()
 	file := filepath.Join(labDir, "disk", name)
 	run(t, "truncate", "-s", fmt.Sprintf("%dM", mebibytes), file)
@@ -33,9 +33,9 @@ func small(t *testing.T, name string, mebibytes int) {
 	})
 }
 
-// TestZFSRestoreIntoAFullPool restores into a pool that becomes full. Restored snapshots and other
+// TestZFSRestoreIntoFullPool restores into a pool that becomes full. Restored snapshots and other
 // datasets keep their data, and the same command completes the restore when there is room.
-func TestZFSRestoreIntoAFullPool(t *testing.T) {
+func TestZFSRestoreIntoFullPool(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -43,15 +43,15 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	fill(t, src, "two", 20<<20)
 	zfsCmd(t, "snapshot", src+"@two")
-	mustHere(t, "send", src, dst)
-	small(t, "tight", 128)
+	mustRunLocal(t, "send", src, dst)
+	newSmallPool(t, "tight", 128)
 	zfsCmd(t, "create", "tight/other")
 	fill(t, "tight/other", "f", 1<<20)
 	ballast := mountpoint(t, "tight/other") + "/f"
 	kept := run(t, "sha256sum", ballast)
 	args := []string{"restore", "beta:" + dst, "tight/back"}
 	p := start(t, append(args, "--bwlimit", "1MiB")...)
-	received(t, p, alphaPool, isZFS("receive"), 2<<20) // while @two arrives
+	waitReceived(t, p, alphaPool, isZFS("receive"), 2<<20) // while @two arrives
 	receives := pidsOn(t, alphaPool, isZFS("receive"))
 	signal := func(s syscall.Signal) {
 		for _, pid := range receives {
@@ -69,39 +69,39 @@ func TestZFSRestoreIntoAFullPool(t *testing.T) {
 	t.Log(o)
 	require.Contains(t, []int{1, 4}, o.code, o)
 	require.Contains(t, o.stderr, "out of space\nhint: free space, then run the same command again")
-	had := guids(t, "tight/back")
-	require.Len(t, had, 1)
+	want := guids(t, "tight/back")
+	require.Len(t, want, 1)
 	o = zxfer(t, args...)
 	t.Log(o)
 	require.Contains(t, []int{1, 3, 4}, o.code, o)
 	require.Contains(t, o.stderr, "space")
 	require.Equal(t, kept, run(t, "sha256sum", ballast))
-	require.Equal(t, had, guids(t, "tight/back"))
+	require.Equal(t, want, guids(t, "tight/back"))
 	require.Equal(t, "on", value(t, "tight/back", "readonly"))
 	zfsCmd(t, "set", "reservation=none", "tight/other")
 	mustZxfer(t, args...)
 	require.Equal(t, guids(t, src), guids(t, "tight/back"))
-	require.Empty(t, local(t, "tight/back"))
-	sameFiles(t, src, "tight/back")
+	require.Empty(t, localSettings(t, "tight/back"))
+	requireSameFiles(t, src, "tight/back")
 }
 
-// TestZFSRestoreKilledInTheEnd kills a restore before or after an operation of its last
+// TestZFSRestoreKilledInLastStage kills a restore before or after an operation of its last
 // stage, and expects the same command to complete it with the same result. It does so at
 // each operation at the long level, otherwise at every fifth.
-func TestZFSRestoreKilledInTheEnd(t *testing.T) {
+func TestZFSRestoreKilledInLastStage(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
-	key := sealed(t, src+"/sealed", "correct horse battery")
+	key := passphraseDataset(t, src+"/sealed", "correct horse battery")
 	zfsCmd(t, "create", "-o", "atime=off", "-o", "org.example:note=x", src+"/sealed/a")
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustHere(t, "send", "-R", "--carry", "org.example:note", src, dst)
+	mustRunLocal(t, "send", "-R", "--carry", "org.example:note", src, dst)
 	below := []string{"", "/sealed", "/sealed/a"}
-	had := map[string]map[string]string{}
+	want := map[string]map[string]string{}
 	for b, all := range properties(t, src) {
-		had[b] = carried(all)
+		want[b] = localProperties(all)
 	}
-	require.Len(t, had, len(below))
+	require.Len(t, want, len(below))
 	zfsCmd(t, "rename", src, src+"-lost")
 	t.Cleanup(func() { cleanUp(src + "-lost") })
 
@@ -116,7 +116,7 @@ n=$(wc -l <%[2]s/calls) at=$(cat %[2]s/at)
 [ $n != $at ] || kill -9 $PPID
 exit $code
 `, zfs, dir), 0o755))
-	restore := func(at int) (o ending, calls string) {
+	restore := func(at int) (o cmdResult, calls string) {
 		require.NoError(t, os.WriteFile(dir+"/at", fmt.Append(nil, at), 0o600))
 		require.NoError(t, os.RemoveAll(dir+"/calls"))
 		var stdout, stderr bytes.Buffer
@@ -124,7 +124,7 @@ exit $code
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		_ = cmd.Run() // the caller checks its exit code
-		return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, fileText(dir + "/calls")
+		return cmdResult{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, fileText(dir + "/calls")
 	}
 	for at := 1; ; at += testenv.Rounds(5, 5, 1) {
 		o, calls := restore(at)
@@ -137,7 +137,7 @@ exit $code
 		now := properties(t, src)
 		for _, b := range below {
 			all := now[src+b]
-			require.Equal(t, had[src+b], carried(all), "%s, killed at %d", b, at)
+			require.Equal(t, want[src+b], localProperties(all), "%s, killed at %d", b, at)
 			require.Equal(t, "off", all["readonly"].value, "%s, killed at %d", b, at)
 			require.NotContains(t, all, "zxfer:restore", "%s, killed at %d", b, at)
 			require.NotContains(t, all, "zxfer:stream", "%s, killed at %d", b, at)
@@ -158,9 +158,9 @@ exit $code
 	require.Equal(t, "yes", value(t, src+"/sealed/a", "mounted"))
 }
 
-// carried returns the local properties that a restore sets again. A key's location belongs
+// localProperties returns the local properties that a restore sets again. A key's location belongs
 // to the host. If a limit was set in a pool, ZFS reports counts as local.
-func carried(all map[string]property) map[string]string {
+func localProperties(all map[string]property) map[string]string {
 	set := map[string]string{}
 	for name, p := range all {
 		switch name {
@@ -185,7 +185,7 @@ func TestZFSRestoreParallel(t *testing.T) {
 		fill(t, src+b, "f", 2<<20)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustHere(t, "send", "-R", src, dst)
+	mustRunLocal(t, "send", "-R", src, dst)
 	zfsCmd(t, "rename", src, src+"-lost")
 	t.Cleanup(func() { cleanUp(src + "-lost") })
 	args := []string{"restore", "-R", "--parallel", "3", "beta:" + dst, src}
@@ -193,12 +193,12 @@ func TestZFSRestoreParallel(t *testing.T) {
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"/a").Run() == nil }, testenv.Timeout(), 500*time.Millisecond, "%s", p.stderr)
 	require.NoError(t, p.cmd.Process.Kill())
 	<-p.done
-	nothingLeft(t)
+	requireNoLeftovers(t)
 	mustZxfer(t, args...)
 	all := properties(t, src)
 	for _, b := range below {
 		require.Equal(t, guids(t, src+"-lost"+b), guids(t, src+b))
-		require.Empty(t, carried(all[src+b]))
+		require.Empty(t, localProperties(all[src+b]))
 		zfsCmd(t, "mount", src+b)
 		run(t, "cmp", mountpoint(t, src+"-lost"+b)+"/f", mountpoint(t, src+b)+"/f")
 	}
@@ -220,9 +220,9 @@ func partition(t *testing.T, device string, op int32) {
 	require.Zero(t, errno)
 }
 
-// TestZFSRestoreOverAVolumeInUse restores over a volume while a process has it or a
+// TestZFSRestoreOverVolumeInUse restores over a volume while a process has it or a
 // partition of it open. The restore refuses, changes nothing and names the process.
-func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
+func TestZFSRestoreOverVolumeInUse(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	devices := func() []string {
@@ -254,7 +254,7 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 		run(t, "dd", "if=/dev/urandom", "of="+device, "bs=64k", "count=8", "conv=fsync")
 		zfsCmd(t, "snapshot", src+"@"+s)
 	}
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@two")
 	state := guids(t, src)
 	partition(t, device, unix.BLKPG_ADD_PARTITION)
@@ -271,8 +271,8 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 		held, err := os.OpenFile(path, os.O_RDWR, 0)
 		require.NoError(t, err)
 		defer held.Close()
-		require.Equal(t, 3, here(t, "restore", dst, src).code)
-		o := here(t, "restore", "--rollback", dst, src)
+		require.Equal(t, 3, runLocal(t, "restore", dst, src).code)
+		o := runLocal(t, "restore", "--rollback", dst, src)
 		require.Equal(t, 3, o.code, o)
 		require.Contains(t, o.stderr, link+" is in use by ")
 		require.Contains(t, o.stderr, fmt.Sprintf("(process %d)", os.Getpid()))
@@ -280,32 +280,32 @@ func TestZFSRestoreOverAVolumeInUse(t *testing.T) {
 		require.NoError(t, held.Close())
 	}
 	partition(t, device, unix.BLKPG_DEL_PARTITION)
-	mustHere(t, "restore", "--rollback", dst, src)
+	mustRunLocal(t, "restore", "--rollback", dst, src)
 	require.Equal(t, guids(t, dst), guids(t, src))
 }
 
-// TestZFSRestoreBesideItsJob runs the job of a dataset during its restore. The job does not change it,
+// TestZFSRestoreDuringJobRun runs the job of a dataset during its restore. The job does not change it,
 // reports why, and continues with incremental sends after the restore.
-func TestZFSRestoreBesideItsJob(t *testing.T) {
+func TestZFSRestoreDuringJobRun(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 2<<20)
 	zfsCmd(t, "snapshot", src+"@mine")
 	fill(t, src, "g", 8<<20)
-	r := homeJob(t, src, dst)
+	r := newHomeJob(t, src, dst)
 	at := time.Now().UTC().Truncate(time.Second)
-	mustHere(t, "send", src+"@mine", dst)
-	r.must(t, at, "run", "home")
+	mustRunLocal(t, "send", src+"@mine", dst)
+	r.mustRunAt(t, at, "run", "home")
 	want := guids(t, dst)
 	require.NoError(t, destroyAll(src))
 	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, src)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src).Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
-	o := r.at(t, at.Add(time.Hour), "run", "home") // the first stream is arriving
+	o := r.runAt(t, at.Add(time.Hour), "run", "home") // the first stream is arriving
 	t.Log(o)
 	require.NotEqual(t, 0, o.code, o)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "list", src+"@mine").Run() == nil }, testenv.Timeout(), 250*time.Millisecond, "%s", p.stderr)
-	o = r.at(t, at.Add(2*time.Hour), "run", "home") // between two streams
+	o = r.runAt(t, at.Add(2*time.Hour), "run", "home") // between two streams
 	t.Log(o)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, src+" is running")
@@ -313,23 +313,23 @@ func TestZFSRestoreBesideItsJob(t *testing.T) {
 	require.Equal(t, 0, o.code, o)
 	require.Equal(t, want, guids(t, src))
 	require.Equal(t, want, guids(t, dst))
-	o = r.must(t, at.Add(3*time.Hour), "run", "home")
+	o = r.mustRunAt(t, at.Add(3*time.Hour), "run", "home")
 	require.NotContains(t, o.stdout+o.stderr, "full")
 	require.Equal(t, guids(t, src), guids(t, dst))
 	require.Greater(t, len(guids(t, src)), len(want))
 }
 
-// TestZFSRestoreWithoutItsPool restores into a pool that is not imported, and into a
+// TestZFSRestoreUnavailablePool restores into a pool that is not imported, and into a
 // suspended one. The error names the cause, and nothing hangs.
-func TestZFSRestoreWithoutItsPool(t *testing.T) {
+func TestZFSRestoreUnavailablePool(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 300<<10)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	disk := newLabDisk(t, "sick", 256<<20)
-	disk.pool("sick")
+	disk.createPool("sick")
 	run(t, "zpool", "export", "sick")
 	before := state(t)
 	args := []string{"restore", dst, "sick/back"}
@@ -340,7 +340,7 @@ func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	require.Equal(t, before, state(t))
 	run(t, "zpool", "import", "-d", "/dev/mapper", "sick")
 
-	disk.become(disk.failing())
+	disk.setTable(disk.errorTable())
 	writes := exec.Command("sh", "-c", "echo x >"+poolDir("sick")+"/x; sync")
 	require.NoError(t, writes.Start())
 	go func() { _ = writes.Wait() }()
@@ -351,23 +351,23 @@ func TestZFSRestoreWithoutItsPool(t *testing.T) {
 	t.Log(o)
 	require.Contains(t, []int{1, 3}, o.code, o)
 	require.Contains(t, strings.ToLower(o.stderr), "suspended")
-	disk.become(disk.sound())
+	disk.setTable(disk.healthyTable())
 	run(t, "zpool", "clear", "sick")
 	mustZxfer(t, args...)
-	sameFiles(t, src, "sick/back")
+	requireSameFiles(t, src, "sick/back")
 }
 
-// TestZFSRestoreFilesWithOneKey reads files in two processes with one key. The first process to end or
+// TestZFSRestoreFilesShareKey reads files in two processes with one key. The first process to end or
 // to be killed leaves the key loaded for the other, which unloads it.
-func TestZFSRestoreFilesWithOneKey(t *testing.T) {
+func TestZFSRestoreFilesShareKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
 	fill(t, src, "f", 24<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
-	// read starts a restore and stops it with a signal as soon as it reads.
-	read := func() *process {
+	mustRunLocal(t, "send", src, dst)
+	// startReading starts a restore and stops it with a signal as soon as it reads.
+	startReading := func() *process {
 		to := t.TempDir()
 		p := start(t, "restore", "--key-file", key, "--bwlimit", "3MiB", "--buffer", "2MiB", "--files", "f", dst, to)
 		require.Eventually(t, func() bool {
@@ -377,21 +377,21 @@ func TestZFSRestoreFilesWithOneKey(t *testing.T) {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 		return p
 	}
-	goOn := func(p *process) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT)) }
+	resume := func(p *process) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 	status := func() string { return value(t, dst, "keystatus") }
 	for _, kill := range []bool{false, true} {
-		first, second := read(), read()
+		first, second := startReading(), startReading()
 		if kill {
 			require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
 		} else {
-			goOn(first)
+			resume(first)
 		}
 		if o := first.wait(t); !kill {
 			require.Equal(t, 0, o.code, o)
 			require.False(t, second.ended(), "%s", second.stderr)
 		}
 		require.Equal(t, "available", status(), "%s", second.stderr)
-		goOn(second)
+		resume(second)
 		o := second.wait(t)
 		require.Equal(t, 0, o.code, o)
 		require.Equal(t, "unavailable", status())

@@ -40,8 +40,8 @@ func requireSameTree(t *testing.T, want, got string) {
 	require.Equal(t, list(want), list(got))
 }
 
-// furnish creates files of all kinds in a dataset on alpha and returns its mountpoint.
-func furnish(t *testing.T, ds string) (dir string) {
+// createFiles creates files of all kinds in a dataset on alpha and returns its mountpoint.
+func createFiles(t *testing.T, ds string) (dir string) {
 	t.Helper()
 	dir = mountpoint(t, ds)
 	run(t, "mkdir", "-p", dir+"/alice/docs/deep", dir+"/empty")
@@ -67,17 +67,17 @@ func TestZFSRestoreFiles(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "atime=off", src)
-	dir := furnish(t, src)
+	dir := createFiles(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	before := state(t)
-	ways := [][]string{{"--wire", "tls", "--streams", "3"}, {"--wire", "ssh"}}
+	wires := [][]string{{"--wire", "tls", "--streams", "3"}, {"--wire", "ssh"}}
 	if testenv.Long() {
-		ways = append(ways, []string{"--wire", "signed"}, []string{"--wire", "plain", "--trusted-link"})
+		wires = append(wires, []string{"--wire", "signed"}, []string{"--wire", "plain", "--trusted-link"})
 	}
-	for i, way := range ways {
+	for i, wire := range wires {
 		to := filepath.Join(t.TempDir(), "new")
-		args := append([]string{"restore", "--files", "/", "beta:" + dst, to}, way...)
+		args := append([]string{"restore", "--files", "/", "beta:" + dst, to}, wire...)
 		if i == 0 {
 			o := mustZxfer(t, append([]string{"restore", "-n"}, args[1:]...)...)
 			require.Contains(t, o.stdout, "alice/docs/big")
@@ -101,27 +101,27 @@ func TestZFSRestoreFiles(t *testing.T) {
 	mustZxfer(t, "restore", "--files", "alice", dst, to+"/local") // both pools belong to one kernel
 
 	require.NoError(t, os.WriteFile(to+"/other", []byte("mine"), 0o600))
-	o := here(t, "restore", "--files", "other", dst, to)
+	o := runLocal(t, "restore", "--files", "other", dst, to)
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "1 different file exists: other")
 	require.Contains(t, o.stderr, "--overwrite")
-	mustHere(t, "restore", "--overwrite", "--files", "other", dst, to)
+	mustRunLocal(t, "restore", "--overwrite", "--files", "other", dst, to)
 	for _, name := range []string{"nope", "alice/docs/link/x"} {
-		o = here(t, "restore", "--files", name, dst, to)
+		o = runLocal(t, "restore", "--files", name, dst, to)
 		require.Equal(t, 3, o.code, o.String())
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 	zfsCmd(t, "destroy", dst+"@one") // no hold is left
 }
 
-// TestZFSRestoreFilesOfWhatIsEncrypted reads files with a key file, which it needs if the
+// TestZFSRestoreFilesEncrypted reads files with a key file, which it needs if the
 // key is not loaded. If the reader is killed, nothing remains mounted, and its agent
 // unloads the key.
-func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
+func TestZFSRestoreFilesEncrypted(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
-	dir := furnish(t, src)
+	dir := createFiles(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", src, "beta:"+dst)
 	to := t.TempDir()
@@ -136,35 +136,35 @@ func TestZFSRestoreFilesOfWhatIsEncrypted(t *testing.T) {
 	fill(t, src, "alice/docs/slow", 20<<20)
 	zfsCmd(t, "snapshot", src+"@two")
 	mustZxfer(t, "send", src, "beta:"+dst)
-	cut := filepath.Join(t.TempDir(), "cut")
-	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, cut}
+	interrupted := filepath.Join(t.TempDir(), "cut")
+	args := []string{"restore", "--key-file", key, "--files", "alice", "beta:" + dst, interrupted}
 	p := start(t, append(args, "--bwlimit", "4MiB")...)
-	require.Eventually(t, func() bool { _, err := os.Stat(cut + "/alice/docs/link"); return err == nil }, testenv.Timeout(), 50*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(interrupted + "/alice/docs/link"); return err == nil }, testenv.Timeout(), 50*time.Millisecond)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
 	p.wait(t)
-	require.NoFileExists(t, cut+"/alice/docs/slow")
+	require.NoFileExists(t, interrupted+"/alice/docs/slow")
 	require.Eventually(t, func() bool {
 		return strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "keystatus", dst)) == "unavailable"
 	}, testenv.Timeout(), time.Second)
 	o = mustZxfer(t, args...)
 	require.Contains(t, o.stdout, " skipped (")
-	requireSameTree(t, dir+"/alice", cut+"/alice")
-	left, err := filepath.Glob(cut + "/alice/docs/.zxfer-*")
+	requireSameTree(t, dir+"/alice", interrupted+"/alice")
+	left, err := filepath.Glob(interrupted + "/alice/docs/.zxfer-*")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
-// TestRestrictedKeysReadFilesOfWhatTheyMaySend reads files of an unencrypted dataset with a
+// TestRestrictedKeyReadsGrantedFiles reads files of an unencrypted dataset with a
 // key that may send it. The key may not write files to its host, nor use a key file there.
-func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
+func TestRestrictedKeyReadsGrantedFiles(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
-	dir := furnish(t, src)
+	dir := createFiles(t, src)
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", src, "beta:"+dst)
-	rsh, _ := restricted(t, "--allow", "send="+dst)
+	rsh, _ := restrictedKey(t, "--allow", "send="+dst)
 	to := t.TempDir()
 	mustZxfer(t, "restore", "-e", rsh, "--files", "/", "beta:"+dst, to)
 	requireSameTree(t, dir, to)
@@ -176,9 +176,9 @@ func TestRestrictedKeysReadFilesOfWhatTheyMaySend(t *testing.T) {
 	t.Log(o)
 }
 
-// TestZFSRestoreFilesOfADamagedCopy expects a restore to name the damaged files and to
+// TestZFSRestoreFilesDamagedCopy expects a restore to name the damaged files and to
 // restore all others.
-func TestZFSRestoreFilesOfADamagedCopy(t *testing.T) {
+func TestZFSRestoreFilesDamagedCopy(t *testing.T) {
 	lab(t)
 	dir := t.TempDir()
 	disk, pool := dir+"/disk", "zxdamaged"
@@ -225,23 +225,23 @@ func TestZFSRestoreFilesWithACLs(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "acltype=posix", src)
-	dir := furnish(t, src)
+	dir := createFiles(t, src)
 	// user::rw- user:1234:r-- group::r-- mask::r-- other::---
 	acl := []byte("\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x04\x00\xd2\x04\x00\x00\x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x04\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff")
 	const name = "system.posix_acl_access"
 	require.NoError(t, unix.Setxattr(dir+"/other", name, acl, 0))
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "set", "acltype=posix", dst)
 	zfsCmd(t, "create", "-o", "acltype=posix", src+"/back")
-	mustHere(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back"))
+	mustRunLocal(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back"))
 	got := make([]byte, 100)
 	n, err := unix.Getxattr(mountpoint(t, src+"/back")+"/other", name, got)
 	require.NoError(t, err)
 	require.Equal(t, acl, got[:n])
 	// Without ACLs on the target, the restore writes the file and reports the loss.
 	zfsCmd(t, "set", "acltype=off", src+"/back")
-	o := here(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back")+"/more")
+	o := runLocal(t, "restore", "--files", "other", dst, mountpoint(t, src+"/back")+"/more")
 	require.Equal(t, 1, o.code, o.String())
 	require.Contains(t, o.stderr, "other: its "+name+" could not be kept: operation not supported")
 }

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// fullNames lists the snapshots, bookmarks and holds of a dataset.
-func fullNames(t *testing.T, d string) string {
+// snapshotsAndHolds lists the snapshots, bookmarks and holds of a dataset.
+func snapshotsAndHolds(t *testing.T, d string) string {
 	t.Helper()
 	return zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", d) + strings.Join(holdsOf(t, d), "\n")
 }
@@ -29,41 +29,41 @@ func TestZFSRestoreRollback(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "letters", 300<<10)
-	r := homeJob(t, src, dst)
+	r := newHomeJob(t, src, dst)
 	at := time.Now().UTC().Truncate(time.Second)
-	next := func() string {
+	runJob := func() string {
 		t.Helper()
 		at = at.Add(time.Hour)
-		o := r.must(t, at, "run", "home")
+		o := r.mustRunAt(t, at, "run", "home")
 		require.NotContains(t, o.stdout+o.stderr, "full")
 		names := strings.Fields(zfsCmd(t, "list", "-H", "-d", "1", "-t", "snapshot", "-s", "createtxg", "-o", "name", src))
 		_, newest, _ := strings.Cut(names[len(names)-1], "@")
 		return newest
 	}
-	r.must(t, at, "run", "home")
+	r.mustRunAt(t, at, "run", "home")
 	fill(t, src, "more", 300<<10)
-	one := next()
+	one := runJob()
 	want := run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more")
-	have := func() string { return run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more") }
+	digests := func() string { return run(t, "sha256sum", mountpoint(t, src)+"/letters", mountpoint(t, src)+"/more") }
 	back := []string{"restore", "--rollback", "--mount", "beta:" + dst, src}
 
 	// Directly after a run, the property "written" does not show the change yet.
 	require.NoError(t, os.Remove(mountpoint(t, src)+"/letters"))
 	o := mustZxfer(t, back...)
 	require.Contains(t, o.stderr+o.stdout, "rolled back to "+src+"@"+one, o)
-	require.Equal(t, want, have())
+	require.Equal(t, want, digests())
 	fill(t, src, "new", 100<<10)
-	two := next()
+	two := runJob()
 
 	// The job has run again, and another program has taken a snapshot.
 	require.NoError(t, os.RemoveAll(mountpoint(t, src)+"/more"))
 	zfsCmd(t, "snapshot", src+"@auto")
 	fill(t, src, "since", 100<<10)
-	o = here(t, "restore", dst, src)
+	o = runLocal(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "to roll "+src+" back to @"+two+", add --rollback")
 	before := state(t)
-	o = mustHere(t, "restore", "-n", "--rollback", dst, src)
+	o = mustRunLocal(t, "restore", "-n", "--rollback", dst, src)
 	for _, text := range []string{"LOSES " + src + "@auto on the target", "bytes written to " + src + " since @auto", "rolls back to @" + two, "zfs rollback -r " + src + "@" + two} {
 		require.Contains(t, o.stdout, text)
 	}
@@ -73,21 +73,21 @@ func TestZFSRestoreRollback(t *testing.T) {
 	sleep := exec.Command("sleep", "1000")
 	sleep.Dir = mountpoint(t, src)
 	require.NoError(t, sleep.Start())
-	names := fullNames(t, src)
+	names := snapshotsAndHolds(t, src)
 	back = []string{"restore", "--rollback", "--mount", dst, src} // in the mount namespace of that process
-	o = here(t, back...)
+	o = runLocal(t, back...)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "busy")
 	require.Contains(t, o.stderr, "list its users: fuser -vm")
-	require.Equal(t, names, fullNames(t, src))
+	require.Equal(t, names, snapshotsAndHolds(t, src))
 	require.NoError(t, sleep.Process.Kill())
 	_ = sleep.Wait()
-	mustHere(t, back...)
+	mustRunLocal(t, back...)
 	require.Equal(t, "yes", value(t, src, "mounted"))
 	require.Equal(t, guids(t, dst), guids(t, src))
 	require.FileExists(t, mountpoint(t, src)+"/new")
 	fill(t, src, "later", 100<<10)
-	three := next()
+	three := runJob()
 	require.Equal(t, guids(t, dst), guids(t, src))
 
 	// Roll back further than the copy's most recent snapshot, which a job holds on both
@@ -108,35 +108,35 @@ func TestZFSRestoreRollback(t *testing.T) {
 	require.Contains(t, o.stdout, "LOSES "+src+"#zxfer:home:"+three)
 	require.Contains(t, o.stdout, "moves the hold zxfer:home:near to "+src+"@"+one)
 	o = mustZxfer(t, older...)
-	require.Equal(t, want, have())
-	require.NotContains(t, fullNames(t, src), three)
-	require.Contains(t, guids(t, dst), three, "the copy loses nothing unasked")
+	require.Equal(t, want, digests())
+	require.NotContains(t, snapshotsAndHolds(t, src), three)
+	require.Contains(t, guids(t, dst), three, "the target lost a snapshot")
 	command := regexp.MustCompile(`(?m)^  zxfer (send --rollback .*)$`).FindStringSubmatch(o.stdout)
 	require.NotNil(t, command, o)
 	o = mustZxfer(t, strings.Fields(command[1])...)
 	fill(t, src, "last", 100<<10)
-	four := next()
+	four := runJob()
 	require.Equal(t, guids(t, dst), guids(t, src))
 	require.Equal(t, []string{src + "@" + four + " zxfer:home:near"}, holdsOf(t, src))
 	require.Equal(t, []string{dst + "@" + four + " zxfer:home:near"}, holdsOf(t, dst))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
-// TestZFSRestoreRollbackByHand runs the equivalent commands that -n prints, and expects the
+// TestZFSRestoreRollbackCommands runs the equivalent commands that -n prints, and expects the
 // same result.
-func TestZFSRestoreRollbackByHand(t *testing.T) {
+func TestZFSRestoreRollbackCommands(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 100<<10)
 	zfsCmd(t, "snapshot", src+"@one")
 	zfsCmd(t, "bookmark", src+"@one", src+"#one")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "snapshot", src+"@two")
 	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
 	zfsCmd(t, "bookmark", src+"@two", src+"#two")
 	require.NoError(t, os.Remove(mountpoint(t, src)+"/f"))
-	o := mustHere(t, "restore", "-n", "--rollback", dst, src)
+	o := mustRunLocal(t, "restore", "-n", "--rollback", dst, src)
 	_, script, found := strings.Cut(o.stdout, "equivalent commands\n")
 	require.True(t, found, o)
 	script, _, _ = strings.Cut(script, "\n\n")
@@ -148,7 +148,7 @@ func TestZFSRestoreRollbackByHand(t *testing.T) {
 	}
 	require.Len(t, lines, 3, o)
 	run(t, "sh", "-ec", strings.Join(lines, ""))
-	require.Equal(t, src+"@one\n"+src+"#one\n"+src+"@one zxfer:home:near", fullNames(t, src))
+	require.Equal(t, src+"@one\n"+src+"#one\n"+src+"@one zxfer:home:near", snapshotsAndHolds(t, src))
 	require.FileExists(t, mountpoint(t, src)+"/f")
 }
 
@@ -187,7 +187,7 @@ exit $code
 	zfsCmd(t, "snapshot", src+"@one")
 	fill(t, src, "g", 100<<10)
 	zfsCmd(t, "snapshot", src+"@two")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	var done string
 	for at := testenv.Rounds(3, 3, 2); ; at += testenv.Rounds(2, 2, 1) {
 		zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
@@ -199,9 +199,9 @@ exit $code
 			done = calls
 			break
 		}
-		require.Contains(t, fullNames(t, src), src+"@one\n", "killed at %d: %s", at, calls)
-		mustHere(t, "restore", "--rollback", "--mount", dst+"@one", src)
-		require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", fullNames(t, src), "killed at %d: %s", at, calls)
+		require.Contains(t, snapshotsAndHolds(t, src), src+"@one\n", "killed at %d: %s", at, calls)
+		mustRunLocal(t, "restore", "--rollback", "--mount", dst+"@one", src)
+		require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", snapshotsAndHolds(t, src), "killed at %d: %s", at, calls)
 		mount(t, src)
 		require.NoFileExists(t, mountpoint(t, src)+"/g", "killed at %d", at)
 		require.FileExists(t, mountpoint(t, src)+"/f")
@@ -214,15 +214,15 @@ exit $code
 	}
 }
 
-// TestZFSRestoreRollbackOfAVolume restores a volume with --rollback.
-func TestZFSRestoreRollbackOfAVolume(t *testing.T) {
+// TestZFSRestoreRollbackVolume restores a volume with --rollback.
+func TestZFSRestoreRollbackVolume(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-V", "8m", src)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "snapshot", src+"@two")
 	zfsCmd(t, "hold", "zxfer:home:near", src+"@two")
-	mustHere(t, "restore", "--rollback", dst, src)
-	require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", fullNames(t, src))
+	mustRunLocal(t, "restore", "--rollback", dst, src)
+	require.Equal(t, src+"@one\n"+src+"@one zxfer:home:near", snapshotsAndHolds(t, src))
 }

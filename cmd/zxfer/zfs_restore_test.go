@@ -42,27 +42,27 @@ func properties(t *testing.T, root string) map[string]map[string]property {
 	return all
 }
 
-// here runs zxfer in the mount namespace of the test, with both pools on its host. start
+// runLocal runs zxfer in the mount namespace of the test, with both pools on its host. start
 // uses ip netns exec, which has separate mounts.
-func here(t *testing.T, args ...string) ending {
+func runLocal(t *testing.T, args ...string) cmdResult {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(alphaBin, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // the caller checks its exit code
-	return ending{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return cmdResult{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-func mustHere(t *testing.T, args ...string) ending {
+func mustRunLocal(t *testing.T, args ...string) cmdResult {
 	t.Helper()
-	o := here(t, args...)
+	o := runLocal(t, args...)
 	require.Equal(t, 0, o.code, o)
 	return o
 }
 
-// local lists the properties that are set on a dataset itself. It omits counts, which ZFS
+// localSettings lists the properties that are set on a dataset itself. It omits counts, which ZFS
 // also reports as local if a limit was set in the pool.
-func local(t *testing.T, dataset string) string {
+func localSettings(t *testing.T, dataset string) string {
 	t.Helper()
 	all := zfsCmd(t, "get", "-H", "-s", "local", "-o", "property,value", "all", dataset)
 	return regexp.MustCompile("(filesystem|snapshot)_count\t.*\n").ReplaceAllString(all, "")
@@ -81,7 +81,7 @@ func TestZFSRestore(t *testing.T) {
 	}
 	mustZxfer(t, "send", "--carry", "org.example:note", src, "beta:"+dst)
 	zfsCmd(t, "set", "filesystem_limit=9", dst) // now ZFS reports filesystem_count of the descendants as local
-	had, set := guids(t, src), local(t, src)
+	want, wantLocal := guids(t, src), localSettings(t, src)
 	zfsCmd(t, "unmount", src)
 	zfsCmd(t, "rename", src, src+"-lost")
 	t.Cleanup(func() { cleanUp(src + "-lost") })
@@ -96,25 +96,25 @@ func TestZFSRestore(t *testing.T) {
 
 	o = mustZxfer(t, "restore", "--carry", "org.example:note", "beta:"+dst, src)
 	require.Contains(t, o.stdout, "to use it, run there:\n  zfs mount "+src)
-	require.Equal(t, had, guids(t, src))
-	require.Equal(t, set, local(t, src))
+	require.Equal(t, want, guids(t, src))
+	require.Equal(t, wantLocal, localSettings(t, src))
 	require.Equal(t, "no", value(t, src, "mounted"))
 	require.Equal(t, "on", value(t, src, "canmount"))
 	o = mustZxfer(t, "restore", "--mount", "beta:"+dst, src)
 	require.Contains(t, o.stderr, "mounted "+src+" at "+mountpoint(t, src))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 	fill(t, src, "three", 300<<10)
 	zfsCmd(t, "snapshot", src+"@three")
 	mustZxfer(t, "send", src, "beta:"+dst)
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
-// sealed creates a dataset with a passphrase and returns the file with the passphrase.
-func sealed(t *testing.T, name, passphrase string) (keyFile string) {
+// passphraseDataset creates a dataset with a passphrase and returns the file with the passphrase.
+func passphraseDataset(t *testing.T, name, passphrase string) (keyFile string) {
 	t.Helper()
 	keyFile = filepath.Join(t.TempDir(), "passphrase")
 	require.NoError(t, os.WriteFile(keyFile, []byte(passphrase), 0o600))
-	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyed("passphrase", keyFile), []string{name})...)
+	zfsCmd(t, slices.Concat([]string{"create", "-o", "encryption=on"}, keyOptions("passphrase", keyFile), []string{name})...)
 	return keyFile
 }
 
@@ -124,25 +124,25 @@ func sealed(t *testing.T, name, passphrase string) (keyFile string) {
 func TestZFSRestoreTree(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
-	key := sealed(t, src, "correct horse battery")
+	key := passphraseDataset(t, src, "correct horse battery")
 	zfsCmd(t, "create", src+"/a")
 	zfsCmd(t, "create", src+"/a/b")
 	zfsCmd(t, "create", "-V", "8m", src+"/vol")
-	other := sealed(t, src+"/own", "another passphrase")
+	other := passphraseDataset(t, src+"/own", "another passphrase")
 	zfsCmd(t, "create", src+"/own/below")
 	filesystems := []string{"", "/a", "/a/b", "/own", "/own/below"}
 	for _, below := range filesystems {
 		fill(t, src+below, "f", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustHere(t, "send", "-R", src, dst)
-	was := src + "-lost"
-	zfsCmd(t, "rename", src, was)
-	t.Cleanup(func() { cleanUp(was) })
+	mustRunLocal(t, "send", "-R", src, dst)
+	renamed := src + "-lost"
+	zfsCmd(t, "rename", src, renamed)
+	t.Cleanup(func() { cleanUp(renamed) })
 
-	o := mustHere(t, "restore", "-R", "-n", dst, src)
+	o := mustRunLocal(t, "restore", "-R", "-n", dst, src)
 	require.Contains(t, o.stdout, "inherits its key from "+src+" again")
-	o = mustHere(t, "restore", "-R", "--mount", dst, src)
+	o = mustRunLocal(t, "restore", "-R", "--mount", dst, src)
 	require.Contains(t, o.stdout, "  zfs load-key "+src+"  # the passphrase")
 	require.Contains(t, o.stdout, "  zfs load-key "+src+"/own  # the passphrase")
 	require.NotContains(t, o.stdout, "load-key "+src+"/a")
@@ -158,17 +158,17 @@ func TestZFSRestoreTree(t *testing.T) {
 		require.Equal(t, status, all[src+below]["keystatus"].value, below)
 	}
 	zfsCmd(t, "load-key", "-L", "file://"+other, src+"/own")
-	o = mustHere(t, "restore", "-R", "--mount", dst, src)
+	o = mustRunLocal(t, "restore", "-R", "--mount", dst, src)
 	require.NotContains(t, o.stdout, "to use it")
 	all = properties(t, src)
 	for _, below := range filesystems {
 		require.Equal(t, "yes", all[src+below]["mounted"].value, below)
-		mount(t, was+below)
-		run(t, "diff", "-r", mountpoint(t, was+below), mountpoint(t, src+below))
+		mount(t, renamed+below)
+		run(t, "diff", "-r", mountpoint(t, renamed+below), mountpoint(t, src+below))
 		fill(t, src+below, "g", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@two")
-	mustHere(t, "send", "-R", src, dst)
+	mustRunLocal(t, "send", "-R", src, dst)
 	require.Equal(t, guids(t, src+"/a/b"), guids(t, dst+"/a/b"))
 	// Unload and load the keys, to check that the encryption root is also on disk.
 	run(t, "zfs", "unmount", src)
@@ -182,16 +182,16 @@ func TestZFSRestoreTree(t *testing.T) {
 
 	// Restore a part of the tree while the tree's key is loaded.
 	zfsCmd(t, "destroy", "-r", src+"/a")
-	mustHere(t, "restore", "-R", "--mount", dst+"/a", src+"/a")
+	mustRunLocal(t, "restore", "-R", "--mount", dst+"/a", src+"/a")
 	require.Equal(t, "available", value(t, src+"/a/b", "keystatus"))
 	require.Equal(t, "yes", value(t, src+"/a/b", "mounted"))
-	run(t, "cmp", mountpoint(t, was+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
+	run(t, "cmp", mountpoint(t, renamed+"/a/b")+"/f", mountpoint(t, src+"/a/b")+"/f")
 }
 
-// TestZFSRestoreUnprovedKeys restores a tree with a raw key as one encryption root, and
+// TestZFSRestoreTreeRawKey restores a tree with a raw key as one encryption root, and
 // expects the printed commands to open all of it. If the copy has two encryption roots, the
 // printed commands also join them.
-func TestZFSRestoreUnprovedKeys(t *testing.T) {
+func TestZFSRestoreTreeRawKey(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)
@@ -201,16 +201,16 @@ func TestZFSRestoreUnprovedKeys(t *testing.T) {
 		fill(t, src+below, "f", 300<<10)
 	}
 	zfsCmd(t, "snapshot", "-r", src+"@one")
-	mustHere(t, "send", "-R", src, dst)
+	mustRunLocal(t, "send", "-R", src, dst)
 	for _, joined := range []bool{true, false} {
 		if !joined {
 			run(t, "python3", "-c", "import libzfs_core as l; l.lzc_change_key(b'"+dst+"/a/b', 'force_new_key')")
 		}
 		back := src + "-back"
 		t.Cleanup(func() { cleanUp(back) })
-		o := mustHere(t, "restore", "-R", "-n", dst, back)
+		o := mustRunLocal(t, "restore", "-R", "-n", dst, back)
 		require.Contains(t, o.stdout, "inherits its key from "+back+" again")
-		o = mustHere(t, "restore", "-R", "--mount", dst, back)
+		o = mustRunLocal(t, "restore", "-R", "--mount", dst, back)
 		_, script, found := strings.Cut(o.stdout, "to use it, run there:\n")
 		require.True(t, found, o)
 		require.Equal(t, !joined, strings.Contains(script, "zfs change-key -i "+back+"/a/b"), o)
@@ -239,9 +239,9 @@ func TestZFSRestoreAt(t *testing.T) {
 			nextSecond(t)
 		}
 	}
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	before := state(t)
-	o := here(t, "restore", "--at", "yesterday 18:00", dst, src+"-back")
+	o := runLocal(t, "restore", "--at", "yesterday 18:00", dst, src+"-back")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "the oldest is "+dst+"@one, of ")
 	require.Equal(t, before, state(t))
@@ -249,15 +249,15 @@ func TestZFSRestoreAt(t *testing.T) {
 	require.Contains(t, o.stderr, "the most recent is "+dst+"@two, of ")
 	require.Contains(t, o.stderr, "the next one is "+dst+"@three")
 	require.Len(t, guids(t, src+"-back"), 2)
-	mustHere(t, "restore", "--latest-only", dst+"@two", src+"-one")
+	mustRunLocal(t, "restore", "--latest-only", dst+"@two", src+"-one")
 	require.Len(t, guids(t, src+"-one"), 1)
 	cleanUp(src + "-back")
 	cleanUp(src + "-one")
 }
 
-// TestZFSRestoreOver restores over an existing dataset, also a mounted one that programs read. It
+// TestZFSRestoreOverExisting restores over an existing dataset, also a mounted one that programs read. It
 // destroys newer data only with --rollback, and -n lists this data.
-func TestZFSRestoreOver(t *testing.T) {
+func TestZFSRestoreOverExisting(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -266,68 +266,68 @@ func TestZFSRestoreOver(t *testing.T) {
 		fill(t, src, s, 300<<10)
 		zfsCmd(t, "snapshot", src+"@"+s)
 	}
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@two")
 	fill(t, src, "newer", 300<<10)
 	zfsCmd(t, "snapshot", src+"@newer")
 	fill(t, src, "written", 300<<10)
 	before := state(t)
-	o := here(t, "restore", dst, src)
+	o := runLocal(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "@newer")
 	require.Contains(t, o.stderr, "--rollback")
-	o = mustHere(t, "restore", "-n", "--rollback", dst, src)
+	o = mustRunLocal(t, "restore", "-n", "--rollback", dst, src)
 	for _, text := range []string{"LOSES " + src + "@newer", "bytes written", "first unmounts " + src + ", " + src + "/below"} {
 		require.Contains(t, o.stdout, text)
 	}
 	require.Equal(t, before, state(t))
-	o = mustHere(t, "restore", "--rollback", "--mount", dst, src)
+	o = mustRunLocal(t, "restore", "--rollback", "--mount", dst, src)
 	require.Equal(t, guids(t, dst), guids(t, src))
 	require.Equal(t, "yes", value(t, src, "mounted"))
 	require.Equal(t, "yes", value(t, src+"/below", "mounted"))
 	require.Equal(t, "default", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "source", "readonly", src)))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 
 	// Only access times are newer. Every read changes them.
 	mount(t, src)
 	zfsCmd(t, "snapshot", src+"@three")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "destroy", src+"@three")
-	o = here(t, "restore", dst, src)
+	o = runLocal(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "to discard the changes to "+src+", add --rollback")
 	run(t, "cat", mountpoint(t, src)+"/one", mountpoint(t, src)+"/two")
-	mustHere(t, "restore", "--rollback", dst, src)
+	mustRunLocal(t, "restore", "--rollback", dst, src)
 	require.Equal(t, "no", value(t, src, "mounted"))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 
 	// The dataset has the most recent snapshot of the copy, and newer data.
 	mount(t, src)
 	fill(t, src, "since", 300<<10)
-	o = here(t, "restore", dst, src)
+	o = runLocal(t, "restore", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "to roll "+src+" back to @three, add --rollback")
-	mustHere(t, "restore", "--rollback", dst, src)
-	sameFiles(t, src, dst)
+	mustRunLocal(t, "restore", "--rollback", dst, src)
+	requireSameFiles(t, src, dst)
 
 	// A dataset with another history is kept.
 	zfsCmd(t, "destroy", "-r", src)
 	zfsCmd(t, "create", src)
 	zfsCmd(t, "snapshot", src+"@one")
-	o = here(t, "restore", "--rollback", dst, src)
+	o = runLocal(t, "restore", "--rollback", dst, src)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "zfs rename "+src+" "+src+"-old")
 }
 
-// TestZFSSendOverWhatIsRead sends with --rollback to a copy that is mounted and read all
+// TestZFSSendRollbackWhileRead sends with --rollback to a copy that is mounted and read all
 // the time. Each new access time is a change.
-func TestZFSSendOverWhatIsRead(t *testing.T) {
+func TestZFSSendRollbackWhileRead(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 300<<10)
 	zfsCmd(t, "snapshot", src+"@s0")
-	mustHere(t, "send", src, dst)
+	mustRunLocal(t, "send", src, dst)
 	zfsCmd(t, "set", "readonly=off", "relatime=off", "mountpoint="+t.TempDir(), dst)
 	zfsCmd(t, "mount", dst)
 	t.Cleanup(func() { run(t, "zfs", "unmount", "-f", dst) })
@@ -337,51 +337,51 @@ func TestZFSSendOverWhatIsRead(t *testing.T) {
 	for i := range 4 {
 		fill(t, src, fmt.Sprintf("f%d", i), 300<<10)
 		zfsCmd(t, "snapshot", fmt.Sprintf("%s@s%d", src, i+1))
-		mustHere(t, "send", "--rollback", src, dst)
+		mustRunLocal(t, "send", "--rollback", src, dst)
 		run(t, "zpool", "sync")
 	}
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
-// TestZFSRestoreGoesOn interrupts a restore, lets it run out of space, and reverts its last
+// TestZFSRestoreResumes interrupts a restore, lets it run out of space, and reverts its last
 // stage. The same command completes it.
-func TestZFSRestoreGoesOn(t *testing.T) {
+func TestZFSRestoreResumes(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "one", 8<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	mustHere(t, "send", src, dst)
-	above := src + "-back"
-	zfsCmd(t, "create", above)
-	t.Cleanup(func() { cleanUp(above) })
-	back := above + "/a"
+	mustRunLocal(t, "send", src, dst)
+	parent := src + "-back"
+	zfsCmd(t, "create", parent)
+	t.Cleanup(func() { cleanUp(parent) })
+	back := parent + "/a"
 	p := start(t, "restore", "--bwlimit", "1MiB", "beta:"+dst, back)
-	received(t, p, alphaPool, isZFS("receive"), 1<<20)
+	waitReceived(t, p, alphaPool, isZFS("receive"), 1<<20)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	o := p.wait(t)
 	require.Equal(t, 4, o.code, o)
 	require.Equal(t, "on", value(t, back, "readonly"))
 	require.Equal(t, "no", value(t, back, "mounted"))
-	zfsCmd(t, "set", "quota=4m", above)
-	o = here(t, "restore", dst, back)
+	zfsCmd(t, "set", "quota=4m", parent)
+	o = runLocal(t, "restore", dst, back)
 	require.NotEqual(t, 0, o.code, o)
-	zfsCmd(t, "set", "quota=none", above)
-	o = mustHere(t, "restore", "--mount", dst, back)
+	zfsCmd(t, "set", "quota=none", parent)
+	o = mustRunLocal(t, "restore", "--mount", dst, back)
 	require.Equal(t, "off", value(t, back, "readonly"))
-	require.Empty(t, local(t, back))
+	require.Empty(t, localSettings(t, back))
 	run(t, "diff", "-r", mountpoint(t, src), mountpoint(t, back))
 
 	// An interruption before the last stage leaves this state.
 	zfsCmd(t, "unmount", back)
 	zfsCmd(t, "set", "readonly=on", "canmount=noauto", "zxfer:restore=on", "zxfer:stream=Lc", back)
-	mustHere(t, "restore", "--mount", dst, back)
+	mustRunLocal(t, "restore", "--mount", dst, back)
 	require.Equal(t, "yes", value(t, back, "mounted"))
-	require.Empty(t, local(t, back))
+	require.Empty(t, localSettings(t, back))
 	// A mount would hide the file.
 	zfsCmd(t, "unmount", back)
 	require.NoError(t, os.WriteFile(mountpoint(t, back)+"/hidden", nil, 0o600))
-	o = here(t, "restore", "--mount", dst, back)
+	o = runLocal(t, "restore", "--mount", dst, back)
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "is not empty (hidden)")
 }
@@ -396,24 +396,24 @@ func TestRestrictedRestore(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", dst)
 	zfsCmd(t, "create", dst+"/mine")
-	restores, _ := restricted(t, "--allow", "restore="+dst, "--append-only")
-	receives, _ := restricted(t, "--allow", "receive="+dst, "--append-only")
-	o := zxfer(t, "restore", "-e", receives, src, "beta:"+dst+"/b")
+	restoreKey, _ := restrictedKey(t, "--allow", "restore="+dst, "--append-only")
+	receiveKey, _ := restrictedKey(t, "--allow", "receive="+dst, "--append-only")
+	o := zxfer(t, "restore", "-e", receiveKey, src, "beta:"+dst+"/b")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "policy forbids")
-	o = mustZxfer(t, "restore", "-e", restores, "--mount", src, "beta:"+dst+"/a")
+	o = mustZxfer(t, "restore", "-e", restoreKey, "--mount", src, "beta:"+dst+"/a")
 	require.Contains(t, o.stderr, "mounted "+dst+"/a")
-	require.Equal(t, "atime\toff\n", local(t, dst+"/a"))
+	require.Equal(t, "atime\toff\n", localSettings(t, dst+"/a"))
 	for _, q := range [][]byte{
 		request("adjust", `{"dataset":"`+dst+`/a","set":{"mountpoint":"/etc"}}`), request("mount", `"`+dst+`/mine"`), request("occupied", `["/root"]`),
 	} {
-		answer, all := hostile(t, restores, q)
+		answer, all := sendHostile(t, restoreKey, q)
 		require.Contains(t, all, "policy forbids", "%s: %v", q, answer)
 	}
 }
 
-// homeJob returns a job file that replicates a dataset to a target.
-func homeJob(t *testing.T, src, to string) *replication {
+// newHomeJob returns a job file that replicates a dataset to a target.
+func newHomeJob(t *testing.T, src, to string) *replication {
 	t.Helper()
 	return newReplication(t, fmt.Sprintf(`
 [[job]]
@@ -433,21 +433,21 @@ func TestZFSRestoreJob(t *testing.T) {
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "f", 300<<10)
-	r := homeJob(t, src, "beta:"+dst)
+	r := newHomeJob(t, src, "beta:"+dst)
 	at := time.Now().UTC().Truncate(time.Second)
-	r.must(t, at, "run", "home")
+	r.mustRunAt(t, at, "run", "home")
 	require.NoError(t, destroyAll(src))
-	o := r.at(t, at.Add(time.Hour), "run", "home")
+	o := r.runAt(t, at.Add(time.Hour), "run", "home")
 	require.NotEqual(t, 0, o.code, o)
 	hint := "zxfer restore beta:" + dst + " " + src
 	require.Contains(t, o.stderr, "to restore it: "+hint)
-	o = r.at(t, at.Add(time.Hour), "status")
+	o = r.runAt(t, at.Add(time.Hour), "status")
 	require.Contains(t, o.stdout+o.stderr, hint)
 	mustZxfer(t, "restore", "beta:"+dst, src)
 	mount(t, src)
 	fill(t, src, "g", 300<<10)
-	o = r.must(t, at.Add(2*time.Hour), "run", "home")
+	o = r.mustRunAt(t, at.Add(2*time.Hour), "run", "home")
 	require.NotContains(t, o.stdout+o.stderr, "full")
 	require.Equal(t, guids(t, src), guids(t, dst))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }

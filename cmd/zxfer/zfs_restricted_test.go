@@ -21,9 +21,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// restricted gives alpha a second key, for which beta only starts an agent with these
+// restrictedKey gives alpha a second key, for which beta only starts an agent with these
 // flags. It returns the remote shell that uses the key, and the path of the agent's log.
-func restricted(t *testing.T, flags ...string) (rsh, audit string) {
+func restrictedKey(t *testing.T, flags ...string) (rsh, audit string) {
 	t.Helper()
 	lab(t)
 	dir := t.TempDir()
@@ -41,14 +41,14 @@ func restricted(t *testing.T, flags ...string) (rsh, audit string) {
 	require.NoError(t, os.WriteFile(keys, append(before, line+"\n"...), 0o600))
 	config, err := os.ReadFile(labDir + "/ssh_config")
 	require.NoError(t, err)
-	mine := dir + "/ssh_config"
-	require.NoError(t, os.WriteFile(mine, bytes.ReplaceAll(config, []byte(labDir+"/user_key"), []byte(key)), 0o600))
-	return "ssh -F " + mine, audit
+	sshConfig := dir + "/ssh_config"
+	require.NoError(t, os.WriteFile(sshConfig, bytes.ReplaceAll(config, []byte(labDir+"/user_key"), []byte(key)), 0o600))
+	return "ssh -F " + sshConfig, audit
 }
 
-// hostile sends one message over ssh to the restricted agent. It returns the answer, which
+// sendHostile sends one message over ssh to the restricted agent. It returns the answer, which
 // is nil if there was no answer, and all output.
-func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, all string) {
+func sendHostile(t *testing.T, rsh string, message []byte) (answer map[string]any, all string) {
 	t.Helper()
 	argv := append([]string{"netns", "exec", alphaPool}, strings.Fields(rsh)...)
 	cmd := exec.Command("ip", append(argv, "beta", "zfs destroy -r "+betaPool+"; zxfer agent")...)
@@ -92,23 +92,25 @@ func hostile(t *testing.T, rsh string, message []byte) (answer map[string]any, a
 	return answer, seen.String() + stderr.String()
 }
 
-func framed(body string) []byte {
+func frame(body string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
 // These are the ends of a transfer, as JSON.
 const (
-	accepted = `{"accept":{"session":"x"}}`
-	dialled  = `{"dial":{"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1}}}`
+	acceptEnd = `{"accept":{"session":"x"}}`
+	dialEnd   = `{"dial":{"ticket":{"mode":"tls","address":"10.77.0.1:9","session":"","secret":"","streams":1,"deadline":1}}}`
 )
 
 func streamEnd(spec string) string { return `{"stream":{"spec":` + spec + `}}` }
 
-// task returns a request for a transfer.
-func task(from, to string) []byte { return request("transfer", `{"from":`+from+`,"to":`+to+`}`) }
+// transferRequest returns a request for a transfer.
+func transferRequest(from, to string) []byte {
+	return request("transfer", `{"from":`+from+`,"to":`+to+`}`)
+}
 
 func request(op, body string) []byte {
-	return framed(`{"kind":"call","id":7,"op":"` + op + `","body":` + body + `}`)
+	return frame(`{"kind":"call","id":7,"op":"` + op + `","body":` + body + `}`)
 }
 
 // TestRestrictedAgentHostile sends one forbidden request of each kind over ssh. pkg/agent
@@ -127,11 +129,11 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		}
 	})
 	zfsCmd(t, "hold", "legal", vault+"/backup@a")
-	rsh, audit := restricted(t, "--allow", "receive="+vault+"/backup", "--allow", "send="+vm, "--append-only")
+	rsh, audit := restrictedKey(t, "--allow", "receive="+vault+"/backup", "--allow", "send="+vm, "--append-only")
 
 	b := vault + "/backup"
 	receive := func(spec string) []byte {
-		return task(dialled, streamEnd(spec))
+		return transferRequest(dialEnd, streamEnd(spec))
 	}
 	send := func(spec string) []byte { return request("estimate", `[`+spec+`]`) }
 	tests := []struct {
@@ -139,16 +141,16 @@ func TestRestrictedAgentHostile(t *testing.T) {
 		message []byte
 		says    string // part of the refusal; if "", the session ends without an answer
 	}{
-		{"destroy a granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
-		{"list a name with the same beginning", request("list", `{"dataset":"`+b+`2"}`), "permit"},
-		{"send another dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "permit"},
-		{"receive elsewhere", receive(`{"target":"` + vault + `/secret"}`), "receiving into"},
-		{"receive with a mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
-		{"connect to another host", task(strings.Replace(dialled, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "connect"},
+		{"destroy granted snapshot", request("destroy", `["`+b+`@a"]`), "append-only"},
+		{"list dataset with same prefix", request("list", `{"dataset":"`+b+`2"}`), "permit"},
+		{"send other dataset", send(`{"dataset":"` + vault + `/secret","to":"a","flags":{}}`), "permit"},
+		{"receive into other dataset", receive(`{"target":"` + vault + `/secret"}`), "receiving into"},
+		{"receive with mountpoint", receive(`{"target":"` + b + `/x","set":{"mountpoint":"/etc"}}`), "mountpoint"},
+		{"connect to other host", transferRequest(strings.Replace(dialEnd, "10.77.0.1:9", "192.0.2.1:22", 1), streamEnd(`{"target":"`+b+`/x"}`)), "connect"},
 		{"listen on all addresses", request("offer", `{"mode":"plain","streams":1,"address":"0.0.0.0","deadline":1}`), "one address"},
-		{"an operation that there is not", request("shell", `"id"`), "no rule"},
-		{"two values", framed(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
-		{"an oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
+		{"unknown operation", request("shell", `"id"`), "no rule"},
+		{"two JSON values", frame(`{"kind":"call","id":7,"op":"list","body":{"dataset":"` + b + `"}}{}`), ""},
+		{"oversized message", []byte{0xff, 0xff, 0xff, 0xff, '{'}, ""},
 	}
 	before := state(t)
 	for _, tt := range tests {
@@ -157,7 +159,7 @@ func TestRestrictedAgentHostile(t *testing.T) {
 			if !os.IsNotExist(err) {
 				require.NoError(t, err)
 			}
-			answer, all := hostile(t, rsh, tt.message)
+			answer, all := sendHostile(t, rsh, tt.message)
 			if tt.says == "" {
 				require.Nil(t, answer, all)
 			} else {
@@ -173,16 +175,16 @@ func TestRestrictedAgentHostile(t *testing.T) {
 			fresh := string(now[len(logged):])
 			require.Contains(t, fresh, "refused")
 			require.Contains(t, fresh, "10.77.0.1 port ")
-			require.LessOrEqual(t, strings.Count(fresh, "\n"), 4, "a request cannot add lines:\n%s", fresh)
+			require.LessOrEqual(t, strings.Count(fresh, "\n"), 4, "the request added lines to the log:\n%s", fresh)
 		})
 	}
-	require.Equal(t, before, state(t), "nothing changed on either host")
-	nothingLeft(t)
+	require.Equal(t, before, state(t), "a refused request changed something")
+	requireNoLeftovers(t)
 }
 
-// TestRestrictedAgentServes uses the granted operations. The command is the bootstrap
+// TestRestrictedAgentServesGrants uses the granted operations. The command is the bootstrap
 // script, which sshd ignores.
-func TestRestrictedAgentServes(t *testing.T) {
+func TestRestrictedAgentServesGrants(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)
@@ -190,7 +192,7 @@ func TestRestrictedAgentServes(t *testing.T) {
 	fill(t, source, "f", 1<<20)
 	zfsCmd(t, "set", "org.example:note=x", source)
 	zfsCmd(t, "create", "-o", "canmount=off", target)
-	rsh, audit := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, audit := restrictedKey(t, "--allow", "receive="+target, "--append-only")
 	for _, snap := range []string{"@a", "@b", "@c"} {
 		zfsCmd(t, "snapshot", "-r", source+snap)
 		if snap != "@b" {
@@ -222,7 +224,7 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 	zfsCmd(t, "create", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", target)
-	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+target, "--append-only")
 	before := state(t)
 	for _, args := range [][]string{{"beta"}, {source, "beta:" + target + "/copy"}} {
 		args = append([]string{"doctor", "-e", rsh, "--time", "100ms", "--json"}, args...)
@@ -245,27 +247,27 @@ func TestRestrictedAgentDoctor(t *testing.T) {
 		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool {
 			return c.Host == "beta" && strings.Contains(c.Skipped, "the agent's policy forbids it")
 		}), o)
-		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 }), "this host: %s", o)
+		require.True(t, slices.ContainsFunc(r.Ceilings, func(c probe.Ceiling) bool { return c.BytesPerSecond > 0 }), "no measurement of the local host: %s", o)
 	}
 	o := zxfer(t, "doctor", "-e", rsh, "--time", "100ms", source, "beta:"+target+"/copy")
 	t.Log(o)
 	require.Contains(t, o.stdout, "beta: this key is restricted\n  permits   --allow receive="+target+" --append-only")
 	require.Contains(t, o.stdout, "  seen      versions, user, permitted datasets")
-	require.NotContains(t, o.stdout, "policy forbids", "it is told once")
+	require.NotContains(t, o.stdout, "policy forbids", "the restriction is reported twice")
 	require.Equal(t, before, state(t))
 }
 
 // TestRestrictedAgentStreamProperties sends a stream that contains properties, and expects
 // the agent to refuse it.
 func TestRestrictedAgentStreamProperties(t *testing.T) {
-	evil := t.TempDir() + "/evil" // created before the dataset, so that it is deleted after it
+	mount := t.TempDir() + "/evil" // created before the dataset, so that it is deleted after it
 	lab(t)
 	source, target := dataset(t)
-	zfsCmd(t, "create", "-o", "mountpoint="+evil, "-o", "setuid=on", source)
+	zfsCmd(t, "create", "-o", "mountpoint="+mount, "-o", "setuid=on", source)
 	zfsCmd(t, "set", "fscontext=system_u:object_r:shadow_t:s0", source)
 	zfsCmd(t, "snapshot", source+"@a")
 	zfsCmd(t, "create", "-o", "canmount=off", "-o", "setuid=off", target)
-	rsh, audit := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, audit := restrictedKey(t, "--allow", "receive="+target, "--append-only")
 	// The zfs of this sender adds -p to every stream.
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(bin+"/zfs", []byte(`#!/bin/sh
@@ -275,7 +277,7 @@ exec /usr/sbin/zfs "$@"
 	o := startAs(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, alphaBin, "send", "-e", rsh, source+"@a", "beta:"+target+"/copy").wait(t)
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "not what was planned: a package")
-	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "nothing arrived")
+	require.Error(t, exec.Command("zfs", "list", target+"/copy").Run(), "the target was created")
 	logged, err := os.ReadFile(audit)
 	require.NoError(t, err)
 	require.Regexp(t, `refused transfer after admission: .*not what was planned: a package.*: receive "`+target+`/copy"`, string(logged))
@@ -317,14 +319,14 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 		zfsCmd(t, "receive", "-A", to)
 	}
 
-	rsh, _ := restricted(t, "--allow", "send="+source, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "send="+source, "--append-only")
 	for name, message := range map[string][]byte{
-		"estimate of a stream":     request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{}}]`),
-		"digest of a child":        request("digest", `{"dataset":"`+enc+`/child","to":"a","flags":{"compressed":true}}`),
-		"transfer by a token":      task(streamEnd(`{"dataset":"`+enc+`","to":"a","flags":{"raw":true},"token":"`+tokens["plain"]+`"}`), dialled),
-		"transfer for another one": task(streamEnd(`{"dataset":"`+source+`/plain","to":"a","flags":{},"token":"`+tokens["plain"]+`"}`), dialled),
+		"estimate":                             request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{}}]`),
+		"digest of child":                      request("digest", `{"dataset":"`+enc+`/child","to":"a","flags":{"compressed":true}}`),
+		"transfer with token":                  transferRequest(streamEnd(`{"dataset":"`+enc+`","to":"a","flags":{"raw":true},"token":"`+tokens["plain"]+`"}`), dialEnd),
+		"transfer of other dataset with token": transferRequest(streamEnd(`{"dataset":"`+source+`/plain","to":"a","flags":{},"token":"`+tokens["plain"]+`"}`), dialEnd),
 	} {
-		answer, all := hostile(t, rsh, message)
+		answer, all := sendHostile(t, rsh, message)
 		require.NotNil(t, answer, "%s: %s", name, all)
 		require.NotContains(t, answer, "body", name)
 		require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+enc, name)
@@ -334,7 +336,7 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 		"raw token":     request("estimate", `[{"dataset":"`+enc+`","to":"a","flags":{},"token":"`+tokens["raw"]+`"}]`),
 		"not encrypted": request("digest", `{"dataset":"`+source+`/plain","to":"a","flags":{}}`),
 	} {
-		answer, all := hostile(t, rsh, message)
+		answer, all := sendHostile(t, rsh, message)
 		require.Contains(t, answer, "body", "%s: %s", name, all)
 	}
 
@@ -347,15 +349,15 @@ func TestRestrictedAgentSendsRawOnly(t *testing.T) {
 	require.Equal(t, "aes-256-gcm", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryption", copied+"/all/enc/child")))
 	require.Equal(t, "off", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryption", copied+"/all/plain")))
 
-	rsh, _ = restricted(t, "--allow", "send-decrypted="+enc, "--append-only")
+	rsh, _ = restrictedKey(t, "--allow", "send-decrypted="+enc, "--append-only")
 	mustZxfer(t, "send", "-e", rsh, "--decrypt", "--verify", "beta:"+enc+"/child@a", copied+"/open")
-	sameFiles(t, enc+"/child", copied+"/open")
+	requireSameFiles(t, enc+"/child", copied+"/open")
 }
 
-// TestRestrictedAgentDigestsOfWhatItReceived verifies sends with a key that may only
+// TestRestrictedAgentVerify verifies sends with a key that may only
 // receive, also if the target encrypts the data. The key gets no digest of the decrypted
 // contents of a raw copy.
-func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
+func TestRestrictedAgentVerify(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	key := t.TempDir() + "/key"
@@ -367,19 +369,19 @@ func TestRestrictedAgentDigestsOfWhatItReceived(t *testing.T) {
 	fill(t, source+"/enc", "f", 1<<20)
 	zfsCmd(t, "snapshot", "-r", source+"@a")
 	zfsCmd(t, append(encryption, "-o", "canmount=off", target)...)
-	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+target, "--append-only")
 	mustZxfer(t, "send", "-e", rsh, "--verify", source+"@a", "beta:"+target+"/plain")
 	require.Equal(t, target, strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "encryptionroot", target+"/plain")))
 	mustZxfer(t, "send", "-e", rsh, "--verify", source+"/enc@a", "beta:"+target+"/raw")
 	zfsCmd(t, "load-key", "-L", "file://"+key, target+"/raw")
-	answer, all := hostile(t, rsh, request("digest", `{"dataset":"`+target+`/raw","to":"a","flags":{}}`))
+	answer, all := sendHostile(t, rsh, request("digest", `{"dataset":"`+target+`/raw","to":"a","flags":{}}`))
 	require.Contains(t, answer["error"].(map[string]any)["text"], "--allow send-decrypted="+target+"/raw", all)
 }
 
-// TestRestrictedAgentKeepsTheKey sends from a compromised source that changed its key.
+// TestRestrictedAgentKeepsKey sends from a compromised source that changed its key.
 // Without the grant receive-rekey, the copy keeps the key that opens its data
 // (openzfs#12614).
-func TestRestrictedAgentKeepsTheKey(t *testing.T) {
+func TestRestrictedAgentKeepsKey(t *testing.T) {
 	lab(t)
 	source, vault := dataset(t)
 	dir := t.TempDir()
@@ -389,7 +391,7 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	zfsCmd(t, "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "keylocation=file://"+first, source)
 	zfsCmd(t, "create", vault)
 	zfsCmd(t, "snapshot", source+"@a")
-	rsh, _ := restricted(t, "--allow", "receive="+vault, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+vault, "--append-only")
 	target := vault + "/copy"
 	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
 	zfsCmd(t, "snapshot", source+"@b")
@@ -401,18 +403,18 @@ func TestRestrictedAgentKeepsTheKey(t *testing.T) {
 	require.Equal(t, 1, o.code, o)
 	require.Contains(t, o.stderr, "another key")
 	require.Contains(t, o.stderr, "--allow receive-rekey="+target)
-	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, target).Run(), "the copy still opens")
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, target).Run(), "the former key does not open the copy")
 	require.NoError(t, exec.Command("zfs", "unload-key", target).Run())
 
-	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--append-only")
+	rsh, _ = restrictedKey(t, "--allow", "receive-rekey="+vault, "--append-only")
 	mustZxfer(t, "send", "-e", rsh, source, "beta:"+target)
 	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, target).Run())
 }
 
-// TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy resumes an incremental send of a source
+// TestRestrictedAgentKeepsKeyOnResume resumes an incremental send of a source
 // that changed its key, with a snapshot with the new key as its origin. Older ZFS ignores
 // this origin, so the agent must protect the target's key.
-func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
+func TestRestrictedAgentKeepsKeyOnResume(t *testing.T) {
 	lab(t)
 	_, base := dataset(t)
 	source, vault := base+"/source", base+"/vault"
@@ -434,21 +436,21 @@ func TestRestrictedAgentKeepsTheKeyOfAnInterruptedCopy(t *testing.T) {
 	zfsCmd(t, "change-key", "-o", "keylocation=file://"+second, source)
 	run(t, "sh", "-c", "zfs send -w "+source+"@a | zfs receive -u "+own)
 
-	rsh, _ := restricted(t, "--allow", "receive="+vault, "--allow", "send="+source, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+vault, "--allow", "send="+source, "--append-only")
 	of := guids(t, source)
 	resume := func(origin string) []byte {
-		return task(streamEnd(`{"dataset":"`+source+`","to":"b","flags":{"raw":true},"token":"`+token+`"}`),
+		return transferRequest(streamEnd(`{"dataset":"`+source+`","to":"b","flags":{"raw":true},"token":"`+token+`"}`),
 			streamEnd(`{"target":"`+copied+`"`+origin+`,"arrival":{"snapshots":[{"name":"b","guid":"`+of["b"]+`"}],"base":"`+of["a"]+`","raw":true,"resumed":true}}`))
 	}
 	for _, origin := range []string{`,"origin":"` + own + `@a"`, ""} {
-		answer, all := hostile(t, rsh, resume(origin))
+		answer, all := sendHostile(t, rsh, resume(origin))
 		require.NotNil(t, answer, all)
 		require.Contains(t, answer["error"].(map[string]any)["text"], "another key", all)
-		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the copy still opens")
+		require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+first, copied).Run(), "the former key does not open the copy")
 		zfsCmd(t, "unload-key", copied)
 	}
-	rsh, _ = restricted(t, "--allow", "receive-rekey="+vault, "--allow", "send="+source, "--append-only")
-	answer, all := hostile(t, rsh, resume(""))
+	rsh, _ = restrictedKey(t, "--allow", "receive-rekey="+vault, "--allow", "send="+source, "--append-only")
+	answer, all := sendHostile(t, rsh, resume(""))
 	require.Contains(t, answer, "body", all)
-	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the same request is carried out where it may")
+	require.NoError(t, exec.Command("zfs", "load-key", "-L", "file://"+second, copied).Run(), "the new key does not open the copy")
 }

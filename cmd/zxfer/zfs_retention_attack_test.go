@@ -20,29 +20,29 @@ func setClock(t *testing.T, at time.Time) {
 	require.NoError(t, unix.Settimeofday(&tv))
 }
 
-// clockIsOurs skips the test unless it runs in a guest, and corrects the clock after the
+// requireOwnClock skips the test unless it runs in a guest, and corrects the clock after the
 // test.
-func clockIsOurs(t *testing.T) {
+func requireOwnClock(t *testing.T) {
 	t.Helper()
 	cpu, err := os.ReadFile("/proc/cpuinfo")
 	require.NoError(t, err)
 	if !strings.Contains(string(cpu), "User Mode Linux") {
-		t.Skip("it sets the kernel's clock, and this is no guest")
+		t.Skip("sets the kernel's clock: runs only in a guest")
 	}
 	began := time.Now()
 	t.Cleanup(func() { setClock(t, began.Round(0).Add(time.Since(began))) })
 }
 
-// TestZFSRetentionOutlivesASender sends snapshots with false dates with an append-only key,
+// TestZFSRetentionWithForgedDates sends snapshots with false dates with an append-only key,
 // and expects the target's job to keep all 30 good snapshots. pkg/replicate tests other
 // histories.
-func TestZFSRetentionOutlivesASender(t *testing.T) {
+func TestZFSRetentionWithForgedDates(t *testing.T) {
 	lab(t)
-	clockIsOurs(t)
+	requireOwnClock(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)
 	zfsCmd(t, "create", "-o", "canmount=off", target)
-	rsh, _ := restricted(t, "--allow", "receive="+target, "--append-only")
+	rsh, _ := restrictedKey(t, "--allow", "receive="+target, "--append-only")
 	now := time.Now().Truncate(24 * time.Hour).Add(12 * time.Hour)
 	take := func(at time.Time, name string) {
 		setClock(t, at)
@@ -65,7 +65,7 @@ retention = { last = 10, daily = 30 }
 		take(now.AddDate(0, 0, i-30), good[i])
 	}
 	send(good[29])
-	there := func() (out []string) {
+	goodNames := func() (out []string) {
 		for _, n := range snapshotNames(t, target+"/web1") {
 			if slices.Contains(good, n) {
 				out = append(out, n)
@@ -73,8 +73,8 @@ retention = { last = 10, daily = 30 }
 		}
 		return out
 	}
-	r.must(t, now, "prune", "vault")
-	require.Equal(t, good, there())
+	r.mustRunAt(t, now, "prune", "vault")
+	require.Equal(t, good, goodNames())
 	last := ""
 	for i := range 12 {
 		at := now.AddDate(i%2*2-1, 0, 13*i) // next year, last year
@@ -85,13 +85,13 @@ retention = { last = 10, daily = 30 }
 		take(at, last)
 	}
 	send(last)
-	o := r.must(t, now.Add(time.Minute), "check", "vault")
+	o := r.mustRunAt(t, now.Add(time.Minute), "check", "vault")
 	require.Contains(t, o.stdout, "with implausible dates")
 	for i := range 2 {
-		r.must(t, now.Add(time.Duration(i)*time.Hour), "run", "vault")
-		require.Equal(t, good, there(), "all good snapshots are kept")
+		r.mustRunAt(t, now.Add(time.Duration(i)*time.Hour), "run", "vault")
+		require.Equal(t, good, goodNames(), "good snapshots were destroyed")
 	}
-	o = r.must(t, now.Add(6*time.Hour), "status", "vault")
+	o = r.mustRunAt(t, now.Add(6*time.Hour), "status", "vault")
 	require.Contains(t, o.stdout, "retention ignores the dates of")
 }
 
@@ -115,15 +115,15 @@ retention = { last = %d }
 		zfsCmd(t, "snapshot", at.Add(time.Duration(i)*time.Hour).Format(source+"@grid-20060102T150405Z"))
 	}
 	at = at.Add(8 * time.Hour)
-	r.must(t, at, "run", "grid")
+	r.mustRunAt(t, at, "run", "grid")
 	have := snapshotNames(t, source)
 	require.Len(t, have, 9)
 	r.write(t, fmt.Sprintf(job, source, 2))
-	o := r.at(t, at, "prune", "grid")
+	o := r.runAt(t, at, "prune", "grid")
 	require.Equal(t, 3, o.code, o)
 	require.Contains(t, o.stderr, "prune_limit is 3 per run")
 	require.Contains(t, o.stderr, "zxfer replicate prune --beyond-limit grid --config "+r.file+" --state-dir "+r.state)
 	require.Equal(t, have, snapshotNames(t, source))
-	r.must(t, at, "prune", "--beyond-limit", "grid")
+	r.mustRunAt(t, at, "prune", "--beyond-limit", "grid")
 	require.Len(t, snapshotNames(t, source), 2)
 }

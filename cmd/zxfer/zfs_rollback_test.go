@@ -49,7 +49,7 @@ func TestZFSRollback(t *testing.T) {
 		}
 		mustZxfer(t, "send", "--rollback", src, far+dst)
 		require.Equal(t, guids(t, src), guids(t, dst))
-		sameFiles(t, src, dst)
+		requireSameFiles(t, src, dst)
 		zfsCmd(t, "destroy", "-r", src)
 		zfsCmd(t, "destroy", "-r", dst)
 	}

@@ -25,9 +25,9 @@ func encryptedDataset(t *testing.T, name string) (keyFile string) {
 	return keyFile
 }
 
-// lock unmounts an encrypted dataset and unloads its key, which remains busy for a moment
+// lockDataset unmounts an encrypted dataset and unloads its key, which remains busy for a moment
 // after the unmount.
-func lock(t *testing.T, name string) {
+func lockDataset(t *testing.T, name string) {
 	t.Helper()
 	zfsCmd(t, "unmount", name)
 	require.Eventually(t, func() bool { return exec.Command("zfs", "unload-key", name).Run() == nil }, testenv.Timeout(), 100*time.Millisecond)
@@ -45,7 +45,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 		path := filepath.Join(mountpoint(t, src), fmt.Sprintf("text%d", i))
 		require.NoError(t, os.WriteFile(path, []byte(strings.Repeat(marker+"\n", 20000)), 0o644))
 		zfsCmd(t, "snapshot", fmt.Sprintf("%s@s%d", src, i))
-		lock(t, src)
+		lockDataset(t, src)
 	}
 	loadKey := func() { zfsCmd(t, "load-key", src) }
 
@@ -82,7 +82,7 @@ func TestZFSEncryptedChain(t *testing.T) {
 		zfsCmd(t, "destroy", fmt.Sprintf("%s@s%d", src, i))
 	}
 	o := mustZxfer(t, "send", "-n", src, "beta:"+betaPool)
-	require.Contains(t, o.stdout, "incremental #s3 -> @s4", "the plan starts from the bookmark")
+	require.Contains(t, o.stdout, "incremental #s3 -> @s4", "the plan does not use the bookmark")
 	mustZxfer(t, "send", src, "beta:"+betaPool)
 	require.Equal(t, guids(t, src)["s4"], guids(t, dst)["s4"])
 	require.Len(t, guids(t, dst), 5)
@@ -92,12 +92,12 @@ func TestZFSEncryptedChain(t *testing.T) {
 	_ = dump.Wait() // its exit code depends on the version
 	wire, err := os.ReadFile(capture)
 	require.NoError(t, err)
-	require.Greater(t, len(wire), 100_000, "the capture saw the streams: %s", &dumpLog)
-	require.False(t, bytes.Contains(wire, []byte("zxfer-known-plaintext")), "plaintext crossed the wire")
+	require.Greater(t, len(wire), 100_000, "the capture lacks the streams: %s", &dumpLog)
+	require.False(t, bytes.Contains(wire, []byte("zxfer-known-plaintext")), "plaintext on the network")
 
 	zfsCmd(t, "load-key", src)
 	zfsCmd(t, "load-key", "-L", "file://"+key, dst)
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 }
 
 func TestZFSDefaults(t *testing.T) {
@@ -113,18 +113,18 @@ func TestZFSDefaults(t *testing.T) {
 
 	o := mustZxfer(t, "send", "-q", src, "beta:"+betaPool)
 	require.Empty(t, o.stderr)
-	require.Equal(t, guids(t, src), guids(t, dst), "intermediate snapshots are kept")
+	require.Equal(t, guids(t, src), guids(t, dst), "intermediate snapshots are missing")
 	get := func(p string) string { return strings.TrimSpace(zfsCmd(t, "get", "-Hp", "-o", "value", p, dst)) }
 	require.Equal(t, "noauto", get("canmount"))
 	require.Equal(t, "on", get("readonly"))
 	require.Equal(t, "no", get("mounted"))
 	require.Equal(t, "1048576", get("recordsize"))
 	require.Equal(t, "zstd", get("compression"))
-	sameFiles(t, src, dst)
+	requireSameFiles(t, src, dst)
 
 	o = mustZxfer(t, "send", src, "beta:"+betaPool)
 	require.Contains(t, o.stdout+o.stderr, "up to date")
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 func TestZFSDirections(t *testing.T) {
@@ -176,10 +176,10 @@ func TestZFSWires(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(mountpoint(t, src), "text"), bytes.Repeat([]byte("easily compressed "), 200_000), 0o644))
 			zfsCmd(t, "snapshot", src+"@x")
 			mustZxfer(t, append(append([]string{"send", "--verify"}, flags...), src+"@x", "beta:"+dst)...)
-			sameFiles(t, src, dst)
+			requireSameFiles(t, src, dst)
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 func TestZFSRecursive(t *testing.T) {
@@ -202,7 +202,7 @@ func TestZFSRecursive(t *testing.T) {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d), d)
 	}
 	require.Equal(t, dst+"/fs@one", strings.TrimSpace(zfsCmd(t, "get", "-H", "-o", "value", "origin", dst+"/clone")))
-	sameFiles(t, src+"/clone", dst+"/clone")
+	requireSameFiles(t, src+"/clone", dst+"/clone")
 }
 
 func TestZFSHoldAndProperties(t *testing.T) {
@@ -250,12 +250,12 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"dry run with a new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
+		{"dry run with new snapshot", []string{"-n", "--snapshot", "three", "-R", src, "beta:" + dst + "-new"}, 0, []string{"@three"}},
 		{"no such dataset", []string{alphaPool + "/nowhere", "beta:" + betaPool}, 3, []string{"no such dataset", "hint:"}},
 		{"no such pool", []string{src, "beta:nopool/x"}, 3, []string{"beta: no such pool: nopool", "hint: list its pools: zpool list"}},
-		{"a host without a pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
-		{"modified", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
-		{"no zxfer there", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
+		{"host without pool", []string{src, "beta"}, 3, []string{"no such pool: beta", "hint: did you mean beta:POOL?"}},
+		{"modified target", []string{src, "beta:" + modified}, 3, []string{"modified", "rollback"}},
+		{"no zxfer on target", []string{"--no-bootstrap", "-e", withoutCache, src, "beta:" + dst}, 3, []string{"--no-bootstrap"}},
 		{"no such host", []string{src, "gamma.invalid:" + betaPool}, 1, []string{"gamma.invalid", "ssh"}},
 	}
 	for _, tt := range tests {
@@ -269,7 +269,7 @@ func TestZFSRefusalsChangeNothing(t *testing.T) {
 			require.Equal(t, before, state(t))
 		})
 	}
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // TestZFSBrokenRawChain breaks a raw chain, and expects the plan to detect that although
@@ -333,9 +333,9 @@ func TestZFSManyDatasets(t *testing.T) {
 	mustZxfer(t, "send", "-q", "-R", src, "beta:"+betaPool)
 	n := calls()
 	t.Logf("sending %d increments: %d zfs and zpool processes", datasets, n)
-	beside := 11 // the initial listings, and two checks of the received datasets
-	if !tellsWhatChanged() {
-		beside++ // one call asks for snapshots_changed
+	overhead := 11 // the initial listings, and two checks of the received datasets
+	if !hasSnapshotsChanged() {
+		overhead++ // one call asks for snapshots_changed
 	}
-	require.LessOrEqual(t, n, 2*datasets+beside)
+	require.LessOrEqual(t, n, 2*datasets+overhead)
 }

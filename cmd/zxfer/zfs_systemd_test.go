@@ -26,7 +26,7 @@ type machine struct{ pid string }
 func bootSystemd(t *testing.T) *machine {
 	t.Helper()
 	if os.Getenv("ZXFER_GUEST") == "" {
-		t.Skip("it would use this host's own units")
+		t.Skip("runs only in a guest: it uses the units of the host")
 	}
 	const systemd = "/lib/systemd/systemd"
 	if _, err := os.Stat(systemd); err != nil {
@@ -63,7 +63,7 @@ cd / && exec env -i container=zxfer `+systemd+` --system --unit=sysinit.target -
 		}
 		out, _ = m.command("systemctl", "is-active", "sysinit.target").Output()
 		return strings.TrimSpace(string(out)) == "active"
-	}, testenv.Timeout(), 500*time.Millisecond, "systemd does not come up: %s", fileText(log.Name()))
+	}, testenv.Timeout(), 500*time.Millisecond, "systemd did not start: %s", fileText(log.Name()))
 	return m
 }
 
@@ -97,9 +97,9 @@ func fileText(name string) string {
 	return string(text)
 }
 
-// place writes a file and deletes it after the test. It also creates and deletes the
+// installFile writes a file and deletes it after the test. It also creates and deletes the
 // directory if it did not exist.
-func place(t *testing.T, name, text string, mode os.FileMode) {
+func installFile(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
 	dir := filepath.Dir(name)
 	if _, err := os.Stat(dir); err != nil {
@@ -135,14 +135,14 @@ func TestZFSReplicateUnits(t *testing.T) {
 	for _, name := range []string{"user_key", "known_hosts"} {
 		text, err := os.ReadFile(filepath.Join(labDir, name))
 		require.NoError(t, err)
-		place(t, filepath.Join(ssh, name), string(text), 0o600)
+		installFile(t, filepath.Join(ssh, name), string(text), 0o600)
 	}
-	place(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
+	installFile(t, filepath.Join(ssh, "config"), "Host beta\nHostName "+betaIP+"\nUser root\nIdentityFile ~/.ssh/user_key\nUserKnownHostsFile ~/.ssh/known_hosts\n", 0o600)
 	const binary, config, stateDir = "/usr/local/bin/zxfer", "/etc/zxfer/replicate.toml", "/var/lib/zxfer"
 	require.NoError(t, installSelf(binary))
 	t.Cleanup(func() { _ = os.Remove(binary); _ = os.RemoveAll(stateDir) })
 	metrics := "/var/lib/zxfer-metrics/zxfer.prom"
-	place(t, metrics, "", 0o644)
+	installFile(t, metrics, "", 0o644)
 	jobs := func(limit string) string {
 		return fmt.Sprintf(`
 [metrics]
@@ -168,7 +168,7 @@ snapshots = { take = "{job}-%%Y%%m%%dT%%H%%M%%SZ" }
 target = [{ name = "near", to = "%[3]s/user" }]
 `, metrics, src, dst, limit)
 	}
-	place(t, config, jobs(`bandwidth = "1M"`), 0o644)
+	installFile(t, config, jobs(`bandwidth = "1M"`), 0o644)
 	o := m.run(t, binary, "replicate", "install")
 	require.Contains(t, o, "wrote /etc/systemd/system/zxfer-replicate-timed.timer")
 	t.Cleanup(func() { _ = m.command(binary, "replicate", "uninstall").Run() })
@@ -178,7 +178,7 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	require.Eventually(t, func() bool {
 		runs, err := statedir.Peek(stateDir, "timed").Runs(10)
 		return err == nil && len(runs) >= 2
-	}, testenv.Timeout(), time.Second, "the timer starts the job again and again")
+	}, testenv.Timeout(), time.Second, "the timer started fewer than two runs")
 	require.Equal(t, "success", m.show(t, timed, "Result"), m.journal(timed))
 	require.NotEmpty(t, guids(t, dst+"/timed"), m.journal(timed))
 	require.Contains(t, fileText(metrics), `job="timed"`, m.journal(timed))
@@ -186,14 +186,14 @@ target = [{ name = "near", to = "%[3]s/user" }]
 
 	// A stop is not a failure, and the next run resumes.
 	m.run(t, "systemctl", "start", "--no-block", slow)
-	arriving(t, dst+"/slow")
+	waitCreated(t, dst+"/slow")
 	status := ""
 	require.Eventually(t, func() bool {
 		status = m.show(t, slow, "StatusText")
 		return regexp.MustCompile(`^far: ` + src + `/slow@\S+: \S+ MiB of \d+ MiB \(\d+ %\), \S+ [KM]iB/s, ETA `).MatchString(status)
-	}, testenv.Timeout(), time.Second, "what systemctl status shows")
+	}, testenv.Timeout(), time.Second, "systemctl status shows no progress")
 	m.run(t, "systemctl", "kill", "--kill-whom=main", "--signal=USR1", slow)
-	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, testenv.Timeout(), time.Second, "a report: %s", m.journal(slow))
+	require.Eventually(t, func() bool { return strings.Contains(m.journal(slow), "/slow@") }, testenv.Timeout(), time.Second, "no report after SIGUSR1: %s", m.journal(slow))
 	m.run(t, "systemctl", "stop", slow)
 	require.Equal(t, "inactive", m.show(t, slow, "ActiveState"), m.journal(slow))
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
@@ -206,28 +206,28 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	// A lost connection is an interruption with exit code 4. The received data is kept, and
 	// systemd restarts the unit.
 	drop := "/etc/systemd/system/" + slow + ".d/soon.conf"
-	place(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
+	installFile(t, drop, "[Service]\nRestartSec=20s\n", 0o644)
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "start", "--no-block", slow)
-	received(t, nil, betaPool, isZFS("receive"), 3<<20)
+	waitReceived(t, nil, betaPool, isZFS("receive"), 3<<20)
 	resetConnections(t, nil)
 	require.Eventually(t, func() bool { return m.show(t, slow, "SubState") == "auto-restart" }, testenv.Timeout(), 200*time.Millisecond, "%s", m.journal(slow))
 	require.Equal(t, "exit-code", m.show(t, slow, "Result"), m.journal(slow))
 	require.Equal(t, "4", m.show(t, slow, "ExecMainStatus"), m.journal(slow))
 	require.NoError(t, os.WriteFile(config, []byte(jobs("")), 0o644))
-	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "it ends well when it is started again")
+	require.Eventually(t, func() bool { return m.show(t, slow, "ActiveState") == "inactive" }, testenv.Timeout(), time.Second, "the restarted run does not end")
 	require.Equal(t, "success", m.show(t, slow, "Result"), m.journal(slow))
 	require.Regexp(t, `(?s)slow: interrupted in .*slow: interrupted in .*slow: done in `, m.journal(slow))
 	runs, err = statedir.Peek(stateDir, "slow").Runs(1)
 	require.NoError(t, err)
-	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the rest of what came before")
-	sameFiles(t, src+"/slow", dst+"/slow")
+	require.Less(t, runs[0].Targets[0].Bytes, uint64(22<<20), "the run sent data again")
+	requireSameFiles(t, src+"/slow", dst+"/slow")
 
 	// A user's unit has no capabilities, and a state directory that systemd creates.
 	m.run(t, "systemctl", "start", user)
 	require.Equal(t, "success", m.show(t, user, "Result"), m.journal(user))
 	require.NotEmpty(t, guids(t, dst+"/user"), m.journal(user))
-	require.Contains(t, fileText(metrics), `job="user"`, "which root writes: %s", m.journal(user))
+	require.Contains(t, fileText(metrics), `job="user"`, "no metrics of the user's job: %s", m.journal(user))
 
 	// systemd does not restart a run that the plan refuses.
 	zfsCmd(t, "snapshot", dst+"/user@theirs")
@@ -240,5 +240,5 @@ target = [{ name = "near", to = "%[3]s/user" }]
 	left, err := filepath.Glob("/etc/systemd/system/zxfer-replicate-*.*r")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }

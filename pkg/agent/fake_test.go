@@ -70,8 +70,8 @@ func (h *host) SnapshotFrozen(ctx context.Context, q freeze.Request) (freeze.Res
 	return freeze.Result{Outcomes: make([]freeze.Outcome, len(q.Applications))}, h.note(ctx, func() error { return nil }, hosts.OpSnapshotFrozen.Name(), q)
 }
 
-// moving returns a host whose transfers the test carries out.
-func moving(transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)) *host {
+// transferringHost returns a host whose transfers the test carries out.
+func transferringHost(transfer func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error)) *host {
 	h := newHost(nil)
 	h.transfer = transfer
 	return h

@@ -31,10 +31,10 @@ import (
 
 const floodedEnv = "ZXFER_TEST_FLOODED"
 
-// TestAFloodOfARestrictedKeyIsBounded sends large requests with a restricted key to an agent in a
+// TestRestrictedKeyFloodIsBounded sends large requests with a restricted key to an agent in a
 // separate process, and expects its heap to remain below 400 MiB. An estimate of 16 MiB once took
 // 1.5 GB.
-func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
+func TestRestrictedKeyFloodIsBounded(t *testing.T) {
 	if os.Getenv(floodedEnv) != "" {
 		p, err := authz.Parse([]string{"receive=vault", "send=tank/vm"}, nil, false)
 		require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	go func() {
 		defer close(answered)
 		for {
-			m, err := readMessage(out, hosts.MaxAnswer, free)
+			m, err := readMessage(out, hosts.MaxAnswer, unlimitedCost)
 			if err != nil {
 				return
 			}
@@ -102,7 +102,7 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 			errors++
 		}
 	}
-	require.Less(t, errors, int(id), "an honest request is carried out")
+	require.Less(t, errors, int(id), "a legitimate request succeeds")
 	require.NoError(t, in.Close())
 	for range answered { // until the agent exits
 	}
@@ -115,9 +115,9 @@ func TestAFloodOfARestrictedKeyIsBounded(t *testing.T) {
 	require.Less(t, heap>>20, 400, "MiB")
 }
 
-// TestARestrictedKeyHasFewCallsRunAtOnce expects that short calls wait for their turn, so that they
+// TestRestrictedKeyLimitsConcurrentCalls expects that short calls wait for their turn, so that they
 // run few processes.
-func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
+func TestRestrictedKeyLimitsConcurrentCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -141,9 +141,9 @@ func TestARestrictedKeyHasFewCallsRunAtOnce(t *testing.T) {
 	})
 }
 
-// TestAnswersThatNobodyReadsAreBounded expects a limit of calls per session. If the client reads no
+// TestUnreadAnswersAreBounded expects a limit of calls per session. If the client reads no
 // answers, its calls do not end.
-func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadAnswersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -160,9 +160,9 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWhatIsRefusedUnreadIsInTheAudit expects one audit line for each request that is refused
+// TestAuditLogsRequestsRefusedUnread expects one audit line for each request that is refused
 // before it is read.
-func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
+func TestAuditLogsRequestsRefusedUnread(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 		require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 		require.NoError(t, c.start(&message{ID: 3, Op: hosts.OpHolds.Name(), cost: 1}))
 		synctest.Wait()
 		for id := range uint64(maxLong + 1) {
-			require.NoError(t, c.start(&message{ID: 10 + id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(intoText("vault/a"))}))
+			require.NoError(t, c.start(&message{ID: 10 + id, Op: hosts.OpTransfer.Name(), Body: json.RawMessage(receiveInto("vault/a"))}))
 		}
 		synctest.Wait()
 		c.end(nil)
@@ -192,9 +192,9 @@ func TestWhatIsRefusedUnreadIsInTheAudit(t *testing.T) {
 	})
 }
 
-// TestTheLargestLogLineIsWritten expects that the largest log line does not count against
+// TestLargestLogLineIsWritten expects that the largest log line does not count against
 // maxUnwritten.
-func TestTheLargestLogLineIsWritten(t *testing.T) {
+func TestLargestLogLineIsWritten(t *testing.T) {
 	t.Parallel()
 	p, err := authz.Parse([]string{"receive=vault"}, nil, false)
 	require.NoError(t, err)
@@ -213,18 +213,18 @@ func TestTheLargestLogLineIsWritten(t *testing.T) {
 	c.end(nil)
 }
 
-// FuzzARestrictedAgent searches for requests that make a restricted agent do something on its host
+// FuzzRestrictedAgent searches for requests that make a restricted agent do something on its host
 // that its policy does not permit.
-func FuzzARestrictedAgent(f *testing.F) {
+func FuzzRestrictedAgent(f *testing.F) {
 	for _, q := range questions() {
 		var asked message
-		r := liar(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })
+		r := lyingAgent(f, func(m *message) [][]byte { asked = *m; return answer(m, `0`) })
 		_, _ = q.ask(f.Context(), r)
 		_ = r.Close()
 		f.Add(asked.Op, []byte(asked.Body), false)
 	}
 	for op, body := range map[string]string{
-		hosts.OpTransfer.Name():   intoText(`vault/a","target":"tank`),
+		hosts.OpTransfer.Name():   receiveInto(`vault/a","target":"tank`),
 		hosts.OpDestroy.Name():    `["vault/a@x","vault/a@x%y","vault2@x"]`,
 		hosts.OpProperties.Name(): `{"names":["tank/vm@x","tank"],"properties":["type"]}`,
 		hosts.OpOffer.Name():      `{"mode":"tls","streams":1,"address":"10.0.0.1","deadline":1}`,
@@ -281,7 +281,7 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 		if s.From != "" && s.From[0] != '@' && s.From[0] != '#' {
 			in(s.From, roots...)
 		}
-		require.Empty(t, s.Token, "the Site knew of no version that it could be of")
+		require.Empty(t, s.Token, "the site has no version with this name")
 	}
 	roots := map[string][]string{
 		zfs.OpList: {"vault", "tank/vm"}, zfs.OpGet: {"vault", "tank/vm"}, zfs.OpEstimate: {"tank/vm"}, zfs.OpSend: {"vault", "tank/vm"},
@@ -330,6 +330,6 @@ func requireGranted(t *testing.T, asked []any, appendOnly bool) {
 			}
 		}
 	default:
-		require.Contains(t, roots, op, "it is for no restricted key")
+		require.Contains(t, roots, op, "no restricted key permits it")
 	}
 }

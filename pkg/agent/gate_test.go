@@ -19,9 +19,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// gated returns a session of a restricted agent for a host in memory. Its guard
+// restrictedSession returns a session of a restricted agent for a host in memory. Its guard
 // queries a second, identical host.
-func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
+func restrictedSession(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[]string) {
 	t.Helper()
 	p, err := authz.Parse(grants, []string{"192.0.2.1"}, appendOnly)
 	require.NoError(t, err)
@@ -31,16 +31,16 @@ func gated(t *testing.T, appendOnly bool, grants ...string) (*session, *host, *[
 	return c, s, &audit
 }
 
-func put(t *testing.T, c *session, op, body string) *failure {
+func callSession(t *testing.T, c *session, op, body string) *failure {
 	t.Helper()
 	var m message
 	require.NoError(t, json.Unmarshal(c.answer(t.Context(), &message{ID: 1, Op: op, Body: json.RawMessage(body)})[4:], &m))
 	return m.Error
 }
 
-// TestGateKnowsEveryOperation expects that every operation, including later ones, is refused for
+// TestGateCoversEveryOperation expects that every operation, including later ones, is refused for
 // names outside the grants. facts and host-facts have no names.
-func TestGateKnowsEveryOperation(t *testing.T) {
+func TestGateCoversEveryOperation(t *testing.T) {
 	t.Parallel()
 	outside := map[string]string{
 		hosts.OpList.Name(): `{"dataset":"tank/b"}`, hosts.OpDatasetOf.Name(): `"/tank/a"`, hosts.OpProperties.Name(): `{"names":["tank/b"],"properties":["used"]}`,
@@ -48,36 +48,36 @@ func TestGateKnowsEveryOperation(t *testing.T) {
 		hosts.OpHold.Name(): `{"tag":"t","snapshots":["tank/b@x"]}`, hosts.OpRelease.Name(): `{"tag":"zxfer:j:t","snapshots":["tank/b@x"]}`,
 		hosts.OpHolds.Name(): `["tank/b@x"]`, hosts.OpBookmark.Name(): `{"tank/b#x":"tank/b@x"}`, hosts.OpDestroy.Name(): `["tank/b@x"]`,
 		hosts.OpCreateParents.Name(): `"tank/b/x"`, hosts.OpDiscardPartial.Name(): `"tank/b"`, hosts.OpDigest.Name(): `{"dataset":"tank/b","to":"x","flags":{}}`,
-		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): intoText("tank/b"),
+		hosts.OpOffer.Name(): `{"mode":"tls","streams":1,"address":"::","deadline":1}`, hosts.OpTransfer.Name(): receiveInto("tank/b"),
 	}
 	for _, o := range hosts.Operations() {
 		op := o.Name()
 		if op == hosts.OpFacts.Name() || op == hosts.OpHostFacts.Name() {
 			continue
 		}
-		c, _, audit := gated(t, false, "receive=vault", "send=tank/vm")
+		c, _, audit := restrictedSession(t, false, "receive=vault", "send=tank/vm")
 		c.site = struct{ hosts.Host }{} // panics if it is called
 		body, known := outside[op]
 		if !known {
 			body = `{}` // a later operation, which has no rule
 		}
-		f := put(t, c, op, body)
+		f := callSession(t, c, op, body)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
 		require.Contains(t, (*audit)[0], "refused", op)
 	}
 }
 
-// TestGateNever expects that operations without permission for any restricted key are refused with
+// TestGateForbiddenOperations expects that operations without permission for any restricted key are refused with
 // a reason for the client.
-func TestGateNever(t *testing.T) {
+func TestGateForbiddenOperations(t *testing.T) {
 	t.Parallel()
 	for op, why := range map[string]string{
 		hosts.OpInheritKeyAsserted.Name(): "a restricted key cannot assert keys other than passphrases", hosts.OpSnapshotFrozen.Name(): "a restricted key cannot freeze applications", hosts.OpRunInDrillClone.Name(): "a restricted key cannot run commands",
 	} {
-		c, _, audit := gated(t, false, "receive=vault", "drill=vault", "restore=vault")
+		c, _, audit := restrictedSession(t, false, "receive=vault", "drill=vault", "restore=vault")
 		c.site = struct{ hosts.Host }{} // panics if it is called
-		f := put(t, c, op, `{}`)
+		f := callSession(t, c, op, `{}`)
 		require.NotNil(t, f, op)
 		require.Equal(t, fault.Refused, f.Class, op)
 		require.Contains(t, f.Text, why)
@@ -105,21 +105,21 @@ func TestGateAdmits(t *testing.T) {
 		{hosts.OpTransfer.Name(), `{"from":{"stream":{"spec":{"dataset":"tank/vm","to":"x","flags":{"raw":true}}}},"to":{"accept":{"session":"ab"}}}`},
 	}
 	for _, tt := range tests {
-		c, _, _ := gated(t, true, "receive=vault", "send=tank/vm")
-		require.Nil(t, put(t, c, tt.op, tt.body), tt.op)
+		c, _, _ := restrictedSession(t, true, "receive=vault", "send=tank/vm")
+		require.Nil(t, callSession(t, c, tt.op, tt.body), tt.op)
 	}
 }
 
-// intoText requests a receive into a dataset.
-func intoText(target string) string {
+// receiveInto requests a receive into a dataset.
+func receiveInto(target string) string {
 	return `{"from":{"accept":{"session":"ab"}},"to":{"stream":{"spec":{"target":"` + target + `"}}}}`
 }
 
-// TestGateKnowsEveryField expects that rules decode all fields of their operations. Otherwise, they
+// TestGateDecodesEveryField expects that rules decode all fields of their operations. Otherwise, they
 // would refuse legitimate clients.
-func TestGateKnowsEveryField(t *testing.T) {
+func TestGateDecodesEveryField(t *testing.T) {
 	t.Parallel()
-	c, s, _ := gated(t, true, "receive=vault", "send=tank/vm")
+	c, s, _ := restrictedSession(t, true, "receive=vault", "send=tank/vm")
 	into := hosts.ReceiveStream{
 		Spec: zfs.ReceiveSpec{Target: "vault/a", Origin: "vault/o@x", Set: map[string]string{"readonly": "on"}, KeepKey: true,
 			Arrival: zfs.Arrival{Snapshots: []zfs.SnapshotID{{Name: "a", GUID: 8}}, Base: 9, Volume: false, Raw: true, Resumed: true}},
@@ -131,7 +131,7 @@ func TestGateKnowsEveryField(t *testing.T) {
 	}
 	body, err := json.Marshal(full)
 	require.NoError(t, err)
-	require.Nil(t, put(t, c, hosts.OpTransfer.Name(), string(body)))
+	require.Nil(t, callSession(t, c, hosts.OpTransfer.Name(), string(body)))
 	got := s.asked[1].(hosts.Task)
 	set := got.To.(hosts.ReceiveStream).Spec.Set
 	require.Equal(t, "noauto", set["canmount"], "a new dataset is not mounted")
@@ -139,10 +139,10 @@ func TestGateKnowsEveryField(t *testing.T) {
 	require.Equal(t, full, got)
 }
 
-// TestEveryFieldOfARequestIsDecidedAbout expects a decision on every field of every request to a
+// TestEveryRequestFieldHasDecision expects a decision on every field of every request to a
 // restricted agent. Either package authz checks it or lists it as harmless, or the test expects a
 // refusal.
-func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
+func TestEveryRequestFieldHasDecision(t *testing.T) {
 	t.Parallel()
 	guard := authz.NewGuard(&authz.Policy{}, newHost(nil), func(string) {})
 	judged := func(o hosts.Operation, args reflect.Value) string {
@@ -158,7 +158,7 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 			continue
 		}
 		fill(args)
-		require.Empty(t, judged(o, args), "%s: decide about it in package policy, or say in this test why it is refused", o.Name())
+		require.Empty(t, judged(o, args), "%s: add a decision to package authz, or the reason for the refusal to this test", o.Name())
 	}
 	send, receive, dial := hosts.SendStream{}, hosts.ReceiveStream{}, hosts.Dial{}
 	device, noise, reads, writes := hosts.WriteDevice{}, hosts.Noise{}, hosts.SendFiles{}, hosts.ReceiveFiles{}
@@ -167,11 +167,11 @@ func TestEveryFieldOfARequestIsDecidedAbout(t *testing.T) {
 	}
 	accept := hosts.Accept{Session: "s"}
 	for _, task := range []hosts.Task{{From: send, To: dial}, {From: dial, To: receive}, {From: send, To: receive}, {From: send, To: accept}, {From: reads, To: accept}} {
-		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "decide about it in package policy")
+		require.Empty(t, judged(hosts.OpTransfer, reflect.ValueOf(task)), "add a decision to package authz")
 	}
-	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "devices are not for restricted keys")
-	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "nor is bringing files into a directory")
-	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "nor is measuring")
+	require.Equal(t, "hosts.WriteDevice.Task", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: device})), "restricted keys may not access devices")
+	require.Equal(t, "hosts.ReceiveFiles.Into", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: accept, To: writes})), "restricted keys may not restore files")
+	require.Equal(t, "hosts.Noise.Time", judged(hosts.OpTransfer, reflect.ValueOf(hosts.Task{From: noise, To: accept})), "restricted keys may not measure")
 }
 
 // arguments returns zero arguments of an operation, to fill.
@@ -215,9 +215,9 @@ func fill(v reflect.Value) {
 
 func TestGateAudit(t *testing.T) {
 	t.Parallel()
-	c, _, audit := gated(t, true, "receive=vault")
-	require.NotNil(t, put(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
-	require.NotNil(t, put(t, c, hosts.OpTransfer.Name(), `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
+	c, _, audit := restrictedSession(t, true, "receive=vault")
+	require.NotNil(t, callSession(t, c, "x\ny", `"`+strings.Repeat("a", 5000)+`"`))
+	require.NotNil(t, callSession(t, c, hosts.OpTransfer.Name(), `{"from":{"dial":{"ticket":{"mode":"tls","address":"a:1","session":"","secret":"U0VDUkVU","streams":1,"deadline":1}}},"to":{"stream":{"spec":{"target":"tank"}}}}`))
 	for _, line := range *audit {
 		require.NotContains(t, line, "\n")
 		require.NotContains(t, line, "U0VDUkVU")

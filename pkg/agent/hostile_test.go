@@ -43,7 +43,7 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		{"send another dataset", hosts.OpEstimate.Name(), `[{"dataset":"` + secret + `","to":"a","flags":{}}]`, "permit"},
 		{"send a receive grant", hosts.OpEstimate.Name(), `[{"dataset":"` + b + `","to":"a","flags":{}}]`, "permit"},
 		{"send a name with a granted prefix", hosts.OpEstimate.Name(), `[{"dataset":"` + vm + `2","to":"a","flags":{}}]`, "permit"},
-		{"send from a base elsewhere", hosts.OpEstimate.Name(), `[{"dataset":"` + vm + `","from":"` + secret + `@a","to":"a","flags":{}}]`, "permit"},
+		{"send from an incremental source elsewhere", hosts.OpEstimate.Name(), `[{"dataset":"` + vm + `","from":"` + secret + `@a","to":"a","flags":{}}]`, "permit"},
 		{"send with an option in a name", hosts.OpEstimate.Name(), `[{"dataset":"` + vm + `","to":"a -R","from":"@-R/../x","flags":{}}]`, "forbids"},
 		{"forged resume token", hosts.OpEstimate.Name(), `[{"dataset":"` + vm + `","to":"a","flags":{},"token":"1-0-0-00"}]`, "token"},
 		{"digest of another dataset", hosts.OpDigest.Name(), `{"dataset":"` + secret + `","to":"a","flags":{}}`, "permit"},
@@ -64,16 +64,16 @@ func TestRestrictedKeyIsRefused(t *testing.T) {
 		{"wait for years", hosts.OpTransfer.Name(), task(accepted, `{"stream":{"spec":{"target":"`+b+`/x"},"options":{"stall":900000000000000000}}}`), "out of bounds"},
 		{"unknown operation", "shell", `"id"`, "no rule"},
 		{"unknown field", hosts.OpList.Name(), `{"dataset":"` + b + `","x":1}`, "malformed"},
-		{"join the key of another dataset", hosts.OpInheritKey.Name(), `"` + secret + `"`, "permit"},
+		{"inherit the key of another dataset", hosts.OpInheritKey.Name(), `"` + secret + `"`, "permit"},
 		{"sync another pool", hosts.OpSync.Name(), `"` + secret + `"`, "permit"},
 		{"roll an original back", hosts.OpRollback.Name(), `{"dataset":"` + vm + `","to":{"name":"a","guid":"1"}}`, "a restricted key cannot roll back the original"},
-		{"part from the key of another dataset", hosts.OpMakeEncryptionRoot.Name(), `"` + secret + `"`, "receiving into"},
+		{"stop inheriting the key of another dataset", hosts.OpMakeEncryptionRoot.Name(), `"` + secret + `"`, "receiving into"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c, _, audit := gated(t, true, "receive="+b, "send="+vm)
+			c, _, audit := restrictedSession(t, true, "receive="+b, "send="+vm)
 			c.site = struct{ hosts.Host }{} // panics if it is called
-			f := put(t, c, tt.op, tt.body)
+			f := callSession(t, c, tt.op, tt.body)
 			require.NotNil(t, f)
 			require.Equal(t, fault.Refused, f.Class)
 			require.Contains(t, f.Text, "the agent's policy forbids it")

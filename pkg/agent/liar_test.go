@@ -30,8 +30,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// liar returns the client of an agent that answers each call with the messages from answers.
-func liar(t testing.TB, answers func(*message) [][]byte) *Remote {
+// lyingAgent returns the client of an agent that answers each call with the messages from answers.
+func lyingAgent(t testing.TB, answers func(*message) [][]byte) *Remote {
 	t.Helper()
 	requestsR, requestsW := io.Pipe()
 	answersR, answersW := io.Pipe()
@@ -41,7 +41,7 @@ func liar(t testing.TB, answers func(*message) [][]byte) *Remote {
 		defer answersW.Close()
 		_, _ = io.WriteString(answersW, hello("1.0"))
 		for {
-			m, err := readMessage(requestsR, hosts.MaxRequest, free)
+			m, err := readMessage(requestsR, hosts.MaxRequest, unlimitedCost)
 			if err != nil {
 				return
 			}
@@ -160,13 +160,13 @@ func questions() []question {
 	return all
 }
 
-// TestHonestAnswersAreBelieved expects that correct answers are accepted for every operation.
-func TestHonestAnswersAreBelieved(t *testing.T) {
+// TestCorrectAnswersAreAccepted expects that correct answers are accepted for every operation.
+func TestCorrectAnswersAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, q := range questions() {
 		body, err := json.Marshal(q.honest)
 		require.NoError(t, err)
-		r := liar(t, func(m *message) [][]byte { require.Equal(t, q.op, m.Op); return answer(m, string(body)) })
+		r := lyingAgent(t, func(m *message) [][]byte { require.Equal(t, q.op, m.Op); return answer(m, string(body)) })
 		got, err := q.ask(t.Context(), r)
 		require.NoError(t, err, q.op)
 		if got != nil {
@@ -176,16 +176,16 @@ func TestHonestAnswersAreBelieved(t *testing.T) {
 	}
 }
 
-// lies returns false values that replace each value of each answer.
-func lies() []string {
+// falseValues returns false values that replace each value of each answer.
+func falseValues() []string {
 	return []string{`null`, `-1`, `-9223372036854775808`, `9223372036854775807`, `18446744073709551615`, `1e300`, `""`, `"-9223372036854775808"`,
 		`"\u001b[2J\u0007"`, `"../../etc/passwd"`, `"tank/a@x\u0000"`, `"-"`, `"@"`, `"0.0.0.0"`, `"192.0.2.7:22"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"":null}`, `true`,
 		`"` + strings.Repeat("x", 20<<10) + `"`, `[` + strings.Repeat(`{},`, 300) + `{}]`}
 }
 
-// TestAnAgentThatLiesInEveryField expects that a false value in any one field causes no panic, no
+// TestFalseFieldInAnswers expects that a false value in any one field causes no panic, no
 // impossible size, and no raw text on a terminal.
-func TestAnAgentThatLiesInEveryField(t *testing.T) {
+func TestFalseFieldInAnswers(t *testing.T) {
 	t.Parallel()
 	every := testenv.Rounds(12, 6, 1)
 	first := rand.IntN(every)
@@ -194,19 +194,19 @@ func TestAnAgentThatLiesInEveryField(t *testing.T) {
 		body, err := json.Marshal(q.honest)
 		require.NoError(t, err)
 		var next string
-		r := liar(t, func(m *message) [][]byte {
+		r := lyingAgent(t, func(m *message) [][]byte {
 			return append([][]byte{[]byte(fmt.Sprintf(`{"kind":"progress","id":%d,"body":%s}`, m.ID, next))}, answer(m, next)...)
 		})
 		values := 0
 		for done := false; !done; values++ {
-			_, done = replaced(string(body), values, "0")
+			_, done = withFalseValue(string(body), values, "0")
 		}
-		for _, lie := range lies() {
+		for _, lie := range falseValues() {
 			for i := range values - 1 {
 				if at++; at%every != first {
 					continue
 				}
-				next, _ = replaced(string(body), i, lie)
+				next, _ = withFalseValue(string(body), i, lie)
 				told++
 				got, err := q.ask(t.Context(), r)
 				if err != nil {
@@ -221,8 +221,8 @@ func TestAnAgentThatLiesInEveryField(t *testing.T) {
 	require.Greater(t, told, 5000/every)
 }
 
-// replaced replaces the i-th value of an answer with a false value.
-func replaced(body string, i int, lie string) (text string, done bool) {
+// withFalseValue replaces the i-th value of an answer with a false value.
+func withFalseValue(body string, i int, lie string) (text string, done bool) {
 	var v any
 	if json.Unmarshal([]byte(body), &v) != nil {
 		return "", true
@@ -327,9 +327,9 @@ func requireSane(t testing.TB, v reflect.Value, print bool, text string) {
 	}
 }
 
-// FuzzALyingAgent lets an agent answer with fuzzed data: as a body, as an error
+// FuzzLyingAgent lets an agent answer with fuzzed data: as a body, as an error
 // or as a whole message, after fuzzed progress.
-func FuzzALyingAgent(f *testing.F) {
+func FuzzLyingAgent(f *testing.F) {
 	all := questions()
 	for i, q := range all {
 		body, err := json.Marshal(q.honest)
@@ -343,7 +343,7 @@ func FuzzALyingAgent(f *testing.F) {
 		q := all[int(which)%len(all)]
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		r := liar(t, func(m *message) [][]byte {
+		r := lyingAgent(t, func(m *message) [][]byte {
 			out := [][]byte{[]byte(fmt.Sprintf(`{"kind":"progress","id":%d,"body":%s}`, m.ID, report))}
 			switch mode % 3 {
 			case 0:
@@ -369,9 +369,9 @@ func FuzzALyingAgent(f *testing.F) {
 	})
 }
 
-// TestAnAnswerCostsASmallFactorOfItsBytes expects that an answer costs only a small multiple of its
+// TestAnswerMemoryIsBounded expects that an answer costs only a small multiple of its
 // size in memory. 63 MiB of "{}" once took 6.4 GB and half a minute for any operation.
-func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
+func TestAnswerMemoryIsBounded(t *testing.T) {
 	long := testenv.Rounds(1, 4, 4) << 20
 	flood := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", long/(len(each)+1)-1) + each + tail
@@ -393,7 +393,7 @@ func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 			runtime.GC()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			r := liar(t, func(m *message) [][]byte { return [][]byte{text} })
+			r := lyingAgent(t, func(m *message) [][]byte { return [][]byte{text} })
 			_, err := q.ask(t.Context(), r)
 			runtime.ReadMemStats(&after)
 			require.Less(t, (after.TotalAlloc-before.TotalAlloc)/uint64(long), uint64(6), "%s to %s", name, q.op)
@@ -403,7 +403,7 @@ func TestAnAnswerCostsASmallFactorOfItsBytes(t *testing.T) {
 	}
 }
 
-func TestAFloodOfLogLinesIsCutShort(t *testing.T) {
+func TestLogLineFloodIsTruncated(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		for range 3 * maxLines {

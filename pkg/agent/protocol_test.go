@@ -20,20 +20,20 @@ func TestReadMessage(t *testing.T) {
 		in   []byte
 		want string // error
 	}{
-		"whole":              {good, ""},
-		"nothing":            {nil, "EOF"},
-		"cut in the length":  {good[:3], "unexpected EOF"},
-		"cut after length":   {good[:4], "unexpected EOF"},
-		"cut in the message": {good[:len(good)-1], "unexpected EOF"},
-		"too long":           {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, more than 100"},
-		"one too long":       {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, more than 100"},
-		"empty":              {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
-		"two values":         {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
-		"no JSON":            {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
+		"whole":                      {good, ""},
+		"nothing":                    {nil, "EOF"},
+		"truncated length":           {good[:3], "unexpected EOF"},
+		"truncated after the length": {good[:4], "unexpected EOF"},
+		"truncated message":          {good[:len(good)-1], "unexpected EOF"},
+		"too long":                   {[]byte{0xff, 0xff, 0xff, 0xff}, "message of 4294967295 bytes, more than 100"},
+		"one too long":               {append([]byte{0, 0, 0, 101}, bytes.Repeat([]byte{' '}, 101)...), "message of 101 bytes, more than 100"},
+		"empty":                      {[]byte{0, 0, 0, 0}, "malformed message: unexpected end of JSON input"},
+		"two values":                 {[]byte("\x00\x00\x00\x04{}{}"), "malformed message: invalid character '{' after top-level value"},
+		"not JSON":                   {[]byte("\x00\x00\x00\x03GET"), "malformed message: invalid character 'G' looking for beginning of value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := readMessage(bytes.NewReader(c.in), 100, free)
+			m, err := readMessage(bytes.NewReader(c.in), 100, unlimitedCost)
 			if c.want != "" {
 				require.EqualError(t, err, c.want)
 				return
@@ -47,8 +47,8 @@ func TestReadMessage(t *testing.T) {
 	require.ErrorContains(t, err, "more than 100")
 }
 
-// free permits any cost.
-func free(*message) int { return 1 << 40 }
+// unlimitedCost permits any cost.
+func unlimitedCost(*message) int { return 1 << 40 }
 
 func FuzzReadMessage(f *testing.F) {
 	for _, m := range []*message{
@@ -66,13 +66,13 @@ func FuzzReadMessage(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04null"))
 	f.Add([]byte("\x00\x00\x00\x02{}\x00\x00\x00\x02{}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		m, err := readMessage(bytes.NewReader(in), 1<<16, free)
+		m, err := readMessage(bytes.NewReader(in), 1<<16, unlimitedCost)
 		if err != nil {
 			return
 		}
 		raw, err := encode(m, hosts.MaxAnswer)
 		require.NoError(t, err)
-		again, err := readMessage(bytes.NewReader(raw), hosts.MaxAnswer, free)
+		again, err := readMessage(bytes.NewReader(raw), hosts.MaxAnswer, unlimitedCost)
 		require.NoError(t, err)
 		second, err := encode(again, hosts.MaxAnswer)
 		require.NoError(t, err)
@@ -116,9 +116,9 @@ func TestReadHello(t *testing.T) {
 		"version with blanks": {hello("1.2 (dev)"), "1.2-(dev)", ""},
 		"no version":          {hello(""), "unknown", ""},
 		"other protocol":      {"zxfer-agent 99 7.0\n", "7.0", "zxfer there is 7.0 and speaks protocol 99, the local one speaks 2"},
-		"something else":      {"This account is currently not available.\n", "", "its message: This account is currently not available."},
+		"other text":          {"This account is currently not available.\n", "", "its message: This account is currently not available."},
 		"nothing":             {"", "", "EOF"},
-		"line cut off":        {"zxfer-agent 2 1.2", "1.2", ""},
+		"truncated line":      {"zxfer-agent 2 1.2", "1.2", ""},
 		"endless line":        {strings.Repeat("y", 1<<20), "", "its message: " + strings.Repeat("y", 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestErrorsOfEveryOperationComeBack expects that remote errors contain the host's name, and that a
+// TestEveryOperationReturnsErrors expects that remote errors contain the host's name, and that a
 // call that is cancelled before it starts is not sent.
-func TestErrorsOfEveryOperationComeBack(t *testing.T) {
+func TestEveryOperationReturnsErrors(t *testing.T) {
 	own := []string{hosts.OpFacts.Name(), hosts.OpHostFacts.Name(), hosts.OpInspectDevice.Name(), hosts.OpDeviceState.Name(), hosts.OpDigestDevice.Name()} // methods of the host, not of its ZFS
 	for _, q := range questions() {
 		t.Run(q.op, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestErrorsOfEveryOperationComeBack(t *testing.T) {
 	}
 }
 
-// TestWhatToMoveCrosses expects that arguments arrive unchanged.
-func TestWhatToMoveCrosses(t *testing.T) {
+// TestTransferArgumentsArriveUnchanged expects that arguments arrive unchanged.
+func TestTransferArgumentsArriveUnchanged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		task := hosts.Task{From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "tank/a", From: "#b", Through: []string{"c"}, To: "d", Flags: zfs.StreamFlags{Raw: true}, Token: "1-t"},
@@ -75,9 +75,9 @@ func TestWhatToMoveCrosses(t *testing.T) {
 	})
 }
 
-// TestAnAnswerToSomethingElseIsNone expects that an answer to another request is refused. Answers
+// TestUnrelatedAnswerIsRefused expects that an answer to another request is refused. Answers
 // are indexed by the request, and names from another host become local names.
-func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
+func TestUnrelatedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
 		hosts.OpList.Name():      `{"root":"tank/a","datasets":[{"name":"tank/elsewhere","type":"volume"}]}`,
@@ -85,7 +85,7 @@ func TestAnAnswerToSomethingElseIsNone(t *testing.T) {
 	}
 	for _, q := range questions() {
 		if body, ok := elsewhere[q.op]; ok {
-			r := liar(t, func(m *message) [][]byte { return answer(m, body) })
+			r := lyingAgent(t, func(m *message) [][]byte { return answer(m, body) })
 			_, err := q.ask(t.Context(), r)
 			require.ErrorContains(t, err, "beta: malformed answer of "+q.op+": ")
 			require.Equal(t, fault.Failed, fault.ClassOf(err), q.op)
@@ -99,12 +99,12 @@ func receiving(session string) hosts.Task {
 	return hosts.Task{From: hosts.Accept{Session: session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: "vault/a"}}}
 }
 
-func TestManyCallsRunSideBySide(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const n = 100
 		all := make(chan struct{})
 		var running atomic.Int32
-		g := start(t, moving(func(_ context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, task hosts.Task, _ func(transfer.Progress)) (hosts.Result, error) {
 			if running.Add(1) == n {
 				close(all)
 			}
@@ -125,9 +125,9 @@ func TestManyCallsRunSideBySide(t *testing.T) {
 	})
 }
 
-func TestProgressComesInOrder(t *testing.T) {
+func TestProgressArrivesInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 5 {
 				progress(transfer.Progress{Bytes: int64(i), Network: &transfer.Network{}})
 				time.Sleep(time.Second)
@@ -141,9 +141,9 @@ func TestProgressComesInOrder(t *testing.T) {
 	})
 }
 
-func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
+func TestSlowProgressConsumerDelaysNoCall(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(_ context.Context, _ hosts.Task, progress func(transfer.Progress)) (hosts.Result, error) {
 			for i := range 10_000 {
 				progress(transfer.Progress{Bytes: int64(i)})
 			}
@@ -160,13 +160,13 @@ func TestASlowConsumerOfProgressHoldsUpNobody(t *testing.T) {
 		}()
 		<-blocked
 		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
-		require.NoError(t, err, "other calls go on")
+		require.NoError(t, err, "other calls continue")
 		close(release)
 		require.NoError(t, <-transferred)
 	})
 }
 
-func TestCancelReachesTheAgentAndItsAnswerIsAwaited(t *testing.T) {
+func TestCancelWaitsForAgentAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit func(context.Context) (context.Context, context.CancelFunc)
 		want  error
@@ -200,7 +200,7 @@ func TestCancelReachesTheAgentAndItsAnswerIsAwaited(t *testing.T) {
 	}
 }
 
-func TestAnOperationThatIgnoresItsCancelIsNotAwaitedForEver(t *testing.T) {
+func TestCancelOfStuckOperationTimesOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		g := start(t, newHost(func(context.Context) error { <-stuck; return nil }))
@@ -214,7 +214,7 @@ func TestAnOperationThatIgnoresItsCancelIsNotAwaitedForEver(t *testing.T) {
 	})
 }
 
-func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
+func TestHalfOpenConnectionEndsBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cancelled := make(chan struct{})
 		g := start(t, newHost(func(ctx context.Context) error {
@@ -235,12 +235,12 @@ func TestAHalfOpenConnectionEndsBothEnds(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), silenceTimeout+pingEvery)
 
 		_, err := hosts.Call(t.Context(), g, hosts.OpFacts, hosts.None{})
-		require.ErrorIs(t, err, hosts.ErrLost, "nor do later calls wait")
+		require.ErrorIs(t, err, hosts.ErrLost, "later calls do not wait")
 		require.ErrorContains(t, err, "beta: connection to the host was lost: no message for 30s")
 	})
 }
 
-func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
+func TestLargeAnswerMayExceedSilenceTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		long := strings.Repeat("a", 60<<10)
@@ -254,7 +254,7 @@ func TestALargeAnswerMayTakeLongerThanSilence(t *testing.T) {
 	})
 }
 
-func TestTheTransportsLastWordsExplainALoss(t *testing.T) {
+func TestLostConnectionReportsTransportError(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		block := make(chan struct{})
 		g := start(t, newHost(func(context.Context) error { <-block; return nil }))
@@ -271,7 +271,7 @@ func TestTheTransportsLastWordsExplainALoss(t *testing.T) {
 	})
 }
 
-func TestCallsDoNotWaitForATransportThatIsSlowToClose(t *testing.T) {
+func TestCallsDoNotWaitForSlowClose(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(func(ctx context.Context) error { <-ctx.Done(); time.Sleep(15 * time.Second); return nil }))
 		lost := make(chan error, 1)
@@ -284,17 +284,17 @@ func TestCallsDoNotWaitForATransportThatIsSlowToClose(t *testing.T) {
 	})
 }
 
-func TestLogLinesCarryTheHost(t *testing.T) {
+func TestLogLinesContainHost(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
-		g.server.Log("a stranger connected")
-		require.Equal(t, "beta: a stranger connected", <-g.logs)
+		g.server.Log("an unauthenticated client connected")
+		require.Equal(t, "beta: an unauthenticated client connected", <-g.logs)
 	})
 }
 
-// TestALogThatWaitsIsNoSilenceOfTheAgent expects that blocked log lines do not count as silence of
+// TestBlockedLogIsNotSilence expects that blocked log lines do not count as silence of
 // the agent. A stopped terminal may block them for any time.
-func TestALogThatWaitsIsNoSilenceOfTheAgent(t *testing.T) {
+func TestBlockedLogIsNotSilence(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := start(t, newHost(nil))
 		for range cap(g.logs) {
@@ -324,13 +324,13 @@ func TestRoundTripIsMeasuredPerPing(t *testing.T) {
 	})
 }
 
-// TestAnAgentOfAnotherBuildIsNamed expects an error with the agent's version and a remedy if two
+// TestErrorReportsAgentVersion expects an error with the agent's version and a remedy if two
 // builds know different fields. Only a forced command can combine such builds.
-func TestAnAgentOfAnotherBuildIsNamed(t *testing.T) {
+func TestErrorReportsAgentVersion(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{errors.New(`malformed arguments: json: unknown field "window"`),
 		fault.Refusef("ask the administrator of that host for more grants in authorized_keys; the key has: --allow x", `the agent's policy forbids it: json: unknown field "window"`)} {
-		r := liar(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
+		r := lyingAgent(t, func(m *message) [][]byte { return [][]byte{encodeError(m, refused)[lengthSize:]} })
 		_, err := hosts.Call(t.Context(), r, hosts.OpFacts, hosts.None{})
 		require.ErrorContains(t, err, `unknown field "window"`)
 		require.Equal(t, fault.ClassOf(refused), fault.ClassOf(err))

@@ -52,21 +52,21 @@ func (r *raw) send(m *message) {
 }
 
 func (r *raw) receive() *message {
-	m, err := readMessage(r.out, hosts.MaxAnswer, free)
+	m, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost)
 	require.NoError(r.t, err)
 	return m
 }
 
-func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
+func TestBadInputEndsAgent(t *testing.T) {
 	call1, err := encode(&message{Kind: call, ID: 1, Op: hosts.OpSnapshot.Name(), Body: json.RawMessage(`[]`)}, hosts.MaxRequest)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ in, want string }{
 		"garbage":         {"SSH-2.0-OpenSSH_9.2\r\n", "message of 1397966893 bytes, more than 16777216"},
-		"no JSON":         {"\x00\x00\x00\x01x", "malformed message"},
+		"not JSON":        {"\x00\x00\x00\x01x", "malformed message"},
 		"unknown kind":    {"\x00\x00\x00\x02{}", `unexpected message ""`},
 		"an answer":       {"\x00\x00\x00\x11{\"kind\":\"result\"}", `unexpected message "result"`},
 		"same call twice": {string(call1) + "|" + string(call1), "call 1 is already running"},
-		"cut off":         {"\x00\x00\x00\x09{", "the input ended within a message"},
+		"truncated":       {"\x00\x00\x00\x09{", "the input ended within a message"},
 		"end of input":    {"", ""},
 		"end after call":  {string(call1), ""},
 	} {
@@ -95,13 +95,13 @@ func TestBadInputEndsTheAgentWithItsReason(t *testing.T) {
 	}
 }
 
-func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
+func TestBadCallsDoNotEndAgent(t *testing.T) {
 	for name, c := range map[string]struct{ op, body, want string }{
-		"unknown operation":   {"format-disk", `{}`, `unknown operation "format-disk"`},
-		"unknown argument":    {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
-		"unknown nested":      {hosts.OpTransfer.Name(), `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
-		"argument of no type": {hosts.OpSnapshot.Name(), `{"a":1}`, "malformed arguments"},
-		"no arguments":        {hosts.OpSnapshot.Name(), ``, "malformed arguments"},
+		"unknown operation":          {"format-disk", `{}`, `unknown operation "format-disk"`},
+		"unknown argument":           {hosts.OpTransfer.Name(), `{"from":{},"force":true}`, `malformed arguments: json: unknown field "force"`},
+		"unknown nested":             {hosts.OpTransfer.Name(), `{"from":{"accept":{}},"to":{"stream":{"spec":{"target":"a","wipe":true}}}}`, `malformed arguments: to: json: unknown field "wipe"`},
+		"argument of the wrong type": {hosts.OpSnapshot.Name(), `{"a":1}`, "malformed arguments"},
+		"no arguments":               {hosts.OpSnapshot.Name(), ``, "malformed arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -123,28 +123,28 @@ func TestBadCallsAreAnsweredAndTheAgentGoesOn(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsTooLongIsAnError(t *testing.T) {
+func TestOversizedAnswerIsAnError(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not at the quick level: encodes messages of the maximum size")
 	}
 	inBubble(t, func(t *testing.T) {
-		g := start(t, moving(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
+		g := start(t, transferringHost(func(context.Context, hosts.Task, func(transfer.Progress)) (hosts.Result, error) {
 			return hosts.Result{Result: transfer.Result{Digest: strings.Repeat("x", hosts.MaxAnswer)}}, nil
 		}))
 		_, err := hosts.Call(t.Context(), g, hosts.OpTransfer, receiving("s"))
 		require.ErrorContains(t, err, "beta: answer of transfer: message of")
 		g.site.do = func(context.Context) error { return errors.New(strings.Repeat("x", hosts.MaxAnswer)) }
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, nil)
-		require.ErrorContains(t, err, "beta: xxx", "of an error so long its beginning")
+		require.ErrorContains(t, err, "beta: xxx", "the start of a long error")
 		require.Less(t, len(err.Error()), budget.MinLimit)
 		err = hosts.Run(t.Context(), g, hosts.OpSnapshot, []string{strings.Repeat("x", hosts.MaxRequest)})
 		require.ErrorContains(t, err, "beta: snapshot: message of")
 		g.site.do = nil
-		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection is as it was")
+		require.NoError(t, hosts.Run(t.Context(), g, hosts.OpSnapshot, nil), "the connection still works")
 	})
 }
 
-func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
+func TestBlockedClientAllowsCancelAndEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		started, ended := make(chan struct{}), make(chan struct{})
 		r := serveRaw(t.Context(), t, newHost(func(ctx context.Context) error {
@@ -167,7 +167,7 @@ func TestAClientThatDoesNotReadStopsNeitherCancelNorEnd(t *testing.T) {
 	})
 }
 
-func TestASilentClientEndsTheAgent(t *testing.T) {
+func TestSilentClientEndsAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := serveRaw(t.Context(), t, newHost(nil))
 		r.hello()
@@ -179,14 +179,14 @@ func TestASilentClientEndsTheAgent(t *testing.T) {
 	})
 }
 
-func TestAClientThatNeverReadTheHelloEndsTheAgentToo(t *testing.T) {
+func TestUnreadHelloEndsAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := serveRaw(t.Context(), t, newHost(nil))
 		require.ErrorContains(t, <-r.served, "no message")
 	})
 }
 
-func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
+func TestSignalledAgentSendsNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := serveRaw(ctx, t, newHost(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
@@ -198,13 +198,13 @@ func TestASignalledAgentGivesNoAnswerToWhatItCutOff(t *testing.T) {
 		// "Cancelled" would look like a cancellation by the client.
 		_ = r.in.Close()
 		got := make(chan error, 1)
-		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, free); got <- err }()
+		go func() { _, err := readMessage(r.out, hosts.MaxAnswer, unlimitedCost); got <- err }()
 		synctest.Wait()
 		require.Empty(t, got)
 	})
 }
 
-func TestAnOperationThatNeverEndsDoesNotKeepTheAgent(t *testing.T) {
+func TestStuckOperationDoesNotKeepAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		r := serveRaw(t.Context(), t, newHost(func(context.Context) error { <-stuck; return nil }))
@@ -228,7 +228,7 @@ type deaf struct {
 func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
 func (d *deaf) Close() error                { return d.why }
 
-func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
+func TestErrorQuotesOutputOfNonAgent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		says  string
@@ -253,7 +253,7 @@ func TestWhatIsNoAgentIsToldByItsWords(t *testing.T) {
 	}
 }
 
-func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
+func TestMalformedAnswerEndsConnection(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
 		"garbage":  "\x00\x00\x00\x03{-}",
@@ -271,7 +271,7 @@ func TestAMalformedAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestWaitingForTheHelloCanBeGivenUp(t *testing.T) {
+func TestHelloWaitCanBeCancelled(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		pr, pw := io.Pipe()
 		defer pw.Close()
@@ -298,9 +298,9 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWritesWhatWaitsAtOnce expects that queued messages are written together, because each write
+// TestQueuedMessagesAreWrittenTogether expects that queued messages are written together, because each write
 // through a remote shell is a packet.
-func TestWritesWhatWaitsAtOnce(t *testing.T) {
+func TestQueuedMessagesAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	c := newSession(t.Context(), nil, nil)
 	for _, m := range []string{"progress", "result", "pong"} {

@@ -32,10 +32,10 @@ func TestCheckTarget(t *testing.T) {
 		{"confirm alone", used, Allow{Confirm: "S2"}, []string{"target-contents"}, nil},
 		{"serial", used, Allow{Overwrite: true, Confirm: " s2 "}, nil, nil},
 		{"WWN", used, Allow{Overwrite: true, Confirm: "naa.5"}, nil, nil},
-		{"size, although it has a serial", used, Allow{Overwrite: true, Confirm: "100"}, []string{"target-confirm"}, nil},
+		{"size instead of the serial", used, Allow{Overwrite: true, Confirm: "100"}, []string{"target-confirm"}, nil},
 		{"size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "100"}, nil, nil},
-		{"another size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "1000"}, []string{"target-confirm"}, nil},
-		{"not known what is on it", with(blank, func(f *Facts) { f.Unprobed = "no wipefs" }), Allow{}, []string{"target-contents"}, nil},
+		{"wrong size", with(used, func(f *Facts) { f.Serial, f.WWN = "", "" }), Allow{Overwrite: true, Confirm: "1000"}, []string{"target-confirm"}, nil},
+		{"unknown contents", with(blank, func(f *Facts) { f.Unprobed = "no wipefs" }), Allow{}, []string{"target-contents"}, nil},
 		{"cannot read", with(blank, func(f *Facts) { f.Unprobed, f.Denied = "open: permission denied", true }), Allow{}, []string{"target-denied"}, nil},
 		{"larger, other sectors", with(blank, func(f *Facts) { f.Size, f.LogicalSector = 101, 4096 }), Allow{}, nil, []string{"sector-size", "gpt-end"}},
 		{"larger, with labels at its end", with(used, func(f *Facts) {
@@ -45,20 +45,20 @@ func TestCheckTarget(t *testing.T) {
 			f.Size, f.Signatures = 200, []Signature{{Device: "sdb", Type: "gpt", Offset: 1, Last: 199}, {Device: "sdb", Type: "ext4", Offset: 99}, {Device: "sdb1", Type: "linux_raid_member", Offset: 150}}
 		}), Allow{Overwrite: true, Confirm: "S2"}, nil, []string{"gpt-end"}},
 		{"smaller", with(blank, func(f *Facts) { f.Size = 99 }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-too-small"}, nil},
-		{"held by what leaves no trace", with(blank, func(f *Facts) { f.Busy = true }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-held"}, nil},
-		{"the same number on another host", with(blank, func(f *Facts) { f.Boot, f.Minor = "there", 0 }), Allow{}, nil, nil},
+		{"in use by an unknown program", with(blank, func(f *Facts) { f.Busy = true }), Allow{Overwrite: true, Confirm: "S2"}, []string{"target-held"}, nil},
+		{"same number on another host", with(blank, func(f *Facts) { f.Boot, f.Minor = "there", 0 }), Allow{}, nil, nil},
 		{"file", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, HasData: true, FilesystemFree: 100}, Allow{}, []string{"target-contents"}, nil},
-		{"file that is all hole", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, FilesystemFree: 100}, Allow{}, nil, nil},
-		{"space that the file has already", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, Allocated: 60, FilesystemFree: 40}, Allow{}, nil, nil},
+		{"file without data", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, FilesystemFree: 100}, Allow{}, nil, nil},
+		{"space already allocated", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 100, Allocated: 60, FilesystemFree: 40}, Allow{}, nil, nil},
 		{"longer file", Facts{Path: "/a", Real: "/a", Kind: KindFile, Size: 101, FilesystemFree: 100}, Allow{}, nil, []string{"target-longer"}},
 		{"no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{}, []string{"target-no-space"}, nil},
-		{"maybe no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{Sparse: true}, nil, []string{"target-no-space"}},
+		{"possibly no space", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 99}, Allow{Sparse: true}, nil, []string{"target-no-space"}},
 		{"read-only file system", Facts{Path: "/a", Real: "/a", Kind: KindMissing, FilesystemFree: 100, ReadOnly: true}, Allow{}, []string{"target-read-only"}, nil},
-		{"misspelt device", Facts{Path: "/dev/sdx", Real: "/dev/sdx", Kind: KindMissing, FilesystemFree: 100}, Allow{}, []string{"target-no-device"}, nil},
+		{"misspelled device", Facts{Path: "/dev/sdx", Real: "/dev/sdx", Kind: KindMissing, FilesystemFree: 100}, Allow{}, []string{"target-no-device"}, nil},
 		{"another path to the source", with(blank, func(f *Facts) { f.WWN = "0x5000C500A" }), Allow{}, nil, []string{"target-same-disk"}},
-		{"the same from another host", with(blank, func(f *Facts) { f.WWN, f.Boot = "naa.5000c500a", "there" }), Allow{}, nil, []string{"target-same-disk"}},
-		{"a partition of it by another path", with(blank, func(f *Facts) { f.WWN, f.Start, f.Size = "naa.5000c500a", 50, 100 }), Allow{}, nil, []string{"target-same-disk"}},
-		{"what lies beyond the source", with(blank, func(f *Facts) { f.WWN, f.Start = "naa.5000c500a", 100 }), Allow{}, nil, nil},
+		{"same disk on another host", with(blank, func(f *Facts) { f.WWN, f.Boot = "naa.5000c500a", "there" }), Allow{}, nil, []string{"target-same-disk"}},
+		{"partition by another path", with(blank, func(f *Facts) { f.WWN, f.Start, f.Size = "naa.5000c500a", 50, 100 }), Allow{}, nil, []string{"target-same-disk"}},
+		{"area beyond the source", with(blank, func(f *Facts) { f.WWN, f.Start = "naa.5000c500a", 100 }), Allow{}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +75,7 @@ func TestCheckTarget(t *testing.T) {
 	}
 }
 
-func TestImageOfADiskWithOtherSectors(t *testing.T) {
+func TestImageWithOtherSectorSize(t *testing.T) {
 	t.Parallel()
 	src := Facts{Path: "/a.img", Kind: KindFile, Size: 100, LogicalSector: 512, PartitionTable: "dos"}
 	dst := Facts{Path: "/dev/sdb", Kind: KindDisk, Name: "sdb", Size: 100, LogicalSector: 4096}
@@ -106,9 +106,9 @@ func TestCheckSource(t *testing.T) {
 	require.Empty(t, checkSource(Facts{Path: "-", Kind: "stream"}))
 }
 
-// TestHintsQuoteWhatHostsSay expects that hints quote names from another host, because users paste
+// TestHintsQuoteRemoteNames expects that hints quote names from another host, because users paste
 // hints into a shell.
-func TestHintsQuoteWhatHostsSay(t *testing.T) {
+func TestHintsQuoteRemoteNames(t *testing.T) {
 	t.Parallel()
 	const evil = `$(reboot)'; reboot "\`
 	src := Facts{Path: "/dev/" + evil, Kind: KindDisk, Name: "sda", Size: 100, LogicalSector: 512, PartitionTable: "gpt"}

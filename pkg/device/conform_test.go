@@ -38,7 +38,7 @@ func TestStandardInputIsASource(t *testing.T) {
 	})
 }
 
-func TestADeviceReadInOrderIsASource(t *testing.T) {
+func TestSequentialReaderIsASource(t *testing.T) {
 	t.Parallel()
 	whole := transfertest.Random(3_000_000)
 	opened := func(t *testing.T, size int64) (transfer.Source, string) {
@@ -70,7 +70,7 @@ func TestADeviceReadInOrderIsASource(t *testing.T) {
 	})
 }
 
-func TestADeviceWrittenInOrderIsASink(t *testing.T) {
+func TestSequentialWriterIsASink(t *testing.T) {
 	t.Parallel()
 	transfertest.SinkConforms(t, transfertest.Sinks{
 		Stream: transfertest.Random(3_000_000),

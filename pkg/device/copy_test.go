@@ -97,7 +97,7 @@ func quickDigest(p []byte, block int) string {
 	return fmt.Sprintf("%x", xxh3.Hash128(sums).Bytes())
 }
 
-func TestDevicesArriveWhole(t *testing.T) {
+func TestCopyIsComplete(t *testing.T) {
 	t.Parallel()
 	type way struct {
 		mode    tcp.Mode // "" is a local copy
@@ -105,22 +105,22 @@ func TestDevicesArriveWhole(t *testing.T) {
 		change  func(*Options)
 	}
 	for name, w := range map[string]way{
-		"local":           {change: func(*Options) {}},
-		"local, delta":    {change: func(o *Options) { o.Delta = true }},
-		"signed":          {tcp.Signed, 1, func(*Options) {}},
-		"tls, 3":          {tcp.TLS, 3, func(*Options) {}},
-		"plain, 2":        {tcp.Plain, 2, func(*Options) {}},
-		"local, unread":   {change: func(o *Options) { o.NoVerify = true }},
-		"unread, delta":   {tcp.Signed, 1, func(o *Options) { o.NoVerify, o.Delta = true, true }},
-		"plain, unread":   {tcp.Plain, 1, func(o *Options) { o.NoVerify = true }},
-		"signed, delta":   {tcp.Signed, 2, func(o *Options) { o.Delta = true }},
-		"signed, zstd":    {tcp.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
-		"tls, auto":       {tcp.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
-		"local, xxh3":     {change: func(o *Options) { o.Quick = true }},
-		"signed, xxh3":    {tcp.Signed, 2, func(o *Options) { o.Quick = true }},
-		"xxh3, delta":     {tcp.Signed, 1, func(o *Options) { o.Quick, o.Delta = true, true }},
-		"signed, later":   {tcp.Signed, 1, func(o *Options) { o.VerifyLater = true }},
-		"signed, limited": {tcp.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
+		"local":                    {change: func(*Options) {}},
+		"local, delta":             {change: func(o *Options) { o.Delta = true }},
+		"signed":                   {tcp.Signed, 1, func(*Options) {}},
+		"tls, 3":                   {tcp.TLS, 3, func(*Options) {}},
+		"plain, 2":                 {tcp.Plain, 2, func(*Options) {}},
+		"local, without read-back": {change: func(o *Options) { o.NoVerify = true }},
+		"delta, without read-back": {tcp.Signed, 1, func(o *Options) { o.NoVerify, o.Delta = true, true }},
+		"plain, without read-back": {tcp.Plain, 1, func(o *Options) { o.NoVerify = true }},
+		"signed, delta":            {tcp.Signed, 2, func(o *Options) { o.Delta = true }},
+		"signed, zstd":             {tcp.Signed, 2, func(o *Options) { o.Compress = "zstd:3" }},
+		"tls, auto":                {tcp.TLS, 1, func(o *Options) { o.Compress = "auto"; o.CompressThreads = 1 }},
+		"local, xxh3":              {change: func(o *Options) { o.Quick = true }},
+		"signed, xxh3":             {tcp.Signed, 2, func(o *Options) { o.Quick = true }},
+		"xxh3, delta":              {tcp.Signed, 1, func(o *Options) { o.Quick, o.Delta = true, true }},
+		"signed, verified later":   {tcp.Signed, 1, func(o *Options) { o.VerifyLater = true }},
+		"signed, limited":          {tcp.Signed, 2, func(o *Options) { o.BandLimit = 64 << 20 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +183,7 @@ func TestZerosAreNotSent(t *testing.T) {
 	}
 }
 
-func TestDeltaSendsWhatDiffers(t *testing.T) {
+func TestDeltaSendsOnlyDifferences(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(400 * deviceBlock)
 	old := bytes.Clone(data)
@@ -220,7 +220,7 @@ func TestDeltaOfEqualDevices(t *testing.T) {
 func TestDeviceResumes(t *testing.T) {
 	t.Parallel()
 	data := mixed(300*deviceBlock + 99)
-	for name, power := range map[string]bool{"cut": false, "cut and power cut": true} {
+	for name, power := range map[string]bool{"interruption": false, "interruption and power failure": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dst, j := newMemoryDevice(transfertest.Random(len(data))), &memoryJournal{}
@@ -232,7 +232,7 @@ func TestDeviceResumes(t *testing.T) {
 			require.ErrorIs(t, o.sendErr, tcp.ErrConnectionLost)
 			require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 			require.False(t, dst.Committed)
-			require.NotZero(t, j.Len(), "what arrived was noted")
+			require.NotZero(t, j.Len(), "received blocks are recorded")
 			if power {
 				dst.PowerCut()
 			}
@@ -244,15 +244,15 @@ func TestDeviceResumes(t *testing.T) {
 			require.True(t, bytes.Equal(data, dst.Bytes()))
 			require.EqualValues(t, before, o.received.Device.Present/deviceBlock, "every block of the journal was used")
 			require.Equal(t, o.received.Device.Present, o.received.Device.Resumed)
-			require.EqualValues(t, len(data), o.received.Device.Verified, "what was resumed is read back, too")
+			require.EqualValues(t, len(data), o.received.Device.Verified, "resumed blocks are also read back")
 			require.Equal(t, digest(data), o.received.Device.TargetDigest)
 		})
 	}
 }
 
-// TestResumeOfAChangedSource expects that if the source has changed, only different blocks are sent
+// TestResumeWithChangedSource expects that if the source has changed, only different blocks are sent
 // again.
-func TestResumeOfAChangedSource(t *testing.T) {
+func TestResumeWithChangedSource(t *testing.T) {
 	t.Parallel()
 	data := mixed(50 * deviceBlock)
 	j := &memoryJournal{}
@@ -322,7 +322,7 @@ func TestDeviceFaults(t *testing.T) {
 					require.ErrorAs(t, echo, new(*transfer.PeerError), "%v", own)
 				}
 				if errors.Is(own, ErrCorrupt) {
-					require.Zero(t, j.Len(), "nothing may vouch for bytes that are wrong")
+					require.Zero(t, j.Len(), "no record may cover corrupt bytes")
 				} else if c.dst != nil {
 					require.NotZero(t, j.Len())
 				}
@@ -331,10 +331,10 @@ func TestDeviceFaults(t *testing.T) {
 	}
 }
 
-// TestDeviceOverAPlainLinkThatTampers expects that changed data on a plain link, which does not
+// TestCopyOverTamperedPlainLink expects that changed data on a plain link, which does not
 // authenticate frames, is detected. The read-back detects it, or without it the mark that is sent
 // with each block.
-func TestDeviceOverAPlainLinkThatTampers(t *testing.T) {
+func TestCopyOverTamperedPlainLink(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(100 * deviceBlock)
 	for _, unread := range []bool{false, true} {

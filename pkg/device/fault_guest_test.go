@@ -69,9 +69,9 @@ func TestUnreadableSectors(t *testing.T) { //nolint:paralleltest // devices are 
 	require.Contains(t, devicetest.Run(t, "ddrescuelog", "--show-status", list), "bad-sector:     1536 B")
 }
 
-// TestFailedWritesAreNotForgotten expects that a failed write is reported by the next sync at the
+// TestFailedWritesAreReported expects that a failed write is reported by the next sync at the
 // latest, and by every later sync.
-func TestFailedWritesAreNotForgotten(t *testing.T) { //nolint:paralleltest // devices are the machine's
+func TestFailedWritesAreReported(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 4*mib, 512)
 	for _, buffered := range []bool{false, true} {
@@ -184,7 +184,7 @@ func TestLVSnapshot(t *testing.T) { //nolint:paralleltest // devices are the mac
 	require.NoError(t, s.Intact(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.NoError(t, s.Remove(ctx), "also when the copy was given up")
+	require.NoError(t, s.Remove(ctx), "also after an aborted copy")
 	require.Equal(t, "data-1", devicetest.Run(t, "lvs", "--noheadings", "-o", "lv_name", "zx-snap"))
 
 	back := mount(t, name, "-o", "loop")

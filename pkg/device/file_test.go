@@ -24,7 +24,7 @@ func inspectFile(t *testing.T, name string) Facts {
 	return f
 }
 
-func TestCopyOfAFile(t *testing.T) {
+func TestCopyFile(t *testing.T) {
 	t.Parallel()
 	const size = 5*mib + 12345
 	for _, opt := range []struct {
@@ -112,7 +112,7 @@ func TestHoles(t *testing.T) {
 	require.Equal(t, []int64{8 * mib, 8 * mib}, []int64{start, end})
 }
 
-func TestSourceThatChanges(t *testing.T) {
+func TestChangedSource(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(name string) error{
 		"longer":   func(name string) error { return os.Truncate(name, 2*mib) },
@@ -143,7 +143,7 @@ func TestSourceThatChanges(t *testing.T) {
 	}
 }
 
-func TestTargetThatIsReplaced(t *testing.T) {
+func TestReplacedTarget(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	dst, err := OpenTarget(context.Background(), inspectFile(t, file), mib, false)
@@ -197,7 +197,7 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-func TestTwoCopiesToOneFile(t *testing.T) {
+func TestConcurrentCopiesToOneFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	first, err := OpenTarget(context.Background(), inspectFile(t, name), 4, false)
@@ -214,7 +214,7 @@ func TestTwoCopiesToOneFile(t *testing.T) {
 	require.NoError(t, second.Close())
 }
 
-func TestDiscardLeavesThingsAsTheyWere(t *testing.T) {
+func TestDiscardRemovesOnlyNewFile(t *testing.T) {
 	t.Parallel()
 	fresh, kept := filepath.Join(t.TempDir(), "fresh"), filepath.Join(t.TempDir(), "kept")
 	require.NoError(t, os.WriteFile(kept, []byte("mine"), 0o600))
@@ -248,9 +248,9 @@ func TestMapfile(t *testing.T) {
 `, b.String())
 }
 
-// TestDirectAccessIsGivenUpForAll expects that if concurrent accesses all fail before O_DIRECT is
+// TestDirectAccessFallback expects that if concurrent accesses all fail before O_DIRECT is
 // turned off, each of them is retried.
-func TestDirectAccessIsGivenUpForAll(t *testing.T) {
+func TestDirectAccessFallback(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(name, noise(1<<16), 0o600))
@@ -263,13 +263,13 @@ func TestDirectAccessIsGivenUpForAll(t *testing.T) {
 	require.False(t, h.disableDirect(true, unix.EIO))
 	require.True(t, h.disableDirect(true, unix.EINVAL))
 	require.False(t, h.direct.Load())
-	require.True(t, h.disableDirect(true, unix.EINVAL), "it began before")
-	require.False(t, h.disableDirect(false, unix.EINVAL), "it is not that")
+	require.True(t, h.disableDirect(true, unix.EINVAL), "it started earlier")
+	require.False(t, h.disableDirect(false, unix.EINVAL), "another error")
 }
 
-// TestDiscardKeepsWhatIsAnothers expects that Discard keeps a file that replaced the one created
+// TestDiscardKeepsReplacedFile expects that Discard keeps a file that replaced the one created
 // for the copy.
-func TestDiscardKeepsWhatIsAnothers(t *testing.T) {
+func TestDiscardKeepsReplacedFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	dst, err := OpenTarget(context.Background(), inspectFile(t, name), 4, false)

@@ -81,9 +81,9 @@ func FuzzParseTools(f *testing.F) {
 	})
 }
 
-// FuzzHoldings expects that frames of present blocks are accepted only for existing blocks in
+// FuzzPresentBlocks expects that frames of present blocks are accepted only for existing blocks in
 // ascending order.
-func FuzzHoldings(f *testing.F) {
+func FuzzPresentBlocks(f *testing.F) {
 	f.Add(uint64(0), make([]byte, 2*tcp.SumSize), uint64(2), make([]byte, tcp.SumSize))
 	f.Add(uint64(7), []byte{}, uint64(1<<63), make([]byte, tcp.SumSize))
 	f.Add(uint64(3), make([]byte, tcp.SumSize), uint64(3), make([]byte, tcp.SumSize))

@@ -130,7 +130,7 @@ func TestTargetsAreRefused(t *testing.T) { //nolint:paralleltest // devices are 
 					require.Equal(t, []string{"target-confirm"}, ids(checkTarget(src, f, allow), finding.Fail))
 				} else {
 					allow.Confirm = strconv.FormatInt(f.Size, 10)
-					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "nothing overrides it")
+					require.Equal(t, c.want, ids(checkTarget(src, f, allow), finding.Fail), "no flag overrides it")
 				}
 			}
 			require.Equal(t, before, devicetest.Sum(t, dev))
@@ -160,13 +160,13 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	for _, c := range []struct{ name, src, dst string }{
 		{"itself", disk, disk},
 		{"a symbolic link to it", disk, link},
-		{"another node of it", disk, node},
+		{"another device node", disk, node},
 		{"its partition", disk, disk + "p1"},
 		{"its disk", disk + "p1", disk},
-		{"what contains it", disk, dm},
-		{"what it is made of", dm, disk},
+		{"its container", disk, dm},
+		{"its backing device", dm, disk},
 		{"its image", onFile, file},
-		{"a device of it", file, onFile},
+		{"a loop device of it", file, onFile},
 		{"an image on it", inside, within},
 		{"the same file", file, file},
 		{"a hard link", file, hard},
@@ -179,8 +179,8 @@ func TestSourceAsTarget(t *testing.T) { //nolint:paralleltest // devices are the
 	require.NotEqual(t, onFile, twice)
 }
 
-// TestExchangedDevice expects a refusal if the device of a name is replaced before it is opened.
-func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
+// TestReplacedDevice expects a refusal if the device of a name is replaced before it is opened.
+func TestReplacedDevice(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	first, second := devicetest.Image(t, 8*mib), devicetest.Image(t, 8*mib)
 	dev := devicetest.Attach(t, first)
@@ -196,8 +196,8 @@ func TestExchangedDevice(t *testing.T) { //nolint:paralleltest // devices are th
 	require.Equal(t, before, devicetest.Sum(t, dev))
 }
 
-// TestTargetIsHeld expects that while a target is open, no other program can claim it.
-func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the machine's
+// TestTargetIsExclusive expects that while a target is open, no other program can claim it.
+func TestTargetIsExclusive(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	dev := devicetest.Loop(t, 16*mib, 512)
 	mkfs(t, dev)
@@ -212,9 +212,9 @@ func TestTargetIsHeld(t *testing.T) { //nolint:paralleltest // devices are the m
 	require.False(t, mustInspect(t, dev).Busy)
 }
 
-// TestDevicesHoldWhatIsWritten expects direct reads and writes to work with any sector size and any
+// TestDirectReadsAndWrites expects direct reads and writes to work with any sector size and any
 // alignment, without changes to other bytes.
-func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devices are the machine's
+func TestDirectReadsAndWrites(t *testing.T) { //nolint:paralleltest // devices are the machine's
 	guest(t)
 	for _, sector := range []int{512, 4096} {
 		for _, size := range []int64{0, 1, 511, 512, 4096, mib + 1, 3*mib + 4097} {
@@ -253,7 +253,7 @@ func TestDevicesHoldWhatIsWritten(t *testing.T) { //nolint:paralleltest // devic
 				all, err := os.ReadFile(dev)
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(want, all[:size]))
-				require.True(t, bytes.Equal(old[size:], all[size:]), "what lies beyond the copy is kept")
+				require.True(t, bytes.Equal(old[size:], all[size:]), "data beyond the copy is kept")
 			})
 		}
 	}

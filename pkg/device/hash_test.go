@@ -66,13 +66,13 @@ func TestQuickCut(t *testing.T) {
 	c := BlockHash{Block: 1 << 16, Quick: true}
 	a, b := pattern(1<<16), pattern(1<<16)
 	b[777]++
-	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "wherever they are")
+	require.Equal(t, c.Sum(a, 0, 1<<20), c.Sum(a, 1<<16, 1<<20), "independent of their position")
 	require.NotEqual(t, c.Sum(a, 0, 1<<20), c.Sum(b, 0, 1<<20))
 	sum := c.Sum(a, 0, 1<<20)
 	require.Equal(t, MarkOf(a), Mark(sum[:16]))
 	sums := []Sum{c.Sum(a, 0, 1<<17), c.Sum(b, 1<<16, 1<<17)}
 	root := c.Root(sums)
-	require.NotEqual(t, root, c.Root([]Sum{sums[1], sums[0]}), "the order counts")
+	require.NotEqual(t, root, c.Root([]Sum{sums[1], sums[0]}), "the order matters")
 	require.NotEqual(t, root, BlockHash{Block: 1 << 16}.Root(sums))
 	require.Equal(t, LeafHash(a, 1<<16, 1<<20), BlockHash{Block: 1 << 16}.Sum(a, 1<<16, 1<<20))
 }
@@ -133,7 +133,7 @@ func BenchmarkIsZero(b *testing.B) {
 	}
 }
 
-func TestDigestOfTheFirstBytes(t *testing.T) {
+func TestDigestOfFirstBytes(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 16
 	content := make([]byte, 3*block+5000)

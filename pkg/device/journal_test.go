@@ -28,7 +28,7 @@ func stored(j *Journal) map[int64]Sum {
 	return out
 }
 
-func TestJournalRemembers(t *testing.T) {
+func TestJournalRecordsBlocks(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	src, dst := copyPair()
@@ -36,7 +36,7 @@ func TestJournalRemembers(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, j)
 	require.Empty(t, reason)
-	require.NoDirExists(t, dir, "looking changes nothing")
+	require.NoDirExists(t, dir, "reading changes nothing")
 
 	j, reason, err = openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalResume)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 			require.NoError(t, j.Close())
 			after, err := os.ReadFile(j.path)
 			require.NoError(t, err)
-			require.Equal(t, before, after, "looking changes nothing")
+			require.Equal(t, before, after, "reading changes nothing")
 			if c.want == "" {
 				require.Empty(t, reason)
 				require.Equal(t, 1, j.recorded)
@@ -160,9 +160,9 @@ func TestJournalOfAnotherCopy(t *testing.T) {
 	}
 }
 
-// TestJournalOfAFile expects that a recreated file has no valid journal. A missing file has no
+// TestJournalOfRecreatedFile expects that a recreated file has no valid journal. A missing file has no
 // journal.
-func TestJournalOfAFile(t *testing.T) {
+func TestJournalOfRecreatedFile(t *testing.T) {
 	t.Parallel()
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	src, _ := copyPair()
@@ -207,7 +207,7 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	j, reason, err := openJournal(dir, src, dst, BlockHash{Block: 1 << 16}, journalRead)
 	require.NoError(t, err)
 	require.Empty(t, reason)
-	require.Equal(t, XXH3, j.cut.Name(), "who looks gets to know")
+	require.Equal(t, XXH3, j.cut.Name(), "a reader gets the hash")
 	require.NoError(t, j.Close())
 	j, reason, err = openJournal(dir, src, dst, quick, journalRead)
 	require.NoError(t, err)
@@ -221,9 +221,9 @@ func TestJournalOfOtherHashes(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-// TestJournalTellsItsOwnSignatures expects that signatures need no consent only if the copy itself
+// TestJournalIdentifiesOwnSignatures expects that signatures need no consent only if the copy itself
 // wrote them.
-func TestJournalTellsItsOwnSignatures(t *testing.T) {
+func TestJournalIdentifiesOwnSignatures(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	data := noise(4 << 16)
@@ -273,8 +273,8 @@ func TestJournalTellsItsOwnSignatures(t *testing.T) {
 	check(false, false, "somebody else wrote since, without a signature")
 }
 
-// TestJournalOfAnEmptiedFile expects that a truncated file does not match its journal.
-func TestJournalOfAnEmptiedFile(t *testing.T) {
+// TestJournalOfTruncatedFile expects that a truncated file does not match its journal.
+func TestJournalOfTruncatedFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -289,7 +289,7 @@ func TestJournalOfAnEmptiedFile(t *testing.T) {
 		require.NoError(t, err)
 		_, wrote, err := j.Check(dst)
 		require.NoError(t, err)
-		require.True(t, wrote, "what this copy has made is as empty")
+		require.True(t, wrote, "the copy created the empty file")
 		zeros := make([]byte, 1<<16)
 		for i := range int64(60) {
 			sum := cut.Sum(zeros, i<<16, 64<<16)

@@ -42,10 +42,10 @@ func TestParseWipefs(t *testing.T) {
 			`{"signatures":[{"offset":"0x438","type":"ext4","uuid":"u","label":null},{"offset":"0x1fe","type":"dos","uuid":null,"label":null}]}`,
 			[]Signature{{"sda", "ext4", 0x438, 0, "", "u"}, {"sda", "dos", 0x1fe, 0, "", ""}}, "",
 		},
-		"not JSON":   {"wipefs: error", nil, "wipefs of sda"},
-		"no offset":  {`{"signatures":[{"type":"ext4"}]}`, nil, `offset ""`},
-		"no type":    {`{"signatures":[{"offset":"0x1"}]}`, nil, `type ""`},
-		"below zero": {`{"signatures":[{"offset":"-1","type":"x"}]}`, nil, "-1"},
+		"not JSON":        {"wipefs: error", nil, "wipefs of sda"},
+		"no offset":       {`{"signatures":[{"type":"ext4"}]}`, nil, `offset ""`},
+		"no type":         {`{"signatures":[{"offset":"0x1"}]}`, nil, `type ""`},
+		"negative offset": {`{"signatures":[{"offset":"-1","type":"x"}]}`, nil, "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,10 +30,10 @@ func needsWipefs(t *testing.T) {
 	}
 }
 
-// TestOverwritingCopyIsResumed expects that an interrupted copy onto a target with old contents
+// TestResumeOverOldContents expects that an interrupted copy onto a target with old contents
 // resumes, like one onto a blank device. The old signatures are overwritten last, so resuming needs
 // consent again.
-func TestOverwritingCopyIsResumed(t *testing.T) {
+func TestResumeOverOldContents(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
 	const block, size = 64 << 10, 128 * (64 << 10)
@@ -81,7 +81,7 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, state.Unusable)
 			require.NotZero(t, state.Stored)
-			require.False(t, state.Started, "what is recognised on it is not the copy's")
+			require.False(t, state.Started, "the recognized signatures are not the copy's")
 			_, err = Copy(t.Context(), task(Allow{}, 0), nil, Streams{}, nil)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 
@@ -95,9 +95,9 @@ func TestOverwritingCopyIsResumed(t *testing.T) {
 	}
 }
 
-// TestResumeLooksAtItsTargetAgain expects that an interrupted copy inspects its target again when
+// TestResumeInspectsTargetAgain expects that an interrupted copy inspects its target again when
 // it opens it. If the target was formatted after planning, no block counts as present.
-func TestResumeLooksAtItsTargetAgain(t *testing.T) {
+func TestResumeInspectsTargetAgain(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
 	const block, size = 64 << 10, 64 * (64 << 10)
@@ -141,12 +141,12 @@ func TestResumeLooksAtItsTargetAgain(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 	after, err := os.ReadFile(to)
 	require.NoError(t, err)
-	require.True(t, bytes.Equal(before, after), "it lost its new contents")
+	require.True(t, bytes.Equal(before, after), "the new contents are lost")
 }
 
-// TestStateOfACopyWithAnotherDigest expects that a resumed copy with another hash reports the
+// TestStateWithOtherDigest expects that a resumed copy with another hash reports the
 // mismatch. The blocks that it wrote need no consent.
-func TestStateOfACopyWithAnotherDigest(t *testing.T) {
+func TestStateWithOtherDigest(t *testing.T) {
 	t.Parallel()
 	needsWipefs(t)
 	const block, size = 64 << 10, 8 * (64 << 10)
@@ -198,16 +198,16 @@ func TestStateOfACopyWithAnotherDigest(t *testing.T) {
 
 		res, err := Copy(t.Context(), other, nil, Streams{}, nil)
 		require.NoError(t, err)
-		require.Zero(t, res.Device.Resumed, "it was begun anew")
+		require.Zero(t, res.Device.Resumed, "it started again")
 		got, err := os.ReadFile(to)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(data, got))
 	}
 }
 
-// TestStreamLooksAtItsTargetAgain expects that neither a copy nor a stream overwrites a target that
+// TestStreamInspectsTargetAgain expects that neither a copy nor a stream overwrites a target that
 // was put to use after planning.
-func TestStreamLooksAtItsTargetAgain(t *testing.T) {
+func TestStreamInspectsTargetAgain(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "image")
 	require.NoError(t, os.WriteFile(name, nil, 0o600))

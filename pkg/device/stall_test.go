@@ -32,9 +32,9 @@ func readDelay(stall time.Duration) func(int64) bool {
 
 func withStall(stall time.Duration) func(*Options) { return func(o *Options) { o.Stall = stall } }
 
-// TestAResumedCopyWithNothingToSendIsNoStall reads a source whose blocks the target already holds,
+// TestResumeWithNothingToSendDoesNotStall reads a source whose blocks the target already holds,
 // except the last ones, and expects no stall.
-func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
+func TestResumeWithNothingToSendDoesNotStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
@@ -56,8 +56,8 @@ func TestAResumedCopyWithNothingToSendIsNoStall(t *testing.T) {
 	})
 }
 
-// TestADeltaOfEqualDevicesIsNoStall hashes a slow target, and expects no stall.
-func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
+// TestDeltaOfEqualDevicesDoesNotStall hashes a slow target, and expects no stall.
+func TestDeltaOfEqualDevicesDoesNotStall(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
@@ -69,9 +69,9 @@ func TestADeltaOfEqualDevicesIsNoStall(t *testing.T) {
 	})
 }
 
-// TestADeviceThatHangsIsTold uses a device that hangs permanently, together with its host. It
+// TestHungDeviceIsReported uses a device that hangs permanently, together with its host. It
 // expects the other host to report an error that names the device.
-func TestADeviceThatHangsIsTold(t *testing.T) {
+func TestHungDeviceIsReported(t *testing.T) {
 	t.Parallel()
 	data := transfertest.Random(stallBlocks * deviceBlock)
 	for name, c := range map[string]struct {

@@ -44,10 +44,10 @@ func TestChangedFramesWithoutTags(t *testing.T) {
 		flags  tcp.Flags
 		change func(p []byte)
 	}{
-		"a byte of data":       {tcp.Summed, func(p []byte) { p[77]++ }},
-		"a byte of the mark":   {tcp.Summed, func(p []byte) { p[len(p)-1]++ }},
-		"data shown as zeros":  {tcp.Summed | tcp.Zero, func([]byte) {}},
-		"data shown as packed": {tcp.Summed | tcp.Compressed, func([]byte) {}},
+		"a byte of data":            {tcp.Summed, func(p []byte) { p[77]++ }},
+		"a byte of the mark":        {tcp.Summed, func(p []byte) { p[len(p)-1]++ }},
+		"data marked as zeros":      {tcp.Summed | tcp.Zero, func([]byte) {}},
+		"data marked as compressed": {tcp.Summed | tcp.Compressed, func([]byte) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,9 +101,9 @@ func testStore(t *testing.T, dst blockTarget, j blockJournal, blocks int64) (*st
 	return s, opt
 }
 
-// TestNothingIsNotedAfterASyncThatFailed expects no journal records after a failed sync. The kernel
+// TestFailedSyncEndsJournal expects no journal records after a failed sync. The kernel
 // reports the failure once, and it may concern any block written by then.
-func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
+func TestFailedSyncEndsJournal(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("input/output error")
 	dst, j := &failingSync{}, &countingJournal{}
@@ -114,18 +114,18 @@ func TestNothingIsNotedAfterASyncThatFailed(t *testing.T) {
 			return nil
 		}
 		first = false
-		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), Sum{6}, Mark{}), "while it syncs")
+		require.NoError(t, s.put(0, 6, make([]byte, opt.Block), Sum{6}, Mark{}), "during the sync")
 		return broken
 	}
 	require.NoError(t, s.put(0, 5, make([]byte, opt.Block), Sum{5}, Mark{}))
 	require.ErrorIs(t, s.sync(), broken)
 	require.ErrorIs(t, s.abandon(), broken)
-	require.Zero(t, j.blocks, "what may not be stored must not be vouched for")
+	require.Zero(t, j.blocks, "blocks that may be lost are not recorded")
 }
 
-// TestAWrongBlockEndsTheJournalOnce expects that several corrupt blocks, found while others are
+// TestCorruptBlockEndsJournalOnce expects that several corrupt blocks, found while others are
 // recorded, end the journal once.
-func TestAWrongBlockEndsTheJournalOnce(t *testing.T) {
+func TestCorruptBlockEndsJournalOnce(t *testing.T) {
 	t.Parallel()
 	const blocks = 400
 	dst, j := &failingSync{sync: func() error { time.Sleep(time.Millisecond); return nil }}, &countingJournal{}
@@ -158,9 +158,9 @@ type closableJournal struct {
 
 func (j *closableJournal) Close() error { j.closed++; return nil }
 
-// TestNothingIsHeldAfterACommitThatFailed expects that a target that cannot be committed is
+// TestFailedCommitReleasesTarget expects that a target that cannot be committed is
 // released for another attempt in the same process.
-func TestNothingIsHeldAfterACommitThatFailed(t *testing.T) {
+func TestFailedCommitReleasesTarget(t *testing.T) {
 	t.Parallel()
 	dst, j := &replacedTarget{}, &closableJournal{}
 	s, _ := testStore(t, dst, j, 20)

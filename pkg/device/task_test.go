@@ -28,13 +28,13 @@ func TestChoose(t *testing.T) {
 		"a disk":                   {Task{Source: Facts{Kind: KindDisk, Size: tib}}, mib, false, false},
 		"more blocks than wanted":  {Task{Source: Facts{Kind: KindDisk, Size: 3 * tib}}, 4 * mib, false, false},
 		"no block is larger":       {Task{Source: Facts{Kind: KindDisk, Size: 60 * tib}}, tcp.MaxRaw, false, false},
-		"a source with one head":   {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
-		"a target with one head":   {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
+		"a rotational source":      {Task{Source: Facts{Rotational: true}}, 4 * mib, false, false},
+		"a rotational target":      {Task{Target: Facts{Rotational: true}}, 4 * mib, true, false},
 		"the requested limit":      {Task{Source: Facts{Rotational: true}, Request: Request{Options: Options{Delta: true}, Sparse: true}}, 4 * mib, false, true},
 		"a file with holes":        {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 80 * mib}}, mib, false, true},
-		"a file with hardly any":   {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
-		"a device takes no holes":  {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},
-		"a block that was given":   {func() (t Task) { t.Options.Block = 64 << 10; return t }(), 64 << 10, false, false},
+		"a file with few holes":    {Task{Source: Facts{Kind: KindFile, Size: 100 * mib, Allocated: 95 * mib}}, mib, false, false},
+		"a device without holes":   {Task{Source: Facts{Kind: KindDisk, Size: 100 * mib}}, mib, false, false},
+		"a given block size":       {func() (t Task) { t.Options.Block = 64 << 10; return t }(), 64 << 10, false, false},
 		"a stream of unknown size": {Task{Source: Facts{Kind: KindStream, Path: Standard}}, mib, false, false},
 	} {
 		require.NoError(t, c.task.SetDefaults(), name)
@@ -46,9 +46,9 @@ func TestChoose(t *testing.T) {
 	require.ErrorContains(t, small.SetDefaults(), "more than")
 }
 
-// TestASnapshotHasNoneOfItsVolumesFlaws expects that with a snapshot, the source must be a logical
+// TestSnapshotIgnoresVolumeFindings expects that with a snapshot, the source must be a logical
 // volume, and its other findings do not count.
-func TestASnapshotHasNoneOfItsVolumesFlaws(t *testing.T) {
+func TestSnapshotIgnoresVolumeFindings(t *testing.T) {
 	t.Parallel()
 	volume := Facts{Path: "/dev/vg/lv", Kind: KindLVM, Name: "dm-0", Size: 1, Mounts: []Mount{{Device: "dm-0", Point: "/srv", Type: "ext4"}}}
 	disk := volume
@@ -69,13 +69,13 @@ func TestDiffer(t *testing.T) {
 	}
 	require.Empty(t, parts("abc").Differences(parts("abc")))
 	require.Equal(t, []Range{{10, 20}, {40, 10}}, parts("axyde").Differences(parts("abcdf")))
-	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differences(parts("ab")), "what only one of them has")
+	require.Equal(t, []Range{{20, 20}}, parts("abcd").Differences(parts("ab")), "known only for one of them")
 	require.Equal(t, []Range{{20, 10}}, parts("ab").Differences(parts("abc")))
 }
 
-// TestWhatCrossesKeepsItsShape expects an unchanged JSON format, because other builds, and programs
+// TestJSONFormatIsStable expects an unchanged JSON format, because other builds, and programs
 // that drive an agent, read it.
-func TestWhatCrossesKeepsItsShape(t *testing.T) {
+func TestJSONFormatIsStable(t *testing.T) {
 	t.Parallel()
 	task := Task{Source: Facts{Path: "/a", Real: "/a", Kind: KindDisk, Size: 7}, Target: Facts{Path: "/b", Real: "/b", Kind: KindMissing}, Read: true, Write: true,
 		Request: Request{Allow: Allow{Overwrite: true, Confirm: "S", Sparse: true}, Sparse: true, SkipErrors: true, LVMSnapshot: "5G", NoResume: true,
@@ -91,9 +91,9 @@ func TestWhatCrossesKeepsItsShape(t *testing.T) {
 	require.Equal(t, `{"result":{"bytes":0,"elapsed_ns":0,"stages":null,"wire_bytes":9,"frames":8,"digest":"d","device":{"size":1,"block":2,"data":3,"zeros":4,"present":5,"resumed":6,"verified":7,"source_digest":"s","target_digest":"t","bad_ranges":[{"start":1,"length":2}]}},"parts":["AQ=="],"part_bytes":2}`, string(text))
 }
 
-// TestATaskWithoutABlockSizeIsCopied expects that a task from another host without a block size is
+// TestTaskWithoutBlockSize expects that a task from another host without a block size is
 // copied.
-func TestATaskWithoutABlockSizeIsCopied(t *testing.T) {
+func TestTaskWithoutBlockSize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	look := func(name string) Facts {

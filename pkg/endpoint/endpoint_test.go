@@ -140,8 +140,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestAddressWithoutAName covers an IP address without ":NAME".
-func TestAddressWithoutAName(t *testing.T) {
+// TestAddressWithoutName covers an IP address without ":NAME".
+func TestAddressWithoutName(t *testing.T) {
 	t.Parallel()
 	for in, suggestion := range map[string]string{
 		"10.77.0.2": "10.77.0.2:POOL", "10.77.0.2/tank/a": "10.77.0.2:tank/a", "10.77.0.2/": "10.77.0.2:POOL",

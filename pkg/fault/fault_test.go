@@ -22,7 +22,7 @@ func TestClassAndHint(t *testing.T) {
 		{"wrapped", fmt.Errorf("beta: %w", refused), Refused, "load the key"},
 		{"joined", errors.Join(errors.New("x"), refused), Refused, "load the key"},
 		{"the outermost class counts", Interrupt("run it again", fmt.Errorf("y: %w", refused)), Interrupted, "run it again"},
-		{"an inner hint where the outer has none", Interrupt("", refused), Interrupted, "load the key"},
+		{"an inner hint if the outer has none", Interrupt("", refused), Interrupted, "load the key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

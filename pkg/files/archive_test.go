@@ -45,7 +45,7 @@ func unpack(t testing.TB, archive []byte, into UnpackOptions) (Account, error) {
 	return u.Account(), err
 }
 
-func TestFilesComeBackAsTheyWere(t *testing.T) {
+func TestArchiveRoundTrip(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	require.NoError(t, os.Link(dir+"/b/c", dir+"/b/linked"))
@@ -85,7 +85,7 @@ func TestFilesComeBackAsTheyWere(t *testing.T) {
 	require.EqualValues(t, 9, a.Same)
 }
 
-func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
+func TestSelectedFilesKeepBaseName(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	b, _ := packed(t, tree(t), Archive{Paths: []string{"b/d", "/a", "b/c/"}})
@@ -100,9 +100,9 @@ func TestSomeFilesGetTheLastPartOfTheirPaths(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereIsNotReplaced expects that conflicts are reported before anything is written, and
+// TestUnpackKeepsExistingFiles expects that conflicts are reported before anything is written, and
 // existing files are kept.
-func TestWhatIsThereIsNotReplaced(t *testing.T) {
+func TestUnpackKeepsExistingFiles(t *testing.T) {
 	t.Parallel()
 	dir, to := tree(t), tree(t)
 	require.NoError(t, os.WriteFile(to+"/a", []byte("mine"), 0o600))
@@ -136,9 +136,9 @@ func TestWhatIsThereIsNotReplaced(t *testing.T) {
 	require.NoDirExists(t, to+"/none")
 }
 
-// TestACutLeavesWholeFilesAndIsResumed expects that an interrupted stream leaves only complete
+// TestUnpackResumesAfterInterruption expects that an interrupted stream leaves only complete
 // files, and little remains to be sent.
-func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
+func TestUnpackResumesAfterInterruption(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	whole, _ := packed(t, dir, Archive{Paths: []string{"b", "a", "empty"}})
@@ -158,7 +158,7 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 				require.NoError(t, err)
 				want, err := os.ReadFile(filepath.Join(dir, strings.TrimPrefix(p, to)))
 				require.NoError(t, err)
-				require.Equal(t, string(want), string(text), "cut at %d", cut)
+				require.Equal(t, string(want), string(text), "interrupted at %d", cut)
 			}
 			return err
 		}))
@@ -172,7 +172,7 @@ func TestACutLeavesWholeFilesAndIsResumed(t *testing.T) {
 		a, err := unpack(t, rest, UnpackOptions{Directory: to})
 		require.NoError(t, err)
 		require.Equal(t, look.New, a.New)
-		require.Equal(t, want, list(t, to, Query{Path: "b"}), "cut at %d", cut)
+		require.Equal(t, want, list(t, to, Query{Path: "b"}), "interrupted at %d", cut)
 	}
 }
 
@@ -196,7 +196,7 @@ func forged(t testing.TB, headers ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-func TestNoArchiveWritesOutside(t *testing.T) {
+func TestUnpackWritesOnlyBelowTarget(t *testing.T) {
 	t.Parallel()
 	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
 	link := func(name, to string) tar.Header {
@@ -206,23 +206,23 @@ func TestNoArchiveWritesOutside(t *testing.T) {
 		return tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeLink, PAXRecords: map[string]string{sizeRecord: "6"}, ModTime: time.Unix(7, 0)}
 	}
 	for name, headers := range map[string][]tar.Header{
-		"above":                    {file("../victim")},
-		"above, later":             {file("a/../../victim")},
-		"absolute":                 {file("/victim")},
-		"dot":                      {file("./victim")},
-		"through a link":           {link("a", ".."), file("a/victim")},
-		"through a link's folder":  {link("a", ".."), {Name: "a/", Typeflag: tar.TypeDir}, file("a/victim")},
-		"through a link, that was": {file("out/victim")},
-		"into a link that was":     {{Name: "out/", Typeflag: tar.TypeDir}, file("out/victim")},
-		"onto a link that was":     {file("onto")},
-		"hard link above":          {hard("a", "../victim")},
-		"hard link through a link": {hard("a", "out/victim")},
-		"hard link to a link":      {hard("a", "onto")},
-		"twice":                    {file("a"), file("a")},
-		"no folder":                {file("a/b")},
-		"device":                   {{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}},
-		"pipe":                     {{Name: "a", Typeflag: tar.TypeFifo}},
-		"size":                     {{Name: "a", Typeflag: tar.TypeReg, PAXRecords: map[string]string{sizeRecord: "9223372036854775807"}}},
+		"parent directory":                   {file("../victim")},
+		"parent directory, later":            {file("a/../../victim")},
+		"absolute":                           {file("/victim")},
+		"dot":                                {file("./victim")},
+		"through a link":                     {link("a", ".."), file("a/victim")},
+		"through a link sent as a directory": {link("a", ".."), {Name: "a/", Typeflag: tar.TypeDir}, file("a/victim")},
+		"through an existing link":           {file("out/victim")},
+		"into an existing link":              {{Name: "out/", Typeflag: tar.TypeDir}, file("out/victim")},
+		"onto an existing link":              {file("onto")},
+		"hard link to the parent directory":  {hard("a", "../victim")},
+		"hard link through a link":           {hard("a", "out/victim")},
+		"hard link to a link":                {hard("a", "onto")},
+		"twice":                              {file("a"), file("a")},
+		"missing directory":                  {file("a/b")},
+		"device":                             {{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}},
+		"pipe":                               {{Name: "a", Typeflag: tar.TypeFifo}},
+		"size":                               {{Name: "a", Typeflag: tar.TypeReg, PAXRecords: map[string]string{sizeRecord: "9223372036854775807"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,10 +233,10 @@ func TestNoArchiveWritesOutside(t *testing.T) {
 			require.NoError(t, os.Chtimes(around+"/victim", time.Unix(7, 0), time.Unix(7, 0)))
 			require.NoError(t, os.Symlink("..", to+"/out"))
 			require.NoError(t, os.Symlink("../victim", to+"/onto"))
-			a, err := unpack(t, forged(t, headers...), UnpackOptions{Directory: to, Overwrite: name == "onto a link that was"})
+			a, err := unpack(t, forged(t, headers...), UnpackOptions{Directory: to, Overwrite: name == "onto an existing link"})
 			if strings.HasPrefix(name, "hard link") && err == nil {
 				require.NotZero(t, a.Failed)
-			} else if name != "onto a link that was" {
+			} else if name != "onto an existing link" {
 				require.Error(t, err)
 			}
 			requireUntouched(t, around)
@@ -263,9 +263,9 @@ func requireUntouched(t testing.TB, around string) {
 	require.Len(t, in, 2)
 }
 
-// TestASparseFileOfAnArchiveIsRefused expects that a small archive that declares a file of one
+// TestUnpackRefusesHugeSparseFile expects that a small archive that declares a file of one
 // exabyte fails at its start.
-func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
+func TestUnpackRefusesHugeSparseFile(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -289,9 +289,9 @@ func TestASparseFileOfAnArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFolderBelowSetgidIsUnfinished expects that a new folder inherits setgid from its parent, and
+// TestUnfinishedFolderBelowSetgid expects that a new folder inherits setgid from its parent, and
 // is still recognized as unfinished.
-func TestAFolderBelowSetgidIsUnfinished(t *testing.T) {
+func TestUnfinishedFolderBelowSetgid(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir()
 	require.NoError(t, unix.Chmod(to, 0o2755))
@@ -318,8 +318,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestOnlyALinkIsOpenedAsOne expects openLink to refuse a file that replaced a link.
-func TestOnlyALinkIsOpenedAsOne(t *testing.T) {
+// TestOpenLinkRefusesFile expects openLink to refuse a file that replaced a link.
+func TestOpenLinkRefusesFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/f", nil, 0o600))

@@ -58,10 +58,10 @@ func list(t *testing.T, dir string, q Query) (all []File) {
 	return all
 }
 
-func TestReadSeesEveryChange(t *testing.T) {
+func TestReadDetectsEveryChange(t *testing.T) {
 	t.Parallel()
 	whole := read(t, tree(t), Query{})
-	require.Equal(t, whole, read(t, tree(t), Query{}), "where it is does not matter")
+	require.Equal(t, whole, read(t, tree(t), Query{}), "the location does not matter")
 	require.EqualValues(t, 11, whole.Files)
 	require.EqualValues(t, 6, whole.Read)
 	require.EqualValues(t, 19, whole.Bytes)
@@ -88,7 +88,7 @@ func TestReadSeesEveryChange(t *testing.T) {
 			require.NoError(t, unix.Lutimes(d+"/out", []unix.Timeval{{Sec: 1}, {Sec: 1}}))
 			require.NoError(t, os.Chtimes(d, old, old))
 		}, []Difference{{"out", "has different attributes"}}},
-		"gone": {func(d string) {
+		"deleted": {func(d string) {
 			require.NoError(t, os.Remove(d+"/b/d/e"))
 			require.NoError(t, os.Chtimes(d+"/b/d", old, old))
 		}, []Difference{{"b/d/e", "is missing"}}},
@@ -107,7 +107,7 @@ func TestReadSeesEveryChange(t *testing.T) {
 	}
 }
 
-func TestReadSamplesTheSameFilesEverywhere(t *testing.T) {
+func TestReadSampleIsDeterministic(t *testing.T) {
 	t.Parallel()
 	sampled := func(seed uint64) (out []string) {
 		for _, f := range list(t, tree(t), Query{Sample: 0.5, Seed: seed}) {
@@ -122,10 +122,10 @@ func TestReadSamplesTheSameFilesEverywhere(t *testing.T) {
 		require.Equal(t, sampled(seed), sampled(seed))
 		seen[len(sampled(seed))] = true
 	}
-	require.Greater(t, len(seen), 1, "seeds choose others")
+	require.Greater(t, len(seen), 1, "another seed chooses other files")
 }
 
-func TestReadOfAPath(t *testing.T) {
+func TestReadPath(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
 	require.EqualValues(t, 4, read(t, dir, Query{Path: "/b/"}).Files)
@@ -143,7 +143,7 @@ func TestReadOfAPath(t *testing.T) {
 	}
 }
 
-func TestReadTellsProgressAndEnds(t *testing.T) {
+func TestReadReportsProgressAndCancels(t *testing.T) {
 	t.Parallel()
 	root, err := os.Open(tree(t))
 	require.NoError(t, err)

@@ -12,10 +12,10 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestASwappedFolderChangesNoOtherFolder lets the owner of the target directory replace each new
+// TestSwappedFolderIsNotFollowed lets the owner of the target directory replace each new
 // folder with a link to another place or with another directory. It expects no change of the other
 // directory.
-func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
+func TestSwappedFolderIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "a/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "a/b", Typeflag: tar.TypeReg, Mode: 0o644})
 	for name, swap := range map[string]func(outside, place string) error{
@@ -85,9 +85,9 @@ func TestASwappedFolderChangesNoOtherFolder(t *testing.T) {
 	}
 }
 
-// TestASwappedTargetIsNotFollowed lets another user replace the target directory and its parent
+// TestSwappedTargetIsNotFollowed lets another user replace the target directory and its parent
 // with a link while zxfer creates them, and expects that zxfer does not follow the link.
-func TestASwappedTargetIsNotFollowed(t *testing.T) {
+func TestSwappedTargetIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	archive := forged(t, tar.Header{Name: "b", Typeflag: tar.TypeReg, Mode: 0o644})
 	for _, swapped := range []string{"/to/new", "/to/new/deep"} {
@@ -132,9 +132,9 @@ func TestASwappedTargetIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestAFolderThatAnACLChangesIsTaken expects zxfer to accept a new folder whose mode an ACL has
+// TestFolderChangedByACL expects zxfer to accept a new folder whose mode an ACL has
 // changed.
-func TestAFolderThatAnACLChangesIsTaken(t *testing.T) {
+func TestFolderChangedByACL(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(dir string) error

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatIsNoFreeze(t *testing.T) {
+func TestInvalidSpecs(t *testing.T) {
 	t.Parallel()
 	for why, s := range map[string]Spec{
 		"kind":            {Kind: "oracle"},

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// TestABackendThatHangs expects that if Python hangs at its start, a canceled call returns
+// TestHungBackendCanBeCancelled expects that if Python hangs at its start, a canceled call returns
 // nevertheless.
-func TestABackendThatHangs(t *testing.T) {
+func TestHungBackendCanBeCancelled(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
 	l := NewLocal("test", func(string) {})

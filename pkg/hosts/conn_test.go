@@ -92,13 +92,13 @@ func (o *opener) Relay(_ context.Context, l Address, address string, _ func(erro
 
 func noOp(Host) error { return nil }
 
-// TestAHostIsReachedOnce expects that calls with the same address share one connection.
-func TestAHostIsReachedOnce(t *testing.T) {
+// TestConnectionIsShared expects that calls with the same address share one connection.
+func TestConnectionIsShared(t *testing.T) {
 	t.Parallel()
 	o := &opener{sites: []*beta{{}, {closing: errors.New("ssh ended with 1")}}}
 	s := New(o)
 	plain := &transport.Settings{Wire: transport.NC, RSH: "ssh -p 2", NoBootstrap: true}
-	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "what else a way says does not matter")
+	require.Same(t, s.Get("beta", &transport.Settings{Wire: "tls", Streams: 2}), s.Get("beta", &transport.Settings{}), "other transport settings do not matter")
 	require.NotSame(t, s.Get("beta", &transport.Settings{}), s.Get("beta", plain))
 	require.Same(t, s.Get("", &transport.Settings{}), s.Get("", plain))
 	require.Empty(t, o.lines)
@@ -115,8 +115,8 @@ func TestAHostIsReachedOnce(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestAHostIsReachedAnew expects that an error is ErrLost only if the host was reached before.
-func TestAHostIsReachedAnew(t *testing.T) {
+// TestReconnect expects that an error is ErrLost only if the host was reached before.
+func TestReconnect(t *testing.T) {
 	t.Parallel()
 	o := &opener{}
 	h := New(o).Get("beta", &transport.Settings{})
@@ -148,9 +148,9 @@ func TestAHostIsReachedAnew(t *testing.T) {
 	require.Equal(t, "test the connection", fault.HintOf(err))
 }
 
-// TestAnAttemptIsMadeForAllWhoWait expects that concurrent callers share a failed attempt. Later
+// TestConcurrentCallersShareAttempt expects that concurrent callers share a failed attempt. Later
 // callers make a new one.
-func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
+func TestConcurrentCallersShareAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := &opener{slow: time.Second}
@@ -166,9 +166,9 @@ func TestAnAttemptIsMadeForAllWhoWait(t *testing.T) {
 	})
 }
 
-// TestAnUnusedConnectionIsAskedFirst expects that a connection that was lost while idle is detected
+// TestIdleConnectionIsTestedFirst expects that a connection that was lost while idle is detected
 // before its next use.
-func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
+func TestIdleConnectionIsTestedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
@@ -184,9 +184,9 @@ func TestAnUnusedConnectionIsAskedFirst(t *testing.T) {
 	})
 }
 
-// TestASilentConnectionIsNotInUse expects that if a host does not reply before a call's deadline,
+// TestSilentConnectionIsTestedFirst expects that if a host does not reply before a call's deadline,
 // the next call tests the connection first.
-func TestASilentConnectionIsNotInUse(t *testing.T) {
+func TestSilentConnectionIsTestedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &beta{}, &beta{}
@@ -202,9 +202,9 @@ func TestASilentConnectionIsNotInUse(t *testing.T) {
 	})
 }
 
-// TestALostConnectionIsClosedAside expects that closing a lost connection, which may take long,
+// TestLostConnectionClosesInBackground expects that closing a lost connection, which may take long,
 // blocks no other caller.
-func TestALostConnectionIsClosedAside(t *testing.T) {
+func TestLostConnectionClosesInBackground(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := New(&opener{sites: []*beta{{slow: time.Minute}, {}}}).Get("beta", &transport.Settings{})
@@ -218,9 +218,9 @@ func TestALostConnectionIsClosedAside(t *testing.T) {
 	})
 }
 
-// TestFactsAreAskedForOnce expects that facts are cached for each connection, because a host may
+// TestFactsAreCached expects that facts are cached for each connection, because a host may
 // reboot between two.
-func TestFactsAreAskedForOnce(t *testing.T) {
+func TestFactsAreCached(t *testing.T) {
 	t.Parallel()
 	first, second := &beta{}, &beta{}
 	h := New(&opener{sites: []*beta{first, second}}).Get("beta", &transport.Settings{})

@@ -11,10 +11,10 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestTakeKeyWithALyingSource uses a source that falsely claims that a copy has the key of its
+// TestInheritKeyWithLyingSource uses a source that falsely claims that a copy has the key of its
 // parent's encryption root. It expects that the copy joins only its parent's root, and never a key
 // of this host or a key of another kind.
-func TestTakeKeyWithALyingSource(t *testing.T) {
+func TestInheritKeyWithLyingSource(t *testing.T) {
 	t.Parallel()
 	const root, copied = "vault/b", "vault/b/c"
 	for name, tt := range map[string]struct {
@@ -23,27 +23,27 @@ func TestTakeKeyWithALyingSource(t *testing.T) {
 		claim        string            // the root that the source claims, "" = root
 		joins        bool
 	}{
-		"the root came raw, its key not loaded":       {raw: true, joins: true},
-		"the root came raw, its key loaded":           {root: map[string]string{"keystatus": "available"}, raw: true, joins: true},
-		"restored, its key not loaded":                {joins: true},
-		"a local root, its key loaded":                {root: map[string]string{"keystatus": "available"}},
-		"a local root, its key in a file":             {root: map[string]string{"keylocation": "file:///etc/key"}},
-		"a local root, its key at an address":         {root: map[string]string{"keylocation": "https://keys.example.org/k"}},
-		"a passphrase above":                          {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7", "pbkdf2iters": "350000"}, raw: true},
-		"a passphrase with another salt":              {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7"}, copied: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "8"}, raw: true},
-		"a key of another form":                       {copied: map[string]string{"keyformat": "hex"}, raw: true},
-		"a form that there is not":                    {copied: map[string]string{"keyformat": "none"}, raw: true},
-		"the copy's key is loaded":                    {copied: map[string]string{"keystatus": "available"}, raw: true},
-		"the copy has a key of this host":             {copied: map[string]string{"keylocation": "file:///etc/key"}, raw: true},
-		"the copy is a clone":                         {copied: map[string]string{"origin": "vault/x@a"}, raw: true},
-		"the copy is half received":                   {copied: map[string]string{"inconsistent": "1"}, raw: true},
-		"the copy is not encrypted":                   {copied: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}, raw: true},
-		"the root is not encrypted":                   {root: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}},
-		"another dataset as root":                     {raw: true, claim: "vault/other"},
-		"a name beyond the pool":                      {raw: true, claim: "vault/b/../other"},
-		"no name":                                     {raw: true, claim: " "},
-		"itself, while it is a root of its own key":   {raw: true, claim: copied, joins: false},
-		"a flag of the source's own, not of a stream": {root: map[string]string{"keystatus": "available", zfs.FlagsProperty: "Lc"}},
+		"root received raw, key not loaded": {raw: true, joins: true},
+		"root received raw, key loaded":     {root: map[string]string{"keystatus": "available"}, raw: true, joins: true},
+		"restored root, key not loaded":     {joins: true},
+		"local root, key loaded":            {root: map[string]string{"keystatus": "available"}},
+		"local root, key in a file":         {root: map[string]string{"keylocation": "file:///etc/key"}},
+		"local root, key at a URL":          {root: map[string]string{"keylocation": "https://keys.example.org/k"}},
+		"passphrase of the root only":       {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7", "pbkdf2iters": "350000"}, raw: true},
+		"passphrase with another salt":      {root: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "7"}, copied: map[string]string{"keyformat": "passphrase", "pbkdf2salt": "8"}, raw: true},
+		"another key format":                {copied: map[string]string{"keyformat": "hex"}, raw: true},
+		"invalid key format":                {copied: map[string]string{"keyformat": "none"}, raw: true},
+		"key of the copy loaded":            {copied: map[string]string{"keystatus": "available"}, raw: true},
+		"key of the copy on this host":      {copied: map[string]string{"keylocation": "file:///etc/key"}, raw: true},
+		"copy is a clone":                   {copied: map[string]string{"origin": "vault/x@a"}, raw: true},
+		"copy is partially received":        {copied: map[string]string{"inconsistent": "1"}, raw: true},
+		"copy not encrypted":                {copied: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}, raw: true},
+		"root not encrypted":                {root: map[string]string{"encryption": "off", "encryptionroot": "", "keyformat": ""}},
+		"another dataset as root":           {raw: true, claim: "vault/other"},
+		"name with ..":                      {raw: true, claim: "vault/b/../other"},
+		"no name":                           {raw: true, claim: " "},
+		"copy as its own root":              {raw: true, claim: copied, joins: false},
+		"flags without a raw stream":        {root: map[string]string{"keystatus": "available", zfs.FlagsProperty: "Lc"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

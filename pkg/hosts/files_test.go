@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestReadFilesLoadsAKeyForATime expects that a key is loaded only if it is named and needed, and
+// TestReadFilesLoadsKeyTemporarily expects that a key is loaded only if it is named and needed, and
 // only during the read.
-func TestReadFilesLoadsAKeyForATime(t *testing.T) {
+func TestReadFilesLoadsKeyTemporarily(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
@@ -42,13 +42,13 @@ func TestReadFilesLoadsAKeyForATime(t *testing.T) {
 	q.Path = "nope"
 	_, err = s.ReadFiles(t.Context(), q, nil)
 	require.Error(t, err)
-	require.Equal(t, "unavailable", h.Get("vault/e", "keystatus"), "unloaded also where it failed")
+	require.Equal(t, "unavailable", h.Get("vault/e", "keystatus"), "unloaded also after a failure")
 
 	require.NoError(t, h.LoadKey(t.Context(), "vault/e", key))
 	q.Path, q.KeyFile = "", filepath.Join(dir, "other")
 	_, err = s.ReadFiles(t.Context(), q, nil)
 	require.NoError(t, err)
-	require.Equal(t, "available", h.Get("vault/e", "keystatus"), "it was loaded before")
+	require.Equal(t, "available", h.Get("vault/e", "keystatus"), "the key was already loaded")
 
 	_, err = s.ReadFiles(t.Context(), files.Query{Snapshot: "vault/e@none", Sample: 1}, nil)
 	require.ErrorIs(t, err, &zfs.Error{Kind: zfs.NotFound})

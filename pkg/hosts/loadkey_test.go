@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestKeyIsUsedBySeveral expects that a key that several hosts share is loaded until the last use
+// TestSharedKeyIsUnloadedLast expects that a key that several hosts share is loaded until the last use
 // ends, even if others ended earlier or were killed.
-func TestKeyIsUsedBySeveral(t *testing.T) {
+func TestSharedKeyIsUnloadedLast(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))

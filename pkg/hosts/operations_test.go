@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestHonestMessagesFitTheirBudgets expects that the largest legitimate requests and answers fit
+// TestLegitimateMessagesFitBudgets expects that the largest legitimate requests and answers fit
 // into their limits.
-func TestHonestMessagesFitTheirBudgets(t *testing.T) {
+func TestLegitimateMessagesFitBudgets(t *testing.T) {
 	t.Parallel()
 	cost := func(v any) int {
 		body, err := json.Marshal(v)
@@ -56,9 +56,9 @@ func TestHonestMessagesFitTheirBudgets(t *testing.T) {
 	require.Less(t, cost(sizes), OpEstimate.MaxAnswer(make([]zfs.SendSpec, len(sizes)), 0))
 }
 
-// TestManyStreamsAreEstimatedInParts expects that estimates of many streams are split into requests
+// TestEstimateSplitsManyStreams expects that estimates of many streams are split into requests
 // that an agent accepts.
-func TestManyStreamsAreEstimatedInParts(t *testing.T) {
+func TestEstimateSplitsManyStreams(t *testing.T) {
 	t.Parallel()
 	var all []zfs.SendSpec
 	for i := range 20_000 {
@@ -79,10 +79,10 @@ func TestManyStreamsAreEstimatedInParts(t *testing.T) {
 	require.Len(t, splitStreams(nil), 1)
 }
 
-// TestTheTableIsComplete expects that each operation has one implementation, and that answers of
+// TestOperationTableIsComplete expects that each operation has one implementation, and that answers of
 // other hosts are checked. Only Capture has an answer without a check, because its reader accepts
 // any text.
-func TestTheTableIsComplete(t *testing.T) {
+func TestOperationTableIsComplete(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, op := range Operations() {

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestWhatMayBeDoneTwiceIs expects that if the connection is lost, an idempotent call is retried
+// TestIdempotentCallIsRetried expects that if the connection is lost, an idempotent call is retried
 // once on a new connection.
-func TestWhatMayBeDoneTwiceIs(t *testing.T) {
+func TestIdempotentCallIsRetried(t *testing.T) {
 	t.Parallel()
 	for want, ends := range map[string][]error{
 		"done after 1":               {nil},
@@ -40,9 +40,9 @@ func TestWhatMayBeDoneTwiceIs(t *testing.T) {
 	}
 }
 
-// TestAHostThatWasLostIsWaitedFor expects Retry to wait for a host that was reached before, unless
+// TestRetryWaitsForLostHost expects Retry to wait for a host that was reached before, unless
 // it is canceled. After a reset, the host may refuse connections for a moment.
-func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
+func TestRetryWaitsForLostHost(t *testing.T) {
 	t.Parallel()
 	lose := func(Host) error { return ErrLost }
 	for name, tt := range map[string]struct {
@@ -50,12 +50,12 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 		lines int
 		lost  bool
 	}{
-		"back at once":     {[]*beta{{}, {}}, 2, false},
-		"refuses thrice":   {[]*beta{{}, nil, nil, nil, {}}, 5, false},
-		"stays away":       {[]*beta{{}}, 0, true},
-		"lost once more":   {[]*beta{{}, nil, {cut: ErrLost}, {}}, 3, true},
-		"never was there":  {nil, 1, false},
-		"came back before": {[]*beta{nil, {}}, 1, false},
+		"reachable immediately": {[]*beta{{}, {}}, 2, false},
+		"refuses three times":   {[]*beta{{}, nil, nil, nil, {}}, 5, false},
+		"remains unreachable":   {[]*beta{{}}, 0, true},
+		"lost again":            {[]*beta{{}, nil, {cut: ErrLost}, {}}, 3, true},
+		"never reached":         {nil, 1, false},
+		"reconnected before":    {[]*beta{nil, {}}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,6 +89,6 @@ func TestAHostThatWasLostIsWaitedFor(t *testing.T) {
 		defer cancel()
 		o := &opener{sites: []*beta{{}}}
 		require.ErrorIs(t, New(o).Get("beta", &transport.Settings{}).Retry(ctx, lose), context.DeadlineExceeded)
-		require.Len(t, o.lines, 2, "who is told to stop does not wait")
+		require.Len(t, o.lines, 2, "a cancelled caller does not wait")
 	})
 }

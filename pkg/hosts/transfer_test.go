@@ -16,7 +16,7 @@ type running struct{ transfer.Source }
 
 func (running) Cause(error) error { panic("asked before its end") }
 
-func TestWhatDidNotFailHasNoCause(t *testing.T) {
+func TestCauseOfWithoutFailure(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, CauseOf(running{}, nil))
 	cut := errors.New("cut")

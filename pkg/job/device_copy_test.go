@@ -103,10 +103,10 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 		{"nothing changed", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {b}}, ""},
 		{"the target is another disk", a, b, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("C", "1", 2<<20)}}, "/dev/b: it is another device than at the start of the"},
 		{"the source is another disk", a, b, map[string][]device.Facts{"/dev/a": {disk("C", "1", 1<<20)}}, "/dev/a: it is another device than at the start of the"},
-		{"the host was started again, the disks are the same", a, b, map[string][]device.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
-		{"started again, and nothing tells one from another", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is another device than at the start of the"},
-		{"the disk comes back late", a, b, map[string][]device.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
-		{"an image is there after the cut", a, missing, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {{Kind: device.KindFile, Size: 1 << 20}}}, ""},
+		{"host restarted, same disks", a, b, map[string][]device.Facts{"/dev/a": {disk("A", "2", 1<<20)}, "/dev/b": {disk("B", "2", 2<<20)}}, ""},
+		{"host restarted, disks not distinguishable", a, disk("", "1", 2<<20), map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {disk("", "2", 2<<20)}}, "/dev/b: it is another device than at the start of the"},
+		{"the disk returns late", a, b, map[string][]device.Facts{"/dev/a": {a, a}, "/dev/b": {missing, b}}, ""},
+		{"image created after the interruption", a, missing, map[string][]device.Facts{"/dev/a": {a}, "/dev/b": {{Kind: device.KindFile, Size: 1 << 20}}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,14 +123,14 @@ func TestDevRetriesTheSameDevices(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, fault.HintOf(err))
-			require.Len(t, h.tries, 1, "the other device is left alone")
+			require.Len(t, h.tries, 1, "the other device is unchanged")
 		})
 	}
 }
 
-// TestDevWaitsForItsFormerTry expects retries while the agent of an interrupted try still holds the
+// TestDevWaitsForInterruptedAgent expects retries while the agent of an interrupted try still holds the
 // target.
-func TestDevWaitsForItsFormerTry(t *testing.T) {
+func TestDevWaitsForInterruptedAgent(t *testing.T) {
 	t.Parallel()
 	for _, held := range []int{2, 9} {
 		synctest.Test(t, func(t *testing.T) {
@@ -145,14 +145,14 @@ func TestDevWaitsForItsFormerTry(t *testing.T) {
 				require.Len(t, h.tries, 2+held)
 				return
 			}
-			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v: something was changed, and can be resumed", err)
+			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v: the target changed, and the copy can resume", err)
 		})
 	}
 }
 
-// TestDevSecondsAreThoseOfTheWork expects that Seconds counts only comparing and copying, so that
+// TestDevSecondsCountOnlyCopying expects that Seconds counts only comparing and copying, so that
 // earlier stages do not lower the rate.
-func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
+func TestDevSecondsCountOnlyCopying(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 1 << 20}
@@ -163,9 +163,9 @@ func TestDevSecondsAreThoseOfTheWork(t *testing.T) {
 	})
 }
 
-// TestDevGoesOnWithTheDigestItBeganWith expects that without --digest, a resumed copy uses the
+// TestDevResumesWithSameDigest expects that without --digest, a resumed copy uses the
 // digest of the interrupted one. With another digest, the report explains how to resume.
-func TestDevGoesOnWithTheDigestItBeganWith(t *testing.T) {
+func TestDevResumesWithSameDigest(t *testing.T) {
 	t.Parallel()
 	a, b := device.Facts{Kind: device.KindDisk, Serial: "A", Size: 4 << 20}, device.Facts{Kind: device.KindDisk, Serial: "B", Size: 4 << 20, Minor: 1}
 	for _, c := range []struct {

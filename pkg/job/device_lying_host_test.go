@@ -60,10 +60,10 @@ type quietDevice struct{ silentDevice }
 func (quietDevice) DevicePlanned(*DevReport)       {}
 func (quietDevice) Progress(int, connect.Progress) {}
 
-// TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade expects that an impossible size is refused
+// TestImpossibleSizeIsRefusedBeforeTargetCreation expects that an impossible size is refused
 // before a target file is created. Such a size once caused a panic after an empty target file was
 // created.
-func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
+func TestImpossibleSizeIsRefusedBeforeTargetCreation(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64, 1 << 62, 1 << 52} {
 		image := filepath.Join(t.TempDir(), "image")
@@ -90,9 +90,9 @@ func TestASizeThatThereCannotBeIsRefusedBeforeATargetIsMade(t *testing.T) {
 	}
 }
 
-// TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess expects an error if both hosts report
+// TestDevFailsIfDigestsDiffer expects an error if both hosts report
 // success, but different digests.
-func TestACopyOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
+func TestDevFailsIfDigestsDiffer(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	d := &deviceJob{req: Dev{Source: endpoint.Endpoint{Name: "/a"}, Target: endpoint.Endpoint{Host: "beta", Name: "/b"}}, report: &DevReport{Digest: device.XXH3}}

@@ -29,9 +29,9 @@ up
 ` + duplex + "\n")}
 }
 
-// TestEvaluateCapturesOfATransfer expects EvaluateCaptures to find the same in a transfer's archives as the checks of the
+// TestJudgeTransfer expects EvaluateCaptures to find the same in a transfer's archives as the checks of the
 // live transfer.
-func TestEvaluateCapturesOfATransfer(t *testing.T) {
+func TestJudgeTransfer(t *testing.T) {
 	t.Parallel()
 	snapshot := zfs.Version{Kind: zfs.Snapshot, Name: "x", GUID: 1<<64 - 1, CreateTXG: 7}
 	in := preflight.Input{

@@ -9,9 +9,9 @@ import (
 	"zxfer/pkg/sysinfo"
 )
 
-// TestPoolsThatCopiesAreKnownOf expects that a pool has known copies if a job names it on that host
+// TestPoolsWithKnownCopies expects that a pool has known copies if a job names it on that host
 // as source or as copy.
-func TestPoolsThatCopiesAreKnownOf(t *testing.T) {
+func TestPoolsWithKnownCopies(t *testing.T) {
 	t.Parallel()
 	d := Doctor{Copies: []Copy{{Source: endpoint.Endpoint{Name: "tank/home"}, Target: endpoint.Endpoint{Host: "backup1", Name: "vault/home"}}}}
 	for host, want := range map[string][]string{"": {"tank", "", ""}, "backup1": {"", "backup1:vault", ""}, "backup2": {"", "", ""}} {

@@ -50,7 +50,7 @@ func filesRequest(to string, change func(*Files)) Files {
 	return req
 }
 
-func TestFilesAreRestored(t *testing.T) {
+func TestRestoreFiles(t *testing.T) {
 	t.Parallel()
 	w, dir := filesWorld(t)
 	to := filepath.Join(t.TempDir(), "new")
@@ -124,12 +124,12 @@ func (c *cuttingHost) Transfer(ctx context.Context, t hosts.Task, progress func(
 	return r, fmt.Errorf("%w: in the middle", tcp.ErrConnectionLost)
 }
 
-func TestFilesGoOnBehindACut(t *testing.T) {
+func TestRestoreFilesResumes(t *testing.T) {
 	t.Parallel()
 	w, _ := filesWorld(t)
 	to := t.TempDir()
 	r, err := RunFiles(t.Context(), filesRequest(to, nil), hosts.New(&cuttingHost{world: w, cuts: 1}), silentFiles{})
-	require.Equal(t, fault.Failed, fault.ClassOf(err), "what came with the first try did not come as it was")
+	require.Equal(t, fault.Failed, fault.ClassOf(err), "a file of the first try differs")
 	require.ErrorContains(t, err, "1 file was not restored correctly")
 	require.Equal(t, "alice/one", r.Result.Problems[0].Path)
 	require.EqualValues(t, 5, r.Result.New, "of both tries")

@@ -64,9 +64,9 @@ func (w *world) assertSnapshots(t *testing.T, failed ...string) {
 	}
 }
 
-// TestHealGoesOn fails one operation after the other, and expects that the same command then
+// TestHealContinuesAfterFailure fails one operation after the other, and expects that the same command then
 // succeeds and leaves nothing behind.
-func TestHealGoesOn(t *testing.T) {
+func TestHealContinuesAfterFailure(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
@@ -99,8 +99,8 @@ func TestHealGoesOn(t *testing.T) {
 	}
 }
 
-// TestSomeIsHealed expects the report to distinguish healed, unhealed and unknown objects.
-func TestSomeIsHealed(t *testing.T) {
+// TestPartialHeal expects the report to distinguish healed, unhealed and unknown objects.
+func TestPartialHeal(t *testing.T) {
 	t.Parallel()
 	lasting := file("src/a", "1", "/old")
 	w := damagedWorld(t, file("src/a", "", "/f"), lasting, file("src/b", "", "/g"), file("src/c", "", "/h"),
@@ -117,7 +117,7 @@ func TestSomeIsHealed(t *testing.T) {
 	r, err = RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 	require.Equal(t, fault.Failed, fault.ClassOf(err))
 	require.ErrorContains(t, err, "4 errors are not healed")
-	require.Contains(t, r.Objects[0].Read, "was not read: ", "nothing can be mounted here")
+	require.Contains(t, r.Objects[0].Read, "was not read: ", "mounts are not possible")
 	became := map[string]string{}
 	for _, thing := range r.Objects {
 		became[thing.Shown] = thing.Outcome
@@ -128,9 +128,9 @@ func TestSomeIsHealed(t *testing.T) {
 	w.assertSnapshots(t)
 }
 
-// TestACopyThatIsDamagedItself expects that a damaged copy is reported before the transfer, and
+// TestHealWithDamagedCopy expects that a damaged copy is reported before the transfer, and
 // that an intact copy is preferred.
-func TestACopyThatIsDamagedItself(t *testing.T) {
+func TestHealWithDamagedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"), file("dst/a", "", "/x"), file("dst/b", "", "/y"))
 	dry := healSrc(func(h *Heal) { h.DryRun = true })
@@ -148,9 +148,9 @@ func TestACopyThatIsDamagedItself(t *testing.T) {
 	require.Empty(t, look().Note)
 }
 
-// TestWhatIsReceivedIsNotHealedThrough expects that a copy with partially received state is
+// TestHealRefusesPartiallyReceivedCopy expects that a copy with partially received state is
 // refused, because its job may be running.
-func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
+func TestHealRefusesPartiallyReceivedCopy(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t, file("src/a", "", "/f"))
 	w.host.Set("dst/a", "receive_resume_token", "1-a")
@@ -161,21 +161,21 @@ func TestWhatIsReceivedIsNotHealedThrough(t *testing.T) {
 	w.assertSnapshots(t)
 }
 
-// TestAListOfErrorsThatLies sends false error lists, and expects that they are bounded and limited
+// TestFalseErrorList sends false error lists, and expects that they are bounded and limited
 // to the requested pool.
-func TestAListOfErrorsThatLies(t *testing.T) {
+func TestFalseErrorList(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		lie  func(d map[string]any)
 		want string
 	}{
-		"a name of two lines": {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
-		"as shown":            {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
-		"another dataset":     {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a"},
-		"no dataset":          {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
-		"no snapshot":         {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
-		"a long name":         {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
-		"a count":             {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
+		"name with a newline":                {func(d map[string]any) { firstObject(d)["path"] = "/f\nzfs destroy -r src" }, "control characters"},
+		"shown text with control characters": {func(d map[string]any) { firstObject(d)["shown"] = "\x1b[2J" }, "control characters"},
+		"another dataset":                    {func(d map[string]any) { firstObject(d)["dataset"] = "other" }, "src/a"},
+		"invalid dataset":                    {func(d map[string]any) { firstObject(d)["dataset"] = "src/a/-r;x" }, "has the character"},
+		"invalid snapshot":                   {func(d map[string]any) { firstObject(d)["snapshot"] = "1@2" }, "1@2"},
+		"a long name":                        {func(d map[string]any) { firstObject(d)["path"] = strings.Repeat("x", 1<<14) }, "too long"},
+		"invalid count":                      {func(d map[string]any) { d["of_pool"] = -1 }, "out of bounds"},
 		"a long list": {func(d map[string]any) {
 			for range zfs.MaxDamage {
 				d["things"] = append(d["things"].([]any), firstObject(d))
@@ -204,10 +204,10 @@ func TestAListOfErrorsThatLies(t *testing.T) {
 
 func firstObject(d map[string]any) map[string]any { return d["things"].([]any)[0].(map[string]any) }
 
-// TestWhatSharesDamageIsNotHealed uses an error list from right after a scrub, which omits
+// TestSnapshotsSharingDamage uses an error list from right after a scrub, which omits
 // snapshots that share damage with the live data. It expects that these snapshots do not count as
 // healed.
-func TestWhatSharesDamageIsNotHealed(t *testing.T) {
+func TestSnapshotsSharingDamage(t *testing.T) {
 	t.Parallel()
 	h := &healJob{report: &HealReport{Scrubbed: true, Objects: []*HealedObject{
 		{DamagedObject: file("src/a", "", "/f")}, {DamagedObject: file("src/a", "1", "/f")}, {DamagedObject: file("src/a", "1", "/g")}}}}
@@ -216,9 +216,9 @@ func TestWhatSharesDamageIsNotHealed(t *testing.T) {
 	require.Equal(t, Healed, h.report.Objects[2].Outcome)
 }
 
-// sinceWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
+// incrementalWorld returns a world with src/a, whose /d/f is damaged, and its copy. It also returns the
 // names of its snapshots by GUID, and its live files.
-func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
+func incrementalWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	t.Helper()
 	w = newWorld(t, map[string][]string{"src/a": nil, "dst": nil})
 	w.host.Write("src/a", make([]byte, 4<<20))
@@ -243,21 +243,21 @@ func sinceWorld(t *testing.T) (w *world, names map[uint64]string, head string) {
 	return w, names, head
 }
 
-// TestAnIncrementHeals expects an incremental stream from a snapshot in which the damaged file is
+// TestIncrementalHeal expects an incremental stream from a snapshot in which the damaged file is
 // intact. If the next read or scrub still finds damage, a full stream follows.
-func TestAnIncrementHeals(t *testing.T) {
+func TestIncrementalHeal(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		suffices, reads bool
 		want            []string // incremental sources of the streams
 	}{
-		"it suffices":             {true, true, []string{"1"}},
-		"the file does not read":  {false, false, []string{"1", ""}},
-		"the scrub finds it anew": {false, true, []string{"1", ""}},
+		"incremental stream suffices": {true, true, []string{"1"}},
+		"file still unreadable":       {false, false, []string{"1", ""}},
+		"scrub still finds damage":    {false, true, []string{"1", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, names, head := sinceWorld(t)
+			w, names, head := incrementalWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool {
 				from := names[base]
@@ -284,9 +284,9 @@ func TestAnIncrementHeals(t *testing.T) {
 	}
 }
 
-// TestASecondRoundIsProvedAnew expects that if the second scrub does not complete, the result of
+// TestSecondRoundNeedsNewScrub expects that if the second scrub does not complete, the result of
 // the first does not count. Changes during the first scrub are noticed.
-func TestASecondRoundIsProvedAnew(t *testing.T) {
+func TestSecondRoundNeedsNewScrub(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		live      bool // the copy changes after the first scrub
@@ -294,12 +294,12 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 		bases     []string // incremental sources of the streams
 		scrubs    int
 	}{
-		"the scrub is cancelled":     {false, "what they healed", "", []string{"1", ""}, 2},
-		"the copy is written to now": {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
+		"the scrub is cancelled": {false, "what they healed", "", []string{"1", ""}, 2},
+		"the copy is modified":   {true, "1 error is not healed", "is not read-only", []string{"1"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, names, _ := sinceWorld(t)
+			w, names, _ := incrementalWorld(t)
 			var bases []string
 			w.host.Heals = func(_ zfs.DamagedObject, base uint64) bool { bases = append(bases, names[base]); return false }
 			w.host.Damaged.Objects = append(w.host.Damaged.Objects, zfs.DamagedObject{Object: "0x2", Shown: "<0x44>:<0x2>"})
@@ -321,12 +321,12 @@ func TestASecondRoundIsProvedAnew(t *testing.T) {
 			}
 			r, err := RunHeal(t.Context(), healSrc(nil), hosts.New(w), silent{})
 			require.ErrorContains(t, err, tt.want)
-			require.Equal(t, tt.scrubs, scrubs, "one for what was mended")
+			require.Equal(t, tt.scrubs, scrubs, "one for the healed object")
 			require.Equal(t, tt.bases, bases)
 			require.NotEqual(t, Healed, r.Objects[0].Outcome)
 			require.Contains(t, r.Datasets[0].Why, tt.why)
 			require.Contains(t, r.Objects[0].Why, tt.why)
-			require.Equal(t, tt.live, r.Objects[1].Outcome == Healed, "as the first scrub proved")
+			require.Equal(t, tt.live, r.Objects[1].Outcome == Healed, "as the first scrub showed")
 			require.Equal(t, tt.live, r.Scrubbed)
 		})
 	}
@@ -342,9 +342,9 @@ func (p partialWorld) Open(ctx context.Context, l hosts.Address) (hosts.Host, er
 	return p.world.Open(ctx, l)
 }
 
-// TestLeftoversGoThoughACopyIsAway expects that leftovers are destroyed if a reachable copy was
+// TestLeftoversWithUnreachableCopy expects that leftovers are destroyed if a reachable copy was
 // used for the heal, and kept if the unreachable copy may be the one.
-func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
+func TestLeftoversWithUnreachableCopy(t *testing.T) {
 	t.Parallel()
 	left := "@" + zfs.HealPrefix + "1"
 	for _, arrived := range []bool{true, false} {
@@ -369,13 +369,13 @@ func TestLeftoversGoThoughACopyIsAway(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "no route to host")
 		require.Len(t, w.host.Versions("src/a"), 3)
-		require.Len(t, w.host.Versions("src/b"), 2, "one that fails is in no other's way")
+		require.Len(t, w.host.Versions("src/b"), 2, "one failure does not stop the others")
 	}
 }
 
-// TestLeftoversAreLookedForWhereTheyCanBe expects that snapshots are listed only for datasets with
+// TestLeftoversSearch expects that snapshots are listed only for datasets with
 // a copy, and that the activity is reported.
-func TestLeftoversAreLookedForWhereTheyCanBe(t *testing.T) {
+func TestLeftoversSearch(t *testing.T) {
 	t.Parallel()
 	w := damagedWorld(t)
 	w.host.Damaged = zfs.Damage{}
@@ -401,11 +401,11 @@ func (d *activityRecorder) Activity(what string) func() {
 	return func() {}
 }
 
-// TestWhatIsReadIsBounded expects that the amount read before the scrub or for a plan is limited,
+// TestHealReadsAreBounded expects that the amount read before the scrub or for a plan is limited,
 // and that each file is read once.
-func TestWhatIsReadIsBounded(t *testing.T) {
+func TestHealReadsAreBounded(t *testing.T) {
 	t.Parallel()
-	w, _, head := sinceWorld(t)
+	w, _, head := incrementalWorld(t)
 	sick := func(things ...zfs.DamagedObject) (*healJob, *HealedDataset) {
 		h := &healJob{req: healSrc(nil), at: hosts.New(w), rep: silent{}, report: &HealReport{}}
 		h.host = h.at.Get("", &h.req.Settings)
@@ -424,7 +424,7 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	}
 	large("huge", maxReadBytes+1)
 	h, d := sick(file("0", "/d/f"), file("2", "/d/f"), file("1", "/d/f"), file("", "/huge"))
-	require.True(t, h.reread(t.Context(), d), "what is not read shows nothing")
+	require.True(t, h.reread(t.Context(), d), "unread files show no error")
 	var read []string
 	for _, t := range h.report.Objects {
 		read = append(read, t.Read)
@@ -439,9 +439,9 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	}
 }
 
-// TestRemediesNameTheHost expects that remedies name the host, and restore next to the damaged
+// TestRemediesContainHost expects that remedies name the host, and restore next to the damaged
 // dataset.
-func TestRemediesNameTheHost(t *testing.T) {
+func TestRemediesContainHost(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{"vault/home": "backup1:vault/home-restored", "vault": "backup1:vault/restored"} {
 		bad := endpoint.Endpoint{Host: "backup1", Name: at}
@@ -460,8 +460,8 @@ func TestRemediesNameTheHost(t *testing.T) {
 	require.Equal(t, "on backup1: zpool scrub -w 'my vault'\non backup1: zpool status -v 'my vault'", hint)
 }
 
-// TestTheSearchOfSnapshots expects the command that searches the snapshots to read each block once.
-func TestTheSearchOfSnapshots(t *testing.T) {
+// TestSnapshotSearchCommand expects the command that searches the snapshots to read each block once.
+func TestSnapshotSearchCommand(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "zfs"), []byte(`#!/bin/sh
@@ -484,8 +484,8 @@ esac
 	require.Equal(t, "3:send -w my src@1\n5:send -w -i my src@1 my src@2\n3:send -w src/a b@1\n5:send -w -i src/a b@1 src/a b@2\n", string(sent))
 }
 
-// TestErrorsThatAreNotListed expects a hint with each message about unlisted errors.
-func TestErrorsThatAreNotListed(t *testing.T) {
+// TestUnlistedErrors expects a hint with each message about unlisted errors.
+func TestUnlistedErrors(t *testing.T) {
 	t.Parallel()
 	for reason, says := range map[string][2]string{
 		zfs.DatasetDestroyed:      {"to a destroyed dataset", "zpool scrub -w src\nthen run the same command again"},

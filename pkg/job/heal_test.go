@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestWhatIsHealedThrough expects that the job file decides which dataset is the source, otherwise
+// TestHealPairs expects that the job file decides which dataset is the source, otherwise
 // the snapshots. A writable copy is never received into.
-func TestWhatIsHealedThrough(t *testing.T) {
+func TestHealPairs(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		source, target         []string // snapshots newer than the common ones
@@ -24,17 +24,17 @@ func TestWhatIsHealedThrough(t *testing.T) {
 		sourceReadonly, toward bool     // toward: the target is received into
 		want                   string
 	}{
-		"a job's source":            {known: true, bad: true, readonly: true, toward: true},
-		"a job's copy":              {known: true, readonly: true, toward: true},
-		"a job's read-only source":  {known: true, readonly: true, sourceReadonly: true, toward: true},
-		"a job's live copy":         {known: true, bad: true, want: "is not read-only"},
-		"a job's copy is ahead":     {target: []string{"x"}, known: true, bad: true, readonly: true, want: "newer than"},
-		"as typed":                  {bad: true, readonly: true, toward: true},
-		"both live":                 {bad: true, want: "is not read-only"},
-		"typed, the copy is ahead":  {target: []string{"x"}, readonly: true, want: "is not read-only"},
-		"typed, both are live":      {source: []string{"x"}, want: "is not read-only"},
-		"they went diverged":        {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "diverged"},
-		"typed the other way round": {sourceReadonly: true, bad: true},
+		"a job's source":           {known: true, bad: true, readonly: true, toward: true},
+		"a job's copy":             {known: true, readonly: true, toward: true},
+		"a job's read-only source": {known: true, readonly: true, sourceReadonly: true, toward: true},
+		"a job's live copy":        {known: true, bad: true, want: "is not read-only"},
+		"a job's copy is ahead":    {target: []string{"x"}, known: true, bad: true, readonly: true, want: "newer than"},
+		"as typed":                 {bad: true, readonly: true, toward: true},
+		"both live":                {bad: true, want: "is not read-only"},
+		"typed, the copy is ahead": {target: []string{"x"}, readonly: true, want: "is not read-only"},
+		"typed, both are live":     {source: []string{"x"}, want: "is not read-only"},
+		"diverged":                 {source: []string{"x"}, target: []string{"y"}, readonly: true, want: "diverged"},
+		"typed in reverse":         {sourceReadonly: true, bad: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,9 +70,9 @@ func TestWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// TestWhatAScrubTells expects that an error list counts only after a completed scrub, and that
+// TestScrubResult expects that an error list counts only after a completed scrub, and that
 // unlisted errors are not success.
-func TestWhatAScrubTells(t *testing.T) {
+func TestScrubResult(t *testing.T) {
 	t.Parallel()
 	const clean = "scrub repaired 0B in 00:00:01 with 0 errors on Sun"
 	for name, tt := range map[string]struct {
@@ -81,16 +81,16 @@ func TestWhatAScrubTells(t *testing.T) {
 		thing string
 		want  string // part of the error
 	}{
-		"healed":              {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Healed, ""},
-		"cancelled":           {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed"},
-		"paused":              {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "the scrub is paused"},
-		"unlisted":            {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "found 2 errors that ZFS does not list"},
-		"unlisted, dataset":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
-		"others' errors":      {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Objects: []zfs.DamagedObject{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
-		"of the pool":         {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
-		"in destroyed data":   {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Objects: []zfs.DamagedObject{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
-		"no list":             {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list the remaining errors"},
-		"it is still damaged": {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
+		"healed":                   {"src", zfs.Damage{Scan: zfs.Scan{Text: clean}}, Healed, ""},
+		"cancelled":                {"src", zfs.Damage{Scan: zfs.Scan{Text: "scrub canceled on Sun"}}, Unknown, "what they healed"},
+		"paused":                   {"src", zfs.Damage{Scan: zfs.Scan{Paused: true}}, Unknown, "the scrub is paused"},
+		"unlisted":                 {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "found 2 errors that ZFS does not list"},
+		"unlisted, dataset":        {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}}, Healed, "does not list, in src/a or elsewhere"},
+		"errors of other datasets": {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 2}, Objects: []zfs.DamagedObject{{Dataset: "src/b", Shown: "src/b:/x"}}}, Healed, ""},
+		"of the pool":              {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}, Healed, "pool src has 1 error outside of datasets: in"},
+		"in destroyed data":        {"src/a", zfs.Damage{Scan: zfs.Scan{Text: clean}, Objects: []zfs.DamagedObject{{Object: "0x2", Shown: "<0x44>:<0x2>"}}}, Healed, ""},
+		"no list":                  {"src", zfs.Damage{Unlisted: true, Scan: zfs.Scan{Text: clean}}, Unknown, "does not list the remaining errors"},
+		"it is still damaged":      {"src", zfs.Damage{Scan: zfs.Scan{Text: clean, Errors: 1}, Objects: []zfs.DamagedObject{{Dataset: "src/a", Shown: "src/a:/f"}}}, NotHealed, "not healed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,10 +111,10 @@ func TestWhatAScrubTells(t *testing.T) {
 			}
 			require.ErrorContains(t, err, tt.want)
 			require.Equal(t, fault.Failed, fault.ClassOf(err))
-			require.Equal(t, name != "paused", pools.scrubbed, "what is resumed proves nothing")
+			require.Equal(t, name != "paused", pools.scrubbed, "a resumed scrub verifies nothing")
 			h.report.Datasets[0].Healed, pools.scrubbed = false, false
 			require.ErrorContains(t, h.scrubAndCompare(t.Context()), "nothing was healed")
-			require.False(t, pools.scrubbed, "there is nothing to prove")
+			require.False(t, pools.scrubbed, "there is nothing to verify")
 		})
 	}
 }
@@ -135,9 +135,9 @@ func (p *damagedPools) Revert(ctx context.Context, snapshot string) error {
 	return p.Destroy(ctx, []string{dataset + "@" + zfs.HealPrefix + "1"})
 }
 
-// TestSweepLosesNothing expects that heal snapshots are destroyed on both sides, and that snapshots
+// TestSweepKeepsOtherSnapshots expects that heal snapshots are destroyed on both sides, and that snapshots
 // that a run sent in between are kept.
-func TestSweepLosesNothing(t *testing.T) {
+func TestSweepKeepsOtherSnapshots(t *testing.T) {
 	t.Parallel()
 	for _, meanwhile := range []bool{false, true} {
 		pools := &damagedPools{Host: zfsmem.New("src/a", "dst/a")}
@@ -164,9 +164,9 @@ func TestSweepLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAJobIsKeptFromRunning expects that a job's run waits for the heal, or that the heal is
+// TestHealLocksJob expects that a job's run waits for the heal, or that the heal is
 // refused. Otherwise, the run could use the heal snapshot as incremental source.
-func TestAJobIsKeptFromRunning(t *testing.T) {
+func TestHealLocksJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src/a": {"1"}, "dst": nil})
 	_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
@@ -192,9 +192,9 @@ func TestAJobIsKeptFromRunning(t *testing.T) {
 	require.NoError(t, h.chooseCopy(t.Context(), &HealedDataset{Dataset: "src/a"}))
 }
 
-// TestJobsOfWhatIsHealed expects that a copy belongs to its job, regardless of the user name in its
+// TestJobsOfHealedDatasets expects that a copy belongs to its job, regardless of the user name in its
 // address. All jobs that use either dataset are locked.
-func TestJobsOfWhatIsHealed(t *testing.T) {
+func TestJobsOfHealedDatasets(t *testing.T) {
 	t.Parallel()
 	e := func(host, name string) endpoint.Endpoint { return endpoint.Endpoint{Host: host, Name: name} }
 	typed := e("root@backup1", "vault/home/x")

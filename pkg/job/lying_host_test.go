@@ -93,9 +93,9 @@ func (h *lyingHost) relay(in *bufio.Reader, out io.Writer) error {
 	}
 }
 
-// TestAJobOutlivesAHostThatLiesInEveryField expects that if a host lies in one field of a reply,
+// TestJobSurvivesFalseFieldInAnswers expects that if a host lies in one field of a reply,
 // the job ends soon and with a report.
-func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
+func TestJobSurvivesFalseFieldInAnswers(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(40, 300, 1500)
 	seed := rand.Uint64()
@@ -116,10 +116,10 @@ func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 		w.host.Set("src/a", "recordsize", "131072")
 		h := &lyingHost{world: w, alter: func(n int, body any) any {
 			if n%10 == which {
-				i := leaf % leaves(body)
+				i := leaf % countValues(body)
 				told = fmt.Sprintf("answer %d, value %d of %v: %v", n, i, body, lie)
 				did++
-				return replace(body, &i, lie)
+				return replaceValue(body, &i, lie)
 			}
 			return body
 		}}
@@ -142,23 +142,23 @@ func TestAJobOutlivesAHostThatLiesInEveryField(t *testing.T) {
 	require.Greater(t, did, rounds/4)
 }
 
-func leaves(v any) int {
+func countValues(v any) int {
 	n := 1
 	switch v := v.(type) {
 	case map[string]any:
 		for _, e := range v {
-			n += leaves(e)
+			n += countValues(e)
 		}
 	case []any:
 		for _, e := range v {
-			n += leaves(e)
+			n += countValues(e)
 		}
 	}
 	return n
 }
 
-// replace replaces the i-th value with a false value.
-func replace(v any, i *int, lie any) any {
+// replaceValue replaces the i-th value with a false value.
+func replaceValue(v any, i *int, lie any) any {
 	*i--
 	if *i == -1 {
 		return lie
@@ -166,11 +166,11 @@ func replace(v any, i *int, lie any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			v[k] = replace(v[k], i, lie)
+			v[k] = replaceValue(v[k], i, lie)
 		}
 	case []any:
 		for k := range v {
-			v[k] = replace(v[k], i, lie)
+			v[k] = replaceValue(v[k], i, lie)
 		}
 	}
 	return v

@@ -65,7 +65,7 @@ func TestHostilePropertiesAreNotSet(t *testing.T) {
 			r, err := run(w)
 			require.NoError(t, err)
 			require.Equal(t, outcome.Done, r.Outcome)
-			require.Equal(t, "off", w.host.Get("dst/a", "atime"), "what is harmless arrives")
+			require.Equal(t, "off", w.host.Get("dst/a", "atime"), "harmless properties arrive")
 			notes := strings.Join(r.Plan.Notes, "\n")
 			for property := range hostileProperties() {
 				require.Empty(t, w.host.Get("dst/a", property), property)

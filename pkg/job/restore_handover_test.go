@@ -20,9 +20,9 @@ func restoreTree() Restore {
 	return req
 }
 
-// TestRestoreOfACloneGoesOn expects that the next restore hands over datasets of an interrupted
+// TestRestoreOfCloneContinues expects that the next restore hands over datasets of an interrupted
 // one, even if its plan needs the whole history of the target, as for a clone.
-func TestRestoreOfACloneGoesOn(t *testing.T) {
+func TestRestoreOfCloneContinues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Clone("src/a@x", "src/a/c")
@@ -40,9 +40,9 @@ func TestRestoreOfACloneGoesOn(t *testing.T) {
 	}
 }
 
-// TestRestoreThatFailsNamesWhatItUnmounted expects that a failed restore names the filesystems that
+// TestFailedRestoreListsUnmounted expects that a failed restore names the filesystems that
 // it unmounted, and so does the next one.
-func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
+func TestFailedRestoreListsUnmounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/back", "x")
@@ -69,9 +69,9 @@ func TestRestoreThatFailsNamesWhatItUnmounted(t *testing.T) {
 	require.Equal(t, next, r.Next)
 }
 
-// TestRestoreOfATreeThatWentOn expects that a dataset below the restored one that has newer data is
+// TestRestoreOfTreeWithNewerData expects that a dataset below the restored one that has newer data is
 // kept, unless the whole tree is rolled back.
-func TestRestoreOfATreeThatWentOn(t *testing.T) {
+func TestRestoreOfTreeWithNewerData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 	w.host.Copy("src/a", "dst/back", "x")
@@ -89,9 +89,9 @@ func TestRestoreOfATreeThatWentOn(t *testing.T) {
 	require.Equal(t, "0", w.host.Get("dst/back/b", "written"))
 }
 
-// TestRestoreWhereKeysAreNotJoined expects that if keys cannot be joined, the report contains the
+// TestRestoreWithKeysNotJoined expects that if keys cannot be joined, the report contains the
 // commands and everything else is done.
-func TestRestoreWhereKeysAreNotJoined(t *testing.T) {
+func TestRestoreWithKeysNotJoined(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 	for _, name := range []string{"src/a", "src/a/b"} {

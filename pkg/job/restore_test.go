@@ -21,9 +21,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestRestoreGoesOn fails each operation of the last stage, and expects that the same command
+// TestRestoreContinuesAfterFailure fails each operation of the last stage, and expects that the same command
 // completes the restore. Only restored datasets may change.
-func TestRestoreGoesOn(t *testing.T) {
+func TestRestoreContinuesAfterFailure(t *testing.T) {
 	t.Parallel()
 	handsOver := func(op string) bool {
 		verb, _, _ := strings.Cut(op, " ")
@@ -72,9 +72,9 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 }
 
-// TestRestoreOverWhatIsThere expects that a dataset in use is not rolled back, and that the message
+// TestRestoreOverDatasetInUse expects that a dataset in use is not rolled back, and that the message
 // lists the loss.
-func TestRestoreOverWhatIsThere(t *testing.T) {
+func TestRestoreOverDatasetInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -91,8 +91,8 @@ func TestRestoreOverWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	d := r.Plan.Datasets[0]
 	require.Equal(t, []string{"dst/a"}, d.Restore.Unmount)
-	require.True(t, d.Steps[0].Receive.Rollback, "what was written until it was unmounted goes, too")
-	require.Empty(t, d.Restore.Revert, "it was there before: its properties are its own")
+	require.True(t, d.Steps[0].Receive.Rollback, "data written until the unmount is also lost")
+	require.Empty(t, d.Restore.Revert, "an existing dataset keeps its properties")
 	require.Equal(t, "no", w.host.Get("dst/a", "mounted"))
 	require.Empty(t, w.host.Get("dst/a", zfs.RestoreProperty))
 
@@ -156,9 +156,9 @@ func (w *world) holdsOf(t *testing.T, name string) (out []string) {
 	return out
 }
 
-// TestRollbackOfAnOriginalThatHasTheSnapshot restores over an original that has the copy's snapshot
+// TestRollbackOfOriginalWithSnapshot restores over an original that has the copy's snapshot
 // and newer ones, held by a job. After any interruption, the same command completes it.
-func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
+func TestRollbackOfOriginalWithSnapshot(t *testing.T) {
 	t.Parallel()
 	for fails, failed := 1, true; failed; fails++ {
 		failed = false
@@ -198,8 +198,8 @@ func TestRollbackOfAnOriginalThatHasTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestRollbackSaysWhatIsLost expects the plan to list the whole loss.
-func TestRollbackSaysWhatIsLost(t *testing.T) {
+// TestRollbackListsLoss expects the plan to list the whole loss.
+func TestRollbackListsLoss(t *testing.T) {
 	t.Parallel()
 	w := rollbackWorld(t)
 	before := w.versionsOf("dst/a")
@@ -214,18 +214,18 @@ func TestRollbackSaysWhatIsLost(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:near dst/a@y"}, w.holdsOf(t, "dst/a"))
 }
 
-// TestRollbackLeavesWhatIsNotZxfers expects a refusal to destroy snapshots that others hold or that
+// TestRollbackKeepsForeignSnapshots expects a refusal to destroy snapshots that others hold or that
 // have clones, and snapshots and bookmarks that were made after the plan.
-func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
+func TestRollbackKeepsForeignSnapshots(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
 		change func(*world)
 		says   string
 	}{
-		"hold of another":  {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
-		"tag of no job":    {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
-		"clone":            {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
-		"clone of another": {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
+		"foreign hold":      {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "mine", []string{"dst/a@y"})) }, "zfs release mine dst/a@y"},
+		"tag without a job": {func(w *world) { require.NoError(t, w.host.Hold(t.Context(), "zxfer:mine", []string{"dst/a@y"})) }, "zfs release zxfer:mine dst/a@y"},
+		"clone":             {func(w *world) { w.host.Clone("dst/a@y", "dst/clone") }, "zfs destroy dst/clone"},
+		"foreign clone":     {func(w *world) { w.host.Clone("dst/a@y", "dst/c") }, "zfs destroy dst/c"},
 	} {
 		w := rollbackWorld(t)
 		at.change(w)
@@ -260,9 +260,9 @@ func TestRollbackLeavesWhatIsNotZxfers(t *testing.T) {
 	}
 }
 
-// TestRollbackBehindTheCopy restores an older snapshot of a copy. The copy keeps its newer ones,
+// TestRollbackToOlderSnapshot restores an older snapshot of a copy. The copy keeps its newer ones,
 // and the printed command makes it follow again, although a job holds them.
-func TestRollbackBehindTheCopy(t *testing.T) {
+func TestRollbackToOlderSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x", "y")
@@ -288,9 +288,9 @@ func TestRollbackBehindTheCopy(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:near src/a@x"}, w.holdsOf(t, "src/a"))
 }
 
-// TestRestoreWithAStreamMovesHolds sends a newer snapshot to an original whose newer snapshot a
+// TestRestoreWithStreamMovesHolds sends a newer snapshot to an original whose newer snapshot a
 // job holds.
-func TestRestoreWithAStreamMovesHolds(t *testing.T) {
+func TestRestoreWithStreamMovesHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "z"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -303,9 +303,9 @@ func TestRestoreWithAStreamMovesHolds(t *testing.T) {
 	require.Equal(t, []string{"zxfer:home:far dst/a@x"}, w.holdsOf(t, "dst/a"))
 }
 
-// TestRollbackOfATree rolls back each dataset with newer data and sends missing snapshots to the
+// TestRollbackTree rolls back each dataset with newer data and sends missing snapshots to the
 // others.
-func TestRollbackOfATree(t *testing.T) {
+func TestRollbackTree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "src/a/d": {"x"}, "dst": nil})
 	for _, d := range []string{"a", "a/b", "a/d"} {
@@ -319,17 +319,17 @@ func TestRollbackOfATree(t *testing.T) {
 	for _, d := range []string{"a", "a/b", "a/c", "a/d"} {
 		require.Equal(t, []string{"@x"}, w.versionsOf("dst/"+d))
 	}
-	require.Len(t, r.Results, 1, "only what is missing is sent")
+	require.Len(t, r.Results, 1, "only missing snapshots are sent")
 }
 
-// TestRollbackLosesNothingUnnamed expects that a target snapshot taken after the plan is not
+// TestRollbackKeepsUnlistedSnapshot expects that a target snapshot taken after the plan is not
 // destroyed, because the plan did not list it.
-func TestRollbackLosesNothingUnnamed(t *testing.T) {
+func TestRollbackKeepsUnlistedSnapshot(t *testing.T) {
 	t.Parallel()
 	take := func(w *world, name string) { require.NoError(t, w.host.Snapshot(t.Context(), []string{name})) }
 	for name, change := range map[string]func(*world){
-		"onto what is mounted": func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
-		"behind what is lost":  func(w *world) { take(w, "dst/a@lost") },
+		"mounted target":        func(w *world) { w.host.Set("dst/a", "mounted", "yes") },
+		"newer target snapshot": func(w *world) { take(w, "dst/a@lost") },
 	} {
 		for _, restore := range []bool{false, true} {
 			w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -420,11 +420,11 @@ func TestRestoreAsOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "y", r.Plan.Datasets[0].Final.Name)
 	_, err = run(timelessHost{w, "src/a@x", ""}, then)
-	require.ErrorContains(t, err, "src/a has no snapshot taken", "what is gone is not the newest")
+	require.ErrorContains(t, err, "src/a has no snapshot taken", "a deleted snapshot is not the most recent")
 }
 
-// TestRestorePassesOverWhatIsHealedThrough expects that a heal snapshot is never restored.
-func TestRestorePassesOverWhatIsHealedThrough(t *testing.T) {
+// TestRestoreSkipsHealSnapshots expects that a heal snapshot is never restored.
+func TestRestoreSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", zfs.HealPrefix + "y"}, "dst": nil})
 	_, err := RunRestore(t.Context(), Restore{Send: sendRequest(nil)}, hosts.New(w), silent{})
@@ -481,9 +481,9 @@ func TestRestoreOverVolumesInUse(t *testing.T) {
 	require.Equal(t, `local: /dev/zvol/dst/a/b+c is in use by "qemu" (process 7), and would change during use`, r.Plan.Conflicts[0].Summary)
 }
 
-// TestRestoreSeesTheLastSeconds rolls back data written a moment ago, which "written" does not
+// TestRestoreDetectsRecentWrites rolls back data written a moment ago, which "written" does not
 // count yet. If the host may not sync its pool, the restore uses it without a sync.
-func TestRestoreSeesTheLastSeconds(t *testing.T) {
+func TestRestoreDetectsRecentWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")

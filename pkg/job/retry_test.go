@@ -39,10 +39,10 @@ func TestLoop(t *testing.T) {
 		says  string
 		log   []string
 	}{
-		{"done at once", nil, 0, "", nil},
-		{"cut once", []error{cut}, 0, "", []string{"try 1 of 2"}},
-		{"cut for good", []error{cut, cut, cut}, fault.Interrupted, "pool/a: in the middle", []string{"try 1 of 2", "try 2 of 2"}},
-		{"an error that no try cures", []error{cut, never}, fault.Failed, "pool/a: no space", []string{"try 1 of 2"}},
+		{"succeeds immediately", nil, 0, "", nil},
+		{"lost once", []error{cut}, 0, "", []string{"try 1 of 2"}},
+		{"lost permanently", []error{cut, cut, cut}, fault.Interrupted, "pool/a: in the middle", []string{"try 1 of 2", "try 2 of 2"}},
+		{"incurable error", []error{cut, never}, fault.Failed, "pool/a: no space", []string{"try 1 of 2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -103,10 +103,10 @@ func TestRetriesAreInterrupted(t *testing.T) {
 	}
 }
 
-// TestWhatNoTryCuresIsAFailure expects that an incurable error is neither retried nor reported as
+// TestIncurableErrorIsNotRetried expects that an incurable error is neither retried nor reported as
 // an interruption. Examples are an unplanned snapshot on the target twice in a row, and a new
 // conflict.
-func TestWhatNoTryCuresIsAFailure(t *testing.T) {
+func TestIncurableErrorIsNotRetried(t *testing.T) {
 	t.Parallel()
 	retries := func(s *Send) { s.Retries, s.Plan.Recursive = 6, false }
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
@@ -138,9 +138,9 @@ func TestWhatNoTryCuresIsAFailure(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
-// TestARivalCompletesTheStream expects success if another command resumes the same stream first.
+// TestStreamCompletedByOtherCommand expects success if another command resumes the same stream first.
 // The resume token is then invalid, and the data is complete.
-func TestARivalCompletesTheStream(t *testing.T) {
+func TestStreamCompletedByOtherCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -155,9 +155,9 @@ func TestARivalCompletesTheStream(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAnUnplannedStreamIsTriedOnceMore expects one retry if the source deviates from the planned
+// TestUnplannedStreamIsRetriedOnce expects one retry if the source deviates from the planned
 // stream.
-func TestAnUnplannedStreamIsTriedOnceMore(t *testing.T) {
+func TestUnplannedStreamIsRetriedOnce(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("%w; target: %w", &zfs.Error{Kind: zfs.Killed}, &zfs.Error{Kind: zfs.Unplanned})
 	require.True(t, transient(err))

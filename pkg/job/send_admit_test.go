@@ -12,8 +12,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestPartOff expects that a conflict removes only its dataset and the dependents from the plan.
-func TestPartOff(t *testing.T) {
+// TestSplitRefused expects that a conflict removes only its dataset and the dependents from the plan.
+func TestSplitRefused(t *testing.T) {
 	t.Parallel()
 	p := &plan.Plan{
 		Datasets: []*plan.Dataset{
@@ -31,9 +31,9 @@ func TestPartOff(t *testing.T) {
 	require.ErrorContains(t, refused[2].Err, "it needs t/a/b")
 }
 
-// TestWhatWaitsSharesTheOutcome expects that a dependent gets the outcome of the dataset that it
+// TestDependentsShareOutcome expects that a dependent gets the outcome of the dataset that it
 // needs: resumable or failed.
-func TestWhatWaitsSharesTheOutcome(t *testing.T) {
+func TestDependentsShareOutcome(t *testing.T) {
 	t.Parallel()
 	for class, why := range map[fault.Class]error{fault.Interrupted: tcp.ErrConnectionLost, fault.Failed: &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpReceive}} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
@@ -51,7 +51,7 @@ func TestWhatWaitsSharesTheOutcome(t *testing.T) {
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	require.True(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.BadProperty}}}))
-	require.False(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot is a dataset like others")
+	require.False(t, concernsRequest(&plan.Plan{Conflicts: plan.Conflicts{{ID: plan.NoSnapshot}}}), "a root without a snapshot counts like other datasets")
 	require.False(t, concernsRequest(&plan.Plan{Datasets: []*plan.Dataset{{}}, Conflicts: plan.Conflicts{{ID: plan.NameTaken}}}))
 }
 
@@ -61,5 +61,5 @@ func TestPartial(t *testing.T) {
 		{Name: "a"},
 		{Name: "b", Properties: map[string]zfs.Property{"receive_resume_token": {Value: "1-no-token"}}},
 	}}
-	require.Empty(t, NeededByResume(l), "a token that is none needs nothing")
+	require.Empty(t, NeededByResume(l), "an invalid token needs no snapshot")
 }

@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestABatchLeavesItsSurveyAlone expects that several batches may share a survey, so a batch does
+// TestBatchDoesNotChangeSurvey expects that several batches may share a survey, so a batch does
 // not change it.
-func TestABatchLeavesItsSurveyAlone(t *testing.T) {
+func TestBatchDoesNotChangeSurvey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	b := w.batch(t, func(s *Send) { s.Plan.CarryNamed = []string{"org.example:note"} })
@@ -30,9 +30,9 @@ func TestABatchLeavesItsSurveyAlone(t *testing.T) {
 	require.Equal(t, before, b.Survey.Datasets[0].Properties)
 }
 
-// TestABatchEstimatesEachForItself expects that a dataset whose snapshot disappeared does not stop
+// TestBatchEstimatesDatasetsSeparately expects that a dataset whose snapshot disappeared does not stop
 // the others.
-func TestABatchEstimatesEachForItself(t *testing.T) {
+func TestBatchEstimatesDatasetsSeparately(t *testing.T) {
 	t.Parallel()
 	gone := &zfs.Error{Kind: zfs.NotFound, Op: zfs.OpEstimate, Subject: "src/a/b@x"}
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
@@ -51,12 +51,12 @@ func TestABatchEstimatesEachForItself(t *testing.T) {
 
 	w.before = failOn("estimate", errors.New("the host is gone"))
 	_, err = RunBatch(t.Context(), w.batch(t, nil), hosts.New(w), silent{})
-	require.Error(t, err, "a source that cannot be asked")
+	require.Error(t, err, "an unreachable source")
 }
 
-// TestTheLastLookOfABatchIsTriedAgain expects that if the connection is lost after all data
+// TestBatchRetriesFinalSurvey expects that if the connection is lost after all data
 // arrived, the datasets do not fail.
-func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
+func TestBatchRetriesFinalSurvey(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 3, 9} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
@@ -72,7 +72,7 @@ func TestTheLastLookOfABatchIsTriedAgain(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		if lost > 0 {
 			require.Equal(t, fault.Interrupted, fault.ClassOf(err), "%v", err)
-			require.Equal(t, "dst/a", res.Target.Root, "what was seen before is all that is known")
+			require.Equal(t, "dst/a", res.Target.Root, "only the earlier listing is known")
 			continue
 		}
 		require.NoError(t, err)

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestForetell expects that a stream to a future snapshot is as long as one to the most recent
+// TestEstimateSimulatedSnapshot expects that a stream to a future snapshot is as long as one to the most recent
 // snapshot, plus the bytes written since.
-func TestForetell(t *testing.T) {
+func TestEstimateSimulatedSnapshot(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "src/a",
 		Properties: map[string]zfs.Property{"written": {Value: "1000"}, "referenced": {Value: "50000"}},
@@ -32,15 +32,15 @@ func TestForetell(t *testing.T) {
 		asked *zfs.SendSpec
 		bytes uint64
 	}{
-		"what is there is asked": {0, step(d.Versions[0], 0, zfs.SendSpec{To: "s1", Flags: c}), &zfs.SendSpec{To: "s1", Flags: c}, 0},
-		"first of all":           {1, step(first, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 98304},
-		"all of it":              {0, step(taken, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 50000},
-		"unpacked":               {0, step(taken, 0, zfs.SendSpec{To: "new"}), nil, 0},
-		"from the newest":        {0, step(taken, 2, zfs.SendSpec{From: "@s2", To: "new", Flags: c}), nil, 1000},
-		"from its bookmark":      {0, step(taken, 2, zfs.SendSpec{From: "#s2", To: "new", Flags: c}), nil, 1000},
-		"from an older one": {0, step(taken, 1, zfs.SendSpec{From: "@s1", Through: []string{"s2"}, To: "new", Flags: c}),
+		"existing snapshot":             {0, step(d.Versions[0], 0, zfs.SendSpec{To: "s1", Flags: c}), &zfs.SendSpec{To: "s1", Flags: c}, 0},
+		"first snapshot":                {1, step(first, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 98304},
+		"full":                          {0, step(taken, 0, zfs.SendSpec{To: "new", Flags: c}), nil, 50000},
+		"full, decompressed":            {0, step(taken, 0, zfs.SendSpec{To: "new"}), nil, 0},
+		"from the most recent snapshot": {0, step(taken, 2, zfs.SendSpec{From: "@s2", To: "new", Flags: c}), nil, 1000},
+		"from a bookmark":               {0, step(taken, 2, zfs.SendSpec{From: "#s2", To: "new", Flags: c}), nil, 1000},
+		"from an older snapshot": {0, step(taken, 1, zfs.SendSpec{From: "@s1", Through: []string{"s2"}, To: "new", Flags: c}),
 			&zfs.SendSpec{From: "@s1", Through: []string{}, To: "s2", Flags: c}, 1000},
-		"a clone of another": {1, step(first, 7, zfs.SendSpec{From: "src/x@s", To: "new", Flags: c}), nil, emptyStream},
+		"clone": {1, step(first, 7, zfs.SendSpec{From: "src/x@s", To: "new", Flags: c}), nil, emptyStream},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,9 +26,9 @@ func encryptedWorld(t *testing.T) *world {
 	return w
 }
 
-// TestCopiesTakeTheirKeyFromAbove expects that sends and jobs make copies inherit their key. Copies
+// TestCopiesInheritKeys expects that sends and jobs make copies inherit their key. Copies
 // that cannot do so remain encryption roots.
-func TestCopiesTakeTheirKeyFromAbove(t *testing.T) {
+func TestCopiesInheritKeys(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*world) error{
 		"send": func(w *world) error {
@@ -54,9 +54,9 @@ func TestCopiesTakeTheirKeyFromAbove(t *testing.T) {
 	}
 }
 
-// TestCopiesPartBeforeTheKeyAboveChanges expects that before a stream changes a copy's key, its
+// TestDependentsBecomeRootsBeforeKeyChange expects that before a stream changes a copy's key, its
 // dependents become encryption roots, even those without a stream. If that fails, no stream starts.
-func TestCopiesPartBeforeTheKeyAboveChanges(t *testing.T) {
+func TestDependentsBecomeRootsBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*world) error{
 		"send alone": func(w *world) error {

@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestNoResumeDiscardsWhereNothingIsSent expects that --no-resume discards partially received state
+// TestNoResumeDiscardsWithNothingToSend expects that --no-resume discards partially received state
 // also if nothing is sent.
-func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
+func TestNoResumeDiscardsWithNothingToSend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -24,9 +24,9 @@ func TestNoResumeDiscardsWhereNothingIsSent(t *testing.T) {
 	require.Equal(t, []string{"discard dst/a"}, w.changes)
 }
 
-// TestSmallStreamsTakeLittle expects that a small stream gets small blocks and buffers and no
+// TestSmallStreamsUseSmallBuffers expects that a small stream gets small blocks and buffers and no
 // compressor, because each end allocates them for every stream.
-func TestSmallStreamsTakeLittle(t *testing.T) {
+func TestSmallStreamsUseSmallBuffers(t *testing.T) {
 	t.Parallel()
 	const ring = 16 << 20
 	for _, tt := range []struct {
@@ -44,10 +44,10 @@ func TestSmallStreamsTakeLittle(t *testing.T) {
 	}
 }
 
-// TestPlainBelowEncryptedReplicaAfterACut expects that an unencrypted dataset below an encrypted
+// TestPlainBelowEncryptedReplicaAfterInterruption expects that an unencrypted dataset below an encrypted
 // replica is planned the same way after an interruption, although the replica's key is not on the
 // target.
-func TestPlainBelowEncryptedReplicaAfterACut(t *testing.T) {
+func TestPlainBelowEncryptedReplicaAfterInterruption(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/plain": {"x", "y"}, "dst": nil})
 	w.host.Set("src/a", "encryption", "aes-256-gcm")
@@ -74,7 +74,7 @@ func TestAdvanced(t *testing.T) {
 	with := func(steps ...plan.Step) *plan.Dataset { return &plan.Dataset{Steps: steps} }
 	require.False(t, advanced(with(step(1, 0)), with(step(1, 0))))
 	require.False(t, advanced(with(step(1, 10)), with(step(1, 10))))
-	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is there")
+	require.True(t, advanced(with(step(1, 0)), with(step(1, 10))), "more of the stream is stored")
 	require.True(t, advanced(with(step(1, 0), step(2, 0)), with(step(2, 0))), "the next stream is due")
 	require.True(t, advanced(with(step(1, 0)), with()), "nothing is left")
 }

@@ -14,12 +14,12 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// TestNothingIsRefusedOnceSomethingWasChanged expects that after a change, a refusal becomes a
+// TestRefusalAfterChangeBecomesFailure expects that after a change, a refusal becomes a
 // failure. A refusal means that nothing was changed.
-func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
+func TestRefusalAfterChangeBecomesFailure(t *testing.T) {
 	t.Parallel()
 	forbidden := fault.Refusef("ask the administrator", "the policy forbids it")
-	t.Run("a dataset behind one that arrived", func(t *testing.T) {
+	t.Run("dataset after one that arrived", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "dst": nil})
 		w.before = failOn("receive dst/a/b", forbidden)
@@ -38,7 +38,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ClassOf(err))
 		require.Empty(t, w.changes)
 	})
-	t.Run("all datasets, those included that wait for another", func(t *testing.T) {
+	t.Run("all datasets, including dependents", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/b/d": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -47,7 +47,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 		require.Empty(t, w.changes)
 	})
-	t.Run("beside one that was interrupted", func(t *testing.T) {
+	t.Run("next to an interrupted dataset", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x"}, "src/a/c": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -56,7 +56,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		_, err := RunSend(t.Context(), sendRequest(nil), hosts.New(w), silent{})
 		require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 	})
-	t.Run("a hold on what arrived", func(t *testing.T) {
+	t.Run("hold on a received snapshot", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.before = failOn("hold", forbidden)
@@ -65,7 +65,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.Equal(t, []string{"receive dst/a@x"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a stream behind what was discarded for it", func(t *testing.T) {
+	t.Run("stream after a discarded receive", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x", "y"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -76,7 +76,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.Equal(t, []string{"discard dst/a"}, w.changes)
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a hold on the target behind that on the source", func(t *testing.T) {
+	t.Run("target hold after the source hold", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.host.Copy("src/a", "dst/a", "x")
@@ -85,7 +85,7 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 		require.ErrorContains(t, err, "the policy forbids it")
 		require.Equal(t, fault.Failed, fault.ClassOf(err))
 	})
-	t.Run("a plan behind the snapshot that was taken", func(t *testing.T) {
+	t.Run("plan after the new snapshot", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 		w.before = func(op string) error {
@@ -102,9 +102,9 @@ func TestNothingIsRefusedOnceSomethingWasChanged(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreNotTakenOfWhatIsHalfReceived expects that partially received datasets cannot be
+// TestSnapshotSkipsPartiallyReceived expects that partially received datasets cannot be
 // snapshotted and are skipped.
-func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
+func TestSnapshotSkipsPartiallyReceived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "src/a/half": nil, "dst": nil})
 	w.host.Set("src/a/half", "inconsistent", "1")
@@ -114,9 +114,9 @@ func TestSnapshotsAreNotTakenOfWhatIsHalfReceived(t *testing.T) {
 	require.Equal(t, []string{"snapshot src/a@new", "receive dst/a@new"}, w.changes)
 }
 
-// TestASnapshotThatIsThereIsNotTakenAgain expects that a snapshot name in use is refused before any
+// TestExistingSnapshotNameIsRefused expects that a snapshot name in use is refused before any
 // change, with the conflicting snapshots and a hint.
-func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
+func TestExistingSnapshotNameIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "src/a/b": {"x", "new"}, "dst": nil})
 	w.host.Copy("src/a", "dst/a", "x")
@@ -129,9 +129,9 @@ func TestASnapshotThatIsThereIsNotTakenAgain(t *testing.T) {
 	require.Empty(t, w.changes)
 }
 
-// TestAnInterruptedSnapshotIsNamed expects that if a job with a new snapshot is interrupted, the
+// TestHintResumesFromNewSnapshot expects that if a job with a new snapshot is interrupted, the
 // hint resumes from that snapshot.
-func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
+func TestHintResumesFromNewSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, during := range []string{"transfer", "second survey"} {
 		w := newWorld(t, map[string][]string{"src": nil, "src/a": nil, "dst": nil})
@@ -157,8 +157,8 @@ func TestAnInterruptedSnapshotIsNamed(t *testing.T) {
 	}
 }
 
-// TestMissingNamesAreRefused expects that a missing pool is refused like a missing dataset.
-func TestMissingNamesAreRefused(t *testing.T) {
+// TestMissingDatasetsAreRefused expects that a missing pool is refused like a missing dataset.
+func TestMissingDatasetsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string][]string{"src": nil, "src/a": {"x"}, "dst": nil})
 	for name, change := range map[string]func(*Send){

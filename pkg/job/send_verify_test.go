@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func TestAppeared(t *testing.T) {
+func TestUnexpectedDatasets(t *testing.T) {
 	t.Parallel()
 	list := func(names string) *zfs.Listing {
 		l := &zfs.Listing{Root: "vault/a"}
@@ -28,9 +28,9 @@ func TestAppeared(t *testing.T) {
 	for _, tt := range []struct{ why, before, planned, after, want string }{
 		{"as planned", "", "vault/a vault/a/b", "vault/a vault/a/b", ""},
 		{"parents", "vault/a", "vault/a/b/c/d", "vault/a vault/a/b vault/a/b/c vault/a/b/c/d", ""},
-		{"there before", "vault/a vault/a/old", "vault/a", "vault/a vault/a/old", ""},
+		{"existing", "vault/a vault/a/old", "vault/a", "vault/a vault/a/old", ""},
 		{"a child", "vault/a", "vault/a", "vault/a vault/a/evil", "vault/a/evil"},
-		{"below a new one", "", "vault/a vault/a/b", "vault/a vault/a/b vault/a/b/x vault/a/b0", "vault/a/b/x vault/a/b0"},
+		{"below a new dataset", "", "vault/a vault/a/b", "vault/a vault/a/b vault/a/b/x vault/a/b0", "vault/a/b/x vault/a/b0"},
 	} {
 		p := &plan.Plan{}
 		for _, n := range strings.Fields(tt.planned) {
@@ -43,8 +43,8 @@ func TestAppeared(t *testing.T) {
 	}
 }
 
-// TestManyDatasetsAreChecked expects that the time to verify n datasets is linear.
-func TestManyDatasetsAreChecked(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestVerifyTimeIsLinear expects that the time to verify n datasets is linear.
+func TestVerifyTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 
 	testenv.Linear(t, 1000, func(n int) func() {
 		at := hosts.New(nil)

@@ -42,13 +42,13 @@ func newWorld(t *testing.T, datasets map[string][]string) *world {
 			require.NoError(t, w.host.Snapshot(t.Context(), []string{name + "@" + snap}))
 		}
 	}
-	w.host.Around = w.around
+	w.host.Around = w.intercept
 	w.Local = hosts.On(w.host, "test", func(string) {})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return w
 }
 
-func (w *world) around(_ context.Context, op string, names []string, do func() error) error {
+func (w *world) intercept(_ context.Context, op string, names []string, do func() error) error {
 	for _, n := range names {
 		if w.before != nil {
 			if err := w.before(op + " " + n); err != nil {

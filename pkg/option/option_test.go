@@ -33,14 +33,14 @@ func TestValues(t *testing.T) {
 		for _, text := range c.bad {
 			prefix := c.value.String()
 			require.Error(t, c.value.Set(text), "%s %q", name, text)
-			require.Equal(t, prefix, c.value.String(), "a wrong value changes nothing")
+			require.Equal(t, prefix, c.value.String(), "an invalid value changes nothing")
 		}
 	}
 	r := Rate(&bytes)
 	require.NoError(t, r.Set("100MiB/s"))
 	require.Equal(t, size.Size(100<<20), bytes)
 	require.NoError(t, Size(&bytes, 1<<20).Set("64G"))
-	require.Equal(t, size.Size(1<<20), bytes, "no more than counts")
+	require.Equal(t, size.Size(1<<20), bytes, "the value is limited")
 }
 
 func init() {

@@ -18,7 +18,7 @@ func TestWorst(t *testing.T) {
 		for j, b := range order {
 			require.Equal(t, order[max(i, j)], Worst(a, b))
 		}
-		require.Equal(t, a, Worst("", a), "what had no outcome yet counts for nothing")
+		require.Equal(t, a, Worst("", a), "a missing outcome is ignored")
 	}
 	require.Equal(t, Failed, Worst(order...))
 }
@@ -55,7 +55,7 @@ func TestJoin(t *testing.T) {
 				require.ErrorIs(t, err, one)
 			}
 		}
-		require.NotEmpty(t, fault.HintOf(err), "of the first that has one")
+		require.NotEmpty(t, fault.HintOf(err), "of the first error that has one")
 	}
 }
 

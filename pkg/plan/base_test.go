@@ -28,9 +28,9 @@ func TestRelocate(t *testing.T) {
 	}
 }
 
-// TestOriginOfItsOwnCopy expects that if the target has a clone's origin more than once, zxfer uses
+// TestOriginNextToClone expects that if the target has a clone's origin more than once, zxfer uses
 // the snapshot next to the clone.
-func TestOriginOfItsOwnCopy(t *testing.T) {
+func TestOriginNextToClone(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Recursive = true })
 	s := stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/c", "@t,2", "origin=tank/a@s"),
@@ -82,8 +82,8 @@ func TestDivergedBetweenKnownSnapshots(t *testing.T) {
 	requireConflict(t, mustMake(t, req, stateOf(source, dataset(t, "vault/a", "@z,9 @b,2"))), Diverged, "beta:vault/a has @b")
 }
 
-// TestBookmarksTakeNoName expects that a snapshot may have the name of a bookmark of the target.
-func TestBookmarksTakeNoName(t *testing.T) {
+// TestBookmarkNameDoesNotConflict expects that a snapshot may have the name of a bookmark of the target.
+func TestBookmarkNameDoesNotConflict(t *testing.T) {
 	t.Parallel()
 	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "#b,50 @a,1")))
 	require.Equal(t, "@a>@b", stepsText(onlyDataset(t, p)))
@@ -123,7 +123,7 @@ func TestPromoted(t *testing.T) {
 	}
 	require.Contains(t, p.Conflicts[1].Summary, "alpha:tank/a/c was promoted over tank/a/o: the history of beta:vault/a/o up to @2")
 	p = plan(promoted, map[string]string{"vault/a/c": "@1,1 @2,2"})
-	require.Empty(t, p.Conflicts, "as after that")
+	require.Empty(t, p.Conflicts, "as after the rename")
 	require.Contains(t, planText(p), "tank/a/c: @2>@3>@4\ntank/a/o: clone tank/a/c@2>@3, @3>@4")
 
 	// The clone was sent, and the demoted dataset has no newer common snapshot.
@@ -157,17 +157,17 @@ func TestClones(t *testing.T) {
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@x,8"), dataset(t, "tank/a/c", "@t,3", "origin=tank/a/b@x"),
 				dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/b", "@x,8")),
 			"tank/a: \ntank/a/b: \ntank/a/c: clone tank/a/b@x>@t", "vault/a/b@x", ""},
-		{"the target has the origin elsewhere too", recursive,
+		{"another target dataset also has the origin", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@x,8"), dataset(t, "tank/a/c", "@t,3", "origin=tank/a/b@x"),
 				dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/moved", "@x,8")),
 			"tank/a: \ntank/a/b: full @x\ntank/a/c: clone tank/a/b@x>@t after tank/a/b", "vault/a/b@x", "unchanged"},
-		{"the origin's snapshot is not carried", recursive.with(func(r *Request) { r.ExcludeSnapshots = []string{"x"} }),
+		{"the origin is excluded", recursive.with(func(r *Request) { r.ExcludeSnapshots = []string{"x"} }),
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@x,8 @y,9"), dataset(t, "tank/a/c", "@t,3", "origin=tank/a/b@x")),
 			"tank/a: full @s\ntank/a/b: full @y after tank/a\ntank/a/c: full @t after tank/a", "", "tank/a/c is a clone of tank/a/b@x, which the target lacks: zxfer sends"},
-		{"the clone is there already", request(),
+		{"the clone exists already", request(),
 			stateOf(dataset(t, "tank/a", "@s,1 @t,2", "origin=tank/o@x"), dataset(t, "vault/a", "@s,1")),
 			"tank/a: @s>@t", "", ""},
-		{"the origin is out of reach", request(),
+		{"the origin is not in the plan", request(),
 			stateOf(dataset(t, "tank/a", "@s,1", "origin=tank/o@x")),
 			"tank/a: full @s", "", "tank/a is a clone of tank/o@x"},
 		{"another copy of the origin is sent", recursive,

@@ -35,18 +35,18 @@ func TestEncryption(t *testing.T) {
 		texts   []string
 	}{
 		{"raw without a key", nil, []string{encrypted, locked}, nil, "w", "", nil},
-		{"raw though the key is loaded", nil, []string{encrypted, unlocked}, nil, "w", "", nil},
-		{"raw goes on", nil, []string{encrypted, locked}, []string{encrypted, locked, recordedRaw}, "w", "", nil},
-		{"raw goes on, begun elsewhere", nil, []string{encrypted, locked}, []string{encrypted, locked}, "w", "", nil},
-		{"raw goes on with large blocks", nil, []string{encrypted, locked, "recordsize=1048576"}, []string{encrypted, locked}, "w", "", nil},
+		{"raw with a loaded key", nil, []string{encrypted, unlocked}, nil, "w", "", nil},
+		{"raw continues", nil, []string{encrypted, locked}, []string{encrypted, locked, recordedRaw}, "w", "", nil},
+		{"raw continues a foreign chain", nil, []string{encrypted, locked}, []string{encrypted, locked}, "w", "", nil},
+		{"raw continues with large blocks", nil, []string{encrypted, locked, "recordsize=1048576"}, []string{encrypted, locked}, "w", "", nil},
 		{"decrypted", decrypt, []string{encrypted, unlocked}, nil, "Lc", "", nil},
-		{"decrypted goes on", decrypt, []string{encrypted, unlocked}, []string{zfs.FlagsProperty + "=Lc"}, "Lc", "", nil},
+		{"decrypted continues", decrypt, []string{encrypted, unlocked}, []string{zfs.FlagsProperty + "=Lc"}, "Lc", "", nil},
 		{"decrypted without a key", decrypt, []string{encrypted, locked, "encryptionroot=tank"}, nil, "", KeyNotLoaded, []string{"alpha:tank/a", "zfs load-key tank\n", "or omit {{decrypt}}"}},
-		{"raw onto what is not encrypted", nil, []string{encrypted, locked}, []string{}, "", EncryptionMixed, []string{"beta:vault/a is not", "{{decrypt}}"}},
-		{"raw onto what was received decrypted", nil, []string{encrypted, locked}, []string{encrypted, unlocked, recordedPlain}, "", EncryptionMixed, []string{"beta:vault/a was not received raw"}},
+		{"raw onto unencrypted", nil, []string{encrypted, locked}, []string{}, "", EncryptionMixed, []string{"beta:vault/a is not", "{{decrypt}}"}},
+		{"raw onto a decrypted copy", nil, []string{encrypted, locked}, []string{encrypted, unlocked, recordedPlain}, "", EncryptionMixed, []string{"beta:vault/a was not received raw"}},
 		{"decrypted onto a raw chain", decrypt, []string{encrypted, unlocked}, []string{encrypted, unlocked, recordedRaw}, "", EncryptionMixed, []string{"was received raw", "8758"}},
 		{"plain onto encrypted", nil, nil, []string{encrypted, unlocked, recordedPlain}, "Lc", "", nil},
-		{"plain onto encrypted, with the root above", nil, nil, []string{encrypted, unlocked, recordedPlain, "encryptionroot=vault"}, "Lc", "", nil},
+		{"plain onto encrypted, inherited key", nil, nil, []string{encrypted, unlocked, recordedPlain, "encryptionroot=vault"}, "Lc", "", nil},
 		{"plain onto encrypted and locked", nil, nil, []string{encrypted, locked, "encryptionroot=vault"}, "", KeyNotLoaded, []string{"zfs load-key vault"}},
 	}
 	for _, tt := range tests {
@@ -94,28 +94,28 @@ func TestFlagsOfPlainChains(t *testing.T) {
 		note   string
 	}{
 		{"all", nil, nil, nil, "Lc", ""},
-		{"no large blocks there", without("large_blocks"), nil, nil, "c", ""},
-		{"no lz4 there", without("lz4_compress"), nil, nil, "L", ""},
-		{"no zstd there, none used here", without("zstd_compress"), nil, nil, "Lc", ""},
-		{"no zstd there, some used here", func(s *State) {
+		{"no large blocks on the target", without("large_blocks"), nil, nil, "c", ""},
+		{"no lz4 on the target", without("lz4_compress"), nil, nil, "L", ""},
+		{"no zstd on the target, none on the source", without("zstd_compress"), nil, nil, "Lc", ""},
+		{"no zstd on the target, some on the source", func(s *State) {
 			without("zstd_compress")(s)
 			s.Source.Pool.Features["zstd_compress"] = "active"
 		}, nil, nil, "L", ""},
 		{"features unknown", func(s *State) { s.Target.Pool.Features = nil }, nil, nil, "none", ""},
-		{"encrypted above", func(s *State) {
+		{"encrypted parent", func(s *State) {
 			s.Target.Ancestors[0].Properties = map[string]zfs.Property{"encryption": {Value: "aes-256-gcm"}, "keystatus": {Value: "available"}}
 		}, nil, nil, "Lc", ""},
 		{"as recorded", nil, nil, []string{zfs.FlagsProperty + "=c"}, "c", ""},
-		{"as recorded, but for what the source came to use", func(s *State) {
+		{"as recorded, except features new on the source", func(s *State) {
 			without("zstd_compress")(s)
 			s.Source.Pool.Features["zstd_compress"] = "active"
 		}, nil, []string{zfs.FlagsProperty + "=Lec"}, "L", ""},
 		{"as recorded: none", nil, nil, []string{zfs.FlagsProperty + "=none"}, "none", ""},
 		{"as recorded, with -L", without("large_blocks"), nil, []string{zfs.FlagsProperty + "=Lec"}, "Lc", ""},
-		{"a record that is none of ours", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream has a value that zxfer did not write, and is ignored; to clear it there: zfs inherit zxfer:stream vault/a"},
-		{"begun elsewhere", nil, nil, []string{}, "c", ""},
-		{"begun elsewhere with large blocks", nil, []string{"recordsize=1048576"}, []string{}, "c", "zfs set zxfer:stream=Lc vault/a"},
-		{"begun elsewhere, no large blocks there", func(s *State) { s.Target.Pool.Features["large_blocks"] = "enabled" }, []string{"recordsize=1048576"}, []string{}, "c", ""},
+		{"foreign record", nil, nil, []string{zfs.FlagsProperty + "=L\nvault\ttype"}, "c", "beta:vault/a: zxfer:stream has a value that zxfer did not write, and is ignored; to clear it there: zfs inherit zxfer:stream vault/a"},
+		{"foreign chain", nil, nil, []string{}, "c", ""},
+		{"foreign chain with large blocks", nil, []string{"recordsize=1048576"}, []string{}, "c", "zfs set zxfer:stream=Lc vault/a"},
+		{"foreign chain, no large blocks on the target", func(s *State) { s.Target.Pool.Features["large_blocks"] = "enabled" }, []string{"recordsize=1048576"}, []string{}, "c", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestFlagsOfPlainChains(t *testing.T) {
 	inherited := dataset(t, "vault/a", "@a,1")
 	inherited.Properties[zfs.FlagsProperty] = zfs.Property{Value: "c", Source: "inherited from vault"}
 	d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", "@a,1 @b,2"), inherited)))
-	require.Equal(t, "c", flagString(d.Steps[0].Send.Flags), "what is inherited was recorded for another")
+	require.Equal(t, "c", flagString(d.Steps[0].Send.Flags), "an inherited record is of another dataset")
 }
 
 func TestParseFlags(t *testing.T) {
@@ -154,7 +154,7 @@ func TestParseFlags(t *testing.T) {
 	for _, s := range []string{"none", "w", "L", "c", "Lc", "Lec", "ec"} {
 		f, ok := parseFlags(s)
 		require.True(t, ok, s)
-		require.Equal(t, strings.ReplaceAll(s, "e", ""), strings.ReplaceAll(flagString(f), "e", ""), "-e is not gone on with")
+		require.Equal(t, strings.ReplaceAll(s, "e", ""), strings.ReplaceAll(flagString(f), "e", ""), "-e is not continued")
 		require.False(t, f.Embedded)
 	}
 	for _, s := range []string{"", "-", "no", "x", "Lec "} {
@@ -218,7 +218,7 @@ func TestPlainBelowEncryptedParent(t *testing.T) {
 
 	raw := under(locked)
 	raw.Source.Datasets[0] = dataset(t, "tank/a", "@s,1", encrypted, locked)
-	require.Equal(t, "w", flagString(onlyDataset(t, mustMake(t, req, raw)).Steps[0].Send.Flags), "a raw stream needs no key there")
+	require.Equal(t, "w", flagString(onlyDataset(t, mustMake(t, req, raw)).Steps[0].Send.Flags), "a raw stream needs no key on the target")
 }
 
 func TestFeatures(t *testing.T) {
@@ -236,7 +236,7 @@ func TestFeatures(t *testing.T) {
 		{"raw small blocks", "large_blocks", "large_blocks", []string{encrypted, "recordsize=131072"}, false},
 		{"plain large blocks are split", "large_blocks", "large_blocks", []string{"recordsize=1048576"}, false},
 		{"raw zstd", "zstd_compress", "zstd_compress", []string{encrypted, "compression=zstd-3"}, true},
-		{"plain zstd is unpacked", "zstd_compress", "zstd_compress", []string{"compression=zstd"}, false},
+		{"plain zstd is decompressed", "zstd_compress", "zstd_compress", []string{"compression=zstd"}, false},
 		{"large dnodes", "large_dnode", "large_dnode", []string{"dnodesize=auto"}, true},
 		{"large dnodes, none in use", "large_dnode", "", []string{"dnodesize=auto"}, false},
 		{"legacy dnodes", "large_dnode", "large_dnode", []string{"dnodesize=legacy"}, false},
@@ -267,7 +267,7 @@ func TestFeatures(t *testing.T) {
 	}
 	s := stateOf(dataset(t, "tank/a", "@s,1", encrypted))
 	s.Target.Pool.Features = nil
-	require.Empty(t, mustMake(t, request(), s).Conflicts, "unknown features are not judged")
+	require.Empty(t, mustMake(t, request(), s).Conflicts, "unknown features are not checked")
 }
 
 func TestIVSets(t *testing.T) {

@@ -44,15 +44,15 @@ func TestCompare(t *testing.T) {
 		{"one name, two snapshots", "@a,1 @b,2", "@a,1 @b,3", "diverged @a tank/a[@b;1] vault/a[@b;1]"},
 		{"retention", "@b,2 @c,3", "@a,1 @b,2 @c,3", "same-newest @c tank/a[;0] vault/a[@a;0]"},
 		{"behind", "@a,1 @b,2 @c,3", "@a,1", "a-newer @a tank/a[@b @c;2] vault/a[;0]"},
-		{"behind, with older ones of its own", "@b,2 @c,3", "@a,1 @b,2", "a-newer @b tank/a[@c;1] vault/a[@a;0]"},
+		{"behind, with older snapshots", "@b,2 @c,3", "@a,1 @b,2", "a-newer @b tank/a[@c;1] vault/a[@a;0]"},
 		{"ahead", "@a,1", "@a,1 @b,2", "b-newer @a tank/a[;0] vault/a[@b;1]"},
 		{"diverged", "@a,1 @b,2", "@a,1 @c,3", "diverged @a tank/a[@b;1] vault/a[@c;1]"},
-		{"a bookmark of A remembers it", "#a,1 @b,2", "@a,1", "a-newer #a tank/a[@b;1] vault/a[@a;0]"},
+		{"a bookmark of A has it", "#a,1 @b,2", "@a,1", "a-newer #a tank/a[@b;1] vault/a[@a;0]"},
 		{"a newer bookmark than the common snapshot", "@a,1 #b,2 @c,3", "@a,1 @b,2", "a-newer #b tank/a[@c;1] vault/a[@b;0]"},
-		{"a bookmark of B remembers it", "@a,1", "#a,1 @b,2", "b-newer @a tank/a[@a;0] vault/a[@b;1]"},
-		{"two bookmarks are no base", "#a,1 @b,2", "#a,1 @c,3", "unrelated - tank/a[@b;1] vault/a[@c;1]"},
+		{"a bookmark of B has it", "@a,1", "#a,1 @b,2", "b-newer @a tank/a[@a;0] vault/a[@b;1]"},
+		{"two bookmarks are not in common", "#a,1 @b,2", "#a,1 @c,3", "unrelated - tank/a[@b;1] vault/a[@c;1]"},
 		{"no common snapshot", "@a,1", "@a,2", "unrelated - tank/a[@a;1] vault/a[@a;1]"},
-		{"nothing there yet", "@a,1", "", "unrelated - tank/a[@a;1] vault/a[;0]"},
+		{"no datasets yet", "@a,1", "", "unrelated - tank/a[@a;1] vault/a[;0]"},
 		{"no snapshots", "", "", "no-snapshots - tank/a[;0] vault/a[;0]"},
 	}
 	for _, tt := range tests {
@@ -90,9 +90,9 @@ same-newest @c tank/p/clone[@a @b;0] vault/p/clone[;0]
 same-newest @d tank/p/orig[;0] vault/p/orig[@a @b;0]`, pairsText(t, "tank/p", a, "vault/p", b))
 }
 
-// TestCompareSetAside expects that a renamed diverged copy is no difference and matches no other
+// TestCompareDivergedCopy expects that a renamed diverged copy is no difference and matches no other
 // dataset, unless it is the root of the comparison.
-func TestCompareSetAside(t *testing.T) {
+func TestCompareDivergedCopy(t *testing.T) {
 	t.Parallel()
 	const aside = "vault/a.zxfer-2026-11-23T10-15-00Z"
 	a := []*zfs.Dataset{dataset(t, "tank/a", "@x,1 @y,2"), dataset(t, "tank/a/b", "@x,11")}
@@ -130,11 +130,11 @@ func TestCompareDiffersAndStreams(t *testing.T) {
 	require.Equal(t, []zfs.SendSpec{{Dataset: "a", From: "@a", Through: []string{"b"}, To: "c", Flags: lc}}, pair("@a,1 @b,2 @c,3", "@a,1").A.Streams())
 	require.Equal(t, []zfs.SendSpec{{Dataset: "a", From: "#a", To: "b", Flags: lc}, {Dataset: "a", From: "@b", To: "c", Flags: lc}}, pair("#a,1 @b,2 @c,3", "@a,1").A.Streams())
 	require.Equal(t, []zfs.SendSpec{{Dataset: "b", To: "x", Flags: zfs.StreamFlags{Raw: true}}, {Dataset: "b", From: "@x", To: "y", Flags: zfs.StreamFlags{Raw: true}}}, pair("@a,1", "@x,8 @y,9").B.Streams())
-	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "what is older needs no stream")
+	require.Empty(t, pair("@a,1 @b,2", "@b,2").A.Streams(), "older snapshots need no stream")
 }
 
-// TestCompareOfWhatHasEverything compares with a side that has the same versions in every dataset.
-func TestCompareOfWhatHasEverything(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestCompareIdenticalSides compares with a side that has the same versions in every dataset.
+func TestCompareIdenticalSides(t *testing.T) { //nolint:paralleltest // it measures processor time
 	const versions = 20
 	all := make([]zfs.Version, versions)
 	for i := range versions {

@@ -47,8 +47,8 @@ func TestPlace(t *testing.T) {
 	requireConflict(t, mustMake(t, to("tank", false), same), SameDataset)
 	requireConflict(t, mustMake(t, to("tank/a/copy", true), same), SameDataset, "is a descendant")
 	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/b", true), same))))
-	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/ab", true), same))), "a name that only begins alike")
-	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a/copy", false), same))), "a copy below, when what is below is not sent")
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/ab", true), same))), "a name with the same prefix")
+	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a/copy", false), same))), "a copy below, without descendants")
 	other := stateOf(a)
 	require.Equal(t, "full @a", stepsText(onlyDataset(t, mustMake(t, to("tank/a", false), other))), "another host's pool of the same name")
 
@@ -85,7 +85,7 @@ func TestNames(t *testing.T) {
 	p := mustMake(t, request().with(func(r *Request) { r.Target = "vault/" + strings.Repeat("x", 60) }), stateOf(dataset(t, "tank/a", "@"+long+",1 @b,2")))
 	requireConflict(t, p, BadName, long, "255")
 	latest := request().with(func(r *Request) { r.Target, r.LatestOnly = "vault/"+strings.Repeat("x", 60), true })
-	require.Equal(t, "full @b", stepsText(onlyDataset(t, mustMake(t, latest, stateOf(dataset(t, "tank/a", "@"+long+",1 @b,2"))))), "what is not carried is no matter")
+	require.Equal(t, "full @b", stepsText(onlyDataset(t, mustMake(t, latest, stateOf(dataset(t, "tank/a", "@"+long+",1 @b,2"))))), "snapshots that are not sent do not matter")
 
 	deep := "tank/a" + strings.Repeat("/d", 47)
 	state := stateOf(dataset(t, "tank/a", "@a,1"), dataset(t, deep, "@a,1"))

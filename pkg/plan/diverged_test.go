@@ -9,7 +9,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func TestRotateLeaves(t *testing.T) {
+func TestDivergedCopyName(t *testing.T) {
 	t.Parallel()
 	const ending = ".zxfer-2026-11-23T10-15-00Z"
 	long := "p/" + strings.Repeat("x", zfs.MaxName-len("p/")-len(ending)-4)
@@ -20,13 +20,13 @@ func TestRotateLeaves(t *testing.T) {
 		copies   map[string]bool
 		aside    bool
 	}{
-		"a copy":                 {"p/copy", "other", ending, nil, true},
-		"a known copy":           {"p/copy", "other", ending, map[string]bool{"p/copy": true}, true},
-		"what is no copy":        {"p/copy", "other", ending, map[string]bool{}, false},
-		"unless it is asked for": {"p/copy", "other", "", nil, false},
-		"the root of a pool":     {"p/", "other", ending, nil, false},
-		"what leaves room":       {long, "x", ending, nil, true},
-		"what leaves no room":    {long, "long", ending, nil, false},
+		"a copy":                {"p/copy", "other", ending, nil, true},
+		"a known copy":          {"p/copy", "other", ending, map[string]bool{"p/copy": true}, true},
+		"not a copy":            {"p/copy", "other", ending, map[string]bool{}, false},
+		"not a copy, requested": {"p/copy", "other", "", nil, false},
+		"the root of a pool":    {"p/", "other", ending, nil, false},
+		"longest name":          {long, "x", ending, nil, true},
+		"name too long":         {long, "long", ending, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +48,7 @@ func TestRotateLeaves(t *testing.T) {
 				require.Len(t, s.Target.Datasets, before)
 				return
 			}
-			require.Empty(t, s.Target.Datasets, "what is below goes along")
+			require.Empty(t, s.Target.Datasets, "descendants are renamed with it")
 			p = Make(req, s)
 			require.Empty(t, p.Conflicts)
 			require.Equal(t, &DivergedRename{As: at + ending, GUID: 2, Why: "it has no common snapshot with s"}, p.Datasets[0].Rename)

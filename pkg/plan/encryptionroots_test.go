@@ -55,9 +55,9 @@ func TestTreeJoins(t *testing.T) {
 	require.Equal(t, "vault/a", onlyDataset(t, p).Joins)
 }
 
-// TestTreeOfAPart plans a part of a tree whose root is outside, and expects that its topmost copy
+// TestPartOfTree plans a part of a tree whose root is outside, and expects that its topmost copy
 // is the root.
-func TestTreeOfAPart(t *testing.T) {
+func TestPartOfTree(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
 		part := func(versions ...string) State {
@@ -109,9 +109,9 @@ func withoutSalt(datasets ...*zfs.Dataset) []*zfs.Dataset {
 	return datasets
 }
 
-// TestTreeOfAKeyThatZFSDoesNotShow expects that for a key without salt, the source's assertion
+// TestTreeWithHiddenKey expects that for a key without salt, the source's assertion
 // counts if root and dataset arrive together. A copy that is sent alone must keep its key.
-func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
+func TestTreeWithHiddenKey(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	at := func(versions string) []*zfs.Dataset {
@@ -130,7 +130,7 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(both...))))
 	root := withoutSalt(dataset(t, "vault/a", "@a,1", encryptedProps("vault/a", "")...))
 	require.Equal(t, map[string]string{"vault/a/b": "vault/a vault/a"}, takes(Make(all, stateOf(append(both, root...)...))))
-	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root brings nothing: it may have another key by now")
+	require.Empty(t, takes(Make(all, stateOf(append(at("@a,1"), root...)...))), "the root gets no stream: its key may have changed")
 
 	// An existing copy joins again only if it must become a root first.
 	copies := append(root, withoutSalt(dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "")...), dataset(t, "vault/a/gone", "@a,4", encryptedProps("vault/a", "")...))...)
@@ -144,9 +144,9 @@ func TestTreeOfAKeyThatZFSDoesNotShow(t *testing.T) {
 	require.Equal(t, "tank/a", p.Datasets[1].RequiredKeyRoot())
 }
 
-// TestTreeParts expects that if a copy inherits a key that changes, it becomes an encryption root
-// first, and joins again when it arrives.
-func TestTreeParts(t *testing.T) {
+// TestInheritorBecomesRootBeforeKeyChange expects that if a copy inherits a key that changes, it
+// becomes an encryption root first, and inherits again when it arrives.
+func TestInheritorBecomesRootBeforeKeyChange(t *testing.T) {
 	t.Parallel()
 	all := request().with(func(r *Request) { r.Recursive = true })
 	state := func(more ...*zfs.Dataset) State {
@@ -176,9 +176,9 @@ func TestTreeParts(t *testing.T) {
 	require.Empty(t, Make(all, s).Datasets[0].NewRoots)
 }
 
-// TestTreeGoesOnByParts expects that a copy whose source's root was not listed continues if it has
+// TestTreeContinuesInParts expects that a copy whose source's root was not listed continues if it has
 // the source's key by now.
-func TestTreeGoesOnByParts(t *testing.T) {
+func TestTreeContinuesInParts(t *testing.T) {
 	t.Parallel()
 	req := Request{Source: "tank/a/b", Target: "vault/a/b"}
 	s := stateOf(dataset(t, "tank/a/b", "@a,2 @b,12", encryptedProps("tank/a", "1")...), dataset(t, "vault/a/b", "@a,2", encryptedProps("vault/a", "1")...))

@@ -34,24 +34,24 @@ func TestTargetKeyChanged(t *testing.T) {
 		needs                  bool
 	}{
 		{name: "an encryption root", source: root, target: []string{own, raw}, parent: []string{raw}},
-		{name: "joined another", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, refused: "from vault/a/c to vault:"},
-		{name: "joined the copy of its root", source: root, target: []string{joined, raw}, parent: []string{raw}, refused: "from vault/a/c to vault/a:"},
-		{name: "joined a copy of its root, of one passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("1")), parent: all(pass("1"), []string{raw})},
-		{name: "joined a copy of its root, of another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "no key would open"},
-		{name: "joined a copy of its root, whose key is no passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless vault/a and alpha:tank/a have the same key, which ZFS does not show"},
-		{name: "joined a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
-		{name: "joined another, whose key is no passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
-		{name: "joined another, whose key is not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
-		{name: "joined another, but passed over", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, skip: true},
-		{name: "of a package", source: root, target: []string{joined}},
-		{name: "of a package, joined another since", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
-		{name: "of a package, the source is a root since", source: []string{"encryptionroot=tank/a/c"}, target: []string{joined}, refused: "from vault/a/c to vault/a:"},
-		{name: "of a package, the key above was changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "inherits its key from vault/a"},
-		{name: "of a package, the key above arrives first", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), parentSent: true, needs: true},
+		{name: "inherits from another root", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, refused: "from vault/a/c to vault:"},
+		{name: "inherits from the copy of its root", source: root, target: []string{joined, raw}, parent: []string{raw}, refused: "from vault/a/c to vault/a:"},
+		{name: "inherits from a copy of its root, same passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("1")), parent: all(pass("1"), []string{raw})},
+		{name: "inherits from a copy of its root, another passphrase", source: all(root, pass("1")), target: all([]string{joined, raw}, pass("2")), parent: all(pass("2"), []string{raw}), refused: "no key would open"},
+		{name: "inherits from a copy of its root, not a passphrase", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), refused: "unless vault/a and alpha:tank/a have the same key, which ZFS does not show"},
+		{name: "inherits from a copy of its root, which arrives first", source: all(root, bytes), target: all([]string{joined, raw}, bytes), parent: all(bytes, []string{raw}), parentSent: true, needs: true},
+		{name: "inherits from another root, not a passphrase", source: all(root, bytes), target: all([]string{"encryptionroot=vault", raw}, bytes), parent: []string{raw}, refused: "from vault/a/c to vault:"},
+		{name: "inherits from another root, key not loaded", source: root, target: []string{"encryptionroot=vault", raw, locked}, parent: []string{raw}, refused: "zfs load-key vault && zfs change-key"},
+		{name: "inherits from another root, skipped", source: root, target: []string{"encryptionroot=vault", raw}, parent: []string{raw}, skip: true},
+		{name: "received in a package", source: root, target: []string{joined}},
+		{name: "received in a package, now inherits from another root", source: root, target: []string{"encryptionroot=vault"}, refused: "from vault/a to vault:"},
+		{name: "received in a package, source now a root", source: []string{"encryptionroot=tank/a/c"}, target: []string{joined}, refused: "from vault/a/c to vault/a:"},
+		{name: "received in a package, key of the root changed", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), refused: "inherits its key from vault/a"},
+		{name: "received in a package, key of the root arrives first", source: all(root, pass("1")), target: all([]string{joined}, pass("1")), parent: pass("2"), parentSent: true, needs: true},
 		{name: "a clone shares its origin's root", source: root, target: []string{joined, raw, "origin=vault/a@a"}, parent: []string{raw}},
 		{name: "another passphrase", source: all([]string{"encryptionroot=tank/a/c"}, pass("1")), target: all([]string{own, raw}, pass("2")), parent: []string{raw}, note: "the key of beta:vault/a/c differs from the key of alpha:tank/a/c: this stream brings"},
 		{name: "another format", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=prompt"}, pass("2")), parent: []string{raw}, note: "brings the key of alpha:tank/a/c; from then on"},
-		{name: "perhaps another", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation is still file:///k2)"},
+		{name: "possibly another file", source: all([]string{"encryptionroot=tank/a/c"}, bytes), target: all([]string{own, raw, "keylocation=file:///k2"}, bytes), parent: []string{raw}, note: "(its keylocation is still file:///k2)"},
 		{name: "no file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw}, bytes), parent: []string{raw}},
 		{name: "the same file", source: all([]string{"encryptionroot=tank/a/c", "keylocation=file:///k"}, bytes), target: all([]string{own, raw, "keylocation=file:///k"}, bytes), parent: []string{raw}},
 	}
@@ -84,9 +84,9 @@ func TestTargetKeyChanged(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheRootAlone expects that dependents that get no stream together with their root do not
+// TestKeyOfRootAlone expects that dependents that get no stream together with their root do not
 // lose their key.
-func TestKeyOfTheRootAlone(t *testing.T) {
+func TestKeyOfRootAlone(t *testing.T) {
 	t.Parallel()
 	source := dataset(t, "tank/a", "@a,1 @b,2", encrypted, "keyformat=passphrase", "pbkdf2salt=1")
 	target := func(salt string) *zfs.Dataset {

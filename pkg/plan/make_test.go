@@ -25,29 +25,29 @@ func TestRecursive(t *testing.T) {
 		{"parents first", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2"), dataset(t, "tank/a/b/c", "@s,3"), dataset(t, "tank/a-b", "@s,4")),
 			"tank/a: full @s\ntank/a-b: full @s\ntank/a/b: full @s after tank/a\ntank/a/b/c: full @s after tank/a/b", nil},
-		{"each dataset's newest", recursive,
+		{"most recent snapshot of each dataset", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2 @t,3")),
 			"tank/a: full @s\ntank/a/b: full @s, @s>@t after tank/a", nil},
-		{"one without snapshots is skipped", recursive,
+		{"dataset without snapshots is skipped", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", ""), dataset(t, "tank/a/b/c", "@s,3")),
 			"tank/a: full @s\ntank/a/b/c: full @s +parents after tank/a", []string{"tank/a/b is skipped: it has no snapshot to send"}},
-		{"one without the snapshot is skipped", named,
+		{"dataset without the snapshot is skipped", named,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@t,2")),
 			"tank/a: full @s", []string{"tank/a/b is skipped: it has no snapshot @s"}},
-		{"one that is half received is skipped", recursive,
+		{"partially received dataset is skipped", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "", "inconsistent=1")),
 			"tank/a: full @s", []string{"tank/a/b is skipped: it is only partially received"}},
-		{"increments need not wait", recursive,
+		{"incremental sends do not wait", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1 @t,2"), dataset(t, "tank/a/b", "@s,3 @t,4"), dataset(t, "tank/a/new", "@t,5"),
 				dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/b", "@s,3")),
 			"tank/a: @s>@t\ntank/a/b: @s>@t\ntank/a/new: full @t after tank/a", nil},
 		{"some are up to date", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2"), dataset(t, "vault/a", "@s,1")),
 			"tank/a: \ntank/a/b: full @s", nil},
-		{"what only the target has stays", recursive,
+		{"target-only datasets are kept", recursive,
 			stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "vault/a", "@s,1"), dataset(t, "vault/a/theirs", "@x,7")),
 			"tank/a: ", []string{"unchanged, because the source lacks these datasets: vault/a/theirs"}},
-		{"what is not chosen any more, was set aside, or needs nothing", recursive.with(func(r *Request) {
+		{"excluded, renamed or up to date", recursive.with(func(r *Request) {
 			r.ExcludedDatasets = map[string]*zfs.Dataset{"tank/a/b": dataset(t, "tank/a/b", "@s,2 @t,3"), "tank/a/c": dataset(t, "tank/a/c", "@s,4")}
 			r.UpToDate = map[string]bool{"tank/a/d": true}
 		}),
@@ -81,9 +81,9 @@ func TestRecursiveWithGaps(t *testing.T) {
 		"tank/a/clone/gap/c: full @s +parents after tank/a/clone", planText(p))
 }
 
-// TestNeedsOfWhatIsRefused expects that a parent with a conflict counts as missing for its
+// TestNeedsOfRefusedDataset expects that a parent with a conflict counts as missing for its
 // descendants.
-func TestNeedsOfWhatIsRefused(t *testing.T) {
+func TestNeedsOfRefusedDataset(t *testing.T) {
 	t.Parallel()
 	recursive := request().with(func(r *Request) { r.Recursive = true })
 	state := stateOf(dataset(t, "tank/a", "@s,1"), dataset(t, "tank/a/b", "@s,2", "dnodesize=auto"), dataset(t, "tank/a/b/c", "@s,3"),
@@ -95,8 +95,8 @@ func TestNeedsOfWhatIsRefused(t *testing.T) {
 	require.Equal(t, "tank/a: \ntank/a/b: \ntank/a/b/c: full @s after tank/a/b", planText(p))
 }
 
-// TestPlanningGrowsWithTheTree expects that planning does not search the tree for each dataset.
-func TestPlanningGrowsWithTheTree(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestPlanningTimeIsLinear expects that planning does not search the tree for each dataset.
+func TestPlanningTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 150, func(n int) func() {
 		req, state := request().with(func(r *Request) { r.Recursive = true }), stateOf(largeTree(n)...)
 		return func() { require.Len(t, Make(req, state).Datasets, n) }

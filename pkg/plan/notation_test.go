@@ -51,8 +51,8 @@ func dataset(t testing.TB, name, versions string, properties ...string) *zfs.Dat
 	return d
 }
 
-// modern returns the features of a pool of a current version.
-func modern() map[string]string {
+// currentFeatures returns the features of a pool of a current version.
+func currentFeatures() map[string]string {
 	return map[string]string{"large_blocks": "active", "embedded_data": "active", "lz4_compress": "active", "zstd_compress": "enabled",
 		"encryption": "enabled", "large_dnode": "enabled", "blake3": "disabled"}
 }
@@ -62,8 +62,8 @@ func modern() map[string]string {
 // the target.
 func stateOf(datasets ...*zfs.Dataset) State {
 	s := State{SourceHost: "alpha", TargetHost: "beta"}
-	s.Source.Pool = zfs.Pool{Name: "tank", Features: modern()}
-	s.Target.Pool = zfs.Pool{Name: "vault", Features: modern()}
+	s.Source.Pool = zfs.Pool{Name: "tank", Features: currentFeatures()}
+	s.Target.Pool = zfs.Pool{Name: "vault", Features: currentFeatures()}
 	s.Target.Ancestors = []*zfs.Dataset{{Name: "vault", Type: zfs.Filesystem}}
 	for _, d := range datasets {
 		if zfs.PoolOf(d.Name) == "tank" {

@@ -32,24 +32,24 @@ func TestReceiveProperties(t *testing.T) {
 		{"defaults", nil, nil, map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc"}, ""},
 		{"a volume", nil, []string{"type=volume", "volblocksize=16384", "volsize=1073741824"},
 			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc"}, ""},
-		{"what shapes data", nil, local,
+		{"properties that affect stored data", nil, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4"}, ""},
-		{"what is harmless", []func(*Request){carry}, local,
+		{"harmless properties", []func(*Request){carry}, local,
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "lz4", "atime": "off"},
 			"not set on the target: canmount of tank/a, mountpoint of tank/a, quota of tank/a, readonly of tank/a, sharenfs of tank/a: they depend on the dataset's location; to set one there: {{set NAME=VALUE}}\n" +
 				"not set on the target: org.example:note of tank/a: the receiving side did not request them; to transfer one: {{carry NAME}}"},
-		{"what is named", []func(*Request){func(r *Request) { r.CarryNamed = []string{"org.example:note"} }}, []string{"atime=off", "org.example:note=kept", "org.example:other=x"},
+		{"named properties", []func(*Request){func(r *Request) { r.CarryNamed = []string{"org.example:note"} }}, []string{"atime=off", "org.example:note=kept", "org.example:other=x"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "atime": "off", "org.example:note": "kept"},
 			"not set on the target: org.example:other of tank/a: the receiving side did not"},
-		{"set by hand", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
+		{"requested values", []func(*Request){set("readonly", "off", "mountpoint", "/srv", "canmount", "on", "compression", "zstd")}, local,
 			map[string]string{"readonly": "off", "canmount": "on", zfs.FlagsProperty: "Lc", "recordsize": "1048576", "compression": "zstd", "mountpoint": "/srv"}, ""},
-		{"left out", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
+		{"excluded", []func(*Request){carry, func(r *Request) { r.Exclude = []string{"readonly", "recordsize", "atime", "compression", "mountpoint"} }, set("quota", "7")}, local,
 			map[string]string{"canmount": "noauto", zfs.FlagsProperty: "Lc", "quota": "7"}, "canmount of tank/a, sharenfs of tank/a: they depend on the dataset's location; "},
-		{"values that are not one line", []func(*Request){func(r *Request) { r.CarryNamed = []string{"a:lines", "a:bytes", "a:lost", "a:line"} }},
+		{"values with newlines", []func(*Request){func(r *Request) { r.CarryNamed = []string{"a:lines", "a:bytes", "a:lost", "a:line"} }},
 			[]string{"a:lines=one\ttwo\nx\tlocal\ntank\tsetuid\toff", "a:bytes=\xff", "a:lost=\ufffd", "a:line=one", "atime=off\n"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "a:line": "one"},
 			"not set on the target: a:bytes of tank/a, a:lines of tank/a, a:lost of tank/a, atime of tank/a: their values are invalid, or not one printable line of UTF-8"},
-		{"what grants rights", []func(*Request){carry}, []string{"setuid=on", "devices=on", "exec=off", "org.openzfs.systemd:required-by=x.service", "zxfer:job=offsite", "dedup=on"},
+		{"properties that grant rights", []func(*Request){carry}, []string{"setuid=on", "devices=on", "exec=off", "org.openzfs.systemd:required-by=x.service", "zxfer:job=offsite", "dedup=on"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "exec": "off"},
 			"not set on the target: devices of tank/a, setuid of tank/a: they can grant rights to programs or devices; to set one there: {{set NAME=VALUE}}\n" +
 				"not set on the target: org.openzfs.systemd:required-by of tank/a, zxfer:job of tank/a: zxfer or systemd acts on them; to set one there: {{set NAME=VALUE}}\n" +
@@ -58,9 +58,9 @@ func TestReceiveProperties(t *testing.T) {
 			"not set on the target: checksum of tank/a: the receiving side did not"},
 		{"raw", []func(*Request){carry}, []string{encrypted, "keyformat=passphrase", "keylocation=prompt", "pbkdf2iters=350000", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "w", "compression": "lz4"}, ""},
-		{"what a volume cannot take", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
+		{"invalid for a volume", []func(*Request){set("recordsize", "16384", "sync", "disabled")}, []string{"type=volume"},
 			map[string]string{"readonly": "on", zfs.FlagsProperty: "Lc", "sync": "disabled"}, "tank/a: {{set}} recordsize is ignored: a volume has no such property"},
-		{"what the pool cannot take", nil, []string{"checksum=blake3", "compression=lz4"},
+		{"unsupported by the pool", nil, []string{"checksum=blake3", "compression=lz4"},
 			map[string]string{"readonly": "on", "canmount": "noauto", zfs.FlagsProperty: "Lc", "compression": "lz4"}, "checksum=blake3 is not transferred: pool beta:vault lacks the feature blake3"},
 	}
 	for _, tt := range tests {
@@ -92,23 +92,23 @@ func TestReceiveProperties(t *testing.T) {
 	received.Properties["recordsize"] = zfs.Property{Value: "16384", Source: "received"}
 	received.Properties["compression"] = zfs.Property{Value: "off", Source: "inherited from tank"}
 	set1 := onlyDataset(t, mustMake(t, request(), stateOf(received))).Steps[0].Receive.Set
-	require.Equal(t, "16384", set1["recordsize"], "what was received with -p was set once")
-	require.NotContains(t, set1, "compression", "what is inherited is the parent's")
+	require.Equal(t, "16384", set1["recordsize"], "received properties count as set")
+	require.NotContains(t, set1, "compression", "inherited properties belong to the parent")
 }
 
-// TestPropertiesThatStayBehind expects that skipped properties are listed once for all datasets.
-func TestPropertiesThatStayBehind(t *testing.T) {
+// TestSkippedProperties expects that skipped properties are listed once for all datasets.
+func TestSkippedProperties(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "@a,1 @b,2", "quota=7"), dataset(t, "tank/a/b", "@a,3", "mountpoint=/b"), dataset(t, "tank/a/c", "@a,4", "mountpoint=/c"))
 	p := mustMake(t, request().with(func(r *Request) { r.CarryProperties, r.Recursive = true, true }), state)
 	require.Len(t, p.Notes, 1)
 	require.Contains(t, p.Notes[0], "not set on the target: mountpoint of tank/a/b and 1 more, quota of tank/a: they depend on the dataset's location; ")
-	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was asked for")
+	require.Empty(t, mustMake(t, request().with(func(r *Request) { r.Recursive = true }), state).Notes, "nothing was requested")
 }
 
-// TestPropertiesOfIncrements expects that an existing dataset keeps its properties, except the
+// TestPropertiesOfIncrementalSends expects that an existing dataset keeps its properties, except the
 // requested ones.
-func TestPropertiesOfIncrements(t *testing.T) {
+func TestPropertiesOfIncrementalSends(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "#a,1 @b,2 @c,3", "recordsize=1048576", "atime=off", "mountpoint=/x"), dataset(t, "vault/a", "@a,1"))
 	d := onlyDataset(t, mustMake(t, request(), state))
@@ -140,9 +140,9 @@ func TestBadProperties(t *testing.T) {
 		{"the origin", map[string]string{"origin": "vault/x@y"}, nil, nil, false, "{{set}} origin"},
 		{"encryption of a raw stream", map[string]string{"encryption": "off"}, nil, raw, false, "{{set}} encryption: a raw stream brings its own encryption"},
 		{"key of a raw stream", map[string]string{"keylocation": "prompt"}, nil, raw, false, "{{set}} keylocation"},
-		{"encryption of what exists", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
+		{"encryption of an existing dataset", map[string]string{"encryption": "on"}, nil, nil, true, "beta:vault/a exists, and its encryption cannot be changed"},
 		{"a missing feature", map[string]string{"checksum": "blake3"}, nil, nil, false, "zpool set feature@blake3=enabled vault"},
-		{"a value of two lines", map[string]string{"org.example:note": "a\nb"}, nil, nil, false, "{{set}} org.example:note=\"a\\nb\": the value must be one printable line"},
+		{"value with a newline", map[string]string{"org.example:note": "a\nb"}, nil, nil, false, "{{set}} org.example:note=\"a\\nb\": the value must be one printable line"},
 		{"excluded unknown", nil, []string{"recordsise"}, nil, false, "{{exclude}} recordsise: there is no such property"},
 		{"excluded illegal", nil, []string{"-F"}, nil, false, `"-F"`},
 		{"excluded encryption of a raw stream", nil, []string{"encryption"}, raw, false, "{{exclude}} encryption: a raw stream brings its encryption"},
@@ -166,9 +166,9 @@ func TestBadProperties(t *testing.T) {
 	require.Equal(t, "file:///k", d.Steps[0].Receive.Set["keylocation"])
 }
 
-// TestEncryptionThatIsThereAlready expects that requested encryption applies only to new datasets.
+// TestEncryptionOfExistingDataset expects that requested encryption applies only to new datasets.
 // Existing ones continue, so that the same command and a job's next run work.
-func TestEncryptionThatIsThereAlready(t *testing.T) {
+func TestEncryptionOfExistingDataset(t *testing.T) {
 	t.Parallel()
 	on := map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k"}
 	ask := func(set map[string]string) Request {
@@ -194,11 +194,11 @@ func TestEncryptionThatIsThereAlready(t *testing.T) {
 		there []*zfs.Dataset
 		which string
 	}{
-		"none is there":          {on, []*zfs.Dataset{plain}, "vault/a"},
-		"none of a child is":     {on, []*zfs.Dataset{counterpart, dataset(t, "vault/a/c", "@a,3")}, "vault/a/c"},
-		"another is there":       {map[string]string{"encryption": "aes-128-gcm"}, []*zfs.Dataset{counterpart}, "vault/a"},
-		"it is not to be there":  {map[string]string{"encryption": "off"}, []*zfs.Dataset{counterpart}, "vault/a"},
-		"its key is to be moved": {map[string]string{"keylocation": "prompt"}, []*zfs.Dataset{counterpart}, "vault/a"},
+		"not encrypted":         {on, []*zfs.Dataset{plain}, "vault/a"},
+		"child not encrypted":   {on, []*zfs.Dataset{counterpart, dataset(t, "vault/a/c", "@a,3")}, "vault/a/c"},
+		"other algorithm":       {map[string]string{"encryption": "aes-128-gcm"}, []*zfs.Dataset{counterpart}, "vault/a"},
+		"encryption not wanted": {map[string]string{"encryption": "off"}, []*zfs.Dataset{counterpart}, "vault/a"},
+		"other key location":    {map[string]string{"keylocation": "prompt"}, []*zfs.Dataset{counterpart}, "vault/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -238,8 +238,8 @@ func TestRestoreKeepsLocalProperties(t *testing.T) {
 	require.Empty(t, onlyDataset(t, p).Restore.Revert)
 }
 
-// TestRestoreGivesBackValidValues expects that a copy cannot make a restore set an invalid value.
-func TestRestoreGivesBackValidValues(t *testing.T) {
+// TestRestoreSetsOnlyValidValues expects that a copy cannot make a restore set an invalid value.
+func TestRestoreSetsOnlyValidValues(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1")
 	d.Properties["readonly"] = zfs.Property{Value: "off", Source: "received"}

@@ -34,9 +34,9 @@ func restored(salts map[string]string, above map[string]string) Plan {
 	return Make(Request{Source: "vault/h", Target: "tank/h", Recursive: true, Restore: true, CarryProperties: true}, s)
 }
 
-// TestRestoreJoinsWhatIsProved expects that a dataset inherits its key only if the salts prove that
+// TestRestoreInheritsKeyIfSaltsMatch expects that a dataset inherits its key only if the salts prove that
 // it is the same.
-func TestRestoreJoinsWhatIsProved(t *testing.T) {
+func TestRestoreInheritsKeyIfSaltsMatch(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{
 		"vault/h": "1", "vault/h/a": "1", "vault/h/a/b": "1", "vault/h/own": "2", "vault/h/own/c": "2", "vault/h/own/d": "1", "vault/h/plain": "", "vault/h/plain/e": "1",
@@ -56,18 +56,18 @@ func TestRestoreJoinsWhatIsProved(t *testing.T) {
 	}, joins)
 }
 
-// TestRestoreBelowWhatIsReadOnly expects that a note shows an ancestor that makes the dataset
+// TestRestoreBelowReadOnlyAncestor expects that a note shows an ancestor that makes the dataset
 // read-only.
-func TestRestoreBelowWhatIsReadOnly(t *testing.T) {
+func TestRestoreBelowReadOnlyAncestor(t *testing.T) {
 	t.Parallel()
 	p := restored(map[string]string{"vault/h": ""}, map[string]string{"readonly": "on", "mountpoint": "legacy"})
 	require.Equal(t, []string{"tank/h will be read-only, because tank is; to make it writable, add {{set readonly=off}}"}, p.Notes)
 	require.Empty(t, p.Datasets[0].Restore.Mountpoint)
 }
 
-// TestRestoreMountsATreeElsewhere expects that a requested mountpoint applies to the root of a
+// TestRestoreTreeToOtherMountpoint expects that a requested mountpoint applies to the root of a
 // tree; the descendants are mounted below it.
-func TestRestoreMountsATreeElsewhere(t *testing.T) {
+func TestRestoreTreeToOtherMountpoint(t *testing.T) {
 	t.Parallel()
 	s := State{Source: zfs.Listing{Root: "vault/h"}, Target: zfs.Listing{Root: "tank/h"}}
 	for i, name := range []string{"vault/h", "vault/h/a"} {
@@ -90,9 +90,9 @@ func TestRestoreMountsATreeElsewhere(t *testing.T) {
 	}
 }
 
-// TestRestoreOverAVolume expects that a volume is not mounted. A note warns of programs that use
+// TestRestoreOverVolume expects that a volume is not mounted. A note warns of programs that use
 // it.
-func TestRestoreOverAVolume(t *testing.T) {
+func TestRestoreOverVolume(t *testing.T) {
 	t.Parallel()
 	at := func(name string, snapshots ...uint64) *zfs.Dataset {
 		d := &zfs.Dataset{Name: name, Type: zfs.Volume, GUID: 1, Properties: map[string]zfs.Property{}}
@@ -108,9 +108,9 @@ func TestRestoreOverAVolume(t *testing.T) {
 	require.Contains(t, Make(req, s).Datasets[0].Loses[0], "stop its users first")
 }
 
-// TestRestoreLeavesPlacesBehind expects that a restore skips properties that depend on the
+// TestRestoreSkipsLocationProperties expects that a restore skips properties that depend on the
 // location, and lists them.
-func TestRestoreLeavesPlacesBehind(t *testing.T) {
+func TestRestoreSkipsLocationProperties(t *testing.T) {
 	t.Parallel()
 	d := dataset(t, "tank/a", "@a,1", "quota=7", "atime=off")
 	p := Make(request().with(func(r *Request) { r.Restore, r.CarryProperties = true, true }), stateOf(d))
@@ -120,18 +120,18 @@ func TestRestoreLeavesPlacesBehind(t *testing.T) {
 	require.Contains(t, notes(p), "not set on the target: quota of tank/a: they depend on the dataset's location; ")
 }
 
-// TestRestoreOverAModifiedOriginal expects that if the original was modified, the first hint is to
+// TestRestoreOverModifiedOriginal expects that if the original was modified, the first hint is to
 // restore to another target.
-func TestRestoreOverAModifiedOriginal(t *testing.T) {
+func TestRestoreOverModifiedOriginal(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Restore = true })
 	p := Make(req, stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@a,1", "written=512")))
 	requireConflict(t, p, Modified, "restore to another target", "{{rollback}}")
 }
 
-// TestRestoreTakesWhatTheCopyTells restores a tree whose key is not a passphrase. It expects that a
+// TestRestoreInheritsKeyLikeCopy restores a tree whose key is not a passphrase. It expects that a
 // dataset that inherits its key in the copy does so again if this restore brings its root too.
-func TestRestoreTakesWhatTheCopyTells(t *testing.T) {
+func TestRestoreInheritsKeyLikeCopy(t *testing.T) {
 	t.Parallel()
 	sealed := func(name, root string, versions string, more ...string) *zfs.Dataset {
 		return withoutSalt(dataset(t, name, versions, encryptedProps(root, "", more...)...))[0]

@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// cut returns a captured resume token, as text and parsed.
-func cut(t testing.TB, name string) (string, zfs.Token) {
+// capturedToken returns a captured resume token, as text and parsed.
+func capturedToken(t testing.TB, name string) (string, zfs.Token) {
 	t.Helper()
 	raw, err := os.ReadFile(testenv.Data(t, "zfs-2.3.9", "resume-tokens.txt"))
 	require.NoError(t, err)
@@ -32,8 +32,8 @@ func cut(t testing.TB, name string) (string, zfs.Token) {
 	return "", zfs.Token{}
 }
 
-// ofToken replaces ONE and TWO in a history by the GUIDs of the token's stream.
-func ofToken(token zfs.Token, s string) string {
+// withTokenGUIDs replaces ONE and TWO in a history by the GUIDs of the token's stream.
+func withTokenGUIDs(token zfs.Token, s string) string {
 	one := token.FromGUID
 	if one == 0 {
 		one = token.ToGUID
@@ -66,24 +66,24 @@ func TestResume(t *testing.T) {
 		{"one of the newest two", "incremental", func(r *Request) { r.Newest = 2 }, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
 		{"incremental", "incremental", nil, "@one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"incremental, then the rest", "incremental", nil, "@one,ONE @two,TWO @c,3", "@one,ONE", nil, "resume @two, @two>@c", ""},
-		{"the base is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
+		{"the incremental source is only a bookmark now", "incremental", nil, "#one,ONE @two,TWO", "@one,ONE", nil, "resume @two", ""},
 		{"raw", "raw", nil, "@one,ONE @b,2", "", []string{halfReceived, encrypted}, "resume @one, @one>@b", ""},
 		{"raw incremental", "raw-incremental", nil, "@one,ONE @two,TWO", "@one,ONE", []string{encrypted}, "resume @two", ""},
 
-		{"not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "requested by {{no-resume}}"},
-		{"its snapshot is gone", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one no longer"},
+		{"resume not wanted", "full", func(r *Request) { r.NoResume = true }, "@one,ONE", "", []string{halfReceived}, "full @one", "requested by {{no-resume}}"},
+		{"its snapshot was destroyed", "full", nil, "@b,2", "", []string{halfReceived}, "full @b", "snapshot tank/a@one no longer"},
 		{"its snapshot has another name", "full", nil, "@uno,ONE", "", []string{halfReceived}, "full @uno", "is now tank/a@uno"},
-		{"its base is gone", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "its incremental source"},
-		{"newer than asked for", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than the requested @one"},
+		{"its incremental source was destroyed", "incremental", nil, "@zero,5 @two,TWO", "@zero,5", nil, "@zero>@two", "its incremental source"},
+		{"newer than requested", "incremental", snapshot("one"), "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one", "newer than the requested @one"},
 		{"the target was rolled back", "incremental", nil, "@zero,5 @one,ONE @two,TWO", "@zero,5", nil, "@zero>@one>@two", "the target has changed since"},
 		{"the target lost its changes with --rollback", "incremental", func(r *Request) { r.Rollback = true }, "@one,ONE @two,TWO", "@one,ONE", []string{"written=512"}, "-F @one>@two", "the target has changed since"},
 		{"not raw", "decrypted", nil, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "not raw"},
-		{"raw, but decrypted is asked for", "raw", func(r *Request) { r.Decrypt = true }, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "was raw"},
+		{"raw, decryption requested", "raw", func(r *Request) { r.Decrypt = true }, "@one,ONE", "", []string{halfReceived, encrypted}, "full @one", "was raw"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			text, token := cut(t, tt.token)
+			text, token := capturedToken(t, tt.token)
 			root := "tank/a"
 			var props []string
 			if strings.HasPrefix(token.ToName, "tank/e@") {
@@ -94,8 +94,8 @@ func TestResume(t *testing.T) {
 			if tt.ask != nil {
 				tt.ask(&req)
 			}
-			d := onlyDataset(t, mustMake(t, req, stateOf(dataset(t, root, ofToken(token, tt.source), props...),
-				dataset(t, counterpart, ofToken(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
+			d := onlyDataset(t, mustMake(t, req, stateOf(dataset(t, root, withTokenGUIDs(token, tt.source), props...),
+				dataset(t, counterpart, withTokenGUIDs(token, tt.target), append(tt.props, "receive_resume_token="+text)...))))
 			require.Equal(t, tt.want, stepsText(d))
 			if tt.discard != "" {
 				require.Contains(t, d.Discard, tt.discard)
@@ -124,10 +124,10 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForgedTokenSendsNothingElse uses a malicious target, which presents every token that it can
+// TestForgedTokenSendsOnlySelected uses a malicious target, which presents every token that it can
 // construct from the names and GUIDs of the source. It expects that zxfer resumes at most one
 // snapshot that the patterns select, and then sends only snapshots that the request selects.
-func TestForgedTokenSendsNothingElse(t *testing.T) {
+func TestForgedTokenSendsOnlySelected(t *testing.T) {
 	t.Parallel()
 	requests := map[string]func(*Request){
 		"newest":   func(r *Request) { r.Newest = 2 },
@@ -203,12 +203,12 @@ func TestResumeFlags(t *testing.T) {
 	for _, tt := range []struct{ token, recorded, want string }{
 		{"full", "Lec", "Lc"}, {"full", "", "Lc"}, {"small", "", "c"}, {"small", "c", "c"}, {"full", "w", "Lc"},
 	} {
-		text, token := cut(t, tt.token)
+		text, token := capturedToken(t, tt.token)
 		props := []string{"inconsistent=1", "receive_resume_token=" + text}
 		if tt.recorded != "" {
 			props = append(props, zfs.FlagsProperty+"="+tt.recorded)
 		}
-		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @b,2"), "recordsize=1048576"), dataset(t, "vault/a", "", props...))))
 		require.Equal(t, "resume @one, @one>@b", stepsText(d))
 		for _, st := range d.Steps {
 			require.Equal(t, tt.want, flagString(st.Send.Flags), "%s recorded as %q", tt.token, tt.recorded)
@@ -221,8 +221,8 @@ func TestResumeFlags(t *testing.T) {
 // clone's origin.
 func TestResumeClone(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "clone")
-	state := stateOf(dataset(t, "tank/c", ofToken(token, "@two,TWO @three,3"), "origin=tank/a@one"),
+	text, token := capturedToken(t, "clone")
+	state := stateOf(dataset(t, "tank/c", withTokenGUIDs(token, "@two,TWO @three,3"), "origin=tank/a@one"),
 		dataset(t, "vault/c", "", "inconsistent=1", "origin=vault/a@one", "receive_resume_token="+text))
 	req := Request{Source: "tank/c", Target: "vault"}
 	d := onlyDataset(t, mustMake(t, req, state))
@@ -236,7 +236,7 @@ func TestResumeClone(t *testing.T) {
 	require.Equal(t, "vault/a@one", d.Steps[0].Receive.Origin)
 }
 
-func TestTokenThatIsNone(t *testing.T) {
+func TestInvalidToken(t *testing.T) {
 	t.Parallel()
 	state := stateOf(dataset(t, "tank/a", "@one,1"), dataset(t, "vault/a", "", "inconsistent=1", "receive_resume_token=1-bad"))
 	d := onlyDataset(t, mustMake(t, request(), state))
@@ -248,8 +248,8 @@ func TestTokenThatIsNone(t *testing.T) {
 // --no-resume is set.
 func TestUpToDateWithPartialState(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
-	state := stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))
+	text, token := capturedToken(t, "incremental")
+	state := stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")), dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "receive_resume_token="+text))
 	one := request().with(func(r *Request) { r.Snapshot = "one" })
 	p := mustMake(t, one, state)
 	require.Empty(t, onlyDataset(t, p).Discard)
@@ -260,13 +260,13 @@ func TestUpToDateWithPartialState(t *testing.T) {
 // TestResumeRefused expects that other conflicts also prevent a resume.
 func TestResumeRefused(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
-	target := dataset(t, "vault/a", ofToken(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
-	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO @c,3")), target))
+	text, token := capturedToken(t, "incremental")
+	target := dataset(t, "vault/a", withTokenGUIDs(token, "@c,77 @one,ONE"), "receive_resume_token="+text)
+	p := mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO @c,3")), target))
 	requireConflict(t, p, NameTaken, "@c exists on both sides")
 
-	p = mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
-		dataset(t, "vault/a", ofToken(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
+	p = mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")),
+		dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "written=512", "receive_resume_token="+text)))
 	requireConflict(t, p, Modified, "zfs rollback vault/a@one")
 }
 
@@ -274,11 +274,11 @@ func TestResumeRefused(t *testing.T) {
 // new one.
 func TestResumeChecksTheTarget(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "raw-incremental")
+	text, token := capturedToken(t, "raw-incremental")
 	req := request().with(func(r *Request) { r.Source = "tank/e" })
 	state := func(root string) State {
-		return stateOf(dataset(t, "tank/e", ofToken(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
-			dataset(t, "vault/e", ofToken(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
+		return stateOf(dataset(t, "tank/e", withTokenGUIDs(token, "@one,ONE @two,TWO"), encrypted, unlocked, "encryptionroot=tank/e"),
+			dataset(t, "vault/e", withTokenGUIDs(token, "@one,ONE"), encrypted, "encryptionroot="+root, zfs.FlagsProperty+"=w", "receive_resume_token="+text))
 	}
 	require.Equal(t, "resume @two", stepsText(onlyDataset(t, mustMake(t, req, state("vault/e")))))
 	requireConflict(t, mustMake(t, req, state("vault")), KeyChanged, "from vault/e to vault:")
@@ -287,8 +287,8 @@ func TestResumeChecksTheTarget(t *testing.T) {
 	requireConflict(t, mustMake(t, req, s), FeatureMissing, "encryption")
 }
 
-// TestResumeOfOtherTokens plans with tokens of sends that zxfer never runs.
-func TestResumeOfOtherTokens(t *testing.T) {
+// TestResumeForeignTokens plans with tokens of sends that zxfer never runs.
+func TestResumeForeignTokens(t *testing.T) {
 	t.Parallel()
 	const guid = 7
 	half := func(flags ...string) State {
@@ -310,15 +310,15 @@ func TestResumeOfOtherTokens(t *testing.T) {
 	require.Empty(t, mustMake(t, request(), volume).Notes, "a volume has no extended attributes")
 }
 
-// TestResumeOfARestore expects that a restore does not resume into a mounted dataset, because it
+// TestResumeRestore expects that a restore does not resume into a mounted dataset, because it
 // may have changed since.
-func TestResumeOfARestore(t *testing.T) {
+func TestResumeRestore(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
+	text, token := capturedToken(t, "incremental")
 	req := request().with(func(r *Request) { r.Restore, r.Rollback = true, true })
 	for mounted, discard := range map[string]string{"no": "", "yes": "the target is mounted"} {
-		p := Make(req, stateOf(dataset(t, "tank/a", ofToken(token, "@one,ONE @two,TWO")),
-			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
+		p := Make(req, stateOf(dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @two,TWO")),
+			dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "mounted="+mounted, "receive_resume_token="+text)))
 		require.Len(t, p.Datasets, 1)
 		require.Equal(t, discard == "", p.Datasets[0].Discard == "", mounted)
 		require.Contains(t, p.Datasets[0].Discard, discard)
@@ -329,10 +329,10 @@ func TestResumeOfARestore(t *testing.T) {
 // bookmark, the stream is sent from the snapshot.
 func TestResumePrefersTheSnapshot(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "incremental")
+	text, token := capturedToken(t, "incremental")
 	for _, versions := range []string{"#one,ONE @one,ONE @two,TWO", "@one,ONE #one,ONE @two,TWO"} {
-		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", ofToken(token, versions)),
-			dataset(t, "vault/a", ofToken(token, "@one,ONE"), "receive_resume_token="+text))))
+		d := onlyDataset(t, mustMake(t, request(), stateOf(dataset(t, "tank/a", withTokenGUIDs(token, versions)),
+			dataset(t, "vault/a", withTokenGUIDs(token, "@one,ONE"), "receive_resume_token="+text))))
 		require.Equal(t, "@one", d.Steps[0].Send.From)
 	}
 }
@@ -342,11 +342,11 @@ func TestResumePrefersTheSnapshot(t *testing.T) {
 // dataset has its encryption already.
 func TestResumeSetsNoEncryption(t *testing.T) {
 	t.Parallel()
-	text, token := cut(t, "full")
+	text, token := capturedToken(t, "full")
 	half := func(properties ...string) *zfs.Dataset {
 		return dataset(t, "vault/a", "", append(properties, "inconsistent=1", "receive_resume_token="+text)...)
 	}
-	source := dataset(t, "tank/a", ofToken(token, "@one,ONE @b,2"))
+	source := dataset(t, "tank/a", withTokenGUIDs(token, "@one,ONE @b,2"))
 	req := request().with(func(r *Request) {
 		r.Set = map[string]string{"encryption": "on", "keyformat": "raw", "keylocation": "file:///k", "atime": "off"}
 	})
@@ -374,16 +374,16 @@ func TestResumeSetsNoEncryption(t *testing.T) {
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ token, discard string }{
-		"of another dataset":          {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
-		"GUID of another dataset":     {zfstest.Token("tank/a@one", 77, 0), "no longer exists on the source"},
-		"base of another dataset":     {zfstest.Token("tank/a@one", 1, 77), "its incremental source (GUID 77) no longer"},
-		"name with a path":            {zfstest.Token("tank/b/../a@one", 1, 0), "does not name a snapshot"},
-		"name that steers a terminal": {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "does not name a snapshot"},
-		"raw, of a plain dataset":     {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, but tank/a is not encrypted"},
-		"partial":                     {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
-		"redacted":                    {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
-		"bytes that overflow":         {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "more than"},
-		"bytes that become negative":  {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "more than"},
+		"of another dataset":                    {zfstest.Token("tank/secret@one", 1, 0), "is now tank/a@one"},
+		"GUID of another dataset":               {zfstest.Token("tank/a@one", 77, 0), "no longer exists on the source"},
+		"incremental source of another dataset": {zfstest.Token("tank/a@one", 1, 77), "its incremental source (GUID 77) no longer"},
+		"name with a path":                      {zfstest.Token("tank/b/../a@one", 1, 0), "does not name a snapshot"},
+		"name that controls the terminal":       {zfstest.Token("tank/a@one\x1b[2J", 1, 0), "does not name a snapshot"},
+		"raw, of a plain dataset":               {zfstest.Token("tank/a@one", 1, 0, "rawok"), "was raw, but tank/a is not encrypted"},
+		"partial":                               {zfstest.Token("tank/a@one", 1, 0, "savedok"), "redacted or saved"},
+		"redacted":                              {zfstest.Token("tank/a@one", 1, 0, "book_redact_snaps"), "redacted or saved"},
+		"bytes that overflow":                   {zfstest.TokenAt(1<<64-1, "tank/a@one", 1, 0), "more than"},
+		"bytes that become negative":            {zfstest.TokenAt(1<<63, "tank/a@one", 1, 0), "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -45,55 +45,55 @@ func TestHistory(t *testing.T) {
 		{"history is kept", nil, "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
 		{"two snapshots", nil, "@a,1 @b,2", absent, "full @a, @a>@b", "", ""},
 		{"without history", latestOnly, "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
-		{"an older one is asked for", snapshot("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
+		{"older snapshot requested", snapshot("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
 		{"the first excluded", exclude("a"), "@a,1 @b,2 @c,3", absent, "full @b, @b>@c", "", ""},
-		{"one between excluded", exclude("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@c", "", ""},
-		{"runs around an excluded one", exclude("x*"), "@a,1 @b,2 @c,3 @x,4 @d,5 @e,6 @f,7", absent, "full @a, @a>@b>@c, @c>@d, @d>@e>@f", "", ""},
+		{"intermediate snapshot excluded", exclude("b"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@c", "", ""},
+		{"ranges around an excluded snapshot", exclude("x*"), "@a,1 @b,2 @c,3 @x,4 @d,5 @e,6 @f,7", absent, "full @a, @a>@b>@c, @c>@d, @d>@e>@f", "", ""},
 		{"the newest excluded", exclude("c"), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
-		{"asked for by name though excluded", asked(exclude("c"), snapshot("c")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"excluded, but requested by name", asked(exclude("c"), snapshot("c")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
 		{"included by pattern", include("daily-*", "w?"), "@daily-1,1 @hourly,2 @w1,3 @daily-2,4", absent, "full @daily-1, @daily-1>@w1, @w1>@daily-2", "", ""},
 		{"exclude beats include", asked(include("a*"), exclude("a2")), "@a1,1 @a2,2 @a3,3 @b,4", absent, "full @a1, @a1>@a3", "", ""},
 		{"included by a regular expression", include("re:^(daily|w[0-9])"), "@daily-1,1 @hourly-daily,2 @w1,3 @daily-2,4", absent, "full @daily-1, @daily-1>@w1, @w1>@daily-2", "", ""},
-		{"excluded by one, anywhere in the name", exclude("re:tmp"), "@a,1 @xtmpx,2 @c,3", absent, "full @a, @a>@c", "", ""},
+		{"excluded by a regular expression", exclude("re:tmp"), "@a,1 @xtmpx,2 @c,3", absent, "full @a, @a>@c", "", ""},
 		{"the newest two", newest(2), "@a,1 @b,2 @c,3", absent, "full @b, @b>@c", "", ""},
 		{"the newest two of these", asked(newest(2), exclude("b")), "@a,1 @b,2 @c,3 @d,4", absent, "full @c, @c>@d", "", ""},
-		{"the newest two of those to one", asked(newest(2), snapshot("b")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
+		{"the newest two up to one", asked(newest(2), snapshot("b")), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b", "", ""},
 		{"the newest nine of three", newest(9), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
-		{"those since", since(2), series(5), absent, "full @s2, @s2>@s3>@s4", "", ""},
-		{"none since: the newest all the same", since(9), series(5), absent, "full @s4", "", ""},
-		{"the newest two of those since", asked(since(1), newest(2)), series(5), absent, "full @s3, @s3>@s4", "", ""},
-		{"begin with the newest", first(FirstNewest), "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
-		{"begin with the oldest", first(FirstAll), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
-		{"begun", first(FirstNewest), "@a,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
-		{"not to begin, but to go on", first(FirstFail), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"all since", since(2), series(5), absent, "full @s2, @s2>@s3>@s4", "", ""},
+		{"none since, the newest anyway", since(9), series(5), absent, "full @s4", "", ""},
+		{"the newest two since", asked(since(1), newest(2)), series(5), absent, "full @s3, @s3>@s4", "", ""},
+		{"first is newest", first(FirstNewest), "@a,1 @b,2 @c,3", absent, "full @c", "", ""},
+		{"first is all", first(FirstAll), "@a,1 @b,2 @c,3", absent, "full @a, @a>@b>@c", "", ""},
+		{"first is newest, not a first send", first(FirstNewest), "@a,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
+		{"first is fail, not a first send", first(FirstFail), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
 		{"bookmarks hold no data", nil, "#z,9 @a,1 #a,1", absent, "full @a", "", ""},
 
-		{"increment", nil, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
-		{"increment of several", nil, "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@b>@c>@d", "", ""},
+		{"incremental", nil, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"several incremental sends", nil, "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@b>@c>@d", "", ""},
 		{"newest common", nil, "@a,1 @b,2 @c,3", "@a,1 @b,2", "@b>@c", "", ""},
 		{"GUIDs, not names", nil, "@a,1 @renamed,2 @c,3", "@a,1 @b,2", "@renamed>@c", "", ""},
 		{"created later, sorts earlier", nil, "@z,1 @a,2", "@z,1", "@z>@a", "", ""},
-		{"without what is between", latestOnly, "@a,1 @b,2 @c,3", "@a,1", "@a>@c", "", ""},
-		{"the newest two, behind an older base", newest(2), series(5), "@s0,1", "@s0>@s3, @s3>@s4", "", ""},
-		{"the newest two, behind one of them", newest(2), series(5), "@s3,4", "@s3>@s4", "", ""},
-		{"those since, behind an older base", since(2), series(5), "@s0,1", "@s0>@s2, @s2>@s3>@s4", "", ""},
-		{"those since, from a bookmark", since(2), "#m,1 @s1,2 @s2,3 @s3,4", "@s0,1", "#m>@s2, @s2>@s3", "", ""},
-		{"excluded behind the base", exclude("b"), "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@c, @c>@d", "", ""},
-		{"the base may be excluded", exclude("a"), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
-		{"older ones the target lacks are no matter", nil, "@a,1 @b,2 @c,3", "@b,2", "@b>@c", "", ""},
+		{"without intermediate snapshots", latestOnly, "@a,1 @b,2 @c,3", "@a,1", "@a>@c", "", ""},
+		{"the newest two, after an older source", newest(2), series(5), "@s0,1", "@s0>@s3, @s3>@s4", "", ""},
+		{"the newest two, after one of them", newest(2), series(5), "@s3,4", "@s3>@s4", "", ""},
+		{"all since, after an older source", since(2), series(5), "@s0,1", "@s0>@s2, @s2>@s3>@s4", "", ""},
+		{"all since, from a bookmark", since(2), "#m,1 @s1,2 @s2,3 @s3,4", "@s0,1", "#m>@s2, @s2>@s3", "", ""},
+		{"excluded after the incremental source", exclude("b"), "@a,1 @b,2 @c,3 @d,4", "@a,1", "@a>@c, @c>@d", "", ""},
+		{"excluded incremental source", exclude("a"), "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"older snapshots that the target lacks", nil, "@a,1 @b,2 @c,3", "@b,2", "@b>@c", "", ""},
 		{"from a bookmark", nil, "#a,1 @b,2", "@a,1", "#a>@b", "", ""},
 		{"from a bookmark, then a range", nil, "#a,1 @b,2 @c,3 @d,4", "@a,1", "#a>@b, @b>@c>@d", "", ""},
 		{"a snapshot rather than its bookmark", nil, "@a,1 #mark,1 @b,2 @c,3", "@a,1", "@a>@b>@c", "", ""},
 		{"a newer bookmark rather than an older snapshot", nil, "@a,1 #b,2 @c,3", "@a,1 @b,2", "#b>@c", "", ""},
-		{"bookmarks of the target are no bases", nil, "@a,1 @b,2 @c,3", "@a,1 #b,2", "@a>@b>@c", "", ""},
+		{"bookmarks of the target are ignored", nil, "@a,1 @b,2 @c,3", "@a,1 #b,2", "@a>@b>@c", "", ""},
 
 		{"up to date", nil, "@a,1 @b,2", "@a,1 @b,2", "", "", ""},
 		{"up to date under another name", nil, "@a,1", "@other,1", "", "", ""},
 		{"ahead", snapshot("a"), "@a,1 @b,2", "@a,1 @b,2", "", "", "vault/a is ahead: it has @a and newer snapshots, up to @b"},
 
 		{"rollback of foreign snapshots", rollback, "@a,1 @b,2", "@a,1 @x,8 @y,9", "-F @a>@b", "vault/a@x vault/a@y", ""},
-		{"rollback to before what is newer than asked", asked(rollback, snapshot("b")), "@a,1 @b,2 @c,3", "@a,1 @c,3", "-F @a>@b", "vault/a@c", ""},
-		{"rollback that has nothing to lose", rollback, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
+		{"rollback with a newer common snapshot", asked(rollback, snapshot("b")), "@a,1 @b,2 @c,3", "@a,1 @c,3", "-F @a>@b", "vault/a@c", ""},
+		{"rollback without loss", rollback, "@a,1 @b,2", "@a,1", "@a>@b", "", ""},
 		{"rollback frees a name", rollback, "@a,1 @x,2", "@a,1 @x,8", "-F @a>@x", "vault/a@x", ""},
 		{"only the first step rolls back", asked(rollback, exclude("b")), "@a,1 @b,2 @c,3 @d,4", "@a,1 @x,8", "-F @a>@c, @c>@d", "vault/a@x", ""},
 	}
@@ -143,7 +143,7 @@ func TestHistory(t *testing.T) {
 				require.NotEmpty(t, st.Why)
 				require.Equal(t, "vault/a", st.Receive.Target)
 				if st.Kind != Full {
-					require.True(t, have[st.BaseGUID], "base of %s", stepsText(d))
+					require.True(t, have[st.BaseGUID], "incremental source of %s", stepsText(d))
 				}
 				have[st.ToGUID] = true
 				_, err := zfs.SendArgs(st.Send)
@@ -170,7 +170,7 @@ func TestHistoryConflicts(t *testing.T) {
 		{"no snapshot", nil, "#a,1", "", nil, NoSnapshot, []string{"alpha:tank/a has no snapshot", "{{snapshot =}}"}},
 		{"unknown snapshot", func(r *Request) { r.Snapshot = "dayly-3" }, "@weekly,1 @daily-1,2 @daily-2,3", "", nil, NoSnapshot,
 			[]string{"@dayly-3", "@daily-2, @daily-1, @weekly", "{{snapshot dayly-3}}"}},
-		{"patterns leave nothing", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"{{include-snaps}}", "@a"}},
+		{"patterns exclude everything", func(r *Request) { r.IncludeSnapshots = []string{"x*"} }, "@a,1", "", nil, NoSnapshot, []string{"{{include-snaps}}", "@a"}},
 		{"diverged", nil, "@a,1 @b,2", "@a,1 @theirs,9", nil, Diverged, []string{"beta:vault/a has diverged", "@a", "@theirs", "alpha:tank/a", "@b", "{{rollback}}"}},
 		{"ahead of a snapshot it lacks", func(r *Request) { r.Snapshot = "b" }, "@a,1 @b,2 @c,3", "@a,1 @c,3", nil, Diverged, []string{"beta:vault/a has @c", "tank/a@b"}},
 		{"only newer ones in common", func(r *Request) { r.Snapshot = "a" }, "@a,1 @b,2", "@b,2", nil, Diverged, []string{"is at @b", "tank/a@a"}},
@@ -182,9 +182,9 @@ func TestHistoryConflicts(t *testing.T) {
 		{"one name, two snapshots", nil, "@a,1 @daily,2", "@daily,9", nil, NoCommon, []string{"@daily exists on both sides but is not the same snapshot", "GUIDs 2 and 9"}},
 		{"an empty dataset", nil, "@a,1", "", []string{"written=24576"}, NoCommon, []string{"beta:vault/a exists and has no snapshot"}},
 		{"an empty dataset, rollback", func(r *Request) { r.Rollback = true }, "@a,1", "", []string{"written=24576"}, NoCommon, []string{"no snapshot"}},
-		{"a name is taken", nil, "@a,1 @b,2", "@b,8 @a,1", nil, NameTaken, []string{"@b exists on both sides but is not the same snapshot", "zfs rename vault/a@b @b-old"}},
-		{"a name between is taken", nil, "@a,1 @b,2 @c,3", "@b,8 @a,1", nil, NameTaken, []string{"@b exists"}},
-		{"a volume is there", nil, "@a,1", "@a,1", []string{"type=volume"}, TypeMismatch, []string{"tank/a is a filesystem", "vault/a is a volume"}},
+		{"name in use", nil, "@a,1 @b,2", "@b,8 @a,1", nil, NameTaken, []string{"@b exists on both sides but is not the same snapshot", "zfs rename vault/a@b @b-old"}},
+		{"name of an intermediate snapshot in use", nil, "@a,1 @b,2 @c,3", "@b,8 @a,1", nil, NameTaken, []string{"@b exists"}},
+		{"existing volume", nil, "@a,1", "@a,1", []string{"type=volume"}, TypeMismatch, []string{"tank/a is a filesystem", "vault/a is a volume"}},
 		{"being received", nil, "@a,1", "", []string{"inconsistent=1"}, HalfReceived, []string{"beta:vault/a is being received"}},
 	}
 	for _, tt := range tests {
@@ -217,9 +217,9 @@ func TestRollbackOfChanges(t *testing.T) {
 	require.Equal(t, []string{"the 4096 bytes written to vault/a since @a", "snapshots taken of vault/a until the stream is received"}, d.Loses)
 }
 
-// TestRollbackOfWhatIsMounted expects that a mounted target is no problem if Rollback allows its
+// TestRollbackOfMountedTarget expects that a mounted target is no problem if Rollback allows its
 // loss. It may change until the stream starts, at least by access times.
-func TestRollbackOfWhatIsMounted(t *testing.T) {
+func TestRollbackOfMountedTarget(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		rollback bool
@@ -239,9 +239,9 @@ func TestRollbackOfWhatIsMounted(t *testing.T) {
 	}
 }
 
-// TestRollbackOfWhatIsKept expects that snapshots that ZFS could not roll back are refused before
+// TestRollbackOfProtectedSnapshots expects that snapshots that ZFS could not roll back are refused before
 // anything is sent.
-func TestRollbackOfWhatIsKept(t *testing.T) {
+func TestRollbackOfProtectedSnapshots(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.Rollback = true })
 	s := stateOf(dataset(t, "tank/a", "@a,1 @b,2"), dataset(t, "vault/a", "@o,7 @a,1 @x,8 @y,9"))
@@ -267,22 +267,22 @@ func TestEvidenceIsBounded(t *testing.T) {
 	require.NotContains(t, p.Conflicts[0].Summary, "@s34")
 }
 
-// TestBookmarkThatCannotBe expects that a bookmark that could not be created after the transfer is
+// TestImpossibleBookmarkIsRefused expects that a bookmark that could not be created after the transfer is
 // refused before it.
-func TestBookmarkThatCannotBe(t *testing.T) {
+func TestImpossibleBookmarkIsRefused(t *testing.T) {
 	t.Parallel()
 	req := request()
 	req.Bookmark = true
 	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "#b,9 @a,1 @b,2"))), NameTaken, "alpha:tank/a#b already", "zfs destroy 'tank/a#b'")
-	require.Empty(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "the same")
+	require.Empty(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1 @b,2 #b,2"))).Conflicts, "its own bookmark")
 	state := stateOf(dataset(t, "tank/a", "@a,1"))
 	state.Source.Pool.Features["bookmarks"] = "disabled"
 	requireConflict(t, mustMake(t, req, state), FeatureMissing, "zpool set feature@bookmarks=enabled tank")
 }
 
-// TestALongHistoryGoesInSeveralStreams expects that a long history is sent in several consecutive
+// TestLongHistoryIsSplit expects that a long history is sent in several consecutive
 // streams. A request lists every snapshot of its stream and is limited.
-func TestALongHistoryGoesInSeveralStreams(t *testing.T) {
+func TestLongHistoryIsSplit(t *testing.T) {
 	t.Parallel()
 	d := &zfs.Dataset{Name: "tank/a"}
 	for i := range 25_000 {
@@ -325,13 +325,13 @@ func TestPattern(t *testing.T) {
 	for _, bad := range []string{"", "re:", "re:(", `re:(?!x)`, "[a", `re:a\1`} {
 		_, err := ParsePattern(bad)
 		require.Error(t, err, bad)
-		require.False(t, Matches([]string{bad}, "a"), "what is malformed stands for nothing")
+		require.False(t, Matches([]string{bad}, "a"), "malformed patterns match nothing")
 	}
 }
 
-// TestFirstRefused expects that FirstFail refuses a dataset that is new on the target, also a clone
+// TestFirstFailRefuses expects that FirstFail refuses a dataset that is new on the target, also a clone
 // whose origin exists.
-func TestFirstRefused(t *testing.T) {
+func TestFirstFailRefuses(t *testing.T) {
 	t.Parallel()
 	req := request().with(func(r *Request) { r.First, r.Recursive = FirstFail, true })
 	requireConflict(t, mustMake(t, req, stateOf(dataset(t, "tank/a", "@a,1"))), FirstRefused, "vault/a", "{{first all}}", "{{first newest}}")

@@ -8,9 +8,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestPretend expects that a simulated snapshot is newer than all others and differs from them. The
+// TestSimulate expects that a simulated snapshot is newer than all others and differs from them. The
 // listing itself, which others share, does not change.
-func TestPretend(t *testing.T) {
+func TestSimulate(t *testing.T) {
 	t.Parallel()
 	old := zfs.Version{Kind: zfs.Snapshot, Name: "old", GUID: 7, CreateTXG: 41}
 	l := zfs.Listing{Root: "a", Datasets: []*zfs.Dataset{{Name: "a", Versions: []zfs.Version{old}}, {Name: "a/b"}, {Name: "a/c"}}}
@@ -34,9 +34,9 @@ func TestPretend(t *testing.T) {
 	require.Same(t, l.Datasets[2], out.Datasets[2])
 }
 
-// TestForesee expects that arriving snapshots become the most recent ones, in the source's order,
+// TestPredict expects that arriving snapshots become the most recent ones, in the source's order,
 // and that new datasets are created. The listings do not change.
-func TestForesee(t *testing.T) {
+func TestPredict(t *testing.T) {
 	t.Parallel()
 	snap := func(name string, guid, txg uint64) zfs.Version {
 		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: txg}

@@ -65,9 +65,9 @@ func TestDefects(t *testing.T) {
 		source, target string
 		want           []string // "severity host issue"
 	}{
-		{"plain to an old one", plain, "2.3.9", "0.8.6", nil},
+		{"plain to an old version", plain, "2.3.9", "0.8.6", nil},
 		{"newest", all(rawRange, active(source, "block_cloning", "fast_dedup", "device_removal", "draid", "redaction_bookmarks"), active(target, "draid", "block_cloning"), fromBookmark), "2.4.4", "2.3.9", nil},
-		{"raw to an old one", raw, "2.3.9", "2.1.12", []string{"warn beta 15039"}},
+		{"raw to an old version", raw, "2.3.9", "2.1.12", []string{"warn beta 15039"}},
 		{"raw to 2.1.13", raw, "2.3.9", "2.1.13", nil},
 		{"raw to 2.2.0", raw, "2.3.9", "2.2.0", nil},
 		{"raw to a larger ashift", all(raw, ashift("13")), "2.3.9", "2.1.2-1", []string{"warn beta zfs-2.1.3", "warn beta 15039"}},
@@ -81,9 +81,9 @@ func TestDefects(t *testing.T) {
 		{"decrypted 2.3", decrypted, "2.3.2", "2.3.2", []string{"warn alpha 12014"}},
 		{"decrypted 2.3 fixed", decrypted, "2.3.3", "2.3.2", nil},
 		{"sent back", back, "2.1.2", "2.4.4", []string{"warn alpha 10523", "note alpha 15526"}},
-		{"restored onto what it came from", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
-		{"restored onto what it came from, fixed", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.14", nil},
-		{"restored anew", all(back, restored(plan.RestoreActions{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
+		{"restored onto its source", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.2", []string{"warn beta 15039", "fail beta 10523"}},
+		{"restored onto its source, fixed", all(back, restored(plan.RestoreActions{})), "2.4.4", "2.1.14", nil},
+		{"restored to a new dataset", all(back, restored(plan.RestoreActions{Due: true})), "2.4.4", "2.1.2", []string{"warn beta 15039"}},
 		{"sent back, fixed", back, "2.1.14", "2.4.4", nil},
 		{"resumed raw", all(raw, resumed), "2.3.9", "0.8.6", []string{"warn beta 15039", "warn beta zfs-2.0.0"}},
 		{"versions unknown", rawRange, "", "git", nil},
@@ -120,8 +120,8 @@ func TestDefects(t *testing.T) {
 		{"into a mounted copy, fixed", all(grows, targets("mounted", "yes")), "2.3.9", "2.4.2", nil},
 		{"into an unmounted copy", all(grows, targets("mounted", "no")), "2.3.9", "2.4.1", nil},
 		{"old ZPL, large dnodes", all(grows, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", []string{"fail beta 18773"}},
-		{"old ZPL, large dnodes, cut off", all(resumed, func(in *Input) { first(in).BaseGUID = 7 }, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.1.2", []string{"fail beta 18773"}},
-		{"old ZPL, large dnodes, in full", all(zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", nil},
+		{"old ZPL, large dnodes, interrupted", all(resumed, func(in *Input) { first(in).BaseGUID = 7 }, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.1.2", []string{"fail beta 18773"}},
+		{"old ZPL, large dnodes, full send", all(zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", nil},
 		{"old ZPL, large dnodes, raw", all(grows, raw, zpl("4", "auto"), active(source, "large_dnode")), "2.4.4", "2.4.4", nil},
 		{"old ZPL, small dnodes now", all(grows, zpl("4", "legacy"), active(source, "large_dnode")), "2.4.4", "2.4.4", []string{"warn beta 18773"}},
 		{"old ZPL, small dnodes in the pool", all(grows, zpl("4", "legacy"), active(source)), "2.4.4", "2.4.4", nil},
@@ -129,14 +129,14 @@ func TestDefects(t *testing.T) {
 		{"plain into an encrypted copy", targets("encryption", "aes-256-gcm"), "2.4.4", "2.2.6", []string{"note beta 16623"}},
 		{"plain into a plain copy", targets("encryption", "off"), "2.4.4", "2.2.6", nil},
 		{"plain, to be encrypted", func(in *Input) { first(in).Receive.Set = map[string]string{"encryption": "on"} }, "2.4.4", "2.4.4", []string{"note beta 16623"}},
-		{"plain below an encrypted one", func(in *Input) {
+		{"plain below an encrypted parent", func(in *Input) {
 			in.TargetListing.Ancestors[0] = filesystem("vault", "encryption", "on", "available", "10737418240")
 		}, "2.4.4", "2.4.4", []string{"note beta 16623"}},
-		{"raw below an encrypted one", all(raw, func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "encryption", "on") }), "2.4.4", "2.4.4", nil},
+		{"raw below an encrypted parent", all(raw, func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "encryption", "on") }), "2.4.4", "2.4.4", nil},
 	}
 	met := map[string]bool{}
 	for _, tt := range tests {
-		in := soundInput()
+		in := validInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		var got []string
@@ -148,7 +148,7 @@ func TestDefects(t *testing.T) {
 		}
 		require.Equal(t, tt.want, got, tt.name)
 	}
-	require.Len(t, met, len(knownDefects()), "each row is met")
+	require.Len(t, met, len(knownDefects()), "each row is tested")
 }
 
 // TestLacks expects that a branch without its own fix has it only if it is newer than all fixed

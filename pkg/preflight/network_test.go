@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestWay expects that a network path other than the first choice is reported, and that the job
+// TestNetworkPath expects that a network path other than the first choice is reported, and that the job
 // stops without a path.
-func TestWay(t *testing.T) {
+func TestNetworkPath(t *testing.T) {
 	t.Parallel()
 	shut := []string{"from alpha to beta: timeout"}
 	for _, tt := range []struct {
@@ -22,16 +22,16 @@ func TestWay(t *testing.T) {
 		severity        finding.Severity
 		summary, remedy string
 	}{
-		{"not looked for", transport.PathSearch{}, "", "", ""},
+		{"no search", transport.PathSearch{}, "", "", ""},
 		{"the first", transport.PathSearch{Path: "from alpha to beta"}, finding.OK, "data passes from alpha to beta", ""},
 		{"the other direction", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha, because the other direction failed", "open ports for the other host and name them: {{port-range LOW-HIGH}}\nor skip the search: {{dial target}}"},
-		{"the other direction, as an address leads nowhere", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that the other host can reach: {{data-address ADDRESS}}\nor skip the search: {{dial target}}"},
+		{"the other direction, unreachable address", transport.PathSearch{Path: "from beta to alpha", Rejected: shut, Unroutable: true, Listen: "beta", Option: "{{dial target}}"}, finding.Note, "the connection is made from beta to alpha", "name an address that the other host can reach: {{data-address ADDRESS}}\nor skip the search: {{dial target}}"},
 		{"ssh", transport.PathSearch{Path: "through ssh", Rejected: shut, OverSSH: true, Option: "{{wire ssh}}"}, finding.Warn, "only ssh gets through", "{{wire ssh}}"},
 		{"none", transport.PathSearch{Path: "from alpha to beta", Rejected: shut, NoPath: true, Untried: []string{"{{dial target}}"}}, finding.Fail, "from alpha to beta: timeout", "{{dial target}}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			in.Path = tt.way
 			var got finding.Finding
 			for _, f := range Doctor(in, func(id string) bool { return id != PathID }) {
@@ -40,7 +40,7 @@ func TestWay(t *testing.T) {
 			require.Equal(t, tt.severity, got.Severity)
 			require.Contains(t, got.Summary, tt.summary)
 			require.Contains(t, got.Remedy, tt.remedy)
-			require.False(t, got.Evidence != "" && strings.Contains(got.Summary, got.Evidence), "said twice: %s", got.Evidence)
+			require.False(t, got.Evidence != "" && strings.Contains(got.Summary, got.Evidence), "repeated: %s", got.Evidence)
 			told := tt.severity.Compare(finding.Note) >= 0
 			for _, checks := range []func(Input) []finding.Finding{Send, Device} {
 				found := checks(in)
@@ -68,7 +68,7 @@ func TestMTU(t *testing.T) {
 	require.Contains(t, judged(jumbo)[0].Remedy, "on beta: ip link set dev eth1 mtu 9000")
 	back := tunnel
 	back.Reverse = true
-	require.Empty(t, judged(back), "one direction tells")
+	require.Empty(t, judged(back), "one direction suffices")
 	require.Empty(t, judged(MeasuredLink{Link: Link{PathMTU: 1500}}))
 }
 
@@ -81,7 +81,7 @@ func TestMeasuredLinks(t *testing.T) {
 	back.From, back.To, back.Reverse = "beta", "alpha", true
 	fast := MeasuredLink{Link: Link{From: "alpha", To: "beta", BytesPerSecond: 1, Streams: 1, Limit: "network"}}
 	failed := MeasuredLink{Link: Link{From: "alpha"}, Failed: "connection refused"}
-	in := soundInput()
+	in := validInput()
 	in.Links = []MeasuredLink{short, back, fast, failed}
 	want := []string{"warn link@alpha", "note link@beta", "fail link@alpha"}
 	require.Equal(t, want, ids(Send(in)))
@@ -133,7 +133,7 @@ func TestLink(t *testing.T) {
 		{"window, not tried", window, nil, "limited by the receiver's window", "on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'"},
 		{"window, and the other is next", window, []Link{tried(window, 4, 200*mb)}, "limited by the receiver's window",
 			"{{streams 4}} (measured: 191 MiB/s); or for the same rate or more, on beta: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216', and on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 16777216'"},
-		{"window that was asked for", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
+		{"requested window", with(func(l *Link) { l.Limit, l.Window = window.Limit, 65536 }), []Link{tried(window, 4, 20*mb)}, "limited by the receiver's window",
 			"{{streams 4}} (measured: 19 MiB/s); or for the same rate, omit {{window}}, which fixes both buffers"},
 		{"send buffer", buffer, []Link{tried(buffer, 4, 40*mb)}, "limited by the sender's buffer",
 			"{{streams 4}} (measured: 38 MiB/s); or for the same rate or more, on alpha: sysctl -w net.ipv4.tcp_wmem='4096 16384 8388608'"},

@@ -31,8 +31,8 @@ func pool(name string, properties ...string) zfs.Pool {
 	return p
 }
 
-// soundInput returns a full send of tank/a to vault/a, 1 GiB, without findings.
-func soundInput() Input {
+// validInput returns a full send of tank/a to vault/a, 1 GiB, without findings.
+func validInput() Input {
 	return Input{
 		Source: Host{Name: "alpha", ZFS: "2.3.9-1", User: "root", Root: true},
 		Target: Host{Name: "beta", ZFS: "2.3.9-1", User: "root", Root: true},
@@ -60,10 +60,10 @@ func ids(findings []finding.Finding) []string {
 	return out
 }
 
-func TestNothingToFind(t *testing.T) {
+func TestNoFindings(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, Send(soundInput()))
-	require.NotNil(t, Send(soundInput()), "an empty list in JSON")
+	require.Empty(t, Send(validInput()))
+	require.NotNil(t, Send(validInput()), "an empty list in JSON")
 }
 
 func TestFindings(t *testing.T) {
@@ -86,13 +86,13 @@ func TestFindings(t *testing.T) {
 			[]string{"warn pool-health@beta"}, "degraded"},
 		{"full", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "91") },
 			[]string{"warn pool-full@beta"}, "91 % full"},
-		{"as full as may be", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
+		{"as full as allowed", func(in *Input) { in.TargetListing.Pool = pool("vault", "capacity", "90") }, nil, ""},
 
-		{"no room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
+		{"no space", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 11 << 30 },
 			[]string{"fail space@beta"}, "vault has 10 GiB available, but the transfer needs about 11 GiB"},
-		{"just enough room", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
+		{"just enough space", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 10 << 30 }, nil, ""},
 		{"size unknown", func(in *Input) { in.Plan.Datasets[0].Steps[0].Bytes = 0 }, nil, ""},
-		{"room unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
+		{"available space unknown", func(in *Input) { in.TargetListing.Ancestors[0] = filesystem("vault", "available", "-") }, nil, ""},
 		{"all steps count", func(in *Input) {
 			in.Plan.Datasets[0].Steps = []plan.Step{step(6<<30, raw), step(6<<30, raw)}
 		}, []string{"fail space@beta"}, "12 GiB"},
@@ -100,19 +100,19 @@ func TestFindings(t *testing.T) {
 			in.Plan.Datasets[0].Steps[0].Bytes = 6 << 30
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: in.Plan.Datasets[0].Steps})
 		}, []string{"fail space@beta"}, "12 GiB"},
-		{"unpacked on the way", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
+		{"decompressed in transit", func(in *Input) { in.Plan.Datasets[0].Steps = []plan.Step{step(11<<30, zfs.StreamFlags{})} },
 			[]string{"warn space@beta"}, "as much space as its stream"},
-		{"a rollback may make room", func(in *Input) {
+		{"a rollback may free space", func(in *Input) {
 			in.Plan.Datasets[0].Steps[0].Bytes, in.Plan.Datasets[0].Loses = 11<<30, []string{"vault/a@x"}
 		}, []string{"warn space@beta"}, ""},
-		{"a quota above", func(in *Input) {
+		{"a quota of the parent", func(in *Input) {
 			in.TargetListing.Ancestors = append(in.TargetListing.Ancestors, filesystem("vault/q", "available", "1000000"))
 			in.Plan.Datasets[0].Target = "vault/q/a"
 		}, []string{"fail space@beta"}, "vault/q has 977 KiB available"},
-		{"a quota of one's own", func(in *Input) {
+		{"a quota of the dataset", func(in *Input) {
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
 		}, []string{"fail space@beta"}, "vault/a has 1000 B available"},
-		{"one that lacks room says it all", func(in *Input) {
+		{"one finding for a full pool", func(in *Input) {
 			in.TargetListing.Ancestors[0] = filesystem("vault", "available", "2000")
 			in.TargetListing.Datasets = []*zfs.Dataset{filesystem("vault/a", "available", "1000")}
 		}, []string{"fail space@beta"}, "vault has"},
@@ -151,7 +151,7 @@ func TestFindings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			tt.change(&in)
 			found := Send(in)
 			require.Equal(t, tt.want, ids(found))
@@ -180,10 +180,10 @@ func TestAllow(t *testing.T) {
 	}{
 		{"plain", func(*Input) {}, "2.4.4", "2.3.2", "send", "receive:append", ""},
 		{"raw", encrypted, "2.4.4", "2.4.4", "send:raw", "receive:append", "send:raw"},
-		{"raw, the first with it", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
+		{"raw, first version with send:raw", encrypted, "2.4.0", "2.3.1", "send:raw", "receive", "send"},
 		{"raw, before", encrypted, "2.3.9", "2.1.11", "send", "receive", "send"},
 		{"a raw range", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.1", "2.3.9-1", "send:raw", "receive:append", "send"},
-		{"a raw range where it is not taken", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},
+		{"a raw range without support", func(in *Input) { encrypted(in); in.Plan.Datasets[0].Steps[0].Send.Through = []string{"x"} }, "2.4.0", "2.3.9", "send", "receive:append", "send"},
 		{"raw and plain", func(in *Input) {
 			encrypted(in)
 			in.Plan.Datasets = append(in.Plan.Datasets, &plan.Dataset{Source: "tank/a/b", Target: "vault/a/b", Steps: []plan.Step{step(1, zfs.StreamFlags{})}})
@@ -192,7 +192,7 @@ func TestAllow(t *testing.T) {
 		{"unknown", encrypted, "", "git", "send", "receive", "send"},
 	}
 	for _, tt := range tests {
-		in := soundInput()
+		in := validInput()
 		tt.change(&in)
 		in.Source.ZFS, in.Target.ZFS = tt.source, tt.target
 		in.Source.User, in.Source.Root = "ann", false
@@ -215,7 +215,7 @@ func TestAllow(t *testing.T) {
 // TestUpToDate expects that no check prevents a run that has nothing to send.
 func TestUpToDate(t *testing.T) {
 	t.Parallel()
-	in := soundInput()
+	in := validInput()
 	in.Plan.Datasets[0].Steps = nil
 	in.TargetListing.Pool = pool("vault", "health", "SUSPENDED", "capacity", "99")
 	in.Target.User, in.Target.Root = "ben", false
@@ -223,8 +223,8 @@ func TestUpToDate(t *testing.T) {
 	require.Empty(t, Send(in))
 }
 
-// TestUnseenHost expects each check to report the facts that doctor could not read.
-func TestUnseenHost(t *testing.T) {
+// TestUnreadableHost expects each check to report the facts that doctor could not read.
+func TestUnreadableHost(t *testing.T) {
 	t.Parallel()
 	in := Input{Source: Host{Name: "alpha", System: &sysinfo.System{}}, Target: Host{Name: "beta", UnreadReason: "it is not for this key"}}
 	found := slices.DeleteFunc(Doctor(in, func(string) bool { return false }), func(f finding.Finding) bool { return f.Host != "beta" })
@@ -284,7 +284,7 @@ func TestDataErrors(t *testing.T) {
 		{"no copy is known", "2.3.9-1", sysinfo.Pool{Errors: 3}, []string{"zxfer heal -n tank HOST:COPY shows"}},
 		{"copies are known", "2.2.0-1", sysinfo.Pool{Errors: 1, Known: "backup1:tank"}, []string{"zxfer heal -n backup1:tank shows"}},
 		{"too old to heal", "2.1.11-1", sysinfo.Pool{Errors: 1, Known: "tank"}, []string{"zxfer restore --files"}},
-		{"degraded, too", "2.3.9-1", sysinfo.Pool{Errors: 1, Properties: map[string]string{"health": "DEGRADED"}},
+		{"also degraded", "2.3.9-1", sysinfo.Pool{Errors: 1, Properties: map[string]string{"health": "DEGRADED"}},
 			[]string{"zxfer heal -n tank HOST:COPY shows", "zpool status -v tank"}},
 	}
 	for _, tt := range tests {
@@ -326,7 +326,7 @@ func planned(t *testing.T, n int) func() {
 
 // checkedInput returns the check of a plan of n encrypted datasets whose receive was interrupted.
 func checkedInput(t *testing.T, n int) func() {
-	in := soundInput()
+	in := validInput()
 	in.Plan.Datasets = nil
 	for i := range n {
 		name := fmt.Sprintf("a/%06d", i)
@@ -349,7 +349,7 @@ func checkedInput(t *testing.T, n int) func() {
 // TestManyDatasets expects that neither the planner nor the checks search all datasets for each
 // one.
 func TestManyDatasets(t *testing.T) { //nolint:paralleltest // it measures processor time
-	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "judged": checkedInput} {
+	for name, prepare := range map[string]func(*testing.T, int) func(){"planned": planned, "checked": checkedInput} {
 		t.Run(name, func(t *testing.T) {
 			testenv.Linear(t, 1000, func(n int) func() { return prepare(t, n) })
 		})

@@ -20,19 +20,19 @@ func hosts(in *Input, change func(source, target *sysinfo.System)) {
 	change(in.Source.System, in.Target.System)
 }
 
-// TestHostsOfATransfer expects that a send reports problems of a host, but not passed checks or
+// TestTransferHosts expects that a send reports problems of a host, but not passed checks or
 // notes.
-func TestHostsOfATransfer(t *testing.T) {
+func TestTransferHosts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name         string
 		change       func(source, target *sysinfo.System)
 		send, device []string
 	}{
-		{"all is well", func(_, _ *sysinfo.System) {}, nil, nil},
+		{"no problems", func(_, _ *sysinfo.System) {}, nil, nil},
 		{"an old ZFS without vector registers", func(_, b *sysinfo.System) { b.ZFS, b.Userland, b.Kernel = "0.8.1", "0.8.1", "5.4.0" },
 			[]string{"fail fpu@beta"}, nil},
-		{"no ZFS where a device is copied", func(a, _ *sysinfo.System) { a.ZFS, a.Tools.Paths = "", map[string]string{"zfs": "/sbin/zfs"} },
+		{"device copy without ZFS", func(a, _ *sysinfo.System) { a.ZFS, a.Tools.Paths = "", map[string]string{"zfs": "/sbin/zfs"} },
 			[]string{"fail zfs-module@alpha"}, nil},
 		{"half duplex", func(a, _ *sysinfo.System) { a.Links = []sysinfo.Link{{Name: "eth0", Duplex: "half"}} },
 			[]string{"warn nic@alpha"}, []string{"warn nic@alpha"}},
@@ -44,7 +44,7 @@ func TestHostsOfATransfer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, tt.change)
 			require.Equal(t, tt.send, ids(Send(in)))
 			require.Equal(t, tt.device, ids(Device(in)))
@@ -74,7 +74,7 @@ func TestWindow(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, tt.change)
 			in.RTT, in.Streams = tt.rtt, tt.streams
 			found := window(&in)
@@ -87,9 +87,9 @@ func TestWindow(t *testing.T) {
 			require.Contains(t, found[0].Remedy, "sysctl -w net.ipv4.tcp_rmem")
 		})
 	}
-	in := soundInput()
+	in := validInput()
 	in.RTT, in.Streams = time.Second, 1
-	require.Empty(t, window(&in), "hosts that do not tell")
+	require.Empty(t, window(&in), "hosts that do not report it")
 }
 
 func TestHolds(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHolds(t *testing.T) {
 	snapshot := func(name string, guid uint64) zfs.Version {
 		return zfs.Version{Kind: zfs.Snapshot, Name: name, GUID: guid, CreateTXG: guid}
 	}
-	in := soundInput()
+	in := validInput()
 	in.SourceListing.Datasets[0].Versions = []zfs.Version{snapshot("a", 1), snapshot("b", 2), snapshot("c", 3), snapshot("d", 4)}
 	targets := filesystem("vault/a")
 	targets.Versions = []zfs.Version{snapshot("a", 1), snapshot("c", 3)}
@@ -108,13 +108,13 @@ func TestHolds(t *testing.T) {
 		want  string
 		also  string // in summary and remedy
 	}{
-		{"not asked", nil, "", ""},
-		{"the base", map[string][]string{"tank/a@c": {"zxfer:home:vault"}}, "", ""},
-		{"newer than the base", map[string][]string{"tank/a@d": {"zxfer:home:vault"}}, "", ""},
-		{"a user's own", map[string][]string{"tank/a@a": {"keep", "zrepl_x"}}, "", ""},
-		{"left behind", map[string][]string{"tank/a@a": {"zxfer:home:vault"}, "tank/a@c": {"zxfer:home:vault"}},
+		{"not queried", nil, "", ""},
+		{"the incremental source", map[string][]string{"tank/a@c": {"zxfer:home:vault"}}, "", ""},
+		{"newer than the incremental source", map[string][]string{"tank/a@d": {"zxfer:home:vault"}}, "", ""},
+		{"foreign hold", map[string][]string{"tank/a@a": {"keep", "zrepl_x"}}, "", ""},
+		{"left over", map[string][]string{"tank/a@a": {"zxfer:home:vault"}, "tank/a@c": {"zxfer:home:vault"}},
 			"holds of jobs keep snapshots that this target does not need: tank/a@a", "zfs release zxfer:home:vault tank/a@a"},
-		{"another target's, perhaps", map[string][]string{"tank/a@b": {"zxfer:home:other"}, "tank/a@c": {"zxfer:home:vault"}},
+		{"possibly of another target", map[string][]string{"tank/a@b": {"zxfer:home:other"}, "tank/a@c": {"zxfer:home:vault"}},
 			"tank/a@b; another target may", "zfs release zxfer:home:other tank/a@b"},
 	}
 	for _, tt := range tests {
@@ -155,7 +155,7 @@ func TestFeatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			in.SourceListing.Pool.Features, in.TargetListing.Pool.Features = all, tt.target
 			in.Plan.Datasets[0].Encrypted = tt.encrypted
 			found := features(&in)
@@ -176,7 +176,7 @@ func TestCovered(t *testing.T) {
 	for canmount, want := range map[string][]string{"on": {"warn covered@beta"}, "noauto": {"warn covered@beta"}, "off": nil} {
 		t.Run(canmount, func(t *testing.T) {
 			t.Parallel()
-			in := soundInput()
+			in := validInput()
 			hosts(&in, func(_, b *sysinfo.System) {
 				b.Mounts = []sysinfo.Mount{{Device: "rpool/ROOT/debian", Point: "/", Type: "zfs"}}
 			})

@@ -80,5 +80,5 @@ func testDiscardRate(t *testing.T) {
 	require.EqualValues(t, 750, bytes)
 	require.InDelta(t, 0.001, seconds, 0)
 	bytes, _ = d.rate(1000, 200)
-	require.Zero(t, bytes, "what the kernel says makes no sense")
+	require.Zero(t, bytes, "the kernel reports an impossible value")
 }

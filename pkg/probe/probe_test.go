@@ -36,7 +36,7 @@ func TestLocalMeasurements(t *testing.T) {
 			}
 			require.Positive(t, c.BytesPerSecond)
 			require.Positive(t, c.Seconds)
-			require.Nil(t, c.Network, "of no interest within one host")
+			require.Nil(t, c.Network, "not needed within one host")
 		})
 	}
 	_, err := Run(t.Context(), Request{ID: "nosuch", Time: short})
@@ -78,7 +78,7 @@ func TestCancel(t *testing.T) { //nolint:paralleltest // looks at this process's
 			select {
 			case err = <-done:
 			case <-time.After(testenv.Timeout()):
-				require.Fail(t, "the measurement goes on")
+				require.Fail(t, "the measurement continues")
 			}
 			if ctx.Err() == nil { // nc is not installed
 				require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestWriteTo(t *testing.T) {
 	require.NoError(t, err)
 	kept, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, "kept", string(kept), "it is written beside, not into it")
+	require.Equal(t, "kept", string(kept), "it is written next to it, not into it")
 }
 
 // TestWriteRounds measures a disk with a simulated clock. It stores 10 MiB/s and
@@ -250,9 +250,9 @@ func TestReadFrom(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestAnswered measures a path that never answers, such as a file system without
+// TestUnansweredPath measures a path that never answers, such as a file system without
 // its server.
-func TestAnswered(t *testing.T) {
+func TestUnansweredPath(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -281,8 +281,8 @@ func TestCapture(t *testing.T) {
 				require.NoError(t, err)
 				allowed = allowed || ok
 			}
-			require.True(t, allowed, "%s is of no source", f.Name)
-			require.False(t, brief && strings.HasPrefix(f.Name, "zxfer/command/"), "%s takes a program", f.Name)
+			require.True(t, allowed, "%s has no source", f.Name)
+			require.False(t, brief && strings.HasPrefix(f.Name, "zxfer/command/"), "%s needs a program", f.Name)
 		}
 		root, err := txtar.FS(a)
 		require.NoError(t, err)

@@ -114,10 +114,10 @@ func forgedDate(r *rand.Rand, now, newest time.Time) time.Time {
 	return now
 }
 
-// TestNothingDecaysFasterThanTime expects that forged snapshots displace legitimate ones no faster
+// TestForgedSnapshotsDoNotSpeedUpPruning expects that forged snapshots displace legitimate ones no faster
 // than a sender that takes a snapshot in every period. For last, the limit is twice the pace at
 // which they arrived.
-func TestNothingDecaysFasterThanTime(t *testing.T) {
+func TestForgedSnapshotsDoNotSpeedUpPruning(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 30, 120)
 	kept, fakes := 0, 0
@@ -154,7 +154,7 @@ func TestNothingDecaysFasterThanTime(t *testing.T) {
 		kept += v.requireGood(good, newest, now, pace)
 	}
 	require.Greater(t, fakes, 10*rounds)
-	require.Greater(t, kept, 4*rounds, "the test means something")
+	require.Greater(t, kept, 4*rounds, "the flood is large enough")
 }
 
 // requireGood checks that the vault has all honest snapshots that it would have with a new one
@@ -181,9 +181,9 @@ func (v *vault) requireGood(good []Point, since, now time.Time, pace time.Durati
 	return n
 }
 
-// TestDoubtedSnapshotsCountForNothing expects that snapshots with impossible dates do not change
+// TestImpossibleDatesAreIgnored expects that snapshots with impossible dates do not change
 // which other snapshots are pruned.
-func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
+func TestImpossibleDatesAreIgnored(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(3, 12, 40)
 	doubts, removed := 0, 0
@@ -224,10 +224,10 @@ func TestDoubtedSnapshotsCountForNothing(t *testing.T) {
 	require.Greater(t, removed, 80*rounds)
 }
 
-// TestHonestHistoriesArePrunedAsTheGridSays expects that with legitimate senders, each run prunes
+// TestLegitimateHistoriesFollowPolicy expects that with legitimate senders, each run prunes
 // exactly as the policy requires. Cases are a first run with years of snapshots, a week of catching
 // up, and a sender whose clock is slightly ahead.
-func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
+func TestLegitimateHistoriesFollowPolicy(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(6, 25, 80)
 	for i := range rounds {
@@ -270,9 +270,9 @@ func TestHonestHistoriesArePrunedAsTheGridSays(t *testing.T) {
 	}
 }
 
-// TestLosingTheHistory expects that without the history, only snapshots that represent the periods
+// TestLostHistory expects that without the history, only snapshots that represent the periods
 // around a date are lost.
-func TestLosingTheHistory(t *testing.T) {
+func TestLostHistory(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
 		r := rand.New(rand.NewPCG(uint64(i), 13))
@@ -294,9 +294,9 @@ func TestLosingTheHistory(t *testing.T) {
 	}
 }
 
-// TestThisHostsClockGoesWrong expects that a temporary error of this host's clock does not change
+// TestTemporaryClockError expects that a temporary error of this host's clock does not change
 // which older dates are trusted.
-func TestThisHostsClockGoesWrong(t *testing.T) {
+func TestTemporaryClockError(t *testing.T) {
 	t.Parallel()
 	g := &Grid{Hourly: 24, Daily: 7}
 	v := newVault(t, g)
@@ -311,13 +311,13 @@ func TestThisHostsClockGoesWrong(t *testing.T) {
 	v.receive(now.AddDate(4, 0, 0), true) // taken by the job with a wrong clock
 	v.prune(now.AddDate(4, 0, 1))
 	v.receiveHonest(r, now.Add(time.Hour), now.Add(12*day), time.Hour, time.Hour)
-	require.Zero(t, v.history.CountUntrusted(), "the right dates behind it are believed")
+	require.Zero(t, v.history.CountUntrusted(), "the correct dates after it are trusted")
 	require.LessOrEqual(t, len(v.d.Versions), 24+7+1)
 }
 
-// TestAFloodDoesNotUseUpLast expects that a sender that sends faster displaces snapshots kept by
+// TestFloodDoesNotExhaustLast expects that a sender that sends faster displaces snapshots kept by
 // last no sooner than after half of their time. Then its new pace applies.
-func TestAFloodDoesNotUseUpLast(t *testing.T) {
+func TestFloodDoesNotExhaustLast(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 16))
 	v := newVault(t, &Grid{Last: 30})
@@ -339,13 +339,13 @@ func TestAFloodDoesNotUseUpLast(t *testing.T) {
 		}
 	}
 	require.Empty(t, v.names(func(n string) bool { return v.good[n] }))
-	require.Len(t, v.d.Versions, 30, "the pace is another")
+	require.Len(t, v.d.Versions, 30, "the pace has changed")
 }
 
-// TestTwoToolsTakeSnapshotsAtOnce expects that both dates are trusted if another tool takes a
+// TestConcurrentSnapshotsOfTwoTools expects that both dates are trusted if another tool takes a
 // snapshot between the start of a run and the job's snapshot. The job's snapshot has the date of
 // the start.
-func TestTwoToolsTakeSnapshotsAtOnce(t *testing.T) {
+func TestConcurrentSnapshotsOfTwoTools(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := &History{}

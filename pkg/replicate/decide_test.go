@@ -107,10 +107,10 @@ func TestDecideSnapshots(t *testing.T) {
 		"both":           {"", nil, []string{"tank@s-202611050300", "tank/a@s-202611050300"}},
 		"unchanged":      {", skip_unchanged = true", func(d *zfs.Dataset) { d.Properties["written"] = zfs.Property{Value: "0"} }, []string{"tank@s-202611050300"}},
 		"unchanged, all": {"", func(d *zfs.Dataset) { d.Properties["written"] = zfs.Property{Value: "0"} }, []string{"tank@s-202611050300", "tank/a@s-202611050300"}},
-		"it is there": {"", func(d *zfs.Dataset) {
+		"the snapshot exists": {"", func(d *zfs.Dataset) {
 			d.Versions = append(d.Versions, zfs.Version{Kind: zfs.Snapshot, Name: "s-202611050300"})
 		}, []string{"tank@s-202611050300"}},
-		"a receive is under way": {"", func(d *zfs.Dataset) { d.Properties["inconsistent"] = zfs.Property{Value: "1"} }, []string{"tank@s-202611050300"}},
+		"a receive is in progress": {"", func(d *zfs.Dataset) { d.Properties["inconsistent"] = zfs.Property{Value: "1"} }, []string{"tank@s-202611050300"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,14 +144,14 @@ func TestDecideHoldings(t *testing.T) {
 		{"after a crash", "", CopyState{BaseGUID: 2, Moving: true, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Place: []string{"vault/t@2"}}, []Held{{"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 		{"on the source", "holds = \"source\"\nbookmarks = \"none\"\n", CopyState{BaseGUID: 2, Held: []Held{{"tank@2", "vault/t@2"}}}, HoldMove{Place: []string{"tank@2"}}, HoldMove{Drop: []string{"vault/t@2"}},
 			[]Held{{"tank@2", "vault/t@2"}, {"tank@2", ""}}, map[string]string{}},
-		{"none any more", "holds = \"none\"\n", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
+		{"none left", "holds = \"none\"\n", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/t@1"}}}, HoldMove{Drop: []string{"tank@1"}}, HoldMove{Drop: []string{"vault/t@1"}}, []Held{{"tank@1", "vault/t@1"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 		{"the copy was renamed", "", CopyState{BaseGUID: 1, Held: []Held{{"tank@1", "vault/old@1"}}}, HoldMove{[]string{"tank@2"}, []string{"tank@1"}}, HoldMove{[]string{"vault/t@2"}, []string{"vault/old@1", "vault/t@1"}},
 			[]Held{{"tank@1", "vault/old@1"}, {"", "vault/t@1"}, {"tank@2", "vault/t@2"}}, map[string]string{"tank#zxfer:j:2": "tank@2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			v := newRunState(t, parseListing("tank@1 @2"), tt.settings+near).withCopy(tt.known)
-			require.Empty(t, Decide(v).HoldChanges, "it was not tried yet")
+			require.Empty(t, Decide(v).HoldChanges, "not tried yet")
 			d := Decide(v.withTarget(parseListing("vault/t@1 @2")))
 			require.Len(t, d.HoldChanges, 1)
 			h := d.HoldChanges[0]
@@ -181,23 +181,23 @@ func TestDecidePrunings(t *testing.T) {
 	}{
 		{"without a target", func() *RunState { return newRunState(t, parseListing("tank@1 @2 @3"), keepOne) }, SourceSide,
 			[]string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
-		{"the base stays", func() *RunState {
+		{"the incremental source is kept", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1 @2"))
 		}, SourceSide,
 			[]string{"tank@1"}, map[string]string{"tank@2": "incremental source for near", "tank@3": "last"}},
-		{"the base of a target that is away", func() *RunState {
+		{"the incremental source of an unreachable target", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(nil)
 		}, SourceSide,
 			[]string{"tank@2"}, map[string]string{"tank@1": "incremental source for near", "tank@3": "last"}},
-		{"what may have arrived at it", func() *RunState {
+		{"snapshots that may have arrived", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3 @4"), keepOne+near).withCopy(CopyState{BaseGUID: 1, Sending: 3}).withTarget(nil)
 		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "being sent to near", "tank@4": "last"}},
-		{"what an interrupted receive needs", func() *RunState {
+		{"snapshots of an interrupted receive", func() *RunState {
 			v := newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withTarget(parseListing("vault/t@1"))
 			v.Targets[0].Partial = map[uint64]bool{2: true}
 			return v
 		}, SourceSide, []string{}, map[string]string{"tank@1": "incremental source for near", "tank@2": "being sent to near", "tank@3": "last"}},
-		{"the base moves with what arrived", func() *RunState {
+		{"the incremental source follows received snapshots", func() *RunState {
 			return newRunState(t, parseListing("tank@1 @2 @3"), keepOne+near).withCopy(CopyState{BaseGUID: 1}).withTarget(parseListing("vault/t@1 @2 @3"))
 		}, SourceSide, []string{"tank@1", "tank@2"}, map[string]string{"tank@3": "last"}},
 		{"on a target", func() *RunState {
@@ -237,7 +237,7 @@ func TestDecideWaits(t *testing.T) {
 	require.Empty(t, d.NeedCreated)
 	require.Empty(t, d.Prunings[0].Remove)
 	require.ErrorContains(t, d.Prunings[0].Failed(), "it is away")
-	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "it is to be looked at again")
+	require.Empty(t, d.Prunings[0].Results["tank"].Fingerprint, "inspected again")
 
 	v.Created, v.QueryErrors = created, nil
 	v.State.Dataset("tank").Histories = map[string]*History{SourceSide: {Dataset: 1000, Seen: 3, Kept: 3}}
@@ -250,9 +250,9 @@ func TestDecideWaits(t *testing.T) {
 	require.Equal(t, []string{"tank@1", "tank@2"}, p.Remove)
 }
 
-// TestDecideLooksOnce expects that Decide skips a dataset that had nothing to prune until it
+// TestDecideSkipsUnchanged expects that Decide skips a dataset that had nothing to prune until it
 // changes.
-func TestDecideLooksOnce(t *testing.T) {
+func TestDecideSkipsUnchanged(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@1 @2"), "[job.retention]\nlast = 2\n")
 	p := Decide(v).Prunings[0]
@@ -272,7 +272,7 @@ func TestDecideBookmarks(t *testing.T) {
 	source := parseListing("tank@4 #zxfer:j:1 #zxfer:j:2 #zxfer:j:3 #1")
 	require.Equal(t, []string{"tank#zxfer:j:1"}, Decide(newRunState(t, source, near).withCopy(CopyState{BaseGUID: 2}).withTarget(nil)).Bookmarks)
 	require.Equal(t, []string{"tank#zxfer:j:1", "tank#zxfer:j:2", "tank#zxfer:j:3"}, Decide(newRunState(t, source, near).withTarget(parseListing("vault/t@4"))).Bookmarks)
-	require.Empty(t, Decide(newRunState(t, source, near).withTarget(nil)).Bookmarks, "what it has is not known")
+	require.Empty(t, Decide(newRunState(t, source, near).withTarget(nil)).Bookmarks, "its snapshots are unknown")
 	require.Empty(t, Decide(newRunState(t, source, "[job.retention]\nlast = 1\n")).Bookmarks)
 }
 
@@ -315,7 +315,7 @@ func TestBase(t *testing.T) {
 	source := &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("#", 2), v("@", 3), v("@", 5)}}
 	base, ok := CommonSnapshot(source, &zfs.Dataset{Versions: []zfs.Version{v("@", 1), v("@", 2), v("#", 3), v("@", 4)}})
 	require.True(t, ok)
-	require.Equal(t, uint64(2), base.GUID, "a bookmark of the source is a base, one of the target is none")
+	require.Equal(t, uint64(2), base.GUID, "only a bookmark of the source is an incremental source")
 	_, ok = CommonSnapshot(source, &zfs.Dataset{})
 	require.False(t, ok)
 }

@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/fault"
 )
 
-func TestAHostTakesItsPart(t *testing.T) {
+func TestReadSelectsHostPart(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", jobFile(t, "fleet.toml"))
 	require.NoError(t, err)
@@ -26,9 +26,9 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.Equal(t, "home", home.Name)
 	require.Nil(t, home.Template)
 	require.Equal(t, "root@backup1:vault/web2", home.Targets[0].To)
-	require.False(t, home.Recursive, "the job's false over the template's true")
+	require.False(t, home.Recursive, "false in the job overrides the template")
 	require.Equal(t, &Grid{Last: 10, Hourly: 36}, home.Retention)
-	require.Equal(t, "zxfer_{job}_%Y-%m-%d_%H:%M:%S", home.Snapshots.Take, "{job} is the naming's to fill in")
+	require.Equal(t, "zxfer_{job}_%Y-%m-%d_%H:%M:%S", home.Snapshots.Take, "the naming expands {job}")
 	require.True(t, f.OnOtherHosts("pg"))
 	require.True(t, f.OnOtherHosts("bare-db09"))
 	require.False(t, f.OnOtherHosts("home"))
@@ -39,20 +39,20 @@ func TestAHostTakesItsPart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "db09", f.Host)
 	pg := f.Find("pg")
-	require.Equal(t, "*:0/15", pg.Schedule, "of two templates the later one's")
+	require.Equal(t, "*:0/15", pg.Schedule, "the later template wins")
 	require.Equal(t, &Grid{Last: 10, Hourly: 48}, pg.Retention, "tables are merged key by key")
 	require.False(t, pg.Snapshots.SkipUnchanged)
-	require.Len(t, pg.Before, 2, "an array is taken as a whole")
+	require.Len(t, pg.Before, 2, "an array replaces the template's")
 	require.Equal(t, []string{"/bin/b", "db09", "${HOME}"}, pg.Before[0].Command)
 	require.Len(t, pg.Targets, 2, "targets are merged by name")
 	require.Equal(t, Target{Name: "vault", To: "root@backup2:vault/db09-pg", Retention: &Grid{Daily: 30, Weekly: 2}}, pg.Targets[0])
 	require.Equal(t, "tank2/pg", pg.Targets[1].To)
 	require.NotNil(t, f.Find("bare-db09"))
-	require.Empty(t, f.Find("bare-db09").Targets, "an empty array takes the template's targets away")
+	require.Empty(t, f.Find("bare-db09").Targets, "an empty array removes the template's targets")
 
 	f, err = inv.For("web3")
 	require.NoError(t, err)
-	require.Equal(t, "root@backup3:vault/web3", f.Jobs[0].Targets[0].To, "of two groups the later one's")
+	require.Equal(t, "root@backup3:vault/web3", f.Jobs[0].Targets[0].To, "the later group wins")
 	f, err = inv.For("web-far")
 	require.NoError(t, err)
 	require.Equal(t, "root@backup1:vault/web-far", f.Jobs[0].Targets[0].To)
@@ -106,38 +106,38 @@ func TestReadRefuses(t *testing.T) {
 		text string
 		want []string // parts of the message or hint
 	}{
-		"no template of the name":         {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
-		"a number for a template":         {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
-		"numbers for templates":           {template + "[[job]]\nname = 'a'\ntemplate = [3]\n" + to, []string{`template must be the name`}},
-		"a template of a template":        {template + "template = 'x'\n" + job, []string{`x.toml:1: template "base": a template cannot have a template`, "list both in the job"}},
-		"two templates":                   {template + template + job, []string{`x.toml:5: template "base": two templates have this name`}},
-		"unknown key of a template":       {template + "suorce = 'x'\n" + job, []string{"x.toml:5", `"template.suorce"`, "did you mean source?"}},
-		"wrong type in a template":        {template + "parallel = '2'\n" + job, []string{"x.toml:5: template.parallel", "a whole number"}},
-		"a key in upper case":             {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": must be lower case`}},
-		"unknown key of a host":           {host + "adress = 'x'\n" + template + job, []string{"x.toml:4", "did you mean address?"}},
-		"two groups of a name":            {host + host + template + job, []string{`x.toml:4: host "web": two groups have this name`}},
-		"no name":                         {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host 1: name is missing`}},
-		"a domain":                        {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a short host`, "address = "}},
-		"an empty range":                  {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] is empty"}},
-		"too many":                        {"[[host]]\nname = 'web'\nnames = ['web[1-999][1-999]']\n" + template + job, []string{"more than 10000 hosts"}},
-		"too many in two groups":          {"[[host]]\nname = 'a'\nnames = ['a[1-9999]']\n[[host]]\nname = 'b'\nnames = ['b[1-2]']\n" + template + job, []string{"x.toml:4", "more than 10000 hosts"}},
-		"a regular expression":            {"[[host]]\nname = 'web'\nnames = ['re:web(']\n" + template + job, []string{"is not a regular expression"}},
-		"a pattern":                       {"[[host]]\nname = 'web'\nnames = ['web[a']\n" + template + job, []string{"is not a pattern"}},
-		"an address":                      {host + "address = '-oProxyCommand=x'\n" + template + job, []string{"write [user@]HOST"}},
-		"a variable's name":               {host + "vars = { host = 'x' }\n" + template + job, []string{"vars.host: write lower-case"}},
-		"a variable's value":              {host + "vars = { v = '{x}' }\n" + template + job, []string{"vars.v: \"{x}\" contains a brace"}},
-		"hosts that nobody is":            {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['wbe']\n" + to, []string{`hosts: "wbe" is not the name of a [[host]] or of one of its hosts`}},
-		"hosts without any [[host]]":      {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n" + to, []string{`hosts: "web1" is not`, `add it: [[host]] with name = "web1"`}},
-		"no hosts":                        {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = []\n" + to, []string{"hosts is empty", "omit the"}},
-		"hosts that meet":                 {host + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`job "a": hosts "web1" and "web2" would both write to b/x on vault`, "put {host} into"}},
-		"hosts of a pattern that meet":    {"[[host]]\nname = 'web'\nnames = ['web*']\n" + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`any two hosts of group "web" would both write`}},
-		"hosts that meet below":           {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with its descendants, and b/web1/c on vault`}},
-		"a variable of no host":           {host + "vars = { vault = 'v' }\n" + template + strings.ReplaceAll(job, "vault:b", "root@{valt}:b"), []string{`x.toml:9: job "a" by template "base": target.to: no host has {valt}`, `write vars = { valt = "..." } into a [[host]]; the file has {host}, {vault}`}},
-		"a source of two hosts":           {host + "[[job]]\nname = 'home'\nhosts = ['web1', 'web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`x.toml: job "home": hosts "web1" and "web2" would both send from tank/a on db, and release each other's holds there`, `name = "NAME-{host}"`}},
-		"a source of any two hosts":       {"[[host]]\nname = 'web'\nnames = ['web*']\n[[job]]\nname = 'home'\nsource = 'root@DB:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`any two hosts of group "web" would both send from tank/a on db`}},
-		"a source that one has, too":      {host + "vars = { at = '' }\n[[host]]\nname = 'vault'\nvars = { at = 'web1:' }\n[[job]]\nname = 'home'\nhosts = ['web1', 'vault']\nsource = '{at}tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`hosts "web1" and "vault" would both send from tank/a on web1`}},
-		"a source below another":          {host + "[[job]]\nname = 'home'\nrecursive = true\nhosts = ['web1']\nsource = 'db:tank'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n[[job]]\nname = 'home'\nhosts = ['web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n", []string{`job "home": hosts "web1" and "web2" would both send from tank, with its descendants, and tank/a on db`}},
-		"a host's own pool and another's": {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n[[job.target]]\nname = 'b'\nto = 'b/x'\n[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'web1:b/x'\n", []string{`would both write to b/x on web1`}},
+		"unknown template":                        {template + "[[job]]\nname = 'a'\ntemplate = ['base', 'more']\n" + to, []string{`x.toml:5: job "a" by template "base", "more": there is no template "more"`, "the file has: base"}},
+		"a number for a template":                 {template + "[[job]]\nname = 'a'\ntemplate = 3\n" + to, []string{`x.toml:5: job "a": template must be the name`}},
+		"numbers for templates":                   {template + "[[job]]\nname = 'a'\ntemplate = [3]\n" + to, []string{`template must be the name`}},
+		"a template of a template":                {template + "template = 'x'\n" + job, []string{`x.toml:1: template "base": a template cannot have a template`, "list both in the job"}},
+		"two templates":                           {template + template + job, []string{`x.toml:5: template "base": two templates have this name`}},
+		"unknown key of a template":               {template + "suorce = 'x'\n" + job, []string{"x.toml:5", `"template.suorce"`, "did you mean source?"}},
+		"wrong type in a template":                {template + "parallel = '2'\n" + job, []string{"x.toml:5: template.parallel", "a whole number"}},
+		"a key in upper case":                     {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nRecursive = true\n" + to, []string{`key "Recursive": must be lower case`}},
+		"unknown key of a host":                   {host + "adress = 'x'\n" + template + job, []string{"x.toml:4", "did you mean address?"}},
+		"duplicate group":                         {host + host + template + job, []string{`x.toml:4: host "web": two groups have this name`}},
+		"no name":                                 {"[[host]]\nnames = ['web1']\n" + template + job, []string{`x.toml:1: host 1: name is missing`}},
+		"a domain":                                {"[[host]]\nname = 'web'\nnames = ['web1.example.org']\n" + template + job, []string{`"web1.example.org" is not a short host`, "address = "}},
+		"an empty range":                          {"[[host]]\nname = 'web'\nnames = ['web[3-1]']\n" + template + job, []string{"the range [3-1] is empty"}},
+		"too many":                                {"[[host]]\nname = 'web'\nnames = ['web[1-999][1-999]']\n" + template + job, []string{"more than 10000 hosts"}},
+		"too many in two groups":                  {"[[host]]\nname = 'a'\nnames = ['a[1-9999]']\n[[host]]\nname = 'b'\nnames = ['b[1-2]']\n" + template + job, []string{"x.toml:4", "more than 10000 hosts"}},
+		"a regular expression":                    {"[[host]]\nname = 'web'\nnames = ['re:web(']\n" + template + job, []string{"is not a regular expression"}},
+		"a pattern":                               {"[[host]]\nname = 'web'\nnames = ['web[a']\n" + template + job, []string{"is not a pattern"}},
+		"an address":                              {host + "address = '-oProxyCommand=x'\n" + template + job, []string{"write [user@]HOST"}},
+		"a variable's name":                       {host + "vars = { host = 'x' }\n" + template + job, []string{"vars.host: write lower-case"}},
+		"a variable's value":                      {host + "vars = { v = '{x}' }\n" + template + job, []string{"vars.v: \"{x}\" contains a brace"}},
+		"unknown hosts":                           {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['wbe']\n" + to, []string{`hosts: "wbe" is not the name of a [[host]] or of one of its hosts`}},
+		"hosts without any [[host]]":              {template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n" + to, []string{`hosts: "web1" is not`, `add it: [[host]] with name = "web1"`}},
+		"no hosts":                                {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = []\n" + to, []string{"hosts is empty", "omit the"}},
+		"hosts with the same target":              {host + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`job "a": hosts "web1" and "web2" would both write to b/x on vault`, "put {host} into"}},
+		"hosts of a pattern with the same target": {"[[host]]\nname = 'web'\nnames = ['web*']\n" + template + strings.ReplaceAll(job, "/{host}", "/x"), []string{`any two hosts of group "web" would both write`}},
+		"host below the target of another":        {host + template + "recursive = true\n" + strings.ReplaceAll(job, "vault:b/{host}", "root@vault:b/{host}") + "[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'vault:b/web1/c'\n", []string{`jobs "a" and "c": hosts "web1" and "web2" would both write to b/web1, with its descendants, and b/web1/c on vault`}},
+		"unknown variable":                        {host + "vars = { vault = 'v' }\n" + template + strings.ReplaceAll(job, "vault:b", "root@{valt}:b"), []string{`x.toml:9: job "a" by template "base": target.to: no host has {valt}`, `write vars = { valt = "..." } into a [[host]]; the file has {host}, {vault}`}},
+		"a source of two hosts":                   {host + "[[job]]\nname = 'home'\nhosts = ['web1', 'web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`x.toml: job "home": hosts "web1" and "web2" would both send from tank/a on db, and release each other's holds there`, `name = "NAME-{host}"`}},
+		"a source of any two hosts":               {"[[host]]\nname = 'web'\nnames = ['web*']\n[[job]]\nname = 'home'\nsource = 'root@DB:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`any two hosts of group "web" would both send from tank/a on db`}},
+		"a source that is also local":             {host + "vars = { at = '' }\n[[host]]\nname = 'vault'\nvars = { at = 'web1:' }\n[[job]]\nname = 'home'\nhosts = ['web1', 'vault']\nsource = '{at}tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n", []string{`hosts "web1" and "vault" would both send from tank/a on web1`}},
+		"a source below another":                  {host + "[[job]]\nname = 'home'\nrecursive = true\nhosts = ['web1']\nsource = 'db:tank'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n[[job]]\nname = 'home'\nhosts = ['web2']\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'near', to = 'vault/db' }]\n", []string{`job "home": hosts "web1" and "web2" would both send from tank, with its descendants, and tank/a on db`}},
+		"pools of two hosts":                      {host + template + "[[job]]\nname = 'a'\ntemplate = 'base'\nhosts = ['web1']\n[[job.target]]\nname = 'b'\nto = 'b/x'\n[[job]]\nname = 'c'\ntemplate = 'base'\nhosts = ['web2']\n[[job.target]]\nname = 'b'\nto = 'web1:b/x'\n", []string{`would both write to b/x on web1`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,29 +151,29 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// TestNoTemplateAtAll expects that the hint has no empty list if the file has no templates.
-func TestNoTemplateAtAll(t *testing.T) {
+// TestNoTemplates expects that the hint has no empty list if the file has no templates.
+func TestNoTemplates(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[job]]\nname = 'a'\ntemplate = 'base'\n"))
 	require.ErrorContains(t, err, `there is no template "base"`)
 	require.Equal(t, "write [[template]] with this name", fault.HintOf(err))
 }
 
-// TestOneSourceOfTwoJobs expects that two hosts may send from the same source if their jobs have
+// TestTwoJobsWithOneSource expects that two hosts may send from the same source if their jobs have
 // different names.
-func TestOneSourceOfTwoJobs(t *testing.T) {
+func TestTwoJobsWithOneSource(t *testing.T) {
 	t.Parallel()
 	_, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[job]]\nname = 'home-{host}'\nsource = 'db:tank/a'\nsnapshots.adopt = ['*']\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
 	require.NoError(t, err)
 	inv, err := Read("x.toml", []byte("[[host]]\nname = 'web'\nnames = ['web[1-2]']\n[[template]]\nname = 'x'\nsnapshots.take = '{job}-%Y%m%d%H%M'\nbefore = [{ command = ['/bin/x', '{it}'] }]\n[[job]]\nname = 'home'\ntemplate = 'x'\nsource = 'tank/a'\n[[job.target]]\nname = 'near'\nto = 'vault/db'\n"))
-	require.NoError(t, err, "each has a source of its own")
+	require.NoError(t, err, "each has its own source")
 	f, err := inv.For("web1")
 	require.NoError(t, err)
-	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "what is no variable of the file may be a command's")
+	require.Equal(t, "{it}", f.Jobs[0].Before[0].Command[1], "an unknown variable may belong to a command")
 }
 
-// TestFaultsOfOnePart expects that an error in one host's part does not affect other parts.
-func TestFaultsOfOnePart(t *testing.T) {
+// TestErrorsInOnePart expects that an error in one host's part does not affect other parts.
+func TestErrorsInOnePart(t *testing.T) {
 	t.Parallel()
 	text := "[[host]]\nname = 'web'\nnames = ['web[1-2]']\nvars = { vault = 'b', every = 'hourly' }\n[[host]]\nname = 'db'\nvars = { every = 'teatime' }\n" +
 		"[[template]]\nname = 'base'\nschedule = '{every}'\nsnapshots.adopt = ['*']\n" +
@@ -192,9 +192,9 @@ func TestFaultsOfOnePart(t *testing.T) {
 	require.ErrorContains(t, err, `x.toml:18: job "c" by template "base" of host "db": schedule: "teatime"`)
 }
 
-// TestLinesOfKeysWithTemplates expects that if a job uses a template, errors in its targets name
+// TestErrorLinesWithTemplates expects that if a job uses a template, errors in its targets name
 // the line of the job.
-func TestLinesOfKeysWithTemplates(t *testing.T) {
+func TestErrorLinesWithTemplates(t *testing.T) {
 	t.Parallel()
 	inv, err := Read("x.toml", []byte("[[template]]\nname = 't'\nsnapshots.adopt = ['*']\ntarget = [{ name = 'b', to = '/b' }]\n"+
 		"[[job]]\nname = 'a'\ntemplate = 't'\nsource = '/tank'\n[[job.target]]\nname = 'c'\nto = '/c'\n"))

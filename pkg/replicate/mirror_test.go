@@ -37,7 +37,7 @@ func TestMirror(t *testing.T) {
 			stays: map[string]string{"vault/t@5": "newer than the most recent common snapshot"}},
 		"a source without snapshots": {source: []string{"tank#2"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 9,
 			stays: map[string]string{"vault/t@1": "the source lists no snapshot", "vault/t@2": "the source lists no snapshot"}},
-		"a source that is half received": {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 9, partial: true,
+		"a partially received source": {source: []string{"tank@2"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 9, partial: true,
 			stays: map[string]string{"vault/t@1": "the source lists no snapshot"}},
 		"without a copy": {source: []string{"tank@2", "tank/b@3"}, there: []string{"vault/t@1 @2"}, of: dataset, limit: 1, remove: []string{"vault/t@1"}},
 	} {

@@ -17,8 +17,8 @@ func TestNoteOrphans(t *testing.T) {
 		change func(*RunState)
 		want   []Orphan
 	}{
-		"destroyed":   {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
-		"still there": {func(v *RunState) { v.All = parseListing("tank", "tank/a").Datasets }, nil},
+		"destroyed":    {func(*RunState) {}, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
+		"still exists": {func(v *RunState) { v.All = parseListing("tank", "tank/a").Datasets }, nil},
 		"renamed": {func(v *RunState) {
 			v.State.Datasets["tank/a"].GUID, v.All = 1001, parseListing("tank", "tank/new").Datasets
 		}, nil},
@@ -32,7 +32,7 @@ func TestNoteOrphans(t *testing.T) {
 		"root known":     {func(v *RunState) { v.State.Root = 1000 }, []Orphan{{Source: "tank/a", Dataset: "vault/t/a"}}},
 		"root recreated since an older version": {func(v *RunState) { v.State.Datasets["tank"] = &DatasetState{GUID: 7} },
 			[]Orphan{{Source: "tank/a", Dataset: "vault/t/a", SourceReplaced: true}}},
-		"back again": {func(v *RunState) {
+		"exists again": {func(v *RunState) {
 			v.State.Orphans, v.All = []*Orphan{{Target: "near", Source: "tank/a", Dataset: "vault/t/a"}}, parseListing("tank", "tank/a").Datasets
 		}, nil},
 		"missed before": {func(v *RunState) {
@@ -137,13 +137,13 @@ func TestDestroyOrphans(t *testing.T) {
 		stays   map[string]string
 		refused bool
 	}{
-		"overdue":            {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
-		"with children":      {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
-		"a similar name":     {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
-		"more than allowed":  {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
-		"without a limit":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
-		"another dataset":    {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
-		"a child that stays": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b, a descendant, is kept"}},
+		"overdue":              {there: []string{"vault/t/a@1 @2"}, remove: []string{"vault/t/a"}},
+		"with children":        {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, remove: []string{"vault/t/a/b", "vault/t/a"}},
+		"a similar name":       {there: []string{"vault/t/a@1", "vault/t/ab@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, remove: []string{"vault/t/a"}},
+		"more than allowed":    {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}, refused: true},
+		"without a limit":      {there: []string{"vault/t/a@1", "vault/t/b@1", "vault/t/c@1"}, change: func(v *RunState, _ *zfs.Listing) { v.NoLimit = true }, remove: []string{"vault/t/c", "vault/t/b", "vault/t/a"}},
+		"another dataset":      {there: []string{"vault/t/a@1"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans[0].GUID = 8 }},
+		"a child that is kept": {there: []string{"vault/t/a@1", "vault/t/a/b@2"}, change: func(v *RunState, _ *zfs.Listing) { v.State.Orphans = v.State.Orphans[:1] }, stays: map[string]string{"vault/t/a": "vault/t/a/b, a descendant, is kept"}},
 		"written to": {there: []string{"vault/t/a@1"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} },
 			stays: map[string]string{"vault/t/a": "it was modified since its most recent snapshot"}},
 		"written to, no snapshot": {there: []string{"vault/t/a"}, change: func(_ *RunState, l *zfs.Listing) { l.Datasets[0].Properties["written"] = zfs.Property{Value: "1"} }, remove: []string{"vault/t/a"}},

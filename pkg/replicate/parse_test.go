@@ -44,7 +44,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, write(&b, f))
 	again, err := Parse("y.toml", b.Bytes())
 	require.NoError(t, err, b.String())
-	require.Equal(t, f, again, "what is written reads as what was read")
+	require.Equal(t, f, again, "the written file parses to the same jobs")
 }
 
 // write writes a job file in the format of Parse.
@@ -69,12 +69,12 @@ target = [{ name = "b", to = "b:vault" }, { name = "c", to = "c:vault", transfer
 	require.Equal(t, size.Size(4<<20), j.TransferTo(&j.Targets[0]).Window)
 	require.Equal(t, size.Size(1<<20), j.TransferTo(&j.Targets[1]).Window)
 	require.EqualValues(t, "bbr", j.TransferTo(&j.Targets[0]).Congestion)
-	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "what is not asked for is not told an older zxfer")
+	require.Empty(t, j.TransferTo(&j.Targets[1]).Congestion, "unset options are not sent to an older zxfer")
 }
 
-// TestParseOfNoJob expects that a file without jobs must have job = [], so that a truncated file is
+// TestParseWithoutJobs expects that a file without jobs must have job = [], so that a truncated file is
 // an error.
-func TestParseOfNoJob(t *testing.T) {
+func TestParseWithoutJobs(t *testing.T) {
 	t.Parallel()
 	f, err := Parse("x.toml", []byte("job = []\n"))
 	require.NoError(t, err)
@@ -106,14 +106,14 @@ func TestParseRefuses(t *testing.T) {
 		{"key of another table", job + "hourly = 3\n" + target, []string{"x.toml:5", "hourly of [job.retention]"}},
 		{"wrong type", job + "recursive = 'yes'\n" + target, []string{"x.toml:5"}},
 		{"duration", job + "jitter = 'soon'\n" + target, []string{"x.toml:5", `"soon"`, "15m"}},
-		{"a number for a span", job + "schedule = 'hourly'\ngrace = 900\n" + target, []string{`x.toml:6`, `"900" is not a time span; write 90s, 15m`}},
-		{"a number for a span of a table", job + "freeze = [{ kind = 'postgresql', timeout = 30 }]\n" + target, []string{`x.toml:5`, `"30" is not a time span`}},
-		{"a number for since", job + "snapshots.since = 3\n" + target, []string{`"3" is not a time span`}},
-		{"no number for a span", job + "grace = 1.5\n" + target, []string{`"1.5" is not a time span`}},
-		{"a table for a span", job + "[job.grace]\nx = 1\n" + target, []string{"x.toml", "is not a string in quotes"}},
-		{"a list for a span", job + "grace = ['1h']\n" + target, []string{"x.toml:5", "is not a time span"}},
-		{"a number for a grace", job + target + "mirror = { gone = 90 }\n", []string{`x.toml:8`, `"90": write "keep", or a time span`}},
-		{"a number for a part", job + "drill = { sample = 5 }\n" + target, []string{"x.toml:5", `"5" is not a share of the files`}},
+		{"number for a duration", job + "schedule = 'hourly'\ngrace = 900\n" + target, []string{`x.toml:6`, `"900" is not a time span; write 90s, 15m`}},
+		{"number for a duration in a table", job + "freeze = [{ kind = 'postgresql', timeout = 30 }]\n" + target, []string{`x.toml:5`, `"30" is not a time span`}},
+		{"number for since", job + "snapshots.since = 3\n" + target, []string{`"3" is not a time span`}},
+		{"fraction for a duration", job + "grace = 1.5\n" + target, []string{`"1.5" is not a time span`}},
+		{"table for a duration", job + "[job.grace]\nx = 1\n" + target, []string{"x.toml", "is not a string in quotes"}},
+		{"list for a duration", job + "grace = ['1h']\n" + target, []string{"x.toml:5", "is not a time span"}},
+		{"number for a grace period", job + target + "mirror = { gone = 90 }\n", []string{`x.toml:8`, `"90": write "keep", or a time span`}},
+		{"number for a share", job + "drill = { sample = 5 }\n" + target, []string{"x.toml:5", `"5" is not a share of the files`}},
 		{"size", job + "[job.transfer]\nbandwidth = 'much'\n" + target, []string{"x.toml:6", "much"}},
 		{"nothing to do", "# jobs\n\n" + job, []string{`x.toml:3: job "a": `, "nothing to do", "add a [[job.target]]", "[job.retention]"}},
 		{"nothing to do in the second job", job + target + strings.Replace(job, "'a'", "'c'", 1), []string{`x.toml:8: job "c": `, "nothing to do"}},
@@ -126,25 +126,25 @@ func TestParseRefuses(t *testing.T) {
 		{"line of a key in a table", job + target + "[job.target.retention]\nlast = 1\ndaily = -1\n", []string{`x.toml:10: job "a": target "b": retention.daily = -1`}},
 		{"line of a key in an inline table", job + "transfer = { wire = 'plain' }\n" + target, []string{`x.toml:5: job "a": transfer.wire`}},
 		{"jitter without a schedule", job + "jitter = '1m'\n" + target, []string{"jitter and grace have no effect without a schedule"}},
-		{"an alert that stops", job + "alert = { command = ['/bin/x'], on_failure = 'stop' }\n" + target, []string{"alert.on_failure has no effect"}},
+		{"on_failure = stop for an alert", job + "alert = { command = ['/bin/x'], on_failure = 'stop' }\n" + target, []string{"alert.on_failure has no effect"}},
 		{"ports of wire ssh", job + "transfer = { wire = 'ssh', ports = '9000' }\n" + target, []string{`job "a": transfer.ports has no effect with transfer.wire = "ssh"`, "omit transfer.ports"}},
-		{"threads that compress nothing", job + "transfer = { compress = 'off', compress_threads = 2 }\n" + target, []string{"transfer.compress_threads has no effect"}},
+		{"threads without compression", job + "transfer = { compress = 'off', compress_threads = 2 }\n" + target, []string{"transfer.compress_threads has no effect"}},
 		{"window of wire ssh", job + "transfer = { wire = 'ssh', window = '4MiB' }\n" + target, []string{"transfer.window has no effect with transfer.wire"}},
-		{"an algorithm of congestion that is none", job + "[job.transfer]\ncongestion = 'b b'\n" + target, []string{`transfer.congestion = "b b": write auto, or the name`}},
-		{"window without a unit that there is", job + "[job.transfer]\nwindow = '4XB'\n" + target, []string{"x.toml:6: job.transfer.window", "not a size"}},
+		{"unknown congestion algorithm", job + "[job.transfer]\ncongestion = 'b b'\n" + target, []string{`transfer.congestion = "b b": write auto, or the name`}},
+		{"window with an unknown unit", job + "[job.transfer]\nwindow = '4XB'\n" + target, []string{"x.toml:6: job.transfer.window", "not a size"}},
 		{"too many streams to a target", job + target + "transfer = { streams = 65 }\n", []string{`target "b": transfer.streams = 65: must be a whole number from 1 to 64`}},
-		{"a check that is none", job + "transfer.skip_checks = ['space', 'target-key-changed', 'spaec']\n" + target, []string{`there is no check "spaec"`}},
+		{"unknown check", job + "transfer.skip_checks = ['space', 'target-key-changed', 'spaec']\n" + target, []string{`there is no check "spaec"`}},
 		{"latest_only without a target", alone + "snapshots.latest_only = true\n", []string{"x.toml:5", "snapshots.latest_only has no effect", "job.target"}},
-		{"a property that is ZFS's", job + "recursive = true\nproperty = 'compression=lz4'\n" + target, []string{"write NAME=VALUE", "zxfer:job=home"}},
-		{"a property without its value", job + "recursive = true\nproperty = 'my:x='\n" + target, []string{"write NAME=VALUE"}},
-		{"a property that has no such name", job + "recursive = true\nproperty = 'My:x'\n" + target, []string{`"My:x": not the name of a property`}},
-		{"a property of one dataset", job + "property = 'my:x'\n" + target, []string{"property have no effect without recursive"}},
-		{"a target's choice of one dataset", job + target + "exclude = ['x']\n", []string{`target "b": include, exclude and property have no effect`}},
-		{"an expression that is none", job + "recursive = true\nexclude = ['re:(']\n" + target, []string{`exclude: "re:(" is not a regular expression`}},
+		{"native property", job + "recursive = true\nproperty = 'compression=lz4'\n" + target, []string{"write NAME=VALUE", "zxfer:job=home"}},
+		{"property without a value", job + "recursive = true\nproperty = 'my:x='\n" + target, []string{"write NAME=VALUE"}},
+		{"invalid property name", job + "recursive = true\nproperty = 'My:x'\n" + target, []string{`"My:x": not the name of a property`}},
+		{"property without recursive", job + "property = 'my:x'\n" + target, []string{"property have no effect without recursive"}},
+		{"selection of a target without recursive", job + target + "exclude = ['x']\n", []string{`target "b": include, exclude and property have no effect`}},
+		{"invalid expression", job + "recursive = true\nexclude = ['re:(']\n" + target, []string{`exclude: "re:(" is not a regular expression`}},
 		{"a target's pattern", job + target + "snapshots.only = ['[']\n", []string{`snapshots.only: "[" is not a pattern`}},
 		{"newest twice", job + target + "snapshots = { latest_only = true, newest = 3 }\n", []string{"cannot be combined"}},
-		{"newest below none", job + target + "snapshots.newest = -1\n", []string{"snapshots.newest = -1"}},
-		{"a way to begin", job + target + "first = 'oldest'\n", []string{`first = "oldest": write one of all, newest, fail`}},
+		{"negative newest", job + target + "snapshots.newest = -1\n", []string{"snapshots.newest = -1"}},
+		{"unknown value of first", job + target + "first = 'oldest'\n", []string{`first = "oldest": write one of all, newest, fail`}},
 		{"first without a target", alone + "first = 'all'\n", []string{"first has no effect"}},
 		{"a freeze without a kind", job + "freeze = [{ timeout = '30s' }]\n" + target, []string{`freeze: kind is missing; write one of postgresql`}},
 		{"a zone", job + "retention = { daily = 1, timezone = 'Mars/Phobos' }\n" + target, []string{"x.toml", "Mars/Phobos", "Europe/Berlin"}},
@@ -154,12 +154,12 @@ func TestParseRefuses(t *testing.T) {
 		{"holds without a target", alone + "holds = 'none'\n", []string{"holds has no effect"}},
 		{"bookmarks without a target", alone + "bookmarks = 'none'\n", []string{"bookmarks has no effect"}},
 		{"transfer without a target", alone + "transfer.bandwidth = '1MiB'\n", []string{"transfer", "has no effect"}},
-		{"two targets of one name", job + target + target, []string{"two targets"}},
-		{"a target with the name of the source's side", job + strings.Replace(target, "'b'", "'source'", 1), []string{`cannot be named "source"`}},
-		{"two targets in one place", job + target + strings.Replace(target, "'b'", "'c'", 1), []string{`targets "b" and "c" are the same`}},
+		{"duplicate target name", job + target + target, []string{"two targets"}},
+		{"target named source", job + strings.Replace(target, "'b'", "'source'", 1), []string{`cannot be named "source"`}},
+		{"two targets in one dataset", job + target + strings.Replace(target, "'b'", "'c'", 1), []string{`targets "b" and "c" are the same`}},
 		{"onto itself", job + "[[job.target]]\nname = 'b'\nto = 'tank'\n", []string{`target "b": to "tank" is tank/a, which is part of the source`}},
 		{"into itself", job + "recursive = true\n[[job.target]]\nname = 'b'\nto = 'tank/a/b'\n", []string{"is tank/a/b, which is part of the source"}},
-		{"two jobs of one name", job + target + job + target, []string{"two jobs"}},
+		{"duplicate job name", job + target + job + target, []string{"two jobs"}},
 		{"source is a path", "[[job]]\nname = 'a'\nsource = '/tank'\nsnapshots.adopt = ['*']\n" + target, []string{"path"}},
 		{"no snapshots", "[[job]]\nname = 'a'\nsource = 'tank/a'\n" + target, []string{"take", "adopt"}},
 		{"template without minutes", "[[job]]\nname = 'a'\nsource = 'tank/a'\nsnapshots.take = 'x-%Y%m%d%H'\n" + target, []string{"%M"}},
@@ -173,7 +173,7 @@ func TestParseRefuses(t *testing.T) {
 		{"exclude without recursive", job + "exclude = ['a']\n" + target, []string{"recursive"}},
 		{"hook without a path", job + "alert = { command = ['mail'] }\n" + target, []string{"absolute"}},
 		{"property set and excluded", job + target + "properties = { set = { atime = 'off' }, exclude = ['atime'] }\n", []string{"atime"}},
-		{"property with a value that ZFS has not", job + target + "properties = { set = { recordsize = '3K' } }\n", []string{"recordsize=3K", "a power of two"}},
+		{"property with an invalid value", job + target + "properties = { set = { recordsize = '3K' } }\n", []string{"recordsize=3K", "a power of two"}},
 		{"textfile", "[metrics]\ntextfile = 'x.prom'\n" + job + target, []string{".prom"}},
 		{"same names twice", "[[job]]\nname = 'a'\nsource = 'tank'\nrecursive = true\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target +
 			"[[job]]\nname = 'b'\nsource = 'tank/b'\nsnapshots.take = 'x-%Y%m%d%H%M'\n" + target, []string{"same names", "{job}"}},
@@ -198,7 +198,7 @@ func TestParseWithoutTarget(t *testing.T) {
 	take, adopt, keep := "snapshots.take = 'x-%Y%m%d%H%M'\n", "snapshots.adopt = ['autosnap_*']\n", "retention.daily = 7\n"
 	for name, text := range map[string]string{
 		"both": take + keep, "snapshots only": take, "retention only": adopt + keep, "all": take + adopt + keep,
-		"a way to the source": take + "transfer = { rsh = 'ssh -p 22', no_bootstrap = true }\n",
+		"transport to the source": take + "transfer = { rsh = 'ssh -p 22', no_bootstrap = true }\n",
 	} {
 		f, err := Parse("x.toml", []byte(head+text))
 		require.NoError(t, err, name)
@@ -250,8 +250,8 @@ func TestDrillKeys(t *testing.T) {
 	require.ErrorContains(t, err, "drill has no effect without a [[job.target]]")
 }
 
-// TestCarryInAJobFile expects carry to be true, false, or an array of additional property names.
-func TestCarryInAJobFile(t *testing.T) {
+// TestParseCarry expects carry to be true, false, or an array of additional property names.
+func TestParseCarry(t *testing.T) {
 	t.Parallel()
 	parse := func(carry string) (*File, error) {
 		return Parse("jobs.toml", []byte(`

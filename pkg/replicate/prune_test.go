@@ -21,7 +21,7 @@ func TestPruningCounts(t *testing.T) {
 	p := d.Prunings[0]
 	require.Equal(t, []string{"tank@1", "tank@3"}, p.Remove)
 	require.Equal(t, 4, p.Kept, "tank@2 and @4, tank/a@5 and @6")
-	require.Equal(t, 2, p.Protected, "the bases tank@2 and tank/a@5")
+	require.Equal(t, 2, p.Protected, "the incremental sources tank@2 and tank/a@5")
 	require.Empty(t, p.Held)
 	require.Empty(t, p.Untrusted)
 	require.Equal(t, "retention", p.Rule())
@@ -38,9 +38,9 @@ func TestPruningCounts(t *testing.T) {
 	require.NotContains(t, p.Remove, "tank@200")
 }
 
-// TestPruneOnlyWhatWasSeen expects that a run does not prune failed or unlisted targets, or copies
+// TestPruneOnlyListed expects that a run does not prune failed or unlisted targets, or copies
 // without a source dataset.
-func TestPruneOnlyWhatWasSeen(t *testing.T) {
+func TestPruneOnlyListed(t *testing.T) {
 	t.Parallel()
 	settings := near + "[job.target.retention]\nlast = 1\n"
 	v := newRunState(t, parseListing("tank@3", "tank/new@4"), settings).withTarget(parseListing("vault/t@1 @2 @3", "vault/t/gone@1 @2"))
@@ -53,9 +53,9 @@ func TestPruneOnlyWhatWasSeen(t *testing.T) {
 	require.Empty(t, Decide(v).Prunings)
 }
 
-// TestPruneKeepsThePartialState expects that retention on a target keeps the snapshots that an
+// TestPruneKeepsPartialState expects that retention on a target keeps the snapshots that an
 // interrupted receive needs.
-func TestPruneKeepsThePartialState(t *testing.T) {
+func TestPruneKeepsPartialState(t *testing.T) {
 	t.Parallel()
 	v := newRunState(t, parseListing("tank@3"), near+"[job.target.retention]\nlast = 1\n").withTarget(parseListing("vault/t@1 @2 @3"))
 	v.Targets[0].Partial = map[uint64]bool{1: true}
@@ -65,22 +65,22 @@ func TestPruneKeepsThePartialState(t *testing.T) {
 	require.Equal(t, 2, p.Protected)
 }
 
-// TestPruneLooksAgain expects that a dataset is pruned again if any input of the decision has
+// TestPruneRepeatsAfterChange expects that a dataset is pruned again if any input of the decision has
 // changed.
-func TestPruneLooksAgain(t *testing.T) {
+func TestPruneRepeatsAfterChange(t *testing.T) {
 	t.Parallel()
 	settings := "[job.retention]\nlast = 2\n" + near
 	for name, tt := range map[string]struct {
 		change func(*RunState)
 		looks  bool
 	}{
-		"nothing":           {func(*RunState) {}, false},
-		"a bookmark":        {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
-		"another snapshot":  {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
-		"one snapshot less": {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
-		"another base":      {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
-		"another grid":      {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
-		"doubted dates": {func(v *RunState) {
+		"nothing":                    {func(*RunState) {}, false},
+		"a bookmark":                 {func(v *RunState) { v.Source = parseListing("tank@1 @2 #2") }, false},
+		"another snapshot":           {func(v *RunState) { v.Source = parseListing("tank@1 @3") }, true},
+		"destroyed snapshot":         {func(v *RunState) { v.Source = parseListing("tank@2") }, true},
+		"another incremental source": {func(v *RunState) { v.Targets = nil; v.withTarget(parseListing("vault/t@1")) }, true},
+		"another policy":             {func(v *RunState) { v.Job.Retention = &Grid{Last: 3} }, true},
+		"untrusted dates": {func(v *RunState) {
 			v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: untrusted}
 		}, true},
 		"dates by this clock": {func(v *RunState) { v.State.Datasets["tank"].Histories[SourceSide].Dates = map[uint64]int64{1: 5} }, false},
@@ -131,9 +131,9 @@ func TestLearn(t *testing.T) {
 	require.Equal(t, map[string]string{"far": "q"}, known.Pruned)
 }
 
-// TestDone expects that after a run, the history lists the snapshots to destroy, unless some wait
+// TestComplete expects that after a run, the history lists the snapshots to destroy, unless some wait
 // for time.
-func TestDone(t *testing.T) {
+func TestComplete(t *testing.T) {
 	t.Parallel()
 	done, waiting := &History{Seen: 9, pending: []uint64{4}}, &History{Seen: 9, pending: []uint64{4}}
 	(&Pruning{Results: map[string]*PruneResult{"a": {History: done}, "b": {History: waiting, Waiting: true}, "c": {}}}).Complete()

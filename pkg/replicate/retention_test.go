@@ -120,16 +120,16 @@ func TestKeepIsStable(t *testing.T) {
 	}
 }
 
-func TestKeepSaysWhy(t *testing.T) {
+func TestKeepReasons(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	points := []Point{{Name: "old", Time: at.AddDate(0, 0, -3)}, {Name: "new", Time: at}}
 	require.Equal(t, map[string]string{"new": "last, daily", "old": "daily"}, (&Grid{Last: 1, Daily: 2}).Keep(points))
 }
 
-// TestKeepWithAWrongClock expects that if the clock was years ahead for a day, or was set back,
+// TestKeepWithWrongClock expects that if the clock was years ahead for a day, or was set back,
 // later snapshots are still kept. Snapshots with wrong times age like all others.
-func TestKeepWithAWrongClock(t *testing.T) {
+func TestKeepWithWrongClock(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	g := &Grid{Hourly: 24}
@@ -167,10 +167,10 @@ func TestKeepAlso(t *testing.T) {
 	}{
 		"names alone":              {[]Also{{Names: a}}, nil},
 		"the newest":               {[]Also{{Names: a, Last: 2}}, []string{"a2", "a4"}},
-		"more than there are":      {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
-		"an age that keeps none":   {[]Also{{Names: a, Age: Duration(time.Hour - 1)}}, nil},
+		"more than exist":          {[]Also{{Names: a, Last: 9}}, []string{"a0", "a2", "a4"}},
+		"an age that matches none": {[]Also{{Names: a, Age: Duration(time.Hour - 1)}}, nil},
 		"an age that just reaches": {[]Also{{Names: a, Age: Duration(3 * time.Hour)}}, []string{"a2", "a4"}},
-		"just not":                 {[]Also{{Names: a, Age: Duration(3*time.Hour - 1)}}, []string{"a4"}},
+		"an age that just misses":  {[]Also{{Names: a, Age: Duration(3*time.Hour - 1)}}, []string{"a4"}},
 		"age or number":            {[]Also{{Names: a, Last: 2, Age: Duration(time.Hour)}}, []string{"a2", "a4"}},
 		"before a time":            {[]Also{{Names: a, Last: 1, Before: start.Add(4 * time.Hour)}}, []string{"a2"}},
 		"a moment later":           {[]Also{{Names: a, Last: 1, Before: start.Add(4*time.Hour + 1)}}, []string{"a4"}},
@@ -290,7 +290,7 @@ func TestPrunableOverRandomHistories(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 		removed += len(got)
 	}
-	require.Greater(t, removed, 1000, "the histories are long enough for the test to mean something")
+	require.Greater(t, removed, 1000, "the histories are long enough")
 }
 
 func TestPrunableWithoutGrid(t *testing.T) {
@@ -302,9 +302,9 @@ func TestPrunableWithoutGrid(t *testing.T) {
 	require.Empty(t, none.Prunable(d, s, map[string]time.Time{"x": time.Unix(0, 0)}, nil, &History{}, time.Unix(1, 0)).Remove)
 }
 
-// TestHeldSnapshotsAreNotBeyondTheLimit expects that snapshots that are kept because of holds do
+// TestHeldSnapshotsDoNotCountTowardsLimit expects that snapshots that are kept because of holds do
 // not count towards the limit of later runs.
-func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
+func TestHeldSnapshotsDoNotCountTowardsLimit(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	g, s, h := &Grid{Hourly: 24}, &Scope{adopt: plan.ParsePatterns([]string{"*"})}, &History{}
@@ -319,15 +319,15 @@ func TestHeldSnapshotsAreNotBeyondTheLimit(t *testing.T) {
 	}
 	for run := range 3 {
 		r := g.Prunable(d, s, created, nil, h, begin.Add(time.Duration(199+run)*time.Hour))
-		require.Len(t, r.Remove, 176+run, "nothing could be destroyed, as all are held")
+		require.Len(t, r.Remove, 176+run, "nothing can be destroyed, because all are held")
 		require.Zero(t, r.OverLimit, "run %d", run)
 		h.Complete()
 		take(200 + run)
 	}
 }
 
-// TestBeyond changes the policy, and expects that the snapshots beyond it count as over the limit.
-func TestBeyond(t *testing.T) {
+// TestOverLimit changes the policy, and expects that the snapshots beyond it count as over the limit.
+func TestOverLimit(t *testing.T) {
 	t.Parallel()
 	v := newVault(t, &Grid{Hourly: 200})
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -131,9 +131,9 @@ func TestFilledHasEveryPeriod(t *testing.T) {
 	}
 }
 
-// TestDaysOfAZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
+// TestDaysInZone expects the days of Berlin, whose midnight is at 22:00 or 23:00 UTC. The day of
 // the clock change has 25 hours.
-func TestDaysOfAZone(t *testing.T) {
+func TestDaysInZone(t *testing.T) {
 	t.Parallel()
 	points := []Point{
 		{Name: "sat", Time: time.Date(2026, 10, 24, 21, 59, 0, 0, time.UTC), Order: 1}, // 23:59
@@ -147,7 +147,7 @@ func TestDaysOfAZone(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	require.Equal(t, []string{"mon", "sat", "sun-last"}, kept(&Grid{Timezone: berlin, Daily: 3}))
 	require.Equal(t, []string{"mon", "sun-first"}, kept(&Grid{Daily: 3}))
-	require.Len(t, kept(&Grid{Timezone: berlin, Hourly: 6}), 6, "an hour that comes twice is two")
+	require.Len(t, kept(&Grid{Timezone: berlin, Hourly: 6}), 6, "a repeated hour counts twice")
 }
 
 func TestZone(t *testing.T) {
@@ -164,5 +164,5 @@ func TestZone(t *testing.T) {
 	text, err := toml.Marshal(Grid{Daily: 1})
 	require.NoError(t, err)
 	require.Equal(t, "daily = 1\n", string(text))
-	require.Equal(t, "{Europe/Berlin 0 0 2 0 0 0 []}", fmt.Sprintf("%v", Grid{Timezone: zone(t, "Europe/Berlin"), Daily: 2}), "what retention found settled is told by it")
+	require.Equal(t, "{Europe/Berlin 0 0 2 0 0 0 []}", fmt.Sprintf("%v", Grid{Timezone: zone(t, "Europe/Berlin"), Daily: 2}), "retention compares policies by this text")
 }

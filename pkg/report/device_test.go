@@ -29,14 +29,14 @@ func TestDeviceDone(t *testing.T) {
 	}{
 		{"done", func(*job.DevReport) {}, nil,
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified\nBLAKE3 d1\n", ""},
-		{"by the other digest", func(r *job.DevReport) { r.Digest = device.XXH3 }, nil,
+		{"with the other digest", func(r *job.DevReport) { r.Digest = device.XXH3 }, nil,
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), try 2, read back and verified by XXH3\n", ""},
 		{"equal", func(r *job.DevReport) { r.Compare, r.Digest = true, device.XXH3 }, nil, "/dev/a and /b are equal: 64 MiB, by XXH3\n", ""},
-		{"complete but for what could not be read", func(r *job.DevReport) {
+		{"complete except unreadable blocks", func(r *job.DevReport) {
 			r.Results[1].BadRanges = []device.Range{{Start: 512, Length: 1024}}
 		}, errors.New("1024 bytes in 1 place"),
 			"/dev/a -> /b: 64 MiB in 4.0 s (20 MiB/s), 1.0 KiB unreadable, try 2, read back and verified\nBLAKE3 d1\n", "unreadable: bytes 512 to 1536\n"},
-		{"cut after what could not be read", func(r *job.DevReport) {
+		{"interrupted after unreadable blocks", func(r *job.DevReport) {
 			r.Results[1].BadRanges, r.Results[1].Error = []device.Range{{Start: 512, Length: 1024}}, "cut"
 		}, errors.New("cut"), "", "unreadable: bytes 512 to 1536\n"},
 	}

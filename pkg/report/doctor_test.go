@@ -64,7 +64,7 @@ func TestDoctorNamesOneLimit(t *testing.T) {
 			"limit   receiver cpu: link local to backup1, tls x 1\n", "link local to backup1, tls x 1"},
 		"a disk": {forecast.Expected{BytesPerSecond: 900 << 20, LimitedBy: transfer.LimitSource, Host: "local", Ceiling: probe.SourceRead},
 			"limit   source: zfs send of the source on local\n", "zfs send of the source"},
-		"what all parts share": {forecast.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
+		"a shared resource": {forecast.Expected{BytesPerSecond: 90 << 20, LimitedBy: transfer.LimitSenderCPU, Host: "local"},
 			"limit   sender cpu: processors shared by all parts on local", "processors shared by all parts"},
 		"the requested limit": {forecast.Expected{BytesPerSecond: 9 << 20, LimitedBy: transfer.LimitBandwidth},
 			"limit   bandwidth limit: the requested limit\nchange", "the requested limit"},
@@ -93,7 +93,7 @@ func TestDoctorAnswers(t *testing.T) {
 	r.Advice = &forecast.Advice{ID: "fletcher", Host: "backup1", Remedy: r.Findings[2].Remedy, Why: r.Findings[2].Summary}
 	require.Contains(t, doctorText(t, r, DoctorOptions{}), "change  on backup1: echo fastest > /sys/module/zfs/parameters/zfs_fletcher_4_impl (fletcher, below)\n")
 	r.Findings[2].Severity = finding.Fail
-	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "a rate that will not be is no answer")
+	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  a refusal: 1 check failed; then at most 110 MiB/s"), "an impossible rate is not an answer")
 	r.Expected, r.Findings[2].Severity = &forecast.Expected{BytesPerSecond: 1e6, LimitedBy: transfer.LimitSource, Bytes: 600, Seconds: 0.01}, finding.OK
 	require.True(t, strings.HasPrefix(doctorText(t, r, DoctorOptions{}), "expect  600 B in less than a second\nlimit   none\n"))
 	r.Expected, r.Findings[2].Severity = nil, finding.Fail
@@ -143,7 +143,7 @@ func TestEager(t *testing.T) {
 	terminal := measure(Options{Size: func() (int, int) { return 80, 24 }}, newClock())
 	require.True(t, strings.HasPrefix(terminal, "measuring 1 of 130: memory copy on local\n"))
 	require.Contains(t, terminal, "\r\x1b[1A\x1b[Jmeasuring 130 of 130: memory copy on local\n")
-	require.True(t, strings.HasSuffix(terminal, "\r\x1b[1A\x1b[J"), "nothing of it stays")
+	require.True(t, strings.HasSuffix(terminal, "\r\x1b[1A\x1b[J"), "nothing of it remains")
 	require.Equal(t, `measuring 1 of 130: memory copy on local
 measuring 61 of 130: memory copy on local
 measuring 121 of 130: memory copy on local

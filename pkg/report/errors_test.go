@@ -10,21 +10,21 @@ import (
 	"zxfer/pkg/fault"
 )
 
-// childless is an error that could join others but joins none, like errors from another host.
-type childless struct{}
+// emptyJoin is an error that could join others but joins none, like errors from another host.
+type emptyJoin struct{}
 
-func (childless) Error() string   { return "beta: no" }
-func (childless) Unwrap() []error { return nil }
+func (emptyJoin) Error() string   { return "beta: no" }
+func (emptyJoin) Unwrap() []error { return nil }
 
-func TestErrorThatJoinsNone(t *testing.T) {
+func TestErrorWithEmptyJoin(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	Error(&b, &fault.Error{Class: fault.Refused, Hint: "ask", Err: childless{}})
+	Error(&b, &fault.Error{Class: fault.Refused, Hint: "ask", Err: emptyJoin{}})
 	require.Equal(t, "zxfer: beta: no\nhint: ask\n", b.String())
 }
 
-// TestErrorWithinOne expects that each joined error keeps its hints, even if other errors wrap it.
-func TestErrorWithinOne(t *testing.T) {
+// TestNestedJoinedErrors expects that each joined error keeps its hints, even if other errors wrap it.
+func TestNestedJoinedErrors(t *testing.T) {
 	t.Parallel()
 	run := &fault.Error{Class: fault.Failed, Err: errors.Join(fault.Failf("ask a", "no a"), fault.Failf("ask b", "no b"))}
 	var b bytes.Buffer

@@ -78,7 +78,7 @@ func TestTotal(t *testing.T) {
 	c.add(time.Second)
 	s.progress(second, connect.Progress{Bytes: 30, Total: 50}, c.Now())
 	is(90, 200, "0 of 2 datasets done")
-	require.EqualValues(t, 80, s.total.gauge(c.Now()).rate, "what moved since it began to be looked at, in all streams")
+	require.EqualValues(t, 80, s.total.gauge(c.Now()).rate, "bytes of all streams since the first sample")
 	s.finish(second, 35, false)
 	s.total.ended(datasetID{source: "b"}, false)
 	is(105, 195, "1 of 2 datasets done")
@@ -103,9 +103,9 @@ func TestTotal(t *testing.T) {
 	is(205, 0, "2 of 3 datasets done")
 }
 
-// TestTotalWithoutWhatFailed expects that failed and skipped datasets no longer count. A dataset
+// TestTotalExcludesFailed expects that failed and skipped datasets no longer count. A dataset
 // that arrived although its stream was interrupted is done.
-func TestTotalWithoutWhatFailed(t *testing.T) {
+func TestTotalExcludesFailed(t *testing.T) {
 	t.Parallel()
 	dataset := func(name string) *plan.Dataset {
 		return &plan.Dataset{Source: name, Steps: []plan.Step{{Bytes: 100}, {Bytes: 50}}}

@@ -13,7 +13,7 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-func hostsAsTheyAre() *fleet.Fleet {
+func hostsInEveryState() *fleet.Fleet {
 	at := time.Date(2026, 11, 22, 18, 17, 44, 0, time.Local)
 	job := func(name, state string, copies, well int) *fleet.Job {
 		return &fleet.Job{JobStatus: &runner.JobStatus{Job: name, State: state, LastRun: at, Failed: state == outcome.Failed, Late: state == runner.Late}, Copies: copies, Well: well, Oldest: at}
@@ -36,7 +36,7 @@ func hostsAsTheyAre() *fleet.Fleet {
 func TestHostsText(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	require.NoError(t, HostsText(&b, hostsAsTheyAre(), false))
+	require.NoError(t, HostsText(&b, hostsInEveryState(), false))
 	require.Equal(t, `web2      home  FAILED       failed: tank/a to vault: no space | left, 1 more, 10 of 12 copies ok, last run 2026-11-22 18:17:44
 web2      pg    ok           1 of 1 copy ok, last run 2026-11-22 18:17:44
 web9?[2J  -     UNREACHABLE  ssh: connect to host; Connection refused
@@ -48,14 +48,14 @@ web3      -     ok           no job
 not queried, because the job file does not name them: hosts like re:x-.*
 `, b.String())
 	b.Reset()
-	require.NoError(t, HostsText(&b, hostsAsTheyAre(), true))
+	require.NoError(t, HostsText(&b, hostsInEveryState(), true))
 	require.NotRegexp(t, "(?m)^web[13]|  ok  ", b.String())
 	require.Contains(t, b.String(), "5 hosts, 4 jobs, 14 of 18")
 }
 
 func TestNagiosHosts(t *testing.T) {
 	t.Parallel()
-	f := hostsAsTheyAre()
+	f := hostsInEveryState()
 	var b bytes.Buffer
 	level, err := NagiosHosts(&b, f)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ unreachable: ssh: connect to host; Connection refused
 	require.Contains(t, b.String(), "Connection refused (1 of 1 host did not answer) |")
 
 	b.Reset()
-	level, err = NagiosHosts(&b, &fleet.Fleet{Hosts: hostsAsTheyAre().Hosts[3:]})
+	level, err = NagiosHosts(&b, &fleet.Fleet{Hosts: hostsInEveryState().Hosts[3:]})
 	require.NoError(t, err)
 	require.Equal(t, LevelOK, level)
 	require.Equal(t, "ZXFER OK: 2 hosts, 1 job, 3 copies, none late or failed | hosts=2;;;0 unreachable=0;;;0 late=0;;;0 failed=0;;;0 copies=3;;;0 aside=1;;;0 gone=2;;;0\n", b.String())

@@ -51,9 +51,9 @@ func TestJSONRefused(t *testing.T) {
 `, errs.String())
 }
 
-// TestOptionsAreNamedInTextsOnly expects that text is scanned for options, and that names of
+// TestOptionsOnlyInTexts expects that text is scanned for options, and that names of
 // devices are not.
-func TestOptionsAreNamedInTextsOnly(t *testing.T) {
+func TestOptionsOnlyInTexts(t *testing.T) {
 	t.Parallel()
 	var out, errs, text bytes.Buffer
 	r := &job.Report{Source: "{{wire nc}}", Target: "host:{{dial}}",

@@ -50,7 +50,7 @@ func TestPreviewAndStatusAreClean(t *testing.T) {
 		_, err := Nagios(&b, s)
 		require.NoError(t, err)
 		require.NotContains(t, b.String(), "\x1b")
-		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text began")
+		require.NotRegexp(t, `(?m)^\s*y`, b.String(), "a line that the text started")
 	}
 }
 
@@ -64,8 +64,8 @@ func TestDeniedPreview(t *testing.T) {
 	require.EqualError(t, p.Err(), `job "home": a later run would fail: see above`)
 }
 
-// TestAsideHint expects that the hint shows how to destroy a diverged copy.
-func TestAsideHint(t *testing.T) {
+// TestDivergedHint expects that the hint shows how to destroy a diverged copy.
+func TestDivergedHint(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Jobs: []*runner.JobStatus{{Job: "home", Source: "tank", Diverged: []replicate.DivergedCopy{{Target: "near", As: "v/b c.zxfer-2026-11-23T10-15-00Z"}}}}}
 	var b strings.Builder

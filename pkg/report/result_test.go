@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestSummaryOfWhatWasOnlyHandedOver expects that a restore with only its last stage left was not
+// TestSummaryOfLastStageOnly expects that a restore with only its last stage left was not
 // up to date.
-func TestSummaryOfWhatWasOnlyHandedOver(t *testing.T) {
+func TestSummaryOfLastStageOnly(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a -> b: no data was left to send; the remaining steps are done\n", summary(&job.Report{Source: "a", Target: "b", Conclusion: outcome.Conclusion{Outcome: "done"}}))
 }

@@ -124,7 +124,7 @@ func TestTerminal(t *testing.T) {
 
 			text.Finished(1, &job.StepResult{Bytes: 1, Wire: "tls"})
 			require.NoError(t, text.Done(nil, nil, nil))
-			require.NotContains(t, term.text(), "tank/home/ann", "live lines are gone in the end")
+			require.NotContains(t, term.text(), "tank/home/ann", "no live lines remain at the end")
 			require.Contains(t, strings.Join(term.rows, ""), "done, 1 B in 0.0 s, wire tls")
 		})
 	}
@@ -175,8 +175,8 @@ func TestTerminalColumns(t *testing.T) {
 	require.Len(t, term.rows, 4, "the cursor is below two headlines and a stream's end")
 }
 
-// TestTerminalIsStill expects that unchanged lines are not written again.
-func TestTerminalIsStill(t *testing.T) {
+// TestTerminalSkipsUnchangedLines expects that unchanged lines are not written again.
+func TestTerminalSkipsUnchangedLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	c := newClock()
@@ -208,9 +208,9 @@ func TestTerminalShrinks(t *testing.T) {
 	require.Equal(t, 1, strings.Count(term.text(), "tank/home@a"))
 }
 
-// TestTerminalIsLow expects that if there are more streams than rows, the terminal shows the number
+// TestTerminalWithFewRows expects that if there are more streams than rows, the terminal shows the number
 // of hidden streams.
-func TestTerminalIsLow(t *testing.T) {
+func TestTerminalWithFewRows(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
 	text := NewText(Options{Stdout: &bytes.Buffer{}, Stderr: term, Now: newClock().Now, Size: func() (int, int) { return 80, 5 }})
@@ -230,8 +230,8 @@ func TestTerminalOfUnknownSize(t *testing.T) {
 	require.Equal(t, 24, rows)
 }
 
-// TestTerminalRepaintsSeldom expects a limit of repaints, even if streams report often.
-func TestTerminalRepaintsSeldom(t *testing.T) {
+// TestTerminalLimitsRepaints expects a limit of repaints, even if streams report often.
+func TestTerminalLimitsRepaints(t *testing.T) {
 	t.Parallel()
 	term := &terminal{t: t, columns: 80}
 	c := newClock()
@@ -259,13 +259,13 @@ func FuzzLiveLine(f *testing.F) {
 			s.start(streamID{id: id}, d, 0, time.Time{})
 			s.progress(streamID{id: id}, connect.Progress{Bytes: bytes, Total: total, Rate: rate, LimitedBy: limited}, time.Time{})
 			for _, line := range tab.lines(s.rows(time.Time{}), width) {
-				fits(t, line, width)
+				requireFits(t, line, width)
 			}
 		}
 	})
 }
 
-func fits(t *testing.T, line string, width int) {
+func requireFits(t *testing.T, line string, width int) {
 	require.LessOrEqual(t, len(line), width)
 	require.NotContains(t, line, "100 %")
 	for _, c := range line {

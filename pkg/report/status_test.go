@@ -13,9 +13,9 @@ import (
 	"zxfer/pkg/replicate/runner"
 )
 
-// jobsAsTheyAre has one job of each state: ok, late by a second run, failed, interrupted, refused
+// jobsInEveryState has one job of each state: ok, late by a second run, failed, interrupted, refused
 // without a schedule, never run.
-func jobsAsTheyAre() *runner.Status {
+func jobsInEveryState() *runner.Status {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	job := func(name, state string, change func(*runner.JobStatus)) *runner.JobStatus {
 		j := &runner.JobStatus{Job: name, Source: "tank/" + name, State: state, Schedule: "hourly", Next: at.Add(time.Hour), LastRun: at, Seconds: 12,
@@ -54,7 +54,7 @@ func jobsAsTheyAre() *runner.Status {
 func TestStatusText(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	require.NoError(t, StatusText(&b, jobsAsTheyAre(), ""))
+	require.NoError(t, StatusText(&b, jobsInEveryState(), ""))
 	require.Equal(t, `well: tank/well, last run 2026-11-22 08:00:00, done in 12 s, next 2026-11-22 09:00:00
   tank/well  far  2026-11-22 08:00:00  on time  2.0 KiB in 3.0 s
 never: tank/never, never ran, next 2026-11-22 09:00:00, LATE
@@ -76,7 +76,7 @@ hand: tank/hand, last run 2026-11-22 08:00:00, refused in 12 s, no schedule, REF
 func TestNagios(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	level, err := Nagios(&b, jobsAsTheyAre())
+	level, err := Nagios(&b, jobsInEveryState())
 	require.NoError(t, err)
 	require.Equal(t, LevelCritical, level)
 	require.Equal(t, `ZXFER CRITICAL: slow: 1 of 1 dataset late by 2 h 0 min; away: failed: to far: beta: no route to host, 1 of 1 dataset late by 30 min 0 s; hand: refused: a, b, c and 1 more to far: no; cut: interrupted: tank/cut to ... (5 of 6 jobs)`+
@@ -100,7 +100,7 @@ never ran
 // TestNagiosLevels expects one check for each job.
 func TestNagiosLevels(t *testing.T) {
 	t.Parallel()
-	all := jobsAsTheyAre().Jobs
+	all := jobsInEveryState().Jobs
 	for i, want := range []struct {
 		level Level
 		line  string
@@ -129,9 +129,9 @@ func TestNagiosLevels(t *testing.T) {
 	require.Equal(t, LevelCritical, levelOf(&never), "it missed a second run")
 	slow := all[3]
 	slow.Lag = slow.LagCritical
-	require.Equal(t, LevelWarning, levelOf(slow), "late, but by no second run")
+	require.Equal(t, LevelWarning, levelOf(slow), "late, but not by a second run")
 	slow.Lag = 0
-	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "nobody can tell by how much")
+	require.Equal(t, "lag_slow=U;900;4500;0", performance(summarizedJob{slow, runner.Summarize(slow)})[0], "the delay is unknown")
 }
 
 // perfDatum matches the performance data that zxfer prints, in the format of the convention.
@@ -145,7 +145,7 @@ func TestNagiosIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{}
 	for i := range 200 {
-		for _, j := range jobsAsTheyAre().Jobs {
+		for _, j := range jobsInEveryState().Jobs {
 			j.Job = fmt.Sprintf("%s-%d", j.Job, i)
 			for _, p := range j.Problems {
 				p.Error = strings.Repeat("é|\x1b[31m\n", 2000)
@@ -173,8 +173,8 @@ func TestNagiosIsBounded(t *testing.T) {
 	require.Equal(t, "ZXFER UNKNOWN: there is no job file; / x\n", b.String())
 }
 
-// TestCourse covers the text for runs in progress.
-func TestCourse(t *testing.T) {
+// TestRunInProgress covers the text for runs in progress.
+func TestRunInProgress(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	for _, c := range []struct {

@@ -167,9 +167,9 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, "0 of 2 datasets done, 6.0 GiB of 9.0 GiB (66 %), 1.0 GiB/s, ETA 3 s: tank/home@a 33 %, tank/home/ann@d 83 %\n", status())
 }
 
-// TestTextALineAMinute expects that without a terminal there is one line per minute, for streams
+// TestTextOneLinePerMinute expects that without a terminal there is one line per minute, for streams
 // and for earlier activities.
-func TestTextALineAMinute(t *testing.T) {
+func TestTextOneLinePerMinute(t *testing.T) {
 	t.Parallel()
 	for _, often := range []bool{false, true} {
 		var errs bytes.Buffer
@@ -186,7 +186,7 @@ func TestTextALineAMinute(t *testing.T) {
 		done := text.Activity("listing tank")
 		require.Equal(t, "listing tank, 1 min 0 s\nlisting tank, 2 min 0 s\n", wait(130, func(int) { text.Tick() }))
 		done()
-		require.Empty(t, wait(130, func(int) { text.Tick() }), "nothing is going on")
+		require.Empty(t, wait(130, func(int) { text.Tick() }), "no activity")
 		errs.Reset()
 		text.Started(1, planned().Plan.Datasets[0], 0)
 		started := "tank/home@a -> vault/home: full @a, about 3.0 GiB\n"
@@ -246,7 +246,7 @@ func TestError(t *testing.T) {
 			"zxfer: tank/a: no\nhint: do this\nhint: or that\nzxfer: tank/b: broke\n  badly\nhint: the same command resumes\n"},
 		{"join of one keeps its hint", fault.Interrupt("again", errors.Join(errors.New("cut"))), "zxfer: cut\nhint: again\n"},
 		{"nested", errors.Join(errors.Join(errors.New("a"), errors.New("b")), errors.New("c")), "zxfer: a\nzxfer: b\nzxfer: c\n"},
-		{"wrapped join stays together", fmt.Errorf("verify: %w", errors.Join(errors.New("a"), errors.New("b"))), "zxfer: verify: a\n  b\n"},
+		{"wrapped join is one error", fmt.Errorf("verify: %w", errors.Join(errors.New("a"), errors.New("b"))), "zxfer: verify: a\n  b\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,16 +61,16 @@ func TestLoop(t *testing.T) {
 		pauses      int
 		says        string
 	}{
-		{"done at once", 0, nil, nil, nil, 1, 0, ""},
-		{"cut once", 1, []error{cut}, nil, nil, 2, 1, ""},
-		{"cut, and no more tries", 0, []error{cut}, nil, nil, 1, 0, "given up: cut"},
-		{"cut for good", 2, []error{cut, cut, cut, cut}, nil, nil, 3, 2, "given up: cut"},
-		{"an error that no try cures", 5, []error{never}, nil, nil, 1, 0, "no space"},
-		{"such an error after a cut", 5, []error{cut, never}, nil, nil, 2, 1, "no space"},
-		{"each try brings something", 1, []error{cut, cut, cut, cut}, nil, map[int]bool{1: true, 2: true, 3: true, 4: true}, 5, 4, ""},
-		{"the second brings nothing", 1, []error{cut, cut, cut}, nil, map[int]bool{1: true}, 3, 2, "given up: cut"},
-		{"the host is away for a while", 3, []error{cut}, []error{away, away}, map[int]bool{}, 2, 3, ""},
-		{"the host is away for good", 3, []error{cut}, []error{away, away, away, away}, map[int]bool{}, 1, 3, "given up: no route"},
+		{"succeeds immediately", 0, nil, nil, nil, 1, 0, ""},
+		{"lost once", 1, []error{cut}, nil, nil, 2, 1, ""},
+		{"lost, no tries left", 0, []error{cut}, nil, nil, 1, 0, "given up: cut"},
+		{"lost permanently", 2, []error{cut, cut, cut, cut}, nil, nil, 3, 2, "given up: cut"},
+		{"incurable error", 5, []error{never}, nil, nil, 1, 0, "no space"},
+		{"incurable error after a lost connection", 5, []error{cut, never}, nil, nil, 2, 1, "no space"},
+		{"each try makes progress", 1, []error{cut, cut, cut, cut}, nil, map[int]bool{1: true, 2: true, 3: true, 4: true}, 5, 4, ""},
+		{"second try without progress", 1, []error{cut, cut, cut}, nil, map[int]bool{1: true}, 3, 2, "given up: cut"},
+		{"host temporarily unreachable", 3, []error{cut}, []error{away, away}, map[int]bool{}, 2, 3, ""},
+		{"host permanently unreachable", 3, []error{cut}, []error{away, away, away, away}, map[int]bool{}, 1, 3, "given up: no route"},
 		{"an inspection decides", 3, []error{cut}, []error{&Permanent{errors.New("another disk")}}, map[int]bool{}, 1, 1, "another disk"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

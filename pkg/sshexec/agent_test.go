@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
+func TestBootstrapCopiesOnce(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string][]string{
 		"dash": {"dash"}, "bash": {"bash"}, "zsh": {"zsh"}, "busybox": {"busybox", "sh"}, "fish": {"fish"}, "tcsh": {"tcsh"},
@@ -38,13 +38,13 @@ func TestZxferIsCopiedOnceToAHostThatLacksIt(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o700), info.Mode())
 			require.EqualValues(t, len(standIn.bytes), info.Size())
-			requireGone(t, o.pid())
+			requireEnded(t, o.pid())
 		})
 	}
 }
 
-// TestTheRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
-func TestTheRunningBinaryIsCopied(t *testing.T) {
+// TestRunningBinaryIsCopied copies the test binary. All other tests copy a stand-in.
+func TestRunningBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.ownBuild = nil
@@ -57,7 +57,7 @@ func TestTheRunningBinaryIsCopied(t *testing.T) {
 	require.Equal(t, self.Size, info.Size())
 }
 
-func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
+func TestScriptRunsInBusybox(t *testing.T) {
 	t.Parallel()
 	box, err := exec.LookPath("busybox")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestTheScriptNeedsNoMoreThanBusybox(t *testing.T) {
 	require.NotContains(t, o.logged(), "not found")
 }
 
-func TestZxferInThePathIsUsedIfItIsTheSame(t *testing.T) {
+func TestSameBuildInPathIsUsed(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.Bootstrap = false
@@ -81,7 +81,7 @@ func TestZxferInThePathIsUsedIfItIsTheSame(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
+func TestOtherBuildInPathIsSkipped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.program("zxfer", "echo 0123")
@@ -89,33 +89,33 @@ func TestAnotherBuildInThePathIsPassedOver(t *testing.T) {
 	require.Len(t, o.cache(), 1)
 }
 
-// zxferSaying puts a zxfer into the PATH that prints said as its version.
-func (o *other) zxferSaying(stderr string) {
+// installVersion puts a zxfer into the PATH that prints said as its version.
+func (o *other) installVersion(stderr string) {
 	o.t.Helper()
 	self, err := os.Executable()
 	require.NoError(o.t, err)
 	o.program("zxfer", "if [ \"$2\" = --id ]; then echo '"+stderr+"'; exit; fi\nexec "+shellquote.Join(self)+" \"$@\"")
 }
 
-func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
+func TestInstalledSameReleaseIsUsed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		said, release string
 		used          bool
 	}{
-		"the same release":       {"0123 0.9.0/2", "0.9.0/2", true},
-		"another release":        {"0123 0.8.0/2", "0.9.0/2", false},
-		"another protocol":       {"0123 0.9.0/3", "0.9.0/2", false},
-		"of none":                {"0123 devel/2", "", false},
-		"nothing":                {"0123 ", "", false},
-		"a program of that name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
-		"a pattern":              {"0123 *", "0.9.0/2", false},
-		"an earlier zxfer's way": {"0123", "0.9.0/2", false},
+		"the same release":             {"0123 0.9.0/2", "0.9.0/2", true},
+		"another release":              {"0123 0.8.0/2", "0.9.0/2", false},
+		"another protocol":             {"0123 0.9.0/3", "0.9.0/2", false},
+		"no release":                   {"0123 devel/2", "", false},
+		"no output":                    {"0123 ", "", false},
+		"another program of this name": {"usage: zxfer [-dF] FILE", "0.9.0/2", false},
+		"a pattern":                    {"0123 *", "0.9.0/2", false},
+		"format of an earlier zxfer":   {"0123", "0.9.0/2", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			o.zxferSaying(c.said)
+			o.installVersion(c.said)
 			o.Release = c.release
 			o.Bootstrap = false
 			conn, err := Agent(t.Context(), o.Options)
@@ -134,7 +134,7 @@ func TestAnInstalledZxferOfTheSameReleaseIsUsed(t *testing.T) {
 	}
 }
 
-func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
+func TestForcedCommandStartsAgent(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -143,14 +143,14 @@ func TestAForcedCommandIsAnAgentAtOnce(t *testing.T) {
 	require.Contains(t, o.logged(), "beta: Welcome")
 }
 
-func TestALoginShellMayTalk(t *testing.T) {
+func TestLoginShellMayPrint(t *testing.T) {
 	t.Parallel()
 	for name, profile := range map[string]string{
-		"lines":            "echo Welcome to beta; echo; echo 'You have mail.'",
-		"an open line":     `printf '\033]0;beta\007'`,
-		"on stderr":        "echo 'stdin: is not a tty' >&2",
-		"60 KB":            "head -c 60000 /dev/zero | tr '\\0' 'x'",
-		"a word like ours": "echo zxfer-agent; echo zxfer-needle",
+		"lines":                  "echo Welcome to beta; echo; echo 'You have mail.'",
+		"an unterminated line":   `printf '\033]0;beta\007'`,
+		"on stderr":              "echo 'stdin: is not a tty' >&2",
+		"60 KB":                  "head -c 60000 /dev/zero | tr '\\0' 'x'",
+		"a word like the marker": "echo zxfer-agent; echo zxfer-needle",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,21 +170,21 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no bootstrap": {func(o *other) { o.Bootstrap = false },
 			"zxfer is missing there, or is another build, and {{no-bootstrap}} forbids copying this one", "omit {{no-bootstrap}} to"},
-		"no bootstrap, another build there": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
+		"no bootstrap, another build installed": {func(o *other) { o.Bootstrap = false; o.program("zxfer", "echo 0123") },
 			"is another build", "install the same zxfer there"},
-		"another machine": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
+		"another architecture": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`) },
 			"beta: its machine is riscv64, this zxfer is for ", "GOARCH="},
 		"another system": {func(o *other) { o.program("uname", `[ "$1" = -m ] && echo x86_64 || echo FreeBSD`) },
 			"beta: its system is FreeBSD, this zxfer is for Linux", "Linux only"},
-		"no directory takes it": {func(o *other) {
+		"no writable directory": {func(o *other) {
 			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
 			_ = os.Remove(o.tmp)
 			_ = os.WriteFile(o.tmp, nil, 0o600)
 		},
 			"no directory takes zxfer", "install the same zxfer"},
-		"a link in the place of the last one": {func(o *other) {
+		"a link instead of the last directory": {func(o *other) {
 			_ = os.WriteFile(filepath.Join(o.home, ".cache"), nil, 0o600)
-			_ = os.Symlink(o.home, o.spare())
+			_ = os.Symlink(o.home, o.fallbackCache())
 		}, "is not used: it is a link, or others may write it", "install the same zxfer"},
 		"binary does not run": {func(o *other) { o.program("chmod", "exit 0") },
 			"is it on a file system mounted noexec?", "install the same zxfer"},
@@ -198,12 +198,12 @@ func TestRefusals(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, fault.Refused, fault.ClassOf(err), "%v", err)
 			require.Contains(t, fault.HintOf(err), c.hint)
-			require.Empty(t, o.cache(), "nothing is left behind")
+			require.Empty(t, o.cache(), "nothing is left")
 		})
 	}
 }
 
-func TestAFileSystemThatTakesNoProgram(t *testing.T) {
+func TestUnusableFileSystem(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ options, want string }{
 		"noexec": {"noexec", "is it on a file system mounted noexec?"},
@@ -226,7 +226,7 @@ func TestAFileSystemThatTakesNoProgram(t *testing.T) {
 	}
 }
 
-func TestACopyThatIsCutOffLeavesNothing(t *testing.T) {
+func TestInterruptedCopyLeavesNothing(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`head -c 100000 | sh -c "$command"`)
@@ -237,7 +237,7 @@ func TestACopyThatIsCutOffLeavesNothing(t *testing.T) {
 	requireWorks(t, o.connect())
 }
 
-func TestACorruptCopyIsNotUsed(t *testing.T) {
+func TestCorruptCopyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.program("chmod", `printf x >> "$2"; exec /bin/chmod "$@"`)
@@ -246,9 +246,9 @@ func TestACorruptCopyIsNotUsed(t *testing.T) {
 	require.Empty(t, o.cache())
 }
 
-// TestACopyThatWasNotStoredIsMadeAgain expects that a file without its data is copied again. A
+// TestEmptyCopyIsReplaced expects that a file without its data is copied again. A
 // power failure soon after the bootstrap can cause it.
-func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
+func TestEmptyCopyIsReplaced(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	require.NoError(t, os.MkdirAll(filepath.Dir(o.cached()), 0o700))
@@ -258,7 +258,7 @@ func TestACopyThatWasNotStoredIsMadeAgain(t *testing.T) {
 	require.Equal(t, []string{standIn.id}, o.cache())
 }
 
-func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
+func TestOldBuildsAreRemoved(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	cache := filepath.Join(o.home, ".cache", "zxfer")
@@ -286,7 +286,7 @@ func TestOldBuildsAreRemovedButForTheNewest(t *testing.T) {
 	require.ElementsMatch(t, append(copies, "a", "b", "aa", "ab", "ac", "notes", standIn.id), o.cache())
 }
 
-func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
+func TestErrorsQuoteRemoteShell(t *testing.T) {
 	t.Parallel()
 	ssh := filepath.Join(t.TempDir(), "ssh")
 	require.NoError(t, os.Symlink("/bin/sh", ssh))
@@ -296,23 +296,23 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 		hint    string
 		class   fault.Class
 	}{
-		"not there":   {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
-		"unreadable":  {"ssh 'x", `cannot parse remote shell "ssh 'x"`, "ssh -p 2222", fault.Usage},
-		"ssh":         {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "test the connection: " + ssh, fault.Failed},
-		"silent ssh":  {ssh + " -c 'exit 255'", "beta: ssh: exit status 255", "test the connection", fault.Failed},
-		"another":     {"sh -c 'echo no >&2; exit 255'", "beta: sh: exit status 255: no", "", fault.Failed},
-		"no sh there": {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh: exit status 127: sh: not found", "", fault.Failed},
-		"no login":    {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
-		"ends well":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
-		"killed":      {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
-		"chatters":    {"yes", "beta: no agent answered in the first 65536 bytes of its output", "", fault.Failed},
-		"one line":    {"cat /dev/zero", "beta: ", "", fault.Failed},
+		"missing":        {"/no/such/rsh -v", "beta: cannot start the remote shell: ", "{{rsh}}", fault.Failed},
+		"unreadable":     {"ssh 'x", `cannot parse remote shell "ssh 'x"`, "ssh -p 2222", fault.Usage},
+		"ssh":            {ssh + " -c 'echo kex: no route >&2; echo Bye. >&2; exit 255'", "beta: ssh: kex: no route; Bye.", "test the connection: " + ssh, fault.Failed},
+		"silent ssh":     {ssh + " -c 'exit 255'", "beta: ssh: exit status 255", "test the connection", fault.Failed},
+		"not ssh":        {"sh -c 'echo no >&2; exit 255'", "beta: sh: exit status 255: no", "", fault.Failed},
+		"no remote sh":   {"sh -c 'echo sh: not found >&2; exit 127'", "beta: sh: exit status 127: sh: not found", "", fault.Failed},
+		"no login":       {"sh -c 'echo This account is not available.; exit 1'", "its shell: This account is not available.", "", fault.Failed},
+		"exits with 0":   {"sh -c 'echo Bye.'", "beta: no agent answered; its shell said: Bye.", "", fault.Failed},
+		"killed":         {"sh -c 'kill -9 $$'", "beta: sh was killed: killed", "", fault.Failed},
+		"endless output": {"yes", "beta: no agent answered in the first 65536 bytes of its output", "", fault.Failed},
+		"one line":       {"cat /dev/zero", "beta: ", "", fault.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var logged []string
 			_, err := Agent(t.Context(), Options{Host: "beta", Command: c.command, Log: func(s string) { logged = append(logged, s) }})
-			if name != "chatters" {
+			if name != "endless output" {
 				require.Empty(t, logged, "a message is shown once")
 			}
 			require.ErrorContains(t, err, c.want)
@@ -322,13 +322,13 @@ func TestFailuresOfTheRemoteShellAreToldInItsWords(t *testing.T) {
 	}
 }
 
-func TestAHostThatNeverAnswersIsGivenUp(t *testing.T) {
+func TestSilentHostTimesOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		patience time.Duration
 		want     string
 	}{
-		"patience":  {200 * time.Millisecond, "beta: no agent answered within 200ms"},
+		"timeout":   {200 * time.Millisecond, "beta: no agent answered within 200ms"},
 		"cancelled": {0, "beta: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestArgv(t *testing.T) {
 	}
 }
 
-func TestTheScriptIsQuotedForAnyLoginShell(t *testing.T) {
+func TestScriptIsQuotedForAnyLoginShell(t *testing.T) {
 	t.Parallel()
 	require.NotContains(t, script, "'")
 	require.NotContains(t, script, "!")

@@ -65,18 +65,18 @@ var buildForeign = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "out"))
 })
 
-// quickSkip skips a test that compiles a program at the quick level.
-func quickSkip(t *testing.T) {
+// skipCompilation skips a test that compiles a program at the quick level.
+func skipCompilation(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not at the quick level: compiles a program for another architecture")
 	}
 }
 
-// foreignFor turns the host into an i686 machine, and returns the binary for it.
-func foreignFor(t *testing.T, o *other) []byte {
+// foreignBinary turns the host into an i686 machine, and returns the binary for it.
+func foreignBinary(t *testing.T, o *other) []byte {
 	t.Helper()
-	quickSkip(t)
+	skipCompilation(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	o.program("uname", `case "$1" in -m) echo i686 ;; -n) echo beta ;; *) echo Linux ;; esac`)
@@ -89,10 +89,10 @@ func foreignFor(t *testing.T, o *other) []byte {
 	return text
 }
 
-func TestTheBinaryThatFitsIsCopied(t *testing.T) {
+func TestMatchingBinaryIsCopied(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(o *other, text []byte) error{
-		"beside this one": func(o *other, text []byte) error {
+		"next to this one": func(o *other, text []byte) error {
 			return os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600)
 		},
 		"in the package's directory": func(o *other, text []byte) error {
@@ -106,7 +106,7 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			require.NoError(t, put(o, foreignFor(t, o)))
+			require.NoError(t, put(o, foreignBinary(t, o)))
 			o.Release = "0.9.0/2"
 			for _, copied := range []bool{true, false} {
 				c, err := Agent(t.Context(), o.Options)
@@ -120,15 +120,15 @@ func TestTheBinaryThatFitsIsCopied(t *testing.T) {
 			}
 			o.Bootstrap = false // already copied
 			c, err := connect(t.Context(), o.Options, "--relay=127.0.0.1:1")
-			require.NoError(t, err, "a relay finds it, too")
+			require.NoError(t, err, "a relay also finds it")
 			require.NoError(t, c.Close())
 		})
 	}
 }
 
-// TestABuildForAnotherMachineIsPassedOver expects that if hosts of two architectures share a home,
+// TestBuildForOtherArchitectureIsSkipped expects that if hosts of two architectures share a home,
 // each skips the other's builds.
-func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
+func TestBuildForOtherArchitectureIsSkipped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	requireWorks(t, o.connect())
@@ -144,15 +144,15 @@ func TestABuildForAnotherMachineIsPassedOver(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
+func TestUnsuitableBinaryIsNotSent(t *testing.T) {
 	t.Parallel()
 	none := func(*testing.T, *other, []byte) {}
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, o *other, text []byte)
 		want    string
 	}{
-		"there is none": {none, "its machine is i686, this zxfer is for "},
-		"no program": {func(t *testing.T, o *other, _ []byte) {
+		"missing": {none, "its machine is i686, this zxfer is for "},
+		"not a program": {func(t *testing.T, o *other, _ []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), []byte("#!/bin/sh"), 0o600))
 		}, "zxfer-linux-386 is not zxfer"},
 		"another program": {func(t *testing.T, o *other, _ []byte) {
@@ -162,16 +162,16 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
 		}, "zxfer-linux-386 is not zxfer"},
-		"for another machine": {func(t *testing.T, o *other, text []byte) {
+		"for another architecture": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-riscv64"), text, 0o600))
 			o.program("uname", `[ "$1" = -m ] && echo riscv64 || echo Linux`)
 		}, "zxfer-linux-riscv64 is for linux/386"},
-		"others may write it": {func(t *testing.T, o *other, text []byte) {
+		"writable by others": {func(t *testing.T, o *other, text []byte) {
 			file := filepath.Join(o.binaryDirs[0], "zxfer-linux-386")
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			require.NoError(t, os.Chmod(file, 0o620))
 		}, "is ignored, because other users can write it"},
-		"of another release, as it says itself": {func(t *testing.T, o *other, text []byte) {
+		"reports another release": {func(t *testing.T, o *other, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(o.binaryDirs[0], "zxfer-linux-386"), text, 0o600))
 			o.Release = "1.0.0/2"
 		}, "the zxfer for i686 is 0.9.0/2, and not 1.0.0/2"},
@@ -179,9 +179,9 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			text := foreignFor(t, o)
+			text := foreignBinary(t, o)
 			o.Options.Bootstrap = true
-			if link := filepath.Join(o.bin, "uname"); name == "for another machine" {
+			if link := filepath.Join(o.bin, "uname"); name == "for another architecture" {
 				require.NoError(t, os.Remove(link))
 			}
 			c.prepare(t, o, text)
@@ -189,7 +189,7 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, fault.Refused, fault.ClassOf(err))
 			require.Empty(t, o.cache())
-			if name == "there is none" {
+			if name == "missing" {
 				hint := fault.HintOf(err)
 				require.ErrorContains(t, err, filepath.Join(o.binaryDirs[0], "zxfer-linux-386"))
 				require.Contains(t, hint, o.binaryDirs[1])
@@ -199,9 +199,9 @@ func TestABinaryThatDoesNotFitIsNotSent(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheckBinary(t *testing.T) {
 	t.Parallel()
-	quickSkip(t)
+	skipCompilation(t)
 	text, err := buildForeign()
 	require.NoError(t, err, "%.1000s", text)
 	own := func(version, revision string) *debug.BuildInfo {
@@ -220,8 +220,8 @@ func TestJudge(t *testing.T) {
 	require.EqualError(t, checkBinary(nil, "386", own("", "")), "is not zxfer")
 }
 
-// TestTheCopyIsShown expects that a slow copy shows its progress.
-func TestTheCopyIsShown(t *testing.T) {
+// TestCopyReportsProgress expects that a slow copy shows its progress.
+func TestCopyReportsProgress(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`{ head -c 100000; sleep 0.5; cat; } | sh -c "$command"`)

@@ -21,8 +21,10 @@ const stranger = 65534
 // cached returns the path at which a host keeps the stand-in.
 func (o *other) cached() string { return filepath.Join(o.home, ".cache", "zxfer", standIn.id, "zxfer") }
 
-// spare is the fallback directory if no home can store zxfer.
-func (o *other) spare() string { return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid())) }
+// fallbackCache is the fallback directory if no home can store zxfer.
+func (o *other) fallbackCache() string {
+	return filepath.Join(o.tmp, "zxfer-"+strconv.Itoa(os.Geteuid()))
+}
 
 // plant puts a program at the path of the cached zxfer. It has the right size, prints the right id,
 // and creates the file trace if it runs.
@@ -36,8 +38,8 @@ func (o *other) plant(path string) (trace string) {
 	return trace
 }
 
-// requireKept connects twice: zxfer is copied only the first time.
-func requireKept(t *testing.T, o *other) {
+// requireCopiedOnce connects twice: zxfer is copied only the first time.
+func requireCopiedOnce(t *testing.T, o *other) {
 	t.Helper()
 	for _, copied := range []bool{true, false} {
 		r := o.connect()
@@ -57,11 +59,11 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestADamagedCopyIsMadeAgain expects that a damaged copy of the right size is replaced. It once
+// TestDamagedCopyIsReplaced expects that a damaged copy of the right size is replaced. It once
 // failed at each connection.
-func TestADamagedCopyIsMadeAgain(t *testing.T) {
+func TestDamagedCopyIsReplaced(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, damage := range map[string]func(t *testing.T, file string){
 		"zeroes": func(t *testing.T, file string) {
 			info, err := os.Stat(file)
@@ -69,7 +71,7 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 			require.NoError(t, os.Truncate(file, 0))
 			require.NoError(t, os.Truncate(file, info.Size()))
 		},
-		"one bit of its text": func(t *testing.T, file string) {
+		"one flipped bit": func(t *testing.T, file string) {
 			f, err := os.OpenFile(file, os.O_RDWR, 0)
 			require.NoError(t, err)
 			defer f.Close()
@@ -79,12 +81,12 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 			_, err = f.WriteAt([]byte{b[0] ^ 1}, 1<<20)
 			require.NoError(t, err)
 		},
-		"not to be run": func(t *testing.T, file string) { require.NoError(t, os.Chmod(file, 0o600)) },
+		"not executable": func(t *testing.T, file string) { require.NoError(t, os.Chmod(file, 0o600)) },
 		"a directory": func(t *testing.T, file string) {
 			require.NoError(t, os.Remove(file))
 			require.NoError(t, os.Mkdir(file, 0o700))
 		},
-		"a file for a directory": func(t *testing.T, file string) {
+		"a file instead of a directory": func(t *testing.T, file string) {
 			require.NoError(t, os.RemoveAll(filepath.Dir(file)))
 			require.NoError(t, os.WriteFile(filepath.Dir(file), nil, 0o600))
 		},
@@ -92,20 +94,20 @@ func TestADamagedCopyIsMadeAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 			damage(t, o.cached())
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 		})
 	}
 }
 
-// TestTheCopyIsHashedAfterARestart expects that after a reboot, a checked file is hashed again. A
+// TestCopyIsHashedAfterReboot expects that after a reboot, a checked file is hashed again. A
 // power failure may have lost its data without changing its time.
-func TestTheCopyIsHashedAfterARestart(t *testing.T) {
+func TestCopyIsHashedAfterReboot(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	o := newOther(t, "sh", "")
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	mark := filepath.Join(filepath.Dir(o.cached()), "whole")
 	info, err := os.Stat(o.cached())
 	require.NoError(t, err)
@@ -113,10 +115,10 @@ func TestTheCopyIsHashedAfterARestart(t *testing.T) {
 	require.NoError(t, os.Truncate(o.cached(), info.Size()))
 	require.NoError(t, os.Chtimes(o.cached(), info.ModTime(), info.ModTime()))
 	require.NoError(t, os.WriteFile(mark, []byte("an earlier start\n"), 0o600))
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 }
 
-func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
+func TestReadOnlyCacheIsUsed(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsRoot(t, "to mount")
 	o := newOther(t, "sh", "")
@@ -124,16 +126,16 @@ func TestACacheThatCanOnlyBeReadIsUsed(t *testing.T) {
 		t.Skipf("needs a mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole")))
 	require.NoError(t, exec.Command("mount", "-o", "remount,ro", o.home).Run())
 	requireWorks(t, o.connect())
 	require.NotContains(t, o.logged(), "copying zxfer there")
 }
 
-// TestADamagedCopyIsFoundWithoutSha256sum expects that without sha256sum, the copy itself prints
+// TestDamagedCopyIsFoundWithoutSha256sum expects that without sha256sum, the copy itself prints
 // its id. That is safe, because only the account can have written it.
-func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
+func TestDamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "PATH=$HOME/../bin")
 	for _, name := range []string{"sh", "uname", "head", "wc", "mkdir", "mv", "rm", "rmdir", "chmod", "ls", "tail", "id", "find", "grep"} { // nor gzip
@@ -141,17 +143,17 @@ func TestADamagedCopyIsFoundWithoutSha256sum(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(path, filepath.Join(o.bin, name)))
 	}
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Truncate(o.cached(), 0))
 	require.NoError(t, os.Truncate(o.cached(), int64(len(standIn.bytes))))
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 }
 
-// TestACacheOfAStrangerIsNeitherRunNorWritten expects that files that other users created or can
+// TestForeignCacheIsNeitherRunNorWritten expects that files that other users created or can
 // write are neither run nor written to.
-func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
+func TestForeignCacheIsNeitherRunNorWritten(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	elsewhere := func(o *other) string { return filepath.Join(filepath.Dir(o.home), "elsewhere") }
 	chown := func(t *testing.T, path string) {
 		testenv.NeedsRoot(t, "to make files of another user")
@@ -161,27 +163,27 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 		prepare func(t *testing.T, o *other)
 		away    bool // the cache cannot be repaired: zxfer is stored elsewhere
 	}{
-		"a program that says it is zxfer": {func(t *testing.T, o *other) {}, false},
-		"the program is a stranger's":     {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
-		"others may write the program":    {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
-		"the build is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
-		"the group may write the build":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
-		"the cache is a stranger's":       {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
-		"the group may write the cache":   {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
-		"others may write the cache": {func(t *testing.T, o *other) {
+		"a program that claims to be zxfer": {func(t *testing.T, o *other) {}, false},
+		"program of another user":           {func(t *testing.T, o *other) { chown(t, o.cached()) }, false},
+		"program writable by others":        {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(o.cached(), 0o772)) }, false},
+		"build of another user":             {func(t *testing.T, o *other) { chown(t, filepath.Dir(o.cached())) }, false},
+		"build writable by the group":       {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Dir(o.cached()), 0o770)) }, false},
+		"cache of another user":             {func(t *testing.T, o *other) { chown(t, filepath.Join(o.cached(), "../..")) }, true},
+		"cache writable by the group":       {func(t *testing.T, o *other) { require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), 0o770)) }, true},
+		"cache writable by others": {func(t *testing.T, o *other) {
 			require.NoError(t, os.Chmod(filepath.Join(o.cached(), "../.."), os.ModeSticky|0o777))
 		}, true},
-		"the program is a link": {func(t *testing.T, o *other) {
+		"program is a link": {func(t *testing.T, o *other) {
 			to := elsewhere(o)
 			require.NoError(t, os.Rename(o.cached(), to))
 			require.NoError(t, os.Symlink(to, o.cached()))
 		}, false},
-		"the build is a link": {func(t *testing.T, o *other) {
+		"build is a link": {func(t *testing.T, o *other) {
 			to, build := elsewhere(o), filepath.Dir(o.cached())
 			require.NoError(t, os.Rename(build, to))
 			require.NoError(t, os.Symlink(to, build))
 		}, false},
-		"the cache is a link": {func(t *testing.T, o *other) {
+		"cache is a link": {func(t *testing.T, o *other) {
 			to, cache := elsewhere(o), filepath.Join(o.cached(), "../..")
 			require.NoError(t, os.Rename(cache, to))
 			for _, old := range []string{"a", "b", "c", "d", "e", "f", "part.x"} { // no file of other users is deleted
@@ -189,7 +191,7 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 			}
 			require.NoError(t, os.Symlink(to, cache))
 		}, true},
-		"the cache is a link to nothing": {func(t *testing.T, o *other) {
+		"cache is a dangling link": {func(t *testing.T, o *other) {
 			cache := filepath.Join(o.cached(), "../..")
 			require.NoError(t, os.RemoveAll(cache))
 			require.NoError(t, os.Symlink(elsewhere(o), cache))
@@ -208,14 +210,14 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 			if _, err := os.Stat(other); err == nil {
 				before = tree(t, other)
 			}
-			requireKept(t, o)
-			require.NoFileExists(t, trace, "it was run")
+			requireCopiedOnce(t, o)
+			require.NoFileExists(t, trace, "the program ran")
 			if before != nil {
-				require.Equal(t, before, tree(t, other), "it was written through")
+				require.Equal(t, before, tree(t, other), "the other directory changed")
 			}
 			at := o.cached()
 			if c.away {
-				at = filepath.Join(o.spare(), filepath.Base(filepath.Dir(o.cached())), "zxfer")
+				at = filepath.Join(o.fallbackCache(), filepath.Base(filepath.Dir(o.cached())), "zxfer")
 			}
 			for _, path := range []string{at, filepath.Dir(at), filepath.Join(at, "../..")} {
 				info, err := os.Lstat(path)
@@ -228,12 +230,12 @@ func TestACacheOfAStrangerIsNeitherRunNorWritten(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsNotLookedUpTwice replaces a parent directory of the cache after the check, and
+// TestReplacedCacheParentHasNoEffect replaces a parent directory of the cache after the check, and
 // expects no effect, because the script has entered the cache before.
-func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
+func TestReplacedCacheParentHasNoEffect(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
-	requireKept(t, o)
+	requireCopiedOnce(t, o)
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(o.cached()), "whole"))) // prevents hashing
 	cache := filepath.Join(o.home, ".cache", "zxfer")
 	planted := &other{t: t, home: t.TempDir()}
@@ -248,22 +250,22 @@ func TestTheCacheIsNotLookedUpTwice(t *testing.T) {
 	require.NoFileExists(t, trace)
 }
 
-func TestAHostWithoutAHome(t *testing.T) {
+func TestHostWithoutHome(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, c := range map[string]struct {
 		profile string
 		prepare func(t *testing.T, o *other)
 		where   string // below the host's directory
 	}{
-		"HOME is not set":          {"unset HOME", nil, "tmp/zxfer-*"},
-		"HOME is empty":            {"HOME=", nil, "tmp/zxfer-*"},
-		"HOME is not absolute":     {"HOME=.", nil, "tmp/zxfer-*"},
-		"there is no such place":   {"HOME=/proc/nobody", nil, "tmp/zxfer-*"},
-		"it is a file":             {"HOME=$TEST_PID.home; : >$HOME", nil, "tmp/zxfer-*"},
-		"it cannot be written":     {"", readOnlyHome, "tmp/zxfer-*"},
-		"the user database has it": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
-		"another's HOME came along": {"", func(t *testing.T, o *other) {
+		"HOME is not set":             {"unset HOME", nil, "tmp/zxfer-*"},
+		"HOME is empty":               {"HOME=", nil, "tmp/zxfer-*"},
+		"HOME is not absolute":        {"HOME=.", nil, "tmp/zxfer-*"},
+		"HOME does not exist":         {"HOME=/proc/nobody", nil, "tmp/zxfer-*"},
+		"HOME is a file":              {"HOME=$TEST_PID.home; : >$HOME", nil, "tmp/zxfer-*"},
+		"HOME is read-only":           {"", readOnlyHome, "tmp/zxfer-*"},
+		"HOME from the user database": {"unset HOME", func(t *testing.T, o *other) { o.account(filepath.Dir(o.bin) + "/real home") }, "real home/.cache/zxfer"},
+		"HOME of another user": {"", func(t *testing.T, o *other) {
 			testenv.NeedsRoot(t, "to make files of another user")
 			cache := filepath.Join(o.home, ".cache", "zxfer")
 			require.NoError(t, os.MkdirAll(cache, 0o700))
@@ -281,7 +283,7 @@ func TestAHostWithoutAHome(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(t, o)
 			}
-			requireKept(t, o)
+			requireCopiedOnce(t, o)
 			all, err := filepath.Glob(filepath.Join(filepath.Dir(o.bin), c.where, "*"))
 			require.NoError(t, err)
 			require.Len(t, all, 1)
@@ -305,9 +307,9 @@ func readOnlyHome(t *testing.T, o *other) {
 	t.Cleanup(func() { _ = exec.Command("umount", o.home).Run() })
 }
 
-func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
+func TestUninstallRemovesCopies(t *testing.T) {
 	t.Parallel()
-	copiesOften(t)
+	skipManyCopies(t)
 	for name, login := range map[string]string{
 		"dash": "dash", "bash": "bash", "zsh": "zsh", "busybox": "busybox sh", "fish": "fish", "tcsh": "tcsh",
 	} {
@@ -339,9 +341,9 @@ func TestWhatWasCopiedIsToldOfAndRemoved(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatWasCopiedIsRemoved expects that files that are not zxfer's are kept, and so are other
+// TestUninstallKeepsForeignFiles expects that files that are not zxfer's are kept, and so are other
 // users' directories and the targets of links.
-func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
+func TestUninstallKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	cache := filepath.Join(o.home, ".cache", "zxfer")
@@ -351,7 +353,7 @@ func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
 	}
 	elsewhere := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(elsewhere, id), 0o700))
-	require.NoError(t, os.Symlink(elsewhere, o.spare()))
+	require.NoError(t, os.Symlink(elsewhere, o.fallbackCache()))
 	require.NoError(t, ClearCache(t.Context(), o.Options))
 	require.ElementsMatch(t, []string{id + "0", "abc", "notes"}, o.cache())
 	require.DirExists(t, filepath.Join(elsewhere, id))
@@ -365,7 +367,7 @@ func TestOnlyWhatWasCopiedIsRemoved(t *testing.T) {
 	require.Contains(t, o.cache(), id)
 }
 
-func TestARestrictedAccountRunsNoScript(t *testing.T) {
+func TestRestrictedAccountRunsNoScript(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()

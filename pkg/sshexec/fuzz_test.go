@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzArrival expects that output of a remote shell before the agent starts is limited, and that
+// FuzzRemoteShellOutput expects that output of a remote shell before the agent starts is limited, and that
 // only the bootstrap's request starts a copy.
-func FuzzArrival(f *testing.F) {
+func FuzzRemoteShellOutput(f *testing.F) {
 	f.Add([]byte("motd\n\nzxfer-agent 1 x\n"), false)
 	f.Add([]byte("\n"+needWord+"Linux x86_64 gzip 0.9.0/2\n"), false)
 	f.Add([]byte("\n"+needWord+"Linux aarch64 -\n"), false)
@@ -39,7 +39,7 @@ func FuzzArrival(f *testing.F) {
 		case strings.Contains(err.Error(), "uname"):
 			require.Contains(t, string(b), needWord)
 		}
-		require.LessOrEqual(t, len(b)-in.Len(), maxBanner+2*4096, "reading ends at the bound")
+		require.LessOrEqual(t, len(b)-in.Len(), maxBanner+2*4096, "reading ends at the limit")
 	})
 }
 

@@ -197,8 +197,8 @@ func (o *other) connect() *agent.Remote {
 	return r
 }
 
-// copiesOften skips a test that copies the binary many times at the quick level.
-func copiesOften(t *testing.T) {
+// skipManyCopies skips a test that copies the binary many times at the quick level.
+func skipManyCopies(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not at the quick level: copies the binary many times")
@@ -213,8 +213,8 @@ func requireWorks(t *testing.T, r *agent.Remote) {
 	require.NotErrorIs(t, err, hosts.ErrLost)
 }
 
-// requireGone waits until a process has ended.
-func requireGone(t *testing.T, pid int) {
+// requireEnded waits until a process has ended.
+func requireEnded(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -32,7 +32,7 @@ func waitingCall(t *testing.T, s hosts.Host) <-chan error {
 	return ended
 }
 
-func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
+func TestKilledAgentIsNoticedImmediately(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -46,7 +46,7 @@ func TestAKilledAgentIsNoticedAtOnce(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestAnAgentEndsWithItsInput(t *testing.T) {
+func TestAgentEndsWithInput(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -55,10 +55,10 @@ func TestAnAgentEndsWithItsInput(t *testing.T) {
 	pid := o.pid()
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, <-call, hosts.ErrLost)
-	requireGone(t, pid)
+	requireEnded(t, pid)
 }
 
-func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
+func TestAgentEndsIfClientIsStopped(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "TEST_SILENCE=300ms; export TEST_SILENCE")
 	o.install()
@@ -66,12 +66,12 @@ func TestAnAgentEndsWhenItsClientIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err)
-	requireGone(t, o.pid())
+	requireEnded(t, o.pid())
 	require.ErrorContains(t, c.Close(), "no message for 300ms: connection lost")
-	require.Contains(t, o.logged(), "beta: zxfer: no message", "what the other end says is logged")
+	require.Contains(t, o.logged(), "beta: zxfer: no message", "output of the remote host is logged")
 }
 
-func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
+func TestStoppedAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -79,14 +79,14 @@ func TestAStoppedAgentDoesNotKeepTheRemoteShell(t *testing.T) {
 	require.NoError(t, err)
 	pid := o.pid()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	require.NoError(t, c.shutdown(100*time.Millisecond), "that it was killed is no failure of its own")
-	requireGone(t, pid)
+	require.NoError(t, c.shutdown(100*time.Millisecond), "a killed process is not a failure")
+	requireEnded(t, pid)
 }
 
-// TestInterruptsOfTheTerminalDoNotReachTheRemoteShell expects that ^C, which reaches the whole
+// TestTerminalInterruptDoesNotReachRemoteShell expects that ^C, which reaches the whole
 // process group of the terminal, does not end the connection. zxfer needs it to end the remote
 // processes.
-func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
+func TestTerminalInterruptDoesNotReachRemoteShell(t *testing.T) {
 	t.Parallel()
 	// This checks the remote shell before it becomes the agent, because a Go program always handles
 	// SIGQUIT (runtime.initsig).
@@ -98,7 +98,7 @@ func TestInterruptsOfTheTerminalDoNotReachTheRemoteShell(t *testing.T) {
 	ignored := signals(t, string(status), "SigIgn")
 	require.NotZero(t, ignored&(1<<(syscall.SIGINT-1)))
 	require.NotZero(t, ignored&(1<<(syscall.SIGQUIT-1)))
-	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still obeys a request to end")
+	require.Zero(t, ignored&(1<<(syscall.SIGTERM-1)), "it still ends on request")
 
 	require.NoError(t, syscall.Kill(o.pid(), syscall.SIGINT))
 	requireWorks(t, r)
@@ -115,7 +115,7 @@ func signals(t *testing.T, status, mask string) uint64 {
 	return n
 }
 
-func TestTheRemoteShellSpeaksEnglish(t *testing.T) {
+func TestRemoteShellUsesEnglish(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.remote(`echo "it is $LC_ALL" >&2; exit 1`)
@@ -143,8 +143,8 @@ func TestTail(t *testing.T) {
 	require.Equal(t, string(long), logged[7]+logged[8]+logged[9], "long lines are cut, not lost")
 }
 
-// TestAskEndsWhatItStarted expects that after a timeout, no started process is left.
-func TestAskEndsWhatItStarted(t *testing.T) {
+// TestAskKillsStartedProcesses expects that after a timeout, no started process is left.
+func TestAskKillsStartedProcesses(t *testing.T) {
 	t.Parallel()
 	pid := filepath.Join(t.TempDir(), "pid")
 	text, err := Ask(t.Context(), Options{}, "echo one; echo two")
@@ -169,18 +169,18 @@ func TestAskEndsWhatItStarted(t *testing.T) {
 	require.NoError(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return gone(n) }, testenv.Timeout(), 10*time.Millisecond)
+	require.Eventually(t, func() bool { return hasEnded(n) }, testenv.Timeout(), 10*time.Millisecond)
 }
 
-// gone reports whether a process has ended, even if it was not waited for.
-func gone(pid int) bool {
+// hasEnded reports whether a process has ended, even if it was not waited for.
+func hasEnded(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ") || syscall.Kill(pid, 0) != nil
 }
 
-// TestTailHolds expects that before the connection works, only the lines that the error does not
+// TestTailHoldsLines expects that before the connection works, only the lines that the error does not
 // repeat are logged.
-func TestTailHolds(t *testing.T) {
+func TestTailHoldsLines(t *testing.T) {
 	t.Parallel()
 	var logged []string
 	tail := &tail{log: func(s string) { logged = append(logged, s) }, maxLines: 2, hold: true}

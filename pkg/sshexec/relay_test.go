@@ -61,14 +61,14 @@ func relayHost(t *testing.T) *other {
 	return o
 }
 
-func TestRelayEndsEachDirectionByItself(t *testing.T) {
+func TestRelayClosesDirectionsSeparately(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("0123456789"), 100_000)
 	for name, c := range map[string]struct {
 		far  func(*net.TCPConn)
 		near func(*testing.T, *net.TCPConn)
 	}{
-		"near end first": {
+		"local end first": {
 			func(c *net.TCPConn) {
 				all, _ := io.ReadAll(c)
 				_, _ = c.Write(all)
@@ -80,7 +80,7 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 				require.True(t, bytes.Equal(data, got))
 			},
 		},
-		"far end first": { // like a sender that waits for its acknowledgement
+		"remote end first": { // like a sender that waits for its acknowledgement
 			func(c *net.TCPConn) {
 				_, _ = c.Write(data)
 				_ = c.CloseWrite()
@@ -97,7 +97,7 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 				require.NoError(t, c.CloseWrite())
 			},
 		},
-		"far end closes at once": {
+		"remote end closes immediately": {
 			func(*net.TCPConn) {},
 			func(t *testing.T, c *net.TCPConn) {
 				got, err := io.ReadAll(c)
@@ -112,12 +112,12 @@ func TestRelayEndsEachDirectionByItself(t *testing.T) {
 			near := relayed(t.Context(), t, o, listen(t, c.far))
 			c.near(t, near)
 			_ = near.Close()
-			requireGone(t, o.pid())
+			requireEnded(t, o.pid())
 		})
 	}
 }
 
-func TestRelayedConnectionsAreApart(t *testing.T) {
+func TestRelayedConnectionsAreIndependent(t *testing.T) {
 	t.Parallel()
 	o := relayHost(t)
 	local, err := ListenRelay(t.Context(), o.Options, listen(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(error) {})
@@ -142,7 +142,7 @@ func TestRelayedConnectionsAreApart(t *testing.T) {
 	wg.Wait()
 }
 
-func TestARelayEndsWithItsContext(t *testing.T) {
+func TestRelayEndsWithContext(t *testing.T) {
 	t.Parallel()
 	o := relayHost(t)
 	connected := make(chan struct{})
@@ -152,12 +152,12 @@ func TestARelayEndsWithItsContext(t *testing.T) {
 	cancel()
 	_, err := io.ReadAll(c)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	requireGone(t, o.pid())
+	requireEnded(t, o.pid())
 	_, err = net.Dial("tcp", c.RemoteAddr().String())
-	require.Error(t, err, "the listener is gone")
+	require.Error(t, err, "the listener is closed")
 }
 
-func TestARelayThatFailsIsACutConnection(t *testing.T) {
+func TestFailedRelayIsALostConnection(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -168,15 +168,15 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 		address string
 		logged  string
 	}{
-		"nobody listens":  {func(*other) {}, address, "connection refused"},
+		"no listener":     {func(*other) {}, address, "connection refused"},
 		"not loopback":    {func(*other) {}, "192.0.2.1:80", "only loopback addresses are allowed"},
-		"no zxfer there":  {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer was deleted there, or replaced"},
+		"no remote zxfer": {func(o *other) { o.program("zxfer", "exit 1") }, address, "zxfer was deleted there, or replaced"},
 		"no remote shell": {func(o *other) { o.Command = "/no/such/rsh" }, address, "cannot start the remote shell"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOther(t, "sh", "")
-			if name == "no zxfer there" {
+			if name == "no remote zxfer" {
 				c.prepare(o)
 			} else {
 				o.install()
@@ -190,9 +190,9 @@ func TestARelayThatFailsIsACutConnection(t *testing.T) {
 	}
 }
 
-// TestAHostThatRelaysNothingSaysSo expects that a host without relays reports it immediately.
+// TestHostWithoutRelaysReportsIt expects that a host without relays reports it immediately.
 // Otherwise, a client would retry.
-func TestAHostThatRelaysNothingSaysSo(t *testing.T) {
+func TestHostWithoutRelaysReportsIt(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	o.install()
@@ -236,7 +236,7 @@ func TestRelaysAreBounded(t *testing.T) {
 	}, testenv.Timeout(), 10*time.Millisecond)
 }
 
-func TestServeRelayTakesLoopbackOnly(t *testing.T) {
+func TestServeRelayAcceptsOnlyLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"192.0.2.1:80", "0.0.0.0:80", "[::]:80", "localhost:80", "127.0.0.1", "", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"} {
 		err := ServeRelay(t.Context(), address, strings.NewReader(""), io.Discard)
@@ -245,7 +245,7 @@ func TestServeRelayTakesLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestServeRelayEndsWithItsContext(t *testing.T) {
+func TestServeRelayEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	address := listen(t, func(c *net.TCPConn) { cancel(); _, _ = io.Copy(io.Discard, c) })
@@ -265,7 +265,7 @@ func TestChunks(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"nothing":   {"", "the relay ended: EOF"},
 		"no end":    {whole[:len(whole)-4], "the relay ended: EOF"},
-		"cut":       {whole[:100], "the relay ended: unexpected EOF"},
+		"truncated": {whole[:100], "the relay ended: unexpected EOF"},
 		"too large": {"\x7f\xff\xff\xff", "chunk of 2147483647 bytes"},
 	} {
 		require.ErrorContains(t, receiveChunks(io.Discard, strings.NewReader(c.in)), c.want, name)

@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-func TestAScriptArrivesAsItIs(t *testing.T) {
+func TestScriptArrivesUnchanged(t *testing.T) {
 	t.Parallel()
 	nasty := []string{"a b", "it's", `back\slash`, "two\nlines", "*", "$HOME `id` $(id)", "!!", "", "-n", "ä€", "tab\there", strings.Repeat("long", 40_000)}
 	for _, login := range []string{"sh", "bash", "busybox sh"} {
@@ -37,7 +37,7 @@ func TestAScriptArrivesAsItIs(t *testing.T) {
 	}
 }
 
-func TestHowAScriptEnded(t *testing.T) {
+func TestScriptResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		remote, script string
@@ -45,14 +45,14 @@ func TestHowAScriptEnded(t *testing.T) {
 		status         int
 		err            string
 	}{
-		"well":                  {`exec sh -c "$command"`, "echo out; echo oops >&2", "oops", 0, ""},
-		"badly":                 {`exec sh -c "$command"`, "echo oops >&2; exit 3", "oops", 3, ""},
-		"killed there":          {`exec sh -c "$command"`, "sh -c 'kill -9 $$'", "Killed", 137, ""},
-		"several lines":         {`exec sh -c "$command"`, "for i in 1 2 3 4 5 6 7; do echo $i >&2; done", "1\n2\n3\n4\n5\n6\n7", 0, ""},
-		"not a shell":           {`echo This account is not available.; exit 1`, "true", "", 0, "beta: sh: exit status 1: no error message"},
-		"says nothing":          {`exit 0`, "true", "", 0, "beta: no shell ran the script; output: nothing"},
-		"cut before it was all": {`head -c 10 | sh -c "$command"`, "echo this is long enough to be cut", "", 0, "beta: "},
-		"holds its own end":     {`exec sh -c "$command"`, "echo '\nzxfer-run\n'", "", 0, "must not contain"},
+		"exit status 0":           {`exec sh -c "$command"`, "echo out; echo oops >&2", "oops", 0, ""},
+		"exit status 3":           {`exec sh -c "$command"`, "echo oops >&2; exit 3", "oops", 3, ""},
+		"killed remotely":         {`exec sh -c "$command"`, "sh -c 'kill -9 $$'", "Killed", 137, ""},
+		"several lines":           {`exec sh -c "$command"`, "for i in 1 2 3 4 5 6 7; do echo $i >&2; done", "1\n2\n3\n4\n5\n6\n7", 0, ""},
+		"not a shell":             {`echo This account is not available.; exit 1`, "true", "", 0, "beta: sh: exit status 1: no error message"},
+		"no output":               {`exit 0`, "true", "", 0, "beta: no shell ran the script; output: nothing"},
+		"truncated script":        {`head -c 10 | sh -c "$command"`, "echo this is long enough to be cut", "", 0, "beta: "},
+		"contains the end marker": {`exec sh -c "$command"`, "echo '\nzxfer-run\n'", "", 0, "must not contain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,9 +75,9 @@ func TestHowAScriptEnded(t *testing.T) {
 	}
 }
 
-// TestWhatAScriptWritesIsBounded expects that endless output of a host does not exhaust this host's
+// TestScriptOutputIsBounded expects that endless output of a host does not exhaust this host's
 // memory.
-func TestWhatAScriptWritesIsBounded(t *testing.T) {
+func TestScriptOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	s, err := Run(t.Context(), o.Options, "yes; exit 0")
@@ -94,7 +94,7 @@ func TestWhatAScriptWritesIsBounded(t *testing.T) {
 	require.LessOrEqual(t, s.out.b.Len(), maxOutput)
 }
 
-func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
+func TestScriptEndsWithContextOrClient(t *testing.T) {
 	t.Parallel()
 	o := newOther(t, "sh", "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestAScriptEndsWithItsContextAndKnowsWhenZxferIsGone(t *testing.T) {
 	require.Equal(t, "gone\n", string(out))
 }
 
-func TestScriptsAskForNoPassword(t *testing.T) {
+func TestScriptsNeverPromptForPassword(t *testing.T) {
 	t.Parallel()
 	o := Options{Host: "h", batch: true}
 	argv, err := o.argv("cmd")

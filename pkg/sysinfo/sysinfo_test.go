@@ -26,9 +26,9 @@ func TestFacts(t *testing.T) {
 		zfs, kernel string
 		read, write int64
 	}{
-		{"all there", full, "2.3.9-1", "6.12.107", 6291456, 4194304},
-		{"nothing there", fstest.MapFS{}, "", "", 0, 0},
-		{"not what was expected", broken, "", "", 0, 0},
+		{"complete", full, "2.3.9-1", "6.12.107", 6291456, 4194304},
+		{"empty", fstest.MapFS{}, "", "", 0, 0},
+		{"malformed", broken, "", "", 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -68,8 +68,8 @@ func TestLimitedBy(t *testing.T) {
 	}
 }
 
-// TestShortIsNotLimited expects that a stream of a few bytes has no bottleneck unless it is slow.
-func TestShortIsNotLimited(t *testing.T) {
+// TestShortStreamHasNoBottleneck expects that a stream of a few bytes has no bottleneck unless it is slow.
+func TestShortStreamHasNoBottleneck(t *testing.T) {
 	t.Parallel()
 	limit := func(bytes int64, life time.Duration) string {
 		return transfer.LimitedBy([]transfer.Stage{{Name: transfer.StageRead, Bytes: bytes, Busy: life}}, nil, nil)
@@ -79,9 +79,9 @@ func TestShortIsNotLimited(t *testing.T) {
 	require.Equal(t, transfer.LimitSource, limit(8<<20, 300*time.Millisecond))
 }
 
-// TestMetersNameTheLimit holds one part of a transfer between two hosts, and expects this part as
+// TestMetersNameBottleneck holds one part of a transfer between two hosts, and expects this part as
 // the bottleneck.
-func TestMetersNameTheLimit(t *testing.T) {
+func TestMetersNameBottleneck(t *testing.T) {
 	t.Parallel()
 	opt := transfer.Options{Block: 64 << 10, Buffer: 256 << 10}
 	between := func(t *testing.T, want string, h *hold, a, b *tcp.Link, src transfer.Source, sink transfer.Sink) {
@@ -167,9 +167,9 @@ func TestMetersOfACopy(t *testing.T) {
 	}
 }
 
-// TestSinceWithConnectionsThatEnded expects that differences are not negative if a connection ended
+// TestSinceWithEndedConnections expects that differences are not negative if a connection ended
 // and its counts disappeared.
-func TestSinceWithConnectionsThatEnded(t *testing.T) {
+func TestSinceWithEndedConnections(t *testing.T) {
 	t.Parallel()
 	at := func(n uint64) transfer.Progress {
 		d := time.Duration(n)

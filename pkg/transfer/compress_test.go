@@ -42,7 +42,7 @@ func TestCompression(t *testing.T) {
 						got, committed := sink.Stored()
 						require.True(t, committed)
 						require.True(t, bytes.Equal(s.data, got))
-						require.Equal(t, o.sent.Digest, o.received.Digest, "the digest is of the stream, not of what crossed")
+						require.Equal(t, o.sent.Digest, o.received.Digest, "the digest covers the stream, not the frames")
 						if len(s.data) > 0 {
 							require.LessOrEqual(t, float64(o.sent.WireBytes), s.most*float64(len(s.data)))
 							require.Equal(t, transfer.StageCompress, o.sent.Stages[1].Name)
@@ -54,7 +54,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-func TestCompressionMustBeKnown(t *testing.T) {
+func TestUnknownCompressionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"gzip", "zstd:0", "zstd:23", "zstd:", "zstd:x", "auto:3"} {
 		t.Run(bad, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestCompressionMustBeKnown(t *testing.T) {
 			require.Equal(t, fault.Usage, fault.ClassOf(o.sendErr))
 			require.ErrorContains(t, o.sendErr, bad)
 			require.Error(t, o.receiveErr)
-			requireNothing(t, sink, nil)
+			requireNoEffect(t, sink, nil)
 		})
 	}
 }
@@ -113,7 +113,7 @@ func TestCompressionBombs(t *testing.T) {
 		"a dictionary":                       {zstdFrame([]byte{0x23, 1, 2, 3, 4, 16}, 1, 16), 16},
 		"skippable frames alone":             {bytes.Repeat(skippable(0), 5_000), block},
 		"a skippable frame beyond its end":   {skippable(16)[:20], block},
-		"no zstd":                            {make([]byte, 100), block},
+		"not zstd":                           {make([]byte, 100), block},
 		"nothing":                            {nil, block},
 		"a claim above the block":            {honest, 16 << 20},
 	} {
@@ -147,9 +147,9 @@ func TestCompressionBombs(t *testing.T) {
 	}
 }
 
-// TestOddFramesPass expects that frames of different sizes and levels decompress in place, and that
+// TestFramesOfOtherSizesPass expects that frames of different sizes and levels decompress in place, and that
 // a frame with one byte more is refused.
-func TestOddFramesPass(t *testing.T) {
+func TestFramesOfOtherSizesPass(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
 	decode := transfer.NewDecoder(transfer.Options{Block: block, CompressThreads: 1})

@@ -42,7 +42,7 @@ func TestCopy(t *testing.T) {
 		src.Err = errors.New("the disk fell off")
 		_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{}, nil)
 		require.Equal(t, src.Err, err)
-		requireNothing(t, sink, transfertest.Random(1000))
+		requireNoEffect(t, sink, transfertest.Random(1000))
 	})
 	t.Run("stalls", func(t *testing.T) {
 		t.Parallel()
@@ -52,7 +52,7 @@ func TestCopy(t *testing.T) {
 			_, err := transfer.Copy(context.Background(), src, sink, transfer.Options{Stall: time.Minute}, nil)
 			require.ErrorIs(t, err, transfer.ErrStall)
 			require.ErrorContains(t, err, "memory source sent no data")
-			requireNothing(t, sink, transfertest.Random(1000))
+			requireNoEffect(t, sink, transfertest.Random(1000))
 		})
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-// FuzzExpand expects that a compressed frame decompresses to the size in its header, within its
+// FuzzDecompress expects that a compressed frame decompresses to the size in its header, within its
 // block, or fails.
-func FuzzExpand(f *testing.F) {
+func FuzzDecompress(f *testing.F) {
 	e, err := zstd.NewWriter(nil)
 	require.NoError(f, err)
 	for _, n := range []int{0, 1, 5000, MinBlock, 2 * MinBlock} {

@@ -28,10 +28,10 @@ type outcome struct {
 // move runs both ends.
 func move(t testing.TB, sender, receiver *tcp.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) outcome {
 	t.Helper()
-	return moveIn(t, context.Background(), context.Background(), sender, receiver, src, sink, opt)
+	return moveWithContexts(t, context.Background(), context.Background(), sender, receiver, src, sink, opt)
 }
 
-func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *tcp.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
+func moveWithContexts(t testing.TB, sctx, rctx context.Context, sender, receiver *tcp.Link, src transfer.Source, sink transfer.Sink, opt transfer.Options) (o outcome) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -47,17 +47,17 @@ func moveIn(t testing.TB, sctx, rctx context.Context, sender, receiver *tcp.Link
 	return o
 }
 
-// requireNothing fails if the stream took effect or the sink received its tail.
-func requireNothing(t testing.TB, sink *memorySink, stream []byte) {
+// requireNoEffect fails if the stream took effect or the sink received its tail.
+func requireNoEffect(t testing.TB, sink *memorySink, stream []byte) {
 	t.Helper()
 	p, committed := sink.Stored()
 	require.False(t, committed, "a broken stream was committed")
 	require.Error(t, sink.Aborted(), "the sink was not aborted")
-	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink saw bytes that it had to be spared")
+	require.LessOrEqual(t, len(p), max(0, len(stream)-tailSize), "the sink got bytes that were not authentic")
 }
 
-// onceStored calls f once the sink has stored bytes.
-func onceStored(sink *memorySink, f func()) {
+// afterStored calls f once the sink has stored bytes.
+func afterStored(sink *memorySink, f func()) {
 	go func() {
 		for sink.Len() == 0 {
 			time.Sleep(time.Millisecond)

@@ -149,8 +149,8 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// TestSpliceMeetsCopy expects that either end of a plain link may copy while the other one splices.
-func TestSpliceMeetsCopy(t *testing.T) {
+// TestSpliceWithCopyingPeer expects that either end of a plain link may copy while the other one splices.
+func TestSpliceWithCopyingPeer(t *testing.T) {
 	t.Parallel()
 	want := transfertest.Random(5<<20 + 1)
 	for _, compress := range []string{"", "zstd:1"} {
@@ -195,14 +195,14 @@ func TestPipeFailures(t *testing.T) {
 			require.ErrorAs(t, o.receiveErr, &peer)
 			require.Equal(t, "exit status 1", peer.Text)
 			require.False(t, sink.committed)
-			require.True(t, bytes.Equal(stream[:len(stream)-tailSize], sink.got.Bytes()), "all but the tail")
+			require.True(t, bytes.Equal(stream[:len(stream)-tailSize], sink.got.Bytes()), "all except the tail")
 		})
 		t.Run(string(mode)+"/sink", func(t *testing.T) {
 			t.Parallel()
 			a, b := transfertest.Links(t, mode, 1, nil)
 			sink := newPipeSink(t, 1<<20, nil)
 			o := move(t, a, b, newPipeSource(t, stream, 1<<20), sink, transfer.Options{})
-			require.ErrorIs(t, o.receiveErr, errConsumer, "what the child said, not that its pipe broke")
+			require.ErrorIs(t, o.receiveErr, errConsumer, "the child's message, not a broken pipe")
 			var peer *transfer.PeerError
 			require.ErrorAs(t, o.sendErr, &peer)
 			require.Contains(t, peer.Text, errConsumer.Error())

@@ -21,7 +21,7 @@ import (
 // tests.
 const handshakeBytes = 4 << 10
 
-func TestProxyThatTampers(t *testing.T) {
+func TestTamperingProxy(t *testing.T) {
 	t.Parallel()
 	const size = 2 << 20
 	stream := transfertest.Random(size)
@@ -76,9 +76,9 @@ func TestProxyThatTampers(t *testing.T) {
 						} else if !errors.Is(o.receiveErr, tcp.ErrConnectionLost) { // an enlarged length cuts the connection
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
-						requireNothing(t, sink, stream)
+						requireNoEffect(t, sink, stream)
 						got, _ := sink.Stored()
-						require.Equal(t, string(stream[:len(got)]), string(got), "a byte was handed on that was not the sender's")
+						require.Equal(t, string(stream[:len(got)]), string(got), "a forged byte was passed on")
 						for _, err := range []error{o.sendErr, o.receiveErr} { // neither end waited for a timeout
 							require.NotErrorIs(t, err, transfer.ErrStall)
 							require.NotContains(t, err.Error(), "no data")
@@ -119,7 +119,7 @@ func TestStalledConnectionAmongOthers(t *testing.T) {
 	}
 }
 
-func TestCutNetwork(t *testing.T) {
+func TestInterruptedNetwork(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		for _, streams := range []int{1, 3} {
@@ -134,9 +134,9 @@ func TestCutNetwork(t *testing.T) {
 				o := move(t, a, b, transfertest.NewSource(stream), sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
 				require.Error(t, o.sendErr)
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 				got, _ := sink.Stored()
-				require.NotEmpty(t, got, "what arrived before the cut is kept for a resume")
+				require.NotEmpty(t, got, "data received before the interruption is kept for a resume")
 				require.Equal(t, stream[:len(got)], got)
 			})
 		}

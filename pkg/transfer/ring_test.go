@@ -59,9 +59,9 @@ func drain(t *testing.T, r *ring, n uint64, next *uint64) {
 	taker.Wait()
 }
 
-// TestRingUsesWhatHelps expects that a ring grows only while nothing is taken, or if it was empty
+// TestRingGrowsOnDemand expects that a ring grows only while nothing is taken, or if it was empty
 // for longer than its pieces had lasted. It runs on a simulated clock.
-func TestRingUsesWhatHelps(t *testing.T) {
+func TestRingGrowsOnDemand(t *testing.T) {
 	t.Parallel()
 	const block = 1 << 20
 	room := func(r *ring) uint64 {
@@ -91,7 +91,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 			_, waiting = fill(t, r, &next)
 			time.Sleep(3 * stoppedAfter)
 		}
-		require.Equal(t, uint64(64), room(r), "no more than was asked for")
+		require.Equal(t, uint64(64), room(r), "no more than requested")
 		drain(t, r, 65, &next)
 		waiting.Wait()
 	})
@@ -129,7 +129,7 @@ func TestRingUsesWhatHelps(t *testing.T) {
 	inBubble("small", func(t *testing.T) {
 		r, next := newRing(4<<20, block, 0), uint64(0)
 		held, waiting := fill(t, r, &next)
-		require.Equal(t, uint64(4), held, "no more than was asked for")
+		require.Equal(t, uint64(4), held, "no more than requested")
 		drain(t, r, held+1, &next)
 		waiting.Wait()
 	})

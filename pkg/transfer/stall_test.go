@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/transport/tcp"
 )
 
-func TestLongCommitIsNoStall(t *testing.T) {
+func TestLongCommitIsNotAStall(t *testing.T) {
 	t.Parallel()
 	testenv.Widen(t, firstStall, func(stall time.Duration) error {
 		a, b := transfertest.Links(t, tcp.Signed, 2, nil)
@@ -50,7 +50,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				src.Hang = true
 				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
 				require.Error(t, o.receiveErr)
-				requireNothing(t, sink, transfertest.Random(1000))
+				requireNoEffect(t, sink, transfertest.Random(1000))
 				if errors.Is(o.sendErr, tcp.ErrConnectionLost) {
 					return o.sendErr
 				}
@@ -66,7 +66,7 @@ func TestStallNamesTheSide(t *testing.T) {
 				sink.HangAfter = 100
 				o := move(t, a, b, src, sink, transfer.Options{Stall: stall, Buffer: 1 << 20})
 				require.Error(t, o.sendErr)
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 				return stallOf(o.receiveErr, "memory sink accepted no data")
 			})
 		})
@@ -89,20 +89,20 @@ func (s stubbornSource) Close() error { <-s.free; return s.Source.Close() }
 
 func (s stubbornSink) Abort(cause error) error { <-s.free; return s.memorySink.Abort(cause) }
 
-// TestAnEndThatHangsForGoodIsTold expects that the other host still learns of the stall and its
+// TestPermanentHangIsReported expects that the other host still learns of the stall and its
 // cause.
-func TestAnEndThatHangsForGoodIsTold(t *testing.T) {
+func TestPermanentHangIsReported(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"memory source sent no data", "memory sink accepted no data"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
-			testenv.Widen(t, firstStall, func(stall time.Duration) error { return hangForGood(t, who, stall) })
+			testenv.Widen(t, firstStall, func(stall time.Duration) error { return hangPermanently(t, who, stall) })
 		})
 	}
 }
 
-// hangForGood returns nil if the other end learns of a stall while this end hangs.
-func hangForGood(t *testing.T, who string, stall time.Duration) error {
+// hangPermanently returns nil if the other end learns of a stall while this end hangs.
+func hangPermanently(t *testing.T, who string, stall time.Duration) error {
 	opt := transfer.Options{Stall: stall, Buffer: 1 << 20}
 	free := make(chan struct{})
 	source, sink := transfertest.NewSource(transfertest.Random(8<<20)), newSink()

@@ -23,7 +23,7 @@ import (
 
 var modes = []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain}
 
-func TestStreamsArriveWhole(t *testing.T) {
+func TestStreamsArriveComplete(t *testing.T) {
 	t.Parallel()
 	const block = 64 << 10
 	sizes := []int{0, 1, tailSize - 1, tailSize, tailSize + 1, block - 1, block, block + 1, 9<<20 + 7}
@@ -116,7 +116,7 @@ func TestProgressIsReported(t *testing.T) {
 	require.Equal(t, sent[len(sent)-1], res.Progress)
 }
 
-func TestFailuresReachTheOtherEnd(t *testing.T) {
+func TestFailuresReachOtherHost(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("the disk fell off")
 	stream := transfertest.Random(3 << 20)
@@ -129,13 +129,13 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 				src.Err = failure
 				o := move(t, a, b, src, sink, transfer.Options{})
 				require.ErrorIs(t, o.sendErr, failure)
-				require.Equal(t, failure, o.sendErr, "the source's own error, nothing around it")
+				require.Equal(t, failure, o.sendErr, "the source's error, not wrapped")
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.receiveErr, &peer)
 				require.Contains(t, peer.Text, failure.Error())
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 				got, _ := sink.Stored()
-				require.Equal(t, len(stream)-tailSize, len(got), "what came before the failure is kept for a resume")
+				require.Equal(t, len(stream)-tailSize, len(got), "data received before the failure is kept for a resume")
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink full", mode, streams), func(t *testing.T) {
 				t.Parallel()
@@ -147,7 +147,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 				var peer *transfer.PeerError
 				require.ErrorAs(t, o.sendErr, &peer)
 				require.Contains(t, peer.Text, errFull.Error())
-				requireNothing(t, sink, stream)
+				requireNoEffect(t, sink, stream)
 			})
 			t.Run(fmt.Sprintf("%s/%d/sink says why only when aborted", mode, streams), func(t *testing.T) {
 				t.Parallel()
@@ -179,7 +179,7 @@ func TestFailuresReachTheOtherEnd(t *testing.T) {
 				var peer *transfer.PeerError
 				require.ErrorAs(t, err, &peer)
 				require.Equal(t, failure.Error(), peer.Text)
-				requireNothing(t, sink, nil)
+				requireNoEffect(t, sink, nil)
 			})
 		}
 	}
@@ -226,7 +226,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				rctx, rcancel := context.WithCancel(context.Background())
 				defer scancel()
 				defer rcancel()
-				onceStored(sink, func() {
+				afterStored(sink, func() {
 					if who != "receiver" {
 						scancel()
 					}
@@ -234,7 +234,7 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 						rcancel()
 					}
 				})
-				o := moveIn(t, sctx, rctx, a, b, src, sink, transfer.Options{})
+				o := moveWithContexts(t, sctx, rctx, a, b, src, sink, transfer.Options{})
 				require.Error(t, o.sendErr)
 				require.Error(t, o.receiveErr)
 				if who != "receiver" {
@@ -243,14 +243,14 @@ func TestCancelLeavesNothing(t *testing.T) { //nolint:paralleltest // counts gor
 				if who != "sender" {
 					require.ErrorIs(t, o.receiveErr, context.Canceled)
 				}
-				requireNothing(t, sink, transfertest.Random(5<<20))
+				requireNoEffect(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}
 	}
 }
 
-func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
+func TestDeadPeer(t *testing.T) { //nolint:paralleltest // counts goroutines
 	for _, mode := range modes {
 		for _, who := range []string{"sender", "receiver"} {
 			t.Run(fmt.Sprintf("%s/%s", mode, who), func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 				a, b := transfertest.Links(t, mode, 3, nil)
 				src, sink := transfertest.NewSource(transfertest.Random(5<<20)), newSink()
 				src.Chunk, src.Hang = 64<<10, true
-				onceStored(sink, func() {
+				afterStored(sink, func() {
 					if who == "sender" {
 						_ = a.Close()
 					} else {
@@ -268,16 +268,16 @@ func TestPeerThatDies(t *testing.T) { //nolint:paralleltest // counts goroutines
 				o := move(t, a, b, src, sink, transfer.Options{Block: 64 << 10})
 				require.ErrorIs(t, o.sendErr, tcp.ErrConnectionLost)
 				require.ErrorIs(t, o.receiveErr, tcp.ErrConnectionLost)
-				requireNothing(t, sink, transfertest.Random(5<<20))
+				requireNoEffect(t, sink, transfertest.Random(5<<20))
 				check()
 			})
 		}
 	}
 }
 
-// TestBandLimit expects that a transfer never exceeds its limit. Its delay depends on the machine,
+// TestBandwidthLimit expects that a transfer never exceeds its limit. Its delay depends on the machine,
 // so TestMetersOfACopy checks the time of the limit.
-func TestBandLimit(t *testing.T) {
+func TestBandwidthLimit(t *testing.T) {
 	t.Parallel()
 	const size, limit = 2 << 20, 4 << 20
 	for _, mode := range modes {

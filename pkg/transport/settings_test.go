@@ -26,9 +26,9 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestTheTableHasEveryField expects that the key of an option is its field's TOML tag, and that
+// TestOptionTableIsComplete expects that the key of an option is its field's TOML tag, and that
 // every field has an option.
-func TestTheTableHasEveryField(t *testing.T) {
+func TestOptionTableIsComplete(t *testing.T) {
 	t.Parallel()
 	keys, ids := map[string]bool{"bandwidth_window": true}, map[string]bool{}
 	for _, o := range Options(everywhere) {
@@ -64,14 +64,14 @@ func TestFaults(t *testing.T) {
 		at   Place
 		want []string
 	}{
-		"nothing":                  {Settings{}, Send, nil},
-		"consent":                  {Settings{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
-		"no consent":               {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} requires {{trusted-link}}: data is neither encrypted nor authenticated"}},
-		"a measurement needs none": {Settings{Wire: Plain}, Doctor, nil},
-		"consent to nothing":       {Settings{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
-		"out of bounds":            {Settings{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
-		"words":                    {Settings{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
-		"congestion of ssh":        {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}, which sends data through the remote shell"}},
+		"nothing":                      {Settings{}, Send, nil},
+		"consent":                      {Settings{Wire: Plain, TrustedLink: true, Streams: 2}, Send, nil},
+		"no consent":                   {Settings{Wire: Plain}, JobFile, []string{"{{wire plain}} requires {{trusted-link}}: data is neither encrypted nor authenticated"}},
+		"no consent for a measurement": {Settings{Wire: Plain}, Doctor, nil},
+		"consent without plain":        {Settings{TrustedLink: true}, Send, []string{"{{trusted-link}} has no effect without {{wire plain}} or {{wire nc}}"}},
+		"out of bounds":                {Settings{Streams: 65, CompressThreads: -1}, JobFile, []string{"{{streams 65}}: must be a whole number from 1 to 64", "{{compress-threads -1}}: must be a whole number from 1 to 1024"}},
+		"words":                        {Settings{Wire: "udp", DataAddress: "b"}, JobFile, []string{"{{wire udp}}: choose one of auto, signed, tls, plain, ssh, nc", "{{data-address b}}: must be an IP address of the host that listens"}},
+		"congestion of ssh":            {Settings{Wire: SSH, Socket: Socket{Congestion: "bbr"}}, Doctor, []string{"{{congestion}} has no effect with {{wire ssh}}, which sends data through the remote shell"}},
 		"ssh": {Settings{Wire: SSH, Dial: "source", Ports: Ports{1024, 2048}}, JobFile, []string{
 			"{{dial}} has no effect with {{wire ssh}}, which sends data through the remote shell", "{{port-range}} has no effect with {{wire ssh}}, which sends data through the remote shell"}},
 		"nc":                    {Settings{Wire: NC, TrustedLink: true, Streams: 2}, Send, []string{"{{streams}} has no effect with {{wire nc}}, which uses no zxfer on the remote host"}},
@@ -86,11 +86,11 @@ func TestFaults(t *testing.T) {
 	}
 	large := Settings{Socket: Socket{Window: 64 << 30}}
 	require.Empty(t, large.Check(JobFile))
-	require.Equal(t, size.Size(maxWindow), large.Window, "a file's window is bounded as a flag's is")
+	require.Equal(t, size.Size(maxWindow), large.Window, "the same limits for the file and the flag")
 	w := Settings{Wire: "tls", Streams: 2, RSH: "ssh -v"}
 	require.ErrorContains(t, w.RefuseIneffective(OneHost, "here"), "{{wire}} has no effect here")
 	require.ErrorContains(t, w.RefuseIneffective(NoRemoteHost, "here"), "{{rsh}} has no effect here")
-	require.NoError(t, (&Settings{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).RefuseIneffective(OneHost|NothingMoved, "here"), "as it would be anyhow")
+	require.NoError(t, (&Settings{Wire: Auto, Dial: Auto, RSH: "ssh -v"}).RefuseIneffective(OneHost|NothingMoved, "here"), "same as the default")
 }
 
 func TestCongestion(t *testing.T) {
@@ -149,5 +149,5 @@ func TestPorts(t *testing.T) {
 	for _, s := range []string{"", "-", "1-", "-1", "0", "0-5", "1-65536", "2-1", "a-b"} {
 		require.Error(t, p.UnmarshalText([]byte(s)), "%q", s)
 	}
-	require.Equal(t, Ports{22, 22}, p, "a wrong value changes nothing")
+	require.Equal(t, Ports{22, 22}, p, "an invalid value changes nothing")
 }

@@ -27,7 +27,7 @@ func TestGateRefusesAttacks(t *testing.T) {
 	}{
 		{"full", f.Full, false, f.AgainstFull()},
 		{"records", f.Full, false, f.RecordsAgainstFull()},
-		{"increment", f.Increment, false, f.AgainstIncrement()},
+		{"incremental", f.Increment, false, f.AgainstIncrement()},
 		{"resume", rest, true, f.AgainstResume(rest, f.Full)},
 		{"raw", f.Raw, false, f.AgainstRaw()},
 	} {

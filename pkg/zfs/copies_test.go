@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOwnTag(t *testing.T) {
+func TestIsJobTag(t *testing.T) {
 	t.Parallel()
 	for tag, own := range map[string]bool{"zxfer:home:near": true, "zxfer:home:": true, "zxfer:home": false, "zxfer:": false, "mine": false, "zxferx:a:b": false, "": false} {
 		require.Equal(t, own, IsJobTag(tag), tag)
@@ -31,7 +31,7 @@ func TestRollbackNewer(t *testing.T) {
 	require.Equal(t, []string{"tank/a#b", "tank/a@b"}, names)
 	names, why = at("b", 2).Newer(d)
 	require.Empty(t, why)
-	require.Empty(t, names, "the bookmark of the snapshot itself stays")
+	require.Empty(t, names, "the bookmark of the snapshot itself is kept")
 	for _, r := range []Rollback{
 		at("a", 1), at("a", 1, newer[0]), at("a", 1, newer[1]), at("a", 1, Version{Kind: Snapshot, Name: "b", GUID: 3}, newer[1]),
 		at("a", 2, newer...), at("b", 1, newer...), at("c", 7),
@@ -50,7 +50,7 @@ func TestRollbackNewer(t *testing.T) {
 	}
 }
 
-func TestBeforeAside(t *testing.T) {
+func TestNameBeforeRename(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{
 		"v/home.zxfer-2026-11-23T10-15-00Z":      "v/home",
@@ -67,7 +67,7 @@ func TestBeforeAside(t *testing.T) {
 	}
 }
 
-func FuzzBeforeAside(f *testing.F) {
+func FuzzNameBeforeRename(f *testing.F) {
 	for _, s := range []string{"v/home.zxfer-2026-11-23T10-15-00Z", "v//.zxfer-", "", "/"} {
 		f.Add(s)
 	}
@@ -82,8 +82,8 @@ func FuzzBeforeAside(f *testing.F) {
 	})
 }
 
-// TestGoneLeaves expects each reason to keep a copy.
-func TestGoneLeaves(t *testing.T) {
+// TestOrphanKeepReasons expects each reason to keep a copy.
+func TestOrphanKeepReasons(t *testing.T) {
 	t.Parallel()
 	const tag = "zxfer:j:t"
 	g := Orphan{Dataset: "v/a", GUID: 1, Tag: tag, Snapshots: []SnapshotID{{Name: "x", GUID: 10}}}
@@ -92,16 +92,16 @@ func TestGoneLeaves(t *testing.T) {
 		why    string
 	}{
 		"nothing": {func(*Dataset, *Listing, map[string]SnapshotRefs) {}, ""},
-		"cut short before": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"interrupted before": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "local"}
 		}, ""},
-		"a mark of above": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"inherited mark": {func(d *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{}
 			d.Properties[OrphanProperty] = Property{Value: tag, Source: "inherited from v"}
 		}, "the job holds none"},
 		"another dataset": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) { d.GUID = 2 }, "another dataset"},
-		"something below": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
+		"descendant": {func(_ *Dataset, l *Listing, _ map[string]SnapshotRefs) {
 			l.Datasets = append(l.Datasets, &Dataset{Name: "v/a/b"})
 		}, "v/a/b is its descendant"},
 		"it is mounted": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
@@ -111,10 +111,10 @@ func TestGoneLeaves(t *testing.T) {
 		"one more snapshot": {func(d *Dataset, _ *Listing, _ map[string]SnapshotRefs) {
 			d.Versions = append(d.Versions, Version{Kind: Snapshot, Name: "y", GUID: 12})
 		}, "which the job did not send"},
-		"another's hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"foreign hold": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{tag, "mine"}}
 		}, "is held (mine)"},
-		"another job's": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
+		"hold of another job": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {
 			of["v/a@x"] = SnapshotRefs{Tags: []string{"zxfer:other:t"}}
 		}, "is held (zxfer:other:t)"},
 		"a clone": {func(_ *Dataset, _ *Listing, of map[string]SnapshotRefs) {

@@ -82,9 +82,9 @@ func TestParseMounts(t *testing.T) {
 			"39 25 0:35 / /srv/.zfs/snapshot/a ro - zfs tank/x@a ro\n40 25\n", "tank"))
 }
 
-// TestAPathOfNoKnownDataset lists damaged paths below no known mountpoint. Each dataset may contain
+// TestPathOfUnknownDataset lists damaged paths below no known mountpoint. Each dataset may contain
 // them, so each dataset reports them without their names.
-func TestAPathOfNoKnownDataset(t *testing.T) {
+func TestPathOfUnknownDataset(t *testing.T) {
 	t.Parallel()
 	const head = "errors: Permanent errors have been detected in the following files:\n\n"
 	d := ParseDamage(head+"        /gone/f\n        /gone/g\n        tank/b:/x\n", []Mount{{"/home", "tank/home"}})
@@ -94,9 +94,9 @@ func TestAPathOfNoKnownDataset(t *testing.T) {
 	require.Equal(t, 1, in.Elsewhere)
 }
 
-// TestDamageOfThePoolItself expects each dataset to report errors in pool metadata, as a count
+// TestPoolMetadataDamage expects each dataset to report errors in pool metadata, as a count
 // without details.
-func TestDamageOfThePoolItself(t *testing.T) {
+func TestPoolMetadataDamage(t *testing.T) {
 	t.Parallel()
 	d := ParseDamage("errors: Permanent errors have been detected in the following files:\n\n        <metadata>:<0x3d>\n        <0x44>:<0x2>\n", nil)
 	require.Len(t, d.Within("tank").Objects, 2)
@@ -104,14 +104,14 @@ func TestDamageOfThePoolItself(t *testing.T) {
 	require.Equal(t, Damage{PoolErrors: 2}, d.Within("tank/home"))
 }
 
-func TestWhyErrorsAreNotListed(t *testing.T) {
+func TestReasonsForUnlistedErrors(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "insufficient privileges", UnlistedReason("errors: List of errors unavailable: insufficient privileges\n"))
 	require.Equal(t, KeyNotLoaded, UnlistedReason("x\nerrors: List of errors unavailable: permission denied\n"))
 	require.Empty(t, UnlistedReason("no such pool\n"))
 }
 
-func TestParseDamageOfAScrub(t *testing.T) {
+func TestParseDamageDuringScrub(t *testing.T) {
 	t.Parallel()
 	const text = "  scan: scrub in progress since Sun Nov 22 20:48:25 2026\n\t10.6M / 10.9M scanned, 8.46M / 10.7M issued at 8.46M/s\n\t0B repaired, 79.07% done, no estimated completion time\nconfig:\n\nerrors: No known data errors\n"
 	d := ParseDamage(text, nil)
@@ -147,11 +147,11 @@ func TestCorrectiveArgs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"receive", "-c", "tank/a@zxfer-heal-1"}, args)
 	for name, bend := range map[string]func(*ReceiveSpec){
-		"a snapshot of the user's": func(r *ReceiveSpec) { r.Arrival.Snapshots = []SnapshotID{{"daily", 7}} },
-		"none":                     func(r *ReceiveSpec) { r.Arrival.Snapshots = nil },
-		"rollback":                 func(r *ReceiveSpec) { r.Rollback = true },
-		"a property":               func(r *ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} },
-		"a clone":                  func(r *ReceiveSpec) { r.Origin = "tank/b@x" },
+		"foreign snapshot": func(r *ReceiveSpec) { r.Arrival.Snapshots = []SnapshotID{{"daily", 7}} },
+		"no snapshot":      func(r *ReceiveSpec) { r.Arrival.Snapshots = nil },
+		"rollback":         func(r *ReceiveSpec) { r.Rollback = true },
+		"a property":       func(r *ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} },
+		"a clone":          func(r *ReceiveSpec) { r.Origin = "tank/b@x" },
 	} {
 		bad := r
 		bend(&bad)

@@ -17,8 +17,8 @@ type object struct {
 	block  int // bytes
 }
 
-// made returns a stream of objects in the format of zfs send.
-func made(objects ...object) []byte {
+// streamOf returns a stream of objects in the format of zfs send.
+func streamOf(objects ...object) []byte {
 	var out []byte
 	record := func(kind RecordType, payload []byte, fields map[int]uint64) {
 		h := make([]byte, RecordSize)
@@ -59,13 +59,13 @@ func TestContentsDoNotDependOnBlocks(t *testing.T) {
 	t.Parallel()
 	data := noise(1_000_000, 1)
 	clear(data[200_000:500_000])
-	want := contentsOf(t, made(object{2, data, 512}, object{3, data[:700], 1024}), DigestRange{})
+	want := contentsOf(t, streamOf(object{2, data, 512}, object{3, data[:700], 1024}), DigestRange{})
 	for _, block := range []int{1024, 4096, 128 << 10, 1 << 20} {
-		require.Equal(t, want.Parts, contentsOf(t, made(object{2, data, block}, object{3, data[:700], block}), DigestRange{}).Parts, block)
+		require.Equal(t, want.Parts, contentsOf(t, streamOf(object{2, data, block}, object{3, data[:700], block}), DigestRange{}).Parts, block)
 	}
-	require.NotEqual(t, want.Sum, contentsOf(t, made(object{3, data, 512}, object{2, data[:700], 1024}), DigestRange{}).Sum)
+	require.NotEqual(t, want.Sum, contentsOf(t, streamOf(object{3, data, 512}, object{2, data[:700], 1024}), DigestRange{}).Sum)
 	moved := append(make([]byte, 512), data...)
-	require.NotEqual(t, want.Sum, contentsOf(t, made(object{2, moved, 512}, object{3, data[:700], 1024}), DigestRange{}).Sum)
+	require.NotEqual(t, want.Sum, contentsOf(t, streamOf(object{2, moved, 512}, object{3, data[:700], 1024}), DigestRange{}).Sum)
 }
 
 // TestFirstDifference changes one object, and expects the search to find the object and then the
@@ -78,12 +78,12 @@ func TestFirstDifference(t *testing.T) {
 			objects = append(objects, object{2 + 3*i, noise(700, byte(i)), 1024})
 		}
 		for _, at := range []uint64{0, n / 2, n - 1} {
-			a := made(objects...)
+			a := streamOf(objects...)
 			changed := bytes.Clone(objects[at].data)
 			changed[600] ^= 1
 			kept := objects[at]
 			objects[at].data = changed
-			b := made(objects...)
+			b := streamOf(objects...)
 			objects[at] = kept
 
 			within := DigestRange{}
@@ -105,7 +105,7 @@ func TestFirstDifference(t *testing.T) {
 	}
 
 	// A missing object and changed attributes are differences too.
-	a, b := made(object{2, noise(512, 1), 512}, object{4, nil, 512}), made(object{2, noise(512, 1), 512}, object{4, nil, 512}, object{9, nil, 512})
+	a, b := streamOf(object{2, noise(512, 1), 512}, object{4, nil, 512}), streamOf(object{2, noise(512, 1), 512}, object{4, nil, 512}, object{9, nil, 512})
 	from, to, err := FirstDifference(contentsOf(t, a, DigestRange{}), contentsOf(t, b, DigestRange{}))
 	require.NoError(t, err)
 	require.Equal(t, []uint64{9, 10}, []uint64{from, to})
@@ -116,8 +116,8 @@ func TestFirstDifference(t *testing.T) {
 	require.Empty(t, contentsOf(t, a, DigestRange{From: 5, To: 9}).Parts)
 }
 
-// TestFirstDifferenceOfPartsOfTwoSizes compares digests whose parts have different sizes.
-func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
+// TestFirstDifferenceWithTwoPartSizes compares digests whose parts have different sizes.
+func TestFirstDifferenceWithTwoPartSizes(t *testing.T) {
 	t.Parallel()
 	var few, many []object
 	for i := range uint64(1000) {
@@ -127,7 +127,7 @@ func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 	for i := range uint64(2000) {
 		many = append(many, object{5000 + i, nil, 512})
 	}
-	a, b := contentsOf(t, made(few...), DigestRange{}), contentsOf(t, made(many...), DigestRange{})
+	a, b := contentsOf(t, streamOf(few...), DigestRange{}), contentsOf(t, streamOf(many...), DigestRange{})
 	require.NotEqual(t, a.Shift, b.Shift)
 	from, to, err := FirstDifference(a, b)
 	require.NoError(t, err)
@@ -140,9 +140,9 @@ func TestFirstDifferenceOfPartsOfTwoSizes(t *testing.T) {
 	require.Equal(t, same[100>>b.Shift], theirs[100>>b.Shift])
 }
 
-func TestFirstDifferenceOfNonsense(t *testing.T) {
+func TestFirstDifferenceOfInvalidDigests(t *testing.T) {
 	t.Parallel()
-	sound := contentsOf(t, made(object{2, noise(512, 1), 512}), DigestRange{})
+	sound := contentsOf(t, streamOf(object{2, noise(512, 1), 512}), DigestRange{})
 	for _, wrong := range []struct {
 		answer Contents
 		says   string
@@ -167,13 +167,13 @@ func FuzzContentsDoNotDependOnBlocks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, repeat, smaller, larger uint8, hole uint16) {
 		data := bytes.Repeat(text, int(repeat))
 		clear(data[min(len(data), int(hole)):min(len(data), 4*int(hole))])
-		a := contentsOf(t, made(object{5, data, 512 << (smaller % 8)}), DigestRange{})
-		b := contentsOf(t, made(object{5, data, 512 << (larger % 8)}), DigestRange{})
+		a := contentsOf(t, streamOf(object{5, data, 512 << (smaller % 8)}), DigestRange{})
+		b := contentsOf(t, streamOf(object{5, data, 512 << (larger % 8)}), DigestRange{})
 		require.Equal(t, a.Sum, b.Sum)
 		require.Equal(t, a.Parts, b.Parts)
 		if len(data) > 0 {
 			data[int(repeat)%len(data)] ^= 0x80
-			require.NotEqual(t, a.Sum, contentsOf(t, made(object{5, data, 512}), DigestRange{}).Sum, fmt.Sprintf("%q", data))
+			require.NotEqual(t, a.Sum, contentsOf(t, streamOf(object{5, data, 512}), DigestRange{}).Sum, fmt.Sprintf("%q", data))
 		}
 	})
 }

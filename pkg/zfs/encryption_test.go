@@ -19,7 +19,7 @@ func TestWrappedKey(t *testing.T) {
 		keys[name] = key
 	}
 	require.Equal(t, keys["raw-full.source"], keys["raw-incr.source"], "snapshots of a dataset have one key")
-	require.Equal(t, keys["raw-full.source"], keys["raw-full.target"], "and so has the copy")
+	require.Equal(t, keys["raw-full.source"], keys["raw-full.target"], "the copy has the same key")
 
 	_, err := WrappedKey(bytes.NewReader(sampled(t, "plain-full.source")))
 	require.Error(t, err, "no key")
@@ -35,7 +35,7 @@ func TestGateKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"raw-incr", "raw-range"} {
 		b := sampled(t, name+".source")
-		r := expected(t, b)
+		r := plannedReceive(t, b)
 		key, err := WrappedKey(bytes.NewReader(sampled(t, "raw-full.target")))
 		require.NoError(t, err)
 		through := func(b []byte, key string, size int) error {

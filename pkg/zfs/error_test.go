@@ -79,7 +79,7 @@ func TestFailureKilled(t *testing.T) {
 	require.Equal(t, Killed, e.Kind)
 	require.EqualError(t, e, "zfs send tank/a@x: ended by signal: killed")
 	e = Failure{Op: OpReceive, Subject: "tank/a", Signal: "terminated", Stderr: "cannot receive: out of space"}.Err()
-	require.Equal(t, NoSpace, e.Kind, "what it said counts more")
+	require.Equal(t, NoSpace, e.Kind, "its message takes precedence")
 }
 
 func TestHints(t *testing.T) {
@@ -103,7 +103,7 @@ func TestHints(t *testing.T) {
 		{"key of the target", Failure{Op: OpReceive, Subject: "vault/e/a", Stderr: "inherited key must be loaded"},
 			"load the key of the encrypted parent: zfs load-key vault/e"},
 		{"held", Failure{Op: OpDestroy, Subject: "tank/a@x", Stderr: "it's being held."}, "list its holds: zfs holds tank/a@x"},
-		{"in the way", Failure{Op: OpReceive, Subject: "vault/a", Stderr: `contains partially-complete state from "zfs receive -s".`},
+		{"conflict", Failure{Op: OpReceive, Subject: "vault/a", Stderr: `contains partially-complete state from "zfs receive -s".`},
 			"abort the interrupted receive: zfs receive -A vault/a"},
 		{"large blocks", Failure{Op: OpReceive, Subject: "vault/a", Stderr: "requires -L (--large-block), to match"}, ""},
 		{"damaged source", Failure{Op: OpSend, Subject: "tank/a@x", Stderr: "warning: cannot send 'tank/a@x': Input/output error"},

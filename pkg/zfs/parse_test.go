@@ -44,7 +44,7 @@ func TestParseSurvey(t *testing.T) {
 	}
 
 	_, err = NewQuery([16]byte{1}, q.properties...).ParseSurvey(string(text))
-	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences are of another query")
+	require.ErrorContains(t, err, "it ends within mountpoint of pa", "the fences belong to another query")
 	for _, wrong := range []struct{ text, says string }{
 		{"t\ttype\tsnapshot\t-\nt\tguid\t1\t-\n", "type of t"},
 		{"t\ttype\tvolume\t-\n", "guid of t"},
@@ -128,16 +128,16 @@ func TestParseHoldsOf(t *testing.T) {
 	require.ErrorContains(t, err, "t@y")
 }
 
-// FuzzNoValueIsARow expects that every value is parsed unchanged, and that no value is parsed as a
+// FuzzValueIsNotParsedAsRow expects that every value is parsed unchanged, and that no value is parsed as a
 // row.
-func FuzzNoValueIsARow(f *testing.F) {
+func FuzzValueIsNotParsedAsRow(f *testing.F) {
 	for _, value := range []string{"", "\n", "\t", "-\t-", "x\tlocal\nt/b\ttype\tvolume\t-\nt/a\torg:y\tz", "one\ttwo\nthree\r", "t/a\t" + capturedFence[:12] + "\t-\t-"} {
 		f.Add(value, value)
 	}
 	q := fenced("type", "org:x", "guid", "mountpoint", "written")
 	f.Fuzz(func(t *testing.T, x, path string) {
 		if len(x)+len(path) > maxLine/2 || strings.Contains(x+path, capturedFence) {
-			t.Skip("who made the value did not know the fence, and zfs(8) has no longer ones")
+			t.Skip("the value contains the secret fence or is too long for zfs(8)")
 		}
 		want := map[string]map[string]Property{}
 		text := ""

@@ -28,7 +28,7 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// TestCheckValue checks values that ZFS accepts and refuses. TestZFSValues tries both on real
+// TestCheckValue checks values that ZFS accepts and refuses. TestZFSPropertyValues tries both on real
 // pools.
 func TestCheckValue(t *testing.T) {
 	t.Parallel()
@@ -113,10 +113,10 @@ func registered(t *testing.T) map[string]map[string][]string {
 	return out
 }
 
-// TestEveryNativePropertyIsDecided expects that every native property of OpenZFS 2.1 to 2.4 has a
+// TestEveryNativePropertyHasClass expects that every native property of OpenZFS 2.1 to 2.4 has a
 // class and the dataset types that all releases give it. It fails for a property that is not in the
 // table.
-func TestEveryNativePropertyIsDecided(t *testing.T) {
+func TestEveryNativePropertyHasClass(t *testing.T) {
 	t.Parallel()
 	all := registered(t)
 	for version, release := range all {

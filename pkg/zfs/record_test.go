@@ -86,7 +86,7 @@ func TestStreamReader(t *testing.T) {
 			require.NotZero(t, guids[0], name)
 		default: // a range: a head, two streams, and an additional END
 			require.Len(t, guids, 6, name)
-			require.Equal(t, guids[3], guids[4], "%s: each goes on from the one before", name)
+			require.Equal(t, guids[3], guids[4], "%s: each continues the previous one", name)
 			require.Equal(t, []RecordType{RecordEnd, RecordEnd}, types[len(types)-2:], name)
 		}
 	}
@@ -112,7 +112,7 @@ func TestStreamReaderFails(t *testing.T) {
 		{"empty", nil, "before its END", io.ErrUnexpectedEOF},
 		{"half a record", b[:100], "record", io.ErrUnexpectedEOF},
 		{"no END", b[:len(b)-RecordSize], "before its END", io.ErrUnexpectedEOF},
-		{"cut in a payload", b[:len(b)/2], "", io.ErrUnexpectedEOF},
+		{"truncated payload", b[:len(b)/2], "", io.ErrUnexpectedEOF},
 		{"garbage", bytes.Repeat([]byte("garbage "), 100), "BEGIN", nil},
 		{"unknown type", edit(func(b []byte) { b[len(b)-RecordSize] = 99 }), "type 99", nil},
 		{"huge payload", huge, "claims", nil},
@@ -248,7 +248,7 @@ func TestStreamReaderBigEndian(t *testing.T) {
 // TestContentDigestDependsOnTheSeed compares digests of one stream with different seeds.
 func TestContentDigestDependsOnTheSeed(t *testing.T) {
 	t.Parallel()
-	stream := made(object{2, noise(5000, 1), 1024})
+	stream := streamOf(object{2, noise(5000, 1), 1024})
 	sums := map[string]bool{}
 	for _, seed := range []uint64{0, 1, 2, 2} {
 		c, err := ContentDigest(bytes.NewReader(stream), DigestRange{}, seed)
@@ -278,7 +278,7 @@ func BenchmarkContentDigest(b *testing.B) {
 	raw := sampled(b, "raw-full.source")
 	for name, stream := range map[string][]byte{
 		"raw":   append(append([]byte{}, bytes.Repeat(raw[:len(raw)-RecordSize], 2000)...), raw[len(raw)-RecordSize:]...),
-		"plain": made(object{2, noise(64<<20, 1), 128 << 10}),
+		"plain": streamOf(object{2, noise(64<<20, 1), 128 << 10}),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(stream)))

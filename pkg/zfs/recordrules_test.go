@@ -72,8 +72,8 @@ func spillOf(object, length, packed uint64) []byte {
 	return header(RecordSpill, object, length, toGUID, 0, packed)
 }
 
-// obeyed checks a stream of headers and returns the first error.
-func obeyed(t testing.TB, begin []byte, headers ...[]byte) error {
+// checkHeaders checks a stream of headers and returns the first error.
+func checkHeaders(t testing.TB, begin []byte, headers ...[]byte) error {
 	t.Helper()
 	var b, r Record
 	require.NoError(t, b.parse(begin, binary.LittleEndian))
@@ -107,10 +107,10 @@ func TestRecordRules(t *testing.T) {
 		records  [][]byte
 		want     string // "": it passes
 	}{
-		"as a sender does it": {plain, false, [][]byte{freeObjects(0, 1), objectOf(1, 512, 168, 0, 1), freeOf(1, 512, max64), writeOf(1, 0, 512),
+		"regular stream": {plain, false, [][]byte{freeObjects(0, 1), objectOf(1, 512, 168, 0, 1), freeOf(1, 512, max64), writeOf(1, 0, 512),
 			objectOf(2, k128, 168, 0, 1), freeOf(2, 4*k128, max64), spillOf(2, 1024, 0), writeOf(2, 0, k128), freeOf(2, k128, k128), writeOf(2, 2*k128, k128), spillOf(2, 512, 0),
 			objectOf(4, 512, 14144, 0, 28), freeObjects(32, 64), objectOf(96, 512, 0, 0, 1), freeObjects(97, maxObject-97), header(RecordEnd, 0, 0, 0, 0, toGUID)}, ""},
-		"as OpenZFS 0.8 does it, a block of objects before its data": {plain, false, [][]byte{objectOf(1, 512, 0, 0, 1), freeOf(1, 512, max64), objectOf(2, 512, 0, 0, 1), freeOf(2, 512, max64),
+		"OpenZFS 0.8, a block of objects before its data": {plain, false, [][]byte{objectOf(1, 512, 0, 0, 1), freeOf(1, 512, max64), objectOf(2, 512, 0, 0, 1), freeOf(2, 512, max64),
 			freeObjects(3, 29), writeOf(1, 0, 512), writeOf(2, 0, 512)}, ""},
 		"without slots, as before large dnodes":            {plain, false, [][]byte{objectOf(1, 512, 320, 0, 0), objectOf(2, 512, 320, 0, 0)}, ""},
 		"large blocks in parts":                            {plain, false, data(writeOf(7, 0, k128), writeOf(7, k128, 72<<10)), ""},
@@ -151,16 +151,16 @@ func TestRecordRules(t *testing.T) {
 		"data of an earlier block":    {plain, false, data(objectOf(39, 512, 0, 0, 1), writeOf(7, 0, 512)), "no OBJECT record"},
 		"free without an object":      {plain, false, [][]byte{freeOf(7, 0, 512)}, "no OBJECT record"},
 		"spill without an object":     {plain, false, [][]byte{spillOf(7, 512, 0)}, "no OBJECT record"},
-		"data of an object before":    {plain, false, data(objectOf(8, 512, 0, 0, 1), writeOf(8, 0, 512), writeOf(7, 0, 512)), "offset 511 of object 8 was written"},
-		"spill of an object before":   {plain, false, data(objectOf(8, 512, 0, 0, 1), writeOf(8, 0, 512), spillOf(7, 512, 0)), "of object 8 was written"},
+		"data of an earlier object":   {plain, false, data(objectOf(8, 512, 0, 0, 1), writeOf(8, 0, 512), writeOf(7, 0, 512)), "offset 511 of object 8 was written"},
+		"spill of an earlier object":  {plain, false, data(objectOf(8, 512, 0, 0, 1), writeOf(8, 0, 512), spillOf(7, 512, 0)), "of object 8 was written"},
 		"data before data":            {plain, false, data(writeOf(7, k128, 512), writeOf(7, 0, 512)), "of object 7 was written"},
 		"data over data":              {plain, false, data(writeOf(7, 0, k128), writeOf(7, 0, 512)), "offset 131071 of object 7 was written"},
 		"free of data":                {plain, false, data(writeOf(7, 0, k128), freeOf(7, 0, max64)), "was written"},
 		"free of the end of data":     {plain, false, data(writeOf(7, 0, k128), freeOf(7, k128-1, 1)), "was written"},
-		"free behind data":            {plain, false, data(writeOf(7, 0, k128), freeOf(7, k128, max64-k128)), ""},
+		"free after data":             {plain, false, data(writeOf(7, 0, k128), freeOf(7, k128, max64-k128)), ""},
 		"free beyond the end":         {plain, false, data(freeOf(7, k128, max64-1)), "too large"},
 		"write inside a block":        {plain, false, data(writeOf(7, 512, 512)), "not a multiple of the block"},
-		"write of no bytes":           {plain, false, data(writeOf(7, 0, 0)), "writes 0 bytes"},
+		"empty write":                 {plain, false, data(writeOf(7, 0, 0)), "writes 0 bytes"},
 		"write of more than a block":  {plain, false, data(writeOf(7, 0, k128+512)), "to a block of 131072"},
 		"write at the largest offset": {plain, false, [][]byte{objectOf(7, 1024, 0, 0, 1), writeOf(7, max64-1023, 512)}, ""},
 		"write beyond it":             {plain, false, [][]byte{objectOf(7, 1024, 0, 0, 1), writeOf(7, max64-1023, 1024)}, "too large"},
@@ -169,37 +169,37 @@ func TestRecordRules(t *testing.T) {
 		"compressed to nothing":       {all, false, data(writeOf(7, 0, k128, 0)), "has 0 bytes"},
 		"compressed to more":          {all, false, data(writeOf(7, 0, 512, 513)), "has 513 bytes"},
 
-		"embedded":                     {all, false, data(embeddedOf(7, k128, k128, k128, 112)), ""},
-		"embedded, unannounced":        {plain, false, data(embeddedOf(7, 0, k128, k128, 112)), "cannot have this type"},
-		"embedded in a raw stream":     {raw | featureEmbedded, false, [][]byte{rangeOf(0, 32), rawObject(), embeddedOf(7, 0, 4096, 4096, 112)}, "cannot have this type"},
-		"embedded, too large":          {all, false, data(embeddedOf(7, 0, k128, k128, 113)), "holds only 112"},
-		"embedded, of nothing":         {all, false, data(embeddedOf(7, 0, k128, k128, 0)), "it has no bytes"},
-		"embedded, one byte":           {all, false, data(embeddedOf(7, 0, k128, k128, 1)), ""},
-		"embedded, redacted":           {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 41, 2)), "of kind 2"},
-		"embedded, not compressed":     {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 2)), "compression 2, but"},
-		"embedded, by default":         {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 0)), "compression 0, but"},
-		"embedded, unknown algorithm":  {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 130)), "compression 130"},
-		"compressed by nothing":        {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 2)), "compression 2 and 100"},
-		"unknown algorithm":            {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 130)), "compression 130"},
-		"an empty block, compressed":   {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 4)), "compression 4"},
-		"zstd":                         {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 16)), ""},
-		"raw, not compressed":          {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 4096), 50, 2)}, ""},
-		"raw, not compressed, shorter": {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 512), 50, 2)}, "compression 2 and 512"},
-		"embedded, another size":       {all, false, data(embeddedOf(7, 0, k128, 512, 112)), "512 uncompressed"},
-		"embedded, a larger block":     {all, false, data(embeddedOf(7, 0, 2*k128, 2*k128, 112)), "to a block of"},
-		"embedded spill block":         {all, false, data(embeddedOf(7, max64-2*512+1, 512, 512, 60), writeOf(7, 0, k128), embeddedOf(7, max64-2*512+1, 512, 512, 60)), ""},
-		"embedded spill, another size": {all, false, data(embeddedOf(7, max64-2*512+1, 512, 1024, 60)), "1024 uncompressed"},
-		"embedded over data":           {all, false, data(writeOf(7, 0, k128), embeddedOf(7, 0, k128, k128, 112)), "was written"},
-		"data over embedded":           {all, false, data(embeddedOf(7, 0, k128, k128, 112), writeOf(7, 0, k128)), "was written"},
-		"largest spill":                {plain, false, data(spillOf(7, maxBlock, 0)), ""},
-		"spill of no block":            {plain, false, data(spillOf(7, 100, 0)), "block of 100 bytes"},
-		"spill with another size":      {plain, false, data(spillOf(7, 512, 4096)), "4096 bytes for a block of 512"},
-		"spill, unannounced":           {0, false, data(spillOf(7, 512, 0)), "cannot have this type"},
-		"spill of a volume":            {plain, true, data(spillOf(7, 512, 0)), "cannot have this type"},
-		"redaction":                    {plain, false, data(header(RecordRedact, 7, 0, 512, toGUID)), "cannot have this type"},
-		"redaction, announced":         {plain | 1<<21, false, data(header(RecordRedact, 7, 0, 512, toGUID)), "cannot have this type"},
-		"copy of other data":           {plain, false, data(header(RecordWriteByRef, 7, 0, 512, toGUID)), "cannot have this type"},
-		"begin":                        {plain, false, [][]byte{beginOf(0, 2)}, "no such object"},
+		"embedded":                        {all, false, data(embeddedOf(7, k128, k128, k128, 112)), ""},
+		"embedded, unannounced":           {plain, false, data(embeddedOf(7, 0, k128, k128, 112)), "cannot have this type"},
+		"embedded in a raw stream":        {raw | featureEmbedded, false, [][]byte{rangeOf(0, 32), rawObject(), embeddedOf(7, 0, 4096, 4096, 112)}, "cannot have this type"},
+		"embedded, too large":             {all, false, data(embeddedOf(7, 0, k128, k128, 113)), "holds only 112"},
+		"embedded, empty":                 {all, false, data(embeddedOf(7, 0, k128, k128, 0)), "it has no bytes"},
+		"embedded, one byte":              {all, false, data(embeddedOf(7, 0, k128, k128, 1)), ""},
+		"embedded, redacted":              {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 41, 2)), "of kind 2"},
+		"embedded, not compressed":        {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 2)), "compression 2, but"},
+		"embedded, by default":            {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 0)), "compression 0, but"},
+		"embedded, unknown algorithm":     {all, false, data(changed(embeddedOf(7, 0, k128, k128, 112), 40, 130)), "compression 130"},
+		"compressed without an algorithm": {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 2)), "compression 2 and 100"},
+		"unknown algorithm":               {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 130)), "compression 130"},
+		"an empty block, compressed":      {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 4)), "compression 4"},
+		"zstd":                            {all, false, data(changed(writeOf(7, 0, k128, 100), 50, 16)), ""},
+		"raw, not compressed":             {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 4096), 50, 2)}, ""},
+		"raw, not compressed, shorter":    {raw, false, [][]byte{rangeOf(0, 32), rawObject(), changed(writeOf(7, 0, 4096, 512), 50, 2)}, "compression 2 and 512"},
+		"embedded, another size":          {all, false, data(embeddedOf(7, 0, k128, 512, 112)), "512 uncompressed"},
+		"embedded, a larger block":        {all, false, data(embeddedOf(7, 0, 2*k128, 2*k128, 112)), "to a block of"},
+		"embedded spill block":            {all, false, data(embeddedOf(7, max64-2*512+1, 512, 512, 60), writeOf(7, 0, k128), embeddedOf(7, max64-2*512+1, 512, 512, 60)), ""},
+		"embedded spill, another size":    {all, false, data(embeddedOf(7, max64-2*512+1, 512, 1024, 60)), "1024 uncompressed"},
+		"embedded over data":              {all, false, data(writeOf(7, 0, k128), embeddedOf(7, 0, k128, k128, 112)), "was written"},
+		"data over embedded":              {all, false, data(embeddedOf(7, 0, k128, k128, 112), writeOf(7, 0, k128)), "was written"},
+		"largest spill":                   {plain, false, data(spillOf(7, maxBlock, 0)), ""},
+		"spill without a block":           {plain, false, data(spillOf(7, 100, 0)), "block of 100 bytes"},
+		"spill with another size":         {plain, false, data(spillOf(7, 512, 4096)), "4096 bytes for a block of 512"},
+		"spill, unannounced":              {0, false, data(spillOf(7, 512, 0)), "cannot have this type"},
+		"spill of a volume":               {plain, true, data(spillOf(7, 512, 0)), "cannot have this type"},
+		"redaction":                       {plain, false, data(header(RecordRedact, 7, 0, 512, toGUID)), "cannot have this type"},
+		"redaction, announced":            {plain | 1<<21, false, data(header(RecordRedact, 7, 0, 512, toGUID)), "cannot have this type"},
+		"copy of other data":              {plain, false, data(header(RecordWriteByRef, 7, 0, 512, toGUID)), "cannot have this type"},
+		"begin":                           {plain, false, [][]byte{beginOf(0, 2)}, "no such object"},
 
 		"raw": {raw, false, [][]byte{rangeOf(0, 32), freeObjects(0, 7), rawObject(), freeOf(7, 3*4096, max64), spillOf(7, 512, 512), writeOf(7, 0, 4096, 4096), writeOf(7, 8192, 4096, 512),
 			freeObjects(8, 24), rangeOf(32, 32), lastBlock(objectOf(33, 512, 0, 0, 1, 12, 1, 1), 0), rangeOf(64, 32)}, ""},
@@ -212,7 +212,7 @@ func TestRecordRules(t *testing.T) {
 		"raw spill":               {raw, false, [][]byte{rawObject(), spillOf(7, 512, 0)}, "has 0 bytes"},
 		"raw spill, too large":    {raw, false, [][]byte{rawObject(), spillOf(7, 512, 513)}, "has 513 bytes"},
 		"raw, no tree":            {raw, false, [][]byte{object}, "0 levels"},
-		"raw bonus, cut":          {raw, false, [][]byte{objectOf(7, 512, 168, 100, 1, 17, 1, 1)}, "168 of 100 bytes"},
+		"raw bonus, truncated":    {raw, false, [][]byte{objectOf(7, 512, 168, 100, 1, 17, 1, 1)}, "168 of 100 bytes"},
 		"raw bonus, too large":    {raw, false, [][]byte{objectOf(7, 512, 168, 321, 1, 17, 1, 1)}, "hold only 320"},
 		"raw, small indirect":     {raw, false, [][]byte{objectOf(7, 512, 0, 0, 1, 11, 1, 1)}, "2^11 bytes"},
 		"raw, large indirect":     {raw, false, [][]byte{objectOf(7, 512, 0, 0, 1, 18, 1, 1)}, "2^18 bytes"},
@@ -229,7 +229,7 @@ func TestRecordRules(t *testing.T) {
 			if tt.volume {
 				objects = osVolume
 			}
-			err := obeyed(t, beginOf(tt.features, objects), tt.records...)
+			err := checkHeaders(t, beginOf(tt.features, objects), tt.records...)
 			if tt.want == "" {
 				require.NoError(t, err)
 			} else {
@@ -239,17 +239,17 @@ func TestRecordRules(t *testing.T) {
 	}
 }
 
-// TestSampledStreamsObeyTheRules checks the streams that OpenZFS made. pkg/zfs/cli checks
+// TestCapturedStreamsPassRecordRules checks the streams that OpenZFS made. pkg/zfs/cli checks
 // more of them in the guest.
-func TestSampledStreamsObeyTheRules(t *testing.T) {
+func TestCapturedStreamsPassRecordRules(t *testing.T) {
 	t.Parallel()
 	for name, b := range allSamples(t) {
-		require.NoError(t, obeyedStream(b), name)
+		require.NoError(t, checkStream(b), name)
 	}
 }
 
-// obeyedStream checks all streams of a stream or package.
-func obeyedStream(b []byte) error {
+// checkStream checks all streams of a stream or package.
+func checkStream(b []byte) error {
 	var rules *RecordRules
 	for s := NewStreamReader(bytes.NewReader(b)); ; {
 		r, err := s.Next()

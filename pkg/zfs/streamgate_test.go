@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// expected returns a receive plan that matches the BEGIN records of a stream.
-func expected(t testing.TB, b []byte) (r ReceiveSpec) {
+// plannedReceive returns a receive plan that matches the BEGIN records of a stream.
+func plannedReceive(t testing.TB, b []byte) (r ReceiveSpec) {
 	t.Helper()
 	r.Target = "vault/a"
 	a := &r.Arrival
@@ -53,7 +53,7 @@ func pass(t testing.TB, r ReceiveSpec, b []byte, size int) (int, error) {
 			n = int(min(int64(len(b)-done), free))
 			g.Bypassed(int64(n))
 		} else if err := g.Check(b[done : done+n]); err != nil {
-			require.Error(t, g.Check([]byte{0}), "a refusal is for good")
+			require.Error(t, g.Check([]byte{0}), "a refusal is permanent")
 			return done, err
 		}
 		done += n
@@ -65,7 +65,7 @@ func TestGatePasses(t *testing.T) {
 	t.Parallel()
 	for _, name := range samples {
 		b := sampled(t, name+".source")
-		r := expected(t, b)
+		r := plannedReceive(t, b)
 		for _, size := range []int{1, 2, 311, 312, 4096, 1 << 20} {
 			n, err := pass(t, r, b, size)
 			require.NoError(t, err, "%s by %d", name, size)
@@ -122,15 +122,15 @@ func TestGateRefuses(t *testing.T) {
 		plan   func(*ReceiveSpec)
 		want   string
 	}{
-		{"other base", incr, 0, word(48, 99), nil, "incremental source"},
-		{"increment where a full stream was planned", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "incremental source"},
-		{"full stream where an increment was planned", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "incremental source"},
+		{"other incremental source", incr, 0, word(48, 99), nil, "incremental source"},
+		{"incremental stream instead of a full one", incr, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "incremental source"},
+		{"full stream instead of an incremental one", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 5 }, "incremental source"},
 		{"not raw", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Raw = true }, "not raw"},
 		{"no rest", full, 0, nil, func(r *ReceiveSpec) { r.Arrival.Resumed = true }, "continue"},
 		{"filesystem", "vol-full", 0, nil, func(r *ReceiveSpec) { r.Arrival.Volume = false }, "type 3"},
 		{"no stream", full, 0, func(b []byte) { b[8]++ }, nil, "BEGIN"},
-		{"header of no known type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
-		{"package where one was planned", ranged, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "package"},
+		{"unknown header type", full, 0, func(b []byte) { b[16] |= 3 }, nil, "type 3"},
+		{"package instead of a single stream", ranged, 0, nil, func(r *ReceiveSpec) { r.Arrival.Base = 0 }, "package"},
 		{"package of a clone", ranged, 0, nil, func(r *ReceiveSpec) { r.Origin = "vault/o@x" }, "package"},
 		{"sibling in a package", ranged, 2, func(b []byte) {
 			d, s, _ := strings.Cut((&Record{Header: b, order: le}).ToName(), "@")
@@ -144,7 +144,7 @@ func TestGateRefuses(t *testing.T) {
 		t.Run(tt.why, func(t *testing.T) {
 			t.Parallel()
 			b := sampled(t, tt.sample+".source")
-			r := expected(t, b)
+			r := plannedReceive(t, b)
 			at := begins(t, b)[tt.begin]
 			if tt.change != nil {
 				tt.change(b[at : at+RecordSize])
@@ -159,25 +159,25 @@ func TestGateRefuses(t *testing.T) {
 				if tt.want == "with a stream of" && tt.begin == 0 {
 					last = last[1:]
 				}
-				require.Less(t, passed, last[0]+RecordSize, "nothing of a stream that is refused passes")
+				require.Less(t, passed, last[0]+RecordSize, "no byte of a refused stream passes")
 			}
 		})
 	}
 	// The gate refuses data after the end of a package, and a package without its first records.
 	b := sampled(t, ranged+".source")
-	r := expected(t, b)
+	r := plannedReceive(t, b)
 	_, err := pass(t, r, append(slices.Clone(b), 0), 4096)
 	require.ErrorContains(t, err, "after its end")
 	_, err = pass(t, r, b[begins(t, b)[1]:begins(t, b)[2]], 4096)
-	require.NoError(t, err, "its first stream alone is a stream")
+	require.NoError(t, err, "its first stream is valid")
 	_, err = pass(t, r, b[begins(t, b)[1]:], 4096)
-	require.ErrorContains(t, err, "after its end", "a single stream has nothing behind its END record")
+	require.ErrorContains(t, err, "after its end", "a single stream ends with its END record")
 	_, err = pass(t, r, append(slices.Clone(b[:RecordSize]), b[begins(t, b)[1]:]...), 4096)
 	require.ErrorContains(t, err, "header ends with")
 	// The gate accepts a single stream in the opposite byte order, but no package.
 	for sample, want := range map[string]string{full: "", ranged: "byte order"} {
 		b := sampled(t, sample+".source")
-		r := expected(t, b)
+		r := plannedReceive(t, b)
 		swapHead(b)
 		_, err := pass(t, r, b[:RecordSize], RecordSize)
 		if want == "" {
@@ -223,7 +223,7 @@ func FuzzGate(f *testing.F) {
 		f.Add(b[:min(len(b), 20_000)], len(name)%2 == 0)
 	}
 	const planned = "plain-range"
-	plan := expected(f, sampled(f, planned+".source"))
+	plan := plannedReceive(f, sampled(f, planned+".source"))
 	f.Fuzz(func(t *testing.T, b []byte, whole bool) {
 		g, err := NewGate(plan)
 		require.NoError(t, err)
@@ -275,7 +275,7 @@ func records(t *testing.T) (r ReceiveSpec, all [][]byte) {
 		all = append(all, b[at:s.Offset()])
 		at = int(s.Offset())
 	}
-	return expected(t, b), all
+	return plannedReceive(t, b), all
 }
 
 // TestGateRefusesRecordsOutOfPlace moves, removes and changes records of a package, and expects the
@@ -342,13 +342,13 @@ func TestGateRefusesRecordsOutOfPlace(t *testing.T) {
 	require.ErrorContains(t, err, "a package instead of a single stream", "a resumed stream is single")
 }
 
-// TestGateBoundsHeads expects a size limit for the payload of BEGIN records. RecordRules and
+// TestGateBoundsBeginPayload expects a size limit for the payload of BEGIN records. RecordRules and
 // Record.parse limit the other records.
-func TestGateBoundsHeads(t *testing.T) {
+func TestGateBoundsBeginPayload(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-full.source")
 	for size, ok := range map[uint32]bool{maxBeginPayload: true, maxBeginPayload + 1: false, math.MaxUint32: false} {
-		g, err := NewGate(expected(t, b))
+		g, err := NewGate(plannedReceive(t, b))
 		require.NoError(t, err)
 		head := slices.Clone(b[:RecordSize])
 		binary.LittleEndian.PutUint32(head[4:], size)
@@ -356,7 +356,7 @@ func TestGateBoundsHeads(t *testing.T) {
 		if ok {
 			require.EqualValues(t, size, g.Bypassable())
 		} else {
-			require.Zero(t, g.Bypassable(), "nothing bypasses a gate that refused")
+			require.Zero(t, g.Bypassable(), "no byte bypasses a gate after a refusal")
 		}
 	}
 }
@@ -367,7 +367,7 @@ func TestGatePassesAClone(t *testing.T) {
 	t.Parallel()
 	b := sampled(t, "plain-incr.source")
 	b[36] |= flagClone
-	r := expected(t, b)
+	r := plannedReceive(t, b)
 	require.NotEmpty(t, r.Origin)
 	_, err := pass(t, r, b, 4096)
 	require.NoError(t, err)
@@ -384,7 +384,7 @@ func TestGateRefusesAnUnreadableKey(t *testing.T) {
 	size := int(binary.LittleEndian.Uint32(b[4:]))
 	require.Positive(t, size)
 	clear(b[RecordSize : RecordSize+size])
-	g, err := NewGate(expected(t, sampled(t, "raw-full.source")))
+	g, err := NewGate(plannedReceive(t, sampled(t, "raw-full.source")))
 	require.NoError(t, err)
 	g.KeepKey("any")
 	require.Error(t, g.Check(b[:RecordSize+size]))
@@ -401,7 +401,7 @@ func TestIsOtherKey(t *testing.T) {
 		"another refusal":   {&Error{Kind: Unplanned, Detail: "it is raw, which was not planned"}, false},
 		"another kind":      {&Error{Kind: NotFound, Detail: detail}, false},
 		"not of ZFS":        {errors.New(detail), false},
-		"none":              {nil, false},
+		"no error":          {nil, false},
 	} {
 		require.Equal(t, tt.want, IsOtherKey(tt.err), name)
 	}

@@ -64,10 +64,10 @@ func TestParseTokenFails(t *testing.T) {
 		{"size", strings.Join([]string{"1", parts[1], "ffffffffff", parts[3]}, "-"), "size"},
 		{"other size", strings.Join([]string{"1", parts[1], "10", parts[3]}, "-"), "expected 16"},
 		{"hex", strings.Join([]string{"1", parts[1], parts[2], "xyz"}, "-"), "hex"},
-		{"cut", good[:len(good)-8], "checksum"},
+		{"truncated", good[:len(good)-8], "checksum"},
 		{"flipped", string(flipped), "checksum"},
 		{"long", "1-" + strings.Repeat("0", maxToken), "at most"},
-		{"no list", makeToken([]byte("hello, world!!!!")), "encoding"},
+		{"not a list", makeToken([]byte("hello, world!!!!")), "encoding"},
 		{"empty list", makeToken(nvlist()), "toguid"},
 		{"wrong type", makeToken(nvlist(pair("toguid", nvString, []byte("x\x00")))), "toguid"},
 		{"no name", makeToken(nvlist(number("toguid", 1), number("object", 1), number("offset", 0), number("bytes", 0))), "toname"},
@@ -105,29 +105,29 @@ func TestForgedTokens(t *testing.T) {
 	of := func(name string, p []byte) string { return forged(map[string][]byte{name: p}) }
 	nested := nvlist(pair("a", nvList, make([]byte, 24)))[nvHeader:] // the end mark of list a is missing
 	for name, tt := range map[string]struct{ token, says string }{
-		"no GUID":                   {of("toguid", number("toguid", 0)), "no GUID"},
-		"object":                    {of("object", number("object", 1<<48)), "object 281474976710656"},
-		"offset":                    {of("offset", number("offset", 1<<63)), "more than"},
-		"bytes":                     {of("bytes", number("bytes", 1<<64-1)), "more than"},
-		"name without snapshot":     {of("toname", pair("toname", nvString, []byte("tank/a\x00"))), "name a snapshot"},
-		"name of a bookmark":        {of("toname", pair("toname", nvString, []byte("tank/a#x\x00"))), "name a snapshot"},
-		"name with a path":          {of("toname", pair("toname", nvString, []byte("tank/../a@x\x00"))), "name a snapshot"},
-		"name like an option":       {of("toname", pair("toname", nvString, []byte("-i/a@x\x00"))), "name a snapshot"},
-		"long name":                 {of("toname", pair("toname", nvString, append(bytes.Repeat([]byte("a"), 300), "@x\x00"...))), "name a snapshot"},
-		"name as number":            {of("toname", number("toname", 1)), "toname"},
-		"GUID as list":              {of("toguid", append(pair("toguid", nvList, make([]byte, 24)), 0, 0, 0, 0)), "toguid"},
-		"base as string":            {of("more", pair("fromguid", nvString, []byte("1\x00"))), "fromguid"},
-		"twice":                     {of("more", number("toguid", 2)), "twice"},
-		"twice, of another type":    {of("more", pair("toname", nvUint64, make([]byte, 8))), "twice"},
-		"twice, behind a zero":      {of("more", number("toguid\x00x", 2)), "zero byte"},
-		"nested without an end":     {of("more", nested[:len(nested)-4]), "terminator"},
-		"nested too deeply":         {of("more", bytes.Repeat(pair("a", nvList, make([]byte, 24)), 20)), "pair"},
-		"an array of lists":         {of("more", pair("a", nvListArray, nil)), "array"},
-		"too many pairs":            {of("more", bytes.Repeat(pair("a", 1, nil), 20_000)), "expected a hex number of at most 16384"},
-		"zlib bomb":                 {of("more", pair("a", nvBytes, make([]byte, 4<<20))), "at most 16384"},
-		"zlib bomb of a wrong size": {sized(of("more", pair("a", nvBytes, make([]byte, 4<<20))), 16<<10), "or more, expected 16384"},
-		"truncated zlib":            {truncated(forged(nil)), "does not decompress"},
-		"text behind the data":      {forged(nil) + "-00", "got 5 parts"},
+		"no GUID":                      {of("toguid", number("toguid", 0)), "no GUID"},
+		"object":                       {of("object", number("object", 1<<48)), "object 281474976710656"},
+		"offset":                       {of("offset", number("offset", 1<<63)), "more than"},
+		"bytes":                        {of("bytes", number("bytes", 1<<64-1)), "more than"},
+		"name without snapshot":        {of("toname", pair("toname", nvString, []byte("tank/a\x00"))), "name a snapshot"},
+		"name of a bookmark":           {of("toname", pair("toname", nvString, []byte("tank/a#x\x00"))), "name a snapshot"},
+		"name with a path":             {of("toname", pair("toname", nvString, []byte("tank/../a@x\x00"))), "name a snapshot"},
+		"name like an option":          {of("toname", pair("toname", nvString, []byte("-i/a@x\x00"))), "name a snapshot"},
+		"long name":                    {of("toname", pair("toname", nvString, append(bytes.Repeat([]byte("a"), 300), "@x\x00"...))), "name a snapshot"},
+		"name as number":               {of("toname", number("toname", 1)), "toname"},
+		"GUID as list":                 {of("toguid", append(pair("toguid", nvList, make([]byte, 24)), 0, 0, 0, 0)), "toguid"},
+		"incremental source as string": {of("more", pair("fromguid", nvString, []byte("1\x00"))), "fromguid"},
+		"twice":                        {of("more", number("toguid", 2)), "twice"},
+		"twice, of another type":       {of("more", pair("toname", nvUint64, make([]byte, 8))), "twice"},
+		"twice, after a zero":          {of("more", number("toguid\x00x", 2)), "zero byte"},
+		"nested without an end":        {of("more", nested[:len(nested)-4]), "terminator"},
+		"nested too deeply":            {of("more", bytes.Repeat(pair("a", nvList, make([]byte, 24)), 20)), "pair"},
+		"an array of lists":            {of("more", pair("a", nvListArray, nil)), "array"},
+		"too many pairs":               {of("more", bytes.Repeat(pair("a", 1, nil), 20_000)), "expected a hex number of at most 16384"},
+		"zlib bomb":                    {of("more", pair("a", nvBytes, make([]byte, 4<<20))), "at most 16384"},
+		"zlib bomb of a wrong size":    {sized(of("more", pair("a", nvBytes, make([]byte, 4<<20))), 16<<10), "or more, expected 16384"},
+		"truncated zlib":               {truncated(forged(nil)), "does not decompress"},
+		"text after the data":          {forged(nil) + "-00", "got 5 parts"},
 	} {
 		require.Less(t, len(tt.token), 1<<20, name)
 		token, err := ParseToken(tt.token)
@@ -137,9 +137,9 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// TestForgedTokensCostLittle expects that a forged token costs at most 512 KiB of memory, even if
+// TestForgedTokenMemoryIsBounded expects that a forged token costs at most 512 KiB of memory, even if
 // it is long or a decompression bomb.
-func TestForgedTokensCostLittle(t *testing.T) {
+func TestForgedTokenMemoryIsBounded(t *testing.T) {
 	bomb := sized(makeToken(nvlist(pair("a", nvBytes, make([]byte, 8<<20)))), maxPacked)
 	long := strings.Repeat("0", 16<<20)
 	cost := func(token string) uint64 {

@@ -41,8 +41,8 @@ func guestPackages() []guestPackage {
 	return []guestPackage{
 		{path: "./pkg/zfs/cli"},
 		{path: "./pkg/zfs/zfstest"},
-		{"./pkg/device", `^Test(DevicesHoldWhatIsWritten|ExchangedDevice|FailedWritesAreNotForgotten|FlakeyTarget|FullFileSystem|LVSnapshot|` +
-			`SourceAsTarget|TargetIsHeld|TargetsAreRefused|UnreadableSectors)`},
+		{"./pkg/device", `^Test(DirectReadsAndWrites|FailedWritesAreReported|FlakeyTarget|FullFileSystem|LVSnapshot|` +
+			`ReplacedDevice|SourceAsTarget|TargetIsExclusive|TargetsAreRefused|UnreadableSectors)`},
 		{"./pkg/hosts/hoststest", `^Test(Local|Remote|Host)IsASite$`},
 		{"./pkg/replicate/importer", `^TestPackaged`},
 		{path: "./pkg/netcat"},
@@ -70,10 +70,10 @@ func commandGroups() []group {
 		{name: "replicate", tests: `^TestZFSReplicate`},
 		{name: "devices", tests: `^Test(Dev|ZFSChaos)`},
 		{name: "recovery", tests: `^TestZFS(Restore|Drill)`},
-		{name: "faults", tests: `^TestZFS(Busy|Interrupt|Killed|LinkCut|NoSpace|StoppedSend|Strangers|UnusableToken)`},
+		{name: "faults", tests: `^TestZFS(Busy|Interrupt|Killed|LinkCut|NoSpace|StoppedSend|UnauthenticatedClients|UnusableToken)`},
 		{name: "heal", tests: `^TestZFSHeal`},
 		{
-			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|PartOfATree|Promote|Rotate|Tree)`,
+			name: "copies", tests: `^TestZFS(Compare|Fleet|Freeze|Mirror|Promote|Rotate|Tree)`,
 			tools: []string{"databases", "fleet"},
 		},
 		{name: "command", tools: []string{"arm64"}},
@@ -233,9 +233,9 @@ func racePackages() []string {
 // their package do. Without --long, the race detector does not run them.
 func unracedTests() []string {
 	return []string{
-		"TestAnAnswerCostsBoundedMemory", "TestTheLargestAnswersAreTaken", "TestNagiosIsBounded",
-		"TestHonestMessagesFitTheirBudgets", "TestAnAgentThatLiesInEveryField", "TestCompression",
-		"TestReadSamplesTheSameFilesEverywhere", "TestTheRunningBinaryIsCopied",
+		"TestStatusMemoryIsBounded", "TestLargestAnswersAreAccepted", "TestNagiosIsBounded",
+		"TestLegitimateMessagesFitBudgets", "TestFalseFieldInAnswers", "TestCompression",
+		"TestReadSampleIsDeterministic", "TestRunningBinaryIsCopied",
 	}
 }
 

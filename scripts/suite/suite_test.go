@@ -63,7 +63,7 @@ func newSuite(t *testing.T) (*suite, *bytes.Buffer) {
 	return s, &out
 }
 
-func TestPartsRunAfterThoseTheyName(t *testing.T) {
+func TestPartsRunAfterDependencies(t *testing.T) {
 	t.Parallel()
 	s, _ := newSuite(t)
 	log := s.work + "/log"
@@ -81,7 +81,7 @@ func TestPartsRunAfterThoseTheyName(t *testing.T) {
 	require.Len(t, s.times, 2)
 }
 
-func TestAToolIsExportedAndMayFail(t *testing.T) {
+func TestToolParts(t *testing.T) {
 	t.Parallel()
 	s, out := newSuite(t)
 	s.runAll(t.Context(), []part{
@@ -94,14 +94,14 @@ func TestAToolIsExportedAndMayFail(t *testing.T) {
 	require.Contains(t, s.tally.failures[0].text, "/a  1 /a/bin")
 }
 
-func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
+func TestPartFailureWithoutFailedTest(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]part{
-		"a check that prints":            {quiet: true, command: []string{"echo", "file.go"}},
-		"a check that exits with 1":      {command: []string{"false"}},
-		"a missing program":              {command: []string{"/no/such/program"}},
-		"tests that end without events":  {tests: true, command: []string{"sh", "-c", "echo guest died >&2; exit 125"}},
-		"tests that print another thing": {tests: true, command: []string{"echo", "oops"}},
+		"check prints":             {quiet: true, command: []string{"echo", "file.go"}},
+		"check exits with 1":       {command: []string{"false"}},
+		"missing program":          {command: []string{"/no/such/program"}},
+		"tests without events":     {tests: true, command: []string{"sh", "-c", "echo guest died >&2; exit 125"}},
+		"tests print other output": {tests: true, command: []string{"echo", "oops"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,9 +113,9 @@ func TestAPartThatFailsWithoutAFailedTestIsAFailure(t *testing.T) {
 	}
 }
 
-// TestAPartThatIsKilledNamesTheRunningTest kills a process of tests, and expects the report to
+// TestKilledPartNamesRunningTest kills a process of tests, and expects the report to
 // name the running tests.
-func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
+func TestKilledPartNamesRunningTest(t *testing.T) {
 	t.Parallel()
 	const events = `{"Action":"run","Package":"zxfer/p","Test":"Ended"}
 {"Action":"pass","Package":"zxfer/p","Test":"Ended"}
@@ -129,8 +129,8 @@ func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
 		interrupt bool
 		want      string
 	}{
-		"by itself":   {"kill -9 $$", false, "signal: killed\n     ran when it ended: zxfer/p Hangs/inside for 0 s\n"},
-		"by a signal": {"echo up >&3; exec sleep 600", true, "FAIL by a signal\n     interrupted while it ran zxfer/p Hangs/inside for"},
+		"killed":      {"kill -9 $$", false, "signal: killed\n     ran when it ended: zxfer/p Hangs/inside for 0 s\n"},
+		"interrupted": {"echo up >&3; exec sleep 600", true, "FAIL interrupted\n     interrupted while it ran zxfer/p Hangs/inside for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func TestAPartThatIsKilledNamesTheRunningTest(t *testing.T) {
 	}
 }
 
-func TestAFailedTestIsPrintedAtOnce(t *testing.T) {
+func TestFailedTestIsPrintedImmediately(t *testing.T) {
 	t.Parallel()
 	s, out := newSuite(t)
 	o := &output{part: part{name: "host"}, suite: s}
@@ -190,11 +190,11 @@ var unraced = map[string]string{
 	"scripts/suite":             "no part of the product",
 }
 
-// TestPackagesWithGoroutinesAreRaced expects the race part to run every package whose
+// TestRacePackagesAreComplete expects the race part to run every package whose
 // production code starts goroutines or shares memory.
-func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
+func TestRacePackagesAreComplete(t *testing.T) {
 	t.Parallel()
-	shares := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
+	sharing := regexp.MustCompile(`(?m)^\s*go (func\(|[\w.]+\()|"sync(/atomic)?"$|"golang.org/x/sync/errgroup"$`)
 	found := map[string]string{}
 	root := testenv.Root(t)
 	for _, top := range []string{"cmd", "pkg", "scripts"} {
@@ -203,7 +203,7 @@ func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			if err == nil && shares.Match(text) {
+			if err == nil && sharing.Match(text) {
 				dir, _ := filepath.Rel(root, filepath.Dir(path))
 				found[dir] = "."
 			}
@@ -214,17 +214,17 @@ func TestPackagesWithGoroutinesAreRaced(t *testing.T) {
 	for dir := range found {
 		raced := slices.Contains(racePackages(), strings.TrimPrefix(dir, "pkg/"))
 		_, exception := unraced[dir]
-		require.True(t, raced != exception, "%s: run by the part race %t, an exception %t", dir, raced, exception)
+		require.True(t, raced != exception, "%s: in racePackages %t, in unraced %t", dir, raced, exception)
 	}
 	for dir := range unraced {
-		require.Contains(t, found, dir, "this exception is stale")
+		require.Contains(t, found, dir, "unraced has a stale entry")
 	}
 	for _, name := range racePackages() {
-		require.Contains(t, found, "pkg/"+name, "it shares no memory any more")
+		require.Contains(t, found, "pkg/"+name, "racePackages has a stale entry")
 	}
 	for _, test := range unracedTests() {
 		out, err := exec.CommandContext(t.Context(), "grep", "-rl", "^func "+test+"(", filepath.Join(root, "pkg")).CombinedOutput()
-		require.NoError(t, err, "%s: there is no such test: %s", test, out)
+		require.NoError(t, err, "no test %s: %s", test, out)
 	}
 }
 
@@ -275,13 +275,13 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 		require.LessOrEqual(t, len(in), 1, "%s is in %v", test, in)
 		require.Equal(t, len(in) == 1, regexp.MustCompile(others(groups)).MatchString(test))
 	}
-	require.Len(t, used, len(groups)-1, "a group without a test")
+	require.Len(t, used, len(groups)-1, "a group has no test")
 }
 
-// TestTestsThatNeedTheGuestRunThere expects the guest to run every test that needs ZFS or
+// TestGuestTestsRunInGuest expects the guest to run every test that needs ZFS or
 // disposable devices. Such a test, or a function that it calls, reads ZXFER_GUEST or creates a
 // pool.
-func TestTestsThatNeedTheGuestRunThere(t *testing.T) {
+func TestGuestTestsRunInGuest(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	runs := map[string]*regexp.Regexp{"cmd/zxfer": regexp.MustCompile(commandInGuest + "|" + others(commandGroups()))}

@@ -40,8 +40,8 @@ const (
 `
 )
 
-// account returns a tally of the events of parts, its report, and the result of report.
-func account(t *testing.T, parts []part, events []string) (*tally, string, bool) {
+// countEvents returns a tally of the events of parts, its report, and the result of report.
+func countEvents(t *testing.T, parts []part, events []string) (*tally, string, bool) {
 	t.Helper()
 	ta := newTally((&options{}).again)
 	for i, p := range parts {
@@ -63,21 +63,21 @@ func TestReport(t *testing.T) {
 		ok     bool
 		want   []string
 	}{
-		{"a pass in any part replaces a skip", []string{onHost, inGuest}, true, []string{"2 passed, 0 failed, 1 skipped\n", "SKIP needs root: p B\n"}},
-		{"a failure in any part counts", []string{onHost, failing}, false, []string{"0 passed, 2 failed, 2 skipped\n"}},
+		{"pass replaces skip", []string{onHost, inGuest}, true, []string{"2 passed, 0 failed, 1 skipped\n", "SKIP needs root: p B\n"}},
+		{"failure in one part", []string{onHost, failing}, false, []string{"0 passed, 2 failed, 2 skipped\n"}},
 		{
-			"a failure is repeated with its error and a command", []string{onHost, failing}, false,
+			"failure with error and command", []string{onHost, failing}, false,
 			[]string{"FAIL zxfer/p C/x\n  Error:      \tboom \x1b\n  run it again: scripts/test --on zfs-2.3 ./p '^C$/^x$'\n1 s, 2 CPU s\n0 passed"},
 		},
-		{"a package that does not build fails", []string{inGuest, unbuilt}, false, []string{"1 passed, 1 failed, 0 skipped\n", "syntax error", "run it again: scripts/test --on zfs-2.3 ./q\n"}},
-		{"a test that does not end is named", []string{inGuest, hanging}, false, []string{"did not end: D\n", "panic: test timed out after 30m"}},
-		{"a run without tests fails", []string{"", ""}, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
-		{"other output is a failure", []string{inGuest, "panic: no JSON\n"}, false, []string{"panic: no JSON", "1 failed"}},
+		{"package does not build", []string{inGuest, unbuilt}, false, []string{"1 passed, 1 failed, 0 skipped\n", "syntax error", "run it again: scripts/test --on zfs-2.3 ./q\n"}},
+		{"test does not end", []string{inGuest, hanging}, false, []string{"did not end: D\n", "panic: test timed out after 30m"}},
+		{"no tests", []string{"", ""}, false, []string{"0 passed, 0 failed, 0 skipped\n"}},
+		{"other output", []string{inGuest, "panic: no JSON\n"}, false, []string{"panic: no JSON", "1 failed"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, text, ok := account(t, []part{host, guest}, tt.events)
+			_, text, ok := countEvents(t, []part{host, guest}, tt.events)
 			require.Equal(t, tt.ok, ok)
 			for _, w := range tt.want {
 				require.Contains(t, text, w)
@@ -89,20 +89,20 @@ func TestReport(t *testing.T) {
 func TestReportCountsLabelsSeparately(t *testing.T) {
 	t.Parallel()
 	parts := []part{{name: "a"}, {name: "b"}, {name: "c", place: "zfs-2.1", label: "ZFS 2.1"}}
-	_, text, ok := account(t, parts, []string{inGuest, inGuest, strings.Replace(inGuest, "pass", "fail", 1)})
+	_, text, ok := countEvents(t, parts, []string{inGuest, inGuest, strings.Replace(inGuest, "pass", "fail", 1)})
 	require.False(t, ok)
 	require.Contains(t, text, "FAIL zxfer/p A (ZFS 2.1)\n  run it again: scripts/test --on zfs-2.1 ./p '^A$'\n1 s, 2 CPU s\n1 passed, 1 failed, 0 skipped\n")
 }
 
-func TestSlowestTestsAreNamed(t *testing.T) {
+func TestSlowestTestsAreListed(t *testing.T) {
 	t.Parallel()
-	ta, _, _ := account(t, []part{{name: "a"}, {name: "b"}}, []string{onHost, inGuest})
+	ta, _, _ := countEvents(t, []part{{name: "a"}, {name: "b"}}, []string{onHost, inGuest})
 	var out strings.Builder
 	ta.slow(&out)
 	require.Equal(t, "== slowest tests\n   20.0 s zxfer/p A\n    1.5 s zxfer/p C\n    0.0 s zxfer/p B\n", out.String())
 }
 
-func TestSummaryKeepsTheLastLines(t *testing.T) {
+func TestSummaryKeepsLastLines(t *testing.T) {
 	t.Parallel()
 	lines := summary(strings.Repeat("more\n", 20) + "last\n")
 	require.Len(t, lines, summaryLines+1)
@@ -119,7 +119,7 @@ func TestAgain(t *testing.T) {
 func TestJUnit(t *testing.T) {
 	t.Parallel()
 	parts := []part{{name: "host"}, {name: "arm64", label: "arm64"}, {name: "guest"}, {name: "vet"}}
-	ta, _, _ := account(t, parts, []string{onHost, failing, inGuest, unbuilt})
+	ta, _, _ := countEvents(t, parts, []string{onHost, failing, inGuest, unbuilt})
 	path := filepath.Join(t.TempDir(), "report.xml")
 	require.NoError(t, ta.writeJUnit(path))
 	text, err := os.ReadFile(path)

@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestAccounts expects the audit log to list everything that an admitted request changes, and
+// TestAuditListsChanges expects the audit log to list everything that an admitted request changes, and
 // nothing else.
-func TestAccounts(t *testing.T) {
+func TestAuditListsChanges(t *testing.T) {
 	t.Parallel()
 	accept := hosts.Accept{Session: "s"}
 	for name, tt := range map[string]struct {
@@ -50,9 +50,9 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestLinesOfTheAudit expects that audit lines are filled up to their limit, and that a longer text
+// TestAuditLines expects that audit lines are filled up to their limit, and that a longer text
 // is split.
-func TestLinesOfTheAudit(t *testing.T) {
+func TestAuditLines(t *testing.T) {
 	t.Parallel()
 	const head = "admitted op"
 	room := maxLine - len(head) - len(" (9999/9999): ")
@@ -75,9 +75,9 @@ func TestLinesOfTheAudit(t *testing.T) {
 	}
 }
 
-// TestRefusalsInTheAudit expects that a refusal is logged with its cause and the start of the
+// TestAuditRefusals expects that a refusal is logged with its cause and the start of the
 // request, but never with a secret.
-func TestRefusalsInTheAudit(t *testing.T) {
+func TestAuditRefusals(t *testing.T) {
 	t.Parallel()
 	zero := func(g *Guard, q Request) error {
 		_, err := rule[string]{}.admit(t.Context(), g, q)
@@ -142,9 +142,9 @@ func TestAdmittedArguments(t *testing.T) {
 	require.Equal(t, []string{"vault/a@x"}, args)
 }
 
-// TestWhatFailsLaterIsInTheAudit expects an audit line if an admitted request that changes
+// TestAuditLogsLaterFailure expects an audit line if an admitted request that changes
 // something fails later.
-func TestWhatFailsLaterIsInTheAudit(t *testing.T) {
+func TestAuditLogsLaterFailure(t *testing.T) {
 	t.Parallel()
 	var lines []string
 	g := NewGuard(&Policy{}, nil, func(l string) { lines = append(lines, l) })

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestNothingThatIsChangedHidesFromTheAudit expects that many other names do not keep an important
+// TestAuditCannotHideChanges expects that many other names do not keep an important
 // name out of the audit log.
-func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
+func TestAuditCannotHideChanges(t *testing.T) {
 	t.Parallel()
 	pad := strings.Repeat("p", 200)
 	var versions, tagged []string
@@ -68,7 +68,7 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 				require.Contains(t, line, fmt.Sprintf(" (%d/%d): ", i+1, len(lines)))
 			}
 			if h, ok := c.args.(hosts.Tagged); ok {
-				require.Contains(t, line, quote(h.Tag), "of which tag, each line tells")
+				require.Contains(t, line, quote(h.Tag), "each line names its tag")
 			}
 		}
 	}
@@ -77,9 +77,9 @@ func TestNothingThatIsChangedHidesFromTheAudit(t *testing.T) {
 // vault is a host with a dataset.
 func vault() *hosts.Local { return hosts.On(zfsmem.New("vault/a"), "test", func(string) {}) }
 
-// TestATagIsBounded expects a limited length of tags, because the audit log repeats a tag on every
+// TestTagLengthIsBounded expects a limited length of tags, because the audit log repeats a tag on every
 // line.
-func TestATagIsBounded(t *testing.T) {
+func TestTagLengthIsBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Send: []string{"vault"}}, nil, func(l string) { require.Less(t, len(l), maxLine) })
 	for _, tag := range []string{"", strings.Repeat("t", 256), strings.Repeat("\x01", 200), strings.Repeat("t", 1<<20)} {

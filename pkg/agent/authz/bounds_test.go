@@ -150,6 +150,6 @@ func TestPeers(t *testing.T) {
 	_, err = Parse(nil, []string{"192.0.2.1"}, false)
 	require.ErrorContains(t, err, "--allow is missing")
 	p, err = Parse(nil, nil, false)
-	require.NoError(t, err, "the policy of no agent")
+	require.NoError(t, err, "no policy without an agent")
 	require.Empty(t, p.Flags())
 }

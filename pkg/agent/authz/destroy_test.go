@@ -54,7 +54,7 @@ func TestRotateGrant(t *testing.T) {
 	p, err = Parse([]string{"receive=vault/a"}, nil, false)
 	require.NoError(t, err)
 	g = NewGuard(p, s, func(string) {})
-	require.ErrorContains(t, mayRenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "who asks is told")
+	require.ErrorContains(t, mayRenameDiverged(t.Context(), g, &none), "--allow rotate=DATASET", "the client gets the required grant")
 	require.Error(t, aside("vault/a", "vault/a"+ending))
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{old}, Properties: []string{"guid"}}))
 }
@@ -89,16 +89,16 @@ func TestRemoveGrant(t *testing.T) {
 	only := &Policy{AppendOnly: true, Receive: []string{"vault/a"}, Removed: []string{"vault/a"}}
 	for _, g := range []*Guard{NewGuard(only, s, func(string) {}), guard(false, "receive=vault/a")} {
 		require.Error(t, remove(g, "vault/a/x", "zxfer:j:t"))
-		require.Error(t, mayDestroyOrphans(t.Context(), g, &none), "who asks is told")
+		require.Error(t, mayDestroyOrphans(t.Context(), g, &none), "the client gets the required grant")
 	}
 	ask := []string{}
 	require.NoError(t, mayDestroy(t.Context(), g, &ask))
-	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "who asks is told")
+	require.ErrorContains(t, mayDestroy(t.Context(), guard(true, "receive=vault/a"), &ask), "append-only", "the client gets the required grant")
 }
 
-// TestGrantsThatContradict expects that grants without effect are refused when a line is written
+// TestContradictoryGrants expects that grants without effect are refused when a line is written
 // and when it is read.
-func TestGrantsThatContradict(t *testing.T) {
+func TestContradictoryGrants(t *testing.T) {
 	t.Parallel()
 	for want, allow := range map[string][]string{
 		"remove=vault/a has no effect with --append-only":                      {"receive=vault/a", "remove=vault/a"},
@@ -125,9 +125,9 @@ func TestGrantsThatContradict(t *testing.T) {
 
 const endingOfTests = ".zxfer-2026-11-23T10-15-00Z"
 
-// TestSetAsideStaysBeside expects that a copy is renamed within its parent, not into another
+// TestDivergedCopyStaysInParent expects that a copy is renamed within its parent, not into another
 // renamed dataset.
-func TestSetAsideStaysBeside(t *testing.T) {
+func TestDivergedCopyStaysInParent(t *testing.T) {
 	t.Parallel()
 	g := &Guard{policy: &Policy{Rotated: []string{"vault/hosts/web1"}, Receive: []string{"vault/hosts/web1"}}}
 	for as, former := range map[string]string{

@@ -34,7 +34,7 @@ func TestDrillGrant(t *testing.T) {
 	require.NoError(t, mayCreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j"}))
 	asked := zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Among: []string{"vault/none"}}
 	require.NoError(t, mayCreateDrillClone(t.Context(), g, &asked))
-	require.Equal(t, []string{"vault/a", "vault/e"}, asked.Among, "of all that the key may drill the clones are counted")
+	require.Equal(t, []string{"vault/a", "vault/e"}, asked.Among, "the limit counts the clones of all drill grants")
 	require.Error(t, mayCreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/b@x", Job: "j"}))
 	require.Error(t, mayCreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", Writable: true}))
 	require.Error(t, mayCreateDrillClone(t.Context(), g, &zfs.DrillClone{Snapshot: "vault/a@x", Job: "j", KeyFile: "/etc/key"}))
@@ -44,7 +44,7 @@ func TestDrillGrant(t *testing.T) {
 
 	marks := []string{"origin", zfs.DrillCloneProperty}
 	require.NoError(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, e}, Properties: marks}))
-	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, b}, Properties: marks}), "of what may not be drilled")
+	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a, b}, Properties: marks}), "not granted for a drill")
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{a}, Properties: []string{"all"}}))
 	require.NoError(t, mayReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1}))
 	for _, name := range []string{b, "vault/a", "vault/a@x", a + "/below", a + "@x"} {
@@ -54,7 +54,7 @@ func TestDrillGrant(t *testing.T) {
 	require.Error(t, mayReadFiles(t.Context(), g, &files.Query{Snapshot: a, Sample: 1, KeyFile: "/etc/key"}))
 	unmarked := zfs.DrillCloneName("vault", "1")
 	h.Clone("vault/a@x", unmarked)
-	require.Error(t, mayReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "no drill made it")
+	require.Error(t, mayReadFiles(t.Context(), g, &files.Query{Snapshot: unmarked, Sample: 1}), "not a drill clone")
 	require.Error(t, mayProperties(t.Context(), g, &hosts.PropertyQuery{Names: []string{unmarked}, Properties: marks}))
 	digest := func(dataset string, raw bool) error {
 		return mayDigest(t.Context(), g, &hosts.ContentQuery{SendSpec: zfs.SendSpec{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: raw}}})

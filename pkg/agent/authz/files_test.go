@@ -11,20 +11,20 @@ import (
 	"zxfer/pkg/hosts"
 )
 
-// TestFilesAreReadOfWhatMayBeSentAsPlainText expects that files may be read from snapshots that may
+// TestReadFilesNeedsPlainTextGrant expects that files may be read from snapshots that may
 // be sent. For encrypted datasets, a grant must include their plain text.
-func TestFilesAreReadOfWhatMayBeSentAsPlainText(t *testing.T) {
+func TestReadFilesNeedsPlainTextGrant(t *testing.T) {
 	t.Parallel()
 	h, _ := encrypted(map[string]string{"tank/plain": "-", "tank/enc": "tank/enc", "tank/open": "tank/open", "vault/a": "-"})
 	p, err := Parse([]string{"send=tank", "send-decrypted=tank/open", "receive=vault"}, nil, true)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ snapshot, keyFile, refused string }{
-		"plain":               {"tank/plain@x", "", ""},
-		"encrypted":           {"tank/enc@x", "", "tank/enc is encrypted"},
-		"granted":             {"tank/open@x", "", ""},
-		"of what is received": {"vault/a@x", "", "permit"},
-		"what is there now":   {"tank/plain", "", "snapshot"},
-		"with a key":          {"tank/open@x", "/etc/zxfer/key", "this key does not permit naming a key file"},
+		"plain":                         {"tank/plain@x", "", ""},
+		"encrypted":                     {"tank/enc@x", "", "tank/enc is encrypted"},
+		"granted":                       {"tank/open@x", "", ""},
+		"received dataset":              {"vault/a@x", "", "permit"},
+		"dataset instead of a snapshot": {"tank/plain", "", "snapshot"},
+		"with a key":                    {"tank/open@x", "/etc/zxfer/key", "this key does not permit naming a key file"},
 	} {
 		for op, args := range map[string]any{
 			"read-files": files.Query{Snapshot: c.snapshot, KeyFile: c.keyFile, Sample: 1},

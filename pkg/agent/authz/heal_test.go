@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs/zfsmem"
 )
 
-// TestHealing expects that a heal grant permits listing damage and healing through zxfer's
+// TestHealGrant expects that a heal grant permits listing damage and healing through zxfer's
 // snapshots. Append-only receive keys do not permit this.
-func TestHealing(t *testing.T) {
+func TestHealGrant(t *testing.T) {
 	t.Parallel()
 	guard := func(grants ...string) *Guard {
 		p, err := Parse(grants, nil, true)
@@ -30,7 +30,7 @@ func TestHealing(t *testing.T) {
 	ctx := t.Context()
 	healer := guard("heal=vault/a")
 	require.NoError(t, mayDamage(ctx, healer, &dataset))
-	require.ErrorIs(t, mayDamage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "which the audit is not told at every run")
+	require.ErrorIs(t, mayDamage(ctx, guard("receive=vault/a"), &dataset), errHostFacts, "not logged in every run")
 	require.NoError(t, mayScrub(ctx, healer, &dataset))
 	require.NoError(t, mayTransfer(ctx, healer, corrective("vault/a/b", nil)))
 	require.NoError(t, maySnapshot(ctx, healer, &own))
@@ -44,21 +44,21 @@ func TestHealing(t *testing.T) {
 	require.Error(t, maySync(ctx, guard("receive=vault/c"), &dataset))
 
 	for name, err := range map[string]error{
-		"other":      mayTransfer(ctx, healer, corrective("vault/ab", nil)),
-		"rollback":   mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
-		"origin":     mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
-		"properties": mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
-		"plain":      mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
-		"send":       mayEstimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
-		"snapshot":   maySnapshot(ctx, healer, &[]string{"vault/a@mine"}),
-		"destroy":    mayDestroy(ctx, healer, &[]string{"vault/a@daily"}),
-		"then other": mayDestroy(ctx, healer, &[]string{"vault/a/b@zxfer-heal-x", "vault/a@daily"}),
-		"elsewhere":  mayDestroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
+		"other":                 mayTransfer(ctx, healer, corrective("vault/ab", nil)),
+		"rollback":              mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Rollback = true })),
+		"origin":                mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Origin = "vault/a@x" })),
+		"properties":            mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Set = map[string]string{"readonly": "on"} })),
+		"plain":                 mayTransfer(ctx, healer, corrective("vault/a", func(r *zfs.ReceiveSpec) { r.Corrective = false })),
+		"send":                  mayEstimate(ctx, healer, &[]zfs.SendSpec{{Dataset: dataset, To: "x", Flags: zfs.StreamFlags{Raw: true}}}),
+		"snapshot":              maySnapshot(ctx, healer, &[]string{"vault/a@mine"}),
+		"destroy":               mayDestroy(ctx, healer, &[]string{"vault/a@daily"}),
+		"other after permitted": mayDestroy(ctx, healer, &[]string{"vault/a/b@zxfer-heal-x", "vault/a@daily"}),
+		"elsewhere":             mayDestroy(ctx, healer, &[]string{"vault/c@zxfer-heal-x"}),
 	} {
 		require.Error(t, err, name)
 	}
 	pool := "vault"
-	require.Error(t, mayDamage(ctx, healer, &pool), "of the whole pool")
+	require.Error(t, mayDamage(ctx, healer, &pool), "damage of the whole pool")
 
 	receiver := guard("receive=vault/a")
 	require.Error(t, mayDamage(ctx, receiver, &dataset))

@@ -21,43 +21,43 @@ func TestNamesInRequests(t *testing.T) {
 		op, body string
 		refused  string // "" = allowed
 	}{
-		"bookmark":                           {"bookmark", `{"tank/vm#b":"tank/vm@s"}`, ""},
-		"bookmark of a child":                {"bookmark", `{"tank/vm/a#b":"tank/vm/a@s"}`, ""},
-		"bookmark without a grant":           {"bookmark", `{"tank/home#b":"tank/home@s"}`, "permit"},
-		"bookmark of a snapshot elsewhere":   {"bookmark", `{"tank/vm#b":"tank/home@s"}`, "permit"},
-		"bookmark that is a snapshot":        {"bookmark", `{"tank/vm@b":"tank/vm@s"}`, "bookmark"},
-		"bookmark of a bookmark":             {"bookmark", `{"tank/vm#b":"tank/vm#s"}`, "snapshot"},
-		"destroy":                            {"destroy", `["tank/vm@s","vault/a#b"]`, ""},
-		"destroy without a grant":            {"destroy", `["tank/home@s"]`, "permit"},
-		"destroy a dataset":                  {"destroy", `["tank/vm"]`, "tank/vm"},
-		"hold":                               {"hold", `{"tag":"t","snapshots":["tank/vm@s"]}`, ""},
-		"hold without a grant":               {"hold", `{"tag":"t","snapshots":["tank/vm@s","tank/home@s"]}`, "permit"},
-		"hold a dataset":                     {"hold", `{"tag":"t","snapshots":["tank/vm"]}`, "hold: "},
-		"release a malformed name":           {"release", `{"tag":"zxfer:t","snapshots":["tank/vm@s@s"]}`, "release: "},
-		"properties of a version":            {"properties", `{"names":["tank/vm@s","vault#b"],"properties":["used"]}`, ""},
-		"properties of a malformed version":  {"properties", `{"names":["tank/vm@s@t"],"properties":["guid"]}`, "tank/vm@s@t"},
-		"properties of an ancestor":          {"properties", `{"names":["tank","tank/vm"],"properties":["type"]}`, ""},
-		"then of a dataset without a grant":  {"properties", `{"names":["tank","tank/home"],"properties":["type"]}`, "tank/home"},
-		"query for leftover clones":          {"properties", `{"names":["tank/vm"],"properties":["origin","zxfer:drill"]}`, ""},
-		"malformed property":                 {"properties", `{"names":["tank/vm"],"properties":["used,all"]}`, "used,all"},
-		"send":                               {"estimate", `[{"dataset":"tank/vm","from":"#b","through":["s","t"],"to":"u"}]`, ""},
-		"send from a snapshot":               {"estimate", `[{"dataset":"tank/vm","from":"@b","to":"u"}]`, ""},
-		"send of a clone":                    {"estimate", `[{"dataset":"tank/vm","from":"tank/vm/a@s","to":"u"}]`, ""},
-		"send of a clone without a grant":    {"estimate", `[{"dataset":"tank/vm","from":"tank/home@s","to":"u"}]`, "permit"},
-		"send to a malformed snapshot":       {"estimate", `[{"dataset":"tank/vm","to":"u@v"}]`, "u@v"},
-		"send through a malformed snapshot":  {"estimate", `[{"dataset":"tank/vm","through":["s/t"],"to":"u"}]`, "s/t"},
-		"send from a malformed snapshot":     {"estimate", `[{"dataset":"tank/vm","from":"@s#t","to":"u"}]`, "s#t"},
-		"send from a malformed bookmark":     {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u"}]`, "s#t"},
-		"raw send from a malformed bookmark": {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u","flags":{"raw":true}}]`, "s#t"},
-		"parents":                            {"create-parents", `"vault/a/b"`, ""},
-		"parents without a grant":            {"create-parents", `"tank/vm/a"`, "receiving into"},
-		"parents below a missing root":       {"create-parents", `"later/root/a"`, "the agent's policy forbids it: later/root does not exist"},
-		"parents of a missing root":          {"create-parents", `"later/root"`, ""},
-		"receive":                            {"transfer", into(`"target":"vault/a"`), ""},
-		"receive with rollback":              {"transfer", into(`"target":"vault/a","rollback":true`), "with rollback"},
-		"receive a clone":                    {"transfer", into(`"target":"vault/a","origin":"vault/o@s"`), ""},
-		"receive a clone of a foreign one":   {"transfer", into(`"target":"vault/a","origin":"tank/vm@s"`), "permit"},
-		"receive a clone of a dataset":       {"transfer", into(`"target":"vault/a","origin":"vault/o"`), "origin"},
+		"bookmark":                                      {"bookmark", `{"tank/vm#b":"tank/vm@s"}`, ""},
+		"bookmark of a child":                           {"bookmark", `{"tank/vm/a#b":"tank/vm/a@s"}`, ""},
+		"bookmark without a grant":                      {"bookmark", `{"tank/home#b":"tank/home@s"}`, "permit"},
+		"bookmark of a snapshot elsewhere":              {"bookmark", `{"tank/vm#b":"tank/home@s"}`, "permit"},
+		"bookmark that is a snapshot":                   {"bookmark", `{"tank/vm@b":"tank/vm@s"}`, "bookmark"},
+		"bookmark of a bookmark":                        {"bookmark", `{"tank/vm#b":"tank/vm#s"}`, "snapshot"},
+		"destroy":                                       {"destroy", `["tank/vm@s","vault/a#b"]`, ""},
+		"destroy without a grant":                       {"destroy", `["tank/home@s"]`, "permit"},
+		"destroy a dataset":                             {"destroy", `["tank/vm"]`, "tank/vm"},
+		"hold":                                          {"hold", `{"tag":"t","snapshots":["tank/vm@s"]}`, ""},
+		"hold without a grant":                          {"hold", `{"tag":"t","snapshots":["tank/vm@s","tank/home@s"]}`, "permit"},
+		"hold a dataset":                                {"hold", `{"tag":"t","snapshots":["tank/vm"]}`, "hold: "},
+		"release a malformed name":                      {"release", `{"tag":"zxfer:t","snapshots":["tank/vm@s@s"]}`, "release: "},
+		"properties of a version":                       {"properties", `{"names":["tank/vm@s","vault#b"],"properties":["used"]}`, ""},
+		"properties of a malformed version":             {"properties", `{"names":["tank/vm@s@t"],"properties":["guid"]}`, "tank/vm@s@t"},
+		"properties of an ancestor":                     {"properties", `{"names":["tank","tank/vm"],"properties":["type"]}`, ""},
+		"properties of a granted and a foreign dataset": {"properties", `{"names":["tank","tank/home"],"properties":["type"]}`, "tank/home"},
+		"query for leftover clones":                     {"properties", `{"names":["tank/vm"],"properties":["origin","zxfer:drill"]}`, ""},
+		"malformed property":                            {"properties", `{"names":["tank/vm"],"properties":["used,all"]}`, "used,all"},
+		"send":                                          {"estimate", `[{"dataset":"tank/vm","from":"#b","through":["s","t"],"to":"u"}]`, ""},
+		"send from a snapshot":                          {"estimate", `[{"dataset":"tank/vm","from":"@b","to":"u"}]`, ""},
+		"send of a clone":                               {"estimate", `[{"dataset":"tank/vm","from":"tank/vm/a@s","to":"u"}]`, ""},
+		"send of a clone without a grant":               {"estimate", `[{"dataset":"tank/vm","from":"tank/home@s","to":"u"}]`, "permit"},
+		"send to a malformed snapshot":                  {"estimate", `[{"dataset":"tank/vm","to":"u@v"}]`, "u@v"},
+		"send through a malformed snapshot":             {"estimate", `[{"dataset":"tank/vm","through":["s/t"],"to":"u"}]`, "s/t"},
+		"send from a malformed snapshot":                {"estimate", `[{"dataset":"tank/vm","from":"@s#t","to":"u"}]`, "s#t"},
+		"send from a malformed bookmark":                {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u"}]`, "s#t"},
+		"raw send from a malformed bookmark":            {"estimate", `[{"dataset":"tank/vm","from":"#s#t","to":"u","flags":{"raw":true}}]`, "s#t"},
+		"parents":                                       {"create-parents", `"vault/a/b"`, ""},
+		"parents without a grant":                       {"create-parents", `"tank/vm/a"`, "receiving into"},
+		"parents below a missing root":                  {"create-parents", `"later/root/a"`, "the agent's policy forbids it: later/root does not exist"},
+		"parents of a missing root":                     {"create-parents", `"later/root"`, ""},
+		"receive":                                       {"transfer", receiveTask(`"target":"vault/a"`), ""},
+		"receive with rollback":                         {"transfer", receiveTask(`"target":"vault/a","rollback":true`), "with rollback"},
+		"receive a clone":                               {"transfer", receiveTask(`"target":"vault/a","origin":"vault/o@s"`), ""},
+		"receive a clone of a foreign dataset":          {"transfer", receiveTask(`"target":"vault/a","origin":"tank/vm@s"`), "permit"},
+		"receive a clone of a dataset":                  {"transfer", receiveTask(`"target":"vault/a","origin":"vault/o"`), "origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,14 +72,14 @@ func TestNamesInRequests(t *testing.T) {
 	}
 }
 
-// into returns a task that receives according to spec.
-func into(spec string) string {
+// receiveTask returns a task that receives according to spec.
+func receiveTask(spec string) string {
 	return `{"from":{"accept":{"session":"x"}},"to":{"stream":{"spec":{` + spec + `}}}}`
 }
 
-// TestEachPropertyOfAReceiveIsChecked puts a forbidden property after permitted ones, and expects a
+// TestEveryReceivePropertyIsChecked puts a forbidden property after permitted ones, and expects a
 // refusal.
-func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
+func TestEveryReceivePropertyIsChecked(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"receive=vault"}, nil, true)
 	require.NoError(t, err)
@@ -87,9 +87,9 @@ func TestEachPropertyOfAReceiveIsChecked(t *testing.T) {
 	require.ErrorContains(t, NewGuard(p, vault(), func(string) {}).checkReceive(t.Context(), &spec), "setuid")
 }
 
-// TestPropertiesOfAReceive expects that the client may choose only a few properties of a received
+// TestReceivePropertiesAreLimited expects that the client may choose only a few properties of a received
 // dataset, with harmless values.
-func TestPropertiesOfAReceive(t *testing.T) {
+func TestReceivePropertiesAreLimited(t *testing.T) {
 	t.Parallel()
 	restored, err := Parse([]string{"restore=vault"}, nil, true)
 	require.NoError(t, err)
@@ -132,11 +132,11 @@ func TestNewDatasetIsNotMounted(t *testing.T) {
 		spec zfs.ReceiveSpec
 		want map[string]string
 	}{
-		"new filesystem": {zfs.ReceiveSpec{}, forced},
-		"new volume":     {zfs.ReceiveSpec{Arrival: zfs.Arrival{Volume: true}}, map[string]string{"readonly": "on"}},
-		"new clone":      {zfs.ReceiveSpec{Origin: "vault/o@x", Arrival: zfs.Arrival{Base: 7}}, forced},
-		"incremental":    {zfs.ReceiveSpec{Arrival: zfs.Arrival{Base: 7}}, nil},
-		"as asked":       {zfs.ReceiveSpec{Set: map[string]string{"canmount": "off"}}, map[string]string{"readonly": "on", "canmount": "off"}},
+		"new filesystem":       {zfs.ReceiveSpec{}, forced},
+		"new volume":           {zfs.ReceiveSpec{Arrival: zfs.Arrival{Volume: true}}, map[string]string{"readonly": "on"}},
+		"new clone":            {zfs.ReceiveSpec{Origin: "vault/o@x", Arrival: zfs.Arrival{Base: 7}}, forced},
+		"incremental":          {zfs.ReceiveSpec{Arrival: zfs.Arrival{Base: 7}}, nil},
+		"requested properties": {zfs.ReceiveSpec{Set: map[string]string{"canmount": "off"}}, map[string]string{"readonly": "on", "canmount": "off"}},
 	} {
 		tt.spec.Target = "vault/new"
 		require.NoError(t, g.checkReceive(t.Context(), &tt.spec), name)
@@ -165,8 +165,8 @@ type mounted struct {
 
 func (m mounted) DatasetOf(context.Context, string) (string, error) { return m.dataset, nil }
 
-// TestDatasetOfAPath expects that a path leads only to a dataset that the key may send.
-func TestDatasetOfAPath(t *testing.T) {
+// TestDatasetOfPath expects that a path leads only to a dataset that the key may send.
+func TestDatasetOfPath(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]string{"send=tank/vm", "receive=vault"}, nil, false)
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestDatasetOfAPath(t *testing.T) {
 		err := mayDatasetOf(t.Context(), NewGuard(p, mounted{vault(), dataset}, func(string) {}), &path)
 		require.Equal(t, ok, err == nil, "%s: %v", dataset, err)
 		if !ok {
-			require.NotContains(t, err.Error(), dataset, "which dataset it is stays secret")
+			require.NotContains(t, err.Error(), dataset, "the dataset is not disclosed")
 		}
 	}
 	require.ErrorContains(t, mayDatasetOf(t.Context(), NewGuard(p, vault(), func(string) {}), &path), "not on a dataset that this key may send")

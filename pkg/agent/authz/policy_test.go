@@ -82,9 +82,9 @@ func TestEveryOperationHasARule(t *testing.T) {
 	require.Empty(t, have)
 }
 
-// TestAFieldThatNothingWasDecidedAboutIsRefused expects that a field that is not in checkedFields
+// TestUncheckedFieldIsRefused expects that a field that is not in checkedFields
 // is refused.
-func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
+func TestUncheckedFieldIsRefused(t *testing.T) {
 	t.Parallel()
 	type later struct{ Known, Added string }
 	g := NewGuard(&Policy{}, nil, func(string) {})
@@ -99,8 +99,8 @@ func TestAFieldThatNothingWasDecidedAboutIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "hosts.Noise.Time")
 }
 
-// TestDecidedFieldsAreThere expects that checkedFields lists only existing fields.
-func TestDecidedFieldsAreThere(t *testing.T) {
+// TestCheckedFieldsExist expects that checkedFields lists only existing fields.
+func TestCheckedFieldsExist(t *testing.T) {
 	t.Parallel()
 	for of, names := range checkedFields {
 		for _, name := range names {
@@ -216,9 +216,9 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// TestAWayMayBeTried expects that a connection may be tested if a stream could use it, and that the
+// TestConnectionTestIsAdmitted expects that a connection may be tested if a stream could use it, and that the
 // audit log records the test.
-func TestAWayMayBeTried(t *testing.T) {
+func TestConnectionTestIsAdmitted(t *testing.T) {
 	t.Parallel()
 	dial := func(address string) string {
 		return `{"from":{"nothing":{}},"to":{"dial":{"ticket":{"mode":"tls","address":"` + address + `","session":"","secret":"","streams":1,"deadline":1}}}}`
@@ -244,9 +244,9 @@ func TestAWayMayBeTried(t *testing.T) {
 	}
 }
 
-// TestHostFactsAreRefusedQuietly expects that refusals of host facts are not logged, unless the
+// TestHostFactsRefusalIsNotLogged expects that refusals of host facts are not logged, unless the
 // request is unusual. Every job queries every host for facts.
-func TestHostFactsAreRefusedQuietly(t *testing.T) {
+func TestHostFactsRefusalIsNotLogged(t *testing.T) {
 	t.Parallel()
 	var audited []string
 	g := NewGuard(&Policy{}, nil, func(l string) { audited = append(audited, l) })
@@ -259,9 +259,9 @@ func TestHostFactsAreRefusedQuietly(t *testing.T) {
 	require.Len(t, audited, 1)
 }
 
-// TestRingsOfASessionAreBounded expects that the stream buffers of a session are limited together.
+// TestSessionBuffersAreBounded expects that the stream buffers of a session are limited together.
 // A finished stream returns its share.
-func TestRingsOfASessionAreBounded(t *testing.T) {
+func TestSessionBuffersAreBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGuard(&Policy{Receive: []string{"vault"}}, vault(), func(string) {})
 	ctx, end := context.WithCancel(t.Context())
@@ -270,15 +270,15 @@ func TestRingsOfASessionAreBounded(t *testing.T) {
 		require.NoError(t, mayTransfer(ctx, g, &task))
 		return task.To.(hosts.ReceiveStream).Options.Buffer
 	}
-	require.EqualValues(t, 1<<20, given(1<<20), "as asked")
-	require.EqualValues(t, transfer.DefaultBuffer, given(0), "what would be taken")
+	require.EqualValues(t, 1<<20, given(1<<20), "as requested")
+	require.EqualValues(t, transfer.DefaultBuffer, given(0), "the default")
 	require.EqualValues(t, transfer.DefaultBuffer, given(1<<40))
 	total := int64(1<<20 + 2*transfer.DefaultBuffer)
 	for range 61 {
 		total += given(0)
 	}
 	require.LessOrEqual(t, total, int64(2<<30))
-	require.EqualValues(t, minBuffer, given(0), "each has some")
+	require.EqualValues(t, minBuffer, given(0), "each stream gets a buffer")
 	end()
 	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.bufferBytes == 0 }, testenv.Timeout(), time.Millisecond)
 }

@@ -129,9 +129,9 @@ func TestRestoreGrantDestroysNothing(t *testing.T) {
 	}
 }
 
-// TestRestoreGrantSparesWhatIsThere expects that a stream into a complete dataset sets no restore
+// TestRestoreGrantKeepsExistingDataset expects that a stream into a complete dataset sets no restore
 // properties, even if the request claims another origin. The rest of a first stream sets them.
-func TestRestoreGrantSparesWhatIsThere(t *testing.T) {
+func TestRestoreGrantKeepsExistingDataset(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/live", "tank/half")
 	h.Set("tank/half", "inconsistent", "1")
@@ -163,7 +163,7 @@ func (f full) InUse(_ context.Context, paths []string) (map[string]string, error
 	return found, nil
 }
 
-func TestRestoreGrantHidesNothing(t *testing.T) {
+func TestRestoreGrantMountsOnlyFreeMountpoint(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("tank/back")
 	h.Set("tank/back", zfs.RestoreProperty, "on")

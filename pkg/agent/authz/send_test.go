@@ -34,10 +34,10 @@ func encrypted(roots map[string]string) (host *hosts.Local, looks *int) {
 	return hosts.On(h, "test", func(string) {}), looks
 }
 
-// TestSendGrantsRawOnlyOfWhatIsEncrypted expects that a send grant permits only raw streams of
+// TestSendGrantIsRawOnlyIfEncrypted expects that a send grant permits only raw streams of
 // encrypted datasets. Otherwise, the key could read their plain text while the encryption key is
 // loaded.
-func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
+func TestSendGrantIsRawOnlyIfEncrypted(t *testing.T) {
 	t.Parallel()
 	host := map[string]string{
 		"tank": "-", "tank/plain": "-", "tank/enc": "tank/enc", "tank/enc/child": "tank/enc", "tank/odd": "",
@@ -51,21 +51,21 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 		raw         bool
 		refused     string
 	}{
-		"plain":                           {"estimate", "tank/plain", false, ""},
-		"raw":                             {"estimate", "tank/enc", true, ""},
-		"plain text":                      {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
-		"of a child":                      {"transfer", "tank/enc/child", false, "only raw streams of it are permitted"},
-		"its digest":                      {"digest", "tank/enc", false, "only digests of raw streams"},
-		"its raw digest":                  {"digest", "tank/enc", true, ""},
-		"encryption that is not known":    {"transfer", "tank/odd", false, "tank/odd is encrypted"},
-		"a dataset that does not exist":   {"transfer", "tank/none", false, "tank/none does not exist"},
-		"granted plain text":              {"transfer", "tank/open/a", false, ""},
-		"granted digest":                  {"digest", "tank/open", false, ""},
-		"digest of what came in plain":    {"digest", "vault/web/came-plain", false, ""},
-		"digest of what came in raw":      {"digest", "vault/web/came-raw", false, "only digests"},
-		"digest of the granted itself":    {"digest", "vault/web", false, "only digests"},
-		"digest where both are granted":   {"digest", "both/a", false, "only digests"},
-		"plain text of what was received": {"transfer", "vault/web/came-plain", false, "permit"},
+		"plain":                              {"estimate", "tank/plain", false, ""},
+		"raw":                                {"estimate", "tank/enc", true, ""},
+		"plain text":                         {"estimate", "tank/enc", false, "--allow send-decrypted=tank/enc in authorized_keys"},
+		"plain text of a child":              {"transfer", "tank/enc/child", false, "only raw streams of it are permitted"},
+		"its digest":                         {"digest", "tank/enc", false, "only digests of raw streams"},
+		"its raw digest":                     {"digest", "tank/enc", true, ""},
+		"unknown encryption":                 {"transfer", "tank/odd", false, "tank/odd is encrypted"},
+		"a dataset that does not exist":      {"transfer", "tank/none", false, "tank/none does not exist"},
+		"granted plain text":                 {"transfer", "tank/open/a", false, ""},
+		"granted digest":                     {"digest", "tank/open", false, ""},
+		"digest of a dataset received plain": {"digest", "vault/web/came-plain", false, ""},
+		"digest of a dataset received raw":   {"digest", "vault/web/came-raw", false, "only digests"},
+		"digest of the granted dataset":      {"digest", "vault/web", false, "only digests"},
+		"digest with both grants":            {"digest", "both/a", false, "only digests"},
+		"plain text of a received dataset":   {"transfer", "vault/web/came-plain", false, "permit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,14 +84,14 @@ func TestSendGrantsRawOnlyOfWhatIsEncrypted(t *testing.T) {
 				require.Equal(t, fault.Refused, fault.ClassOf(err))
 			}
 			if c.raw {
-				require.Zero(t, *looks, "a raw stream costs no look")
+				require.Zero(t, *looks, "a raw stream needs no query")
 			}
 		})
 	}
 }
 
-// TestEncryptionIsAskedOnce expects that estimates of a whole tree need one query.
-func TestEncryptionIsAskedOnce(t *testing.T) {
+// TestEncryptionIsQueriedOnce expects that estimates of a whole tree need one query.
+func TestEncryptionIsQueriedOnce(t *testing.T) {
 	t.Parallel()
 	h, looks := encrypted(map[string]string{"tank/a": "-", "tank/b": "-"})
 	p, err := Parse([]string{"send=tank"}, nil, true)

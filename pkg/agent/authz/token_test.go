@@ -39,9 +39,9 @@ func tokens(t *testing.T) (h *zfsmem.Host, guids map[string]uint64) {
 	return h, guids
 }
 
-// TestTokenNamesGrantedVersions expects that a resume token may only name versions of a granted
+// TestTokenIsLimitedToGrantedVersions expects that a resume token may only name versions of a granted
 // dataset, because the client can forge it.
-func TestTokenNamesGrantedVersions(t *testing.T) {
+func TestTokenIsLimitedToGrantedVersions(t *testing.T) {
 	t.Parallel()
 	const none = "none" // is a GUID that no version has
 	for name, tt := range map[string]struct {
@@ -49,29 +49,29 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 		flags            []string
 		refused          string
 	}{
-		"full send":                          {toName: "tank/vm@c", to: "tank/vm@c"},
-		"incremental send from a snapshot":   {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/vm@b"},
-		"incremental send from a bookmark":   {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/vm#m"},
-		"renamed snapshot":                   {toName: "tank/vm@old", to: "tank/vm@c"},
-		"clone":                              {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@b"},
-		"clone with another origin":          {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@c", refused: "no snapshot or bookmark with the GUID"},
-		"clone of a dataset without a grant": {toName: "tank/foreign@x", to: "tank/foreign@x", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
-		"dataset without a grant":            {toName: "tank/other@x", to: "tank/other@x", refused: "not permit access to"},
-		"snapshot of another dataset":        {toName: "tank/vm@c", to: "tank/other@x", refused: "no snapshot with its GUID"},
-		"bookmark as snapshot":               {toName: "tank/vm@a", to: "tank/vm#m", refused: "no snapshot with its GUID"},
-		"unknown snapshot":                   {toName: "tank/vm@c", to: none, refused: "no snapshot with its GUID"},
-		"unknown incremental source":         {toName: "tank/vm@c", to: "tank/vm@c", from: none, refused: "no snapshot or bookmark with the GUID"},
-		"incremental source elsewhere":       {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
-		"missing dataset":                    {toName: "tank/vm/gone@c", to: "tank/vm@c", refused: "tank/vm/gone"},
-		"name with a granted prefix":         {toName: "tank/vm2@c", to: "tank/vm@c", refused: "not permit access to"},
-		"path with ..":                       {toName: "tank/vm/../other@x", to: "tank/other@x", refused: `".."`},
-		"no name":                            {toName: "", to: "tank/vm@c", refused: "resume token"},
-		"no snapshot name":                   {toName: "tank/vm", to: "tank/vm@c", refused: "resume token"},
-		"partial stream":                     {toName: "tank/vm@c", to: "tank/vm@c", flags: []string{"savedok"}, refused: "partial or redacted"},
-		"redacted stream":                    {toName: "tank/vm@c", to: "tank/vm@c", flags: []string{"redact_snaps"}, refused: "partial or redacted"},
-		"raw stream of an encrypted dataset": {toName: "tank/enc@x", to: "tank/enc@x", flags: []string{"rawok"}},
-		"plain stream of an encrypted clone": {toName: "tank/enc/clone@x", to: "tank/enc/clone@x", from: "tank/enc@x", refused: "tank/enc/clone is encrypted"},
-		"plain stream of an encrypted one":   {toName: "tank/enc@x", to: "tank/enc@x", refused: "tank/enc is encrypted"},
+		"full send":                            {toName: "tank/vm@c", to: "tank/vm@c"},
+		"incremental send from a snapshot":     {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/vm@b"},
+		"incremental send from a bookmark":     {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/vm#m"},
+		"renamed snapshot":                     {toName: "tank/vm@old", to: "tank/vm@c"},
+		"clone":                                {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@b"},
+		"clone with another origin":            {toName: "tank/clone@x", to: "tank/clone@x", from: "tank/vm@c", refused: "no snapshot or bookmark with the GUID"},
+		"clone of a dataset without a grant":   {toName: "tank/foreign@x", to: "tank/foreign@x", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
+		"dataset without a grant":              {toName: "tank/other@x", to: "tank/other@x", refused: "not permit access to"},
+		"snapshot of another dataset":          {toName: "tank/vm@c", to: "tank/other@x", refused: "no snapshot with its GUID"},
+		"bookmark as snapshot":                 {toName: "tank/vm@a", to: "tank/vm#m", refused: "no snapshot with its GUID"},
+		"unknown snapshot":                     {toName: "tank/vm@c", to: none, refused: "no snapshot with its GUID"},
+		"unknown incremental source":           {toName: "tank/vm@c", to: "tank/vm@c", from: none, refused: "no snapshot or bookmark with the GUID"},
+		"incremental source elsewhere":         {toName: "tank/vm@c", to: "tank/vm@c", from: "tank/other@x", refused: "no snapshot or bookmark with the GUID"},
+		"missing dataset":                      {toName: "tank/vm/gone@c", to: "tank/vm@c", refused: "tank/vm/gone"},
+		"name with a granted prefix":           {toName: "tank/vm2@c", to: "tank/vm@c", refused: "not permit access to"},
+		"path with ..":                         {toName: "tank/vm/../other@x", to: "tank/other@x", refused: `".."`},
+		"no name":                              {toName: "", to: "tank/vm@c", refused: "resume token"},
+		"no snapshot name":                     {toName: "tank/vm", to: "tank/vm@c", refused: "resume token"},
+		"partial stream":                       {toName: "tank/vm@c", to: "tank/vm@c", flags: []string{"savedok"}, refused: "partial or redacted"},
+		"redacted stream":                      {toName: "tank/vm@c", to: "tank/vm@c", flags: []string{"redact_snaps"}, refused: "partial or redacted"},
+		"raw stream of an encrypted dataset":   {toName: "tank/enc@x", to: "tank/enc@x", flags: []string{"rawok"}},
+		"plain stream of an encrypted clone":   {toName: "tank/enc/clone@x", to: "tank/enc/clone@x", from: "tank/enc@x", refused: "tank/enc/clone is encrypted"},
+		"plain stream of an encrypted dataset": {toName: "tank/enc@x", to: "tank/enc@x", refused: "tank/enc is encrypted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,9 +93,9 @@ func TestTokenNamesGrantedVersions(t *testing.T) {
 	}
 }
 
-// TestEveryOperationJudgesTokens sends two tokens in each request with a token field, and expects
+// TestEveryOperationChecksTokens sends two tokens in each request with a token field, and expects
 // refusals. One is for a plain stream of an encrypted dataset, the other is an invalid string.
-func TestEveryOperationJudgesTokens(t *testing.T) {
+func TestEveryOperationChecksTokens(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)
 	h.Set("tank/vm", "encryption", "off")
@@ -160,9 +160,9 @@ func TestFailedQueryIsRefused(t *testing.T) {
 	}
 }
 
-// TestTokensOfARequestAreBounded expects that the number of resume tokens of one request is
+// TestRequestTokensAreBounded expects that the number of resume tokens of one request is
 // limited, not the number of streams.
-func TestTokensOfARequestAreBounded(t *testing.T) {
+func TestRequestTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	h, guids := tokens(t)
 	p, err := Parse([]string{"send=tank"}, nil, true)

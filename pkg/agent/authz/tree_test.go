@@ -24,15 +24,15 @@ func TestPartKeyGrant(t *testing.T) {
 	require.NoError(t, err)
 	g := NewGuard(p, hosts.On(zfsmem.New("vault/a", "other/a"), "test", func(string) {}), func(string) {})
 	_, err = admit(t, g, "part-key", `"vault/a"`)
-	require.NoError(t, err, "it may destroy it, too")
+	require.NoError(t, err, "the key may also destroy it")
 	_, err = admit(t, g, "part-key", `"other/a"`)
 	require.Error(t, err)
 }
 
-// TestDigestsOfATreeThatCameInRaw expects that a key may read digests of plain text with an
+// TestDigestOfTreeReceivedRaw expects that a key may read digests of plain text with an
 // inherited key only if the key belongs to this host. A tree received raw with one encryption root
 // remains secret.
-func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
+func TestDigestOfTreeReceivedRaw(t *testing.T) {
 	t.Parallel()
 	h := zfsmem.New("vault", "vault/in", "vault/in/a")
 	h.Set("vault/in/a", "encryption", "aes-256-gcm")
@@ -47,10 +47,10 @@ func TestDigestsOfATreeThatCameInRaw(t *testing.T) {
 	}
 	h.Set("vault/in/a", "encryptionroot", "elsewhere")
 	_, err = admit(t, g, "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
-	require.ErrorContains(t, err, "only digests of raw streams", "the root is not above it")
+	require.ErrorContains(t, err, "only digests of raw streams", "the root is not an ancestor")
 	p, err = Parse([]string{"restore=vault/in"}, nil, true)
 	require.NoError(t, err)
 	h.Set("vault/in/a", "encryptionroot", "vault")
 	_, err = admit(t, NewGuard(p, hosts.On(h, "test", func(string) {}), func(string) {}), "digest", `{"dataset":"vault/in/a","to":"x","flags":{}}`)
-	require.ErrorContains(t, err, "only digests of raw streams", "a restore brings back an original, which is secret")
+	require.ErrorContains(t, err, "only digests of raw streams", "a restored original is secret")
 }

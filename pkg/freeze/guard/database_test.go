@@ -138,7 +138,7 @@ func TestMariaDB(t *testing.T) {
 	s, spec := mariadb(t)
 	s.must("CREATE DATABASE d; CREATE TABLE d.i (n INT) ENGINE=InnoDB; CREATE TABLE d.m (n INT) ENGINE=MyISAM")
 	for name, loosen := range map[string]func(*Guard){
-		"word":     func(g *Guard) { require.Empty(t, g.Finish()[0].Error) },
+		"message":  func(g *Guard) { require.Empty(t, g.Finish()[0].Error) },
 		"drop":     func(g *Guard) { require.Contains(t, g.Cancel()[0].Error, "not taken") },
 		"watchdog": func(g *Guard) { g.kill(); require.Contains(t, g.Finish()[0].Error, "watchdog") },
 	} {
@@ -153,10 +153,10 @@ func TestMariaDB(t *testing.T) {
 		}
 		select {
 		case <-written:
-			t.Fatal("it wrote while it was locked")
+			t.Fatal("a write succeeded during the lock")
 		case <-time.After(time.Second):
 		}
-		require.Equal(t, before, s.must("SELECT COUNT(*) FROM d.i")+s.must("SELECT COUNT(*) FROM d.m"), "it is read meanwhile")
+		require.Equal(t, before, s.must("SELECT COUNT(*) FROM d.i")+s.must("SELECT COUNT(*) FROM d.m"), "reads continue")
 		loosen(g)
 		for range 2 {
 			select {
@@ -207,7 +207,7 @@ func TestReadLock(t *testing.T) {
 	go func() { _, err := s.sql("INSERT INTO d.i VALUES (1)"); written <- err }()
 	select {
 	case <-written:
-		t.Fatal("it wrote while it was locked")
+		t.Fatal("a write succeeded during the lock")
 	case <-time.After(time.Second):
 	}
 	require.Empty(t, g.Finish()[0].Error)
@@ -215,6 +215,6 @@ func TestReadLock(t *testing.T) {
 	case err := <-written:
 		require.NoError(t, err)
 	case <-time.After(testenv.Timeout()):
-		t.Fatal("it is locked for ever")
+		t.Fatal("the lock never ends")
 	}
 }

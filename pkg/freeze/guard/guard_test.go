@@ -47,7 +47,7 @@ func touch(t *testing.T, dir, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 }
 
-func soonThawed(t *testing.T, dir string) {
+func requireThawed(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		all := logged(t, dir)
@@ -130,7 +130,7 @@ func TestTimeout(t *testing.T) {
 	q := request(script(dir, "a"))
 	q.Applications[0].Timeout = 500 * time.Millisecond
 	g := begin(t, q)
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 	require.Contains(t, g.Finish()[0].Error, "timeout of 500ms")
 
 	dir = t.TempDir()
@@ -157,7 +157,7 @@ func TestRunKilled(t *testing.T) {
 	require.Equal(t, "frozen\n", line)
 	require.Equal(t, []string{"freeze a"}, logged(t, dir))
 	require.NoError(t, run.Process.Kill())
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 	require.Eventually(t, func() bool { // the note is empty, so no later run thaws again
 		notes, _ := filepath.Glob(filepath.Join(dir, "notes", notePrefix+"*"))
 		s, err := os.Stat(notes[0])
@@ -197,7 +197,7 @@ func TestBothKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, notes, 1)
 	thawNotes(filepath.Join(dir, "notes"))
-	require.Equal(t, []string{"freeze a"}, logged(t, dir), "they are alive")
+	require.Equal(t, []string{"freeze a"}, logged(t, dir), "the processes run")
 
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", run.Process.Pid))
 	require.NoError(t, err)
@@ -224,8 +224,8 @@ func TestBothKilled(t *testing.T) {
 	require.Equal(t, []string{"freeze a", "thaw a"}, logged(t, dir))
 }
 
-// TestHintOfThaw expects the hint after a failed thaw to contain a complete command.
-func TestHintOfThaw(t *testing.T) {
+// TestThawHint expects the hint after a failed thaw to contain a complete command.
+func TestThawHint(t *testing.T) {
 	t.Parallel()
 	c := &command{&freeze.Spec{Thaw: []string{"/bin/false", "a b"}}, environment{"ZXFER_JOB=j"}}
 	require.Equal(t, "check that the application runs; otherwise run: env ZXFER_JOB=j ZXFER_HOOK=thaw /bin/false 'a b'", fault.HintOf(c.thaw(t.Context())))

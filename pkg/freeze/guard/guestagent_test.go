@@ -98,10 +98,10 @@ func TestGuestAgent(t *testing.T) {
 	require.Equal(t, []string{"status", "freeze", "status", "thaw"}, m.done())
 }
 
-// TestGuestAgentThatIsNotAsItShould expects that a machine that thawed by itself does not count as
+// TestMisbehavingGuestAgent expects that a machine that thawed by itself does not count as
 // frozen, and that a machine frozen by others is not touched. A machine that hangs or sends
 // nonsense is thawed if it accepts the command.
-func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
+func TestMisbehavingGuestAgent(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
 	spec := m.listen(t)
@@ -117,15 +117,15 @@ func TestGuestAgentThatIsNotAsItShould(t *testing.T) {
 	g = begin(t, request(spec))
 	require.True(t, g.Stopped)
 	require.Contains(t, g.Cancel()[0].Error, "already")
-	require.Equal(t, []string{"status"}, m.done(), "another did it")
+	require.Equal(t, []string{"status"}, m.done(), "frozen by another program")
 
 	for name, answer := range map[string]string{
-		"an error":         `{"error": {"class": "GenericError", "desc": "failed to freeze /: ` + `\u001b[2J"}}` + "\n",
-		"none":             `{"return": 0}` + "\n",
-		"another type":     `{"return": "one"}` + "\n",
-		"no JSON":          "\x00\x01\n",
-		"more than a line": strings.Repeat("x", 2*maxReply),
-		"silence":          " ",
+		"an error":     `{"error": {"class": "GenericError", "desc": "failed to freeze /: ` + `\u001b[2J"}}` + "\n",
+		"not an error": `{"return": 0}` + "\n",
+		"another type": `{"return": "one"}` + "\n",
+		"not JSON":     "\x00\x01\n",
+		"too long":     strings.Repeat("x", 2*maxReply),
+		"silence":      " ",
 	} {
 		m = &machine{answer: func(command string) string {
 			if command == "freeze" {

@@ -98,16 +98,16 @@ func (m *slow) work() {
 	}
 }
 
-// goesOn releases the machine, which then freezes, and waits until it is thawed.
-func (m *slow) goesOn(t *testing.T) {
+// releaseAndWait releases the machine, which then freezes, and waits until it is thawed.
+func (m *slow) releaseAndWait(t *testing.T) {
 	t.Helper()
 	close(m.release)
 	<-m.froze
 	require.Eventually(t, func() bool { return !m.frozen.Load() }, testenv.Timeout(), 20*time.Millisecond)
 }
 
-// tooLate starts a guard for a machine that does not freeze in time, and drops the guard.
-func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
+// lateFreeze starts a guard for a machine that does not freeze in time, and drops the guard.
+func lateFreeze(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec freeze.Spec) {
 	t.Helper()
 	testenv.Widen(t, 500*time.Millisecond, func(patience time.Duration) error {
 		m, dir = &slow{forgets: forgets}, t.TempDir()
@@ -130,28 +130,28 @@ func tooLate(t *testing.T, forgets bool) (m *slow, g *Guard, dir string, spec fr
 	return m, g, dir, spec
 }
 
-// TestMachineThatFreezesTooLate expects that a machine that freezes after the timeout is thawed.
+// TestLateFreezeIsThawed expects that a machine that freezes after the timeout is thawed.
 // Its queued command, the watchdog after its last message to the run, or the next run after a
 // killed watchdog thaws it.
-func TestMachineThatFreezesTooLate(t *testing.T) {
+func TestLateFreezeIsThawed(t *testing.T) {
 	notes := func(dir string) []string {
 		names, err := filepath.Glob(filepath.Join(dir, notePrefix+"*"))
 		require.NoError(t, err)
 		return names
 	}
 
-	queued, g, _, _ := tooLate(t, false)
+	queued, g, _, _ := lateFreeze(t, false)
 	g.kill()
-	queued.goesOn(t)
+	queued.releaseAndWait(t)
 
-	outlasting, _, dir, _ := tooLate(t, true)
-	outlasting.goesOn(t)
+	outlasting, _, dir, _ := lateFreeze(t, true)
+	outlasting.releaseAndWait(t)
 	require.Eventually(t, func() bool {
 		s, err := os.Stat(notes(dir)[0])
 		return err == nil && s.Size() == 0
-	}, testenv.Timeout(), 20*time.Millisecond, "the note of a machine that is thawed is emptied")
+	}, testenv.Timeout(), 20*time.Millisecond, "the note is empty after the thaw")
 
-	killed, g, dir, spec := tooLate(t, true)
+	killed, g, dir, spec := lateFreeze(t, true)
 	g.kill()
 	require.Eventually(t, func() bool { // its note is unlocked, and the agent has read what it sent
 		f, err := os.Open(notes(dir)[0])

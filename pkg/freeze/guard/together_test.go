@@ -55,9 +55,9 @@ func TestThawTogether(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestEachByItsOwnDeadline freezes b only after a was thawed at its deadline, and expects that b is
+// TestDeadlinesAreIndependent freezes b only after a was thawed at its deadline, and expects that b is
 // verified.
-func TestEachByItsOwnDeadline(t *testing.T) {
+func TestDeadlinesAreIndependent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	q := request(shell(dir, "a", "true", `: >"$0/a"`), shell(dir, "b", `until test -e "$0/a"; do sleep 0.01; done`, "true"))
@@ -80,9 +80,9 @@ func TestEachByItsOwnDeadline(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "a"))
 }
 
-// TestASilentMachineKeepsNothingFrozen uses an agent that answers, after the snapshot, only if the
+// TestSilentMachineDoesNotDelayThaw uses an agent that answers, after the snapshot, only if the
 // other application is thawed.
-func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
+func TestSilentMachineDoesNotDelayThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	thawed := make(chan struct{})
@@ -105,9 +105,9 @@ func TestASilentMachineKeepsNothingFrozen(t *testing.T) {
 	require.Empty(t, (<-outcomes)[0].Error)
 }
 
-// TestARunThatReadsNothingKeepsNothingFrozen starts a watchdog whose messages are never read, and
+// TestBlockedRunDoesNotDelayThaw starts a watchdog whose messages are never read, and
 // expects it to thaw.
-func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
+func TestBlockedRunDoesNotDelayThaw(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	q := request(script(dir, "a"))
@@ -119,5 +119,5 @@ func TestARunThatReadsNothingKeepsNothingFrozen(t *testing.T) {
 	go func() { _ = serve(in, blocked, thawTimeout) }() // it is still blocked at the end of the test
 	_, err = send.Write(text)
 	require.NoError(t, err)
-	soonThawed(t, dir)
+	requireThawed(t, dir)
 }

@@ -25,7 +25,7 @@ import (
 
 // slow creates a stream of 16 MiB that takes 16 seconds, so that a test can interrupt it. The ring
 // is so small that both ends work all the time.
-func slow(p ground) stream {
+func slow(p testPool) stream {
 	ds := p.Create("a")
 	p.Write(ds, "file", 16<<20, 1)
 	p.Snapshot(ds, "x")
@@ -52,7 +52,7 @@ func requireClosed(t *testing.T, address string) {
 	}, testenv.Timeout(), 20*time.Millisecond, "%s still accepts", address)
 }
 
-func (s *suite) testCancel(t *testing.T, p ground) {
+func (s *suite) testCancel(t *testing.T, p testPool) {
 	st := slow(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *suite) testCancel(t *testing.T, p ground) {
 }
 
 // testCancelOneEnd cancels only one host, and expects the other host to report it.
-func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
+func (s *suite) testCancelOneEnd(t *testing.T, p testPool) {
 	st := slow(p)
 	for _, end := range []string{"source", "target"} {
 		for _, mode := range []tcp.Mode{tcp.Signed, tcp.Plain} {
@@ -127,7 +127,7 @@ func (s *suite) testCancelOneEnd(t *testing.T, p ground) {
 	}
 }
 
-func (s *suite) testCancelAlone(t *testing.T, p ground) {
+func (s *suite) testCancelAlone(t *testing.T, p testPool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.TLS, Streams: 1, Address: "127.0.0.1", Deadline: testenv.Timeout()})
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func (s *suite) testCancelAlone(t *testing.T, p ground) {
 		ended <- err
 	}()
 	time.Sleep(100 * time.Millisecond)
-	require.Empty(t, running(t, p.Root()), "nothing runs before the other end is there")
+	require.Empty(t, running(t, p.Root()), "nothing runs before the other host connects")
 	cancel()
 	select {
 	case err := <-ended:
@@ -169,7 +169,7 @@ func children(t *testing.T) (pids []string) {
 }
 
 func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	st := slow(p)
 	for _, closes := range []string{"source", "target"} {
 		before := children(t)
@@ -200,7 +200,7 @@ func (s *suite) testClose(t *testing.T, pool *zfstest.Pool) {
 		requireClosed(t, idle.Address)
 		requireResumable(t, p, st.receive.Target, st.send.To)
 		_, err = hosts.Call(t.Context(), target, hosts.OpList, hosts.ListQuery{Dataset: p.Name})
-		require.Error(t, err, "a Site that was closed does nothing")
+		require.Error(t, err, "a closed site runs no operation")
 	}
 }
 
@@ -212,18 +212,18 @@ func kill(t *testing.T, word string) {
 	require.NoError(t, syscall.Kill(pids[0], syscall.SIGKILL))
 }
 
-func (s *suite) testSourceRefuses(t *testing.T, p ground) {
+func (s *suite) testSourceRefuses(t *testing.T, p testPool) {
 	ds := p.Create("e")
 	o := s.start(t.Context(), t, stream{send: zfs.SendSpec{Dataset: ds, To: "none"}, receive: zfs.ReceiveSpec{Target: p.Dataset("f")}})()
 	requireKind(t, o.sendErr, zfs.NotFound)
 	var peer *transfer.PeerError
 	require.ErrorAs(t, o.receiveErr, &peer)
-	require.Contains(t, peer.Text, "e@none", "the other end's own words")
+	require.Contains(t, peer.Text, "e@none", "the error of the other host")
 	require.False(t, exists(t, p, p.Dataset("f")))
 }
 
 func (s *suite) testSourceKilled(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	st := slow(p)
 	for _, mode := range []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -256,19 +256,19 @@ func (s *suite) testSourceKilled(t *testing.T, pool *zfstest.Pool) {
 	})
 }
 
-func (s *suite) testTargetRefuses(t *testing.T, p ground) {
+func (s *suite) testTargetRefuses(t *testing.T, p testPool) {
 	st := slow(p)
 	st.receive.Target = p.Dataset("none/b")
 	o := s.start(t.Context(), t, st)()
 	requireKind(t, o.receiveErr, zfs.NotFound)
 	var peer *transfer.PeerError
 	require.ErrorAs(t, o.sendErr, &peer)
-	require.Contains(t, peer.Text, "none/b", "the other end's own words")
+	require.Contains(t, peer.Text, "none/b", "the error of the other host")
 	requireEnded(t, p)
 }
 
 func (s *suite) testTargetKilled(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	st := slow(p)
 	for _, mode := range []tcp.Mode{tcp.Signed, tcp.TLS, tcp.Plain} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -287,7 +287,7 @@ func (s *suite) testTargetKilled(t *testing.T, pool *zfstest.Pool) {
 	}
 }
 
-func (s *suite) testNoSpace(t *testing.T, p ground) {
+func (s *suite) testNoSpace(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 12<<20, 1)
 	p.Snapshot(ds, "x")
@@ -304,7 +304,7 @@ func (s *suite) testNoSpace(t *testing.T, p ground) {
 }
 
 // testBusy expects that a second receive into a dataset is refused without harm to the first.
-func (s *suite) testBusy(t *testing.T, p ground) {
+func (s *suite) testBusy(t *testing.T, p testPool) {
 	st := slow(p)
 	unlimited := st
 	unlimited.options = transfer.Options{}

@@ -66,5 +66,5 @@ func TestHostIsASite(t *testing.T) {
 	h, err := netcat.Open(t.Context(), sshexec.Options{Host: "beta", Command: "/bin/sh " + shellquote.Join(login)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	run(t, &suite{site: h}, datasets(), onPool)
+	run(t, &suite{site: h}, datasets(), newRealPool)
 }

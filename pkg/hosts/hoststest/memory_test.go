@@ -88,8 +88,8 @@ func on(t *testing.T, h *zfsmem.Host) hosts.Host {
 	return l
 }
 
-// beyond returns a host as seen through its agent.
-func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
+// throughAgent returns a host as seen through its agent.
+func throughAgent(t *testing.T, h *zfsmem.Host) hosts.Host {
 	here, there := net.Pipe()
 	go func() {
 		_ = (&agent.Server{Host: on(t, h), Version: "test"}).Serve(context.Background(), there, there)
@@ -101,15 +101,15 @@ func beyond(t *testing.T, h *zfsmem.Host) hosts.Host {
 	return r
 }
 
-func TestAHostInMemoryIsASite(t *testing.T) {
+func TestMemoryIsASite(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"itself": on, "beyond an agent": beyond} {
+	for name, open := range map[string]func(*testing.T, *zfsmem.Host) hosts.Host{"local": on, "through an agent": throughAgent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := zfsmem.New()
 			s := newSuite(t, func(t *testing.T) hosts.Host { return open(t, h) })
 			pools := 0
-			pool := func(t *testing.T) ground {
+			pool := func(t *testing.T) testPool {
 				pools++
 				m := memory{h, t, fmt.Sprint("inmemory", pools)}
 				h.Create(m.pool, nil)

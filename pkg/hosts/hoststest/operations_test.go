@@ -15,14 +15,14 @@ import (
 )
 
 // datasets are the tests for every host.
-func datasets() []test[ground] {
-	return []test[ground]{
+func datasets() []test[testPool] {
+	return []test[testPool]{
 		{"list", (*suite).testList},
-		{"list of what does not exist", (*suite).testListMissing},
+		{"list of a missing dataset", (*suite).testListMissing},
 		{"dataset of a path", (*suite).testDatasetOf},
 		{"properties", (*suite).testProperties},
 		{"estimate", (*suite).testEstimate},
-		{"snapshots come all or none", (*suite).testSnapshot},
+		{"snapshots are atomic", (*suite).testSnapshot},
 		{"holds", (*suite).testHold},
 		{"bookmarks", (*suite).testBookmark},
 		{"destroy", (*suite).testDestroy},
@@ -42,7 +42,7 @@ func (s *suite) testFacts(t *testing.T, _ *zfstest.Pool) {
 	require.NotEmpty(t, s.source.Name())
 }
 
-func (s *suite) testList(t *testing.T, p ground) {
+func (s *suite) testList(t *testing.T, p testPool) {
 	ds, below := p.Create("a"), p.Create("a/b c")
 	p.Create("other")
 	p.Snapshot(ds, "one")
@@ -96,7 +96,7 @@ func (s *suite) testList(t *testing.T, p ground) {
 	require.InDelta(t, time.Now().Unix(), l.Started, 60)
 }
 
-func (s *suite) testListMissing(t *testing.T, p ground) {
+func (s *suite) testListMissing(t *testing.T, p testPool) {
 	q := hosts.ListQuery{Dataset: p.Dataset("none/at all"), Recursive: true, Versions: true}
 	l, err := hosts.Call(t.Context(), s.site, hosts.OpList, q)
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func (s *suite) testListMissing(t *testing.T, p ground) {
 	requireKind(t, err, zfs.NotFound)
 }
 
-func (s *suite) testDatasetOf(t *testing.T, p ground) {
+func (s *suite) testDatasetOf(t *testing.T, p testPool) {
 	if p.Path(p.Root(), "") == "" {
 		t.Skip("nothing is mounted here")
 	}
@@ -124,13 +124,13 @@ func (s *suite) testDatasetOf(t *testing.T, p ground) {
 	}
 }
 
-func (s *suite) testProperties(t *testing.T, p ground) {
+func (s *suite) testProperties(t *testing.T, p testPool) {
 	ds := p.Create("a", "-o", "compression=lz4", "-o", "zxt:note=two words")
 	snap := p.Snapshot(ds, "x")
 	names := []string{ds, snap, ds + "@none", p.Dataset("none"), "zxt-no-pool/a"}
 	got, err := hosts.Call(t.Context(), s.site, hosts.OpProperties, hosts.PropertyQuery{Names: names, Properties: []string{"compression", "guid"}})
 	require.NoError(t, err)
-	require.Len(t, got, 2, "names that do not exist are left out")
+	require.Len(t, got, 2, "missing names are omitted")
 	require.Equal(t, zfs.Property{Value: "lz4", Source: "local"}, got[ds]["compression"])
 	require.Equal(t, p.Get(snap, "guid"), got[snap]["guid"].Value)
 
@@ -138,10 +138,10 @@ func (s *suite) testProperties(t *testing.T, p ground) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]zfs.Property{
 		"compression": {Value: "lz4", Source: "local"}, "zxt:note": {Value: "two words", Source: "local"},
-	}, got[ds], "only what is set on the dataset itself")
+	}, got[ds], "only local properties")
 }
 
-func (s *suite) testEstimate(t *testing.T, p ground) {
+func (s *suite) testEstimate(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	for i, snap := range []string{"one", "two", "three"} {
 		p.Write(ds, snap, int64(i+1)<<20, uint64(i))
@@ -160,7 +160,7 @@ func (s *suite) testEstimate(t *testing.T, p ground) {
 	requireKind(t, err, zfs.NotFound)
 }
 
-func (s *suite) testSnapshot(t *testing.T, p ground) {
+func (s *suite) testSnapshot(t *testing.T, p testPool) {
 	a, b := p.Create("a"), p.Create("b")
 	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpSnapshot, []string{a + "@x", b + "@x"}))
 	require.True(t, exists(t, p, a+"@x"))
@@ -170,7 +170,7 @@ func (s *suite) testSnapshot(t *testing.T, p ground) {
 	require.False(t, exists(t, p, a+"@x"))
 }
 
-func (s *suite) testHold(t *testing.T, p ground) {
+func (s *suite) testHold(t *testing.T, p testPool) {
 	snap := p.Snapshot(p.Create("a"), "x")
 	for range 2 {
 		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpHold, hosts.Tagged{Tag: "keep", Snapshots: []string{snap}}))
@@ -183,7 +183,7 @@ func (s *suite) testHold(t *testing.T, p ground) {
 	require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpDestroy, []string{snap}))
 }
 
-func (s *suite) testBookmark(t *testing.T, p ground) {
+func (s *suite) testBookmark(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	for range 2 {
@@ -193,7 +193,7 @@ func (s *suite) testBookmark(t *testing.T, p ground) {
 	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpBookmark, map[string]string{ds + "#x": two}), zfs.Exists)
 }
 
-func (s *suite) testDestroy(t *testing.T, p ground) {
+func (s *suite) testDestroy(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	one := p.Snapshot(ds, "one")
 	two := p.Snapshot(ds, "two")
@@ -207,7 +207,7 @@ func (s *suite) testDestroy(t *testing.T, p ground) {
 	require.True(t, exists(t, p, two))
 }
 
-func (s *suite) testCreateParents(t *testing.T, p ground) {
+func (s *suite) testCreateParents(t *testing.T, p testPool) {
 	for range 2 {
 		require.NoError(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, p.Dataset("a/b c/d")))
 	}
@@ -218,7 +218,7 @@ func (s *suite) testCreateParents(t *testing.T, p ground) {
 	requireKind(t, hosts.Run(t.Context(), s.site, hosts.OpCreateParents, "zxt-no-pool/a/b"), zfs.NotFound)
 }
 
-func (s *suite) testErrors(t *testing.T, p ground) {
+func (s *suite) testErrors(t *testing.T, p testPool) {
 	err := hosts.Run(t.Context(), s.source, hosts.OpSnapshot, []string{p.Dataset("none@x")})
 	requireKind(t, err, zfs.NotFound)
 	require.NotErrorIs(t, err, &zfs.Error{Kind: zfs.Busy})
@@ -229,7 +229,7 @@ func (s *suite) testErrors(t *testing.T, p ground) {
 	requireKind(t, err, zfs.InvalidName)
 }
 
-func (s *suite) testEndedContext(t *testing.T, p ground) {
+func (s *suite) testEndedContext(t *testing.T, p testPool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := hosts.Call(ctx, s.source, hosts.OpList, hosts.ListQuery{Dataset: p.Root()})
@@ -242,7 +242,7 @@ func (s *suite) testEndedContext(t *testing.T, p ground) {
 
 // testHints expects the hints of errors, which are as important as their text.
 func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	_, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Address: "192.0.2.1"})
 	var e *fault.Error
 	require.ErrorAs(t, err, &e)
@@ -265,7 +265,7 @@ func (s *suite) testHints(t *testing.T, pool *zfstest.Pool) {
 	require.ErrorContains(t, err, enc+"@x")
 }
 
-func (s *suite) testDigest(t *testing.T, p ground) {
+func (s *suite) testDigest(t *testing.T, p testPool) {
 	one, other := p.Create("one"), p.Create("other")
 	for ds, seed := range map[string]uint64{one: 1, other: 2} {
 		p.Write(ds, "file", 1<<20, seed)

@@ -14,7 +14,7 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func (s *suite) testNobody(t *testing.T, p ground) {
+func (s *suite) testNobody(t *testing.T, p testPool) {
 	ticket, err := hosts.Call(t.Context(), s.target, hosts.OpOffer, tcp.Offer{Mode: tcp.Signed, Streams: 1, Address: "127.0.0.1", Deadline: 100 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = hosts.Call(t.Context(), s.target, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.ReceiveStream{Spec: zfs.ReceiveSpec{Target: p.Dataset("b")}}})
@@ -30,7 +30,7 @@ func (s *suite) testNobody(t *testing.T, p ground) {
 	requireEnded(t, p)
 }
 
-func (s *suite) testBadTasks(t *testing.T, p ground) {
+func (s *suite) testBadTasks(t *testing.T, p testPool) {
 	spec := zfs.SendSpec{Dataset: p.Root(), To: "x"}
 	send, receive := hosts.SendStream{Spec: spec}, hosts.ReceiveStream{Spec: s.into(t, spec, p.Dataset("b"))}
 	into := func(r zfs.ReceiveSpec) hosts.To { return hosts.ReceiveStream{Spec: r} }
@@ -41,16 +41,16 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 	}
 	ticket := offer()
 	for name, task := range map[string]hosts.Task{
-		"neither end":           {},
-		"half of a local copy":  {From: send},
-		"the other half":        {To: receive},
-		"dials and accepts":     {From: hosts.Accept{Session: ticket.Session}, To: hosts.Dial{Ticket: ticket}},
-		"nothing was offered":   {From: send, To: hosts.Accept{Session: strings.Repeat("0", 32)}},
-		"a stream to nowhere":   {From: send, To: hosts.Nowhere{}},
-		"illegal name":          {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
-		"illegal target":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
-		"no property to set":    {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
-		"a token that is an -o": {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
+		"neither source nor target": {},
+		"source only":               {From: send},
+		"target only":               {To: receive},
+		"dials and accepts":         {From: hosts.Accept{Session: ticket.Session}, To: hosts.Dial{Ticket: ticket}},
+		"unknown session":           {From: send, To: hosts.Accept{Session: strings.Repeat("0", 32)}},
+		"stream to nowhere":         {From: send, To: hosts.Nowhere{}},
+		"illegal name":              {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: "-x", To: "x"}}, To: receive},
+		"illegal target":            {From: send, To: into(zfs.ReceiveSpec{Target: p.Root() + "//b"})},
+		"read-only property":        {From: send, To: into(zfs.ReceiveSpec{Target: p.Dataset("b"), Set: map[string]string{"origin": "x"}})},
+		"option as token":           {From: hosts.SendStream{Spec: zfs.SendSpec{Dataset: p.Root(), To: "x", Token: "-o"}}, To: receive},
 	} {
 		_, err := hosts.Call(t.Context(), s.source, hosts.OpTransfer, task)
 		require.Error(t, err, name)
@@ -62,7 +62,7 @@ func (s *suite) testBadTasks(t *testing.T, p ground) {
 	require.Error(t, err)
 }
 
-func (s *suite) testDiscard(t *testing.T, p ground) {
+func (s *suite) testDiscard(t *testing.T, p testPool) {
 	st := slow(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -82,11 +82,11 @@ func (s *suite) testDiscard(t *testing.T, p ground) {
 
 	st.receiving, st.options = nil, transfer.Options{}
 	o := s.start(t.Context(), t, st)()
-	require.Error(t, o.receiveErr, "the state of another stream stands in the way")
+	require.Error(t, o.receiveErr, "the state of another stream is a conflict")
 	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target))
-	require.False(t, exists(t, p, st.receive.Target), "a first receive's dataset goes with it")
+	require.False(t, exists(t, p, st.receive.Target), "the dataset of a first receive is destroyed")
 	requireKind(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.receive.Target), zfs.NotFound)
-	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.send.Dataset), "where there is none it is no error")
+	require.NoError(t, hosts.Run(t.Context(), s.target, hosts.OpDiscardPartial, st.send.Dataset), "missing state is not an error")
 	s.move(t, st)
 	s.requireSame(t, p, st.send, st.receive.Target)
 }

@@ -35,7 +35,7 @@ func packed() zfs.StreamFlags {
 }
 
 // requireSame requires that a snapshot has the same GUID and contents on both hosts.
-func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target string) {
+func (s *suite) requireSame(t *testing.T, p testPool, of zfs.SendSpec, target string) {
 	t.Helper()
 	require.Equal(t, p.Get(of.Dataset+"@"+of.To, "guid"), p.Get(target+"@"+of.To, "guid"))
 	want, err := hosts.Call(t.Context(), s.source, hosts.OpDigest, hosts.ContentQuery{SendSpec: of})
@@ -46,7 +46,7 @@ func (s *suite) requireSame(t *testing.T, p ground, of zfs.SendSpec, target stri
 	require.Equal(t, want.Sum, got.Sum)
 }
 
-func contents(t *testing.T, p ground, dataset, file string) []byte {
+func contents(t *testing.T, p testPool, dataset, file string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(p.Path(dataset, file))
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func contents(t *testing.T, p ground, dataset, file string) []byte {
 }
 
 // requireFiles requires that a file is the same in two datasets. It mounts the second dataset.
-func requireFiles(t *testing.T, p ground, a, b, file string) {
+func requireFiles(t *testing.T, p testPool, a, b, file string) {
 	t.Helper()
 	if p.Path(a, file) == "" {
 		return // nothing is mounted
@@ -66,7 +66,7 @@ func requireFiles(t *testing.T, p ground, a, b, file string) {
 }
 
 func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	open := p.Create("open")
 	secret, key := p.CreateEncrypted("secret")
 	for i, snap := range []string{"one", "two"} {
@@ -95,7 +95,7 @@ func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
 						o := s.move(t, stream{send: step, receive: zfs.ReceiveSpec{Target: target},
 							mode: mode, streams: streams, backwards: j == 1})
 						require.Greater(t, o.sent.Bytes, int64(1<<20))
-						require.Greater(t, o.sent.WireBytes, o.sent.Bytes, "frames need some bytes too")
+						require.Greater(t, o.sent.WireBytes, o.sent.Bytes, "frames also need some bytes")
 						require.NotEmpty(t, o.received.Stages)
 						require.Equal(t, p.Get(ds+"@"+step.To, "guid"), p.Get(target+"@"+step.To, "guid"))
 					}
@@ -113,7 +113,7 @@ func (s *suite) testWires(t *testing.T, pool *zfstest.Pool) {
 	requireEnded(t, p)
 }
 
-func (s *suite) testLocalCopy(t *testing.T, p ground) {
+func (s *suite) testLocalCopy(t *testing.T, p testPool) {
 	ds, target := p.Create("a"), p.Dataset("b")
 	p.Write(ds, "file", 2<<20, 1)
 	p.Snapshot(ds, "x")
@@ -139,7 +139,7 @@ func (s *suite) testLocalCopy(t *testing.T, p ground) {
 // testChain sends a chain with streams of every kind: full, range, from a bookmark, of a clone and
 // of a volume.
 func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
-	p := real{pool}
+	p := realPool{pool}
 	ds, target := p.Create("a"), p.Dataset("to-a")
 	for i, snap := range []string{"one", "two", "three", "four"} {
 		p.Write(ds, snap, 200<<10, uint64(i))
@@ -176,7 +176,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	s.requireSame(t, p, zfs.SendSpec{Dataset: ds, To: "four"}, target)
 	s.requireSame(t, p, zfs.SendSpec{Dataset: clone, To: "x"}, p.Dataset("to-clone"))
 	s.requireSame(t, p, zfs.SendSpec{Dataset: vol, To: "x"}, p.Dataset("to-vol"))
-	require.True(t, exists(t, p, target+"@two"), "snapshots on the way come along")
+	require.True(t, exists(t, p, target+"@two"), "intermediate snapshots are sent")
 	require.Equal(t, target+"@two", p.Get(p.Dataset("to-clone"), "origin"))
 	require.Equal(t, "volume", p.Get(p.Dataset("to-vol"), "type"))
 
@@ -186,7 +186,7 @@ func (s *suite) testChain(t *testing.T, pool *zfstest.Pool) {
 	require.Error(t, missing.receiveErr)
 }
 
-func (s *suite) testProgress(t *testing.T, p ground) {
+func (s *suite) testProgress(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 6<<20, 1)
 	p.Snapshot(ds, "x")
@@ -203,5 +203,5 @@ func (s *suite) testProgress(t *testing.T, p ground) {
 		require.LessOrEqual(t, all[len(all)-1].Bytes, o.sent.Bytes)
 		require.NotNil(t, all[0].Network)
 	}
-	require.GreaterOrEqual(t, o.sent.Elapsed, time.Second, "the limit holds")
+	require.GreaterOrEqual(t, o.sent.Elapsed, time.Second, "the limit applies")
 }

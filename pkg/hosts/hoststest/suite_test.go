@@ -45,8 +45,8 @@ func newSuite(t *testing.T, open func(t *testing.T) hosts.Host) *suite {
 func conforms(t *testing.T, open func(t *testing.T) hosts.Host) {
 	zfstest.Require(t)
 	s := newSuite(t, open)
-	run(t, s, datasets(), onPool)
-	run(t, s, streams(), onPool)
+	run(t, s, datasets(), newRealPool)
+	run(t, s, streams(), newRealPool)
 	run(t, s, []test[*zfstest.Pool]{
 		{"facts", (*suite).testFacts},
 		{"errors keep their hints", (*suite).testHints},
@@ -71,29 +71,29 @@ func run[G any](t *testing.T, s *suite, tests []test[G], open func(*testing.T) G
 }
 
 // streams are the tests for every host that transfers streams.
-func streams() []test[ground] {
-	return []test[ground]{
+func streams() []test[testPool] {
+	return []test[testPool]{
 		{"errors keep their kinds", (*suite).testErrors},
-		{"a context that has ended", (*suite).testEndedContext},
+		{"an ended context", (*suite).testEndedContext},
 		{"digest", (*suite).testDigest},
 		{"a local copy", (*suite).testLocalCopy},
 		{"progress", (*suite).testProgress},
 		{"cancel, then resume", (*suite).testCancel},
 		{"cancel of one end", (*suite).testCancelOneEnd},
-		{"cancel while nobody connects", (*suite).testCancelAlone},
+		{"cancel before the connection", (*suite).testCancelAlone},
 		{"the source refuses", (*suite).testSourceRefuses},
 		{"the target refuses", (*suite).testTargetRefuses},
 		{"the target is full", (*suite).testNoSpace},
 		{"the target is busy", (*suite).testBusy},
-		{"a stream changed on its way", (*suite).testTampered},
-		{"nobody is there", (*suite).testNobody},
-		{"a task that cannot be", (*suite).testBadTasks},
-		{"the state of a receive that was cut off", (*suite).testDiscard},
+		{"a tampered stream", (*suite).testTampered},
+		{"no peer", (*suite).testNobody},
+		{"an invalid task", (*suite).testBadTasks},
+		{"state of an interrupted receive", (*suite).testDiscard},
 	}
 }
 
-// ground is access to a pool without the tested host.
-type ground interface {
+// testPool is access to a pool without the tested host.
+type testPool interface {
 	Root() string
 	Dataset(name string) string
 	Create(name string, args ...string) string
@@ -105,12 +105,12 @@ type ground interface {
 	Path(dataset, file string) string
 }
 
-// onPool is a pool of this computer.
-func onPool(t *testing.T) ground { return real{zfstest.NewPool(t, zfstest.Options{})} }
+// newRealPool is a pool of this computer.
+func newRealPool(t *testing.T) testPool { return realPool{zfstest.NewPool(t, zfstest.Options{})} }
 
-type real struct{ *zfstest.Pool }
+type realPool struct{ *zfstest.Pool }
 
-func (r real) Root() string { return r.Name }
+func (r realPool) Root() string { return r.Name }
 
 // requireKind requires a ZFS error of that kind.
 func requireKind(t *testing.T, err error, kind zfs.Kind) {
@@ -289,7 +289,7 @@ func running(t *testing.T, word string) (pids []int) {
 }
 
 // requireEnded requires that no process uses the pool.
-func requireEnded(t *testing.T, p ground) {
+func requireEnded(t *testing.T, p testPool) {
 	t.Helper()
 	for _, pid := range running(t, p.Root()) {
 		argv, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
@@ -299,9 +299,9 @@ func requireEnded(t *testing.T, p ground) {
 }
 
 // requireResumable requires that the target has no snapshot and has partially received state.
-func requireResumable(t *testing.T, p ground, target, snapshot string) (token string) {
+func requireResumable(t *testing.T, p testPool, target, snapshot string) (token string) {
 	t.Helper()
-	require.False(t, exists(t, p, target+"@"+snapshot), "a stream that was not whole became a snapshot")
+	require.False(t, exists(t, p, target+"@"+snapshot), "an incomplete stream created a snapshot")
 	token = p.Get(target, "receive_resume_token")
 	_, err := zfs.ParseToken(token)
 	require.NoError(t, err, token)

@@ -29,7 +29,7 @@ func tampering() map[string]func(before, after []byte) ([]byte, bool) {
 
 // testTampered expects that a change of the stream is detected before zfs receive has all of it.
 // Then no snapshot is created, regardless of the position of the change.
-func (s *suite) testTampered(t *testing.T, p ground) {
+func (s *suite) testTampered(t *testing.T, p testPool) {
 	ds := p.Create("a")
 	p.Write(ds, "file", 1<<20, 1)
 	p.Snapshot(ds, "x")
@@ -73,7 +73,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 									return change(before, after)
 								})
 							})})()
-						require.True(t, hit.Load(), "nothing was changed, the test shows nothing")
+						require.True(t, hit.Load(), "the stream was not tampered with")
 						require.Error(t, o.sendErr)
 						require.Error(t, o.receiveErr)
 						if name == "tail dropped" {
@@ -81,7 +81,7 @@ func (s *suite) testTampered(t *testing.T, p ground) {
 						} else if !errors.Is(o.receiveErr, tcp.ErrConnectionLost) { // a changed length may end it first
 							require.ErrorIs(t, o.receiveErr, tcp.ErrTampered)
 						}
-						require.False(t, exists(t, p, target+"@x"), "a forged stream became a snapshot")
+						require.False(t, exists(t, p, target+"@x"), "a forged stream created a snapshot")
 						requireEnded(t, p)
 					})
 				}

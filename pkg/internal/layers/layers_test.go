@@ -86,7 +86,7 @@ func TestPurePackages(t *testing.T) {
 	t.Parallel()
 	all := imports(t)
 	for _, pkg := range pure() {
-		require.Contains(t, all, pkg, "%s is gone: is its name still right?", pkg)
+		require.Contains(t, all, pkg, "%s does not exist: was it renamed?", pkg)
 		for _, imported := range all[pkg] {
 			require.False(t, effectful(imported), "%s is pure, and imports %s", pkg, imported)
 			if ours, ok := strings.CutPrefix(imported, module); ok {
@@ -96,8 +96,8 @@ func TestPurePackages(t *testing.T) {
 	}
 }
 
-// TestUnaware expects that some packages do not import others, directly or indirectly.
-func TestUnaware(t *testing.T) {
+// TestForbiddenImports expects that some packages do not import others, directly or indirectly.
+func TestForbiddenImports(t *testing.T) {
 	t.Parallel()
 	all := imports(t)
 	for pkg, not := range map[string][]string{
@@ -105,7 +105,7 @@ func TestUnaware(t *testing.T) {
 		"pkg/transfer":      {"pkg/device", "pkg/zfs"},
 		"pkg/device":        {"pkg/zfs", "pkg/hosts", "pkg/job"},
 	} {
-		require.NotEmpty(t, all[pkg], "%s is gone: is its name still right?", pkg)
+		require.NotEmpty(t, all[pkg], "%s does not exist: was it renamed?", pkg)
 		reached := map[string]bool{}
 		for next := []string{pkg}; len(next) > 0; next = next[1:] {
 			for _, imported := range all[next[0]] {
@@ -116,7 +116,7 @@ func TestUnaware(t *testing.T) {
 			}
 		}
 		for _, other := range not {
-			require.NotContains(t, reached, other, "%s is to know nothing of %s", pkg, other)
+			require.NotContains(t, reached, other, "%s must not import %s", pkg, other)
 		}
 	}
 }

@@ -75,9 +75,9 @@ func changesByName(t *testing.T, name string, src any) (out []string) {
 	return out
 }
 
-// TestNothingIsChangedByName forbids calls that set the mode, owner or times of a file by its name.
+// TestNoChangesByName forbids calls that set the mode, owner or times of a file by its name.
 // The owner of the directory could replace the file first.
-func TestNothingIsChangedByName(t *testing.T) {
+func TestNoChangesByName(t *testing.T) {
 	t.Parallel()
 	base, files := testenv.Root(t), 0
 	for _, top := range []string{"cmd", "pkg"} {

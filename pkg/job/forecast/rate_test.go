@@ -10,7 +10,7 @@ import (
 	"zxfer/pkg/transfer"
 )
 
-func TestExpect(t *testing.T) {
+func TestRate(t *testing.T) {
 	t.Parallel()
 	read := probe.Ceiling{ID: probe.SourceRead, Host: "local", BytesPerSecond: 400e6, CPU: 1}
 	link := probe.Ceiling{ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 2, Limit: transfer.LimitNetwork}
@@ -28,18 +28,18 @@ func TestExpect(t *testing.T) {
 		ceiling   string
 	}{
 		{"the slowest stage", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 0, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
-		{"others are of no account", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: "link-back", BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local", probe.SourceRead},
-		{"what was not measured, too", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local", Link},
-		{"a link that the other end's processors limit", []probe.Ceiling{{ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 1, Limit: transfer.LimitReceiverCPU}},
+		{"other measurements are ignored", []probe.Ceiling{{ID: probe.Memory, BytesPerSecond: 1}, {ID: "link-back", BytesPerSecond: 2}, read}, eight("1"), eight("2"), 0, nil, 400e6, transfer.LimitSource, "local", probe.SourceRead},
+		{"unmeasured stages are ignored", []probe.Ceiling{link, {ID: probe.TargetWrite, Host: "beta", Skipped: "refused"}}, eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitNetwork, "local", Link},
+		{"a link limited by the remote processors", []probe.Ceiling{{ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 300e6, CPU: 1, PeerCPU: 1, Limit: transfer.LimitReceiverCPU}},
 			eight("1"), eight("2"), 0, nil, 300e6, transfer.LimitReceiverCPU, "beta", Link},
-		{"a limit that was asked for", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, "", ""},
-		{"a limit beyond", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
+		{"a requested limit", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 50e6, nil, 50e6, transfer.LimitBandwidth, "", ""},
+		{"a limit above the rate", []probe.Ceiling{read, link, write}, eight("1"), eight("2"), 500e6, nil, 200e6, transfer.LimitTarget, "beta", probe.TargetWrite},
 		// 2/300e6 + 1/200e6 s per byte on the receiver's only CPU.
 		{"a receiver with one processor", []probe.Ceiling{read, link, write}, eight("1"), kernel{CPUs: 1, Boot: "2"}, 0, nil, 85714285, transfer.LimitReceiverCPU, "beta", ""},
 		// 1/400e6 + 1/300e6 s per byte on the sender's only CPU.
-		{"a sender with one", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
+		{"a sender with one processor", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 171428571, transfer.LimitSenderCPU, "local", ""},
 		// 1/50e6 + 1/400e6 s per byte: the link is still the bottleneck.
-		{"a processor that is nearly all the link's", []probe.Ceiling{read, {ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
+		{"a processor mostly used by the link", []probe.Ceiling{read, {ID: Link, Host: "local", Peer: "beta", BytesPerSecond: 50e6, CPU: 1, Limit: transfer.LimitNetwork}},
 			kernel{CPUs: 1, Boot: "1"}, eight("2"), 0, nil, 44444444, transfer.LimitNetwork, "local", Link},
 		// Both hosts count the CPU use of a link, but the forecast must count it once.
 		{"two containers of one machine", []probe.Ceiling{read, link, write}, kernel{CPUs: 1, Boot: "1"}, kernel{CPUs: 1, Boot: "1"}, 0, nil, 70588235, transfer.LimitSenderCPU, "local", ""},
@@ -55,7 +55,7 @@ func TestExpect(t *testing.T) {
 			require.InDelta(t, tt.rate, e.BytesPerSecond, 1)
 			require.Equal(t, []string{tt.limit, tt.host}, []string{e.LimitedBy, e.Host})
 			require.Equal(t, tt.ceiling, e.Ceiling)
-			require.Equal(t, tt.ceiling != "", slices.ContainsFunc(tt.ceilings, e.IsLimit), "a part is the limit, or none")
+			require.Equal(t, tt.ceiling != "", slices.ContainsFunc(tt.ceilings, e.IsLimit), "one measurement is the bottleneck, or none")
 			require.InEpsilon(t, 1e9/float64(tt.rate), e.Seconds, 1e-6)
 		})
 	}
@@ -63,12 +63,12 @@ func TestExpect(t *testing.T) {
 	short := write
 	short.Latency = 0.5
 	e := Rate([]probe.Ceiling{short}, 300e6, 0, on())
-	require.InDelta(t, 3, e.Seconds, 1e-9, "of a short stream what a receive waits for counts")
+	require.InDelta(t, 3, e.Seconds, 1e-9, "the latency of a short receive counts")
 	require.InDelta(t, 100e6, e.BytesPerSecond, 1)
 	require.Nil(t, Rate(nil, 1, 0, on()))
 	e = Rate([]probe.Ceiling{link}, 1e9, 0, on())
 	require.True(t, e.IsLimit(link))
-	require.True(t, (&Expected{Ceiling: Link, Host: "beta"}).IsLimit(link), "a link's other end")
+	require.True(t, (&Expected{Ceiling: Link, Host: "beta"}).IsLimit(link), "the remote end of a link")
 	require.False(t, e.IsLimit(write))
 }
 

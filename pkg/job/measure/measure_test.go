@@ -15,9 +15,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestHostsAreMeasuredAtOnceOnTwoMachines expects that two machines are measured concurrently. Two
+// TestTwoMachinesAreMeasuredConcurrently expects that two machines are measured concurrently. Two
 // hosts on one kernel, or on an unknown one, would disturb each other and are measured in turn.
-func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
+func TestTwoMachinesAreMeasuredConcurrently(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		a, b string
@@ -25,8 +25,8 @@ func TestHostsAreMeasuredAtOnceOnTwoMachines(t *testing.T) {
 	}{
 		"two machines":                  {"1", "2", []string{"a, b", "c"}},
 		"two containers of one machine": {"1", "1", []string{"a", "b", "c"}},
-		"one that does not say":         {"1", "", []string{"a", "b", "c"}},
-		"two that do not say":           {"", "", []string{"a", "b", "c"}},
+		"one unknown machine":           {"1", "", []string{"a", "b", "c"}},
+		"two unknown machines":          {"", "", []string{"a", "b", "c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

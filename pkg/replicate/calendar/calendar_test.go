@@ -134,7 +134,7 @@ func TestNextAgainstSystemd(t *testing.T) {
 			require.Equal(t, want.UTC(), got.UTC(), spec)
 			now = got
 		}
-		require.True(t, now.After(base), "systemd-analyze told nothing of %s:\n%s", spec, out)
+		require.True(t, now.After(base), "systemd-analyze printed nothing about %s:\n%s", spec, out)
 	}
 }
 

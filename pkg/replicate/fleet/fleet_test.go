@@ -59,7 +59,7 @@ func gatherNow(t *testing.T, answers map[string]string, all []Query) *Fleet {
 	return f
 }
 
-func TestTheWorstComesFirst(t *testing.T) {
+func TestWorstFirst(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{
 		"well": string(statusOf("", runner.OK)), "late": "Welcome!\n" + string(statusOf("", runner.OK, runner.Late)), "failed": string(statusOf("", outcome.Failed)), "hangs": "", "idle": string(statusOf("")),
@@ -81,32 +81,32 @@ func TestTheWorstComesFirst(t *testing.T) {
 	require.Equal(t, 2, late.Jobs[0].Copies)
 	require.Equal(t, 1, late.Jobs[0].Well)
 	require.Equal(t, time.Unix(1e9, 0).UTC(), late.Jobs[0].Oldest.UTC())
-	require.Len(t, late.Jobs[0].Datasets, 1, "those that are not well")
+	require.Len(t, late.Jobs[0].Datasets, 1, "only hosts with problems")
 	require.Error(t, f.Err())
 	f.Shorten()
 	require.Len(t, f.Hosts, 5)
 	require.Len(t, f.Hosts[4].Jobs, 1)
 }
 
-func TestAnswersAreJudged(t *testing.T) {
+func TestDecodeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
-		"nothing":          {"\n", "its answer is not a job status: empty answer"},
-		"an agent":         {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
-		"not at a line":    {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
-		"cut off":          {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
-		"another schema":   {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
-		"escapes":          {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
-		"too much":         {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
-		"a number of jobs": {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is not a job status"},
-		"null for a job":   {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "it contains null"},
-		"null for a copy":  {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "it contains null"},
-		"a job's name":     {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
-		"many jobs":        {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
-		"many copies":      {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
-		"many jobs, late":  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
-		"many lists":       {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
-		"another host":     {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
+		"nothing":                    {"\n", "its answer is not a job status: empty answer"},
+		"an agent":                   {"zxfer-agent 2 abc\n", `its answer is not a job status: "zxfer-agent 2 abc"`},
+		"not at the start of a line": {`x{"schema":"zxfer.replicate.status/v1"}`, "its answer is not a job status"},
+		"truncated":                  {string(statusOf("", runner.OK)[:40]), "its answer is not a job status"},
+		"another schema":             {`{"schema":"zxfer.replicate.status/v2","jobs":3}`, `answer has the format "zxfer.replicate.status/v2", expected zxfer.replicate.status/v1`},
+		"escapes":                    {"{\"schema\":\"\\u001b[2J\"}", `"\x1b[2J"`},
+		"too much":                   {`{"schema":"` + strings.Repeat(" ", MaxAnswer), "longer than 8388608 bytes"},
+		"a number of jobs":           {`{"schema":"zxfer.replicate.status/v1","jobs":3}`, "its answer is not a job status"},
+		"null for a job":             {`{"schema":"zxfer.replicate.status/v1","jobs":[null]}`, "it contains null"},
+		"null for a copy":            {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[null]}]}`, "it contains null"},
+		"a job's name":               {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a b"}]}`, `a job with the name "a b"`},
+		"many jobs":                  {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", 1000) + `{}]}`, "1001 jobs"},
+		"many copies":                {`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}]}`, "bytes of memory"},
+		"many jobs, late":            {`{"schema":"zxfer.replicate.status/v1","jobs":[` + strings.Repeat("{},", MaxAnswer/3-40) + `{}]}`, "bytes of memory"},
+		"many lists":                 {`{"schema":"zxfer.replicate.status/v1","x":` + strings.Repeat("[],", MaxAnswer/3-40) + `3}`, "bytes of memory"},
+		"another host":               {string(statusOf("web2", runner.OK)), `another host answered: x reports the host name "web2"`},
 	} {
 		f := gather(t, map[string]string{"x": tt.answer}, Query{Name: "web1", Address: "x"})
 		require.Equal(t, Unreachable, f.Hosts[0].State, name)
@@ -118,7 +118,7 @@ func TestAnswersAreJudged(t *testing.T) {
 		`"problems":[{"state":"failed","error":"a\u0000b\u009bc` + strings.Repeat("x", 10_000) + `","datasets":["t\r\nx"]}],"drill":{"outcome":"\u0007"},"datasets":[]}]}`
 	f := gather(t, map[string]string{"x": evil}, Query{Name: "web1", Address: "x"})
 	j := f.Hosts[0].Jobs[0]
-	require.Equal(t, outcome.Failed, j.State, "a word that nobody knows is the worst")
+	require.Equal(t, outcome.Failed, j.State, "an unknown word is the worst")
 	require.Equal(t, outcome.Failed, f.Hosts[0].State)
 	require.Zero(t, j.Lag)
 	require.Zero(t, j.Untrusted)
@@ -129,9 +129,9 @@ func TestAnswersAreJudged(t *testing.T) {
 	require.Equal(t, "?", j.Drill.Outcome)
 }
 
-// TestWhatContradictsItselfIsNotWell expects that if parts of an answer contradict each other, the
+// TestContradictoryAnswers expects that if parts of an answer contradict each other, the
 // worst one counts.
-func TestWhatContradictsItselfIsNotWell(t *testing.T) {
+func TestContradictoryAnswers(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
 		`"state":"ok","late":true,"failed":true`: "late",
@@ -159,9 +159,9 @@ func TestWhatContradictsItselfIsNotWell(t *testing.T) {
 	}
 }
 
-// TestJobsThatAHostDoesNotKnow expects that an expected job that the host does not know is a
+// TestMissingJobs expects that an expected job that the host does not know is a
 // failure.
-func TestJobsThatAHostDoesNotKnow(t *testing.T) {
+func TestMissingJobs(t *testing.T) {
 	t.Parallel()
 	f := gather(t, map[string]string{"x": string(statusOf("web1")), "y": string(statusOf("web2", runner.OK)), "z": string(statusOf("web3", runner.OK, runner.OK))},
 		Query{Name: "web1", Address: "x", Jobs: []string{"job0"}}, Query{Name: "web2", Address: "y", Jobs: []string{"job0", "job1"}}, Query{Name: "web3", Address: "z", Jobs: []string{"job0"}})
@@ -177,9 +177,9 @@ func TestJobsThatAHostDoesNotKnow(t *testing.T) {
 	require.Error(t, f.Err())
 }
 
-// TestSoManyAtOnce expects that Gather limits the number of concurrent queries, and queries each
+// TestGatherLimitsConcurrency expects that Gather limits the number of concurrent queries, and queries each
 // host once.
-func TestSoManyAtOnce(t *testing.T) {
+func TestGatherLimitsConcurrency(t *testing.T) {
 	t.Parallel()
 	var all []Query
 	for i := range 100 {
@@ -212,7 +212,7 @@ func TestSoManyAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func FuzzJudge(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add(statusOf("web1", runner.OK, runner.Late))
 	f.Add([]byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","drill":{"not_good":[null]},"datasets":[{"lag_seconds":-1}]}]}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
@@ -228,9 +228,9 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestTheLargestAnswersAreTaken accepts answers with the number of copies that
+// TestLargestAnswersAreAccepted accepts answers with the number of copies that
 // docs/howto/many-hosts.md allows.
-func TestTheLargestAnswersAreTaken(t *testing.T) {
+func TestLargestAnswersAreAccepted(t *testing.T) {
 	t.Parallel()
 	s := &runner.Status{Schema: runner.StatusSchema, Jobs: []*runner.JobStatus{{Job: "a", State: runner.Late}}}
 	yes := true
@@ -246,11 +246,11 @@ func TestTheLargestAnswersAreTaken(t *testing.T) {
 	require.Equal(t, 20_000, f.Hosts[0].Jobs[0].Copies)
 }
 
-// TestAnAnswerCostsBoundedMemory expects limited memory for decoding the most expensive valid
+// TestStatusMemoryIsBounded expects limited memory for decoding the most expensive valid
 // answer.
-func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestStatusMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	padding := strings.Repeat(" ", MaxAnswer-1<<20)
-	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "sets aside": `{"job":"a","set_aside":[%s{}]}`} {
+	for name, in := range map[string]string{"copies": `{"job":"a","datasets":[%s{}]}`, "problems": `{"job":"a","problems":[%s{}]}`, "diverged copies": `{"job":"a","set_aside":[%s{}]}`} {
 		answer := ""
 		for n := 300_000; n > 0; n -= 10_000 {
 			answer = `{"schema":"zxfer.replicate.status/v1","jobs":[` + fmt.Sprintf(in, strings.Repeat("{},", n)) + `]}`
@@ -267,9 +267,9 @@ func TestAnAnswerCostsBoundedMemory(t *testing.T) { //nolint:paralleltest // it 
 	}
 }
 
-// TestAFloodOfObjectsIsNotDecoded expects that 2.7 million objects in 8 MiB are rejected before
+// TestObjectFloodIsRejected expects that 2.7 million objects in 8 MiB are rejected before
 // they are decoded. The allocated memory is about one copy of the answer.
-func TestAFloodOfObjectsIsNotDecoded(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestObjectFloodIsRejected(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	answer := []byte(`{"schema":"zxfer.replicate.status/v1","jobs":[{"job":"a","datasets":[` + strings.Repeat("{},", 2_700_000) + `{}]}]}`)
 	require.LessOrEqual(t, len(answer), MaxAnswer)
 	var before, after runtime.MemStats

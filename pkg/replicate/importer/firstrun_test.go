@@ -14,8 +14,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// taken is a snapshot of another tool.
-type taken struct {
+// toolSnapshot is a snapshot of another tool.
+type toolSnapshot struct {
 	name string
 	at   time.Time
 }
@@ -38,8 +38,8 @@ func (m *sanoidModel) text() string {
 }
 
 // all returns the snapshots of a kind in the years before a time, oldest first.
-func (m *sanoidModel) all(kind string, before time.Time) []taken {
-	var out []taken
+func (m *sanoidModel) all(kind string, before time.Time) []toolSnapshot {
+	var out []toolSnapshot
 	at := before.In(m.zone).AddDate(-5, 0, 0)
 	days := func(n int) func(time.Time) time.Time {
 		return func(t time.Time) time.Time { return t.AddDate(0, 0, n) }
@@ -65,17 +65,17 @@ func (m *sanoidModel) all(kind string, before time.Time) []taken {
 		next = func(t time.Time) time.Time { return t.AddDate(1, 0, 0) }
 	}
 	for ; !at.After(before); at = next(at) {
-		out = append(out, taken{at.Format("autosnap_2006-01-02_15:04:05_") + kind, at})
+		out = append(out, toolSnapshot{at.Format("autosnap_2006-01-02_15:04:05_") + kind, at})
 	}
 	return out
 }
 
 func kinds() []string { return []string{"hourly", "daily", "weekly", "monthly", "yearly"} }
 
-// left returns the snapshots that sanoid still has at a time.
-func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
+// remaining returns the snapshots that sanoid still has at a time.
+func (m *sanoidModel) remaining(all map[string][]toolSnapshot, now time.Time) []toolSnapshot {
 	seconds := map[string]float64{"hourly": 3600, "daily": 86400, "weekly": 7 * 86400, "monthly": 31 * 86400, "yearly": 365.25 * 86400}
-	var out []taken
+	var out []toolSnapshot
 	for _, kind := range kinds() {
 		of, n := all[kind], m.keep[kind]
 		count := len(of)
@@ -91,13 +91,13 @@ func (m *sanoidModel) left(all map[string][]taken, now time.Time) []taken {
 }
 
 // firstRun returns the snapshots that the first run of an imported job destroys.
-func firstRun(t *testing.T, j *replicate.Job, have []taken, now time.Time) map[string]bool {
+func firstRun(t *testing.T, j *replicate.Job, have []toolSnapshot, now time.Time) map[string]bool {
 	t.Helper()
 	scope, err := j.Scope()
 	require.NoError(t, err)
-	slices.SortStableFunc(have, func(a, b taken) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(have, func(a, b toolSnapshot) int { return a.at.Compare(b.at) })
 	if scope.Naming() != nil {
-		have = append(have, taken{scope.Naming().At(now), now})
+		have = append(have, toolSnapshot{scope.Naming().At(now), now})
 	}
 	d := &zfs.Dataset{Name: "tank/a", GUID: 1}
 	created := map[string]time.Time{}
@@ -141,10 +141,10 @@ func randomSanoid(r *rand.Rand) *sanoidModel {
 	return m
 }
 
-// TestTheFirstRunRemovesNothingThatSanoidKeeps expects that the first run of an imported job
+// TestFirstRunKeepsSanoidSnapshots expects that the first run of an imported job
 // destroys nothing that sanoid would keep, at any date. Later, the job's own snapshots cover as
 // much time as sanoid's would.
-func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
+func TestFirstRunKeepsSanoidSnapshots(t *testing.T) {
 	t.Parallel()
 	rounds := testenv.Rounds(20, 120, 400)
 	removed, checked := 0, 0
@@ -156,7 +156,7 @@ func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 			continue // it keeps nothing
 		}
 		j, now := &f.Jobs[0], date(r)
-		all := map[string][]taken{}
+		all := map[string][]toolSnapshot{}
 		gaps := r.IntN(3) == 0
 		for _, kind := range kinds() {
 			if m.keep[kind] > 0 {
@@ -164,14 +164,14 @@ func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 			}
 			if gaps { // it did not run for a while
 				off := now.AddDate(0, 0, -r.IntN(120))
-				all[kind] = slices.DeleteFunc(all[kind], func(s taken) bool { return s.at.After(off) && s.at.Before(off.AddDate(0, 0, 20)) })
+				all[kind] = slices.DeleteFunc(all[kind], func(s toolSnapshot) bool { return s.at.After(off) && s.at.Before(off.AddDate(0, 0, 20)) })
 			}
 		}
-		have := append(m.left(all, now.AddDate(0, 0, -r.IntN(3))), taken{"autosnap_mine", now.AddDate(-9, 0, 0)})
+		have := append(m.remaining(all, now.AddDate(0, 0, -r.IntN(3))), toolSnapshot{"autosnap_mine", now.AddDate(-9, 0, 0)})
 		gone := firstRun(t, j, have, now)
-		require.False(t, gone["autosnap_mine"], "sanoid does not see it")
+		require.False(t, gone["autosnap_mine"], "sanoid ignores it")
 		oldest := now
-		for _, s := range m.left(all, now) {
+		for _, s := range m.remaining(all, now) {
 			require.False(t, gone[s.name], "%s on %s\n%s%+v", s.name, now, m.text(), j.Retention)
 			checked++
 			if s.at.Before(oldest) {
@@ -207,14 +207,14 @@ func TestTheFirstRunRemovesNothingThatSanoidKeeps(t *testing.T) {
 		}
 	}
 	require.Greater(t, checked, 10*rounds)
-	require.Greater(t, removed, 2*rounds, "what sanoid itself would remove goes")
+	require.Greater(t, removed, 2*rounds, "snapshots that sanoid would destroy are destroyed")
 }
 
 // zreplKeeps returns the snapshots that a grid of zrepl keeps, rewritten from its retentiongrid:
 // the oldest of every interval, counted back from the newest.
-func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
+func zreplKeeps(buckets []bucket, last int, all []toolSnapshot) map[string]bool {
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b taken) int { return b.at.Compare(a.at) })
+	slices.SortFunc(all, func(a, b toolSnapshot) int { return b.at.Compare(a.at) })
 	out := map[string]bool{}
 	for _, s := range all[:min(last, len(all))] {
 		out[s.name] = true
@@ -223,7 +223,7 @@ func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 	for _, b := range buckets {
 		for range b.repeat {
 			from := edge.Add(-b.span)
-			var in []taken
+			var in []toolSnapshot
 			for _, s := range all {
 				if !s.at.After(edge) && s.at.After(from) {
 					in = append(in, s)
@@ -241,7 +241,7 @@ func zreplKeeps(buckets []bucket, last int, all []taken) map[string]bool {
 	return out
 }
 
-func TestTheFirstRunRemovesNothingThatZreplKeeps(t *testing.T) {
+func TestFirstRunKeepsZreplSnapshots(t *testing.T) {
 	t.Parallel()
 	removed := 0
 	for i := range testenv.Rounds(15, 90, 90) {
@@ -272,14 +272,14 @@ jobs:
 		j := &f.Jobs[0]
 		require.NotNil(t, j.Retention, res.Text)
 		format := []string{"zrepl_20060102_150405_000", "zrepl_2006-01-02T15:04:05.000Z", "zrepl_20060102_150405_000"}[form]
-		have := []taken{{"manual", now.AddDate(-9, 0, 0)}}
+		have := []toolSnapshot{{"manual", now.AddDate(-9, 0, 0)}}
 		step := 6 * time.Hour
 		prune := func() {
 			kept := zreplKeeps(buckets, last, have)
-			have = slices.DeleteFunc(have, func(s taken) bool { return !kept[s.name] && s.name != "manual" })
+			have = slices.DeleteFunc(have, func(s toolSnapshot) bool { return !kept[s.name] && s.name != "manual" })
 		}
 		for at := now.AddDate(0, -5, 0); at.Before(now); at = at.Add(step - time.Duration(r.IntN(9))*time.Second) {
-			have = append(have, taken{at.Format(format), at})
+			have = append(have, toolSnapshot{at.Format(format), at})
 			if now.Sub(at) < 4*day {
 				step = 30 * time.Minute
 			}
@@ -293,7 +293,7 @@ jobs:
 		require.False(t, gone["manual"], "no rule of zrepl removes it")
 		all := have[1:]
 		if form < 2 { // with zrepl, the run's snapshot would have been one of its own
-			all = append(slices.Clone(all), taken{"new", first})
+			all = append(slices.Clone(all), toolSnapshot{"new", first})
 		}
 		kept := zreplKeeps(buckets, last, all)
 		for _, s := range all {
@@ -301,12 +301,12 @@ jobs:
 		}
 		removed += len(gone)
 	}
-	require.Positive(t, removed, "what zrepl itself would remove goes")
+	require.Positive(t, removed, "snapshots that zrepl would destroy are destroyed")
 }
 
-// TestWhatWaitsForATargetIsNotRemoved expects that a rule that keeps unsent snapshots prevents the
+// TestUnsentSnapshotsPreventRetention expects that a rule that keeps unsent snapshots prevents the
 // import of retention.
-func TestWhatWaitsForATargetIsNotRemoved(t *testing.T) {
+func TestUnsentSnapshotsPreventRetention(t *testing.T) {
 	t.Parallel()
 	f, r := jobsOf(t, Zrepl, `
 jobs:

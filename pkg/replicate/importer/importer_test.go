@@ -55,7 +55,7 @@ func requireAccepted(t *testing.T, r *Result) {
 		}
 		require.NotEmpty(t, r.Left, r.Text)
 	}
-	f, err := replicate.Parse("filled", []byte(filled(r.Text)))
+	f, err := replicate.Parse("filled", []byte(uncommented(r.Text)))
 	require.NoError(t, err, r.Text)
 	require.Len(t, f.Jobs, len(r.Jobs))
 	for i, name := range r.Jobs {
@@ -63,8 +63,8 @@ func requireAccepted(t *testing.T, r *Result) {
 	}
 }
 
-// filled uncomments sources and targets, as a user does.
-func filled(text string) string {
+// uncommented uncomments sources and targets, as a user does.
+func uncommented(text string) string {
 	return strings.NewReplacer("\n#source = ", "\nsource = ", "\n#to = ", "\nto = ").Replace(text)
 }
 
@@ -149,7 +149,7 @@ func TestImportRefuses(t *testing.T) {
 		{"no section", "sanoid.conf", "\nhourly = 3\n", []string{"sanoid.conf:2", "hourly", "[POOL/DATASET]"}},
 		{"open section", "sanoid.conf", "[tank/a\n", []string{"sanoid.conf:1"}},
 		{"no setting", "sanoid.conf", "[tank/a]\nhourly\n", []string{"sanoid.conf:2", "KEY = VALUE"}},
-		{"no number", "sanoid.conf", "[tank/a]\nhourly = some\n", []string{"sanoid.conf:2", "some"}},
+		{"not a number", "sanoid.conf", "[tank/a]\nhourly = some\n", []string{"sanoid.conf:2", "some"}},
 		{"no template", "sanoid.conf", "[tank/a]\nuse_template = prod\n", []string{"sanoid.conf:2", "[template_prod]"}},
 		{"no dataset", "sanoid.conf", "[tank//a b@c]\n", []string{"sanoid.conf:1"}},
 		{"yaml", "zrepl.yml", "jobs:\n- name: 'a\n", []string{"zrepl.yml:"}},

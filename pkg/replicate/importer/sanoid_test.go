@@ -18,7 +18,7 @@ func jobsOf(t *testing.T, kind Kind, text string) (*replicate.File, *Result) {
 	if len(r.Jobs) == 0 {
 		return &replicate.File{}, r
 	}
-	f, err := replicate.Parse("x", []byte(filled(r.Text)))
+	f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
 	require.NoError(t, err)
 	return f, r
 }
@@ -54,7 +54,7 @@ func TestSanoidPolicies(t *testing.T) {
 		{"no autosnap below", "[tank]\nrecursive=yes\n[tank/a]\nautosnap=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Schedule: "hourly", Retention: defaults}}},
-		{"autosnap below none", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
+		{"autosnap without datasets below", "[tank]\nrecursive=yes\nautosnap=no\n[tank/a]\nautosnap=yes\nrecursive=yes\n[tank/c]\nautoprune=no\n", []replicate.Job{
 			{Source: "tank", Recursive: true, Selection: replicate.Selection{Exclude: []string{"/a", "/c"}}, Schedule: "hourly", Retention: defaults},
 			{Source: "tank/a", Recursive: true, Schedule: "hourly", Retention: defaults}}},
 		{"neither", "[tank/a]\nautosnap=no\nautoprune=no\n", nil},
@@ -84,7 +84,7 @@ func TestSanoidPolicies(t *testing.T) {
 			for _, j := range f.Jobs {
 				require.Equal(t, []string{"autosnap_*ly"}, j.Snapshots.Adopt)
 				if j.Snapshots.Take == "" {
-					require.Empty(t, j.Targets, "what another host sends here is not sent on")
+					require.Empty(t, j.Targets, "received snapshots are not sent on")
 				} else {
 					require.Equal(t, "vault", j.Targets[0].To)
 				}
@@ -112,9 +112,9 @@ func TestSyncoidCommands(t *testing.T) {
 		{"own crontab", "@hourly syncoid --recursive tank/a host:pool/a", "tank/a", "host:pool/a", "hourly", true, replicate.Transfer{}},
 		{"sudo and redirections", "sudo -n syncoid tank/a host:pool/a >>/var/log/x 2>&1 | logger", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
 		{"unit", "ExecStart=-/usr/sbin/syncoid tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{}},
-		{"flags behind names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
+		{"flags after names", "syncoid tank/a host:pool/a -r", "tank/a", "host:pool/a", "", true, replicate.Transfer{}},
 		{"quotes", `syncoid --sshoption="ProxyJump=a b" 'tank/a b' host:pool/a`, "tank/a b", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{RSH: "ssh -o 'ProxyJump=a b'"}}},
-		{"a name that is the program's", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
+		{"a dataset named like the program", "flock /run/syncoid syncoid tank/a host:pool/syncoid", "tank/a", "host:pool/syncoid", "", false, replicate.Transfer{}},
 		{"limits", "syncoid --source-bwlimit 5m --target-bwlimit=1k tank/a host:pool/a", "tank/a", "host:pool/a", "", false, replicate.Transfer{Settings: transport.Settings{Bandwidth: 1024}}},
 	}
 	for _, tt := range tests {
@@ -128,14 +128,14 @@ func TestSyncoidCommands(t *testing.T) {
 			require.Equal(t, tt.schedule, j.Schedule)
 			require.Equal(t, tt.recursive, j.Recursive)
 			require.Equal(t, tt.wantTransfer, j.Transfer)
-			require.Nil(t, j.Retention, "it would concern snapshots that syncoid leaves alone")
+			require.Nil(t, j.Retention, "it would affect snapshots that syncoid keeps")
 			require.Nil(t, j.Targets[0].Retention)
 		})
 	}
 }
 
-// TestSyncoidFlagsAreAnswered expects that every flag of syncoid is converted or reported.
-func TestSyncoidFlagsAreAnswered(t *testing.T) {
+// TestEverySyncoidFlagIsHandled expects that every flag of syncoid is converted or reported.
+func TestEverySyncoidFlagIsHandled(t *testing.T) {
 	t.Parallel()
 	silent := []string{"monitor-version", "dumpsnaps", "debug", "quiet", "help", "version", "pv-options", // flags that change only the output
 		"recursive", "no-stream", "no-sync-snap", "create-bookmark", "use-hold", "preserve-recordsize", "no-rollback", // flags that the line has already, or that the job covers

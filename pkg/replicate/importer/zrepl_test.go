@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/size"
 )
 
-// passes implements zrepl's documentation of filters: the longest pattern counts, and a pattern for
+// matchesFilter implements zrepl's documentation of filters: the longest pattern counts, and a pattern for
 // a dataset precedes one for a tree.
-func passes(filesystems map[string]bool, name string) bool {
+func matchesFilter(filesystems map[string]bool, name string) bool {
 	if pass, ok := filesystems[name]; ok {
 		return pass
 	}
@@ -40,12 +40,12 @@ func TestFilter(t *testing.T) {
 		{"the example of the documentation", `{"tank<": true, "tank/foo<": false, "tank/foo/bar": true}`, 1, "tank/foo/bar"},
 		{"two pools", `{"tank<": true, "zroot<": true}`, 2, ""},
 		{"one dataset", `{"zroot/a": true}`, 1, ""},
-		{"a tree without its top", `{"tank<": true, "tank": false}`, 1, ""},
+		{"a tree without its root", `{"tank<": true, "tank": false}`, 1, ""},
 		{"nested alternation", `{"tank<": true, "tank/foo<": false, "tank/foo/bar<": true, "tank/foo/bar/loo<": false}`, 1, "tank/foo/bar"},
 		{"redundant", `{"tank<": true, "tank/foo<": true, "tank/foo/bar<": false}`, 1, ""},
 		{"nothing", `{"tank<": false}`, 0, ""},
 		{"a leaf", `{"tank<": true, "tank/var/log": false}`, 1, ""},
-		{"a dataset with others below", `{"tank<": true, "tank/foo": false}`, 1, ""},
+		{"a dataset with descendants", `{"tank<": true, "tank/foo": false}`, 1, ""},
 		{"a tree and a dataset in it", `{"tank<": true, "tank/foo<": false, "zroot": true}`, 2, ""},
 	}
 	for _, tt := range tests {
@@ -66,8 +66,8 @@ func TestFilter(t *testing.T) {
 					}
 				}
 				require.LessOrEqual(t, sent, 1)
-				if !passes(filesystems, n) {
-					require.Zero(t, sent, "%s is not zrepl's", n)
+				if !matchesFilter(filesystems, n) {
+					require.Zero(t, sent, "%s differs from zrepl", n)
 				} else if sent == 0 {
 					require.NotEmpty(t, tt.missing, n)
 					require.True(t, isWithin(tt.missing, n), n)
@@ -80,9 +80,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestGridReaches expects that the retention policy covers as much time as zrepl's at any date, and
+// TestGridCoversZreplRetention expects that the retention policy covers as much time as zrepl's at any date, and
 // keeps at least as many snapshots.
-func TestGridReaches(t *testing.T) {
+func TestGridCoversZreplRetention(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"1x1h(keep=all) | 24x1h | 14x1d", "1x1h(keep=all) | 24x1h | 35x1d | 6x30d", "24x1h | 4x1w | 12x30d", "12x2h", "3x1d(keep=2)", "1x36h | 10x1d", "2x365d", "1x30d"} {
 		now := date(rand.New(rand.NewPCG(uint64(i), 14)))
@@ -136,9 +136,9 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestRetentionWithheld expects that no retention policy is written if it could destroy snapshots
+// TestUnsafeRetentionIsOmitted expects that no retention policy is written if it could destroy snapshots
 // that another rule keeps.
-func TestRetentionWithheld(t *testing.T) {
+func TestUnsafeRetentionIsOmitted(t *testing.T) {
 	t.Parallel()
 	const job = "jobs:\n- name: a\n  type: push\n  connect: {type: local, listener_name: l, client_identity: c}\n  filesystems: {\"tank<\": true}\n" +
 		"  snapshotting: {type: manual}\n  pruning:\n    keep_receiver: [{type: last_n, count: 3, regex: '^zrepl_'}]\n    keep_sender:\n"
@@ -147,15 +147,15 @@ func TestRetentionWithheld(t *testing.T) {
 		kept        bool // the job has the retention policy
 	}{
 		{"one set of names", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n", true},
-		{"others' stay", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, negate: true, regex: '^zrepl_.*'}\n", true},
-		{"names that differ at their beginning", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '^manual_'}\n", true},
-		{"names that may be among them", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: 'keep'}\n", false},
-		{"names that end so", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '_keep$'}\n", false},
+		{"foreign snapshots are kept", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, negate: true, regex: '^zrepl_.*'}\n", true},
+		{"names with different prefixes", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '^manual_'}\n", true},
+		{"names that may match", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: 'keep'}\n", false},
+		{"names by suffix", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '_keep$'}\n", false},
 		{"two sets of names", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: last_n, count: 9, regex: '^other_'}\n", false},
 		{"a narrower set", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: last_n, count: 9, regex: '^zrepl_a'}\n", false},
-		{"all, but some by hand", "    - {type: last_n, count: 9}\n    - {type: regex, regex: '^manual_'}\n", true}, // the receiver's names are adopted
-		{"an expression that is no text", "    - {type: grid, grid: 24x1h, regex: '^z+_'}\n", false},
-		{"what was not sent stays", "    - {type: not_replicated}\n", false},
+		{"all, some manual", "    - {type: last_n, count: 9}\n    - {type: regex, regex: '^manual_'}\n", true}, // the receiver's names are adopted
+		{"an expression that is not a string", "    - {type: grid, grid: 24x1h, regex: '^z+_'}\n", false},
+		{"unsent snapshots are kept", "    - {type: not_replicated}\n", false},
 		{"zxfer keeps all snapshots", "    - {type: grid, grid: 24x1h, regex: '^zrepl_'}\n    - {type: regex, regex: '.*'}\n", false},
 	}
 	for _, tt := range tests {
@@ -163,7 +163,7 @@ func TestRetentionWithheld(t *testing.T) {
 			t.Parallel()
 			r, err := Import([]Input{{Name: "zrepl.yml", Text: []byte(job + tt.rules)}}, Options{})
 			require.NoError(t, err)
-			f, err := replicate.Parse("x", []byte(filled(r.Text)))
+			f, err := replicate.Parse("x", []byte(uncommented(r.Text)))
 			require.NoError(t, err)
 			require.Equal(t, tt.kept, f.Jobs[0].Retention != nil, r.Text)
 			reported := slices.ContainsFunc(r.Left, func(e *Entry) bool { return strings.Contains(e.Do, "[job.retention]") })
@@ -172,8 +172,8 @@ func TestRetentionWithheld(t *testing.T) {
 	}
 }
 
-// TestManualStaysManual expects that a manual job remains manual, and that the report mentions it.
-func TestManualStaysManual(t *testing.T) {
+// TestManualJobRemainsManual expects that a manual job remains manual, and that the report mentions it.
+func TestManualJobRemainsManual(t *testing.T) {
 	t.Parallel()
 	for _, job := range []string{
 		"type: push\n  filesystems: {\"tank<\": true}\n  snapshotting: {type: manual}",

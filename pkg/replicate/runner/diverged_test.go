@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// rotating returns a replica with copies of @s1 of both datasets, for a job that renames diverged
+// renamingReplica returns a replica with copies of @s1 of both datasets, for a job that renames diverged
 // copies.
-func rotating(t *testing.T) *replica {
+func renamingReplica(t *testing.T) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
 	r.job.Targets[0].OnDivergence, r.job.Targets[0].Retention = "rotate", nil
@@ -34,8 +34,8 @@ func (r *replica) take(name string) {
 	r.snapshot("src/a", name)
 }
 
-// asides returns the renamed copies without their descendants.
-func (r *replica) asides() (names []string) {
+// renamedCopies returns the renamed copies without their descendants.
+func (r *replica) renamedCopies() (names []string) {
 	for _, n := range r.datasets("dst") {
 		if zfs.IsDiverged(n) && !zfs.IsDiverged(zfs.ParentOf(n)) {
 			names = append(names, n)
@@ -64,7 +64,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rotating(t)
+			r := renamingReplica(t)
 			diverge(r)
 			had := r.names("dst/copy/a")
 			r.take("s2")
@@ -73,21 +73,21 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			p, err := r.runner(t).Preview(t.Context(), r.job)
 			require.NoError(t, err)
 			require.NoError(t, p.Err())
-			require.Equal(t, before, r.state(), "a look changes nothing")
+			require.Equal(t, before, r.state(), "a check changes nothing")
 			at := slices.IndexFunc(p.Targets[0].Plan.Datasets, func(d *plan.Dataset) bool { return d.Rename != nil })
 			require.Equal(t, "src/a", p.Targets[0].Plan.Datasets[at].Source)
-			require.Empty(t, r.stateOf(t).Diverged, "what is only looked at is not written down")
+			require.Empty(t, r.stateOf(t).Diverged, "a check records nothing")
 
 			run, _ := r.run(t)
 			require.Equal(t, outcome.Done, run.Outcome, "%v", run.Targets)
 			require.Equal(t, 2, run.Targets[0].Sent)
-			aside := r.asides()
+			aside := r.renamedCopies()
 			require.Len(t, aside, 1)
 			require.True(t, strings.HasPrefix(aside[0], "dst/copy/a.zxfer-2026-11-01T08-"), aside[0])
 			require.Equal(t, had, r.names(aside[0]))
 			require.Equal(t, r.names("src/a"), r.names("dst/copy/a"))
-			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the one above did not diverge")
-			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a", aside[0]), "nothing holds what was renamed")
+			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy"), "the parent did not diverge")
+			require.Equal(t, []string{"src/a@s2", "dst/copy/a@s2"}, r.heldSnapshots(t, "src/a", "dst/copy/a", aside[0]), "no hold on the renamed copy")
 
 			st := StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 			require.Equal(t, aside[0], st.Jobs[0].Diverged[0].As)
@@ -97,7 +97,7 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 			r.take("s3") // the run updates the new copy, and does not touch the renamed one
 			run, _ = r.run(t)
 			require.Equal(t, outcome.Done, run.Outcome)
-			require.Equal(t, aside, r.asides())
+			require.Equal(t, aside, r.renamedCopies())
 			require.Equal(t, had, r.names(aside[0]))
 
 			r.Remove(aside[0]) // as the user may do
@@ -109,31 +109,31 @@ func TestDivergedCopyIsRenamed(t *testing.T) {
 	}
 }
 
-// TestDescendantsAreRenamedWithIt expects that descendants of a diverged copy are renamed with it
+// TestDescendantsAreRenamedWithParent expects that descendants of a diverged copy are renamed with it
 // and sent again.
-func TestDescendantsAreRenamedWithIt(t *testing.T) {
+func TestDescendantsAreRenamedWithParent(t *testing.T) {
 	t.Parallel()
-	r := rotating(t)
+	r := renamingReplica(t)
 	r.snapshot("dst/copy", "other")
 	r.take("s2")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
-	aside := r.asides()
+	aside := r.renamedCopies()
 	require.Len(t, aside, 1)
 	require.Equal(t, []string{"s1"}, r.names(aside[0]+"/a"))
 	require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
-	require.Equal(t, []string{"dst/copy@s2", "dst/copy/a@s2"}, r.heldBy(t, "dst/copy", "dst/copy/a", aside[0], aside[0]+"/a"))
+	require.Equal(t, []string{"dst/copy@s2", "dst/copy/a@s2"}, r.heldSnapshots(t, "dst/copy", "dst/copy/a", aside[0], aside[0]+"/a"))
 	r.take("s3")
 	run, _ = r.run(t)
 	require.Equal(t, 2, run.Targets[0].Sent)
-	require.Len(t, r.asides(), 1)
+	require.Len(t, r.renamedCopies(), 1)
 }
 
 // TestRenamesAreLimited expects a limit of renamed copies, so that repeated divergence does not
 // fill the pool.
 func TestRenamesAreLimited(t *testing.T) {
 	t.Parallel()
-	r := rotating(t)
+	r := renamingReplica(t)
 	diverge := func(i int) *statedir.Run {
 		r.snapshot("dst/copy/a", fmt.Sprint("other", i))
 		r.take(fmt.Sprint("s1", i))
@@ -146,19 +146,19 @@ func TestRenamesAreLimited(t *testing.T) {
 	refused := diverge(3).Targets[0].Datasets[0]
 	require.Equal(t, plan.Diverged, refused.Conflict)
 	require.Contains(t, refused.Hint, "diverges repeatedly")
-	aside := r.asides()
+	aside := r.renamedCopies()
 	require.Len(t, aside, 3)
 	r.Remove(aside[0])
 	diverge(4) // this run notices the deleted copy
 	require.Equal(t, outcome.Done, diverge(5).Outcome)
-	require.Len(t, r.asides(), 3)
+	require.Len(t, r.renamedCopies(), 3)
 }
 
 // TestCopiesThatAreNotRenamed expects that a target dataset is a copy only if a run sent it or it
 // has a common snapshot. A copy that was only written to is not renamed.
 func TestCopiesThatAreNotRenamed(t *testing.T) {
 	t.Parallel()
-	t.Run("of others", func(t *testing.T) {
+	t.Run("foreign", func(t *testing.T) {
 		t.Parallel()
 		r := newReplica(t, adopting())
 		r.job.Targets[0].OnDivergence = "rotate"
@@ -167,32 +167,32 @@ func TestCopiesThatAreNotRenamed(t *testing.T) {
 		r.take("s1")
 		run, _ := r.run(t)
 		require.Equal(t, plan.NoCommon, run.Targets[0].Datasets[0].Conflict)
-		require.Empty(t, r.asides())
+		require.Empty(t, r.renamedCopies())
 	})
 	t.Run("modified", func(t *testing.T) {
 		t.Parallel()
-		r := rotating(t)
+		r := renamingReplica(t)
 		r.Write("dst/copy/a", []byte("x"))
 		r.take("s2")
 		run, _ := r.run(t)
 		require.Equal(t, plan.Modified, run.Targets[0].Datasets[0].Conflict)
-		require.Empty(t, r.asides())
+		require.Empty(t, r.renamedCopies())
 		r.snapshot("dst/copy/a", "keep") // the user keeps the changes with a snapshot
 		r.now += 100
 		run, _ = r.run(t)
 		require.Equal(t, outcome.Done, run.Outcome)
-		require.Len(t, r.asides(), 1)
+		require.Len(t, r.renamedCopies(), 1)
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		r := rotating(t)
+		r := renamingReplica(t)
 		r.job.Targets[0].OnDivergence = ""
 		r.snapshot("dst/copy/a", "other")
 		r.take("s2")
 		run, _ := r.run(t)
 		require.Equal(t, plan.Diverged, run.Targets[0].Datasets[0].Conflict)
 		require.Contains(t, run.Targets[0].Datasets[0].Hint, `on_divergence = "rotate"`)
-		require.Empty(t, r.asides())
+		require.Empty(t, r.renamedCopies())
 	})
 }
 
@@ -203,7 +203,7 @@ func TestRenamingContinues(t *testing.T) {
 	for _, op := range []string{zfs.OpRename, zfs.OpReceive, zfs.OpHold, zfs.OpRelease} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
-			r := rotating(t)
+			r := renamingReplica(t)
 			r.snapshot("dst/copy/a", "other")
 			r.take("s2")
 			r.fail(op, "dst/copy/a", errors.New("the line was cut"))
@@ -220,11 +220,11 @@ func TestRenamingContinues(t *testing.T) {
 			r.now += 100
 			run, _ := r.run(t)
 			require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%v", run.Failures())
-			aside := r.asides()
+			aside := r.renamedCopies()
 			require.Len(t, aside, 1)
 			require.Equal(t, aside, r.stateOf(t).DivergedAt("t"))
 			require.Equal(t, []string{"s1", "other"}, r.names(aside[0]))
-			require.Equal(t, []string{"dst/copy/a@s2"}, r.heldBy(t, "dst/copy/a", aside[0]))
+			require.Equal(t, []string{"dst/copy/a@s2"}, r.heldSnapshots(t, "dst/copy/a", aside[0]))
 		})
 	}
 }
@@ -237,32 +237,32 @@ func TestRenamedCopyIsSentInFull(t *testing.T) {
 	for name, diverged := range map[string]string{"a child": "dst/copy/a", "all": "dst/copy"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rotating(t)
+			r := renamingReplica(t)
 			r.job.First = plan.FirstFail
 			r.snapshot(diverged, "other")
 			r.take("s2")
 			r.fail(zfs.OpReceive, diverged, errors.New("the line was cut"))
 			run, _ := r.run(t)
 			require.Equal(t, outcome.Failed, run.Outcome)
-			require.Len(t, r.asides(), 1)
+			require.Len(t, r.renamedCopies(), 1)
 			r.fail("", "", nil)
 			r.now += 100
 			r.Create("src/new", nil)
 			r.snapshot("src/new", "s2")
 			run, _ = r.run(t)
-			require.Equal(t, []string{"src/new"}, refusedOf(run), "what is new is no copy that was renamed")
+			require.Equal(t, []string{"src/new"}, refusedDatasets(run), "a new dataset is not a renamed copy")
 			require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
 			r.unhold("dst/copy/a")
 			r.Remove("dst/copy/a")
 			r.take("s3")
 			run, _ = r.run(t)
-			require.Equal(t, []string{"src/a", "src/new"}, refusedOf(run))
+			require.Equal(t, []string{"src/a", "src/new"}, refusedDatasets(run))
 		})
 	}
 }
 
-// refusedOf returns the datasets whose copy a run refused to start.
-func refusedOf(run *statedir.Run) (names []string) {
+// refusedDatasets returns the datasets whose copy a run refused to start.
+func refusedDatasets(run *statedir.Run) (names []string) {
 	for _, d := range run.Targets[0].Datasets {
 		if d.Conflict == plan.FirstRefused {
 			names = append(names, d.Source)
@@ -276,7 +276,7 @@ func refusedOf(run *statedir.Run) (names []string) {
 // first.
 func TestRenamingIsRetried(t *testing.T) {
 	t.Parallel()
-	r := rotating(t)
+	r := renamingReplica(t)
 	r.job.First = plan.FirstFail
 	r.snapshot("dst/copy/a", "other")
 	r.take("s2")
@@ -297,15 +297,15 @@ func TestRenamingIsRetried(t *testing.T) {
 // parent and sent again.
 func TestUnchangedDescendantsAreRenamed(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.job.Targets[0].OnDivergence, r.job.First = "rotate", plan.FirstFail
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	r.snapshot("dst/copy", "other")
 	r.now += 100
 	r.snapshot("src", "s3")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
-	require.Empty(t, refusedOf(run))
+	require.Empty(t, refusedDatasets(run))
 	r.now += 100
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
@@ -316,7 +316,7 @@ func TestUnchangedDescendantsAreRenamed(t *testing.T) {
 // that the job did not send.
 func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	t.Parallel()
-	r := rotating(t)
+	r := renamingReplica(t)
 	r.Create("dst/copy/a/mine", nil)
 	r.snapshot("dst/copy/a", "other")
 	r.take("s2")
@@ -326,19 +326,19 @@ func TestForeignDescendantsPreventRenaming(t *testing.T) {
 	at := slices.IndexFunc(d, func(d outcome.Dataset) bool { return d.Source == "src/a" })
 	require.Equal(t, plan.Diverged, d[at].Conflict)
 	require.Contains(t, d[at].Hint, "not renamed, because its descendants do not belong to this job: dst/copy/a/mine; rename them first")
-	require.Empty(t, r.asides())
+	require.Empty(t, r.renamedCopies())
 	r.Remove("dst/copy/a/mine")
 	r.now += 100
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
-	require.Len(t, r.asides(), 1)
+	require.Len(t, r.renamedCopies(), 1)
 }
 
 // TestRenamingIsReported expects that the renaming is reported after it happened.
 func TestRenamingIsReported(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{true, false} {
-		r := rotating(t)
+		r := renamingReplica(t)
 		r.snapshot("dst/copy/a", "other")
 		r.take("s2")
 		if fails {

@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// TestDrillOfALyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
+// TestDrillOfLyingCopy uses a copy whose host gives false answers, mostly about a missing file. If
 // the source was read, only the true answer verifies the copy.
-func TestDrillOfALyingCopy(t *testing.T) {
+func TestDrillOfLyingCopy(t *testing.T) {
 	t.Parallel()
 	type query = files.Query
 	type digest = files.Digest
@@ -26,15 +26,15 @@ func TestDrillOfALyingCopy(t *testing.T) {
 		lie   func(q query, d digest) (digest, error)
 		error string
 	}{
-		"nothing was read, and it says nothing": {lie: func(query, digest) (digest, error) { return digest{}, nil }, error: "differ from"},
-		"no sums":                               {lie: func(_ query, d digest) (digest, error) { d.Parts = nil; return d, nil }, error: "differ from"},
+		"nothing read, nothing reported": {lie: func(query, digest) (digest, error) { return digest{}, nil }, error: "differ from"},
+		"no sums":                        {lie: func(_ query, d digest) (digest, error) { d.Parts = nil; return d, nil }, error: "differ from"},
 		"sums of other files": {lie: func(_ query, d digest) (digest, error) {
 			d.Parts[0], d.Parts[1] = d.Parts[1]+"0", d.Parts[0]
 			return d, nil
 		}, error: "differ from"},
 		"more sums than there are parts": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Parts = append(d.Parts, "0"); return d, nil }, error: "differ from"},
-		"the second pass is a lie, too":  {lie: func(q query, d digest) (digest, error) { d.Listed = nil; return d, nil }, error: "differ from"},
-		"only the second pass is a lie":  {lie: func(q query, d digest) (digest, error) { return lieWithin(q, d), nil }, error: "differ from"},
+		"second pass is also false":      {lie: func(q query, d digest) (digest, error) { d.Listed = nil; return d, nil }, error: "differ from"},
+		"only the second pass is false":  {lie: func(q query, d digest) (digest, error) { return lieWithin(q, d), nil }, error: "differ from"},
 		"the second pass fails":          {lie: func(q query, d digest) (digest, error) { return d, failWithin(q) }, error: "differ from"},
 		"paths outside in the second pass": {lie: func(q query, d digest) (digest, error) {
 			if q.Within != 0 {
@@ -45,7 +45,7 @@ func TestDrillOfALyingCopy(t *testing.T) {
 		"more files than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Files, d.Read = 1<<63, 1<<63; return d, nil }, error: "local read 9223372036854775808 of"},
 		"more bytes than it has":      {whole: true, lie: func(_ query, d digest) (digest, error) { d.Bytes = 1 << 63; return d, nil }, error: "local read"},
 		"nothing read of a full copy": {whole: true, lie: func(_ query, d digest) (digest, error) { d.Read, d.Bytes = 0, 0; return d, nil }, error: "local read 0 of"},
-		"problems that it does not count": {whole: true, lie: func(_ query, d digest) (digest, error) {
+		"uncounted problems": {whole: true, lie: func(_ query, d digest) (digest, error) {
 			d.Problems = []files.Problem{{Path: "a", Why: "damaged"}}
 			return d, nil
 		}, error: "1 of its files cannot be read"},
@@ -67,7 +67,7 @@ func TestDrillOfALyingCopy(t *testing.T) {
 				require.Contains(t, c.Error, tt.error)
 				require.LessOrEqual(t, len(c.Differ), maxPaths)
 			}
-			require.NotNil(t, r.standing().Drill)
+			require.NotNil(t, r.currentStatus().Drill)
 		})
 	}
 }
@@ -86,9 +86,9 @@ func failWithin(q files.Query) error {
 	return nil
 }
 
-// TestDrillOfASampleThatTheCopyInvents uses a sample without files. If the copy claims to have read
+// TestDrillOfInventedSample uses a sample without files. If the copy claims to have read
 // some, the source contradicts it and all files are read.
-func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
+func TestDrillOfInventedSample(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})
 	// The changed file has the same size and time, so only reading it shows the difference.
@@ -114,9 +114,9 @@ func TestDrillOfASampleThatTheCopyInvents(t *testing.T) {
 	}
 }
 
-// TestDrillOfACopyThatKeptOnlyDigests uses a copy that stores each answer and then loses its files.
+// TestDrillOfCopyWithStoredDigests uses a copy that stores each answer and then loses its files.
 // It expects failed drills, because a drill chooses a new seed and the old answers do not match.
-func TestDrillOfACopyThatKeptOnlyDigests(t *testing.T) {
+func TestDrillOfCopyWithStoredDigests(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, &replicate.Drill{})
 	var mu sync.Mutex

@@ -53,7 +53,7 @@ func (r *replica) drill(t *testing.T, o DrillOptions) (*statedir.Drill, error) {
 	return d, err
 }
 
-func (r *replica) standing() *JobStatus {
+func (r *replica) currentStatus() *JobStatus {
 	return StatusOf([]*replicate.Job{r.job}, r.dir, time.Unix(r.now, 0), nil).Jobs[0]
 }
 
@@ -62,14 +62,14 @@ func (r *replica) standing() *JobStatus {
 func TestDrillOfGoodCopies(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly", Command: []string{"/bin/true"}})
-	require.False(t, r.standing().Drill.Late, "the schedule is new")
+	require.False(t, r.currentStatus().Drill.Late, "the schedule is new")
 	r.now += 3 * 24 * 3600
-	st := r.standing()
-	require.True(t, st.Drill.Late, "there was none yet")
+	st := r.currentStatus()
+	require.True(t, st.Drill.Late, "no drill yet")
 	require.Equal(t, 2, st.Drill.Copies)
 	require.Less(t, st.Drill.Age, st.Drill.Critical)
 	r.now += 13 * 24 * 3600
-	require.Greater(t, r.standing().Drill.Age, st.Drill.Critical, "a second was missed")
+	require.Greater(t, r.currentStatus().Drill.Age, st.Drill.Critical, "a second drill was missed")
 	d, err := r.drill(t, DrillOptions{Sample: 1e-9})
 	require.NoError(t, err)
 	require.Len(t, d.Copies, 2)
@@ -82,7 +82,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 		require.Contains(t, c.Output, "/bin/true")
 	}
 	require.NotZero(t, d.Seed)
-	st = r.standing()
+	st = r.currentStatus()
 	require.Empty(t, st.Drill.NotGood)
 	require.False(t, st.Drill.Late)
 	require.Equal(t, 2, st.Drill.Copies)
@@ -91,7 +91,7 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	r.now += 8 * 24 * 3600
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome)
-	st = r.standing()
+	st = r.currentStatus()
 	require.Equal(t, Late, st.State, "the drill's week is over by more than a day")
 	require.True(t, st.Late)
 	require.False(t, st.Failed)
@@ -106,9 +106,9 @@ func TestDrillOfGoodCopies(t *testing.T) {
 	require.Contains(t, string(text), `zxfer_replicate_drill_good{job="j",source="src/a",target="t"} 1`)
 }
 
-// TestDrillFindsWhatDiffers expects that differences are found and listed, and that status shows
+// TestDrillFindsDifferences expects that differences are found and listed, and that status shows
 // them until a drill succeeds.
-func TestDrillFindsWhatDiffers(t *testing.T) {
+func TestDrillFindsDifferences(t *testing.T) {
 	t.Parallel()
 	r, _, there := drilled(t, nil)
 	require.NoError(t, os.WriteFile(filepath.Join(there, "b"), []byte("X"), 0o600))
@@ -119,7 +119,7 @@ func TestDrillFindsWhatDiffers(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Outcome)
 	require.Contains(t, d.Copies[0].Differ, "b has different contents")
 	require.Contains(t, d.Copies[0].Differ, "c is missing")
-	st := r.standing()
+	st := r.currentStatus()
 	require.Equal(t, outcome.Failed, st.State)
 	require.Len(t, st.Drill.NotGood, 2)
 	require.True(t, st.Drill.Good.IsZero())
@@ -132,7 +132,7 @@ func TestDrillFindsWhatDiffers(t *testing.T) {
 	}
 	_, err = r.drill(t, DrillOptions{Seed: 7})
 	require.NoError(t, err)
-	require.Equal(t, OK, r.standing().State)
+	require.Equal(t, OK, r.currentStatus().State)
 }
 
 // TestDrillOfEncryptedCopies expects that an encrypted copy is verified only with its key.
@@ -146,9 +146,9 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, statedir.Unverified, d.Outcome)
 	require.Equal(t, "stream", d.Copies[0].Read)
-	require.True(t, d.Copies[0].Compared, "its blocks are the source's")
+	require.True(t, d.Copies[0].Compared, "its blocks equal the source's")
 	require.Contains(t, d.Copies[0].Hint, "drill.key_file")
-	require.Equal(t, statedir.Unverified, r.standing().State)
+	require.Equal(t, statedir.Unverified, r.currentStatus().State)
 
 	key := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
@@ -156,7 +156,7 @@ func TestDrillOfEncryptedCopies(t *testing.T) {
 	d, err = r.drill(t, DrillOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "files", d.Copies[0].Read)
-	require.False(t, d.Copies[0].Compared, "the source's key is not loaded, and is not for the drill to load")
+	require.False(t, d.Copies[0].Compared, "a drill does not load the key of the source")
 	require.Contains(t, d.Copies[0].Note, "not compared")
 	require.Equal(t, "unavailable", r.Get("dst/copy", "keystatus"))
 }
@@ -180,7 +180,7 @@ func TestDrillCommandAndSource(t *testing.T) {
 	r.away = "dst"
 	_, err = r.drill(t, DrillOptions{})
 	require.ErrorContains(t, err, "target t")
-	require.Equal(t, outcome.Failed, r.standing().State)
+	require.Equal(t, outcome.Failed, r.currentStatus().State)
 }
 
 // TestDrillCleansUp expects that a drill destroys only the clones of a killed drill, and that a
@@ -211,9 +211,9 @@ func TestDrillCleansUp(t *testing.T) {
 	require.Equal(t, outcome.Failed, d.Copies[1].Outcome)
 }
 
-// TestDrillBesideARun expects that during a drill, a second drill is refused and a run continues.
+// TestDrillDuringRun expects that during a drill, a second drill is refused and a run continues.
 // Retention keeps a snapshot that has a clone.
-func TestDrillBesideARun(t *testing.T) {
+func TestDrillDuringRun(t *testing.T) {
 	t.Parallel()
 	r, source, there := drilled(t, nil)
 	began, goOn := make(chan struct{}), make(chan struct{})
@@ -287,9 +287,9 @@ func (r *replica) failing(on string, after int, err error) {
 	}
 }
 
-// TestDrillCannotTell expects that if a copy cannot be cloned, opened or inspected, its state is
+// TestDrillUnknownState expects that if a copy cannot be cloned, opened or inspected, its state is
 // unknown. A read error makes it bad.
-func TestDrillCannotTell(t *testing.T) {
+func TestDrillUnknownState(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		op   string
@@ -341,9 +341,9 @@ func TestDrillDiffersWithoutNames(t *testing.T) {
 	require.True(t, d.Copies[0].Compared)
 }
 
-// TestDrillStatusDoubts expects that a copy that was never drilled, or drilled in the future, is
+// TestDrillStatusNotVerified expects that a copy that was never drilled, or drilled in the future, is
 // not verified.
-func TestDrillStatusDoubts(t *testing.T) {
+func TestDrillStatusNotVerified(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{Schedule: "weekly"})
 	_, err := r.drill(t, DrillOptions{})
@@ -363,9 +363,9 @@ func TestDrillStatusDoubts(t *testing.T) {
 	require.True(t, at(9).Late)
 }
 
-// TestDrillPassesOverWhatIsHealedThrough expects that heal snapshots are skipped, because they can
+// TestDrillSkipsHealSnapshots expects that heal snapshots are skipped, because they can
 // be neither mounted nor cloned.
-func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
+func TestDrillSkipsHealSnapshots(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
 	name := r.names("src")[0]
@@ -377,9 +377,9 @@ func TestDrillPassesOverWhatIsHealedThrough(t *testing.T) {
 	}
 }
 
-// TestHoldsOfDrills expects that drill clones are listed. With release, clones of unknown jobs are
+// TestHoldsListsDrillClones expects that drill clones are listed. With release, clones of unknown jobs are
 // destroyed, unless they lack the property of drill clones.
-func TestHoldsOfDrills(t *testing.T) {
+func TestHoldsListsDrillClones(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, nil)
 	snapshot := "dst/copy@" + r.names("dst/copy")[0]
@@ -408,15 +408,15 @@ func TestHoldsOfDrills(t *testing.T) {
 
 // read records the last progress of a drill.
 type read struct {
-	told
+	callRecorder
 	last *connect.Progress
 }
 
 func (r read) Progress(_ int, p connect.Progress) { *r.last = p }
 
-// TestDrillTellsHowFarItIs expects that a drill reports progress like a transfer, for files and
+// TestDrillReportsProgress expects that a drill reports progress like a transfer, for files and
 // streams.
-func TestDrillTellsHowFarItIs(t *testing.T) {
+func TestDrillReportsProgress(t *testing.T) {
 	t.Parallel()
 	r, _, _ := drilled(t, &replicate.Drill{})
 	var all []string
@@ -430,7 +430,7 @@ func TestDrillTellsHowFarItIs(t *testing.T) {
 			if target == "" {
 				return nil
 			}
-			return read{told{target, &mu, &all}, &last}
+			return read{callRecorder{target, &mu, &all}, &last}
 		}
 		d, _ := run.Drill(t.Context(), r.job, DrillOptions{})
 		require.Len(t, d.Copies, 2)

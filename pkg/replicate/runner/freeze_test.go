@@ -44,7 +44,7 @@ func application(dir, name string, datasets ...string) replicate.Freeze {
 
 func newFrozen(t *testing.T, applications ...func(dir string) replicate.Freeze) (r *replica, dir string) {
 	t.Helper()
-	j, dir := taking(), t.TempDir()
+	j, dir := snapshotJob(), t.TempDir()
 	for _, a := range applications {
 		j.Freeze = append(j.Freeze, a(dir))
 	}
@@ -111,7 +111,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Contains(t, run.Hint, `on_failure = "continue"`)
 	require.Contains(t, []string{"freeze-db freeze-vm thaw-vm thaw-db", "freeze-db freeze-vm thaw-db thaw-vm"}, done(t, dir))
 	require.Len(t, r.names("src/a"), 1)
-	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of what has arrived")
+	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t), "of received snapshots")
 
 	// With OnFailure "continue", the run takes the snapshots and marks them as not consistent.
 	r.job.Freeze[1].OnFailure = "continue"
@@ -122,7 +122,7 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, []string{"src/a false", "src/b false"}, r.consistent(t))
 	name = r.names("src/a")[1]
 	require.Equal(t, []string{"", ""}, []string{r.marked(t, "src/a@"+name), r.marked(t, "src/b@"+name)})
-	require.Len(t, r.state()["src/a"], 3, "bookmarks, too")
+	require.Len(t, r.state()["src/a"], 3, "also bookmarks")
 
 	// A failed thaw fails the run, although it took the snapshots.
 	require.NoError(t, os.Remove(filepath.Join(dir, "freeze-vm")))
@@ -135,9 +135,9 @@ func TestFrozenSnapshots(t *testing.T) {
 	require.Equal(t, 3, run.Targets[0].Sent)
 }
 
-// TestFrozenByHalves expects that a refused snapshot affects an application only if it is a
+// TestFrozenPartially expects that a refused snapshot affects an application only if it is a
 // snapshot of the application's datasets.
-func TestFrozenByHalves(t *testing.T) {
+func TestFrozenPartially(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a", "b") })
 	for _, n := range []string{"b", "c", "d"} {
@@ -153,7 +153,7 @@ func TestFrozenByHalves(t *testing.T) {
 	r.fail(zfs.OpSnapshot, "src/b", &zfs.Error{Kind: zfs.NoSpace, Op: zfs.OpSnapshot, Detail: "out of space"})
 	r.now += 3600
 	run, _ = r.run(t)
-	require.Contains(t, run.Error, "a snapshot of 2 datasets", "it is all or none")
+	require.Contains(t, run.Error, "a snapshot of 2 datasets", "all snapshots or none")
 	require.Equal(t, 3, run.Snapshots)
 	require.Len(t, r.names("src/a"), 1)
 
@@ -190,9 +190,9 @@ func TestFrozenUnchanged(t *testing.T) {
 	require.Equal(t, []string{"src/a true", "src/b true"}, r.consistent(t))
 }
 
-// TestFrozenAlone expects that changes are found even if other datasets have later snapshots, and
+// TestFrozenChangesAreFound expects that changes are found even if other datasets have later snapshots, and
 // without a target.
-func TestFrozenAlone(t *testing.T) {
+func TestFrozenChangesAreFound(t *testing.T) {
 	t.Parallel()
 	r, _ := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db", "a") })
 	r.job.Targets, r.job.Snapshots.SkipUnchanged = nil, true
@@ -222,9 +222,9 @@ func TestFrozenPreview(t *testing.T) {
 	require.Empty(t, done(t, dir))
 }
 
-// TestFreezeOfWhatIsNotThere expects that a freeze with missing datasets freezes nothing. The job
+// TestFreezeWithMissingDatasets expects that a freeze with missing datasets freezes nothing. The job
 // takes no snapshot or marks it as not consistent, and a preview reports it.
-func TestFreezeOfWhatIsNotThere(t *testing.T) {
+func TestFreezeWithMissingDatasets(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t,
 		func(dir string) replicate.Freeze { return application(dir, "db", "a", "wall") },
@@ -246,7 +246,7 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, run.Error)
 	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: mail: datasets: "nosuch" matches`)
 	require.Contains(t, strings.Join(run.Notes, "\n"), `not consistent: db: datasets: "wall" matches`)
-	require.Equal(t, []string{"src/a false"}, r.consistent(t), "half of an application is none")
+	require.Equal(t, []string{"src/a false"}, r.consistent(t), "a partially frozen application is not frozen")
 	require.Empty(t, done(t, dir))
 
 	// If all datasets exist, the run succeeds, even without changes.
@@ -265,22 +265,22 @@ func TestFreezeOfWhatIsNotThere(t *testing.T) {
 	require.Empty(t, p.Denied)
 }
 
-// keyed is a host reached with a restricted key.
-type keyed struct{ *replica }
+// restrictedReplica is a host reached with a restricted key.
+type restrictedReplica struct{ *replica }
 
-type bolted struct{ *hosts.Local }
+type restrictedHost struct{ *hosts.Local }
 
-func (b bolted) Run(ctx context.Context, r *hosts.Request) error {
+func (b restrictedHost) Run(ctx context.Context, r *hosts.Request) error {
 	return hoststest.Run(ctx, b.Local, r, hoststest.With(hosts.OpSnapshotFrozen, b.SnapshotFrozen))
 }
 
-func (bolted) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
+func (restrictedHost) SnapshotFrozen(context.Context, freeze.Request) (r freeze.Result, err error) {
 	return r, hosts.ErrForbidden
 }
 
-func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+func (k restrictedReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	st, err := k.replica.Open(ctx, l)
-	return bolted{st.(captured).Local}, err
+	return restrictedHost{st.(captured).Local}, err
 }
 
 // TestFreezeByRestrictedKey expects that a preview and a run report that a restricted key forbids
@@ -288,7 +288,7 @@ func (k keyed) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 func TestFreezeByRestrictedKey(t *testing.T) {
 	t.Parallel()
 	r, dir := newFrozen(t, func(dir string) replicate.Freeze { return application(dir, "db") })
-	by := New(r.dir, keyed{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
+	by := New(r.dir, restrictedReplica{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) })
 	p, err := by.Preview(t.Context(), r.job)
 	require.NoError(t, err)
 	require.Len(t, p.Denied, 1)

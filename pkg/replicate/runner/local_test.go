@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// aloneReplica returns a replica for a job without a target.
-func aloneReplica(t *testing.T, j replicate.Job) *replica {
+// localReplica returns a replica for a job without a target.
+func localReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	r.job.Targets, r.job.Parallel, r.job.Schedule = nil, 0, "hourly"
@@ -34,7 +34,7 @@ func (r *replica) status(t *testing.T) *JobStatus {
 // retention policy. It keeps held and foreign snapshots.
 func TestLocalJob(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
+	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Hourly: 2, Daily: 2}})
 	require.True(t, r.status(t).Late, "it never ran")
 	r.snapshot("src/a", "mine")
 	for i := range 30 { // from 08:00 on the 1st to 13:00 on the 2nd
@@ -68,11 +68,11 @@ func TestLocalJob(t *testing.T) {
 // listed again.
 func TestLocalUnchanged(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
+	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M", SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}})
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	r.now += 5 * 3600
 	r.Set("src/a", "written", "100")
 	run, looked := r.run(t)
@@ -89,7 +89,7 @@ func TestLocalUnchanged(t *testing.T) {
 // TestLocalRetention expects that a job with only retention takes no snapshot.
 func TestLocalRetention(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, adopting())
+	r := localReplica(t, adopting())
 	for _, s := range []string{"s1", "s2", "s3", "other", "s4"} {
 		r.snapshot("src/a", s)
 	}
@@ -114,7 +114,7 @@ func (r *replica) preview(t *testing.T) (*Preview, error) {
 // the reason.
 func TestLocalSnapshotFails(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
+	r := localReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.run(t)
 	success := r.status(t).Datasets[0].Success
 	r.now += 3600
@@ -138,9 +138,9 @@ func TestLocalSnapshotFails(t *testing.T) {
 	require.Contains(t, st.Datasets[1].Error, "a receive into it")
 }
 
-// TestTargetsComeAndGo expects that a job that lost its targets no longer needs their holds. A job
+// TestAddedAndRemovedTargets expects that a job that lost its targets no longer needs their holds. A job
 // that gets a target behaves like any other.
-func TestTargetsComeAndGo(t *testing.T) {
+func TestAddedAndRemovedTargets(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}, Retention: &replicate.Grid{Last: 1}})
 	targets := r.job.Targets
@@ -148,8 +148,8 @@ func TestTargetsComeAndGo(t *testing.T) {
 	r.now += 3600
 	r.job.Targets, r.job.Parallel = nil, 0
 	r.run(t)
-	require.Equal(t, []string{"s20261101-0800", "s20261101-0900"}, r.names("src/a"), "the first is held for the target that was")
-	require.Equal(t, []string{""}, tosOf(r.status(t)))
+	require.Equal(t, []string{"s20261101-0800", "s20261101-0900"}, r.names("src/a"), "the first is held for the removed target")
+	require.Equal(t, []string{""}, targetsOf(r.status(t)))
 	held, err := r.gc(t)
 	require.NoError(t, err)
 	for _, h := range held {
@@ -164,9 +164,9 @@ func TestTargetsComeAndGo(t *testing.T) {
 	require.Equal(t, outcome.Done, run.Outcome, run.Targets[0].Error)
 	require.Equal(t, 2, run.Targets[0].Sent)
 	for _, d := range run.Targets[0].Datasets {
-		require.Zero(t, d.Full, "%s: the bookmark of what its copy has is still there", d.Source)
+		require.Zero(t, d.Full, "%s: the bookmark of the common snapshot still exists", d.Source)
 	}
-	require.Equal(t, []string{"t"}, tosOf(r.status(t)))
+	require.Equal(t, []string{"t"}, targetsOf(r.status(t)))
 }
 
 // TestHoldsOfOtherHosts expects that holds of another host's job in a shared file are never
@@ -198,7 +198,7 @@ func (r *replica) gc(t *testing.T) ([]*HeldSnapshot, error) {
 	return runner.Holds(t.Context(), &replicate.File{Jobs: []replicate.Job{*r.job}}, true)
 }
 
-func tosOf(s *JobStatus) []string {
+func targetsOf(s *JobStatus) []string {
 	var out []string
 	for _, d := range s.Datasets {
 		out = append(out, d.To)

@@ -18,8 +18,8 @@ import (
 
 const tenDays = replicate.Grace(10 * 24 * time.Hour)
 
-// mirroring returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
-func mirroring(t *testing.T, m replicate.Mirror) *replica {
+// mirrorReplica returns a replica with copies of @s1 to @s5 of both datasets, for a job with mirror.
+func mirrorReplica(t *testing.T, m replicate.Mirror) *replica {
 	t.Helper()
 	r := newReplica(t, adopting())
 	r.job.Retention, r.job.Targets[0].Retention, r.job.Targets[0].Mirror = nil, nil, &m
@@ -45,14 +45,14 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 		left   []string // remaining snapshots of dst/copy/a
 		fails  string
 	}{
-		"nothing":            {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
-		"some":               {func(r *replica) { r.drop("src/a", "s1", "s3") }, []string{"s2", "s4", "s5"}, ""},
-		"held":               {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
-		"cloned":             {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
-		"of others":          {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
-		"too many":           {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit is 3 per run"},
-		"all but a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
-		"behind the common one": {func(r *replica) {
+		"nothing":               {func(*replica) {}, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"some":                  {func(r *replica) { r.drop("src/a", "s1", "s3") }, []string{"s2", "s4", "s5"}, ""},
+		"held":                  {func(r *replica) { r.drop("src/a", "s1", "s3"); r.hold("dst/copy/a@s3") }, []string{"s2", "s3", "s4", "s5"}, ""},
+		"cloned":                {func(r *replica) { r.drop("src/a", "s1", "s3"); r.Clone("dst/copy/a@s1", "dst/clone") }, []string{"s1", "s2", "s4", "s5"}, ""},
+		"foreign":               {func(r *replica) { r.drop("src/a", "s1", "s2"); r.renameSnapshot("dst/copy/a", "s2", "mine") }, []string{"mine", "s3", "s4", "s5"}, ""},
+		"too many":              {func(r *replica) { r.drop("src/a", "s1", "s2", "s3", "s4") }, []string{"s1", "s2", "s3", "s4", "s5"}, "mirror.limit is 3 per run"},
+		"all except a bookmark": {func(r *replica) { r.unhold("src/a@s5"); r.drop("src/a", "s1", "s2", "s3", "s4", "s5") }, []string{"s1", "s2", "s3", "s4", "s5"}, ""},
+		"after the common snapshot": {func(r *replica) {
 			r.drop("src/a", "s1")
 			r.snapshot("dst/copy/a", "s6")
 		}, []string{"s2", "s3", "s4", "s5", "s6"}, ""},
@@ -75,7 +75,7 @@ func TestMirrorFollowsTheSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			three := 3
-			r := mirroring(t, replicate.Mirror{Limit: &three})
+			r := mirrorReplica(t, replicate.Mirror{Limit: &three})
 			c.change(r)
 			r.now += 100
 			before := r.state()
@@ -129,11 +129,11 @@ func (r *replica) passDays(t *testing.T, days int) (last *statedir.Run) {
 	return last
 }
 
-// TestACopyGoesInTime expects that an orphan is destroyed only after its time, and reported until
+// TestOrphanIsDestroyedAfterGracePeriod expects that an orphan is destroyed only after its time, and reported until
 // then.
-func TestACopyGoesInTime(t *testing.T) {
+func TestOrphanIsDestroyedAfterGracePeriod(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
 	r.passDays(t, 10)
@@ -160,7 +160,7 @@ func TestACopyGoesInTime(t *testing.T) {
 	require.Empty(t, r.stateOf(t).Orphans)
 }
 
-func TestCopiesThatStay(t *testing.T) {
+func TestKeptOrphans(t *testing.T) {
 	t.Parallel()
 	destroyed := func(r *replica) { r.unhold("src/a@s5"); r.Remove("src/a") }
 	for name, c := range map[string]struct {
@@ -168,34 +168,34 @@ func TestCopiesThatStay(t *testing.T) {
 		change func(r *replica)
 		told   string // in the notes, "" = nothing
 	}{
-		"kept":                     {replicate.Mirror{}, destroyed, ""},
-		"with snapshots of others": {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.snapshot("dst/copy/a", "mine") }, ""},
-		"with datasets of others":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Create("dst/copy/a/mine", nil) }, ""},
-		"held by others":           {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
-		"cloned":                   {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
-		"mounted":                  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
+		"kept":                   {replicate.Mirror{}, destroyed, ""},
+		"with foreign snapshots": {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.snapshot("dst/copy/a", "mine") }, ""},
+		"with foreign datasets":  {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Create("dst/copy/a/mine", nil) }, ""},
+		"with a foreign hold":    {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.hold("dst/copy/a@s2") }, "is held (mine)"},
+		"cloned":                 {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Clone("dst/copy/a@s1", "dst/clone") }, "has the clone dst/clone"},
+		"mounted":                {replicate.Mirror{Gone: tenDays}, func(r *replica) { destroyed(r); r.Set("dst/copy/a", "mounted", "yes") }, "it is mounted"},
 		"without the job's hold": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.unhold("dst/copy/a@s5")
 		}, "on the source: dst/copy/a is kept: the job"},
-		"another of its name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
+		"another dataset of the same name": {replicate.Mirror{Gone: tenDays}, func(r *replica) {
 			destroyed(r)
 			r.run(t)
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
 			r.snapshot("dst/copy/a", "s9")
 		}, ""},
-		"renamed on the source": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
-		"not selected any more": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
-		"not below any more":    {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Recursive = false }, ""},
+		"renamed on the source":      {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.rename("src/a", "src/b") }, ""},
+		"no longer selected":         {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Exclude = []string{"a"} }, ""},
+		"no longer below the source": {replicate.Mirror{Gone: tenDays}, func(r *replica) { r.job.Recursive = false }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mirroring(t, c.mirror)
+			r := mirrorReplica(t, c.mirror)
 			c.change(r)
 			had := r.names("dst/copy/a")
 			last := r.passDays(t, 12)
-			require.Equal(t, had, r.names("dst/copy/a"), "it stays")
+			require.Equal(t, had, r.names("dst/copy/a"), "the copy is kept")
 			require.Zero(t, last.Targets[0].Removed)
 			if c.told == "" {
 				require.Empty(t, last.Notes)
@@ -206,13 +206,13 @@ func TestCopiesThatStay(t *testing.T) {
 	}
 }
 
-// TestNothingGoesUnseen expects that nothing is destroyed without a listing or because of a wrong
+// TestMirrorDestroysOnlyListed expects that nothing is destroyed without a listing or because of a wrong
 // clock.
-func TestNothingGoesUnseen(t *testing.T) {
+func TestMirrorDestroysOnlyListed(t *testing.T) {
 	t.Parallel()
-	t.Run("the source is away", func(t *testing.T) {
+	t.Run("unreachable source", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		for _, op := range []string{zfs.OpList, zfs.OpGet} {
 			r.fail(op, "src", errors.New("no route to host"))
 			r.passDays(t, 8)
@@ -220,9 +220,9 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.fail("", "", nil)
 		require.Empty(t, r.stateOf(t).Orphans)
 	})
-	t.Run("the root is gone", func(t *testing.T) {
+	t.Run("missing root", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src@s5")
 		r.unhold("src/a@s5")
 		r.job.Source = "src"
@@ -234,9 +234,9 @@ func TestNothingGoesUnseen(t *testing.T) {
 		require.Contains(t, run.Hint, "to restore it: zxfer restore")
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
-	t.Run("it is there again", func(t *testing.T) {
+	t.Run("root exists again", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 8)
@@ -244,9 +244,9 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.passDays(t, 1)
 		require.Empty(t, r.stateOf(t).Orphans)
 	})
-	t.Run("the clock was wrong", func(t *testing.T) {
+	t.Run("wrong clock", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		now := r.now
@@ -256,9 +256,9 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.passDays(t, 2)
 		require.Contains(t, r.datasets("dst"), "dst/copy/a")
 	})
-	t.Run("the target is away", func(t *testing.T) {
+	t.Run("unreachable target", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 1)
@@ -266,11 +266,11 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.passDays(t, 12)
 		r.away = ""
 		r.passDays(t, 3)
-		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only what was looked at counts")
+		require.Contains(t, r.datasets("dst"), "dst/copy/a", "only inspected datasets count")
 	})
-	t.Run("it cannot be removed", func(t *testing.T) {
+	t.Run("failed destroy", func(t *testing.T) {
 		t.Parallel()
-		r := mirroring(t, replicate.Mirror{Gone: tenDays})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		r.passDays(t, 10)
@@ -281,10 +281,10 @@ func TestNothingGoesUnseen(t *testing.T) {
 		r.fail("", "", nil)
 		require.Equal(t, 1, r.passDays(t, 1).Targets[0].Removed)
 	})
-	t.Run("too many at once", func(t *testing.T) {
+	t.Run("more than the limit", func(t *testing.T) {
 		t.Parallel()
 		none := 0
-		r := mirroring(t, replicate.Mirror{Gone: tenDays, Limit: &none})
+		r := mirrorReplica(t, replicate.Mirror{Gone: tenDays, Limit: &none})
 		r.unhold("src/a@s5")
 		r.Remove("src/a")
 		run := r.passDays(t, 12)
@@ -299,7 +299,7 @@ func TestNothingGoesUnseen(t *testing.T) {
 // are destroyed regardless of it.
 func TestRetentionAndOrphans(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.job.Targets[0].Retention = &replicate.Grid{Last: 4}
 	r.drop("src", "s4")
 	r.unhold("src/a@s5")
@@ -309,14 +309,14 @@ func TestRetentionAndOrphans(t *testing.T) {
 	require.Equal(t, []string{"s2", "s3", "s4", "s5"}, r.names("dst/copy"))
 }
 
-// TestTheCopiesOfALostSourceStay expects that if the root of the source was recreated, the copies
+// TestCopiesOfRecreatedSourceAreKept expects that if the root of the source was recreated, the copies
 // of its former descendants are kept.
-func TestTheCopiesOfALostSourceStay(t *testing.T) {
+func TestCopiesOfRecreatedSourceAreKept(t *testing.T) {
 	t.Parallel()
 	for name, snapshots := range map[string][]string{"empty": nil, "with a snapshot": {"s9"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mirroring(t, replicate.Mirror{Gone: tenDays})
+			r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 			r.unhold("src@s5")
 			r.unhold("src/a@s5")
 			r.Remove("src/a")
@@ -333,10 +333,10 @@ func TestTheCopiesOfALostSourceStay(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasWrittenToStays expects that a copy that was written to is kept.
-func TestACopyThatWasWrittenToStays(t *testing.T) {
+// TestModifiedCopyIsKept expects that a copy that was written to is kept.
+func TestModifiedCopyIsKept(t *testing.T) {
 	t.Parallel()
-	r := mirroring(t, replicate.Mirror{Gone: tenDays})
+	r := mirrorReplica(t, replicate.Mirror{Gone: tenDays})
 	r.unhold("src/a@s5")
 	r.Remove("src/a")
 	r.passDays(t, 2)
@@ -348,9 +348,9 @@ func TestACopyThatWasWrittenToStays(t *testing.T) {
 	require.NotContains(t, r.datasets("dst"), "dst/copy/a")
 }
 
-// TestAMirrorThatIsNewKnowsARestoredSource expects that a new mirror does not mistake a restored
+// TestNewMirrorRecognizesRestoredSource expects that a new mirror does not mistake a restored
 // source for the origin of the copy.
-func TestAMirrorThatIsNewKnowsARestoredSource(t *testing.T) {
+func TestNewMirrorRecognizesRestoredSource(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"known": false, "without records": true} {
 		t.Run(name, func(t *testing.T) {

@@ -22,18 +22,18 @@ func (r *replica) snapshots() (all []string) {
 	return all
 }
 
-// TestPreviewForetellsRetention expects that a run destroys exactly what check predicts, including
+// TestPreviewPredictsRetention expects that a run destroys exactly what check predicts, including
 // the snapshots that the run takes and sends, on both sides.
-func TestPreviewForetellsRetention(t *testing.T) {
+func TestPreviewPredictsRetention(t *testing.T) {
 	t.Parallel()
 	own := replicate.Snapshots{Take: "s%Y%m%d-%H%M%S"}
 	for name, j := range map[string]replicate.Job{
-		"own":                 {Snapshots: own, Retention: &replicate.Grid{Last: 3}},
-		"own, by the hour":    {Snapshots: own, Retention: &replicate.Grid{Hourly: 3, Last: 1}},
-		"without holds":       {Snapshots: own, Retention: &replicate.Grid{Last: 1}, Holds: "none", Bookmarks: "none"},
-		"own and others'":     {Snapshots: replicate.Snapshots{Take: own.Take, Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 3}},
-		"others'":             {Snapshots: replicate.Snapshots{Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 4}},
-		"what is new, at all": {Snapshots: replicate.Snapshots{Take: own.Take, SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
+		"own":             {Snapshots: own, Retention: &replicate.Grid{Last: 3}},
+		"own, hourly":     {Snapshots: own, Retention: &replicate.Grid{Hourly: 3, Last: 1}},
+		"without holds":   {Snapshots: own, Retention: &replicate.Grid{Last: 1}, Holds: "none", Bookmarks: "none"},
+		"own and foreign": {Snapshots: replicate.Snapshots{Take: own.Take, Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 3}},
+		"foreign":         {Snapshots: replicate.Snapshots{Adopt: []string{"other*"}}, Retention: &replicate.Grid{Last: 4}},
+		"only if changed": {Snapshots: replicate.Snapshots{Take: own.Take, SkipUnchanged: true}, Retention: &replicate.Grid{Last: 2}},
 	} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestPreviewForetellsRetention(t *testing.T) {
 					p, err := r.preview(t)
 					require.NoError(t, err)
 					require.NoError(t, p.Err())
-					require.Equal(t, before, r.snapshots(), "it changes nothing")
+					require.Equal(t, before, r.snapshots(), "a preview changes nothing")
 					var foretold []string
 					for _, side := range p.Prunings {
 						foretold = append(foretold, side.Remove...)
@@ -63,12 +63,12 @@ func TestPreviewForetellsRetention(t *testing.T) {
 					require.Contains(t, []string{outcome.Done, outcome.UpToDate}, run.Outcome, "%+v", run)
 					after := r.snapshots()
 					for _, n := range before {
-						require.Equal(t, slices.Contains(foretold, n), !slices.Contains(after, n), "%s, in run %d; foretold: %q", n, i, foretold)
+						require.Equal(t, slices.Contains(foretold, n), !slices.Contains(after, n), "%s, in run %d; predicted: %q", n, i, foretold)
 					}
 					for _, n := range foretold {
 						require.NotContains(t, after, n)
 					}
-					require.Equal(t, run.Targets[0].Pruned, len(onTarget(p)), "what arrives and goes at once, too")
+					require.Equal(t, run.Targets[0].Pruned, len(onTarget(p)), "including snapshots that are destroyed on arrival")
 					removed += len(foretold)
 					r.now += int64(rnd.IntN(5000))
 				}

@@ -21,9 +21,9 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 	}{
 		"child":                  {anew: func(t *testing.T, r *replica) { r.Remove("src/a"); r.Create("src/a", nil) }},
 		"root":                   {anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil); r.Create("src/a", nil) }},
-		"alone":                  {job: func(j *replicate.Job) { j.Recursive = false }, anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil); r.Create("src/a", nil) }},
+		"not recursive":          {job: func(j *replicate.Job) { j.Recursive = false }, anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil); r.Create("src/a", nil) }},
 		"root without its child": {anew: func(t *testing.T, r *replica) { r.Remove("src"); r.Create("src", nil) }},
-		"root missing meanwhile": {anew: func(t *testing.T, r *replica) {
+		"root missing in between": {anew: func(t *testing.T, r *replica) {
 			r.Remove("src")
 			r.Create("src2", nil)
 			r.now += 100
@@ -39,7 +39,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 			r.now += 100
 			r.Create("src", nil)
 		}},
-		"root anew, cut off": {anew: func(t *testing.T, r *replica) {
+		"root recreated, interrupted": {anew: func(t *testing.T, r *replica) {
 			r.Remove("src")
 			r.Create("src", nil)
 			r.now += 100
@@ -52,7 +52,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 			r.Remove("src/a")
 			r.Create("src/a", map[string]string{"type": "volume"})
 		}},
-		"run meanwhile": {anew: func(t *testing.T, r *replica) {
+		"run in between": {anew: func(t *testing.T, r *replica) {
 			r.Remove("src/a")
 			r.now += 100
 			r.snapshot("src", "m")
@@ -60,7 +60,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 			r.now += 100
 			r.Create("src/a", nil)
 		}},
-		"run meanwhile, cut off": {anew: func(t *testing.T, r *replica) {
+		"run in between, interrupted": {anew: func(t *testing.T, r *replica) {
 			r.Remove("src/a")
 			r.now += 100
 			r.snapshot("src", "m")
@@ -80,16 +80,16 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 			r.run(t)
 			r.now += 100
 		}},
-		"target anew": {anew: func(t *testing.T, r *replica) {
+		"target recreated": {anew: func(t *testing.T, r *replica) {
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
 		}},
-		"target anew with snapshot": {anew: func(t *testing.T, r *replica) {
+		"target recreated with snapshot": {anew: func(t *testing.T, r *replica) {
 			r.Remove("dst/copy/a")
 			r.Create("dst/copy/a", nil)
 			r.snapshot("dst/copy/a", "x")
 		}},
-		"renamed and anew": {anew: func(t *testing.T, r *replica) {
+		"renamed and recreated": {anew: func(t *testing.T, r *replica) {
 			r.Edit(func(all map[string]*zfs.Dataset) {
 				d := all["src/a"]
 				d.Name = "src/b"
@@ -101,7 +101,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rotating(t)
+			r := renamingReplica(t)
 			if c.job != nil {
 				c.job(r.job)
 			}
@@ -118,7 +118,7 @@ func TestCopyOfRecreatedSourceIsRenamed(t *testing.T) {
 				t.Log(d.Source, d.Outcome, d.Conflict, d.Error, d.RenamedTo)
 			}
 			require.Equal(t, outcome.Done, run.Outcome)
-			require.Len(t, r.asides(), 1)
+			require.Len(t, r.renamedCopies(), 1)
 		})
 	}
 }

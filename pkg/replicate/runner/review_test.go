@@ -26,9 +26,9 @@ func encryptedReplica(t *testing.T) *replica {
 	return r
 }
 
-// TestKeyChangedWhileNothingWasSent expects that a changed key of a copy is reported at the next
+// TestKeyChangedBeforeIncrementalSend expects that a changed key of a copy is reported at the next
 // incremental send, even if runs with nothing to send came first.
-func TestKeyChangedWhileNothingWasSent(t *testing.T) {
+func TestKeyChangedBeforeIncrementalSend(t *testing.T) {
 	t.Parallel()
 	r := encryptedReplica(t)
 	r.Set("dst/copy/a", "encryptionroot", "dst/copy") // zfs change-key -i
@@ -144,7 +144,7 @@ func reviewed(t *testing.T, n int) func() {
 	}
 }
 
-// TestManyDatasetsAreReviewed expects that a run does not search all datasets for each one.
-func TestManyDatasetsAreReviewed(t *testing.T) { //nolint:paralleltest // it measures processor time
+// TestReviewTimeIsLinear expects that a run does not search all datasets for each one.
+func TestReviewTimeIsLinear(t *testing.T) { //nolint:paralleltest // it measures processor time
 	testenv.Linear(t, 1000, func(n int) func() { return reviewed(t, n) })
 }

@@ -28,11 +28,11 @@ func (r *replica) rollBack(t *testing.T, snapshot string) *job.Report {
 	return rep
 }
 
-// TestAJobGoesOnAfterARollback rolls a job's source back to a snapshot of its copy. It expects that
+// TestJobContinuesAfterRollback rolls a job's source back to a snapshot of its copy. It expects that
 // the next run sends incrementally and leaves no hold.
-func TestAJobGoesOnAfterARollback(t *testing.T) {
+func TestJobContinuesAfterRollback(t *testing.T) {
 	t.Parallel()
-	for name, older := range map[string]bool{"to the newest of the copy": false, "to an older one of the copy": true} {
+	for name, older := range map[string]bool{"to the most recent snapshot of the copy": false, "to an older snapshot of the copy": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplica(t, adopting())
@@ -46,11 +46,11 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 			r.Write("src/a", []byte("deleted files"))
 			if older {
 				require.Equal(t, "zxfer send --rollback --snapshot= src/a dst/copy/a", r.rollBack(t, "s1").Diverged)
-				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldBy(t, "src/a", "dst/copy/a"))
+				require.Equal(t, []string{"src/a@s1", "dst/copy/a@s2"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 				r.take("s3")
 				run, _ := r.run(t)
 				at := slices.IndexFunc(run.Targets[0].Datasets, func(d outcome.Dataset) bool { return d.Source == "src/a" })
-				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not touched unasked")
+				require.Equal(t, plan.Diverged, run.Targets[0].Datasets[at].Conflict, "the copy is not changed without a request")
 				require.Equal(t, []string{"s1", "s2"}, r.names("dst/copy/a"))
 				_, err := job.RunSend(t.Context(), job.Send{Source: endpoint.Endpoint{Name: "src/a"}, Target: endpoint.Endpoint{Name: "dst/copy/a"},
 					Plan: plan.Request{Source: "src/a", Target: "dst/copy/a", Rollback: true}}, hosts.New(r), job.Quiet{})
@@ -68,15 +68,15 @@ func TestAJobGoesOnAfterARollback(t *testing.T) {
 					require.Zero(t, d.Full, d.Source)
 				}
 				require.Contains(t, r.names("dst/copy/a"), s)
-				require.Equal(t, []string{"src/a@" + s, "dst/copy/a@" + s}, r.heldBy(t, "src/a", "dst/copy/a"))
+				require.Equal(t, []string{"src/a@" + s, "dst/copy/a@" + s}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 			}
 		})
 	}
 }
 
-// TestHoldsThatARollbackMovedAreReleased continues with an incremental send from the rolled back
+// TestHoldsMovedByRollbackAreReleased continues with an incremental send from the rolled back
 // snapshot.
-func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
+func TestHoldsMovedByRollbackAreReleased(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.job.Targets[0].Retention = nil
@@ -92,12 +92,12 @@ func TestHoldsThatARollbackMovedAreReleased(t *testing.T) {
 	r.take("s3")
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%v", run.Failures())
-	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldBy(t, "src/a", "dst/copy/a"))
+	require.Equal(t, []string{"src/a@s3", "dst/copy/a@s3"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 }
 
-// TestAChangeOfTheLastSecondsGetsASnapshot expects a snapshot although "written" does not show the
+// TestRecentChangeGetsSnapshot expects a snapshot although "written" does not show the
 // change yet.
-func TestAChangeOfTheLastSecondsGetsASnapshot(t *testing.T) {
+func TestRecentChangeGetsSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M%S", SkipUnchanged: true}})
 	for range 3 { // until the records of unchanged datasets are complete

@@ -26,9 +26,9 @@ func (r *replica) mark(dataset, property, value string) {
 	})
 }
 
-// chosen returns a replica with two targets. Target t selects all datasets and u the marked ones,
+// selectingReplica returns a replica with two targets. Target t selects all datasets and u the marked ones,
 // both without scratch.
-func chosen(t *testing.T, j replicate.Job) *replica {
+func selectingReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	r.job.Targets = append(r.job.Targets, replicate.Target{Name: "u", To: "dst/u", Selection: replicate.Selection{Property: "my:backup", Exclude: []string{"re:tmp"}},
@@ -50,16 +50,16 @@ func (r *replica) everywhere(name string) {
 	}
 }
 
-// TestTargetsOfTheirOwn expects that each target selects its own datasets, and that no run lists
+// TestTargetSelection expects that each target selects its own datasets, and that no run lists
 // more. Excluded datasets are not late and have no holds for the target, and if the mark is
 // removed, the copy is kept.
-func TestTargetsOfTheirOwn(t *testing.T) {
+func TestTargetSelection(t *testing.T) {
 	t.Parallel()
-	r := chosen(t, adopting())
+	r := selectingReplica(t, adopting())
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[1])
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/a", "dst/copy/b", "dst/copy/b/c", "dst/copy/b/tmp1", "dst/u", "dst/u/b", "dst/u/b/c"}, r.datasets("dst"))
-	require.Empty(t, r.names("dst/u"), "a folder between")
+	require.Empty(t, r.names("dst/u"), "an intermediate dataset")
 	require.Equal(t, 5, run.Targets[0].Sent)
 	require.Equal(t, 2, run.Targets[1].Sent)
 	require.Equal(t, []string{"zxfer:j:t"}, r.held("src/a@s3"))
@@ -71,7 +71,7 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	r.run(t)
 	r.now += 10
 	run, looked := r.run(t)
-	require.Empty(t, looked, "all is settled")
+	require.Empty(t, looked, "everything is up to date")
 	require.Equal(t, []int{5, 2}, []int{run.Targets[0].Unchanged, run.Targets[1].Unchanged})
 
 	r.now += 10
@@ -80,9 +80,9 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	r.everywhere("s4")
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, "%+v", run.Targets[1])
-	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/a"), "of which retention leaves two")
+	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/a"), "retention keeps two")
 	require.Equal(t, []string{"s3", "s4"}, r.names("dst/u/b"))
-	require.Equal(t, []string{"s2", "s3"}, r.names("dst/u/b/c"), "as it was")
+	require.Equal(t, []string{"s2", "s3"}, r.names("dst/u/b/c"), "unchanged")
 	s = StatusOf([]*replicate.Job{r.job}, r.dir, r.runner(t).Now(), nil)
 	require.False(t, slices.ContainsFunc(s.Jobs[0].Datasets, func(d *DatasetStatus) bool { return d.To == "u" && d.Source == "src/b/c" }))
 
@@ -96,9 +96,9 @@ func TestTargetsOfTheirOwn(t *testing.T) {
 	require.Len(t, r.names("src/b", zfs.Bookmark), 1)
 }
 
-// TestJobOfAProperty expects that a job with property selects the datasets that have it, set or
+// TestJobSelectsByProperty expects that a job with property selects the datasets that have it, set or
 // inherited. If no dataset has it, the job is refused with a hint.
-func TestJobOfAProperty(t *testing.T) {
+func TestJobSelectsByProperty(t *testing.T) {
 	t.Parallel()
 	j := adopting()
 	j.Property = "zxfer:job=home"
@@ -116,11 +116,11 @@ func TestJobOfAProperty(t *testing.T) {
 	require.Equal(t, []string{"dst", "dst/copy", "dst/copy/b", "dst/copy/b/c"}, r.datasets("dst"))
 }
 
-// TestTargetThatTakesNothing expects that a target that excludes all datasets fails, without
+// TestTargetWithoutDatasets expects that a target that excludes all datasets fails, without
 // affecting other targets.
-func TestTargetThatTakesNothing(t *testing.T) {
+func TestTargetWithoutDatasets(t *testing.T) {
 	t.Parallel()
-	r := chosen(t, adopting())
+	r := selectingReplica(t, adopting())
 	r.job.Targets[1].Property = "my:other=x"
 	run, _ := r.run(t)
 	require.Equal(t, outcome.Done, run.Targets[0].Outcome)
@@ -132,10 +132,10 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	require.Error(t, p.Err())
 }
 
-// TestSnapshotsOfTargets expects that each target limits the number, age or names of snapshots. The
+// TestTargetSnapshotSelection expects that each target limits the number, age or names of snapshots. The
 // most recent selected snapshot is always sent, and neither retention nor a later run requires the
 // others.
-func TestSnapshotsOfTargets(t *testing.T) {
+func TestTargetSnapshotSelection(t *testing.T) {
 	t.Parallel()
 	j := adopting()
 	j.Retention = nil

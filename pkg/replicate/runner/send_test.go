@@ -22,10 +22,10 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestCutAndThenAway interrupts a stream and makes the target unreachable, so its snapshots are
+// TestInterruptedThenUnreachable interrupts a stream and makes the target unreachable, so its snapshots are
 // unknown. It expects the source to keep all snapshots of the stream, because one of them may be
 // the most recent common snapshot.
-func TestCutAndThenAway(t *testing.T) {
+func TestInterruptedThenUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
@@ -65,9 +65,9 @@ func TestCutAndThenAway(t *testing.T) {
 	require.Zero(t, r.arrival(t, "src").Sending)
 }
 
-// TestAnInterruptedRunSaysWhatResumes sends a signal before the first stream, and expects the next
+// TestInterruptedRunHint sends a signal before the first stream, and expects the next
 // run to send everything.
-func TestAnInterruptedRunSaysWhatResumes(t *testing.T) {
+func TestInterruptedRunHint(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	ctx, stop := context.WithCancel(t.Context())
@@ -94,10 +94,10 @@ func TestHintsNameTheJobFile(t *testing.T) {
 	require.Equal(t, "wait until it ends: zxfer replicate run --wait j --config 'my jobs.toml' --state-dir state", fault.HintOf(err))
 }
 
-// TestHistoriesOfATargetWithoutRetention expects that without retention on a target, its snapshots
+// TestHistoriesWithoutRetention expects that without retention on a target, its snapshots
 // are listed only for datasets whose most recent snapshot is missing on the source. An older common
 // snapshot may exist.
-func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
+func TestHistoriesWithoutRetention(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}})
 	r.job.Targets[0].Retention = nil
@@ -120,45 +120,45 @@ func TestHistoriesOfATargetWithoutRetention(t *testing.T) {
 	r.snapshot("dst/copy/a", "own")
 	require.Equal(t, 1, run(outcome.Refused, "dst/copy/a").Failed)
 	require.Equal(t, []string{"s1", "s2", "own"}, r.names("dst/copy/a"))
-	require.Equal(t, []string{"src/a@s2"}, r.heldBy(t, "src/a"), "the base stays")
+	require.Equal(t, []string{"src/a@s2"}, r.heldSnapshots(t, "src/a"), "the incremental source is kept")
 
 	r.destroy("dst/copy/a@own")
 	require.Equal(t, 1, run(outcome.Done).Sent)
 	require.Equal(t, []string{"s1", "s2", "s3"}, r.names("dst/copy/a"))
 }
 
-// told records the calls of a Reporter except progress.
-type told struct {
+// callRecorder records the calls of a Reporter except progress.
+type callRecorder struct {
 	name string
 	mu   *sync.Mutex
 	all  *[]string
 }
 
-func (r told) note(format string, args ...any) {
+func (r callRecorder) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*r.all = append(*r.all, r.name+": "+fmt.Sprintf(format, args...))
 }
 
-func (r told) Log(message string) { r.note("log %s", message) }
+func (r callRecorder) Log(message string) { r.note("log %s", message) }
 
-func (r told) Activity(string) func() { return func() {} }
+func (r callRecorder) Activity(string) func() { return func() {} }
 
-func (r told) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
+func (r callRecorder) Planned(p *job.Report) { r.note("planned %d", p.Plan.Steps()) }
 
-func (r told) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
+func (r callRecorder) Started(_ int, d *plan.Dataset, _ int) { r.note("started %s", d.Source) }
 
-func (told) Progress(int, connect.Progress) {}
+func (callRecorder) Progress(int, connect.Progress) {}
 
-func (r told) Finished(_ int, result *job.StepResult) {
+func (r callRecorder) Finished(_ int, result *job.StepResult) {
 	r.note("finished %s%s", result.Source, result.Snapshot)
 }
 
-func (r told) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
+func (r callRecorder) Ended(d *plan.Dataset, err error) { r.note("ended %s: %v", d.Source, err) }
 
-// TestARunTellsOfItsTransfers expects that a run reports its transfers to the reporter of each
+// TestRunReportsTransfers expects that a run reports its transfers to the reporter of each
 // target.
-func TestARunTellsOfItsTransfers(t *testing.T) {
+func TestRunReportsTransfers(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")
@@ -169,16 +169,16 @@ func TestARunTellsOfItsTransfers(t *testing.T) {
 		if target == "" {
 			return nil // only the log gets a report
 		}
-		return told{name + " to " + target, &mu, &all}
+		return callRecorder{name + " to " + target, &mu, &all}
 	}
 	_, err := run.Run(t.Context(), r.job, true)
 	require.NoError(t, err)
 	require.Equal(t, []string{"j to t: planned 1", "j to t: started src", "j to t: finished src@s1", "j to t: ended src: <nil>"}, all)
 }
 
-// TestRecordOfABatchThatWasStopped expects that earlier errors are reported even if the result of a
+// TestRecordOfStoppedBatch expects that earlier errors are reported even if the result of a
 // batch could not be inspected.
-func TestRecordOfABatchThatWasStopped(t *testing.T) {
+func TestRecordOfStoppedBatch(t *testing.T) {
 	t.Parallel()
 	b := &batch{side: &side{target: &replicate.Target{}}, err: fault.Interrupt("", context.Canceled), result: &job.BatchResult{Datasets: []*job.DatasetResult{
 		{Dataset: outcome.Dataset{Source: "a"}, Err: errors.New("no space")}, {Dataset: outcome.Dataset{Source: "b"}, Err: fault.Interrupt("", context.Canceled)}, {Dataset: outcome.Dataset{Source: "c"}},
@@ -190,9 +190,9 @@ func TestRecordOfABatchThatWasStopped(t *testing.T) {
 	require.Equal(t, outcome.Failed, r.Datasets[0].Outcome)
 }
 
-// TestNoRoomForOne expects that if the target has no space for one dataset, the others and
+// TestNoSpaceForOneDataset expects that if the target has no space for one dataset, the others and
 // retention continue. Retention may free space.
-func TestNoRoomForOne(t *testing.T) {
+func TestNoSpaceForOneDataset(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.Create("src/b", nil)
@@ -281,7 +281,7 @@ func TestGateBounds(t *testing.T) {
 	require.Equal(t, 3, g.free)
 }
 
-func TestGateGivesUp(t *testing.T) {
+func TestGateCancelled(t *testing.T) {
 	t.Parallel()
 	g := newGate(1)
 	done, err := g.of("a")(t.Context())

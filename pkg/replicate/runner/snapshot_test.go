@@ -12,15 +12,15 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-func taking() replicate.Job {
+func snapshotJob() replicate.Job {
 	return replicate.Job{Schedule: "hourly", Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}}
 }
 
-// TestSnapshotsOfTheOthers expects that a dataset that cannot be snapshotted does not affect the
+// TestSnapshotFailureOfOneDataset expects that a dataset that cannot be snapshotted does not affect the
 // others. Its copy becomes late although all existing snapshots were sent.
-func TestSnapshotsOfTheOthers(t *testing.T) {
+func TestSnapshotFailureOfOneDataset(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
@@ -44,11 +44,11 @@ func TestSnapshotsOfTheOthers(t *testing.T) {
 	}
 }
 
-// TestSnapshotsBesideARestore expects that a dataset that a restore is receiving is not
+// TestSnapshotsDuringRestore expects that a dataset that a restore is receiving is not
 // snapshotted. The others are, and after the restore, all datasets are.
-func TestSnapshotsBesideARestore(t *testing.T) {
+func TestSnapshotsDuringRestore(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	for _, n := range []string{"b", "c"} {
 		r.Create("src/"+n, nil)
 	}
@@ -68,11 +68,11 @@ func TestSnapshotsBesideARestore(t *testing.T) {
 	require.Len(t, r.names("src/b"), 2)
 }
 
-// TestSnapshotsBesideADestroy expects that a dataset that is destroyed between listing and snapshot
+// TestSnapshotsDuringDestroy expects that a dataset that is destroyed between listing and snapshot
 // is not a failure.
-func TestSnapshotsBesideADestroy(t *testing.T) {
+func TestSnapshotsDuringDestroy(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	r.Create("src/b", nil)
 	r.run(t)
 	r.now += 3600
@@ -89,11 +89,11 @@ func TestSnapshotsBesideADestroy(t *testing.T) {
 	require.Len(t, r.names("src/a"), 2)
 }
 
-// TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards expects that a dataset that appears during the
+// TestDatasetCreatedDuringSnapshots expects that a dataset that appears during the
 // snapshots is sent in the same run and recorded. Otherwise its old holds would be permanent.
-func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
+func TestDatasetCreatedDuringSnapshots(t *testing.T) {
 	t.Parallel()
-	r := newReplica(t, taking())
+	r := newReplica(t, snapshotJob())
 	r.run(t)
 	r.now += 3600
 	r.before = func(op string, _ []string) error {
@@ -108,11 +108,11 @@ func TestWhatAppearsBesideTheSnapshotsIsKnownAfterwards(t *testing.T) {
 	require.Len(t, r.arrival(t, "src/new").Held, 1)
 }
 
-// TestSnapshotOfALongName expects that a dataset name that is too long for the template does not
+// TestSnapshotOfLongName expects that a dataset name that is too long for the template does not
 // prevent other snapshots.
-func TestSnapshotOfALongName(t *testing.T) {
+func TestSnapshotOfLongName(t *testing.T) {
 	t.Parallel()
-	r := aloneReplica(t, taking())
+	r := localReplica(t, snapshotJob())
 	long := "src/" + strings.Repeat("x", 245)
 	r.Create(long, nil)
 	run, _ := r.run(t)
@@ -124,9 +124,9 @@ func TestSnapshotOfALongName(t *testing.T) {
 	}
 }
 
-// TestANameIsTooLong expects that a name that is too long fails the job with exit code 1, not 2.
+// TestTooLongNameFailsJob expects that a name that is too long fails the job with exit code 1, not 2.
 // Others arrive.
-func TestANameIsTooLong(t *testing.T) {
+func TestTooLongNameFailsJob(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		take string
@@ -144,7 +144,7 @@ func TestANameIsTooLong(t *testing.T) {
 			run, err := r.runner(t).Run(t.Context(), r.job, true)
 			require.Equal(t, fault.Failed, fault.ClassOf(err), "%v", err)
 			require.NotEmpty(t, run.Outcome)
-			require.NotEmpty(t, r.names(r.job.Targets[0].To), "what fits arrives")
+			require.NotEmpty(t, r.names(r.job.Targets[0].To), "datasets with shorter names arrive")
 		})
 	}
 }

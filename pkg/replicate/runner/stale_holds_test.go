@@ -15,8 +15,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// heldBy returns the full names of snapshots with the job's hold for its target.
-func (r *replica) heldBy(t *testing.T, datasets ...string) []string {
+// heldSnapshots returns the full names of snapshots with the job's hold for its target.
+func (r *replica) heldSnapshots(t *testing.T, datasets ...string) []string {
 	t.Helper()
 	out := []string{}
 	for _, n := range datasets {
@@ -36,9 +36,9 @@ func (r *replica) arrival(t *testing.T, source string) *replicate.CopyState {
 	return st.Copy(source, "t")
 }
 
-// TestHoldIsPlacedLater expects that the next run places a hold that failed, or that a killed run
+// TestFailedHoldIsPlacedByNextRun expects that the next run places a hold that failed, or that a killed run
 // did not place, even if it sends nothing.
-func TestHoldIsPlacedLater(t *testing.T) {
+func TestFailedHoldIsPlacedByNextRun(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
 		t.Run(pool, func(t *testing.T) {
@@ -48,21 +48,21 @@ func TestHoldIsPlacedLater(t *testing.T) {
 			r.snapshot("src/a", "s1")
 			r.fail(zfs.OpHold, pool, errors.New("the line was cut"))
 			r.run(t)
-			require.Len(t, r.heldBy(t, "src/a", "dst/copy/a"), 1)
+			require.Len(t, r.heldSnapshots(t, "src/a", "dst/copy/a"), 1)
 			r.fail("", "", nil)
 			r.now += 10
 			run, _ := r.run(t)
 			require.Zero(t, run.Targets[0].Sent)
-			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldBy(t, "src/a", "dst/copy/a"))
-			r.settle(t)
+			require.Equal(t, []string{"src/a@s1", "dst/copy/a@s1"}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
+			r.runUntilUnchanged(t)
 		})
 	}
 }
 
-// TestWhatFollowsTheStreamsBearsALostConnection loses the connection after the streams, and expects
+// TestLostConnectionAfterStreams loses the connection after the streams, and expects
 // zxfer to retry holds, bookmarks, releases and retention. If the connection is lost again, the run
 // reports it and the next run catches up.
-func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
+func TestLostConnectionAfterStreams(t *testing.T) {
 	t.Parallel()
 	for _, operation := range []string{"hold", "release", "bookmark", "destroy"} {
 		for lost := range 3 {
@@ -100,9 +100,9 @@ func TestWhatFollowsTheStreamsBearsALostConnection(t *testing.T) {
 	}
 }
 
-// TestHoldsDoNotPileUp expects that if one side cannot hold, the holds of the other still move.
+// TestHoldsDoNotAccumulate expects that if one side cannot hold, the holds of the other still move.
 // Otherwise, they would accumulate and block retention.
-func TestHoldsDoNotPileUp(t *testing.T) {
+func TestHoldsDoNotAccumulate(t *testing.T) {
 	t.Parallel()
 	for _, pool := range []string{"src", "dst"} {
 		t.Run(pool, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestHoldsDoNotPileUp(t *testing.T) {
 				r.now += 10
 			}
 			other := map[string]string{"src": "dst/copy/a@s8", "dst": "src/a@s8"}[pool]
-			require.Equal(t, []string{other}, r.heldBy(t, "src/a", "dst/copy/a"))
+			require.Equal(t, []string{other}, r.heldSnapshots(t, "src/a", "dst/copy/a"))
 			require.Len(t, r.arrival(t, "src/a").Held, 1)
 			require.Len(t, r.names("src/a"), 3)
 			require.Len(t, r.names("dst/copy/a"), 2)
@@ -146,7 +146,7 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 		r.job.Holds = step.holds
 		r.now += 10
 		r.run(t)
-		require.Equal(t, step.want, r.heldBy(t, "src/a", "dst/copy/a"), step.holds)
+		require.Equal(t, step.want, r.heldSnapshots(t, "src/a", "dst/copy/a"), step.holds)
 
 	}
 	r.job.Holds = "none"
@@ -154,13 +154,13 @@ func TestHoldsFollowTheSetting(t *testing.T) {
 	r.snapshot("src/a", "s2")
 	r.now += 10
 	r.run(t)
-	require.Equal(t, []string{"s2"}, r.names("src/a"), "nothing holds what retention removes")
+	require.Equal(t, []string{"s2"}, r.names("src/a"), "no hold on snapshots that retention destroys")
 }
 
-// TestRenamedKeepsItsBase expects that a renamed dataset keeps its incremental source. Its hold
+// TestRenamedDatasetKeepsIncrementalSource expects that a renamed dataset keeps its incremental source. Its hold
 // protects it even if holds --gc runs before the copy is renamed, and without holds the job's state
 // does.
-func TestRenamedKeepsItsBase(t *testing.T) {
+func TestRenamedDatasetKeepsIncrementalSource(t *testing.T) {
 	t.Parallel()
 	for name, holds := range map[string]string{"held": "both", "not held": "none"} {
 		for _, away := range []bool{false, true} {
@@ -206,10 +206,10 @@ func TestRenamedKeepsItsBase(t *testing.T) {
 	}
 }
 
-// TestBookmarksThatStay expects that bookmarks are kept if the next incremental send to a target
+// TestKeptBookmarks expects that bookmarks are kept if the next incremental send to a target
 // may need them, even if the target is unreachable for long. Other bookmarks are destroyed, because
 // each run would add one.
-func TestBookmarksThatStay(t *testing.T) {
+func TestKeptBookmarks(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.job.Holds, r.job.Retention = "none", &replicate.Grid{Last: 1}
@@ -236,12 +236,12 @@ func TestBookmarksThatStay(t *testing.T) {
 	r.Set("dst/copy", "written", "0")
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
-	require.Zero(t, run.Targets[0].Datasets[0].Full, "its base is the bookmark of s21")
+	require.Zero(t, run.Targets[0].Datasets[0].Full, "its incremental source is the bookmark of s21")
 }
 
-// TestWhatAnInterruptedReceiveNeeded expects the source to keep the snapshots of an interrupted
+// TestInterruptedReceiveKeepsSnapshots expects the source to keep the snapshots of an interrupted
 // receive until the receive is complete.
-func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
+func TestInterruptedReceiveKeepsSnapshots(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	none := 0
@@ -265,13 +265,13 @@ func TestWhatAnInterruptedReceiveNeeded(t *testing.T) {
 	r.now += 10
 	run, _ = r.run(t)
 	require.Equal(t, outcome.Done, run.Outcome, run.FirstError())
-	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it went on")
+	require.Equal(t, 2, run.Targets[0].Datasets[0].Streams, "it continued")
 	require.Equal(t, []string{"s3"}, r.names("src"))
 	require.Equal(t, []string{"zxfer:j:s3"}, r.names("src", zfs.Bookmark))
 }
 
-// TestGCBesideARun expects that a job that runs during holds --gc keeps its holds.
-func TestGCBesideARun(t *testing.T) {
+// TestGCDuringRun expects that a job that runs during holds --gc keeps its holds.
+func TestGCDuringRun(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")
@@ -285,7 +285,7 @@ func TestGCBesideARun(t *testing.T) {
 	}
 	_, err := r.gc(t)
 	require.NoError(t, err)
-	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldBy(t, "src", "dst/copy"))
+	require.Equal(t, []string{"src@s2", "dst/copy@s2"}, r.heldSnapshots(t, "src", "dst/copy"))
 }
 
 // TestPatternsThatSelectNothing expects that if patterns select nothing by mistake, no records are

@@ -13,22 +13,22 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// ran returns the state of a job with a run at eight o'clock.
-func ran(ended string, targets ...*statedir.TargetRun) *statedir.State {
+// stateAfterRun returns the state of a job with a run at eight o'clock.
+func stateAfterRun(ended string, targets ...*statedir.TargetRun) *statedir.State {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 	return &statedir.State{LastRun: &statedir.Run{Started: at, Ended: at.Add(time.Minute), Outcome: ended, Targets: targets},
 		State: replicate.State{Datasets: map[string]*replicate.DatasetState{}}}
 }
 
-// tried records the result of a dataset in that run.
-func tried(st *statedir.State, source, to string, err error) {
+// recordResult records the result of a dataset in that run.
+func recordResult(st *statedir.State, source, to string, err error) {
 	a := st.Copy(source, to)
 	a.Target = "vault/" + source
 	a.Record(st.LastRun.Started.Add(-time.Hour), nil)
 	a.Record(st.LastRun.Started, err)
 }
 
-func standing(st *statedir.State) *JobStatus {
+func statusOfState(st *statedir.State) *JobStatus {
 	return statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: st.LastRun.Started.Add(10 * time.Minute)})
 }
 
@@ -48,62 +48,62 @@ func TestStatusFailed(t *testing.T) {
 		outcome.Refused:     fault.Refusef("free space there", "no space"),
 		outcome.Interrupted: fault.Interrupt("free space there", fault.Failf("", "no space")),
 	} {
-		st := ran(ended, &statedir.TargetRun{Target: "near", Outcome: ended})
-		tried(st, "tank", "near", nil)
-		tried(st, "tank/a", "near", err)
-		js := standing(st)
+		st := stateAfterRun(ended, &statedir.TargetRun{Target: "near", Outcome: ended})
+		recordResult(st, "tank", "near", nil)
+		recordResult(st, "tank/a", "near", err)
+		js := statusOfState(st)
 		require.Equal(t, []string{OK, ended}, states(js))
 		require.Equal(t, ended, js.State)
 		require.True(t, js.Failed)
 		require.False(t, js.Late)
 		require.Equal(t, []*Problem{{State: ended, To: []string{"near"}, Datasets: []string{"tank/a"}, Error: "no space", Hint: "free space there", mergeKey: js.Problems[0].mergeKey}}, js.Problems)
 	}
-	st := ran(outcome.Done)
-	tried(st, "tank", "near", nil)
-	js := standing(st)
+	st := stateAfterRun(outcome.Done)
+	recordResult(st, "tank", "near", nil)
+	js := statusOfState(st)
 	require.Equal(t, OK, js.State)
 	require.False(t, js.Failed)
 	st.Copy("tank", "near").Error = "no space" // the format of an older version
-	require.Equal(t, outcome.Failed, standing(st).State)
+	require.Equal(t, outcome.Failed, statusOfState(st).State)
 }
 
-// TestProblemsAreToldOnce expects that an unreachable host is one problem, of one target, of two
+// TestProblemsAreReportedOnce expects that an unreachable host is one problem, of one target, of two
 // targets, or of many datasets.
-func TestProblemsAreToldOnce(t *testing.T) {
+func TestProblemsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{"tank", "tank/a", "tank/b"}
 	away := fault.Failf("is it up? ssh beta", "beta: no route to host")
-	st := ran(outcome.Failed,
+	st := stateAfterRun(outcome.Failed,
 		&statedir.TargetRun{Target: "far", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)},
 		&statedir.TargetRun{Target: "near", Outcome: outcome.Done},
 		&statedir.TargetRun{Target: "other", Outcome: outcome.Failed, Error: away.Error(), Hint: fault.HintOf(away)})
 	for _, n := range names {
-		tried(st, n, "far", away)
-		tried(st, n, "near", nil)
-		tried(st, n, "other", away)
+		recordResult(st, n, "far", away)
+		recordResult(st, n, "near", nil)
+		recordResult(st, n, "other", away)
 	}
-	js := standing(st)
+	js := statusOfState(st)
 	require.Len(t, js.Problems, 1)
 	require.Equal(t, []string{"far", "other"}, js.Problems[0].To)
 	require.Empty(t, js.Problems[0].Datasets, "all of them")
 	require.Equal(t, "is it up? ssh beta", js.Problems[0].Hint)
 	require.Equal(t, []string{"failed", "ok", "failed", "failed", "ok", "failed", "failed", "ok", "failed"}, states(js))
 
-	st = ran(outcome.Interrupted, &statedir.TargetRun{Target: "far", Outcome: outcome.Interrupted})
+	st = stateAfterRun(outcome.Interrupted, &statedir.TargetRun{Target: "far", Outcome: outcome.Interrupted})
 	for _, n := range names {
-		tried(st, n, "far", fault.Interrupt("the next run resumes", fault.Failf("", "%s: vault/%s: connection lost", n, n)))
+		recordResult(st, n, "far", fault.Interrupt("the next run resumes", fault.Failf("", "%s: vault/%s: connection lost", n, n)))
 	}
-	tried(st, "tank/c", "far", fault.Refusef("zfs rollback vault/tank/c@1", "tank/c was modified"))
-	js = standing(st)
+	recordResult(st, "tank/c", "far", fault.Refusef("zfs rollback vault/tank/c@1", "tank/c was modified"))
+	js = statusOfState(st)
 	require.Len(t, js.Problems, 2)
 	require.Equal(t, names, js.Problems[0].Datasets)
 	require.Equal(t, "vault/tank: connection lost", js.Problems[0].Error)
 	require.Equal(t, []string{"tank/c"}, js.Problems[1].Datasets)
 }
 
-// TestStatusOfWhatWasNotTried expects that an error that ended a run early applies to all datasets.
+// TestStatusOfSkippedDatasets expects that an error that ended a run early applies to all datasets.
 // A dataset that a run skips did not fail in it.
-func TestStatusOfWhatWasNotTried(t *testing.T) {
+func TestStatusOfSkippedDatasets(t *testing.T) {
 	t.Parallel()
 	before := func(st *statedir.State) {
 		for _, n := range []string{"tank", "tank/a"} {
@@ -111,17 +111,17 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 		}
 		st.Copy("tank/a", "near").Record(st.LastRun.Started.Add(-time.Hour), fault.Failf("", "of old"))
 	}
-	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near"})
+	st := stateAfterRun(outcome.Failed, &statedir.TargetRun{Target: "near"})
 	st.LastRun.Error = "beta: no route to host"
 	before(st)
-	js := standing(st)
+	js := statusOfState(st)
 	require.Equal(t, []string{outcome.Failed, outcome.Failed}, states(js))
 	require.Len(t, js.Problems, 1)
 	require.Equal(t, st.LastRun.Error, js.Problems[0].Error)
 
-	st = ran(outcome.Done, &statedir.TargetRun{Target: "near", Outcome: outcome.UpToDate})
+	st = stateAfterRun(outcome.Done, &statedir.TargetRun{Target: "near", Outcome: outcome.UpToDate})
 	before(st)
-	js = standing(st)
+	js = statusOfState(st)
 	require.Equal(t, OK, js.State)
 	require.Empty(t, js.Problems)
 }
@@ -129,9 +129,9 @@ func TestStatusOfWhatWasNotTried(t *testing.T) {
 // TestStatusOfRetention expects that a failure of retention concerns the target and no dataset.
 func TestStatusOfRetention(t *testing.T) {
 	t.Parallel()
-	st := ran(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
-	tried(st, "tank", "near", nil)
-	js := standing(st)
+	st := stateAfterRun(outcome.Failed, &statedir.TargetRun{Target: "near", Outcome: outcome.Failed, Error: "retention: too many"})
+	recordResult(st, "tank", "near", nil)
+	js := statusOfState(st)
 	require.Equal(t, []string{OK}, states(js))
 	require.Equal(t, outcome.Failed, js.State)
 	require.Equal(t, "retention: too many", js.Problems[0].Error)
@@ -141,8 +141,8 @@ func TestStatusOfRetention(t *testing.T) {
 // more.
 func TestLagLevels(t *testing.T) {
 	t.Parallel()
-	st := ran(outcome.Done)
-	tried(st, "tank", "near", nil)
+	st := stateAfterRun(outcome.Done)
+	recordResult(st, "tank", "near", nil)
 	js := statusOf(&replicate.Job{Schedule: "hourly", Jitter: replicate.Duration(time.Minute)}, st, statusTimes{now: st.LastRun.Started.Add(3 * time.Hour)})
 	require.Equal(t, 2*time.Hour.Seconds(), js.Lag)
 	require.Equal(t, 16*time.Minute.Seconds(), js.LagWarning)
@@ -153,9 +153,9 @@ func TestLagLevels(t *testing.T) {
 	require.Zero(t, js.LagWarning+js.LagCritical)
 }
 
-// TestHintsNameWhatThereIs expects hints that can be pasted. For a modified copy they contain its
+// TestHintsCanBePasted expects hints that can be pasted. For a modified copy they contain its
 // snapshot, for a renamed source both names of its copy.
-func TestHintsNameWhatThereIs(t *testing.T) {
+func TestHintsCanBePasted(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, adopting())
 	r.snapshot("src", "s1")
@@ -183,5 +183,5 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 	require.Equal(t, "write source = \"src/b\" into the job file\nrename the copy, on local: zfs rename dst/a dst/b", r.status(t).Hint)
 	r.job.Targets[0].To = "dst/a"
 	r.run(t)
-	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the copy's name is its own")
+	require.Equal(t, `write source = "src/b" into the job file`, r.status(t).Hint, "the name of the copy is its own")
 }

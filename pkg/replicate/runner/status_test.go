@@ -35,7 +35,7 @@ func TestStatusLateness(t *testing.T) {
 		{"late", "hourly", eight, eight.Add(76 * time.Minute), 16 * time.Minute, true},
 		{"days late", "daily", eight.AddDate(0, 0, -3), eight, 56 * time.Hour, true},
 		{"never", "hourly", time.Time{}, eight, 0, true},
-		{"in the future by a little", "hourly", eight.Add(time.Minute), eight, 0, false},
+		{"slightly in the future", "hourly", eight.Add(time.Minute), eight, 0, false},
 		{"in the future: the clock was years ahead for a while", "hourly", eight.AddDate(4, 0, 0), eight, 0, true},
 		{"test the connection", "", eight.AddDate(-1, 0, 0), eight, 0, false},
 	}
@@ -51,13 +51,13 @@ func TestStatusLateness(t *testing.T) {
 			}
 		})
 	}
-	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: eight}).Late, "a scheduled job that never ran, nobody knows since when")
+	require.True(t, statusOf(&replicate.Job{Schedule: "hourly"}, &statedir.State{}, statusTimes{now: eight}).Late, "a scheduled job that never ran, since an unknown time")
 	require.False(t, statusOf(&replicate.Job{}, &statedir.State{}, statusTimes{now: eight}).Late)
 }
 
-// TestStatusOfWhatNeverArrived expects that a dataset that never arrived is late from its first
+// TestStatusOfMissingCopy expects that a dataset that never arrived is late from its first
 // attempt, and critical after a second missed run. The same applies if it arrived in the future.
-func TestStatusOfWhatNeverArrived(t *testing.T) {
+func TestStatusOfMissingCopy(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for name, success := range map[string]time.Time{"never": {}, "in the future": eight.AddDate(4, 0, 0)} {
@@ -73,7 +73,7 @@ func TestStatusOfWhatNeverArrived(t *testing.T) {
 		a.Record(eight.Add(3*time.Hour), nil)
 		a.Record(eight.Add(4*time.Hour), context.Canceled)
 		js = statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, st, statusTimes{now: eight.Add(4*time.Hour + time.Minute)})
-		require.Equal(t, time.Minute.Seconds(), js.Lag, "what arrived since counts: %s", name)
+		require.Equal(t, time.Minute.Seconds(), js.Lag, "later arrivals count: %s", name)
 	}
 	older := stateOfOne(replicate.Attempt{Tried: eight})
 	js := statusOf(&replicate.Job{Name: "j", Schedule: "hourly"}, older, statusTimes{now: eight.Add(time.Hour)})
@@ -103,9 +103,9 @@ func TestShortenedStatus(t *testing.T) {
 		{Source: "on time", State: OK}, {Source: "late", State: Late}, {Source: "failed", State: "failed"},
 	}}, {Job: "b", Datasets: []*DatasetStatus{{Source: "on time", State: OK}}}}}
 	s.Shorten()
-	require.Len(t, s.Jobs, 2, "jobs are shown as they stand")
+	require.Len(t, s.Jobs, 2, "all jobs are shown")
 	require.Equal(t, []*DatasetStatus{{Source: "late", State: Late}, {Source: "failed", State: "failed"}}, s.Jobs[0].Datasets)
-	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an array in JSON, too")
+	require.Equal(t, []*DatasetStatus{}, s.Jobs[1].Datasets, "an empty array in JSON")
 }
 
 // TestStatusOfUnreadableRecords expects that records that are damaged or of another version affect
@@ -124,7 +124,7 @@ func TestStatusOfUnreadableRecords(t *testing.T) {
 	require.False(t, s.Jobs[1].Failed, "it never ran")
 	require.Equal(t, Unknown, s.Jobs[1].State)
 	j := statusOf(&replicate.Job{}, &statedir.State{LastRun: &statedir.Run{Outcome: "\x1b[2J"}}, statusTimes{now: time.Now()})
-	require.Equal(t, outcome.Failed, j.State, "a word that is none of ours")
+	require.Equal(t, outcome.Failed, j.State, "an unknown word")
 }
 
 // TestMetricsBeforeTheFirstRun expects that the known metrics are written before the first run,
@@ -139,9 +139,9 @@ func TestMetricsBeforeTheFirstRun(t *testing.T) {
 	require.Contains(t, string(text), "# TYPE zxfer_replicate_last_run_success gauge\n")
 }
 
-// TestMetricsSayWhatIsDue expects that metrics state when a dataset or drill becomes late, because
+// TestMetricsOfDueTimes expects that metrics state when a dataset or drill becomes late, because
 // monitoring does not know the schedule.
-func TestMetricsSayWhatIsDue(t *testing.T) {
+func TestMetricsOfDueTimes(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
@@ -170,9 +170,9 @@ func TestMetricsSayWhatIsDue(t *testing.T) {
 	require.NotContains(t, string(text), "hand")
 }
 
-// TestStatusOfAFirstRun expects that a job that never ran is late if it has a schedule, and
+// TestStatusOfFirstRun expects that a job that never ran is late if it has a schedule, and
 // otherwise unknown. The lock shows a run or heal in progress.
-func TestStatusOfAFirstRun(t *testing.T) {
+func TestStatusOfFirstRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	jobs := []*replicate.Job{{Name: "a", Schedule: "hourly"}, {Name: "b"}}
@@ -188,7 +188,7 @@ func TestStatusOfAFirstRun(t *testing.T) {
 	s = StatusOf(jobs, dir, now, nil)
 	require.True(t, s.Jobs[0].Running)
 	require.False(t, s.Jobs[1].Running)
-	require.True(t, s.Late, "what holds the lock may be a heal")
+	require.True(t, s.Late, "a heal may hold the lock")
 	require.Equal(t, Late, s.Jobs[0].State)
 	unlock()
 	s = StatusOf(jobs, dir, now, nil)
@@ -246,14 +246,14 @@ func TestStatusOfDamagedPools(t *testing.T) {
 	require.Equal(t, OK, r.status(t).State)
 }
 
-// TestStatusOfDamageOfThePoolItself expects that damage of the pool itself concerns each job on
+// TestStatusOfPoolMetadataDamage expects that damage of the pool itself concerns each job on
 // both sides, even if the text is the same. The hosts have an OpenZFS that cannot heal.
-func TestStatusOfDamageOfThePoolItself(t *testing.T) {
+func TestStatusOfPoolMetadataDamage(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, replicate.Job{Snapshots: replicate.Snapshots{Take: "s%Y%m%d-%H%M"}})
 	r.job.Source, r.job.Targets[0].To = "src/a", "src/copy"
 	r.Damaged = zfs.Damage{Objects: []zfs.DamagedObject{{Object: "0x3d", Shown: "<metadata>:<0x3d>"}}}
-	_, err := New(r.dir, older{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
+	_, err := New(r.dir, oldZFSReplica{r}, func() time.Time { return time.Unix(r.now, 0) }, func(s string) { t.Log(s) }).Run(t.Context(), r.job, false)
 	require.NoError(t, err)
 	require.Equal(t, Damaged, r.status(t).State)
 	text, err := Metrics(&replicate.File{Jobs: []replicate.Job{*r.job}}, r.dir, time.Unix(r.now, 0))
@@ -263,10 +263,10 @@ func TestStatusOfDamageOfThePoolItself(t *testing.T) {
 	}
 }
 
-// older is a replica whose hosts have OpenZFS 2.1.
-type older struct{ *replica }
+// oldZFSReplica is a replica whose hosts have OpenZFS 2.1.
+type oldZFSReplica struct{ *replica }
 
-func (o older) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
+func (o oldZFSReplica) Open(ctx context.Context, l hosts.Address) (hosts.Host, error) {
 	s, err := o.replica.Open(ctx, l)
 	return &oldHost{s.(captured).Local}, err
 }
@@ -279,8 +279,8 @@ func (o *oldHost) Run(ctx context.Context, r *hosts.Request) error {
 	}))
 }
 
-// TestAJobThatNeverRanIsJudgedAsALateOne covers the time since the schedule took effect.
-func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
+// TestJobThatNeverRanBecomesLate covers the time since the schedule took effect.
+func TestJobThatNeverRanBecomesLate(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 21, 7, 30, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -305,8 +305,8 @@ func TestAJobThatNeverRanIsJudgedAsALateOne(t *testing.T) {
 	require.True(t, js.Late, "the clock was wrong when the file was written")
 }
 
-// TestALongRunIsNotLate covers a run that lasts longer than the period of its schedule.
-func TestALongRunIsNotLate(t *testing.T) {
+// TestLongRunIsNotLate covers a run that lasts longer than the period of its schedule.
+func TestLongRunIsNotLate(t *testing.T) {
 	t.Parallel()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	j := &replicate.Job{Name: "j", Schedule: "hourly"}
@@ -321,9 +321,9 @@ func TestALongRunIsNotLate(t *testing.T) {
 	}{
 		{"no run", statusTimes{now: nine.Add(5 * time.Hour)}, true, 5 * time.Hour, false},
 		{"since it was due", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second)}, false, time.Second, false},
-		{"begun late", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
+		{"started late", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Hour)}, true, time.Hour, false},
 		{"for more than a day", statusTimes{now: nine.Add(25 * time.Hour), run: nine}, true, 25 * time.Hour, false},
-		{"begun in the future", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
+		{"started in the future", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(6 * time.Hour)}, true, 5 * time.Hour, false},
 		{"the first run", statusTimes{now: nine.Add(5 * time.Hour), run: nine.Add(time.Second), since: eight}, false, time.Second, true},
 	} {
 		of := st
@@ -336,8 +336,8 @@ func TestALongRunIsNotLate(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordsStopNoMetrics covers a damaged record.
-func TestUnreadableRecordsStopNoMetrics(t *testing.T) {
+// TestMetricsWithUnreadableRecords covers a damaged record.
+func TestMetricsWithUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	eight := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)

@@ -35,7 +35,7 @@ func TestUnchangedHistories(t *testing.T) {
 			for seed := range uint64(3) {
 				skipped += history(t, j, seed)
 			}
-			require.Greater(t, skipped, 15, "too little was ever settled to test anything")
+			require.Greater(t, skipped, 15, "too few datasets were unchanged to test anything")
 		})
 	}
 }
@@ -43,7 +43,7 @@ func TestUnchangedHistories(t *testing.T) {
 // history returns the number of runs that skipped datasets.
 func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 	t.Helper()
-	quick, slow := settledReplica(t, j), settledReplica(t, j)
+	quick, slow := unchangedReplica(t, j), unchangedReplica(t, j)
 	slow.now = quick.now
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var log []string
@@ -71,13 +71,13 @@ func history(t *testing.T, j replicate.Job, seed uint64) (skipped int) {
 		log = append(log, fmt.Sprintf("+%d s: run: looked at %v", wait, looked))
 		history := strings.Join(log, "\n")
 		require.Equal(t, slow.state(), quick.state(), "seed %d:\n%s", seed, history)
-		require.Equal(t, brief(is), brief(was), "seed %d:\n%s", seed, history)
+		require.Equal(t, summaryOf(is), summaryOf(was), "seed %d:\n%s", seed, history)
 	}
 	return skipped
 }
 
-// brief returns the part of a record that must be the same with and without skipped datasets.
-func brief(r *statedir.Run) string {
+// summaryOf returns the part of a record that must be the same with and without skipped datasets.
+func summaryOf(r *statedir.Run) string {
 	out := fmt.Sprintln(r.Outcome, r.Error, r.Datasets, r.Snapshots, r.Pruned, r.Notes)
 	for _, t := range r.Targets {
 		out += fmt.Sprintln(t.Outcome, t.Error, t.Sent, t.Unchanged, t.Failed, t.Pruned)
@@ -132,7 +132,7 @@ func (r *replica) change(op, n, a, b, step int) string {
 		if pool == "src" {
 			r.Create(name, nil)
 		}
-		return "destroy, and of the source create anew, " + name
+		return "destroy, and recreate on the source, " + name
 	case op == 11:
 		r.Create(fmt.Sprintf("src/n%d", step), nil)
 		return fmt.Sprintf("create src/n%d", step)

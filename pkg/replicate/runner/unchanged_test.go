@@ -16,8 +16,8 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// settle runs the job until no run lists a dataset.
-func (r *replica) settle(t *testing.T) {
+// runUntilUnchanged runs the job until no run lists a dataset.
+func (r *replica) runUntilUnchanged(t *testing.T) {
 	t.Helper()
 	for range 4 {
 		r.now += 10
@@ -32,9 +32,9 @@ func adopting() replicate.Job {
 	return replicate.Job{Snapshots: replicate.Snapshots{Adopt: []string{"s*"}}, Retention: &replicate.Grid{Last: 3}}
 }
 
-// settledReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each
+// unchangedReplica returns a replica whose datasets are all up to date: src, src/a … src/h, each
 // with two snapshots.
-func settledReplica(t *testing.T, j replicate.Job) *replica {
+func unchangedReplica(t *testing.T, j replicate.Job) *replica {
 	t.Helper()
 	r := newReplica(t, j)
 	for _, n := range strings.Split("bcdefgh", "") {
@@ -46,7 +46,7 @@ func settledReplica(t *testing.T, j replicate.Job) *replica {
 		}
 	}
 	r.mark("src/b", "my:u", "yes")
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	return r
 }
 
@@ -72,12 +72,12 @@ func TestUnchangedInvalidation(t *testing.T) {
 		{"bookmarked", func(r *replica) {
 			require.NoError(t, r.Bookmark(t.Context(), map[string]string{"src/c#x": "src/c@s2"}))
 		}, nil},
-		{"a snapshot more", func(r *replica) { r.snapshot("src/c", "s3") }, both},
+		{"additional snapshot", func(r *replica) { r.snapshot("src/c", "s3") }, both},
 		{"a snapshot that does not concern the job", func(r *replica) { r.snapshot("src/c", "other") }, both},
-		{"a snapshot less", func(r *replica) { r.destroy("src/c@s1") }, both},
-		{"a snapshot renamed", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
-		{"the copy lost a snapshot", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
-		{"the copy has one of its own", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
+		{"destroyed snapshot", func(r *replica) { r.destroy("src/c@s1") }, both},
+		{"renamed snapshot", func(r *replica) { r.renameSnapshot("src/c", "s1", "s0") }, both},
+		{"destroyed snapshot of the copy", func(r *replica) { r.destroy("dst/copy/c@s1") }, both},
+		{"additional snapshot of the copy", func(r *replica) { r.snapshot("dst/copy/c", "own") }, both},
 		{"an interrupted receive into the copy", func(r *replica) { r.Set("dst/copy/c", "receive_resume_token", "1-x") }, both},
 		{"another encryption root", func(r *replica) { r.Set("dst/copy/c", "encryptionroot", "dst/copy/c") }, both},
 		{"recreated", func(r *replica) {
@@ -86,8 +86,8 @@ func TestUnchangedInvalidation(t *testing.T) {
 			r.Create("src/c", map[string]string{zfs.ChangedProperty: before})
 		}, []string{"dst/copy", "src/c"}}, // there is nothing to send
 		{"the clock was set back", func(r *replica) { r.now -= 1e5; r.snapshot("src/c", "s3") }, both},
-		{"the copy is gone", func(r *replica) { r.Remove("dst/copy/c") }, nil},
-		{"a dataset more", func(r *replica) { r.Create("src/i", nil); r.snapshot("src/i", "s1") }, nil},
+		{"destroyed copy", func(r *replica) { r.Remove("dst/copy/c") }, nil},
+		{"additional dataset", func(r *replica) { r.Create("src/i", nil); r.snapshot("src/i", "s1") }, nil},
 		{"other settings", func(r *replica) { r.job.Targets[0].Retention.Last = 1 }, everything},
 		{"a damaged file", func(r *replica) {
 			require.NoError(t, os.WriteFile(filepath.Join(r.dir, "j", "settled.json"), []byte("{"), 0o600))
@@ -102,12 +102,12 @@ func TestUnchangedInvalidation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := settledReplica(t, adopting())
+			r := unchangedReplica(t, adopting())
 			r.now += 10
 			tt.change(r)
 			run, looked := r.run(t)
 			switch tt.name {
-			case "the copy is gone", "a dataset more":
+			case "destroyed copy", "additional dataset":
 				// The result depends on other target datasets, so the run lists the whole target.
 				require.NotContains(t, looked, "src/b")
 				require.Contains(t, looked, "dst/copy/b")
@@ -125,10 +125,10 @@ func TestUnchangedInvalidation(t *testing.T) {
 // property of the clone except the origin.
 func TestUnchangedPromotion(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.Clone("src/c@s1", "src/c2")
 	r.snapshot("src/c2", "s3")
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	before := r.Get("src/c2", zfs.ChangedProperty)
 	r.now += 10
 	r.promote("src/c2")
@@ -141,7 +141,7 @@ func TestUnchangedPromotion(t *testing.T) {
 // because the removal of a hold or clone does not change the dataset's properties.
 func TestUnchangedHeld(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	require.NoError(t, r.Hold(t.Context(), "mine", []string{"src/c@s1"}))
 	for _, s := range []string{"s3", "s4"} {
 		r.snapshot("src/c", s)
@@ -155,13 +155,13 @@ func TestUnchangedHeld(t *testing.T) {
 	r.now += 10
 	run, _ := r.run(t)
 	require.Equal(t, 1, run.Pruned)
-	r.settle(t)
+	r.runUntilUnchanged(t)
 }
 
-// TestUnchangedUnseen changes holds and bookmarks, which does not change the recorded properties.
+// TestUnchangedByHoldsAndBookmarks changes holds and bookmarks, which does not change the recorded properties.
 // It expects that the dataset is skipped until there is something to do, and then treated as
 // without a record.
-func TestUnchangedUnseen(t *testing.T) {
+func TestUnchangedByHoldsAndBookmarks(t *testing.T) {
 	t.Parallel()
 	const c, there = "src/c", "dst/copy/c"
 	base, mark := replicate.Tag("j", "t"), c+"#"+replicate.Tag("j", "s2")
@@ -195,20 +195,20 @@ func TestUnchangedUnseen(t *testing.T) {
 			{snapshots("s3"), true, "1 1 0"},
 			{release("mine", there+"@s1"), true, "0 0 1"},
 		},
-		"the base is held no more": {
+		"incremental source not held": {
 			{release(base, c+"@s2"), false, "0 0 0"},
 			{snapshots("s3", "s4", "s5"), true, "1 3 3"},
 		},
-		"the bookmark is gone": {
+		"bookmark destroyed": {
 			{destroy(mark), false, "0 0 0"},
 			{snapshots("s3"), true, "1 0 1"},
 		},
-		"the bookmark is gone, and then the base": {
+		"bookmark destroyed, then the incremental source": {
 			{func(r *replica) { destroy(mark)(r); release(base, c+"@s2")(r) }, false, "0 0 0"},
 			{destroy(c + "@s2"), true, "0 0 0"}, // the target has every snapshot of the source
 			{snapshots("s3"), true, "diverged"},
 		},
-		"the base is gone, the bookmark is not": {
+		"incremental source destroyed, bookmark kept": {
 			{release(base, c+"@s2"), false, "0 0 0"},
 			{func(r *replica) { destroy(c + "@s2")(r); snapshots("s3")(r) }, true, "1 1 1"},
 		},
@@ -216,7 +216,7 @@ func TestUnchangedUnseen(t *testing.T) {
 	for name, steps := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			quick, slow := settledReplica(t, adopting()), settledReplica(t, adopting())
+			quick, slow := unchangedReplica(t, adopting()), unchangedReplica(t, adopting())
 			for i, s := range steps {
 				for _, r := range []*replica{quick, slow} {
 					r.now += 10
@@ -230,7 +230,7 @@ func TestUnchangedUnseen(t *testing.T) {
 					want = []string{there, c}
 				}
 				require.Equal(t, want, looked, "step %d", i)
-				require.Equal(t, brief(is), brief(was), "step %d", i)
+				require.Equal(t, summaryOf(is), summaryOf(was), "step %d", i)
 				require.Equal(t, slow.state(), quick.state(), "step %d", i)
 				of := was.Targets[0]
 				got := fmt.Sprint(of.Sent, was.Pruned, of.Pruned)
@@ -247,7 +247,7 @@ func TestUnchangedUnseen(t *testing.T) {
 // dataset is not skipped.
 func TestUnchangedReleaseFails(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.snapshot("src/c", "s3")
 	r.before = func(op string, _ []string) error {
 		if op == zfs.OpRelease {
@@ -268,14 +268,14 @@ func TestUnchangedReleaseFails(t *testing.T) {
 		require.Empty(t, r.held(pool+"@s2"))
 		require.Equal(t, []string{replicate.Tag("j", "t")}, r.held(pool+"@s3"))
 	}
-	r.settle(t)
+	r.runUntilUnchanged(t)
 }
 
-// TestACommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
+// TestCommonSnapshotIsAlwaysHeld interrupts a run at every point, and expects that a common
 // snapshot is held.
-func TestACommonSnapshotIsAlwaysHeld(t *testing.T) {
+func TestCommonSnapshotIsAlwaysHeld(t *testing.T) {
 	t.Parallel()
-	r := settledReplica(t, adopting())
+	r := unchangedReplica(t, adopting())
 	r.snapshot("src/c", "s3")
 	var done []string
 	r.before = func(op string, names []string) error {
@@ -299,7 +299,7 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := settledReplica(t, adopting())
+			r := unchangedReplica(t, adopting())
 			r.now += 10
 			snapshot(r, "x3") // the job does not select it, so there is nothing to do
 			run, _ := r.run(t)
@@ -312,9 +312,9 @@ func TestUnchangedTwiceInASecond(t *testing.T) {
 	}
 }
 
-// TestUnchangedTaking expects that a job that takes a snapshot in every run skips no dataset, and
+// TestSkipUnchanged expects that a job that takes a snapshot in every run skips no dataset, and
 // that a job with skip_unchanged does.
-func TestUnchangedTaking(t *testing.T) {
+func TestSkipUnchanged(t *testing.T) {
 	t.Parallel()
 	take := replicate.Job{Snapshots: replicate.Snapshots{Take: "z-%Y%m%d%H%M%S"}}
 	r := newReplica(t, take)
@@ -329,7 +329,7 @@ func TestUnchangedTaking(t *testing.T) {
 	for _, n := range strings.Split("bcdefgh", "") {
 		r.Create("src/"+n, nil)
 	}
-	r.settle(t)
+	r.runUntilUnchanged(t)
 	r.Set("src/a", "written", "100")
 	r.now += 10
 	run, looked := r.run(t)

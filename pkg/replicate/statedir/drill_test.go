@@ -11,9 +11,9 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// TestNotGoodIsNotHidden expects that a copy that is not good determines the outcome, even if
+// TestBadCopyDeterminesOutcome expects that a copy that is not good determines the outcome, even if
 // others were interrupted or the drill stopped early.
-func TestNotGoodIsNotHidden(t *testing.T) {
+func TestBadCopyDeterminesOutcome(t *testing.T) {
 	t.Parallel()
 	copies := func(ended ...string) (out []*DrillResult) {
 		for _, o := range ended {

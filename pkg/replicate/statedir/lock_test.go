@@ -26,9 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheHolderOfALockIsNamed lets another process hold the lock, and expects the error to name its
+// TestLockErrorNamesHolder lets another process hold the lock, and expects the error to name its
 // command.
-func TestTheHolderOfALockIsNamed(t *testing.T) {
+func TestLockErrorNamesHolder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -91,7 +91,7 @@ func TestLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = s.Lock(ctx, true)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "who waits can be interrupted")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a waiting caller can be interrupted")
 	unlock()
 	require.NoError(t, <-got)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // replaceByName is a vulnerable writer: it sets the mode by name after it has written the file.
-// TestASwappedNameChangesNoOtherFile defeats it.
+// TestSwappedFileIsNotFollowed defeats it.
 func replaceByName(path string, text []byte, mode os.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), ".zxfer-1.new")
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -31,9 +31,9 @@ func replaceByName(path string, text []byte, mode os.FileMode) error {
 	return os.Rename(temp, path)
 }
 
-// TestASwappedNameChangesNoOtherFile lets the owner of the directory replace each temporary file
+// TestSwappedFileIsNotFollowed lets the owner of the directory replace each temporary file
 // with a link to a file of mode 0600. It expects that the other file keeps its mode.
-func TestASwappedNameChangesNoOtherFile(t *testing.T) {
+func TestSwappedFileIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{
 		"Replace": func(path string) error { return Replace(path, []byte("new"), 0o644) },
@@ -96,8 +96,8 @@ func TestReplaceKeepingMode(t *testing.T) {
 	}
 }
 
-// TestFilesAreWhole expects that a reader sees either the old file or the complete new one.
-func TestFilesAreWhole(t *testing.T) {
+// TestFilesAreReplacedAtomically expects that a reader sees either the old file or the complete new one.
+func TestFilesAreReplacedAtomically(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "jobs.toml")
 	require.NoError(t, Create(name, []byte("one"), 0o644))

@@ -9,9 +9,9 @@ import (
 	"zxfer/pkg/outcome"
 )
 
-// TestConcludeOfAStoppedRun expects that a stop makes failures interruptions, but not earlier
+// TestConcludeStoppedRun expects that a stop makes failures interruptions, but not earlier
 // failures and refusals.
-func TestConcludeOfAStoppedRun(t *testing.T) {
+func TestConcludeStoppedRun(t *testing.T) {
 	t.Parallel()
 	for dataset, want := range map[string]string{
 		outcome.Done: outcome.Interrupted, outcome.Interrupted: outcome.Interrupted, outcome.Refused: outcome.Refused, outcome.Failed: outcome.Failed,

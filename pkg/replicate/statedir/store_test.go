@@ -47,12 +47,12 @@ func TestAppendAfterCrash(t *testing.T) {
 		require.NoError(t, s.Append(&Run{Job: "home", Pruned: 3}))
 		runs, err := s.Runs(10)
 		require.NoError(t, err)
-		require.Equal(t, 1, runs[0].Pruned, "cut at %d", cut)
-		require.Equal(t, 3, runs[len(runs)-1].Pruned, "cut at %d", cut)
+		require.Equal(t, 1, runs[0].Pruned, "truncated at %d", cut)
+		require.Equal(t, 3, runs[len(runs)-1].Pruned, "truncated at %d", cut)
 	}
 }
 
-func TestLogStaysBounded(t *testing.T) {
+func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func TestState(t *testing.T) {
 	require.ErrorContains(t, err, "state.json")
 }
 
-// TestNothingElseIsRead expects that root, who reads directories of users, reads no other files.
-func TestNothingElseIsRead(t *testing.T) {
+// TestStateOfForeignFilesIsRefused expects that root, who reads directories of users, reads no other files.
+func TestStateOfForeignFilesIsRefused(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), "home")
 	require.NoError(t, err)

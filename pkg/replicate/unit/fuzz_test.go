@@ -113,7 +113,7 @@ func FuzzWritten(f *testing.F) {
 			return
 		}
 		require.NotContains(t, line, "\n")
-		require.NotContains(t, line, "%", "cron makes a line break of it")
+		require.NotContains(t, line, "%", "cron converts it to a line break")
 		words := strings.Fields(line)
 		who := user
 		if who == "" {
@@ -124,7 +124,7 @@ func FuzzWritten(f *testing.F) {
 		asShell, err := shellquote.Split(strings.Join(words[6:], " "))
 		require.NoError(t, err)
 		require.Equal(t, words[6:], asShell)
-		require.False(t, strings.ContainsAny(line[strings.Index(line, binary):], "|&;<>()$`\\\"'*?[]#!{}^"), "the shell that cron starts makes something of it: %s", line)
+		require.False(t, strings.ContainsAny(line[strings.Index(line, binary):], "|&;<>()$`\\\"'*?[]#!{}^"), "cron's shell expands it: %s", line)
 	})
 }
 
@@ -136,7 +136,7 @@ func split(t *testing.T, line string) []string {
 	return strings.Split(line, " ")
 }
 
-func TestWhatAUnitCannotHoldIsRefused(t *testing.T) {
+func TestInvalidUnitValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"backup\nExecStart=/bin/sh", "backup\n* * * * * root id", "a b", "%h", "a$", "-x", "ü", "a\r", "a:b", strings.Repeat("a", 257)} {
 		err := (&replicate.File{Jobs: []replicate.Job{{Name: "home", Source: "tank/x", User: user, Snapshots: replicate.Snapshots{Take: replicate.DefaultTemplate},

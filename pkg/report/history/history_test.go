@@ -54,8 +54,8 @@ func sum(s Series) (bytes float64) {
 	return bytes
 }
 
-// TestCourse records an interrupted and resumed stream.
-func TestCourse(t *testing.T) {
+// TestResumedStream records an interrupted and resumed stream.
+func TestResumedStream(t *testing.T) {
 	t.Parallel()
 	r, at := newRecorder()
 	to := &silent{}
@@ -77,8 +77,8 @@ func TestCourse(t *testing.T) {
 	rep.Finished(2, &job.StepResult{Bytes: 550, Bottleneck: connect.Bottleneck{LimitedBy: transfer.LimitTarget}})
 
 	c := r.Recording()
-	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "what is kept is told on")
-	require.Equal(t, "07:08:14", c.Began.Format(time.TimeOnly), "when the first stream began")
+	require.Equal(t, []string{"try 1 of 5 in 1 s"}, to.log, "log lines are passed on")
+	require.Equal(t, "07:08:14", c.Began.Format(time.TimeOnly), "the start of the first stream")
 	require.Equal(t, 11*time.Second, c.Length)
 	require.InDelta(t, 1000, sum(c.Moved), 1e-6)
 	slice := func(second float64) Slice { return c.Moved.Slices[int(second/c.Moved.Width.Seconds())] }
@@ -147,7 +147,7 @@ func TestBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.Moved.Slices), maxSlices)
 	require.Greater(t, len(c.Moved.Slices), maxSlices/3)
 	require.Len(t, c.Spans, maxSpans)
-	require.Equal(t, "tank/long", c.Spans[0].Source, "the longest stays")
+	require.Equal(t, "tank/long", c.Spans[0].Source, "the longest is kept")
 	require.Equal(t, id-maxSpans, c.Omitted)
 	require.Equal(t, c.Length, c.Spans[0].End, "it runs")
 	require.LessOrEqual(t, len(c.Marks.All()), 2*maxMarks)
@@ -172,14 +172,14 @@ func TestSeries(t *testing.T) {
 			s.add(from, at, bytes, []string{"a", "b", ""}[random.Intn(3)])
 			require.LessOrEqual(t, len(s.Slices), maxSlices)
 			require.GreaterOrEqual(t, time.Duration(len(s.Slices))*s.Width, at)
-			require.Less(t, time.Duration(len(s.Slices)-1)*s.Width, max(at, 1), "none lies behind the end")
+			require.Less(t, time.Duration(len(s.Slices)-1)*s.Width, max(at, 1), "no slice after the end")
 		}
 		require.InDelta(t, total, sum(s), 1+total*1e-9)
 	}
 }
 
-// TestNone checks that a nil Recorder returns the job's own reporter.
-func TestNone(t *testing.T) {
+// TestNilRecorder checks that a nil Recorder returns the job's own reporter.
+func TestNilRecorder(t *testing.T) {
 	t.Parallel()
 	var r *Recorder
 	to := &silent{}

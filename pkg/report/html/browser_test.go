@@ -63,7 +63,7 @@ func TestBrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dom, console := load(t, html, 1400, false)
 			require.Empty(t, console)
-			require.Contains(t, dom, "<footer>zxfer v1.2.3 on alpha", "it loaded to its end")
+			require.Contains(t, dom, "<footer>zxfer v1.2.3 on alpha", "it loaded completely")
 			asked := append(bytes.Replace(html, []byte("default-src 'none'; "), nil, 1), measure...)
 			paper := map[bool]string{}
 			for width, dark := range map[int]bool{400: true, 1400: false} {

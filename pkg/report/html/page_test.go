@@ -137,8 +137,8 @@ func TestBounded(t *testing.T) {
 	require.Contains(t, string(html), "and 9600 more hosts")
 }
 
-// TestNothingMoved expects a page for a command that failed before it transferred anything.
-func TestNothingMoved(t *testing.T) {
+// TestNoTransfer expects a page for a command that failed before it transferred anything.
+func TestNoTransfer(t *testing.T) {
 	t.Parallel()
 	html, err := Send(sampleAbout(), &job.Report{Source: "tank/a", Target: "beta:vault", Conclusion: outcome.Conclusion{Outcome: "failed", Error: "beta: no route to host", Hint: "ssh beta"}}, history.Recording{})
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestLimitBy(t *testing.T) {
 	p = play("")
 	require.Empty(t, p.limitBy(""))
 	p.expect(nil, sampleDoctor().Expected, true)
-	require.Nil(t, p.Limit, "what was expected limited nothing")
+	require.Nil(t, p.Limit, "the expected bottleneck is not the measured one")
 	p.expect(nil, sampleDoctor().Expected, false)
 	require.Equal(t, "network", p.Limit.Class)
 }
@@ -224,9 +224,9 @@ func TestDeviceCovered(t *testing.T) {
 	require.Contains(t, string(html), "<dt>Sent</dt><dd>3.0 MiB</dd>")
 }
 
-// TestCourse expects that the curve has a colored section for each bottleneck, and that their times
+// TestCurve expects that the curve has a colored section for each bottleneck, and that their times
 // add up.
-func TestCourse(t *testing.T) {
+func TestCurve(t *testing.T) {
 	t.Parallel()
 	c := sampleCourse()
 	d := courseOf(&c, nil)
@@ -244,7 +244,7 @@ func TestCourse(t *testing.T) {
 	require.Equal(t, []string{"stopped", "resumed"}, []string{d.Marks[0].Class, d.Marks[1].Class})
 	require.Equal(t, len(c.Moved.Slices), len(d.Slices))
 	p := &page{Course: d}
-	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "what did for most of the time, not in the longest stream")
+	require.Equal(t, transfer.LimitNetwork, p.limitBy(transfer.LimitTarget), "the bottleneck of most of the time, not of the longest stream")
 	require.Equal(t, d.Limits[0].Share, p.Limit.Share)
 	require.Len(t, d.Rows, 4)
 	require.Len(t, d.Rows[0].Spans, 2)
@@ -254,8 +254,8 @@ func TestCourse(t *testing.T) {
 	require.Contains(t, string(html), "7 cuts and resumes in between are left out")
 }
 
-// TestWay expects that the data path shows how busy each part is, and marks the bottleneck.
-func TestWay(t *testing.T) {
+// TestDataPath expects that the data path shows how busy each part is, and marks the bottleneck.
+func TestDataPath(t *testing.T) {
 	t.Parallel()
 	w := dataPathOf([]measurements{{stages: sampleStages(38, 12, 9, 61)}, {stages: sampleStages(20, 12, 9, 30)}}, "alpha", "beta", transfer.LimitSendBuffer, false)
 	var parts []string

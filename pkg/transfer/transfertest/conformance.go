@@ -35,7 +35,7 @@ type Sources struct {
 func SourceConforms(t *testing.T, of Sources) {
 	t.Run("whole stream", func(t *testing.T) {
 		if of.Whole == nil {
-			t.Skip("nobody knows its bytes beforehand")
+			t.Skip("its bytes are unknown beforehand")
 		}
 		src, want := of.Whole(t)
 		require.NotEmpty(t, src.Name())
@@ -43,7 +43,7 @@ func SourceConforms(t *testing.T, of Sources) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(want, got), "%d bytes instead of %d, or other ones", len(got), len(want))
 		_, err = src.Read([]byte{0})
-		require.ErrorIs(t, err, io.EOF, "the end must stay the end")
+		require.ErrorIs(t, err, io.EOF, "the end must be permanent")
 		_ = src.Close()
 		_ = src.Close() // must not panic or hang
 	})
@@ -115,7 +115,7 @@ func SinkConforms(t *testing.T, of Sinks) {
 	nothing := func(t *testing.T, stored func() ([]byte, bool)) {
 		t.Helper()
 		_, ok := stored()
-		require.False(t, ok && !of.Final, "a stream took effect that was not committed")
+		require.False(t, ok && !of.Final, "an uncommitted stream took effect")
 	}
 	t.Run("whole stream", func(t *testing.T) {
 		sink, stored := of.Sink(t)
@@ -143,7 +143,7 @@ func SinkConforms(t *testing.T, of Sinks) {
 		require.ErrorIs(t, err, src.Err)
 		nothing(t, stored)
 	})
-	t.Run("abort at once", func(t *testing.T) {
+	t.Run("abort immediately", func(t *testing.T) {
 		sink, stored := of.Sink(t)
 		_ = sink.Abort(errors.New("changed my mind"))
 		nothing(t, stored)

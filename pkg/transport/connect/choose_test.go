@@ -37,13 +37,13 @@ func TestChoose(t *testing.T) {
 	}{
 		{name: "push: the target listens where ssh reached it", source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "source", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
-		{name: "pull: the source listens, as only that way is known to be open", source: "a", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "pull: the source listens, the only known path", source: "a", target: "", sf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "target", address: "10.0.0.2", peer: "10.0.0.1", wire: "auto"},
-		{name: "third party: the target listens, and the source may come from anywhere", source: "a", target: "b",
+		{name: "third party: the target listens, any peer", source: "a", target: "b",
 			sf: reached("10.0.0.2", "10.0.0.1"), tf: reached("10.0.0.3", "10.0.0.1"), dial: "source", address: "10.0.0.3", wire: "auto"},
-		{name: "push turned around: this host listens", way: transport.Settings{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
+		{name: "push reversed: this host listens", way: transport.Settings{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.0.0.1"),
 			dial: "target", address: "10.0.0.1", peer: "10.0.0.2", wire: "auto"},
-		{name: "an address of one's own, from any peer", way: transport.Settings{DataAddress: "192.168.7.2"}, source: "", target: "b",
+		{name: "requested address, any peer", way: transport.Settings{DataAddress: "192.168.7.2"}, source: "", target: "b",
 			tf: reached("10.0.0.2", "10.0.0.1"), dial: "source", address: "192.168.7.2", wire: "auto"},
 		{name: "through ssh: loopback", way: transport.Settings{Wire: "ssh"}, source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
 		{name: "through ssh between two other hosts", way: transport.Settings{Wire: "ssh"}, source: "a", target: "b", class: fault.Usage},
@@ -54,11 +54,11 @@ func TestChoose(t *testing.T) {
 		{name: "plain tools between two other hosts", way: transport.Settings{Wire: "nc"}, source: "a", target: "b", class: fault.Usage},
 		{name: "no address known: through ssh", source: "", target: "b", dial: "source", address: "127.0.0.1", wire: "ssh"},
 		{name: "no address known of others", source: "a", target: "b", class: fault.Refused},
-		{name: "no address known, the direction was asked for", way: transport.Settings{Dial: "source"}, source: "", target: "b", class: fault.Refused},
+		{name: "no address known, requested direction", way: transport.Settings{Dial: "source"}, source: "", target: "b", class: fault.Refused},
 		{name: "a jump host of ssh: data may come from elsewhere", source: "", target: "b", tf: reached("10.0.0.2", "10.9.9.9"),
 			dial: "source", address: "10.0.0.2", wire: "auto"},
 		{name: "a jump host of ssh does not listen for this one", way: transport.Settings{Dial: "target"}, source: "", target: "b", tf: reached("10.0.0.2", "10.9.9.9"), class: fault.Refused},
-		{name: "an address that is none", way: transport.Settings{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
+		{name: "invalid address", way: transport.Settings{DataAddress: "beta"}, source: "", target: "b", class: fault.Usage},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,14 +88,14 @@ func TestChoose(t *testing.T) {
 	t.Run("one host needs no network", func(t *testing.T) {
 		t.Parallel()
 		both := side("", hosts.Facts{})
-		l := chosen(t, transport.Settings{Wire: "tls", Ports: transport.Ports{Low: 1, High: 2}}, both, both)
+		l := mustChoose(t, transport.Settings{Wire: "tls", Ports: transport.Ports{Low: 1, High: 2}}, both, both)
 		require.Equal(t, Report{Mode: Local, Why: "source and target are on the same host"}, l.Report(true, true))
 	})
 }
 
-// TestAnAddressThatLeadsToNoOtherHostIsRefused expects that loopback is refused as the address of a
+// TestLoopbackAddressIsRefused expects that loopback is refused as the address of a
 // host, because every dialer would connect to itself.
-func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
+func TestLoopbackAddressIsRefused(t *testing.T) {
 	t.Parallel()
 	local := side("", hosts.Facts{Boot: "1"})
 	for _, address := range []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"} {
@@ -109,7 +109,7 @@ func TestAnAddressThatLeadsToNoOtherHostIsRefused(t *testing.T) {
 		require.NoError(t, err, address)
 		require.Equal(t, "ssh", l.Wire, "which leads there")
 		_, err = Choose(transport.Settings{DataAddress: address}, local, side("beta", remote))
-		require.NoError(t, err, "asked for: a tunnel")
+		require.NoError(t, err, "requested: a tunnel")
 		remote.Boot = "1"
 		_, err = Choose(transport.Settings{}, local, side("beta", remote))
 		require.NoError(t, err, "another container of this machine")
@@ -216,29 +216,29 @@ func TestOpen(t *testing.T) {
 		addresses []netip.Addr // addresses of near
 		told      string       // log lines
 	}{
-		{name: "the first way passes", far: "b", wire: "auto", dial: "source"},
+		{name: "first path", far: "b", wire: "auto", dial: "source"},
 		{name: "the other direction", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
-		{name: "between others", near: "a", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
-		{name: "a key that may not connect", far: "b", says: [2]error{closedPaths, fault.Refusef("", "%w: no", hosts.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
+		{name: "between other hosts", near: "a", far: "b", says: [2]error{closedPaths}, wire: "auto", dial: "target", tries: 1},
+		{name: "key without permission to connect", far: "b", says: [2]error{closedPaths, fault.Refusef("", "%w: no", hosts.ErrForbidden)}, wire: "ssh", dial: "source", tries: 2},
 		{name: "only ssh", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "ssh", dial: "source", tries: 2},
-		{name: "which has no use for all options", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
+		{name: "ssh without some options", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Ports: transport.Ports{Low: 9, High: 9}, Socket: transport.Socket{Window: 1 << 20}},
 			wire: "ssh", dial: "source", tries: 2, told: "through ssh without {{port-range}} and {{window}}, slower"},
-		{name: "not even ssh", far: "b", says: [2]error{closedPaths, closedPaths}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
-		{name: "an address that leads nowhere, in the middle", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
+		{name: "no path", far: "b", says: [2]error{closedPaths, closedPaths}, relays: fault.Refusef("", "it always starts an agent"), wire: "auto", dial: "source", closed: true, tries: 3},
+		{name: "unreachable address in between", far: "b", says: [2]error{closedPaths}, addresses: []netip.Addr{netip.MustParseAddr("10.9.9.9")},
 			wire: "ssh", dial: "source", tries: 2, told: "NAT): the address of this host from there is unknown; trying through ssh, slower: ssh"},
-		{name: "nothing between others", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
-		{name: "the direction is obeyed", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "no path between other hosts", near: "a", far: "b", says: [2]error{closedPaths, closedPaths}, wire: "auto", dial: "source", closed: true, tries: 2},
+		{name: "requested direction", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Dial: "source"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "{{dial target}} | {{wire ssh}} without {{dial}}"},
-		{name: "so is an address", far: "b", says: [2]error{closedPaths}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
+		{name: "requested address", far: "b", says: [2]error{closedPaths}, way: transport.Settings{DataAddress: "10.0.0.7"}, wire: "auto", dial: "source", closed: true, tries: 1,
 			untried: "the same command without {{data-address}}"},
-		{name: "and the wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
-		{name: "whose direction is free", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
-		{name: "ssh that was asked for is not tried", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
-		{name: "an earlier build cannot say", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an older zxfer: data connection not tested"},
-		{name: "a lost host closes nothing", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
-		{name: "nor do taken ports", far: "b", busy: []error{inUse, inUse}, err: inUse},
-		{name: "which may be free a moment later", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},
-		{name: "nor does what a kernel does not have", far: "b", says: [2]error{kernel}, err: kernel},
+		{name: "requested wire", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "source", closed: true, tries: 2, untried: "{{wire ssh}}"},
+		{name: "requested wire, other direction", far: "b", says: [2]error{closedPaths}, way: transport.Settings{Wire: "tls"}, wire: "tls", dial: "target", tries: 1},
+		{name: "requested ssh is not tested", far: "b", says: [2]error{closedPaths, closedPaths}, way: transport.Settings{Wire: "ssh"}, wire: "ssh", dial: "source"},
+		{name: "earlier build", far: "b", says: [2]error{older, closedPaths}, wire: "auto", dial: "source", told: "b has an older zxfer: data connection not tested"},
+		{name: "lost host", far: "b", says: [2]error{lost}, err: hosts.ErrLost},
+		{name: "ports in use", far: "b", busy: []error{inUse, inUse}, err: inUse},
+		{name: "ports in use once", far: "b", busy: []error{inUse}, wire: "auto", dial: "source"},
+		{name: "option that the kernel lacks", far: "b", says: [2]error{kernel}, err: kernel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -268,7 +268,7 @@ func TestOpen(t *testing.T) {
 				require.Contains(t, told, why)
 			}
 			if !tt.closed && tt.tries > 0 {
-				require.Contains(t, told, s.Rejected[tt.tries-1], "each change of the way is told")
+				require.Contains(t, told, s.Rejected[tt.tries-1], "each change of the path is reported")
 			}
 			for _, o := range append(d.near.offers, d.far.offers...) {
 				require.Equal(t, 1, o.Streams)
@@ -276,14 +276,14 @@ func TestOpen(t *testing.T) {
 					require.Equal(t, probeTimeout, o.Deadline)
 				}
 			}
-			require.Equal(t, linkDeadline, l.deadline, "what data waits for is as ever")
+			require.Equal(t, linkDeadline, l.deadline, "the deadline for data is unchanged")
 		})
 	}
 }
 
-// TestASlowWayIsTriedOnceMore expects that a path that timed out is tried again before ssh, because
+// TestOpenRetriesSlowPath expects that a path that timed out is tried again before ssh, because
 // a timeout may be temporary. A refused path is not tried again.
-func TestASlowWayIsTriedOnceMore(t *testing.T) {
+func TestOpenRetriesSlowPath(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -293,9 +293,9 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 		shut  int
 		tries int // number of offers made
 	}{
-		{"it answers then", 1, nil, "auto", 0, 3},
-		{"it does not", 2, errShut, "ssh", 2, 4},
-		{"it was refused", 0, errShut, "ssh", 2, 3},
+		{"answers on retry", 1, nil, "auto", 0, 3},
+		{"does not answer", 2, errShut, "ssh", 2, 4},
+		{"refused", 0, errShut, "ssh", 2, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d, source, target := newFakeNetwork("", "b")
@@ -311,8 +311,8 @@ func TestASlowWayIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// TestOpenGoesOn expects that after a lost connection, the search continues at the same path.
-func TestOpenGoesOn(t *testing.T) {
+// TestOpenContinuesSearch expects that after a lost connection, the search continues at the same path.
+func TestOpenContinuesSearch(t *testing.T) {
 	t.Parallel()
 	d, source, target := newFakeNetwork("", "b")
 	d.near.says, d.far.says = errShut, fmt.Errorf("b: %w", hosts.ErrLost)
@@ -324,13 +324,13 @@ func TestOpenGoesOn(t *testing.T) {
 	l, err = l.Open(t.Context(), func(string) {})
 	require.NoError(t, err)
 	require.Equal(t, "target", l.dial)
-	require.Len(t, d.far.offers, 1, "the first way was tried once")
+	require.Len(t, d.far.offers, 1, "the first path was tried once")
 	require.Len(t, l.Search().Rejected, 1)
 }
 
-// TestSearchOfADirectionThatWasAskedFor expects Listen to name the listening host of the requested
+// TestSearchOfRequestedDirection expects Listen to name the listening host of the requested
 // path.
-func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
+func TestSearchOfRequestedDirection(t *testing.T) {
 	t.Parallel()
 	_, source, target := newFakeNetwork("a", "b")
 	l, err := Choose(transport.Settings{Dial: "target"}, source, target)
@@ -344,7 +344,7 @@ func TestSearchOfADirectionThatWasAskedFor(t *testing.T) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		if port := 20000 + rand.IntN(10000); !used(t, port) {
+		if port := 20000 + rand.IntN(10000); !portInUse(t, port) {
 			return port
 		}
 	}
@@ -352,8 +352,8 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// used reports whether a loopback port has a listener or a connection.
-func used(t *testing.T, port int) bool {
+// portInUse reports whether a loopback port has a listener or a connection.
+func portInUse(t *testing.T, port int) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
 	require.NoError(t, err)
@@ -368,9 +368,9 @@ func used(t *testing.T, port int) bool {
 	return false
 }
 
-// TestATryLeavesNothing expects that a probe between real hosts leaves no connection and no
+// TestProbeLeavesNothing expects that a probe between real hosts leaves no connection and no
 // listener, and uses up no slot that data needs.
-func TestATryLeavesNothing(t *testing.T) {
+func TestProbeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, w := range []string{"", "signed", "tls", "plain"} {
 		port := freePort(t)
@@ -385,14 +385,14 @@ func TestATryLeavesNothing(t *testing.T) {
 		require.False(t, l.Search().NoPath)
 		require.True(t, l.used.Load())
 		require.Zero(t, l.Search().Rejected)
-		require.Eventually(t, func() bool { return !used(t, port) }, testenv.Timeout(), 10*time.Millisecond)
+		require.Eventually(t, func() bool { return !portInUse(t, port) }, testenv.Timeout(), 10*time.Millisecond)
 		done := make(chan error, 1)
 		go func() {
 			_, err := hosts.Call(t.Context(), remote.site, hosts.OpTransfer, hosts.Task{From: hosts.Accept{Session: ticket.Session}, To: hosts.Nothing{}})
 			done <- err
 		}()
 		_, err = hosts.Call(t.Context(), local.site, hosts.OpTransfer, hosts.Task{From: hosts.Nothing{}, To: hosts.Dial{Ticket: ticket}})
-		require.NoError(t, err, "an offer that was there before")
+		require.NoError(t, err, "an existing offer")
 		require.NoError(t, <-done)
 		_, err = Run(t.Context(), l, From{local, hosts.Noise{Time: 10 * time.Millisecond}}, To{remote, hosts.Nowhere{}}, Count{}, nil)
 		require.NoError(t, err)

@@ -26,15 +26,15 @@ func (h *host) RTT() time.Duration                                         { ret
 func (h *host) Do(_ context.Context, f func(hosts.Host) error) error       { return f(h.site) }
 func (h *host) Relay(context.Context, string, func(error)) (string, error) { return "", nil }
 func side(label string, f hosts.Facts) Side                                { return Side{Host: &host{label: label}, Facts: f} }
-func chosen(t *testing.T, w transport.Settings, source, target Side) (l Link) {
+func mustChoose(t *testing.T, w transport.Settings, source, target Side) (l Link) {
 	l, err := Choose(w, source, target)
 	require.NoError(t, err)
 	return l
 }
 
-// TestLargeStreamsOverTLSHaveMoreConnections expects more connections for large streams, because
+// TestLargeTLSStreamsUseMoreConnections expects more connections for large streams, because
 // one AES-GCM key must not encrypt too many bytes.
-func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
+func TestLargeTLSStreamsUseMoreConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		mode  tcp.Mode
@@ -54,9 +54,9 @@ func TestLargeStreamsOverTLSHaveMoreConnections(t *testing.T) {
 	}
 }
 
-// TestLittleHasFewConnections expects that a small stream does not wait for more connections than
+// TestSmallStreamsUseFewConnections expects that a small stream does not wait for more connections than
 // it fills.
-func TestLittleHasFewConnections(t *testing.T) {
+func TestSmallStreamsUseFewConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		wire         string
@@ -89,9 +89,9 @@ func TestStreamsFor(t *testing.T) {
 		want   int
 	}{
 		{"a local network needs one", 0, 200 * time.Microsecond, usual, usual, 1},
-		{"the smallest limit of both ends counts", 0, 2 * time.Millisecond, usual, hosts.Facts{TCP: tcp.TCP{TCPReadMax: 1 << 20}}, 5},
-		{"far away, the bound", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
-		{"a window that was asked for counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
+		{"the smallest limit of both hosts counts", 0, 2 * time.Millisecond, usual, hosts.Facts{TCP: tcp.TCP{TCPReadMax: 1 << 20}}, 5},
+		{"high latency, the maximum", 0, 50 * time.Millisecond, usual, usual, maxChosenStreams},
+		{"a requested window counts instead", 64 << 20, 50 * time.Millisecond, usual, usual, 2},
 		{"an unknown round trip", 0, 0, usual, usual, 1},
 		{"unknown limits", 0, time.Second, hosts.Facts{}, hosts.Facts{}, 1},
 	}
@@ -116,7 +116,7 @@ func TestAs(t *testing.T) {
 		{"", true, "signed", tcp.Signed}, {"", false, "tls", tcp.TLS}, {"tls", true, "tls", tcp.TLS},
 		{"plain", false, "plain", tcp.Plain}, {"ssh", false, "ssh", tcp.Signed},
 	} {
-		l := chosen(t, transport.Settings{Wire: tt.wire}, local, remote).Resolve(tt.sealed)
+		l := mustChoose(t, transport.Settings{Wire: tt.wire}, local, remote).Resolve(tt.sealed)
 		require.Equal(t, tt.want, l.Wire)
 		require.Equal(t, tt.mode, l.carrier.mode(&l))
 	}
@@ -125,7 +125,7 @@ func TestAs(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	local, remote := side("", hosts.Facts{}), side("b", hosts.Facts{SSHLocal: "2001:db8::2", SSHPeer: "2001:db8::1"})
-	l := chosen(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, local, remote)
+	l := mustChoose(t, transport.Settings{Ports: transport.Ports{Low: 7000, High: 7010}}, local, remote)
 	for _, tt := range []struct {
 		sealed, open bool
 		mode         string
@@ -136,9 +136,9 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestLimitOfPlainTools expects that the remote host is not distinguished from the network, because
+// TestBottleneckOfPlainTools expects that the remote host is not distinguished from the network, because
 // it has no meters.
-func TestLimitOfPlainTools(t *testing.T) {
+func TestBottleneckOfPlainTools(t *testing.T) {
 	t.Parallel()
 	source, target := &host{}, &host{}
 	moving := func(c carrier, dialer Host) func(string) string {

@@ -14,15 +14,15 @@ func stage(name string, life, busy int) transfer.Stage {
 	return transfer.Stage{Name: name, Busy: time.Duration(busy) * time.Second, WaitIn: time.Duration(life-busy) * time.Second}
 }
 
-// TestLimitOfTheLastSeconds expects that the bottleneck and the rate cover only the last seconds.
+// TestBottleneckOfLastSeconds expects that the bottleneck and the rate cover only the last seconds.
 // An hour of a slow source must not affect them.
-func TestLimitOfTheLastSeconds(t *testing.T) {
+func TestBottleneckOfLastSeconds(t *testing.T) {
 	t.Parallel()
 	var seen Progress
 	v := &monitor{limit: func(limit string) string { return limit }, report: func(p Progress) { seen = p }}
 	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3600, 3500)}})
 	v.received(transfer.Progress{Bytes: 1000, Stages: []transfer.Stage{stage(transfer.StageWrite, 3600, 100)}})
-	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "at first all that was")
+	require.Equal(t, transfer.LimitSource, seen.LimitedBy, "initially the whole time")
 	time.Sleep(2 * time.Millisecond)
 	v.sent(transfer.Progress{Stages: []transfer.Stage{stage(transfer.StageRead, 3604, 3500)}})
 	v.received(transfer.Progress{Bytes: 1400, Stages: []transfer.Stage{stage(transfer.StageWrite, 3604, 104)}})
@@ -30,9 +30,9 @@ func TestLimitOfTheLastSeconds(t *testing.T) {
 	require.Positive(t, seen.Rate)
 }
 
-// TestLimitOfExhaustedProcessors expects that if a host has no idle processor, its processors are
+// TestBottleneckOfBusyProcessors expects that if a host has no idle processor, its processors are
 // the bottleneck, unless a bandwidth limit or the network is.
-func TestLimitOfExhaustedProcessors(t *testing.T) {
+func TestBottleneckOfBusyProcessors(t *testing.T) {
 	t.Parallel()
 	moment := func(used time.Duration, stages ...transfer.Stage) transfer.Progress {
 		return transfer.Progress{Elapsed: 10 * time.Second, Processors: 2, Used: used, Stages: stages}
@@ -46,14 +46,14 @@ func TestLimitOfExhaustedProcessors(t *testing.T) {
 		near, far time.Duration
 		want      string
 	}{
-		"one to spare":     {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
-		"the sender's":     {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
-		"the receiver's":   {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
-		"of no known host": {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
-		"a limit":          {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
-		"a network":        {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
-		"ssh":              {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
-		"ssh or network":   {sshCarrier{}, send, spare, spare, LimitShell},
+		"one idle":       {tcpCarrier{}, source, spare, spare, transfer.LimitSource},
+		"the sender's":   {tcpCarrier{}, source, none, none, transfer.LimitSenderCPU},
+		"the receiver's": {tcpCarrier{}, source, spare, none, transfer.LimitReceiverCPU},
+		"unknown host":   {tcpCarrier{}, source, 0, 0, transfer.LimitSource},
+		"a limit":        {tcpCarrier{}, bandwidth, none, none, transfer.LimitBandwidth},
+		"a network":      {tcpCarrier{}, send, none, none, transfer.LimitNetwork},
+		"ssh":            {sshCarrier{}, send, none, spare, transfer.LimitSenderCPU},
+		"ssh or network": {sshCarrier{}, send, spare, spare, LimitShell},
 	} {
 		v := &monitor{limit: func(limit string) string { return c.crossing.limit(nil, limit) }}
 		require.Equal(t, c.want, v.limitedBy(moment(c.near, c.sender), moment(c.far)), name)

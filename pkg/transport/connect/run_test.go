@@ -71,7 +71,7 @@ func pair(t *testing.T, w transport.Settings) (local *host, remote *relayed, l L
 	}
 	local, remote = &host{site: open()}, &relayed{host: host{label: "beta", site: open()}, passed: make(chan int64, 8)}
 	facts := hosts.Facts{Boot: "1", SSHLocal: "127.0.0.1", SSHPeer: "127.0.0.1", TCP: tcp.ReadTCP(os.DirFS("/"))}
-	return local, remote, chosen(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
+	return local, remote, mustChoose(t, w, Side{Host: local, Facts: facts}, Side{Host: remote, Facts: facts})
 }
 
 // TestRun expects that every transport connects every kind of host, in both directions.
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 				require.EqualValues(t, len(data), last.Bytes)
 				require.Equal(t, last.Bytes, last.Total)
 				if w == "ssh" {
-					require.Positive(t, <-remote.passed, "the relay was passed by")
+					require.Positive(t, <-remote.passed, "the relay was bypassed")
 				}
 			})
 		}
@@ -122,7 +122,7 @@ func TestRun(t *testing.T) {
 func TestRunWithinOneHost(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	local, _, _ := pair(t, transport.Settings{})
-	l := chosen(t, transport.Settings{}, Side{Host: local}, Side{Host: local})
+	l := mustChoose(t, transport.Settings{}, Side{Host: local}, Side{Host: local})
 	from := filepath.Join(t.TempDir(), "from")
 	data := []byte(strings.Repeat("what is to be moved, ", 100_000))
 	require.NoError(t, os.WriteFile(from, data, 0o600))
@@ -135,13 +135,13 @@ func TestRunWithinOneHost(t *testing.T) {
 	names := map[string]int{}
 	for _, s := range res.Stages {
 		names[s.Name]++
-		require.Equal(t, 1, names[s.Name], "one process is told of once")
+		require.Equal(t, 1, names[s.Name], "one process is reported once")
 	}
 }
 
-// TestSocketsAreAsAskedFor expects that both hosts set the requested socket options. If one host
+// TestSocketOptionsAreSet expects that both hosts set the requested socket options. If one host
 // cannot, Choose fails before data is sent.
-func TestSocketsAreAsAskedFor(t *testing.T) {
+func TestSocketOptionsAreSet(t *testing.T) {
 	t.Parallel()
 	choices := transport.Settings{Wire: "signed", Socket: transport.Socket{Window: 128 << 10, Congestion: "reno"}}
 	local, remote, l := pair(t, choices)
@@ -174,7 +174,7 @@ func deviceTask(t *testing.T, from, to string) device.Task {
 func requireFile(t *testing.T, want []byte, name string) {
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.True(t, string(want) == string(got), "%s is something else", name)
+	require.True(t, string(want) == string(got), "%s differs", name)
 }
 
 // plain only moves data.
@@ -198,15 +198,15 @@ func (p plain) Transfer(ctx context.Context, task hosts.Task, report func(transf
 // runHalves returns a function that runs a stream between two hosts with the given behaviour.
 func runHalves(t *testing.T, sends, receives func(context.Context, hosts.Task) (hosts.Result, error)) func() (Result, error) {
 	a, b := &host{label: "a", site: plain{transfer: sends}}, &host{label: "b", site: plain{transfer: receives}}
-	l := chosen(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
+	l := mustChoose(t, transport.Settings{DataAddress: "192.0.2.1"}, Side{Host: a}, Side{Host: b})
 	return func() (Result, error) {
 		return Run(t.Context(), l, From{a, hosts.SendStream{}}, To{b, hosts.ReceiveStream{}}, Count{}, nil)
 	}
 }
 
-// TestARefusalEndsTheOtherHalf expects that if one host refuses, zxfer does not wait for the other
+// TestRefusalEndsOtherHost expects that if one host refuses, zxfer does not wait for the other
 // host.
-func TestARefusalEndsTheOtherHalf(t *testing.T) {
+func TestRefusalEndsOtherHost(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ hosts.Task) (r hosts.Result, err error) {
 		<-ctx.Done()
@@ -224,9 +224,9 @@ func TestARefusalEndsTheOtherHalf(t *testing.T) {
 	})
 }
 
-// TestADialThatFailsAfterOthersDidNotIsACut expects that a failed dial counts as a lost connection
+// TestLaterFailedDialIsALostConnection expects that a failed dial counts as a lost connection
 // if data has passed the link before. Otherwise, it usually means a firewall.
-func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
+func TestLaterFailedDialIsALostConnection(t *testing.T) {
 	t.Parallel()
 	var fails error
 	var moved int64
@@ -247,9 +247,9 @@ func TestADialThatFailsAfterOthersDidNotIsACut(t *testing.T) {
 	}
 }
 
-// TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess expects an error if both hosts succeed but
+// TestRunFailsIfDigestsDiffer expects an error if both hosts succeed but
 // their digests differ.
-func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
+func TestRunFailsIfDigestsDiffer(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 32), strings.Repeat("b", 32)
 	for _, c := range []struct {
@@ -271,9 +271,9 @@ func TestAStreamOfWhichBothEndsTellAnotherDigestIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestARefusedStreamStaysRefused expects that a source's explanation neither hides that its stream
+// TestRefusedStreamRemainsRefused expects that a source's explanation neither hides that its stream
 // was refused nor chooses the class of the error.
-func TestARefusedStreamStaysRefused(t *testing.T) {
+func TestRefusedStreamRemainsRefused(t *testing.T) {
 	t.Parallel()
 	gate := &zfs.Error{Kind: zfs.Unplanned, Op: zfs.OpReceive, Detail: "got a record of type 77"}
 	for _, send := range []error{&zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}, fault.Interrupt("continue", errors.New("nothing is wrong"))} {
@@ -284,7 +284,7 @@ func TestARefusedStreamStaysRefused(t *testing.T) {
 	}
 }
 
-func TestViewJoinsBothEnds(t *testing.T) {
+func TestMonitorJoinsBothHosts(t *testing.T) {
 	t.Parallel()
 	var last Progress
 	v := &monitor{count: Count{100, 300}, limit: func(s string) string { return s }, report: func(p Progress) { last = p }}
@@ -316,17 +316,17 @@ func TestRootCause(t *testing.T) {
 		name                string
 		send, receive, want error
 	}{
-		{"both well", nil, nil, nil},
+		{"no errors", nil, nil, nil},
 		{"only the sender failed", cut, nil, cut},
 		{"only the receiver failed", nil, noSpace, noSpace},
-		{"the receiver's own failure before its echo", peer, noSpace, noSpace},
-		{"the sender's own failure before the cut it made", noSpace, cut, noSpace},
-		{"a lost host before the cut that this made", cut, lost, lost},
-		{"a lost host before the dial that this made fail", dial, lost, lost},
-		{"the same, of a receiver that dials", lost, dial, lost},
-		{"a failed dial before the wait that it ended", dial, context.Canceled, dial},
-		{"tampering before everything", peer, tampered, tampered},
-		{"anything before being cancelled for it", context.Canceled, cut, cut},
+		{"receiver error over its echo", peer, noSpace, noSpace},
+		{"sender error over the loss it caused", noSpace, cut, noSpace},
+		{"lost host over the loss it caused", cut, lost, lost},
+		{"lost host over the failed dial", dial, lost, lost},
+		{"lost host over the failed dial of the receiver", lost, dial, lost},
+		{"failed dial over the cancelled wait", dial, context.Canceled, dial},
+		{"tampering over other errors", peer, tampered, tampered},
+		{"other errors over the cancellation", context.Canceled, cut, cut},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func block(p []byte) *Block {
 	return b
 }
 
-func TestFramesCross(t *testing.T) {
+func TestFramesArriveUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestFramesCross(t *testing.T) {
 			account.StreamBytes--
 			require.ErrorIs(t, b.CheckEnd(account), ErrTampered)
 			_, err = b.ReadFrame(in)
-			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is never an end by itself")
+			require.ErrorIs(t, err, ErrTruncated, "the end of the connection is not the end of the stream")
 			require.ErrorIs(t, err, ErrConnectionLost)
 			// The other direction is still open.
 			require.NoError(t, b.WriteControl(Ack, 0, nil))
@@ -101,7 +101,7 @@ func TestPayloadLargerThanAgreed(t *testing.T) {
 	require.ErrorContains(t, err, "stream 0, frame 0")
 }
 
-func TestCloseEndsThePeerAtOnce(t *testing.T) {
+func TestCloseEndsPeerImmediately(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCloseEndsThePeerAtOnce(t *testing.T) {
 	}
 }
 
-func TestAbortReachesABusyPeer(t *testing.T) {
+func TestAbortReachesBusyPeer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -167,9 +167,9 @@ func TestAbortReachesABusyPeer(t *testing.T) {
 	}
 }
 
-// TestWhatIsInterruptedStaysSo expects that Finish, which sets a deadline, does not revive
+// TestFinishKeepsReadsInterrupted expects that Finish, which sets a deadline, does not revive
 // interrupted reads.
-func TestWhatIsInterruptedStaysSo(t *testing.T) {
+func TestFinishKeepsReadsInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestSpliceBothWays(t *testing.T) {
 		h, err := b.ReadHeader(in)
 		require.NoError(t, err)
 		if h.Kind == End {
-			require.NoError(t, b.ReadPayload(h, in), "the end is tagged even here")
+			require.NoError(t, b.ReadPayload(h, in), "the end is authenticated too")
 			break
 		}
 		require.NoError(t, b.SpliceTo(pipe, h.Payload, &full))
@@ -275,9 +275,9 @@ func TestSpliceBothWays(t *testing.T) {
 	require.Equal(t, a.WireBytes(), b.WireBytes())
 }
 
-// TestSpliceNeverSleepsOverBytes expects that the receiver never sleeps while bytes are waiting.
+// TestSpliceNeverSleepsWithBytesWaiting expects that the receiver never sleeps while bytes are waiting.
 // The consumer may drain the pipe at any moment, even right after a splice found it full.
-func TestSpliceNeverSleepsOverBytes(t *testing.T) {
+func TestSpliceNeverSleepsWithBytesWaiting(t *testing.T) {
 	t.Parallel()
 	const rounds, size = 60, 1 << 20
 	a, b := pair(t, Plain)
@@ -340,7 +340,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.ErrorIs(t, err, ErrPipe)
 		require.NotErrorIs(t, err, ErrConnectionLost)
 	})
-	t.Run("network cut while receiving", func(t *testing.T) {
+	t.Run("network lost while receiving", func(t *testing.T) {
 		t.Parallel()
 		a, b := pair(t, Plain)
 		r, w, err := os.Pipe()
@@ -354,7 +354,7 @@ func TestSpliceErrorsNameTheSide(t *testing.T) {
 		require.ErrorIs(t, err, ErrConnectionLost)
 		require.NotErrorIs(t, err, ErrPipe)
 	})
-	t.Run("network cut while sending", func(t *testing.T) {
+	t.Run("network lost while sending", func(t *testing.T) {
 		t.Parallel()
 		a, b := pair(t, Plain)
 		r, w, err := os.Pipe()

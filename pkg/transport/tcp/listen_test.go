@@ -97,7 +97,7 @@ func TestListenerClosesOnceComplete(t *testing.T) {
 				require.Equal(t, d.Conns()[i].tcp.LocalAddr().String(), a.Conns()[i].tcp.RemoteAddr().String())
 			}
 			_, err := net.Dial("tcp", l.Ticket().Address)
-			require.Error(t, err, "the listener is still there")
+			require.Error(t, err, "the listener is still open")
 			_, err = l.Accept(context.Background())
 			require.Error(t, err, "a link cannot be accepted twice")
 			require.Empty(t, log.text())
@@ -145,7 +145,7 @@ func recorder(t *testing.T, address string) (via string, helloBytes func() []byt
 	}
 }
 
-func TestStrangersAreDropped(t *testing.T) {
+func TestUnauthenticatedClientsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestStrangersAreDropped(t *testing.T) {
 				wrong := ticket
 				wrong.ClientCert, wrong.ClientKey = o.ClientCert, o.ClientKey
 				_, err = dialStream(wrong, ticket.Address, 1)
-				require.Error(t, err, "somebody else's certificate")
+				require.Error(t, err, "a certificate of another listener")
 				wrong = ticket
 				wrong.ServerPin = o.ServerPin
 				_, err = dialStream(wrong, ticket.Address, 1)
@@ -252,7 +252,7 @@ func dialStream(t Ticket, address string, stream int) (*Conn, error) {
 	return conn, err
 }
 
-func TestAFloodOfSilenceDoesNotKeepThePeerOut(t *testing.T) {
+func TestSilentFloodDoesNotBlockPeer(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed, Streams: 4})
 	for range 2 * maxPending {
@@ -279,10 +279,10 @@ func (c *beforeProof) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestAFloodDoesNotDropWhoNamedTheSession expects that a flood does not displace a connection that
+// TestFloodKeepsClientsOfSession expects that a flood does not displace a connection that
 // received the listener's proof. The listener does not acknowledge the dialer's proof, so the
 // dialer would not notice and not retry.
-func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
+func TestFloodKeepsClientsOfSession(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
@@ -312,9 +312,9 @@ func TestAFloodDoesNotDropWhoNamedTheSession(t *testing.T) {
 	_ = link.Close()
 }
 
-// TestWhoNamesTheSessionIsBounded expects a limit also for clients that know the session but not
+// TestClientsOfSessionAreBounded expects a limit also for clients that know the session but not
 // the secret.
-func TestWhoNamesTheSessionIsBounded(t *testing.T) {
+func TestClientsOfSessionAreBounded(t *testing.T) {
 	t.Parallel()
 	l, log := listen(t, Offer{Mode: Signed})
 	ticket := l.Ticket()
@@ -336,9 +336,9 @@ func TestWhoNamesTheSessionIsBounded(t *testing.T) {
 	connect(t, l, ticket)
 }
 
-// TestTheDialerWaitsForASlowRelay uses a relay that accepts immediately and then logs in, which may
+// TestDialerWaitsForSlowRelay uses a relay that accepts immediately and then logs in, which may
 // take longer than a handshake may.
-func TestTheDialerWaitsForASlowRelay(t *testing.T) {
+func TestDialerWaitsForSlowRelay(t *testing.T) {
 	t.Parallel()
 	if !testenv.Long() {
 		t.Skip("only at the long level: takes longer than the handshake timeout")
@@ -397,7 +397,7 @@ func TestPeerFilter(t *testing.T) {
 	}
 }
 
-func TestListenerEndsWithItsDeadline(t *testing.T) {
+func TestListenerEndsWithDeadline(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed, Deadline: time.Millisecond})
 	_, err := l.Accept(context.Background())
@@ -406,7 +406,7 @@ func TestListenerEndsWithItsDeadline(t *testing.T) {
 	require.NotEmpty(t, fault.HintOf(err))
 }
 
-func TestHandshakeEndsWithItsTimeout(t *testing.T) {
+func TestHandshakeEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		l, log := listenTimed(t, Offer{Mode: mode}, time.Millisecond)
@@ -418,7 +418,7 @@ func TestHandshakeEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
-func TestListenerEndsWithItsContext(t *testing.T) {
+func TestListenerEndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l, err := Listen(ctx, Offer{Mode: TLS, Streams: 2, Address: "127.0.0.1"}, nil)
@@ -433,11 +433,11 @@ func TestListenerEndsWithItsContext(t *testing.T) {
 	_, err = net.Dial("tcp", ticket.Address)
 	require.Error(t, err)
 	_, err = half.ReadFrame(NewBlock(100, 0))
-	require.ErrorIs(t, err, ErrConnectionLost, "a connection of a link that never was must end")
+	require.ErrorIs(t, err, ErrConnectionLost, "a connection of an incomplete link must end")
 	require.NoError(t, l.Close())
 }
 
-func TestAcceptEndsWithItsContext(t *testing.T) {
+func TestAcceptEndsWithContext(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t, Offer{Mode: Signed})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -458,14 +458,14 @@ func TestListenErrors(t *testing.T) {
 		want  []string
 		hint  string
 	}{
-		"every port taken": {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
-		"foreign address":  {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
-		"not an address":   {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
-		"mode":             {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
-		"streams":          {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
-		"range":            {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: 9, PortHigh: 8}, []string{"9-8"}, ""},
-		"half a range":     {Offer{Mode: Signed, Address: "127.0.0.1", PortHigh: 8}, []string{"0-8"}, ""},
-		"peer":             {Offer{Mode: Signed, Address: "127.0.0.1", Peer: "example"}, []string{"example"}, ""},
+		"no free port":    {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: port, PortHigh: port}, []string{"127.0.0.1", fmt.Sprintf("ports %d-%d", port, port), "in use"}, "{{port-range}}"},
+		"foreign address": {Offer{Mode: Signed, Address: "192.0.2.1"}, []string{"192.0.2.1", "no such address"}, "{{data-address}}"},
+		"not an address":  {Offer{Mode: Signed, Address: "example"}, []string{`"example"`}, "IP address"},
+		"mode":            {Offer{Mode: "carrier pigeon", Address: "127.0.0.1"}, []string{"carrier pigeon"}, ""},
+		"streams":         {Offer{Mode: Signed, Address: "127.0.0.1", Streams: 65}, []string{"65"}, ""},
+		"range":           {Offer{Mode: Signed, Address: "127.0.0.1", PortLow: 9, PortHigh: 8}, []string{"9-8"}, ""},
+		"half a range":    {Offer{Mode: Signed, Address: "127.0.0.1", PortHigh: 8}, []string{"0-8"}, ""},
+		"peer":            {Offer{Mode: Signed, Address: "127.0.0.1", Peer: "example"}, []string{"example"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -501,16 +501,16 @@ func TestWindowIsGranted(t *testing.T) {
 	d, a := connect(t, l, l.Ticket())
 	for _, link := range []*Link{d, a} {
 		n := link.Network()
-		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles what is asked for")
+		require.Equal(t, 256<<10, n.SendBuffer, "the kernel doubles the requested size")
 		require.Equal(t, 256<<10, n.ReceiveBuffer)
 		_ = link.Close()
-		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the last figures of a closed link")
+		require.Equal(t, n.SendBuffer, link.Network().SendBuffer, "the final statistics of a closed link")
 	}
 }
 
-// refusing returns an address that refuses connections until the test ends. Its port is bound, so
+// refusingAddress returns an address that refuses connections until the test ends. Its port is bound, so
 // that no other test listens on it.
-func refusing(t *testing.T) string {
+func refusingAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -523,7 +523,7 @@ func refusing(t *testing.T) string {
 
 func TestDialErrors(t *testing.T) {
 	t.Parallel()
-	refused := refusing(t)
+	refused := refusingAddress(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, sends nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mute.Close() })
@@ -536,7 +536,7 @@ func TestDialErrors(t *testing.T) {
 		hint   bool
 	}{
 		"refused":  {with(func(t *Ticket) { t.Address = refused }), []string{refused, "from 127.0.0.1", "connection refused"}, true},
-		"mute":     {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
+		"silent":   {with(func(t *Ticket) { t.Address = mute.Addr().String(); t.Deadline = 300 * time.Millisecond }), []string{mute.Addr().String(), "from 127.0.0.1:", "timeout"}, true},
 		"impostor": {with(func(t *Ticket) { t.ServerPin = make([]byte, 32) }), []string{"pinned"}, true},
 		"session":  {with(func(t *Ticket) { t.Session = "zz" }), []string{"malformed"}, false},
 		"key":      {with(func(t *Ticket) { t.ClientKey = nil }), []string{"malformed"}, false},

@@ -18,9 +18,9 @@ import (
 	"zxfer/pkg/transport"
 )
 
-// TestCongestionIsAskedForOnBothEnds expects the kernel to report the requested algorithm for the
+// TestCongestionIsSetOnBothHosts expects the kernel to report the requested algorithm for the
 // sockets of both hosts.
-func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
+func TestCongestionIsSetOnBothHosts(t *testing.T) {
 	t.Parallel()
 	offered := ReadTCP(os.DirFS("/")).Congestion
 	require.NotEmpty(t, offered)
@@ -43,9 +43,9 @@ func TestCongestionIsAskedForOnBothEnds(t *testing.T) {
 	}
 }
 
-// TestCongestionThatTheKernelLacks expects that if a kernel lacks the algorithm, its host refuses
+// TestUnavailableCongestion expects that if a kernel lacks the algorithm, its host refuses
 // the transfer and lists the available ones.
-func TestCongestionThatTheKernelLacks(t *testing.T) {
+func TestUnavailableCongestion(t *testing.T) {
 	t.Parallel()
 	lacking := transport.Socket{Congestion: "carrier_pigeon"}
 	refused := func(err error) {
@@ -67,7 +67,7 @@ func TestTakes(t *testing.T) {
 	t.Parallel()
 	bbr := transport.Socket{Congestion: "bbr"}
 	require.NoError(t, (&TCP{Congestion: []string{"cubic", "bbr"}}).Supports(bbr))
-	require.NoError(t, new(TCP).Supports(transport.Socket{Window: 1 << 20}), "an older zxfer is asked for nothing new")
+	require.NoError(t, new(TCP).Supports(transport.Socket{Window: 1 << 20}), "nothing new is requested of an older zxfer")
 	require.ErrorContains(t, (&TCP{Congestion: []string{"reno", "cubic"}}).Supports(bbr), "{{congestion bbr}}: the kernel offers reno, cubic")
 	var older, unreadable TCP
 	require.NoError(t, json.Unmarshal([]byte(`{"tcp_read_max":5}`), &older))
@@ -77,7 +77,7 @@ func TestTakes(t *testing.T) {
 	text, err := json.Marshal(Offer{Mode: Signed, Socket: transport.Socket{Window: 5}})
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"window":5`)
-	require.NotContains(t, string(text), "congestion", "nor is it told of anything new")
+	require.NotContains(t, string(text), "congestion", "an older zxfer gets no new field")
 }
 
 // TestRootWithoutCapabilities expects that root without CAP_NET_ADMIN, as in zxfer's own units, may
@@ -124,9 +124,9 @@ func TestLossy(t *testing.T) {
 	}
 }
 
-// TestMindLosses expects that WatchLosses keeps a requested algorithm, and draws no conclusion from
+// TestWatchLosses expects that WatchLosses keeps a requested algorithm, and draws no conclusion from
 // few segments.
-func TestMindLosses(t *testing.T) {
+func TestWatchLosses(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []string{"", "reno"} {
 		l, _ := listen(t, Offer{Mode: Signed, Streams: 2, Socket: transport.Socket{Congestion: asked}})

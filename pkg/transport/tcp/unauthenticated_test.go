@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
+func TestBareAcceptsOnlySecret(t *testing.T) {
 	t.Parallel()
 	logged := make(chan string, 10)
 	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: unlimited}, func(s string) { logged <- s })
@@ -40,7 +40,7 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	got := make([]byte, len("and what follows"))
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	require.Equal(t, "and what follows", string(got), "no byte behind the secret was lost")
+	require.Equal(t, "and what follows", string(got), "no byte after the secret was lost")
 	_, err = c.Write([]byte("back"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(own, got[:4])
@@ -48,12 +48,12 @@ func TestBareTakesOnlyTheOneWithTheSecret(t *testing.T) {
 	require.Equal(t, "back", string(got[:4]))
 
 	_, err = net.Dial("tcp", l.Address())
-	require.Error(t, err, "the listener is gone")
+	require.Error(t, err, "the listener is closed")
 	_, err = l.Accept(t.Context())
 	require.ErrorContains(t, err, "already accepted")
 }
 
-func TestBareWaitsNoLongerThanItsDeadline(t *testing.T) {
+func TestBareEndsWithDeadline(t *testing.T) {
 	t.Parallel()
 	l, err := ListenUnauthenticated(t.Context(), Offer{Address: "127.0.0.1", Deadline: 10 * time.Millisecond}, nil)
 	require.NoError(t, err)

@@ -31,9 +31,9 @@ func (k *kernel) Run(ctx context.Context, argv []string) (cli.RunResult, error) 
 	return k.ran, exec.CommandContext(ctx, "true", argv[1:]...).Run()
 }
 
-// TestDestroyFitsAnArgument expects that each argument fits the kernel's limit, which exists in
+// TestDestroyFitsArgumentLimit expects that each argument fits the kernel's limit, which exists in
 // addition to the limit of the total size.
-func TestDestroyFitsAnArgument(t *testing.T) {
+func TestDestroyFitsArgumentLimit(t *testing.T) {
 	t.Parallel()
 	k := &kernel{}
 	c := cli.NewRemote(k, nil)
@@ -53,9 +53,9 @@ func TestDestroyFitsAnArgument(t *testing.T) {
 	require.Less(t, len(k.runs), 4)
 }
 
-// TestDestroyNamesWhatIsBusy expects that if one busy snapshot makes a command fail, the error
+// TestDestroyNamesBusySnapshot expects that if one busy snapshot makes a command fail, the error
 // names this snapshot instead of the first one.
-func TestDestroyNamesWhatIsBusy(t *testing.T) {
+func TestDestroyNamesBusySnapshot(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, stderr string // captured from OpenZFS 2.3.9
@@ -64,7 +64,7 @@ func TestDestroyNamesWhatIsBusy(t *testing.T) {
 		{"held", "cannot destroy snapshot pq/d@c: it's being held. Run 'zfs holds -r pq/d@c' to see holders.\n" +
 			"cannot destroy snapshot pq/d@b: it's being held. Run 'zfs holds -r pq/d@b' to see holders.\n", []string{"pq/d@b", "pq/d@c"}},
 		{"cloned", "cannot destroy 'pq/d@c': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\npq/cl\n", []string{"pq/d@c"}},
-		{"not said", "cannot destroy snapshots: dataset is busy\n", []string{"pq/d"}},
+		{"not reported", "cannot destroy snapshots: dataset is busy\n", []string{"pq/d"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +75,7 @@ func TestDestroyNamesWhatIsBusy(t *testing.T) {
 			var named []string
 			joined, ok := err.(interface{ Unwrap() []error })
 			require.True(t, ok, "%v", err)
-			for _, err := range flat(joined) {
+			for _, err := range flatten(joined) {
 				var e *zfs.Error
 				require.ErrorAs(t, err, &e)
 				require.Equal(t, zfs.Busy, e.Kind)
@@ -87,11 +87,11 @@ func TestDestroyNamesWhatIsBusy(t *testing.T) {
 	}
 }
 
-// flat returns joined errors, recursively.
-func flat(joined interface{ Unwrap() []error }) (out []error) {
+// flatten returns joined errors, recursively.
+func flatten(joined interface{ Unwrap() []error }) (out []error) {
 	for _, err := range joined.Unwrap() {
 		if inner, ok := err.(interface{ Unwrap() []error }); ok {
-			out = append(out, flat(inner)...)
+			out = append(out, flatten(inner)...)
 		} else {
 			out = append(out, err)
 		}
@@ -99,9 +99,9 @@ func flat(joined interface{ Unwrap() []error }) (out []error) {
 	return out
 }
 
-// TestAFailedRemovalLeavesNoMark lets another user hold the last snapshot of a copy after zxfer has
+// TestFailedRemovalLeavesNoMark lets another user hold the last snapshot of a copy after zxfer has
 // released its hold. It expects that the failed removal leaves no mark.
-func TestAFailedRemovalLeavesNoMark(t *testing.T) {
+func TestFailedRemovalLeavesNoMark(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{})
 	copied := p.Create("copy")
 	p.Snapshot(copied, "a")
@@ -144,9 +144,9 @@ case "$1" in release) test -e `+dir+`/off || `+tool+` hold theirs "$3";; esac
 	require.Empty(t, l.Datasets)
 }
 
-// TestOnlyACopyIsReverted expects Revert to accept only read-only copies. After a heal snapshot,
+// TestRevertRefusesWritableDataset expects Revert to accept only read-only copies. After a heal snapshot,
 // "written" no longer counts earlier writes.
-func TestOnlyACopyIsReverted(t *testing.T) {
+func TestRevertRefusesWritableDataset(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
 	d := p.Create("live")

@@ -153,9 +153,9 @@ func TestContentDigestFindsOneBlock(t *testing.T) {
 	require.NotEqual(t, want.Sum, got.Sum)
 }
 
-// TestContentDigestOfBlocksOfAnotherSize expects that a correct copy counts as equal if a file was
+// TestContentDigestWithOtherBlockSize expects that a correct copy counts as equal if a file was
 // rewritten after its recordsize was raised. Its blocks are larger than those in its copy.
-func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
+func TestContentDigestWithOtherBlockSize(t *testing.T) {
 	t.Parallel()
 	large := zfs.StreamFlags{LargeBlocks: true}
 	for _, test := range []struct {
@@ -169,7 +169,7 @@ func TestContentDigestOfBlocksOfAnotherSize(t *testing.T) {
 		{"raised, small", "8k", "128k", large, []string{"-o", "compression=zstd"}},
 		{"lowered", "1m", "128k", large, []string{"-o", "compression=off"}},
 		{"lowered, small", "128k", "4k", zfs.StreamFlags{LargeBlocks: true, Embedded: true, Compressed: true}, []string{"-o", "xattr=sa"}},
-		{"raised, blocks found to be the same", "128k", "1m", zfs.StreamFlags{}, []string{"-o", "checksum=sha256"}},
+		{"raised, equal blocks", "128k", "1m", zfs.StreamFlags{}, []string{"-o", "checksum=sha256"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -143,7 +143,7 @@ func BenchmarkGateOnWires(b *testing.B) {
 			s = append(s, r)
 		}
 		stream := append(s, end).Bytes()
-		spec := announced(b, stream)
+		spec := plannedReceive(b, stream)
 		for _, mode := range []tcp.Mode{tcp.Signed, tcp.Plain, ""} {
 			name := string(mode)
 			if mode == "" {

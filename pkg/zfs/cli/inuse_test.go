@@ -102,8 +102,8 @@ func kernelOf(t *testing.T, names ...string) *volumes {
 	}}
 }
 
-// TestAVolumeWithoutALink covers a volume whose udev link is missing or outdated.
-func TestAVolumeWithoutALink(t *testing.T) {
+// TestVolumeWithoutLink covers a volume whose udev link is missing or outdated.
+func TestVolumeWithoutLink(t *testing.T) {
 	t.Parallel()
 	const link = "/dev/zvol/zxfer-no-such-pool/v+1"
 	for name, c := range map[string]struct {
@@ -111,11 +111,11 @@ func TestAVolumeWithoutALink(t *testing.T) {
 		nodes []string
 		err   error
 	}{
-		"found":                {[]string{"other/v", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd16"}, nil},
-		"two have its link":    {[]string{"zxfer-no-such-pool/v+1", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd0", "/nowhere/zd16"}, nil},
-		"found beside another": {[]string{"", "zxfer-no-such-pool/v+1"}, []string{"/nowhere/zd16"}, nil},
-		"has no device":        {[]string{"other/v", "gone"}, nil, nil},
-		"may be any":           {[]string{"other/v", ""}, nil, unix.EACCES},
+		"found":                  {[]string{"other/v", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd16"}, nil},
+		"two with the same link": {[]string{"zxfer-no-such-pool/v+1", "zxfer-no-such-pool/v 1"}, []string{"/nowhere/zd0", "/nowhere/zd16"}, nil},
+		"found next to another":  {[]string{"", "zxfer-no-such-pool/v+1"}, []string{"/nowhere/zd16"}, nil},
+		"has no device":          {[]string{"other/v", "gone"}, nil, nil},
+		"ambiguous":              {[]string{"other/v", ""}, nil, unix.EACCES},
 	} {
 		v := kernelOf(t, c.names...)
 		nodes, err := v.nodes(link)

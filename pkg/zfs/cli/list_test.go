@@ -16,7 +16,7 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-func shorts(versions []zfs.Version) (out []string) {
+func shortNames(versions []zfs.Version) (out []string) {
 	for _, v := range versions {
 		out = append(out, v.Short())
 	}
@@ -49,8 +49,8 @@ func TestList(t *testing.T) {
 		require.Equal(t, b, l.Root)
 		require.Equal(t, []string{b, enc, vol}, datasetNames(l.Datasets))
 		require.Equal(t, []string{p.Name, a}, datasetNames(l.Ancestors))
-		require.Equal(t, []string{"#z", "@z", "@a b"}, shorts(l.Datasets[0].Versions))
-		require.Equal(t, []string{"@z", "@a b"}, shorts(l.Datasets[2].Versions))
+		require.Equal(t, []string{"#z", "@z", "@a b"}, shortNames(l.Datasets[0].Versions))
+		require.Equal(t, []string{"@z", "@a b"}, shortNames(l.Datasets[2].Versions))
 		require.Empty(t, l.Ancestors[1].Versions)
 		require.Equal(t, zfs.Volume, l.Find(vol).Type)
 		require.Equal(t, "16777216", l.Find(vol).Get("volsize"))
@@ -64,7 +64,7 @@ func TestList(t *testing.T) {
 		require.Equal(t, "ONLINE", l.Pool.Properties["health"])
 		require.True(t, l.Pool.HasFeature("encryption"))
 	})
-	t.Run("without what is above", func(t *testing.T) {
+	t.Run("without ancestors", func(t *testing.T) {
 		whole, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true})
 		require.NoError(t, err)
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: b, Recursive: true, Versions: true, NoAncestors: true})
@@ -77,7 +77,7 @@ func TestList(t *testing.T) {
 		l, err := c.List(t.Context(), zfs.ListQuery{Dataset: a, Versions: true})
 		require.NoError(t, err)
 		require.Equal(t, []string{a}, datasetNames(l.Datasets))
-		require.Equal(t, []string{"@other"}, shorts(l.Datasets[0].Versions))
+		require.Equal(t, []string{"@other"}, shortNames(l.Datasets[0].Versions))
 		require.Equal(t, []string{p.Name}, datasetNames(l.Ancestors))
 	})
 	t.Run("pool", func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestList(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{b, vol}, datasetNames(l.Datasets))
 		require.Equal(t, []string{p.Name, a}, datasetNames(l.Ancestors))
-		require.Equal(t, []string{"#z", "@z", "@a b"}, shorts(l.Datasets[0].Versions))
-		require.Equal(t, []string{"@z", "@a b"}, shorts(l.Datasets[1].Versions))
+		require.Equal(t, []string{"#z", "@z", "@a b"}, shortNames(l.Datasets[0].Versions))
+		require.Equal(t, []string{"@z", "@a b"}, shortNames(l.Datasets[1].Versions))
 		require.InDelta(t, time.Now().Unix(), l.Started, 60)
 		// Unknown before 2.2; everything else is complete.
 		if changed := l.Datasets[1].SnapshotsChanged(); changed != 0 {
@@ -210,7 +210,7 @@ func TestCreateParents(t *testing.T) {
 		require.Equal(t, "no", d.Get("mounted"))
 		require.NotEqual(t, "local", d.Properties["mountpoint"].Source)
 	}
-	require.Equal(t, "on", l.Datasets[1].Get("canmount"), "what was there stays as it was")
+	require.Equal(t, "on", l.Datasets[1].Get("canmount"), "existing datasets are unchanged")
 	require.NoError(t, c.CreateParents(t.Context(), p.Dataset("new")))
 	require.ErrorIs(t, c.CreateParents(t.Context(), "zxt-no-pool/a/b"), &zfs.Error{Kind: zfs.NotFound})
 }

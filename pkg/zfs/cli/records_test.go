@@ -32,8 +32,8 @@ func sent(t testing.TB, args ...string) []byte {
 	return out
 }
 
-// announced returns a receive plan that matches the BEGIN records of a stream.
-func announced(t testing.TB, b []byte) zfs.ReceiveSpec {
+// plannedReceive returns a receive plan that matches the BEGIN records of a stream.
+func plannedReceive(t testing.TB, b []byte) zfs.ReceiveSpec {
 	t.Helper()
 	spec := zfs.ReceiveSpec{Target: "vault/a"}
 	for s := zfs.NewStreamReader(bytes.NewReader(b)); ; {
@@ -59,11 +59,11 @@ func announced(t testing.TB, b []byte) zfs.ReceiveSpec {
 	}
 }
 
-// passes sends a stream of zfs send through the gate. It returns the number of records of each
+// gatedRecords sends a stream of zfs send through the gate. It returns the number of records of each
 // type.
-func passes(t testing.TB, name string, b []byte) map[zfs.RecordType]int {
+func gatedRecords(t testing.TB, name string, b []byte) map[zfs.RecordType]int {
 	t.Helper()
-	g, err := zfs.NewGate(announced(t, b))
+	g, err := zfs.NewGate(plannedReceive(t, b))
 	require.NoError(t, err)
 	for piece := range slices.Chunk(b, 100_000) {
 		require.NoError(t, g.Check(piece), name)
@@ -186,10 +186,10 @@ func (c *changer) attributes(name string) {
 	}
 }
 
-// TestStreamsFollowTheRules sends datasets with holes, reused objects, extended attributes, large
+// TestStreamsPassRecordRules sends datasets with holes, reused objects, extended attributes, large
 // dnodes and large blocks in every way that zxfer does, and expects the gate to pass each stream.
 // If ZXFER_CAPTURE names a directory, the test keeps small streams there.
-func TestStreamsFollowTheRules(t *testing.T) {
+func TestStreamsPassRecordRules(t *testing.T) {
 	p := zfstest.NewPool(t, zfstest.Options{Size: 1 << 30, Create: []string{"-O", "compression=lz4", "-O", "xattr=sa"}})
 	rounds, changes := 4, 100
 	if testenv.Long() {
@@ -199,7 +199,7 @@ func TestStreamsFollowTheRules(t *testing.T) {
 	check := func(args ...string) []byte {
 		t.Helper()
 		b := sent(t, args...)
-		for typ, n := range passes(t, fmt.Sprint(args), b) {
+		for typ, n := range gatedRecords(t, fmt.Sprint(args), b) {
 			total[typ] += n
 		}
 		return b
@@ -330,7 +330,7 @@ func TestCaptureStreams(t *testing.T) {
 	capture := func(name string, args ...string) {
 		t.Helper()
 		b := sent(t, args...)
-		t.Log(name, len(b), passes(t, name, b))
+		t.Log(name, len(b), gatedRecords(t, name, b))
 		var packed bytes.Buffer
 		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 		require.NoError(t, err)

@@ -14,10 +14,10 @@ import (
 	"zxfer/pkg/zfs/cli"
 )
 
-// TestAFailedSendIsTheCauseOfWhatItsReceiverSays expects that a failed zfs send is the cause of the
+// TestFailedSendCausesReceiverError expects that a failed zfs send is the cause of the
 // receiver's error, and that otherwise the receiver's error is. After a snapshot that it could not
 // send, zfs send -I continues in the middle of a record.
-func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
+func TestFailedSendCausesReceiverError(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	// Runs no other program, because loading one on a busy machine may take longer than the grace
@@ -51,10 +51,10 @@ func TestAFailedSendIsTheCauseOfWhatItsReceiverSays(t *testing.T) {
 	}
 }
 
-// TestAKilledSendIsTheCause kills zfs send, so the receiver gets an incomplete stream, which a
+// TestKilledSendCausesReceiverError kills zfs send, so the receiver gets an incomplete stream, which a
 // corrective receive reports as damage. If this process ended zfs send after a failure of the
 // receiver, zfs send is not the cause.
-func TestAKilledSendIsTheCause(t *testing.T) {
+func TestKilledSendCausesReceiverError(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	short := &zfs.Error{Kind: zfs.PoolFault, Op: zfs.OpReceive, Subject: "tank/a", Detail: "corrective receive was not able to reconstruct the data needed for healing"}
@@ -65,12 +65,12 @@ func TestAKilledSendIsTheCause(t *testing.T) {
 		ended     bool // before the source is closed
 		err, want error
 	}{
-		"killed, and the receiver complains":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, and the other host complains":      {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
-		"killed, and the connection lost":           {"kill -KILL $$", true, cut, cut},
-		"the receiver failed, and it is ended":      {"while echo stream; do :; done", false, short, short},
-		"it failed, and says nothing that explains": {"exit 1", true, short, short},
-		"it ended well":                             {"exit 0", true, short, short},
+		"killed, receiver error":        {"kill -KILL $$", true, short, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, remote error":          {"kill -KILL $$", true, peer, &zfs.Error{Kind: zfs.Killed, Op: zfs.OpSend}},
+		"killed, connection lost":       {"kill -KILL $$", true, cut, cut},
+		"receiver failed first":         {"while echo stream; do :; done", false, short, short},
+		"failed without an explanation": {"exit 1", true, short, short},
+		"succeeded":                     {"exit 0", true, short, short},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "zfs"), []byte("#!/bin/sh\necho stream\n"+tt.script+"\n"), 0o755))

@@ -191,7 +191,7 @@ func TestAbortKeepsState(t *testing.T) {
 	_, _ = sink.Write(b)
 	require.ErrorIs(t, sink.Commit(t.Context()), &zfs.Error{Kind: zfs.Exists})
 	require.NoError(t, c.DiscardPartial(t.Context(), target))
-	require.ErrorIs(t, c.DiscardPartial(t.Context(), target), &zfs.Error{Kind: zfs.NotFound}, "a first receive's dataset goes with it")
+	require.ErrorIs(t, c.DiscardPartial(t.Context(), target), &zfs.Error{Kind: zfs.NotFound}, "the dataset of a first receive is destroyed")
 	require.NoError(t, c.DiscardPartial(t.Context(), enc), "nothing to discard")
 }
 

@@ -10,9 +10,9 @@ import (
 	"zxfer/pkg/zfs/zfstest"
 )
 
-// TestNoValueIsTakenForARow expects that no property value is parsed as a row. Users can set any
+// TestValueIsNotParsedAsRow expects that no property value is parsed as a row. Users can set any
 // value, which once stopped listings of parents, or changed values of other datasets.
-func TestNoValueIsTakenForARow(t *testing.T) {
+func TestValueIsNotParsedAsRow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
 	top := p.Create("a")
@@ -74,9 +74,9 @@ func TestNoValueIsTakenForARow(t *testing.T) {
 	}
 }
 
-// TestNoTagIsTakenForARow expects that no hold tag is parsed as a row. Tags are free text, and tags
+// TestTagIsNotParsedAsRow expects that no hold tag is parsed as a row. Tags are free text, and tags
 // on a user's own snapshots must not stop the listing of other snapshots or add to it.
-func TestNoTagIsTakenForARow(t *testing.T) {
+func TestTagIsNotParsedAsRow(t *testing.T) {
 	t.Parallel()
 	p := zfstest.NewPool(t, zfstest.Options{})
 	his, other, free := p.Snapshot(p.Create("his"), "x"), p.Snapshot(p.Create("other"), "x"), p.Snapshot(p.Create("free"), "x")
@@ -90,7 +90,7 @@ func TestNoTagIsTakenForARow(t *testing.T) {
 		require.NoError(t, err, "%q", tag)
 		require.Len(t, got, 2, "%q", tag)
 		require.Equal(t, []string{"keep"}, got[other], "%q", tag)
-		require.Contains(t, got[his], "mine", "%q: what he makes up of his own is his", tag)
+		require.Contains(t, got[his], "mine", "%q: forged rows of the user's own snapshots are harmless", tag)
 		p.ZFS("release", tag, his)
 		p.ZFS("release", "mine", his)
 	}

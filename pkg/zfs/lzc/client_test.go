@@ -74,8 +74,8 @@ func TestCrash(t *testing.T) {
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
 }
 
-// TestDiesIdle expects that a helper that died while idle is replaced without an error.
-func TestDiesIdle(t *testing.T) {
+// TestHelperDiesIdle expects that a helper that died while idle is replaced without an error.
+func TestHelperDiesIdle(t *testing.T) {
 	fakePython(t, "while read line; do echo '{\"ok\":null}'; done")
 	c := started(t)
 	require.NoError(t, c.Snapshot(t.Context(), []string{"tank/a@x"}))
@@ -86,7 +86,7 @@ func TestDiesIdle(t *testing.T) {
 	require.NotSame(t, old, c.helper)
 }
 
-func TestNonsense(t *testing.T) {
+func TestMalformedReply(t *testing.T) {
 	fakePython(t, "read line; echo nonsense; cat >/dev/null")
 	require.ErrorContains(t, started(t).Snapshot(t.Context(), []string{"tank/a@x"}), "python helper: not a reply: ")
 }
@@ -134,7 +134,7 @@ func TestEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestStreamOf(t *testing.T) {
+func TestTranslate(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, stream{Flags: []string{}, Steps: [][2]string{{"", "t/a@x"}}},
 		translate(zfs.SendSpec{Dataset: "t/a", To: "x"}))
@@ -144,7 +144,7 @@ func TestStreamOf(t *testing.T) {
 		translate(zfs.SendSpec{Dataset: "t/a", From: "t/o@u", Through: []string{"v", "w"}, To: "x", Flags: zfs.StreamFlags{LargeBlocks: true}}))
 }
 
-func TestTyped(t *testing.T) {
+func TestZFSErrors(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, zfsErrors(zfs.OpHold, nil, nil))
 	plain := errors.New("plain")

@@ -26,12 +26,12 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 		helper, want string
 		kind         zfs.Kind
 	}{
-		"whole":            {open + "printf helper >/proc/$p/fd/$n; echo '{\"ok\":null}'", "helper", ""},
-		"fails midway":     {open + "printf hel >/proc/$p/fd/$n; " + refused, "hel", zfs.PoolFault},
-		"dies midway":      {open + "printf hel >/proc/$p/fd/$n; exit 1", "hel", zfs.Killed},
-		"fails at once":    {open + refused, "zfs send -i @a tank/a@b", ""},
-		"dies at once":     {open + "exit 1", "zfs send -i @a tank/a@b", ""},
-		"does not know it": {open + "echo KeyError >&2; exit 1", "zfs send -i @a tank/a@b", ""},
+		"whole":             {open + "printf helper >/proc/$p/fd/$n; echo '{\"ok\":null}'", "helper", ""},
+		"fails midway":      {open + "printf hel >/proc/$p/fd/$n; " + refused, "hel", zfs.PoolFault},
+		"dies midway":       {open + "printf hel >/proc/$p/fd/$n; exit 1", "hel", zfs.Killed},
+		"fails immediately": {open + refused, "zfs send -i @a tank/a@b", ""},
+		"dies immediately":  {open + "exit 1", "zfs send -i @a tank/a@b", ""},
+		"unknown operation": {open + "echo KeyError >&2; exit 1", "zfs send -i @a tank/a@b", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakePython(t, tt.helper+"\ncat >/dev/null\n")
@@ -54,10 +54,10 @@ p=$(echo "$line" | sed 's/.*"process":\([0-9]*\).*/\1/') n=$(echo "$line" | sed 
 	}
 }
 
-// TestSendWritesIntoNoOtherPipe runs the helper with a library that writes into the descriptor. The
+// TestSendRefusesOtherPipe runs the helper with a library that writes into the descriptor. The
 // helper refuses a process that is not its parent, because a process ID may be reused, and a
 // descriptor of another pipe.
-func TestSendWritesIntoNoOtherPipe(t *testing.T) {
+func TestSendRefusesOtherPipe(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -96,5 +96,5 @@ sys.modules["libzfs_core"] = types.SimpleNamespace(exceptions=exceptions, lzc_ex
 	require.NoError(t, w.Close())
 	got, err := io.ReadAll(r)
 	require.NoError(t, err)
-	require.Equal(t, "t", string(got), "only the last one wrote")
+	require.Equal(t, "t", string(got), "only the last helper wrote")
 }

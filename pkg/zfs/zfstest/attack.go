@@ -180,7 +180,7 @@ func (f Forger) AgainstIncrement() []Attack {
 	elsewhere := b.As(src+"/none@x", forgedGUID).Changed(from(f.ForeignGUID))
 	child := f.Full.As(src+"/x@c", forgedGUID)
 	return []Attack{
-		{Name: "missing child whose base is another dataset's", Everywhere: true, Says: saysOther, Stream: pack(nil, elsewhere)},
+		{Name: "missing child from another dataset", Everywhere: true, Says: saysOther, Stream: pack(nil, elsewhere)},
 		{Name: "missing child after the planned streams", Begins: true, Says: saysOther, Stream: pack(nil, b, c, elsewhere)},
 		{Name: "missing child with a list", Says: saysHead, Stream: pack(listed(src, "a"), elsewhere)},
 		{Name: "head with a shorter name, then a sibling", Begins: true, Says: saysOther, Stream: Package(shorter+"@c", nil, 0, b.Named(shorter+"@b"), f.Full.As(shorter+"0/evil@c", forgedGUID)).Bytes()},
@@ -194,8 +194,8 @@ func (f Forger) AgainstIncrement() []Attack {
 		{Name: "full stream", Says: saysNotPlanned, Stream: f.Full.Bytes()},
 		{Name: "full stream in a package", Says: saysNotPlanned, Stream: pack(nil, f.Full.Named(src+"@b"))},
 		{Name: "clone of another dataset's snapshot", Everywhere: true, Says: saysBase, Stream: pack(nil, b.Changed(func(r *Record) { r.SetClone(f.ForeignGUID) }))},
-		{Name: "clone of its own base", Says: "clone", Stream: pack(nil, b.Changed(func(r *Record) { r.SetClone(at) }))},
-		{Name: "another base", Says: saysBase, Stream: pack(nil, b.Changed(from(f.ForeignGUID)))},
+		{Name: "clone of its own incremental source", Says: "clone", Stream: pack(nil, b.Changed(func(r *Record) { r.SetClone(at) }))},
+		{Name: "another incremental source", Says: saysBase, Stream: pack(nil, b.Changed(from(f.ForeignGUID)))},
 		{Name: "another GUID", Says: saysNotPlanned, Stream: pack(nil, b.As(src+"@b", forgedGUID))},
 		{Name: "another GUID after a planned stream", Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, c.As(src+"@c", forgedGUID))},
 		{Name: "snapshot twice", Begins: true, Says: saysNotPlanned, Stream: pack(nil, b, b, c)},
@@ -285,10 +285,10 @@ func (f Forger) singlesAgainstFull() []Attack {
 	feature := func(bits uint64) []byte { return changed(func(r *Record) { r.AddFeatures(bits) }) }
 	return []Attack{
 		{Name: "clone of another dataset's snapshot", Everywhere: true, Says: saysBase, Stream: changed(func(r *Record) { r.SetClone(f.ForeignGUID) })},
-		{Name: "clone without a base", Says: "clone", Stream: changed(func(r *Record) { r.SetClone(0) })},
-		{Name: "increment of another dataset's snapshot", Says: saysBase, Stream: changed(func(r *Record) { r.SetFromGUID(f.ForeignGUID) })},
-		{Name: "increment", Says: saysNotPlanned, Stream: f.Increment.Streams()[0].Bytes()},
-		{Name: "increments", Says: saysPackage, Stream: f.Increment.Bytes()},
+		{Name: "clone without an origin", Says: "clone", Stream: changed(func(r *Record) { r.SetClone(0) })},
+		{Name: "incremental stream of another dataset's snapshot", Says: saysBase, Stream: changed(func(r *Record) { r.SetFromGUID(f.ForeignGUID) })},
+		{Name: "incremental stream", Says: saysNotPlanned, Stream: f.Increment.Streams()[0].Bytes()},
+		{Name: "incremental streams", Says: saysPackage, Stream: f.Increment.Bytes()},
 		{Name: "another dataset with the planned name", Says: saysNotPlanned, Stream: f.Other.Named(src + "@a").Bytes()},
 		{Name: "another dataset", Says: saysNotPlanned, Stream: f.Other.Bytes()},
 		{Name: "another GUID", Everywhere: true, Says: saysNotPlanned, Stream: full.As(src+"@a", forgedGUID).Bytes()},

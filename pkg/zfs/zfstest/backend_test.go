@@ -44,7 +44,7 @@ func conforms(t *testing.T, b cli.Backend) {
 		"estimate fails":        testEstimateFails,
 		"send":                  testSend,
 		"snapshot":              testSnapshot,
-		"snapshot all or none":  testSnapshotAtomic,
+		"atomic snapshots":      testSnapshotAtomic,
 		"hold and release":      testHold,
 		"bookmark":              testBookmark,
 		"destroy":               testDestroy,
@@ -208,8 +208,8 @@ func testHold(t *testing.T, p *Pool, b cli.Backend) {
 	ds := p.Create("d")
 	one, two := p.Snapshot(ds, "one"), p.Snapshot(ds, "two")
 	require.NoError(t, b.Hold(ctx, "keep", []string{one}))
-	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "a tag that is there is no error")
-	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "nor are several, of which the kernel names only one")
+	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "an existing tag is not an error")
+	require.NoError(t, b.Hold(ctx, "keep", []string{one, two}), "several existing tags are not an error")
 	require.NoError(t, b.Hold(ctx, "more", []string{one}))
 	require.ElementsMatch(t, []string{"keep", "more"}, p.holds(one))
 	require.Equal(t, []string{"keep"}, p.holds(two))
@@ -219,7 +219,7 @@ func testHold(t *testing.T, p *Pool, b cli.Backend) {
 	requireKind(t, b.Destroy(ctx, []string{one}), zfs.Busy, one)
 
 	gone := []string{ds + "@none", p.Dataset("none") + "@x", "zxt-no-pool/d@x"}
-	require.NoError(t, b.Release(ctx, "keep", append(gone, one, two)), "what is gone is no error")
+	require.NoError(t, b.Release(ctx, "keep", append(gone, one, two)), "a missing hold is not an error")
 	require.Equal(t, []string{"more"}, p.holds(one))
 	require.Empty(t, p.holds(two))
 	require.NoError(t, b.Release(ctx, "keep", []string{one}))
@@ -234,7 +234,7 @@ func testBookmark(t *testing.T, p *Pool, b cli.Backend) {
 	require.Equal(t, guids[one], guids[ds+"#one"])
 	require.Equal(t, guids[two], guids[ds+"#two"])
 
-	require.NoError(t, b.Bookmark(ctx, map[string]string{ds + "#one": one, ds + "#three": two}), "the same again is no error")
+	require.NoError(t, b.Bookmark(ctx, map[string]string{ds + "#one": one, ds + "#three": two}), "a repeated bookmark is not an error")
 	require.Contains(t, p.guids(), ds+"#three")
 	requireKind(t, b.Bookmark(ctx, map[string]string{ds + "#one": two}), zfs.Exists, ds+"#one")
 	requireKind(t, b.Bookmark(ctx, map[string]string{ds + "#four": ds + "@none"}), zfs.NotFound, ds+"#four")
@@ -259,7 +259,7 @@ func testDestroy(t *testing.T, p *Pool, b cli.Backend) {
 	require.NoError(t, b.Hold(ctx, "keep", []string{ds + "@four"}))
 	err := b.Destroy(ctx, []string{ds + "@three", ds + "@four", ds + "@five"})
 	requireKind(t, err, zfs.Busy, ds+"@four")
-	require.NotContains(t, err.Error(), ds+"@three", "of several the one that is in use is named")
+	require.NotContains(t, err.Error(), ds+"@three", "the error names the snapshot in use")
 	require.Contains(t, p.names(), ds+"@three")
 	require.NoError(t, b.Release(ctx, "keep", []string{ds + "@four"}))
 	p.ZFS("clone", ds+"@three", p.Dataset("clone"))

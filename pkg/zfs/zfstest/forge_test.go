@@ -16,9 +16,9 @@ import (
 	"zxfer/pkg/zfs"
 )
 
-// TestForgedStreamsAreSound parses captured streams and builds them again, and expects the same
+// TestRebuiltStreamsAreIdentical parses captured streams and builds them again, and expects the same
 // bytes, including checksums. Otherwise, tests with forged streams could fail for a wrong reason.
-func TestForgedStreamsAreSound(t *testing.T) {
+func TestRebuiltStreamsAreIdentical(t *testing.T) {
 	t.Parallel()
 	samples, err := filepath.Glob(testenv.Data(t, "zfs-2.3.9", "streams", "*.gz"))
 	require.NoError(t, err)

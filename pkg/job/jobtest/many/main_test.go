@@ -12,5 +12,5 @@ func TestMany(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"1", "1"}))
 	require.Error(t, run(t.Context(), []string{"5"}))
 	require.Error(t, run(t.Context(), []string{"five", "3"}))
-	require.Error(t, run(t.Context(), []string{"0", "1"}), "there is none to send")
+	require.Error(t, run(t.Context(), []string{"0", "1"}), "no dataset to send")
 }

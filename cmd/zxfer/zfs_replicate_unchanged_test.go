@@ -14,9 +14,9 @@ import (
 	"zxfer/pkg/replicate"
 )
 
-// shim logs every call of zfs on both hosts until the test ends. The function that it
+// logZFSCalls logs every call of zfs on both hosts until the test ends. The function that it
 // returns lists the calls since its previous call.
-func shim(t *testing.T) func() []string {
+func logZFSCalls(t *testing.T) func() []string {
 	t.Helper()
 	path, log := filepath.Join(labDir, "bin", "zfs"), filepath.Join(t.TempDir(), "calls")
 	text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%s\nexec %s \"$@\"\n", log, strings.TrimSpace(run(t, "sh", "-c", "command -v zfs")))
@@ -30,7 +30,7 @@ func shim(t *testing.T) func() []string {
 	}
 }
 
-func listings(calls []string) (out []string) {
+func snapshotListings(calls []string) (out []string) {
 	for _, c := range calls {
 		if strings.HasPrefix(c, "list ") && strings.Contains(c, "snapshot") {
 			out = append(out, c)
@@ -39,17 +39,17 @@ func listings(calls []string) (out []string) {
 	return out
 }
 
-// tellsWhatChanged reports whether OpenZFS has the property snapshots_changed.
-func tellsWhatChanged() bool {
+// hasSnapshotsChanged reports whether OpenZFS has the property snapshots_changed.
+func hasSnapshotsChanged() bool {
 	return exec.Command("zfs", "get", "-H", "snapshots_changed", alphaPool).Run() == nil
 }
 
-// TestZFSReplicateSettled expects a run with nothing to do to list no snapshots on either
+// TestZFSReplicateUnchanged expects a run with nothing to do to list no snapshots on either
 // side. If one dataset has changed, a run lists only that dataset's snapshots.
-func TestZFSReplicateSettled(t *testing.T) {
+func TestZFSReplicateUnchanged(t *testing.T) {
 	lab(t)
-	if !tellsWhatChanged() {
-		t.Skip("OpenZFS before 2.2 does not say when snapshots changed")
+	if !hasSnapshotsChanged() {
+		t.Skip("needs OpenZFS 2.2")
 	}
 	src, dst := dataset(t)
 	zfsCmd(t, "create", "-o", "mountpoint=none", src)
@@ -70,22 +70,22 @@ to = "beta:%s"
 	at := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 	nextSecond(t) // zxfer distrusts a listing that starts within two seconds of a change
 	nextSecond(t)
-	calls := shim(t)
-	r.must(t, at, "run", "many")
-	require.Len(t, listings(calls()), 1, "the source; nothing is removed on the target")
+	calls := logZFSCalls(t)
+	r.mustRunAt(t, at, "run", "many")
+	require.Len(t, snapshotListings(calls()), 1, "listings of the first run")
 
-	r.must(t, at, "run", "many")
-	require.Empty(t, listings(calls()))
-	require.Equal(t, 31, r.last(t, "many").Targets[0].Unchanged)
+	r.mustRunAt(t, at, "run", "many")
+	require.Empty(t, snapshotListings(calls()))
+	require.Equal(t, 31, r.lastRun(t, "many").Targets[0].Unchanged)
 
 	zfsCmd(t, "snapshot", src+"/d07@s2")
-	r.must(t, at, "run", "many")
-	got := listings(calls())
-	require.Len(t, got, 1, "the source")
+	r.mustRunAt(t, at, "run", "many")
+	got := snapshotListings(calls())
+	require.Len(t, got, 1, "listings after a change")
 	for _, c := range got {
 		require.True(t, strings.HasSuffix(c, "/d07"), c)
 	}
-	last := r.last(t, "many").Targets[0]
+	last := r.lastRun(t, "many").Targets[0]
 	require.Equal(t, []int{1, 30}, []int{last.Sent, last.Unchanged})
 	require.Equal(t, guids(t, src+"/d07"), guids(t, dst+"/d07"))
 
@@ -94,8 +94,8 @@ to = "beta:%s"
 	run(t, "zpool", "import", "-d", filepath.Join(labDir, "disk"), betaPool)
 	zfsCmd(t, "release", replicate.Tag("many", "near"), dst+"/d08@s1")
 	zfsCmd(t, "destroy", dst+"/d08@s1")
-	o := r.at(t, at, "run", "many")
+	o := r.runAt(t, at, "run", "many")
 	require.Equal(t, 1, o.code, "%s", o)
-	require.Contains(t, o.stderr, "d08", "its copy lost its only snapshot")
-	nothingLeft(t)
+	require.Contains(t, o.stderr, "d08", "the copy without snapshots")
+	requireNoLeftovers(t)
 }

@@ -17,9 +17,9 @@ import (
 	"zxfer/pkg/transport/connect"
 )
 
-// closed makes the packet filters of hosts drop new connections, except for ssh, until the
+// blockConnections makes the packet filters of hosts drop new connections, except for ssh, until the
 // returned function is called. If reject is set, they refuse the packets with it.
-func closed(t *testing.T, reject string, hosts ...string) (open func()) {
+func blockConnections(t *testing.T, reject string, hosts ...string) (unblock func()) {
 	t.Helper()
 	rule := []string{"-p", "tcp", "--syn", "!", "-i", "lo", "!", "--dport", "22", "-j", "DROP"}
 	if reject != "" {
@@ -28,19 +28,27 @@ func closed(t *testing.T, reject string, hosts ...string) (open func()) {
 	for _, h := range hosts {
 		run(t, append([]string{"ip", "netns", "exec", h, "iptables", "-A", "INPUT"}, rule...)...)
 	}
-	open = func() {
+	unblock = func() {
 		for _, h := range hosts {
 			run(t, "ip", "netns", "exec", h, "iptables", "-F", "INPUT")
 		}
 	}
-	t.Cleanup(open)
-	return open
+	t.Cleanup(unblock)
+	return unblock
 }
 
-// crossed runs zxfer send or dev. It returns the wire that carried data, the end that
+// blockedName returns the name of a subtest whose packet filter drops or rejects packets.
+func blockedName(reject string) string {
+	if reject == "" {
+		return "dropped packets"
+	}
+	return "packets rejected with " + reject
+}
+
+// transferPath runs zxfer send or dev. It returns the wire that carried data, the end that
 // connected, and the finding about the network path. The first try must succeed, because
 // zxfer looks for a path before it sends.
-func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Finding) {
+func transferPath(t *testing.T, args ...string) (wire, dial string, path finding.Finding) {
 	t.Helper()
 	o := mustZxfer(t, append([]string{args[0], "--json"}, args[1:]...)...)
 	var r struct { // the common part of reports about datasets and devices
@@ -52,27 +60,27 @@ func crossed(t *testing.T, args ...string) (wire, dial string, way finding.Findi
 	require.Len(t, r.Results, 1, o.String())
 	for _, f := range r.Findings {
 		if f.ID == "way" {
-			way = f
+			path = f
 		}
 	}
-	return r.Results[0].Wire, r.Wire.Dial, way
+	return r.Results[0].Wire, r.Wire.Dial, path
 }
 
-// TestZFSOnlySSHGetsThrough pushes a dataset while the packet filter passes only ssh, and
+// TestZFSFallsBackToSSH pushes a dataset while the packet filter passes only ssh, and
 // expects zxfer to use ssh and to report that. Most other transfers are tested only with
 // dropped packets, because they look for a path in the same way.
-func TestZFSOnlySSHGetsThrough(t *testing.T) {
+func TestZFSFallsBackToSSH(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset", "icmp-admin-prohibited"} {
-		t.Run("reject "+reject, func(t *testing.T) {
+		t.Run(blockedName(reject), func(t *testing.T) {
 			lab(t)
 			src, dst := dataset(t)
 			zfsCmd(t, "create", src)
 			fill(t, src, "a", 2<<20)
 			zfsCmd(t, "snapshot", src+"@one")
-			closed(t, reject, alphaPool, betaPool)
+			blockConnections(t, reject, alphaPool, betaPool)
 
-			whole := reject == "" || testenv.Long()
-			if whole {
+			full := reject == "" || testenv.Long()
+			if full {
 				before := state(t)
 				o := zxfer(t, "send", "-n", src, "beta:"+dst)
 				require.Equal(t, 0, o.code, o.String())
@@ -82,48 +90,48 @@ func TestZFSOnlySSHGetsThrough(t *testing.T) {
 				require.Equal(t, before, state(t))
 			}
 
-			wire, _, way := crossed(t, "send", src, "beta:"+dst)
+			wire, _, path := transferPath(t, "send", src, "beta:"+dst)
 			require.Equal(t, "ssh", wire)
-			require.Equal(t, finding.Warn, way.Severity)
-			require.Contains(t, way.Evidence, betaIP)
+			require.Equal(t, finding.Warn, path.Severity)
+			require.Contains(t, path.Evidence, betaIP)
 			require.Equal(t, guids(t, src), guids(t, dst))
-			if whole {
+			if full {
 				require.NoError(t, destroyAll(src))
-				wire, _, _ = crossed(t, "send", "beta:"+dst, src)
-				require.Equal(t, "ssh", wire, "pull")
+				wire, _, _ = transferPath(t, "send", "beta:"+dst, src)
+				require.Equal(t, "ssh", wire, "wire of a pull")
 			}
 
 			if reject != "" {
-				nothingLeft(t)
+				requireNoLeftovers(t)
 				return
 			}
 			image := filepath.Join(t.TempDir(), "image")
 			require.NoError(t, os.WriteFile(image, make([]byte, 1<<20), 0o600))
-			wire, _, _ = crossed(t, "dev", image, "beta:"+image+".copy")
+			wire, _, _ = transferPath(t, "dev", image, "beta:"+image+".copy")
 			require.Equal(t, "ssh", wire)
 
 			r := newReplication(t, fmt.Sprintf("[[job]]\nname = \"home\"\nsource = %q\nsnapshots = { adopt = [\"o*\"] }\n[[job.target]]\nname = \"near\"\nto = \"beta:%s\"\n", src, dst+"2"))
 			t.Cleanup(func() { cleanUp(dst + "2") })
-			o := r.must(t, time.Now(), "check")
+			o := r.mustRunAt(t, time.Now(), "check")
 			require.Contains(t, o.stdout, "wire ssh")
-			o = r.must(t, time.Now(), "run", "home")
+			o = r.mustRunAt(t, time.Now(), "run", "home")
 			require.Contains(t, o.stderr, "trying through ssh")
-			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "once for all datasets")
-			nothingLeft(t)
+			require.Equal(t, 1, strings.Count(o.stderr, "trying through ssh"), "one message for all datasets")
+			requireNoLeftovers(t)
 		})
 	}
 }
 
-// TestZFSDoctorWhereOnlySSHGetsThrough expects doctor to report ssh as the remaining path,
+// TestZFSDoctorReportsSSHFallback expects doctor to report ssh as the remaining path,
 // with its rate.
-func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
+func TestZFSDoctorReportsSSHFallback(t *testing.T) {
 	lab(t)
-	closed(t, "", alphaPool, betaPool)
+	blockConnections(t, "", alphaPool, betaPool)
 	r := doctor(t, "--only", "link", "beta")
 	require.Equal(t, finding.Warn, worstOf(t, r, "way").Severity)
 	require.NotNil(t, r.Expected)
 	require.Positive(t, r.Expected.BytesPerSecond)
-	require.Equal(t, "way", r.Advice.ID, "what to change is that ssh takes all")
+	require.Equal(t, "way", r.Advice.ID, "the advice concerns the network path")
 	text := zxfer(t, "doctor", "beta").stdout
 	t.Log(text)
 	require.Regexp(t, `(?s)^expect  at most \S+ \S+/s; not measured: source, target\nlimit   \S.*\nchange  .*--port-range.*\n  warn  way  .*\n-> .*ssh x \d`, text)
@@ -140,29 +148,29 @@ func TestZFSDoctorWhereOnlySSHGetsThrough(t *testing.T) {
 	require.Nil(t, r.Expected)
 }
 
-// TestZFSOneDirectionIsClosed closes one direction, and expects zxfer to connect in the
+// TestZFSDialsOpenDirection closes one direction, and expects zxfer to connect in the
 // other one. Below the long level, with refused packets, it only pushes a dataset and
 // requests the closed direction.
-func TestZFSOneDirectionIsClosed(t *testing.T) {
+func TestZFSDialsOpenDirection(t *testing.T) {
 	for _, reject := range []string{"", "tcp-reset"} {
-		t.Run("reject "+reject, func(t *testing.T) {
+		t.Run(blockedName(reject), func(t *testing.T) {
 			lab(t)
 			src, dst := dataset(t)
 			zfsCmd(t, "create", src)
 			fill(t, src, "a", 1<<20)
 			zfsCmd(t, "snapshot", src+"@one")
-			open := closed(t, reject, betaPool)
-			wire, dial, way := crossed(t, "send", src, "beta:"+dst)
+			unblock := blockConnections(t, reject, betaPool)
+			wire, dial, path := transferPath(t, "send", src, "beta:"+dst)
 			require.Equal(t, []string{"tls", "target"}, []string{wire, dial})
-			require.Equal(t, finding.Note, way.Severity)
-			whole := reject == "" || testenv.Long()
-			if whole {
+			require.Equal(t, finding.Note, path.Severity)
+			full := reject == "" || testenv.Long()
+			if full {
 				require.NoError(t, destroyAll(dst))
-				_, dial, _ = crossed(t, "send", "alpha:"+src, "beta:"+dst)
-				require.Equal(t, "target", dial, "between two others")
+				_, dial, _ = transferPath(t, "send", "alpha:"+src, "beta:"+dst)
+				require.Equal(t, "target", dial, "between two remote hosts")
 				require.NoError(t, destroyAll(src))
-				_, dial, _ = crossed(t, "send", "beta:"+dst, src)
-				require.Equal(t, "source", dial, "pull")
+				_, dial, _ = transferPath(t, "send", "beta:"+dst, src)
+				require.Equal(t, "source", dial, "end that connects in a pull")
 			}
 
 			// zxfer obeys a requested direction. If it is closed, zxfer fails soon and
@@ -174,58 +182,58 @@ func TestZFSOneDirectionIsClosed(t *testing.T) {
 			require.Contains(t, o.stderr, "--wire ssh")
 			require.Contains(t, o.stderr, betaIP)
 			require.Contains(t, o.stderr, "10.77.0.1")
-			if !whole {
-				nothingLeft(t)
+			if !full {
+				requireNoLeftovers(t)
 				return
 			}
-			open()
-			_, dial, way = crossed(t, "send", src, "beta:"+dst)
-			require.Equal(t, "source", dial, "nothing was remembered")
-			require.Empty(t, way)
-			nothingLeft(t)
+			unblock()
+			_, dial, path = transferPath(t, "send", src, "beta:"+dst)
+			require.Equal(t, "source", dial, "zxfer used a former result")
+			require.Empty(t, path)
+			requireNoLeftovers(t)
 		})
 	}
 }
 
-// TestZFSNoWayBetweenOthers sends between two remote hosts that cannot connect. zxfer
+// TestZFSNoPathBetweenRemoteHosts sends between two remote hosts that cannot connect. zxfer
 // cannot use ssh there, so it refuses and changes nothing.
-func TestZFSNoWayBetweenOthers(t *testing.T) {
+func TestZFSNoPathBetweenRemoteHosts(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	zfsCmd(t, "snapshot", src+"@one")
-	closed(t, "", alphaPool, betaPool)
+	blockConnections(t, "", alphaPool, betaPool)
 	before := state(t)
 	o := zxfer(t, "send", "alpha:"+src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "no data passes between the two hosts")
 	require.Contains(t, o.stderr, "--port-range")
 	require.Equal(t, before, state(t))
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
-// TestRestrictedWays sends with a restricted key over a path that its policy permits. If
+// TestRestrictedNetworkPath sends with a restricted key over a path that its policy permits. If
 // only ssh remains, zxfer refuses, because the key relays no data.
-func TestRestrictedWays(t *testing.T) {
+func TestRestrictedNetworkPath(t *testing.T) {
 	lab(t)
 	src, dst := dataset(t)
 	zfsCmd(t, "create", src)
 	fill(t, src, "a", 1<<20)
 	zfsCmd(t, "snapshot", src+"@one")
-	rsh, audit := restricted(t, "--allow", "receive="+dst, "--append-only")
-	open := closed(t, "", betaPool)
-	_, dial, _ := crossed(t, "send", "-e", rsh, src, "beta:"+dst)
-	require.Equal(t, "target", dial, "it may connect to where the client is")
+	rsh, audit := restrictedKey(t, "--allow", "receive="+dst, "--append-only")
+	unblock := blockConnections(t, "", betaPool)
+	_, dial, _ := transferPath(t, "send", "-e", rsh, src, "beta:"+dst)
+	require.Equal(t, "target", dial, "the agent may connect to the client's host")
 	text, err := os.ReadFile(audit)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "admitted transfer: a connection without data")
-	open()
+	unblock()
 	zfsCmd(t, "snapshot", src+"@two")
-	closed(t, "", alphaPool, betaPool)
+	blockConnections(t, "", alphaPool, betaPool)
 	o := zxfer(t, "send", "-e", rsh, src, "beta:"+dst)
 	require.Equal(t, 3, o.code, o.String())
 	require.Contains(t, o.stderr, "always starts an agent")
-	nothingLeft(t)
+	requireNoLeftovers(t)
 }
 
 // TestZFSJumpHost sends through a jump host of ssh, whose addresses the control connection
@@ -240,17 +248,17 @@ func TestZFSJumpHost(t *testing.T) {
 	rsh := jumpHost(t)
 
 	// Only ssh has a route.
-	wire, _, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
+	wire, _, path := transferPath(t, "send", "-e", rsh, src, "inner:"+dst)
 	require.Equal(t, "ssh", wire)
-	require.Contains(t, way.Evidence, "10.79.0.2 (an ssh jump host or NAT)")
+	require.Contains(t, path.Evidence, "10.79.0.2 (an ssh jump host or NAT)")
 	require.NoError(t, destroyAll(dst))
 
 	// Data has a direct route, from an address that ssh does not show.
 	run(t, "ip", "-n", alphaPool, "route", "add", "10.79.0.0/24", "via", "10.78.0.2")
 	run(t, "ip", "-n", betaPool, "route", "add", "10.78.0.0/24", "via", "10.79.0.2")
-	wire, dial, way := crossed(t, "send", "-e", rsh, src, "inner:"+dst)
+	wire, dial, path := transferPath(t, "send", "-e", rsh, src, "inner:"+dst)
 	require.Equal(t, []string{"tls", "source"}, []string{wire, dial})
-	require.Empty(t, way)
+	require.Empty(t, path)
 	require.Equal(t, guids(t, src), guids(t, dst))
 }
 
@@ -286,6 +294,6 @@ func jumpHost(t *testing.T) (rsh string) {
 		"Host *\n User root\n IdentityFile "+labDir+"/user_key\n IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"), 0o600))
 	require.Eventually(t, func() bool {
 		return exec.Command("ip", "netns", "exec", alphaPool, "ssh", "-F", config, "inner", "true").Run() == nil
-	}, testenv.Timeout(), 200*time.Millisecond, "ssh through the jump host")
+	}, testenv.Timeout(), 200*time.Millisecond, "ssh does not connect through the jump host")
 	return "ssh -F " + config
 }

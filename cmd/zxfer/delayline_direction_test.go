@@ -26,8 +26,8 @@ const lineGrace = 2 * time.Millisecond
 // LateShare returns the share of late bytes, 0 to 1.
 func (r lineRecord) LateShare() float64 { return float64(r.LateBytes) / float64(max(1, r.Bytes)) }
 
-// lineWay carries packets in one direction.
-type lineWay struct {
+// lineDirection carries packets in one direction.
+type lineDirection struct {
 	from, to *tunDevice
 	closed   atomic.Bool
 	wire     []linePacket // in order of due time, pending from index next
@@ -47,17 +47,17 @@ type linePacket struct {
 	due    time.Time // arrival time at the other end
 }
 
-func newLineWay(from, to *tunDevice, s lineShape) *lineWay {
-	return &lineWay{from: from, to: to, shape: s}
+func newLineDirection(from, to *tunDevice, s lineShape) *lineDirection {
+	return &lineDirection{from: from, to: to, shape: s}
 }
 
-func (w *lineWay) set(s lineShape) {
+func (w *lineDirection) set(s lineShape) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shape, w.idle = s, time.Time{}
 }
 
-func (w *lineWay) take() lineRecord {
+func (w *lineDirection) take() lineRecord {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.record
@@ -66,8 +66,8 @@ func (w *lineWay) take() lineRecord {
 }
 
 const (
-	// linePatience limits the time until run notices Close.
-	linePatience = 20 * time.Millisecond
+	// linePoll limits the time until run notices Close.
+	linePoll = 20 * time.Millisecond
 	// lineBurst is the number of packets that run accepts before it delivers due packets.
 	lineBurst = 8
 )
@@ -75,12 +75,12 @@ const (
 // run carries packets until the direction is closed. It runs in a locked thread with real-time
 // priority, since a wire does not wait for a processor. Without permission for that priority,
 // packets can be late. The record then counts them.
-func (w *lineWay) run() {
+func (w *lineDirection) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 	for !w.closed.Load() {
 		w.deliver()
-		wait := linePatience
+		wait := linePoll
 		if w.next < len(w.wire) {
 			wait = min(wait, max(0, time.Until(w.wire[w.next].due)))
 		}
@@ -93,7 +93,7 @@ func (w *lineWay) run() {
 }
 
 // accept reads a packet from the device. It returns an error if no packet is available.
-func (w *lineWay) accept() error {
+func (w *lineDirection) accept() error {
 	var b []byte
 	if last := len(w.free) - 1; last >= 0 {
 		b, w.free = w.free[last], w.free[:last]
@@ -110,7 +110,7 @@ func (w *lineWay) accept() error {
 }
 
 // admit computes the arrival time of a packet. It returns false if the queue is full.
-func (w *lineWay) admit(p *linePacket, now time.Time) bool {
+func (w *lineDirection) admit(p *linePacket, now time.Time) bool {
 	p.onWire = onWire(p.data)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *lineWay) admit(p *linePacket, now time.Time) bool {
 }
 
 // deliver writes the due packets to the other device.
-func (w *lineWay) deliver() {
+func (w *lineDirection) deliver() {
 	for ; w.next < len(w.wire); w.next++ {
 		p := w.wire[w.next]
 		late := time.Since(p.due)

@@ -10,17 +10,17 @@ import (
 	"zxfer/pkg/job"
 )
 
-// TestZFSLossyLine sends over a link that loses packets. The sender switches to bbr, unless
+// TestZFSLossyLink sends over a link that loses packets. The sender switches to bbr, unless
 // the command line selects an algorithm.
-func TestZFSLossyLine(t *testing.T) {
+func TestZFSLossyLink(t *testing.T) {
 	lab(t)
 	source, target := dataset(t)
 	zfsCmd(t, "create", source)
 	zfsCmd(t, "create", target)
 	fill(t, source, "f", 48<<20)
 	zfsCmd(t, "snapshot", source+"@s")
-	shape(t, "delay", "10ms", "rate", "400mbit", "loss", "1%")
-	t.Cleanup(func() { shape(t) })
+	shapeLink(t, "delay", "10ms", "rate", "400mbit", "loss", "1%")
+	t.Cleanup(func() { shapeLink(t) })
 	for i, tt := range []struct{ asked, want string }{
 		{"auto", "bbr"}, {"reno", "reno"},
 	} {

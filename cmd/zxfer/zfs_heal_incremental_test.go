@@ -16,16 +16,16 @@ import (
 	"zxfer/pkg/testenv"
 )
 
-// TestZFSHealByAnIncrement damages files that are newer than @a, and expects an incremental
+// TestZFSHealIncremental damages files that are newer than @a, and expects an incremental
 // send since @a to heal them. The list of errors does not name the snapshots that share the
 // damage.
-func TestZFSHealByAnIncrement(t *testing.T) {
+func TestZFSHealIncremental(t *testing.T) {
 	lab(t)
-	if oldKernel(t) {
+	if oldZFS(t) {
 		t.Skip("needs OpenZFS 2.2")
 	}
 	_, dst := dataset(t)
-	s := newSick(t, "zxsince")
+	s := newDamagedPool(t, "zxsince")
 	zfsCmd(t, "create", "-o", "mountpoint=none", "-o", "canmount=off", dst)
 	plain, locked := s.pool+"/plain", s.pool+"/locked"
 	key := filepath.Join(s.dir, "key")
@@ -40,7 +40,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	for _, d := range []string{plain, locked} {
 		fill(t, d, "new", 1<<20)
 		f := filepath.Join(mountpoint(t, d), "new")
-		sums[f] = sum(t, f)
+		sums[f] = fileDigest(t, f)
 		s.markFile(t, d, f)
 	}
 	zfsCmd(t, "snapshot", "-r", s.pool+"@b")
@@ -48,13 +48,13 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	for _, d := range []string{plain, locked} {
 		mustZxfer(t, "send", d, "beta:"+dst+"/"+filepath.Base(d))
 	}
-	s.hurt(t)
+	s.damage(t)
 	zfsCmd(t, "load-key", locked)
 	zfsCmd(t, "mount", locked)
-	had := func() string {
+	list := func() string {
 		return zfsCmd(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name,guid,inconsistent", s.pool, dst)
 	}
-	before := had()
+	before := list()
 	t.Log(run(t, "zpool", "status", "-v", s.pool))
 	r := healReport(t, mustZxfer(t, "heal", "-n", "--json", s.pool, "beta:"+dst))
 	require.Len(t, r.Datasets, 2)
@@ -85,7 +85,7 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	o = mustZxfer(t, "heal", "--json", s.pool, "beta:"+dst)
 	r = healReport(t, o)
 	for _, d := range r.Datasets {
-		require.Equal(t, "a", d.Since, "nothing more was needed")
+		require.Equal(t, "a", d.Since, "incremental source")
 	}
 	for _, thing := range r.Objects {
 		require.Equal(t, job.Healed, thing.Outcome, thing)
@@ -96,9 +96,9 @@ func TestZFSHealByAnIncrement(t *testing.T) {
 	require.NotContains(t, o.stderr, `"planned"`)
 	require.Contains(t, o.stderr, "is readable again: ")
 	for f, want := range sums {
-		require.Equal(t, want, sum(t, f), f)
-		require.Equal(t, want, sum(t, filepath.Join(filepath.Dir(f), ".zfs/snapshot/b/new")))
+		require.Equal(t, want, fileDigest(t, f), f)
+		require.Equal(t, want, fileDigest(t, filepath.Join(filepath.Dir(f), ".zfs/snapshot/b/new")))
 	}
-	require.Equal(t, before, had())
+	require.Equal(t, before, list())
 	require.Contains(t, run(t, "zpool", "status", s.pool), "No known data errors")
 }
